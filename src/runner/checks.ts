@@ -52,6 +52,14 @@ export function ofType(type: "function" | "boolean" | "bigint"): Check {
   };
 }
 
+export function integer(min: number, max: number): Check {
+  return (name, value) => {
+    const isInteger = typeof value === "number" && Number.isInteger(value);
+    if (value === undefined || (isInteger && value >= min && value <= max)) return;
+    throw new RangeError(`${name} must be an integer from ${min} to ${max}`);
+  };
+}
+
 /** For objects of the caller, which are used as they are. */
 export function unchecked(): void {}
 

@@ -5,6 +5,28 @@ interface Message {
   readonly payload: string;
 }
 
+/** A message of a person, or a result of a tool of the client. */
+export interface NewMessage extends JsonObject {
+  readonly id: string;
+  readonly role: string;
+}
+
+/**
+ * The messages that a row of a person stands for, under their own ids: of a RunAgentInput those of
+ * people and tools at its end. A message without an id has that of its row. Never throws.
+ */
+export function newMessagesOf(row: Message & { readonly id: string }): readonly NewMessage[] {
+  const listed = objectIn(row.payload)?.["messages"];
+  if (!Array.isArray(listed)) return [{ id: row.id, role: "user", content: textOf(row) }];
+  const messages = listed.filter(isObject);
+  const known = messages.findLastIndex(({ role }) => role !== "user" && role !== "tool");
+  return messages.slice(known + 1).map((message, at) => {
+    const { id, role } = message;
+    const ownId = typeof id === "string" && id !== "" ? id : at === 0 ? row.id : `${row.id}-${at}`;
+    return { ...message, id: ownId, role: String(role) };
+  });
+}
+
 /**
  * A typed message of an AG-UI client is a RunAgentInput: its text is that of the new messages, one a
  * line, also of results of the client's tools. `{"text": …}` is the text, and so is any other

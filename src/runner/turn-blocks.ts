@@ -12,7 +12,7 @@
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { isObject, type JsonObject } from "../agui/json.ts";
 import { type Sender, timeText } from "./rows.ts";
-import { objectIn, textOf } from "./said.ts";
+import { newMessagesOf } from "./said.ts";
 
 /** A block of content, in the shape of the Agent Client Protocol. Data is base64. */
 export type ContentBlock =
@@ -101,19 +101,9 @@ export function arrivalsOf(messages: readonly SessionMessage[]): readonly Arriva
   return messages.flatMap((row): readonly Arrival[] => {
     const { $typeName: _, $unknown: _unknown, ...sender } = { ...row.sender };
     const timestamp = timeText(row.sentAt ?? row.createdAt);
-    const typed = objectIn(row.payload)?.["messages"];
-    if (!Array.isArray(typed)) {
-      return [{ messageId: row.id, sender, timestamp, prompt: textOf(row), extras: [] }];
-    }
-    return typed
-      .filter(isObject)
+    return newMessagesOf(row)
       .filter(({ role }) => role === "user")
-      .map(({ id, content }) => ({
-        messageId: typeof id === "string" && id !== "" ? id : row.id,
-        sender,
-        timestamp,
-        ...partsOf(content),
-      }));
+      .map(({ id, content }) => ({ messageId: id, sender, timestamp, ...partsOf(content) }));
   });
 }
 
@@ -214,7 +204,8 @@ export function unpackTurn({
   return arrivals.map(({ head, prompt, extras }) => ({ ...head, prompt, extras }));
 }
 
-function senderContextOf(
+/** The JSON of the delimiter before an arrival. */
+export function senderContextOf(
   { sender, timestamp, messageId }: Arrival,
   boundary: string,
 ): SenderContext {

@@ -153,7 +153,7 @@ export abstract class PlatformBridge {
       const ending = AbortSignal.any([signal, own.signal]);
       yield* eventsOf(adapter.run(input, ending), ending);
     } finally {
-      this.#running.delete(sessionId);
+      if (this.#running.get(sessionId) === own) this.#running.delete(sessionId);
     }
   }
 
@@ -177,9 +177,10 @@ export abstract class PlatformBridge {
     return threadId === undefined ? this.#running.size > 0 : this.#running.has(threadId);
   }
 
-  /** The session is left: its adapter is dropped. */
+  /** The session is left, or its run hangs: the adapter is dropped, and the run counts as ended. */
   forget(sessionId: string): void {
     this.#adapters.delete(sessionId);
+    this.#running.delete(sessionId);
   }
 
   /** Ends all runs. Override it to close what your framework holds, and call `super.shutdown()`. */

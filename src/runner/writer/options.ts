@@ -1,12 +1,12 @@
 import { ID_BYTES_MAX, isSessionId } from "../../base/ids.ts";
 import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
 import {
-  type Check,
   checkAddress,
   checkOptions,
   type Checks,
   checkTls,
   checkToken,
+  integer,
   objectOf,
   ofType,
   oneOf,
@@ -89,14 +89,6 @@ const CHECKS: Checks<SessionWriterOptions> = {
   wait: ofType("function"),
   random: ofType("function"),
 };
-
-function integer(min: number, max: number): Check {
-  return (name, value) => {
-    const isInteger = typeof value === "number" && Number.isInteger(value);
-    if (value === undefined || (isInteger && value >= min && value <= max)) return;
-    throw new RangeError(`${name} must be an integer from ${min} to ${max}`);
-  };
-}
 
 function checkSessionId(name: string, value: unknown): void {
   if (typeof value === "string" && isSessionId(value)) return;

@@ -1,0 +1,156 @@
+/** What the parts of a runner share: options, connection, signals, and the reports of its state. */
+import { systemClock } from "../base/clock.ts";
+import { createLedgerClient, ledger, type LedgerClient } from "../runner/client.ts";
+import { RpcFailure, textOf } from "../runner/failure.ts";
+import type { RetryOptions } from "../runner/retry.ts";
+import type { Layout } from "../runner/turn-blocks.ts";
+import type { SessionWriterOptions, WriterProblem } from "../runner/writer/types.ts";
+import type { PlatformBridge, PlatformContext } from "./bridge.ts";
+import { agentCapabilities } from "./capabilities.ts";
+import { TurnStats } from "./metrics.ts";
+import type { Middleware } from "./middleware/middleware.ts";
+import { RunnerStopped } from "./run.ts";
+
+/** The settings of an agent that do not depend on its session. */
+export type AgentSettings = Omit<PlatformContext, "sessionId" | "isContinuation">;
+
+export interface RunnerOptions
+  extends Pick<SessionWriterOptions, "address" | "token" | "tls" | "epoch" | "spool"> {
+  /** The session of `run`. */
+  readonly sessionId?: string;
+  /** The most messages of a turn: 1 to 1,000; default 10. */
+  readonly messagesMax?: number;
+  /** The most tokens of a turn, estimated, delimiters included; default: no limit. */
+  readonly tokensMax?: number;
+  /** How the messages of a turn are packed; default `split`. */
+  readonly layout?: Layout;
+  /** How long a cancelled agent may take to end, milliseconds; default 10,000. */
+  readonly cancelGraceMs?: number;
+  /** What the events of a run pass before they are written, in this order. */
+  readonly middleware?: readonly Middleware[];
+  /** What the bridge may use to make an adapter. */
+  readonly context?: AgentSettings;
+  /** Called with problems, in a turn of its own. Errors that it throws are ignored. */
+  readonly onProblem?: (problem: RunnerProblem) => void;
+}
+
+export type RunnerProblem =
+  | (WriterProblem & { readonly sessionId: string })
+  /** A call failed and is tried again, for as long as the service is away. Told once in a row. */
+  | { readonly kind: "retrying"; readonly sessionId: string; readonly message: string }
+  /** The phase or the capabilities could not be reported. */
+  | { readonly kind: "status"; readonly sessionId: string; readonly message: string };
+
+const GRACE_MS = 10_000;
+/** How long a stop waits for the report of its phase. */
+const REPORT_MS = 2_000;
+
+export class Core {
+  readonly bridge: PlatformBridge;
+  readonly options: RunnerOptions;
+  readonly client: LedgerClient;
+  readonly stats = new TurnStats(systemClock);
+  readonly graceMs: number;
+  /** Replaced when a setting changes; `bridge.markDirty()` makes it count. */
+  context: AgentSettings;
+  readonly #reported = new Set<string>();
+  readonly #stopping = new AbortController();
+  readonly #interrupting = new AbortController();
+
+  constructor(bridge: PlatformBridge, options: RunnerOptions) {
+    const { address, token, tls, cancelGraceMs = GRACE_MS, context = {} } = options;
+    this.bridge = bridge;
+    this.options = options;
+    this.client = createLedgerClient({ address, token, tls });
+    this.graceMs = cancelGraceMs;
+    this.context = context;
+  }
+
+  /** Aborts when no more turns are taken. */
+  get stopping(): AbortSignal {
+    return this.#stopping.signal;
+  }
+
+  /** Aborts when the runs in progress must end. */
+  get interrupting(): AbortSignal {
+    return this.#interrupting.signal;
+  }
+
+  stop(): void {
+    this.#stopping.abort(new RunnerStopped());
+  }
+
+  interrupt(): void {
+    this.#interrupting.abort(new RunnerStopped());
+  }
+
+  /** Reports the phase and the capabilities of the agent, once a session. Never waits. */
+  report(sessionId: string): void {
+    if (this.#reported.has(sessionId)) return;
+    this.#reported.add(sessionId);
+    const capabilities = JSON.stringify(agentCapabilities(this.bridge.capabilities()));
+    const again = { ...this.retry(sessionId), signal: this.stopping };
+    void this.#update({ id: sessionId, phase: "Running", capabilities }, again);
+  }
+
+  /** The runner leaves these sessions: all that it has reported, or one. */
+  async reportStopped(sessionId?: string): Promise<void> {
+    const left = [...this.#reported].filter((id) => sessionId === undefined || id === sessionId);
+    for (const id of left) this.#reported.delete(id);
+    const options = { deadlineMs: REPORT_MS };
+    await Promise.all(left.map((id) => this.#update({ id, phase: "Stopped" }, options)));
+  }
+
+  async #update(
+    status: { readonly id: string; readonly phase: string; readonly capabilities?: string },
+    options: object,
+  ): Promise<void> {
+    const { id: sessionId } = status;
+    try {
+      await this.client.call(ledger.updateSessionStatus, status, options);
+    } catch (error) {
+      this.#reported.delete(sessionId);
+      // The first message makes the session, and its turn reports again.
+      if (error instanceof RpcFailure && error.code === "NOT_FOUND") return;
+      if (!this.stopping.aborted) this.tell({ kind: "status", sessionId, message: textOf(error) });
+    }
+  }
+
+  /** Options of a call that is repeated for as long as the service is away. */
+  retry(sessionId: string): Pick<RetryOptions, "retryForMs" | "onRetry"> {
+    return {
+      retryForMs: Number.POSITIVE_INFINITY,
+      onRetry: ({ message }, count) => {
+        if (count === 1) this.tell({ kind: "retrying", sessionId, message });
+      },
+    };
+  }
+
+  writerOptions(sessionId: string): SessionWriterOptions {
+    const { address, token, tls } = this.options;
+    return {
+      address,
+      sessionId,
+      ...(token !== undefined && { token }),
+      ...(tls !== undefined && { tls }),
+      spool: this.#spoolOf(sessionId),
+      lifecycleMessages: false,
+      onProblem: (problem) => this.tell({ ...problem, sessionId }),
+    };
+  }
+
+  /** Each session has a file of its own. */
+  #spoolOf(sessionId: string): NonNullable<RunnerOptions["spool"]> {
+    const { spool = {}, sessionId: only } = this.options;
+    const { file } = spool;
+    if (file === undefined || sessionId === only) return spool;
+    return { ...spool, file: `${file}.${sessionId}` };
+  }
+
+  tell(problem: RunnerProblem): void {
+    const { onProblem } = this.options;
+    if (onProblem === undefined) return;
+    const told = async (): Promise<unknown> => onProblem(problem);
+    queueMicrotask(() => void told().catch(() => undefined));
+  }
+}

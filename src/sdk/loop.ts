@@ -1,0 +1,121 @@
+/**
+ * A runner: it gives the turns of a session to an agent, and writes what the agent does.
+ *
+ *   await createRunner(new MyBridge(), { address: "127.0.0.1:9000", sessionId: "s1" }).run();
+ *
+ * A stop (SIGTERM, SIGINT) takes no more turns. A run may end within `cancelGraceMs`, then it is
+ * interrupted, and has the same time again. What is not stored then is in the file of the spool.
+ */
+import { isDoneWithin } from "../base/timers.ts";
+import { checkOptions, type Checks, integer, ofType, oneOf, unchecked } from "../runner/checks.ts";
+import { checkedOptions } from "../runner/writer/options.ts";
+import type { PlatformBridge } from "./bridge.ts";
+import { Core, type RunnerOptions } from "./core.ts";
+import type { RunnerStats } from "./metrics.ts";
+import { type ServeOptions, Session } from "./session.ts";
+
+export interface Runner {
+  /**
+   * Claims and runs the turns of `sessionId`. Resolves after a stop. Rejects with an RpcFailure when
+   * the service takes nothing more: another runner took over (STALE_EPOCH), the session was deleted,
+   * permission is missing.
+   */
+  run(): Promise<void>;
+  /** Ends `run`, as SIGTERM and SIGINT do. Never rejects, and may be called again. */
+  stop(): Promise<void>;
+  readonly stats: RunnerStats;
+}
+
+/** Connects with the first call. Throws a RangeError or TypeError for an invalid option. */
+export function createRunner(bridge: PlatformBridge, options: RunnerOptions): Runner {
+  checkOptions("options", options, CHECKS);
+  const core = new Core(bridge, options);
+  const { sessionId = "any", epoch } = options;
+  checkedOptions({ ...core.writerOptions(sessionId), ...(epoch !== undefined && { epoch }) });
+  const sessions = new Sessions(core);
+  return {
+    async run() {
+      if (options.sessionId === undefined) throw new TypeError("run needs options.sessionId");
+      core.report(sessionId);
+      await sessions.serve(sessions.get(sessionId, epoch), { waits: true });
+    },
+    stop: () => sessions.stop(),
+    get stats() {
+      return core.stats.stats;
+    },
+  };
+}
+
+/** The sessions that a runner serves, until it stops. */
+class Sessions {
+  readonly #core: Core;
+  readonly #byId = new Map<string, Session>();
+  readonly #served = new Set<Promise<void>>();
+  #stopped: Promise<void> | undefined;
+
+  constructor(core: Core) {
+    this.#core = core;
+  }
+
+  get(id: string, epoch?: bigint): Session {
+    const session = this.#byId.get(id) ?? new Session(this.#core, id, epoch);
+    this.#byId.set(id, session);
+    return session;
+  }
+
+  async serve(session: Session, options: ServeOptions): Promise<void> {
+    const onSignal = (): void => void this.stop();
+    process.on("SIGTERM", onSignal).on("SIGINT", onSignal);
+    const served = this.#serve(session, options);
+    this.#served.add(served);
+    try {
+      await served;
+    } finally {
+      this.#served.delete(served);
+      process.off("SIGTERM", onSignal).off("SIGINT", onSignal);
+    }
+  }
+
+  async #serve(session: Session, options: ServeOptions): Promise<void> {
+    try {
+      await session.serve(options);
+    } finally {
+      await session.close();
+    }
+  }
+
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #stop(): Promise<void> {
+    const core = this.#core;
+    core.stop();
+    const sessions = [...this.#byId.values()];
+    const ended = Promise.allSettled([...this.#served, ...sessions.map((one) => one.idle)]);
+    if (!(await isDoneWithin(core.graceMs, ended))) core.interrupt();
+    await ended;
+    await Promise.allSettled(sessions.map((session) => session.close()));
+    await core.bridge.shutdown().catch(() => undefined);
+    await core.reportStopped();
+    core.client.close();
+  }
+}
+
+const CHECKS: Checks<RunnerOptions> = {
+  // The options of a writer check these.
+  address: unchecked,
+  token: unchecked,
+  tls: unchecked,
+  sessionId: unchecked,
+  epoch: unchecked,
+  spool: unchecked,
+  messagesMax: integer(1, 1_000),
+  tokensMax: integer(1, Number.MAX_SAFE_INTEGER),
+  layout: oneOf("split", "combined"),
+  cancelGraceMs: integer(1, 3_600_000),
+  middleware: unchecked,
+  context: unchecked,
+  onProblem: ofType("function"),
+};

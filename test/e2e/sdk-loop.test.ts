@@ -1,0 +1,171 @@
+/** A runner of the SDK with a service: turns, history, cancels, stops, errors, restarts. */
+import { once } from "node:events";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { RunnerOptions } from "../../src/sdk/core.ts";
+import { createRunner, type Runner } from "../../src/sdk/loop.ts";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { echo, saying, TestBridge } from "../support/echo-bridge.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { newSession, rowsOf } from "../support/pushing.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { cancel, say, standing } from "../support/turns.ts";
+
+const { getSession, getTranscript } = SessionService.method;
+
+let service: ServiceProcess;
+let client: RpcClient;
+beforeAll(async () => {
+  service = await startService();
+  client = new RpcClient(() => service.grpcAddress);
+});
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+/** A runner that runs, and its end. */
+function running(bridge: TestBridge, options: Partial<RunnerOptions> & { sessionId: string }) {
+  const runner = createRunner(bridge, { address: service.grpcAddress, ...options });
+  return { runner, ended: runner.run() };
+}
+
+async function typesOf(sessionId: string): Promise<readonly string[]> {
+  return (await rowsOf(client, "events", sessionId)).map(({ eventType }) => eventType);
+}
+
+async function endsOf(sessionId: string): Promise<readonly unknown[]> {
+  const rows = await rowsOf(client, "events", sessionId);
+  return rows
+    .filter(({ eventType }) => eventType === "RUN_FINISHED" || eventType === "RUN_ERROR")
+    .map(({ payload }): unknown => JSON.parse(payload));
+}
+
+async function turns(runner: Runner, count: number): Promise<void> {
+  await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(count);
+}
+
+test("a runner answers each message, and gives the agent the history", async () => {
+  const sessionId = newSession();
+  await say(client, sessionId, "one");
+  const bridge = new TestBridge();
+  const { runner, ended } = running(bridge, { sessionId });
+  await turns(runner, 1);
+  await say(client, sessionId, "two");
+  await turns(runner, 2);
+  await runner.stop();
+  await ended;
+  const types = await typesOf(sessionId);
+  const turn = [
+    "RUN_STARTED",
+    "TEXT_MESSAGE_START",
+    "TEXT_MESSAGE_CONTENT",
+    "TEXT_MESSAGE_END",
+    "MESSAGES_SNAPSHOT",
+    "RUN_FINISHED",
+  ];
+  expect(types).toEqual([...turn, ...turn]);
+  const { messages } = await client.unary(getTranscript, { sessionId });
+  const said: { role: string; content: string }[] = JSON.parse(messages);
+  expect(said.map(({ role, content }) => `${role}: ${content}`)).toEqual([
+    "user: one",
+    "assistant: You said: one",
+    "user: two",
+    "assistant: You said: two",
+  ]);
+  expect(bridge.inputs[1]?.messages.map(({ role }) => role)).toEqual(["user", "assistant", "user"]);
+  expect(bridge.contexts).toHaveLength(1);
+  expect(runner.stats).toMatchObject({ turns: 2, failures: 0, messages: 2, p95BatchSize: 1 });
+  const session = await client.unary(getSession, { id: sessionId });
+  expect(session.phase).toBe("Stopped");
+  expect(JSON.parse(session.capabilities ?? "")).toMatchObject({ identity: { type: "test" } });
+  // The messages of the other stream.
+  const rows = await rowsOf(client, "messages", sessionId);
+  expect(rows.map(({ eventType, payload }) => [eventType, payload])).toEqual([
+    ["user", "one"],
+    ["assistant", "You said: one"],
+    ["user", "two"],
+    ["assistant", "You said: two"],
+  ]);
+});
+
+test("an error of the agent is RUN_ERROR with the context of the bridge, and the runner goes on", async () => {
+  const sessionId = newSession();
+  let runs = 0;
+  const bridge = new (class extends TestBridge {
+    override getErrorContext() {
+      return "disk full";
+    }
+  })(async function* (input) {
+    runs += 1;
+    if (runs > 1) return yield* echo(input);
+    yield { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" };
+    throw new Error("boom");
+  });
+  await say(client, sessionId, "one");
+  const { runner, ended } = running(bridge, { sessionId });
+  await turns(runner, 1);
+  await say(client, sessionId, "two");
+  await turns(runner, 2);
+  await runner.stop();
+  await ended;
+  expect(await endsOf(sessionId)).toMatchObject([
+    { type: "RUN_ERROR", message: "boom\n\ndisk full" },
+    { type: "RUN_FINISHED" },
+  ]);
+  expect(runner.stats.failures).toBe(1);
+});
+
+test("a cancel interrupts the agent, and the run ends as cancelled with all of it closed", async () => {
+  const sessionId = newSession();
+  const bridge = new TestBridge(async function* (_input, signal) {
+    yield { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" };
+    yield { type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "I begin" };
+    if (!signal.aborted) await once(signal, "abort");
+    signal.throwIfAborted();
+  });
+  await say(client, sessionId, "one");
+  const { runner, ended } = running(bridge, { sessionId });
+  await expect
+    .poll(() => typesOf(sessionId), { timeout: 60_000 })
+    .toContain("TEXT_MESSAGE_CONTENT");
+  const runId = bridge.inputs[0]?.runId ?? "";
+  await cancel(client, { sessionId, runId, reason: "enough" });
+  await turns(runner, 1);
+  expect(bridge.interrupts).toBe(1);
+  expect((await typesOf(sessionId)).slice(-4)).toEqual([
+    "TEXT_MESSAGE_CONTENT",
+    "TEXT_MESSAGE_END",
+    "MESSAGES_SNAPSHOT",
+    "RUN_FINISHED",
+  ]);
+  expect(await endsOf(sessionId)).toMatchObject([{ outcome: { type: "cancelled" } }]);
+  await runner.stop();
+  await ended;
+});
+
+test("an agent that ignores a cancel is left after the grace, and the next turn has a new adapter", async () => {
+  const sessionId = newSession();
+  let runs = 0;
+  const bridge = new TestBridge(async function* (input) {
+    runs += 1;
+    if (runs === 1) await new Promise(() => undefined);
+    yield* saying(input, "hello");
+  });
+  await say(client, sessionId, "one");
+  const { runner, ended } = running(bridge, { sessionId, cancelGraceMs: 50 });
+  await expect.poll(() => bridge.inputs.length, { timeout: 60_000 }).toBe(1);
+  await cancel(client, { sessionId, runId: bridge.inputs[0]?.runId ?? "" });
+  await turns(runner, 1);
+  await say(client, sessionId, "two");
+  await turns(runner, 2);
+  expect(await endsOf(sessionId)).toMatchObject([
+    { outcome: { type: "cancelled" } },
+    { type: "RUN_FINISHED" },
+  ]);
+  expect(bridge.contexts).toHaveLength(2);
+  expect(await standing(client, sessionId)).toEqual([3n, 0n, undefined]); // The cancel is message 2.
+  await runner.stop();
+  await ended;
+});
