@@ -45,7 +45,7 @@ export function oneOf(...allowed: readonly string[]): Check {
   };
 }
 
-export function ofType(type: "function" | "boolean" | "bigint"): Check {
+export function ofType(type: "function" | "boolean" | "bigint" | "string"): Check {
   return (name, value) => {
     if (value !== undefined && typeof value !== type)
       throw new TypeError(`${name} must be a ${type}`);

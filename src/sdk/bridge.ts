@@ -12,6 +12,9 @@
  * again after `markDirty`, never during a run. A session has one run at a time.
  */
 
+import type { JsonObject } from "../agui/json.ts";
+import { Notes } from "./notes.ts";
+
 /** One AG-UI event, as an object that JSON can print. */
 export interface AgentEvent {
   readonly type: string;
@@ -53,13 +56,26 @@ export interface ObservableEvents {
   }): { unsubscribe(): void };
 }
 
+/** The person whose request began a run, as the platform's proxy names them. */
+export interface Caller {
+  readonly userId?: string;
+  readonly userName?: string;
+  /** The person's own token, for calls in their name. It is in no event. */
+  readonly token?: string;
+}
+
 /** An agent that runs once for each call. Any `AbstractAgent` of `@ag-ui/client` is one. */
 export interface Adapter {
   /**
    * The signal aborts when the run is cancelled, and when the process stops. RUN_STARTED,
-   * RUN_FINISHED and RUN_ERROR may be left out: the runner adds them.
+   * RUN_FINISHED and RUN_ERROR may be left out: the runner adds them. `caller`: only for runs that
+   * came over HTTP (`POST /`).
    */
-  run(input: RunInput, signal: AbortSignal): AsyncIterable<AgentEvent> | ObservableEvents;
+  run(
+    input: RunInput,
+    signal: AbortSignal,
+    caller?: Caller,
+  ): AsyncIterable<AgentEvent> | ObservableEvents;
   /** Asks the current run to end, beside the signal. */
   interrupt?(): unknown;
 }
@@ -130,6 +146,8 @@ export abstract class PlatformBridge {
   readonly #adapters = new Map<string, Held>();
   readonly #running = new Map<string, AbortController>();
   #generation = 0;
+  /** What the bridge tells the readers of its sessions. */
+  readonly notes = new Notes();
 
   /** Called before the first run of a session, and before the first one after `markDirty`. */
   abstract createAdapter(context: PlatformContext): Adapter | Promise<Adapter>;
@@ -141,6 +159,7 @@ export abstract class PlatformBridge {
     input: RunInput,
     context: PlatformContext,
     signal: AbortSignal = new AbortController().signal,
+    caller?: Caller,
   ): AsyncGenerator<AgentEvent, void, undefined> {
     const { sessionId } = context;
     if (this.#running.has(sessionId)) {
@@ -151,7 +170,7 @@ export abstract class PlatformBridge {
     try {
       const adapter = await this.#adapterOf(context);
       const ending = AbortSignal.any([signal, own.signal]);
-      yield* eventsOf(adapter.run(input, ending), ending);
+      yield* eventsOf(adapter.run(input, ending, caller), ending);
     } finally {
       if (this.#running.get(sessionId) === own) this.#running.delete(sessionId);
     }
@@ -181,6 +200,7 @@ export abstract class PlatformBridge {
   forget(sessionId: string): void {
     this.#adapters.delete(sessionId);
     this.#running.delete(sessionId);
+    this.notes.forget(sessionId);
   }
 
   /** Ends all runs. Override it to close what your framework holds, and call `super.shutdown()`. */
@@ -193,6 +213,21 @@ export abstract class PlatformBridge {
   getMcpStatus(): unknown {
     return { servers: [] };
   }
+
+  /**
+   * Called before a switch of the model (`POST /model`). Throw to refuse it; an adapter that is made
+   * after it has the new model in its context.
+   */
+  switchModel?(model: string): unknown;
+
+  /**
+   * The handlers of the routes that need a file system. The result is the answer, as JSON. An error
+   * with a `status` from 400 to 599 is answered with it. The adapters are made again after a change.
+   */
+  addRepo?(body: JsonObject, headers: Headers): unknown;
+  removeRepo?(body: JsonObject, headers: Headers): unknown;
+  changeWorkflow?(body: JsonObject, headers: Headers): unknown;
+  getReposStatus?(): unknown;
 
   /** A text about the state of the agent; it goes into RUN_ERROR. Empty: nothing to say. */
   getErrorContext(): string {

@@ -2,7 +2,7 @@
 import type { FrameworkCapabilities } from "./bridge.ts";
 
 /** In the Ambient platform's spelling. */
-function wireCapabilities(own: FrameworkCapabilities): Readonly<Record<string, unknown>> {
+export function wireCapabilities(own: FrameworkCapabilities): Readonly<Record<string, unknown>> {
   return {
     framework: own.framework,
     agent_features: own.agentFeatures,

@@ -28,6 +28,10 @@ export interface RunnerOptions
   readonly cancelGraceMs?: number;
   /** What the events of a run pass before they are written, in this order. */
   readonly middleware?: readonly Middleware[];
+  /** All endpoints of `fetch` but `/health` need it as a bearer token; default: none does. */
+  readonly runnerToken?: string;
+  /** The path in front of the endpoints, such as `/agent`; default: none. */
+  readonly httpPrefix?: string;
   /** What the bridge may use to make an adapter. */
   readonly context?: AgentSettings;
   /** Called with problems, in a turn of its own. Errors that it throws are ignored. */
@@ -51,8 +55,7 @@ export class Core {
   readonly client: LedgerClient;
   readonly stats = new TurnStats(systemClock);
   readonly graceMs: number;
-  /** Replaced when a setting changes; `bridge.markDirty()` makes it count. */
-  context: AgentSettings;
+  #context: AgentSettings;
   readonly #reported = new Set<string>();
   readonly #stopping = new AbortController();
   readonly #interrupting = new AbortController();
@@ -63,7 +66,7 @@ export class Core {
     this.options = options;
     this.client = createLedgerClient({ address, token, tls });
     this.graceMs = cancelGraceMs;
-    this.context = context;
+    this.#context = context;
   }
 
   /** Aborts when no more turns are taken. */
@@ -74,6 +77,17 @@ export class Core {
   /** Aborts when the runs in progress must end. */
   get interrupting(): AbortSignal {
     return this.#interrupting.signal;
+  }
+
+  get context(): AgentSettings {
+    return this.#context;
+  }
+
+  /** For adapters that are made after it. Returns the earlier model. */
+  switchModel(model: string): string | undefined {
+    const { model: earlier } = this.#context;
+    this.#context = { ...this.#context, model };
+    return earlier;
   }
 
   stop(): void {

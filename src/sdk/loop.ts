@@ -9,8 +9,10 @@
 import { isDoneWithin } from "../base/timers.ts";
 import { checkOptions, type Checks, integer, ofType, oneOf, unchecked } from "../runner/checks.ts";
 import { checkedOptions } from "../runner/writer/options.ts";
-import type { PlatformBridge } from "./bridge.ts";
+import { ledger } from "../runner/client.ts";
+import type { AgentEvent, Caller, PlatformBridge, RunInput } from "./bridge.ts";
 import { Core, type RunnerOptions } from "./core.ts";
+import { endpointsOf, type Fetch } from "./http/endpoints.ts";
 import type { RunnerStats } from "./metrics.ts";
 import { type ServeOptions, Session } from "./session.ts";
 
@@ -23,6 +25,11 @@ export interface Runner {
   run(): Promise<void>;
   /** Ends `run`, as SIGTERM and SIGINT do. Never rejects, and may be called again. */
   stop(): Promise<void>;
+  /**
+   * The endpoints (docs/sdk-http.md) as a web-standard handler. It never rejects, and works with or
+   * without `run`.
+   */
+  readonly fetch: Fetch;
   readonly stats: RunnerStats;
 }
 
@@ -40,6 +47,15 @@ export function createRunner(bridge: PlatformBridge, options: RunnerOptions): Ru
       await sessions.serve(sessions.get(sessionId, epoch), { waits: true });
     },
     stop: () => sessions.stop(),
+    fetch: endpointsOf({
+      bridge,
+      run: (input, signal, caller) => sessions.run(input, signal, caller),
+      switchModel: (model) => core.switchModel(model),
+      giveFeedback: (feedback) => core.client.call(ledger.giveFeedback, feedback),
+      sessionId: options.sessionId,
+      runnerToken: options.runnerToken,
+      prefix: options.httpPrefix,
+    }),
     get stats() {
       return core.stats.stats;
     },
@@ -61,6 +77,20 @@ class Sessions {
     const session = this.#byId.get(id) ?? new Session(this.#core, id, epoch);
     this.#byId.set(id, session);
     return session;
+  }
+
+  /** A run over HTTP. A session that nothing else serves is left after it. */
+  async *run(input: RunInput, signal: AbortSignal, caller: Caller): AsyncGenerator<AgentEvent> {
+    const { threadId } = input;
+    const session = this.get(threadId);
+    try {
+      yield* session.run(input, signal, caller);
+    } finally {
+      if (threadId !== this.#core.options.sessionId) {
+        this.#byId.delete(threadId);
+        await session.close();
+      }
+    }
   }
 
   async serve(session: Session, options: ServeOptions): Promise<void> {
@@ -116,6 +146,8 @@ const CHECKS: Checks<RunnerOptions> = {
   layout: oneOf("split", "combined"),
   cancelGraceMs: integer(1, 3_600_000),
   middleware: unchecked,
+  runnerToken: ofType("string"),
+  httpPrefix: ofType("string"),
   context: unchecked,
   onProblem: ofType("function"),
 };

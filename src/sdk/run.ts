@@ -11,7 +11,7 @@
 import { type CatalogueEntry, lookup } from "../agui/catalogue.ts";
 import { EFFECTS, placeOf } from "../agui/constructs.ts";
 import { textOf } from "../runner/failure.ts";
-import type { AgentEvent, PlatformBridge, PlatformContext, RunInput } from "./bridge.ts";
+import type { AgentEvent, Caller, PlatformBridge, PlatformContext, RunInput } from "./bridge.ts";
 
 /** The reason of a signal that aborts because the process stops. */
 export class RunnerStopped extends Error {
@@ -31,6 +31,7 @@ export interface AgentRun {
   readonly signal: AbortSignal;
   /** How long the agent may take to end after the signal, milliseconds. */
   readonly graceMs: number;
+  readonly caller?: Caller | undefined;
   /** RUN_STARTED, if it is stored already. */
   readonly started?: AgentEvent;
 }
@@ -42,7 +43,7 @@ export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, 
   const open = new OpenEnds();
   yield run.started ?? { type: "RUN_STARTED", threadId, runId };
   let end: AgentEvent = { type: "RUN_FINISHED" };
-  const events = new Events(bridge.run(input, platform, signal), run);
+  const events = new Events(bridge.run(input, platform, signal, run.caller), run);
   try {
     for (let event = await events.next(); event !== undefined; event = await events.next()) {
       if (event.type === "RUN_STARTED") continue;

@@ -19,10 +19,9 @@ import { arrivalsOf, turnSize } from "../runner/turn-blocks.ts";
 import { proposedEpoch } from "../runner/writer/book.ts";
 import type { SessionWriter } from "../runner/writer/types.ts";
 import { createSessionWriter } from "../runner/writer/writer.ts";
-import type { AgentEvent, AgentMessage, RunInput } from "./bridge.ts";
+import type { AgentEvent, AgentMessage, Caller, RunInput } from "./bridge.ts";
 import type { Core } from "./core.ts";
 import { toRunAgentInput, type TurnInput } from "./input.ts";
-
 import { through } from "./middleware/middleware.ts";
 import { eventsOfAgent } from "./run.ts";
 
@@ -93,7 +92,11 @@ export class Session {
    * A run that was not claimed. Its events come as the ledger gets them, also RUN_STARTED; read them to
    * the end, because the run goes on only then.
    */
-  async *run(input: RunInput, signal: AbortSignal): AsyncGenerator<AgentEvent, void, undefined> {
+  async *run(
+    input: RunInput,
+    signal: AbortSignal,
+    caller: Caller,
+  ): AsyncGenerator<AgentEvent, void, undefined> {
     const started: AgentEvent = {
       type: "RUN_STARTED",
       threadId: this.id,
@@ -105,6 +108,7 @@ export class Session {
       signal,
       started,
       isStored: false,
+      caller,
     });
   }
 
@@ -249,20 +253,21 @@ export class Session {
     readonly signal: AbortSignal;
     readonly started: AgentEvent;
     readonly isStored: boolean;
+    readonly caller?: Caller;
   }): AsyncGenerator<AgentEvent, void, undefined> {
     const { bridge, options, interrupting, context, graceMs } = this.#core;
     while (this.#running !== undefined) await this.#running;
     const ended = new AbortController();
     this.#running = once(ended.signal, "abort").then(() => undefined);
     const writer = this.#openWriter();
-    const { input, started } = run;
+    const { input, started, caller } = run;
     const signal = AbortSignal.any([run.signal, writer.runSignal(input.runId), interrupting]);
     const platform = { ...context, sessionId: this.id, isContinuation: this.#hadRun };
     this.#hadRun = true;
     let hasSnapshot = false;
     let last: AgentEvent | undefined;
     try {
-      const agent = eventsOfAgent({ bridge, input, platform, signal, graceMs, started });
+      const agent = eventsOfAgent({ bridge, input, platform, signal, graceMs, started, caller });
       const about = { sessionId: this.id, runId: input.runId, input, bridge, signal };
       for await (const event of through(options.middleware ?? [], agent, about)) {
         hasSnapshot ||= event.type === "MESSAGES_SNAPSHOT";

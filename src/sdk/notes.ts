@@ -1,0 +1,81 @@
+/**
+ * What a runner tells the readers of a session beside the events of the agent: lines about the setup
+ * for developers, and CUSTOM events of the platform. Between two runs AG-UI allows no event, so a
+ * note waits for the next run of its session (middleware/notes.ts).
+ */
+interface Note {
+  readonly type: string;
+  readonly [member: string]: unknown;
+}
+
+/** The waiting notes of a session; the oldest one is dropped. */
+const WAITING_MAX = 100;
+
+/** The names of CUSTOM events that pages of the Ambient platform know. */
+export type AmbientName =
+  | "ambient:capabilities"
+  | "ambient:repo_added"
+  | "ambient:repo_removed"
+  | "ambient:workflow_changed"
+  | "ambient:setup_error"
+  | "ambient:model_switched"
+  | "ambient:trace_id";
+
+/** The key of notes for all sessions while no session has run; the first one gets them. */
+const FIRST = "";
+
+export class Notes {
+  readonly #waiting = new Map<string, Note[]>();
+  /** Sessions that this process has run. */
+  readonly #served = new Set<string>();
+
+  /** A line about the setup, such as "Workspace validated". Without a session: for all sessions. */
+  developer(text: string, sessionId?: string): void {
+    const messageId = crypto.randomUUID();
+    const events = [
+      { type: "TEXT_MESSAGE_START", messageId, role: "developer" },
+      { type: "TEXT_MESSAGE_CONTENT", messageId, delta: text },
+      { type: "TEXT_MESSAGE_END", messageId },
+    ];
+    if (text !== "") this.#add(events, sessionId);
+  }
+
+  /** A CUSTOM event. Without a session: for all sessions. */
+  custom(name: AmbientName, value: unknown, sessionId?: string): void {
+    this.#add([{ type: "CUSTOM", name, value }], sessionId);
+  }
+
+  /** The waiting events, before the next event of the session's run. */
+  take(sessionId: string): readonly Note[] {
+    this.#served.add(sessionId);
+    if (this.#waiting.size === 0) return NONE;
+    const keys = [FIRST, sessionId];
+    const events = keys.flatMap((key): readonly Note[] => this.#waiting.get(key) ?? NONE);
+    for (const key of keys) this.#waiting.delete(key);
+    return events;
+  }
+
+  /** The session is left. */
+  forget(sessionId: string): void {
+    this.#waiting.delete(sessionId);
+    this.#served.delete(sessionId);
+  }
+
+  #add(events: readonly Note[], sessionId: string | undefined): void {
+    const all = this.#served.size > 0 ? [...this.#served] : [FIRST];
+    for (const key of sessionId === undefined ? all : [sessionId]) {
+      const waiting = [...(this.#waiting.get(key) ?? NONE), ...events];
+      while (waiting.length > WAITING_MAX) dropNote(waiting);
+      this.#waiting.set(key, waiting);
+    }
+  }
+}
+
+const NONE: readonly never[] = [];
+
+/** All events of a text, or one CUSTOM. */
+function dropNote(waiting: Note[]): void {
+  const messageId = waiting[0]?.["messageId"];
+  const next = waiting.findIndex((note, at) => at > 0 && note["messageId"] !== messageId);
+  waiting.splice(0, messageId === undefined ? 1 : next);
+}

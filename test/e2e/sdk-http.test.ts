@@ -1,0 +1,126 @@
+/** The endpoints of a runner with a ledger behind them: a run over HTTP is in the ledger too. */
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { RunnerOptions } from "../../src/sdk/core.ts";
+import { listen } from "../../src/sdk/http/server.ts";
+import { createRunner } from "../../src/sdk/loop.ts";
+import { echo, TestBridge } from "../support/echo-bridge.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { newSession, rowsOf } from "../support/pushing.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const { getTranscript } = SessionService.method;
+
+let service: ServiceProcess;
+let client: RpcClient;
+beforeAll(async () => {
+  service = await startService();
+  client = new RpcClient(() => service.grpcAddress);
+});
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+async function serve(bridge: TestBridge, options: Partial<RunnerOptions> = {}): Promise<string> {
+  const runner = createRunner(bridge, { address: service.grpcAddress, ...options });
+  onTestFinished(() => runner.stop());
+  const server = await listen(runner.fetch, { port: 0 });
+  onTestFinished(() => server.stop());
+  return `http://${server.address}`;
+}
+
+function post(url: string, body: unknown): Promise<Response> {
+  return fetch(url, { method: "POST", body: JSON.stringify(body) });
+}
+
+function typesIn(sse: string): readonly string[] {
+  return [...sse.matchAll(/^data: \{"type":"([A-Z_]+)"/gm)].map(([, type = ""]) => type);
+}
+
+test("a run over HTTP is streamed and stored, and its answer can be given a thumb", async () => {
+  const sessionId = newSession();
+  const url = await serve(new TestBridge(), { sessionId });
+  const messages = [{ id: "m-1", role: "user", content: "hello" }];
+  const run = await post(url, { run_id: "r-1", messages });
+  const types = typesIn(await run.text());
+  expect(types).toEqual([
+    "RUN_STARTED",
+    "TEXT_MESSAGE_START",
+    ...Array.from({ length: 3 }, () => "TEXT_MESSAGE_CONTENT"),
+    "TEXT_MESSAGE_END",
+    "MESSAGES_SNAPSHOT",
+    "RUN_FINISHED",
+  ]);
+  const stored = async () =>
+    (await rowsOf(client, "events", sessionId)).map(({ eventType }) => eventType);
+  await expect.poll(stored).toEqual([...new Set(types)]);
+  const feedback = (messageId: string) =>
+    post(`${url}/feedback`, { type: "META", metaType: "thumbs_up", payload: { messageId } });
+  expect((await feedback("answer-r-1")).status).toBe(200);
+  expect((await feedback("unknown")).status).toBe(404);
+  const transcript = await client.unary(getTranscript, { sessionId });
+  expect(JSON.parse(transcript.messages)).toEqual([
+    expect.objectContaining({ id: "m-1", role: "user", content: "hello" }),
+    expect.objectContaining({
+      id: "answer-r-1",
+      content: "You said: hello",
+      metadata: { session: { feedback: [expect.objectContaining({ kind: "thumbs_up" })] } },
+    }),
+  ]);
+});
+
+test("a reader that leaves cancels its run, and the ledger has the end", async () => {
+  const sessionId = newSession();
+  const bridge = new TestBridge(async function* (_, signal) {
+    yield { type: "STEP_STARTED", stepName: "work" };
+    await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+  });
+  const url = await serve(bridge);
+  const run = await post(url, { threadId: sessionId, messages: [] });
+  const reader = run.body?.getReader();
+  for (let read = ""; !read.includes("STEP_STARTED"); ) {
+    read += new TextDecoder().decode((await reader?.read())?.value);
+  }
+  await reader?.cancel();
+  const stored = async () => {
+    const rows = await rowsOf(client, "events", sessionId);
+    return rows.map(({ eventType, payload }) =>
+      eventType === "RUN_FINISHED" ? JSON.parse(payload).outcome : eventType,
+    );
+  };
+  await expect
+    .poll(stored, { timeout: 30_000 })
+    .toEqual([
+      "RUN_STARTED",
+      "STEP_STARTED",
+      "STEP_FINISHED",
+      "MESSAGES_SNAPSHOT",
+      { type: "cancelled" },
+    ]);
+});
+
+test("a switch of the model counts from the next run, and is refused during one", async () => {
+  const bridge = new TestBridge(async function* (input, signal) {
+    yield* echo(input);
+    if (input.messages.length > 1) {
+      await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+    }
+  });
+  const sessionId = newSession();
+  const url = await serve(bridge, { sessionId, context: { model: "old" } });
+  const one = { messages: [{ role: "user", content: "x" }] };
+  await (await post(url, one)).text();
+  expect(await (await post(`${url}/model`, { model: "new" })).json()).toMatchObject({
+    previousModel: "old",
+    model: "new",
+  });
+  const run = await post(url, { messages: [one.messages[0], one.messages[0]] });
+  await expect.poll(() => bridge.contexts.map(({ model }) => model)).toEqual(["old", "new"]);
+  expect((await post(`${url}/model`, { model: "newer" })).status).toBe(422);
+  expect((await post(url, one)).status).toBe(409);
+  expect(await (await post(`${url}/interrupt`, {})).json()).toEqual({ interrupted: 1 });
+  expect(typesIn(await run.text()).at(-1)).toBe("RUN_FINISHED");
+});
