@@ -3,7 +3,7 @@
  * sent as `authorization: Bearer …`. A function is called before each call and each stream, so that
  * an expiring token can be replaced. Its result is not kept here.
  */
-import { getCACertificates } from "node:tls";
+import * as nodeTls from "node:tls";
 import { type ChannelCredentials, credentials, Metadata } from "@grpc/grpc-js";
 import { within } from "../base/timers.ts";
 import { RpcFailure, textOf } from "./failure.ts";
@@ -78,12 +78,13 @@ export type Tls = boolean | TlsOptions;
 export function credentialsOf(tls: Tls | undefined): ChannelCredentials {
   if (tls === undefined || tls === false) return credentials.createInsecure();
   if (tls === true || Object.values(tls).every((part) => part === undefined)) return systems();
-  const { ca = trustedHere(), cert, key } = tls;
+  const { ca, cert, key } = tls;
   if ((cert === undefined) !== (key === undefined)) {
     throw new TypeError("tls.cert and tls.key are given together or not at all");
   }
   try {
-    return credentials.createSsl(Buffer.from(ca), bytesOf(key), bytesOf(cert));
+    const roots = ca === undefined ? trustedHere() : Buffer.from(ca);
+    return credentials.createSsl(roots, bytesOf(key), bytesOf(cert));
   } catch (cause) {
     throw new TypeError(`tls has a value that is not PEM: ${textOf(cause)}`, { cause });
   }
@@ -93,16 +94,19 @@ let ofSystem: ChannelCredentials | undefined;
 
 /** Made once: it reads a hundred certificates, and clients that share it share a connection. */
 function systems(): ChannelCredentials {
-  ofSystem ??= credentials.createSsl(Buffer.from(trustedHere()));
+  ofSystem ??= credentials.createSsl(trustedHere());
   return ofSystem;
 }
 
 /**
  * The authorities of the system and of Node. Node's default is only its own list, so certificates
- * installed by an administrator would not count. SSL_CERT_FILE and SSL_CERT_DIR still apply.
+ * installed by an administrator would not count. SSL_CERT_FILE and SSL_CERT_DIR still apply. Node before
+ * 22.15 cannot list them: null is its default.
  */
-function trustedHere(): string {
-  return [...new Set([...getCACertificates("default"), ...getCACertificates("system")])].join("\n");
+function trustedHere(): Buffer | null {
+  const { getCACertificates: list }: Partial<Pick<typeof nodeTls, "getCACertificates">> = nodeTls;
+  if (list === undefined) return null;
+  return Buffer.from([...new Set([...list("default"), ...list("system")])].join("\n"));
 }
 
 function bytesOf(pem: string | undefined): Buffer | null {
