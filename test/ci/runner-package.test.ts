@@ -141,9 +141,9 @@ describe("with what a user of it has", () => {
     await install(tools, "ts5@npm:typescript@5.9", `node20@${host}@20`, `node22@${host}@22`);
   });
 
-  const strict = ["--strict", "--exactOptionalPropertyTypes", "--skipLibCheck", "false"].concat(
-    ...["--module", "nodenext", "--target", "es2022", "--lib", "es2022", "--types", "node"],
-  );
+  const checks = ["--strict", "--exactOptionalPropertyTypes", "--skipLibCheck", "false"];
+  const target = ["--module", "nodenext", "--target", "es2022", "--lib", "es2022"];
+  const strict = [...checks, ...target, "--types", "node"];
 
   test.each([
     ["5.9", () => join(tools, "node_modules/ts5/bin/tsc")],
