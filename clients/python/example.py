@@ -25,18 +25,22 @@ import grpc
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 
-from ambient.v1.events_pb2 import PushSessionEventRequest
-from ambient.v1.messages_pb2 import PushSessionMessageRequest
-from ambient.v1.sessions_pb2_grpc import SessionServiceStub
-from ledger import connect, push, stream_events, watch_events
+from session_ledger import LedgerError, SessionWriter, calls_of, connect, push, read_events
+from session_ledger.ambient.v1.events_pb2 import PushSessionEventRequest
+from session_ledger.ambient.v1.messages_pb2 import PushSessionMessageRequest
+
+# A file is read faster than a service stores it.
+PENDING_MAX = 10_000
 
 
 def main(address: str, session_id: str, epoch: int) -> None:
     # Leaving closes the channel, which ends the watch, which lets the pool end.
     with ThreadPoolExecutor() as pool, connect(address, token(), roots()) as channel:
         if not can_connect(channel):
-            sys.exit(f"cannot connect to {address}: is the service running, and with TLS or without?")
-        ledger = SessionServiceStub(channel)
+            sys.exit(
+                f"cannot connect to {address}: is the service running, and with TLS or without?"
+            )
+        ledger = calls_of(channel)
         message = PushSessionMessageRequest(session_id=session_id, event_type="user")
         message.payload = "Go on."
         message.idempotency_key = f"message-{epoch}"
@@ -47,10 +51,18 @@ def main(address: str, session_id: str, epoch: int) -> None:
         event.idempotency_key = f"run-{epoch}"
         started = push(ledger.PushSessionEvent, event)
 
-        watched = pool.submit(print_run, ledger, session_id, started.seq - 1)
-        payloads = (line.strip() for line in sys.stdin)
-        for answer in stream_events(ledger, session_id, payloads, epoch):
-            print_line(answer)
+        watched = pool.submit(print_run, channel, session_id, started.seq - 1)
+        with SessionWriter(
+            channel, session_id, epoch=epoch, replay=True, derive=False, on_answer=print_line
+        ) as writer:
+            for line in sys.stdin:
+                writer.event(line.strip())
+                while writer.stats.events.pending > PENDING_MAX:
+                    writer.flush()
+            while not writer.flush().complete:
+                pass  # The service is away.
+        if writer.failure is not None:
+            raise writer.failure
         watched.result()
 
 
@@ -74,8 +86,8 @@ def roots() -> bytes | None:
     return None if path is None else Path(path).read_bytes()
 
 
-def print_run(ledger: SessionServiceStub, session_id: str, after_seq: int) -> None:
-    for row in watch_events(ledger, session_id, after_seq):
+def print_run(channel: grpc.Channel, session_id: str, after: int) -> None:
+    for row in read_events(channel, session_id, after, follow=True, retry_for_s=None):
         print_line(row)
         if row.event_type == "RUN_FINISHED":
             return
@@ -91,8 +103,8 @@ if __name__ == "__main__":
         case [address, session_id, *rest] if all(map(str.isdecimal, rest)) and len(rest) <= 1:
             try:
                 main(address, session_id, int(rest[0]) if rest else 1)
-            except grpc.RpcError as error:
-                sys.exit(f"{error.code().name}: {error.details()}")
+            except LedgerError as error:
+                sys.exit(str(error))
             except OSError as error:
                 sys.exit(str(error))
         case _:

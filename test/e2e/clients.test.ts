@@ -51,7 +51,7 @@ const EXAMPLES: readonly Example[] = [
     language: "Python",
     tool: "python3",
     folder: "clients/python",
-    generated: "ambient/v1/sessions_pb2_grpc.py",
+    generated: ".venv/installed.txt",
     prepare: (program) => Promise.resolve([".venv/bin/python", `${program}.py`]),
   },
   {

@@ -20,6 +20,13 @@ const CLIENTS: readonly Client[] = [
     language: "TypeScript",
     command: [process.execPath, join(ROOT, "test/conformance/typescript.ts")],
   },
+  {
+    language: "Python",
+    command: [
+      join(ROOT, "clients/python/.venv/bin/python"),
+      join(ROOT, "clients/python/conformance.py"),
+    ],
+  },
 ];
 
 const { service, client } = useService();

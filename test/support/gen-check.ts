@@ -1,24 +1,49 @@
-/** Checks that the stubs in gen/ equal the output of the pinned generator, file for file. */
+/** Checks that the generated code in the repository equals the output of the generators, file for file. */
 import { execFileSync } from "node:child_process";
 import { globSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-const made = mkdtempSync(join(tmpdir(), "session-ledger-gen-"));
-try {
-  execFileSync("buf", ["generate", "--output", made], { stdio: "inherit" });
-  const folders = [".", made];
-  const [here = [], there = []] = folders.map((cwd) => globSync("gen/**/*.ts", { cwd }).toSorted());
-  const names = new Set([...here, ...there]);
-  const stale = [...names].filter(
-    (name) =>
-      !here.includes(name) ||
-      !there.includes(name) ||
-      readFileSync(name, "utf8") !== readFileSync(join(made, name), "utf8"),
-  );
-  if (there.length === 0) throw new Error("buf generated nothing");
-  if (stale.length > 0) throw new Error(`run npm run gen: ${stale.join(", ")}`);
-  process.stdout.write(`gen: ${there.length} files as generated\n`);
-} finally {
-  rmSync(made, { recursive: true });
+interface Tree {
+  readonly home: string;
+  readonly files: string;
+  /** Makes the same files in another folder. */
+  readonly make: readonly [command: string, ...args: string[]];
+  /** The command that makes them here. */
+  readonly advice: string;
+}
+
+const TREES: readonly Tree[] = [
+  {
+    home: ".",
+    files: "gen/**/*.ts",
+    make: ["buf", "generate", "--output"],
+    advice: "npm run gen",
+  },
+  {
+    home: "clients/python",
+    files: "session_ledger/ambient/**/*.{py,pyi}",
+    make: ["clients/python/generate.sh"],
+    advice: "clients/python/generate.sh",
+  },
+];
+
+for (const { home, files, make, advice } of TREES) {
+  const made = mkdtempSync(join(tmpdir(), "session-ledger-gen-"));
+  try {
+    const [command, ...args] = make;
+    execFileSync(command, [...args, made], { stdio: "inherit" });
+    const [here = [], there = []] = [home, made].map((cwd) => globSync(files, { cwd }).toSorted());
+    const stale = [...new Set([...here, ...there])].filter(
+      (name) =>
+        !here.includes(name) ||
+        !there.includes(name) ||
+        readFileSync(join(home, name), "utf8") !== readFileSync(join(made, name), "utf8"),
+    );
+    if (there.length === 0) throw new Error(`${command} generated nothing`);
+    if (stale.length > 0) throw new Error(`run ${advice}: ${stale.join(", ")}`);
+    process.stdout.write(`${files}: ${there.length} files as generated\n`);
+  } finally {
+    rmSync(made, { recursive: true });
+  }
 }
