@@ -35,15 +35,15 @@ export interface AgentMessage {
   readonly [member: string]: unknown;
 }
 
-/** AG-UI's RunAgentInput: all members are there. */
+/** AG-UI's RunAgentInput. The runner gives all members but `resume`, which is for answers. */
 export interface RunInput {
   readonly threadId: string;
   readonly runId: string;
-  readonly state: unknown;
+  readonly state?: unknown;
   readonly messages: readonly AgentMessage[];
   readonly tools: readonly unknown[];
   readonly context: readonly unknown[];
-  readonly forwardedProps: unknown;
+  readonly forwardedProps?: unknown;
   readonly resume?: readonly ResumeEntry[];
 }
 

@@ -1,0 +1,163 @@
+/**
+ * Makes the events of texts, reasoning, tool calls, steps and subagents of one run, and notes which of
+ * them are open: a START comes with the first part, an END comes once, and `endAll` ends the rest, the
+ * newest first. A framework may therefore leave out what it does not know: a tool call without an end
+ * gets its END with the result.
+ */
+import type { AgentEvent } from "../bridge.ts";
+
+/** The subagent that an event belongs to; empty: the agent itself. */
+export interface Owner {
+  readonly subagentRunId?: string;
+}
+
+type Events = Generator<AgentEvent, void, undefined>;
+
+export class Constructs {
+  /** The END events of each open construct, in the order of their STARTs. */
+  readonly #open = new Map<string, readonly AgentEvent[]>();
+  /** Tool calls of this run, open or not. */
+  readonly #calls = new Set<string>();
+
+  *text(messageId: string, delta: string, owner: Owner = {}): Events {
+    if (delta === "") return;
+    yield* this.#start(
+      `text ${messageId}`,
+      [{ type: "TEXT_MESSAGE_START", messageId, role: "assistant", ...owner }],
+      [{ type: "TEXT_MESSAGE_END", messageId, ...owner }],
+    );
+    yield { type: "TEXT_MESSAGE_CONTENT", messageId, delta, ...owner };
+  }
+
+  *endText(messageId: string): Events {
+    yield* this.#end(`text ${messageId}`);
+  }
+
+  *reasoning(messageId: string, delta: string, owner: Owner = {}): Events {
+    if (delta === "") return;
+    yield* this.#start(
+      `reasoning ${messageId}`,
+      [
+        { type: "REASONING_START", messageId, ...owner },
+        { type: "REASONING_MESSAGE_START", messageId, role: "reasoning", ...owner },
+      ],
+      [
+        { type: "REASONING_MESSAGE_END", messageId, ...owner },
+        { type: "REASONING_END", messageId, ...owner },
+      ],
+    );
+    yield { type: "REASONING_MESSAGE_CONTENT", messageId, delta, ...owner };
+  }
+
+  *endReasoning(messageId: string): Events {
+    yield* this.#end(`reasoning ${messageId}`);
+  }
+
+  /** Begins a tool call, unless this run has begun it before. */
+  *call(
+    toolCallId: string,
+    { name, parentMessageId }: { readonly name: string; readonly parentMessageId?: string },
+    owner: Owner = {},
+  ): Events {
+    if (this.#calls.has(toolCallId)) return;
+    this.#calls.add(toolCallId);
+    const parent = parentMessageId === undefined ? {} : { parentMessageId };
+    yield* this.#start(
+      `call ${toolCallId}`,
+      [{ type: "TOOL_CALL_START", toolCallId, toolCallName: name, ...parent, ...owner }],
+      [{ type: "TOOL_CALL_END", toolCallId, ...owner }],
+    );
+  }
+
+  /** Arguments after the end of a call are left out: a framework may repeat a call as a whole. */
+  *args(toolCallId: string, delta: string, owner: Owner = {}): Events {
+    if (delta === "" || !this.#open.has(`call ${toolCallId}`)) return;
+    yield { type: "TOOL_CALL_ARGS", toolCallId, delta, ...owner };
+  }
+
+  *endCall(toolCallId: string): Events {
+    yield* this.#end(`call ${toolCallId}`);
+  }
+
+  /** The call may be of an earlier run. */
+  *result(
+    toolCallId: string,
+    { content, messageId = crypto.randomUUID() }: ResultContent,
+    owner: Owner = {},
+  ): Events {
+    yield* this.endCall(toolCallId);
+    yield { type: "TOOL_CALL_RESULT", messageId, toolCallId, content, role: "tool", ...owner };
+  }
+
+  /** True if this run has begun the call. */
+  hasCall(toolCallId: string): boolean {
+    return this.#calls.has(toolCallId);
+  }
+
+  /** Steps that are open at the same time have different names. Returns the name of the step. */
+  *step(name: string): Generator<AgentEvent, string, undefined> {
+    let stepName = name;
+    for (let nth = 2; this.#open.has(`step ${stepName}`); nth += 1) stepName = `${name} ${nth}`;
+    yield* this.#start(
+      `step ${stepName}`,
+      [{ type: "STEP_STARTED", stepName }],
+      [{ type: "STEP_FINISHED", stepName }],
+    );
+    return stepName;
+  }
+
+  *endStep(stepName: string): Events {
+    yield* this.#end(`step ${stepName}`);
+  }
+
+  /** A subagent that a tool call runs has the id of that call. */
+  *subagent(toolCallId: string, name: string): Events {
+    yield* this.#start(
+      `subagent ${toolCallId}`,
+      [
+        {
+          type: "SUBAGENT_STARTED",
+          subagentRunId: toolCallId,
+          name,
+          parentToolCallId: toolCallId,
+        },
+      ],
+      [{ type: "SUBAGENT_FINISHED", subagentRunId: toolCallId }],
+    );
+  }
+
+  /** Ends what the subagent has open first. */
+  *endSubagent(toolCallId: string): Events {
+    if (!this.#open.has(`subagent ${toolCallId}`)) return;
+    for (const [key, [end]] of [...this.#open].toReversed()) {
+      if (end?.["subagentRunId"] === toolCallId) yield* this.#end(key);
+    }
+  }
+
+  *endAll(): Events {
+    for (const key of [...this.#open.keys()].toReversed()) yield* this.#end(key);
+  }
+
+  *#start(key: string, start: readonly AgentEvent[], end: readonly AgentEvent[]): Events {
+    if (this.#open.has(key)) return;
+    this.#open.set(key, end);
+    yield* start;
+  }
+
+  *#end(key: string): Events {
+    const end = this.#open.get(key);
+    if (end === undefined) return;
+    this.#open.delete(key);
+    yield* end;
+  }
+}
+
+interface ResultContent {
+  readonly content: string;
+  readonly messageId?: string;
+}
+
+/** Text as it is, anything else as its JSON. */
+export function contentOf(value: unknown): string {
+  return typeof value === "string" ? value : (JSON.stringify(value) ?? "");
+}
