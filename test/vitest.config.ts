@@ -77,6 +77,7 @@ export default defineConfig({
           experimental: NATIVE,
           expect: FACTS,
           include: ["test/frameworks/**/*.test.ts"],
+          env: { COPILOTKIT_TELEMETRY_DISABLED: "true" },
           testTimeout: 240_000,
           hookTimeout: 240_000,
           maxWorkers: 2,

@@ -18,7 +18,7 @@ const NAME = "@session-ledger/runner";
 /** test/tidy.test.ts refuses any other package in the code. */
 export const DEPENDENCIES: readonly string[] = ["@bufbuild/protobuf", "@grpc/grpc-js"];
 /** Packages of frameworks that code with their names needs; users have them already. */
-export const PEERS: readonly string[] = [];
+export const PEERS: readonly string[] = ["rxjs"];
 
 type Manifest = Readonly<Record<string, unknown>> & {
   readonly dependencies: Readonly<Record<string, string>>;
