@@ -23,6 +23,7 @@ import { isSessionId } from "../base/ids.ts";
 import {
   type Check,
   checkEventTypeFilter,
+  checkMessageTypeFilter,
   checkTextBytes,
   checkTime,
   violationsOf,
@@ -33,7 +34,6 @@ import { microsOf, timestampOf } from "../contract/times.ts";
 import type { Feeds } from "../live/feeds.ts";
 import type { FeedPosition, FeedRow } from "../store/feed.ts";
 import type { StreamName } from "../store/rows.ts";
-import { MESSAGE_TYPES } from "./push.ts";
 import { WATCH_STATE } from "./watch.ts";
 import { createSessionWatchHandlers } from "./watch-sessions.ts";
 
@@ -85,7 +85,7 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
         stream: "messages",
         request,
         context,
-        checkTypes: checkMessageTypes,
+        checkTypes: checkMessageTypeFilter,
         toWire: (row, around) =>
           create(FeedMessageSchema, { ...around, ...(row && { message: toSessionMessage(row) }) }),
       }),
@@ -153,13 +153,6 @@ function checked({ stream, request, checkTypes }: Call<StreamName, unknown>): Pl
   ]);
   if (place === undefined || violations.length > 0) throw invalidArgument(violations);
   return place;
-}
-
-function checkMessageTypes(eventTypes: readonly string[]): Check {
-  const wrong = eventTypes.findIndex((type) => !MESSAGE_TYPES.some((known) => known === type));
-  if (wrong < 0) return undefined;
-  const field = `event_types[${wrong}]`;
-  return { field, description: `${field} must be one of ${MESSAGE_TYPES.join(", ")}` };
 }
 
 function beginningAt(startTime: Timestamp | undefined): Place {

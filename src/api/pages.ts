@@ -21,6 +21,7 @@ import { type EventRow, headOf, lastSeqOf, type StreamName } from "../store/rows
 import {
   type Check,
   checkEventTypeFilter,
+  checkMessageTypeFilter,
   checkText,
   checkTime,
   violationsOf,
@@ -174,8 +175,9 @@ function check(request: ListSessionMessagesRequest | ListSessionEventsRequest): 
     checkSessionId(request.sessionId),
     checkPageSize(request.pageSize),
     checkCursors(request),
-    checkEventTypeFilter(request.eventTypes),
-    "runId" in request ? checkText("run_id", request.runId) : undefined,
+    ...("runId" in request
+      ? [checkEventTypeFilter(request.eventTypes), checkText("run_id", request.runId)]
+      : [checkMessageTypeFilter(request.eventTypes)]),
     checkTime("created_after", request.createdAfter),
     checkTime("created_before", request.createdBefore),
   ]);

@@ -1,6 +1,7 @@
 /** The checks of every request, field by field; AG-UI has its own checks. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { CATALOGUE } from "../agui/catalogue.ts";
+import { MESSAGE_TYPES } from "../agui/message-types.ts";
 import { elementSpans, memberSpans, outline } from "../agui/spans.ts";
 import { ServiceError, type Violation } from "../base/errors.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
@@ -66,6 +67,13 @@ export function checkEventTypeFilter(eventTypes: readonly string[]): Check {
     field: `${field}[${wrong}]`,
     description: `${field}[${wrong}] must be an event type: A to Z, 0 to 9 and _`,
   };
+}
+
+export function checkMessageTypeFilter(eventTypes: readonly string[]): Check {
+  const wrong = eventTypes.findIndex((type) => !MESSAGE_TYPES.some((known) => known === type));
+  if (wrong < 0) return undefined;
+  const field = `event_types[${wrong}]`;
+  return { field, description: `${field} must be one of ${MESSAGE_TYPES.join(", ")}` };
 }
 
 /** Runs before any code parses the payload. */

@@ -190,6 +190,20 @@ describe("a page", () => {
   });
 });
 
+test("messages are filtered by their types", async () => {
+  // Bug: the check wanted types of events, which no message has.
+  const sessionId = "message-types";
+  await push(client, "messages", { sessionId, eventType: "assistant" });
+  await push(client, "messages", { sessionId });
+  const request = { sessionId, eventTypes: ["user"] };
+  const { items } = await client.unary(listSessionMessages, request);
+  expect(items.map(({ seq, eventType }) => [seq, eventType])).toEqual([[2n, "user"]]);
+  const failure = await failureOf(
+    client.unary(listSessionMessages, { ...request, eventTypes: ["user", "RAW"] }),
+  );
+  expect(failure.violations.map(({ field }) => field)).toEqual(["event_types[1]"]);
+});
+
 describe("a request is refused with the wrong field:", () => {
   test.each([
     { title: "no session", request: { sessionId: "" }, field: "session_id" },
