@@ -71,6 +71,16 @@ export class MessageDeriver {
     return derived;
   }
 
+  /** The run has begun in another way than by its RUN_STARTED: a claim has stored it. */
+  beginRun(runId: string): void {
+    if (!this.#keys.isOf(runId)) this.#begin(runId);
+  }
+
+  #begin(runId: string | undefined): void {
+    this.#constructs.breakOff();
+    this.#keys.beginRun(runId);
+  }
+
   #take(event: JsonObject, payload: string): void {
     const { type } = event;
     const entry = typeof type === "string" ? lookup(type) : undefined;
@@ -83,8 +93,7 @@ export class MessageDeriver {
       case "CUSTOM":
         return this.#custom(event, payload);
       case "RUN_STARTED":
-        this.#constructs.breakOff();
-        this.#keys.beginRun(textField(event, "runId"));
+        this.#begin(textField(event, "runId"));
         return this.#lifecycleOf("run_started");
       case "RUN_FINISHED":
         this.#constructs.endAll();
@@ -184,6 +193,10 @@ class MessageKeys {
   readonly #counts = new Map<string, number>();
   #runId: string | undefined;
   #total = 0;
+
+  isOf(runId: string): boolean {
+    return runId === this.#runId;
+  }
 
   /** A run that continues under the same id continues its counts. */
   beginRun(runId: string | undefined): void {

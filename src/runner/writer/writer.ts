@@ -88,6 +88,7 @@ class Writer implements SessionWriter {
 
   runSignal(runId: string): AbortSignal {
     if (this.#book.hasEnded) return AbortSignal.abort(this.#book.ending.signal.reason);
+    this.#deriver?.beginRun(runId);
     const signal = this.#book.run.of(runId);
     this.#book.eventBell.ring(); // A stream is opened, if none is open.
     return signal;
@@ -291,6 +292,12 @@ class BackgroundDeriver {
     this.#waitingUnits += length;
     if (this.#waitingUnits > WAITING_UNITS_MAX) this.settle();
     else this.#schedule();
+  }
+
+  /** The keys of later messages name this run; the writer gets no RUN_STARTED of a claimed one. */
+  beginRun(runId: string): void {
+    this.settle(); // Events of the run before it.
+    this.#deriver.beginRun(runId);
   }
 
   /** Derives from all waiting events now. */

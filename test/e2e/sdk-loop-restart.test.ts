@@ -1,0 +1,231 @@
+/**
+ * Runners that are killed, replaced and restarted: no message is lost or answered twice, and a page
+ * that watches goes on.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { z } from "zod";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { createRunner } from "../../src/sdk/loop.ts";
+import { echo, TestBridge } from "../support/echo-bridge.ts";
+import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { newSession, rowsOf, watch } from "../support/pushing.ts";
+import { Random, seedOfRun } from "../support/random.ts";
+import {
+  endService,
+  type ServiceProcess,
+  startAgain,
+  startService,
+} from "../support/service-process.ts";
+import { say, standing } from "../support/turns.ts";
+
+const TIMEOUT_MS = 240_000;
+const { getTranscript } = SessionService.method;
+const PROGRAM = fileURLToPath(new URL("../support/sdk-runner-process.ts", import.meta.url));
+
+let service: ServiceProcess;
+let client: RpcClient;
+const children = new Set<ChildProcess>();
+beforeAll(async () => {
+  service = await startService();
+  client = new RpcClient(() => service.grpcAddress);
+});
+afterAll(async () => {
+  for (const child of children) child.kill("SIGKILL");
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+/** A runner in a process of its own, and the lines that it prints. */
+function startRunner(sessionId: string, file: string) {
+  const child = spawn(process.execPath, [PROGRAM, service.grpcAddress, sessionId, file], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  children.add(child);
+  const exited = once(child, "exit");
+  const lines: string[] = [];
+  createInterface({ input: child.stdout }).on("line", (line) => lines.push(line));
+  return {
+    async printed(count: number): Promise<void> {
+      const options = { timeout: 60_000, interval: 1 };
+      await expect.poll(() => lines.length, options).toBeGreaterThanOrEqual(count);
+    },
+    async kill(signal: NodeJS.Signals): Promise<number | null> {
+      child.kill(signal);
+      await exited;
+      children.delete(child);
+      return child.exitCode;
+    },
+  };
+}
+
+function failureOf(call: () => Promise<void>): Promise<unknown> {
+  return call().then(
+    () => "it ended",
+    (error: unknown) => error,
+  );
+}
+
+const eventSchema = z.looseObject({
+  type: z.string(),
+  runId: z.string().optional(),
+  code: z.string().optional(),
+  metadata: z
+    .looseObject({
+      session: z
+        .looseObject({ consumed: z.object({ first: z.number(), last: z.number() }).optional() })
+        .optional(),
+    })
+    .optional(),
+});
+
+interface SeenRun {
+  readonly first: number;
+  readonly last: number;
+  hasOutput: boolean;
+  end: string | undefined;
+}
+
+/** The runs of a session, as the stored events tell them. */
+function runsIn(payloads: readonly string[]): readonly SeenRun[] {
+  const runs: SeenRun[] = [];
+  for (const event of payloads.map((payload) => eventSchema.parse(JSON.parse(payload)))) {
+    const run = runs.at(-1);
+    const consumed = event.metadata?.session?.consumed;
+    if (event.type === "RUN_STARTED" && consumed !== undefined) {
+      runs.push({ ...consumed, hasOutput: false, end: undefined });
+    } else if (run !== undefined && run.end === undefined) {
+      if (event.type === "RUN_FINISHED") run.end = "finished";
+      else if (event.type === "RUN_ERROR") run.end = event.code ?? "error";
+      else run.hasOutput = true;
+    } else throw new Error(`${event.type} is outside of any run`);
+  }
+  return runs;
+}
+
+test("a runner that is killed at random points loses no message and answers none twice", {
+  timeout: TIMEOUT_MS,
+}, async () => {
+  const KILLS = 10;
+  const random = new Random(seedOfRun());
+  const sessionId = newSession();
+  const file = join(await makeDirectory(), "spool");
+  await say(client, sessionId, "word 0");
+  const page = watch(client, "events", sessionId);
+  const seen: string[] = [];
+  const watched = (async () => {
+    for await (const { payload } of page) seen.push(payload);
+  })().catch(() => undefined);
+  for (let kill = 1; kill <= KILLS; kill += 1) {
+    const runner = startRunner(sessionId, file);
+    // A run prints 11 lines; with the message, the next turn may have begun.
+    const lines = 1 + random.below(14);
+    await runner.printed(Math.min(lines, 5));
+    await say(client, sessionId, `more ${kill}`);
+    await runner.printed(lines);
+    await runner.kill("SIGKILL");
+    await say(client, sessionId, `word ${kill}`);
+  }
+  const runner = startRunner(sessionId, file);
+  const rest = (): Promise<unknown> => standing(client, sessionId).then((state) => state.slice(1));
+  await expect.poll(rest, { timeout: 60_000 }).toEqual([0n, undefined]);
+  expect(await runner.kill("SIGTERM")).toBe(0);
+
+  const rows = await rowsOf(client, "events", sessionId);
+  const runs = runsIn(rows.map(({ payload }) => payload));
+  const said = (await rowsOf(client, "messages", sessionId)).filter(
+    ({ eventType }) => eventType === "user",
+  );
+  for (const { seq } of said) {
+    const own = runs.filter(({ first, last }) => first <= seq && seq <= last);
+    expect(own.length, `runs of message ${seq}`).toBeGreaterThan(0);
+    // Only a run without any output is given again.
+    const shown = own.filter(({ hasOutput }) => hasOutput);
+    expect(shown.length, `runs of message ${seq} with output`).toBe(1);
+    expect(own.at(-1)?.hasOutput).toBe(true);
+  }
+  expect(new Set(runs.map(({ end }) => end))).toEqual(new Set(["finished", "RUNNER_LOST"]));
+  // The page has seen all of it, in one watch.
+  await expect.poll(() => seen.length, { timeout: 60_000 }).toBe(rows.length);
+  expect(seen).toEqual(rows.map(({ payload }) => payload));
+  page.cancel();
+  await watched;
+});
+
+test("two runners that fail alike have a message for each failure", async () => {
+  // Bug: without RUN_STARTED in the writer, the keys of both messages were the same.
+  const sessionId = newSession();
+  for (const text of ["one", "two"]) {
+    await say(client, sessionId, text);
+    const bridge = new TestBridge(async function* () {
+      yield { type: "RAW", event: 1 };
+      throw new Error("boom");
+    });
+    const runner = createRunner(bridge, { address: service.grpcAddress, sessionId });
+    const ended = runner.run();
+    await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(1);
+    await runner.stop();
+    await ended;
+  }
+  const rows = await rowsOf(client, "messages", sessionId);
+  expect(rows.map(({ eventType }) => eventType)).toEqual(["user", "error", "user", "error"]);
+});
+
+test("a runner ends when another one takes over, and the lost run is given again", async () => {
+  const sessionId = newSession();
+  await say(client, sessionId, "one");
+  const never = new TestBridge(async function* (_input, signal) {
+    if (!signal.aborted) await once(signal, "abort");
+    yield { type: "RAW", event: 1 };
+  });
+  const first = createRunner(never, { address: service.grpcAddress, sessionId });
+  const lost = failureOf(() => first.run());
+  await expect.poll(() => never.inputs.length, { timeout: 60_000 }).toBe(1);
+  const bridge = new TestBridge();
+  const second = createRunner(bridge, { address: service.grpcAddress, sessionId });
+  const ended = second.run();
+  await expect.poll(() => second.stats.turns, { timeout: 60_000 }).toBe(1);
+  expect(await lost).toMatchObject({ reason: "STALE_EPOCH" });
+  expect(bridge.inputs[0]?.messages).toHaveLength(1);
+  await second.stop();
+  await ended;
+});
+
+test("a runner goes on through a restart of the service, in a run and while it waits", {
+  timeout: TIMEOUT_MS,
+}, async () => {
+  const sessionId = newSession();
+  await say(client, sessionId, "one");
+  let resume = (): void => undefined;
+  const bridge = new TestBridge(async function* (input) {
+    if (bridge.inputs.length === 1) await new Promise<void>((resolve) => (resume = resolve));
+    yield* echo(input);
+  });
+  const runner = createRunner(bridge, { address: service.grpcAddress, sessionId });
+  const ended = runner.run();
+  await expect.poll(() => bridge.inputs.length, { timeout: 60_000 }).toBe(1);
+  await service.kill("SIGKILL");
+  resume();
+  service = await startAgain(service);
+  await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(1);
+  await service.kill("SIGKILL");
+  service = await startAgain(service);
+  await say(client, sessionId, "two");
+  await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(2);
+  expect(runner.stats.failures).toBe(0);
+  await runner.stop();
+  await ended;
+  const { messages } = await client.unary(getTranscript, { sessionId });
+  expect(JSON.parse(messages)).toMatchObject([
+    { content: "one" },
+    { content: "You said: one" },
+    { content: "two" },
+    { content: "You said: two" },
+  ]);
+});

@@ -1,0 +1,129 @@
+/** The events of one run: a start, what the agent does, and one end, however the agent ends. */
+import { once } from "node:events";
+import { describe, expect, test } from "vitest";
+import type { AgentEvent } from "../../src/sdk/bridge.ts";
+import { RunCancelled } from "../../src/runner/index.ts";
+import { eventsOfAgent, RunnerStopped } from "../../src/sdk/run.ts";
+import { type AgentOfTest, TestBridge } from "../support/echo-bridge.ts";
+
+const INPUT = {
+  threadId: "s",
+  runId: "r",
+  state: {},
+  messages: [],
+  tools: [],
+  context: [],
+  forwardedProps: {},
+};
+const START = { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" };
+const USAGE = [{ inputTokens: 1 }];
+
+async function runOf(
+  agent: AgentOfTest,
+  { abort, graceMs = 60_000 }: { readonly abort?: Error; readonly graceMs?: number } = {},
+): Promise<readonly AgentEvent[]> {
+  const bridge = new TestBridge(agent);
+  const controller = new AbortController();
+  const platform = { sessionId: "s", isContinuation: false };
+  const run = { bridge, input: INPUT, platform, signal: controller.signal, graceMs };
+  const events: AgentEvent[] = [];
+  for await (const event of eventsOfAgent(run)) {
+    events.push(event);
+    if (event.type === START.type && abort !== undefined) controller.abort(abort);
+  }
+  return events;
+}
+
+const FINISHED = { type: "RUN_FINISHED", threadId: "s", runId: "r" };
+const STARTED = { type: "RUN_STARTED", threadId: "s", runId: "r" };
+
+describe("a run of an agent that", () => {
+  test("says neither start nor end has both", async () => {
+    expect(await runOf(async function* () {})).toEqual([STARTED, FINISHED]);
+  });
+
+  test("says start and end under its own ids has those of the turn, once", async () => {
+    const events = await runOf(async function* () {
+      yield { type: "RUN_STARTED", threadId: "x", runId: "y" };
+      yield { type: "RUN_FINISHED", threadId: "x", runId: "y", usage: USAGE };
+      yield START;
+    });
+    expect(events).toEqual([STARTED, { ...FINISHED, usage: USAGE }]);
+  });
+
+  test("leaves constructs open has their ends, the last one first", async () => {
+    const events = await runOf(async function* () {
+      yield { type: "STEP_STARTED", stepName: "one" };
+      yield START;
+      yield { type: "TEXT_MESSAGE_END", messageId: "m" };
+      yield { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "t", subagentRunId: "sub" };
+      yield { type: "TEXT_MESSAGE_CHUNK", messageId: "n", delta: "d" };
+    });
+    expect(events.slice(-3)).toEqual([
+      { type: "TOOL_CALL_END", toolCallId: "c", subagentRunId: "sub" },
+      { type: "STEP_FINISHED", stepName: "one" },
+      FINISHED,
+    ]);
+  });
+
+  test("throws ends with RUN_ERROR", async () => {
+    const events = await runOf(async function* () {
+      yield START;
+      throw new Error("boom");
+    });
+    expect(events.slice(1)).toEqual([START, { type: "RUN_ERROR", message: "boom" }]);
+  });
+
+  test("is cancelled and ends in its own way is cancelled, with its usage", async () => {
+    const abort = new RunCancelled({ runId: "r", reason: "" });
+    const events = await runOf(
+      async function* (_input, signal) {
+        yield START;
+        if (!signal.aborted) await once(signal, "abort");
+        yield { type: "TEXT_MESSAGE_END", messageId: "m" };
+        yield { ...FINISHED, usage: USAGE };
+      },
+      { abort },
+    );
+    expect(events.at(-1)).toEqual({ ...FINISHED, usage: USAGE, outcome: { type: "cancelled" } });
+  });
+
+  test("is cancelled and fails for it is cancelled", async () => {
+    const abort = new RunCancelled({ runId: "r", reason: "" });
+    for (const end of ["throws", "says"]) {
+      const events = await runOf(
+        async function* () {
+          yield START;
+          if (end === "throws") throw new Error("socket closed");
+          yield { type: "RUN_ERROR", message: "aborted" };
+        },
+        { abort },
+      );
+      expect(events.slice(-2)).toEqual([
+        { type: "TEXT_MESSAGE_END", messageId: "m" },
+        { ...FINISHED, outcome: { type: "cancelled" } },
+      ]);
+    }
+  });
+
+  test("hangs after a stop of the process ends with RUNNER_STOPPED", async () => {
+    const hangs: AgentOfTest = async function* () {
+      yield START;
+      await new Promise(() => undefined);
+    };
+    const events = await runOf(hangs, { abort: new RunnerStopped(), graceMs: 1 });
+    expect(events.at(-1)).toEqual({
+      type: "RUN_ERROR",
+      message: "the runner stopped",
+      code: "RUNNER_STOPPED",
+    });
+  });
+
+  test("was interrupted by its bridge is cancelled", async () => {
+    const events = await runOf(async function* () {
+      yield START;
+      throw new DOMException("the run was interrupted", "AbortError");
+    });
+    expect(events.at(-1)).toMatchObject({ outcome: { type: "cancelled" } });
+  });
+});
