@@ -3,22 +3,18 @@
  * framework; the events must be legal for both generations of AG-UI, and their clients must show the
  * same conversation.
  */
-import { type BaseEvent as BaseEvent1, verifyEvents as verifyEvents1 } from "@ag-ui/client";
-import { EventSchema } from "@ag-ui/core/schemas";
-import { type BaseEvent as BaseEvent0, verifyEvents as verifyEvents0 } from "agui-client-0";
-import { EventSchemas } from "agui-core-0";
-import { from, lastValueFrom, toArray } from "rxjs";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import type { AgentEvent, PlatformBridge, ResumeEntry, RunInput } from "../../src/sdk/bridge.ts";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
-import { AGUI } from "./players/agui.ts";
+import { checkLegal } from "../support/agui-legal.ts";
+import { AGUI_0, AGUI_1 } from "./players/agui.ts";
 import { AI_SDK } from "./players/ai-sdk.ts";
 import { CLAUDE } from "./players/claude.ts";
 import { LANGGRAPH } from "./players/langgraph.ts";
 import { type Step, TOOL } from "./players/script.ts";
 
-const PLAYERS = [AGUI, AI_SDK, LANGGRAPH, CLAUDE];
+const PLAYERS = [AGUI_1, AGUI_0, AI_SDK, LANGGRAPH, CLAUDE];
 
 interface Scenario {
   readonly title: string;
@@ -163,7 +159,7 @@ describe.each(PLAYERS)("the bridge $name", (player) => {
     expect(failure?.message).toBe(failsWith);
     expect(interrupts).toBe(answers === undefined ? 0 : 1);
     expect(session.interrupts()).toEqual([]);
-    await expectLegal(session.events);
+    await checkLegal(session.events);
     const events = session.events.map((event) => JSON.stringify(event));
     for (const client of AGUI_CLIENTS.slice(0, 2)) {
       const { messages } = await client.fed(events);
@@ -184,9 +180,9 @@ describe.each(PLAYERS)("the bridge $name", (player) => {
     expect(await bridge.interrupt()).toBe(1);
     await running;
     expect(bridge.isRunning()).toBe(false);
-    await expectLegal(session.events);
+    await checkLegal(session.events);
     expect(await session.run()).toBeUndefined();
-    await expectLegal(session.events);
+    await checkLegal(session.events);
     expect(session.texts()).toContain("Again");
   });
 });
@@ -282,17 +278,6 @@ function withoutId(message: unknown): object {
   const { id: _, ...rest } = messageSchema.parse(message);
   return rest;
 }
-
-/** Schemas and order of both generations. */
-async function expectLegal(events: readonly AgentEvent[]): Promise<void> {
-  const before = events.map((event) => eventSchema0.parse(event));
-  await lastValueFrom(from(before).pipe(verifyEvents0(false), toArray()));
-  const now = events.map((event) => eventSchema1.parse(event));
-  await lastValueFrom(from(now).pipe(verifyEvents1(false), toArray()));
-}
-
-const eventSchema0 = z.custom<BaseEvent0>((event) => EventSchemas.safeParse(event).success);
-const eventSchema1 = z.custom<BaseEvent1>((event) => EventSchema.safeParse(event).success);
 
 function expectOrder(events: readonly AgentEvent[], order: readonly string[]): void {
   let at = -1;

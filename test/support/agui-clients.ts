@@ -62,6 +62,9 @@ export interface AguiClient {
   fed(events: readonly string[]): Promise<Conversation>;
 }
 
+/** For files that other packages stand beside, with an @ag-ui/client of their own. */
+export const HTTP_AGENTS = { "1.0.0": HttpAgent1, "0.0.59": HttpAgent0 };
+
 export const AGUI_CLIENTS: readonly AguiClient[] = [
   httpClient("1.0.0", HttpAgent1),
   httpClient("0.0.59", HttpAgent0),

@@ -1,10 +1,10 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { json } from "node:stream/consumers";
-import { HttpAgent } from "@ag-ui/client";
 import { z } from "zod";
 import type { AgentEvent } from "../../../src/sdk/bridge.ts";
 import { AguiBridge } from "../../../src/sdk/bridges/agui.ts";
+import { HTTP_AGENTS } from "../../support/agui-clients.ts";
 import { callsOf, type Player, type Probe, type Step, steps, TOOL, toolOf } from "./script.ts";
 
 const inputSchema = z.object({
@@ -14,17 +14,20 @@ const inputSchema = z.object({
 });
 
 /** An endpoint on loopback that speaks AG-UI, and HttpAgent. A TOOL_CALL_END comes with its result. */
-export const AGUI: Player = {
-  name: "agui",
-  async bridge(list, probe) {
+function agui(version: keyof typeof HTTP_AGENTS): Player {
+  const bridge: Player["bridge"] = async (list, probe) => {
     const agent = new Agent(steps(list), probe);
     const server = createServer((request, response) => void respond(agent, request, response));
     server.listen(0, "127.0.0.1").unref();
     await once(server, "listening");
     const { port } = z.object({ port: z.number() }).parse(server.address());
-    return new AguiBridge(() => new HttpAgent({ url: `http://127.0.0.1:${port}/` }));
-  },
-};
+    return new AguiBridge(() => new HTTP_AGENTS[version]({ url: `http://127.0.0.1:${port}/` }));
+  };
+  return { name: `agui, @ag-ui/client ${version}`, bridge };
+}
+
+export const AGUI_1 = agui("1.0.0");
+export const AGUI_0 = agui("0.0.59");
 
 async function respond(
   agent: Agent,
