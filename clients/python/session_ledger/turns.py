@@ -39,6 +39,10 @@ class Turn:
         self.is_over = False
 
     @property
+    def session_id(self) -> str:
+        return self._turns.writer.session_id
+
+    @property
     def texts(self) -> list[str]:
         """What the people said."""
         return [text_of(message.payload) for message in self.messages]

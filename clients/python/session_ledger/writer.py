@@ -73,6 +73,7 @@ class SessionWriter:
             raise ValueError("epoch must be 0 to 2^63 - 1")
         if bytes_max < 4_096:
             raise ValueError("bytes_max must be at least 4096")
+        self.session_id = session_id
         self._sender = Sender(
             channel,
             session_id,

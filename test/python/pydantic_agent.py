@@ -1,0 +1,70 @@
+"""Agents with fake models, recorded: `pydantic_agent.py ADDRESS PREFIX`; a session is PREFIX-CASE."""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models.function import (
+    AgentInfo,
+    DeltaThinkingCalls,
+    DeltaThinkingPart,
+    DeltaToolCall,
+    DeltaToolCalls,
+    FunctionModel,
+)
+from pydantic_ai.models.test import TestModel
+
+from session_ledger import SessionWriter, connect
+from session_ledger.pydantic_ai import LedgerCapability
+
+
+def weather(city: str) -> str:
+    """The weather of a city."""
+    if city == "Atlantis":
+        raise LookupError("no such city")
+    return f"Sunny in {city}"
+
+
+def model_for(city: str) -> FunctionModel:
+    """Thinks, calls the tool, and answers."""
+
+    async def stream(
+        messages: list[ModelMessage], _: AgentInfo
+    ) -> AsyncIterator[str | DeltaToolCalls | DeltaThinkingCalls]:
+        if any(isinstance(message, ModelResponse) for message in messages):
+            for word in ("It is", " sunny in", f" {city}."):
+                yield word
+            return
+        yield {0: DeltaThinkingPart(content="A tool ")}
+        yield {0: DeltaThinkingPart(content="knows.")}
+        yield {1: DeltaToolCall(name="weather", json_args='{"city":', tool_call_id="call-1")}
+        yield {1: DeltaToolCall(json_args=f'"{city}"}}')}
+
+    return FunctionModel(stream_function=stream)
+
+
+def run(recording: LedgerCapability, case: str) -> None:
+    if case == "test_model":
+        agent = Agent(TestModel(custom_output_text="Done."), tools=[weather])
+        agent.run_sync("What is the weather?", capabilities=[recording])
+    elif case == "approve":
+        guarded = Agent(model_for("Oslo"), output_type=[str, DeferredToolRequests])
+        guarded.tool_plain(requires_approval=True)(weather)
+        guarded.run_sync("What is the weather?", capabilities=[recording])
+    else:
+        agent = Agent(model_for("Atlantis" if case == "fail" else "Oslo"), tools=[weather])
+        with suppress(LookupError):
+            agent.run_sync("What is the weather?", capabilities=[recording])
+
+
+def main(address: str, prefix: str) -> None:
+    with connect(address) as channel:
+        for case in ("run", "test_model", "fail", "approve"):
+            with SessionWriter(channel, f"{prefix}-{case}", on_problem=print) as writer:
+                run(LedgerCapability(writer), case)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
