@@ -3,7 +3,7 @@
  * once, their answers are true, and they have no compressor of their own. Each also runs once with TLS
  * and a token that is withdrawn in the middle.
  */
-import { type ChildProcessByStdio, execFile, spawn } from "node:child_process";
+import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
@@ -13,7 +13,6 @@ import type { Readable, Writable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { promisify } from "node:util";
 import type postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import { z } from "zod";
@@ -23,12 +22,13 @@ import { Doors } from "../support/callers.ts";
 import { certificateFiles, createAuthority } from "../support/certificates.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { goPrograms } from "../support/go-client.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { newSession } from "../support/pushing.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { startTcpProxy } from "../support/tcp-proxy.ts";
-import { needs, toolPath } from "../support/tools.ts";
+import { needs } from "../support/tools.ts";
 import { claim, emit, say } from "../support/turns.ts";
 
 const POLL = { interval: 5 };
@@ -46,6 +46,8 @@ interface Example {
   prepare(program: Program): Promise<readonly string[]>;
 }
 
+const goProgram = goPrograms(); // Linking takes longer than most tests of it.
+
 const EXAMPLES: readonly Example[] = [
   {
     language: "Python",
@@ -59,19 +61,9 @@ const EXAMPLES: readonly Example[] = [
     tool: "go",
     folder: "clients/go",
     generated: "ambient/v1/sessions_grpc.pb.go",
-    prepare: (program) => (goBinaries ??= buildGo()).then((folder) => [join(folder, program)]),
+    prepare: async (program) => [await goProgram(program)],
   },
 ];
-
-/** Linking takes longer than most tests of it. */
-let goBinaries: Promise<string> | undefined;
-
-async function buildGo(): Promise<string> {
-  const folder = await makeDirectory();
-  const options = { cwd: join(ROOT, "clients/go") };
-  await promisify(execFile)(toolPath("go"), ["build", "-o", folder, "./..."], options);
-  return folder;
-}
 
 let database: OpenDatabase;
 let sql: postgres.Sql;

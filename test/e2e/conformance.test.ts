@@ -1,44 +1,48 @@
 /** Each client passes the table of cases in test/conformance, with its driver as a process. */
-import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { CASES } from "../conformance/cases.ts";
 import { runCase } from "../conformance/suite.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { goPrograms } from "../support/go-client.ts";
+import { needs, toolPath } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
 interface Client {
   readonly language: string;
-  /** Its driver. */
-  readonly command: readonly string[];
+  /** A program that its driver needs. */
+  readonly tool: string;
+  readonly driver: () => Promise<readonly string[]>;
 }
+
+const PYTHON = join(ROOT, "clients/python/.venv/bin/python");
+const goProgram = goPrograms();
 
 const CLIENTS: readonly Client[] = [
   {
     language: "TypeScript",
-    command: [process.execPath, join(ROOT, "test/conformance/typescript.ts")],
+    tool: process.execPath,
+    driver: async () => [process.execPath, join(ROOT, "test/conformance/typescript.ts")],
   },
   {
     language: "Python",
-    command: [
-      join(ROOT, "clients/python/.venv/bin/python"),
-      join(ROOT, "clients/python/conformance.py"),
-    ],
+    tool: PYTHON,
+    driver: async () => [PYTHON, join(ROOT, "clients/python/conformance.py")],
   },
+  { language: "Go", tool: "go", driver: async () => [await goProgram("conformance")] },
 ];
 
 const { service, client } = useService();
 
-describe.each(CLIENTS)("$language", ({ command: [program = "", ...args] }) => {
-  test.for(CASES)("$name", async (one, { skip }) => {
-    if (!existsSync(program)) {
-      const advice = `there is no ${program}`;
-      if (process.env["REQUIRE_TOOLS"] === "1") throw new Error(advice);
-      skip(advice);
-    }
-    const target = { client, address: service.grpcAddress, command: [program, ...args] };
+afterAll(cleanUp);
+
+describe.each(CLIENTS)("$language", ({ tool, driver }) => {
+  test.for(CASES)("$name", needs(tool), async (one, { skip }) => {
+    toolPath(tool);
+    const target = { client, address: service.grpcAddress, command: await driver() };
     const outcome = await runCase(one, target);
     if (outcome === "skipped") skip("the client has no such feature");
     expect(outcome).toBe("passed");

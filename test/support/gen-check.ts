@@ -26,6 +26,12 @@ const TREES: readonly Tree[] = [
     make: ["clients/python/generate.sh"],
     advice: "clients/python/generate.sh",
   },
+  {
+    home: "clients/go",
+    files: "ambient/**/*.go",
+    make: ["clients/go/generate.sh"],
+    advice: "clients/go/generate.sh",
+  },
 ];
 
 for (const { home, files, make, advice } of TREES) {

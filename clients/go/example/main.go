@@ -84,15 +84,28 @@ func run(ctx context.Context, address, sessionID string, epoch uint64) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return ledger.WatchEvents(ctx, client, sessionID, started.Seq-1, func(row *ambient.SessionEvent) bool {
+		options := ledger.ReadOptions{AfterSeq: started.Seq - 1, Follow: true}
+		for row, err := range ledger.ReadEvents(ctx, client, sessionID, options) {
+			if err != nil {
+				return err
+			}
 			printLine(row)
-			return row.EventType != "RUN_FINISHED"
-		})
+			if row.EventType == "RUN_FINISHED" {
+				break
+			}
+		}
+		return nil
 	})
 	group.Go(func() error {
-		return ledger.StreamEvents(ctx, client, sessionID, epoch, lines(), func(answer *ambient.PushSessionEventsResponse) {
-			printLine(answer)
+		writer := ledger.NewWriter(client, sessionID, ledger.WriterOptions{
+			Epoch: epoch, Replay: true,
+			OnAnswer: func(answer *ambient.PushSessionEventsResponse) { printLine(answer) },
 		})
+		for line := range lines() {
+			writer.Event(line)
+		}
+		_, stats := writer.Close(ctx)
+		return stats.Err
 	})
 	return group.Wait()
 }
