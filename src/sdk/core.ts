@@ -18,6 +18,11 @@ export interface RunnerOptions
   extends Pick<SessionWriterOptions, "address" | "token" | "tls" | "epoch" | "spool"> {
   /** The session of `run`. */
   readonly sessionId?: string;
+  /**
+   * The name of this runner, in the metadata of each RUN_STARTED as `runner`. A pool uses it: choose one
+   * that this runner has again after a restart and no other one has, such as the name of its pod.
+   */
+  readonly name?: string;
   /** The most messages of a turn: 1 to 1,000; default 10. */
   readonly messagesMax?: number;
   /** The most tokens of a turn, estimated, delimiters included; default: no limit. */
@@ -43,7 +48,9 @@ export type RunnerProblem =
   /** A call failed and is tried again, for as long as the service is away. Told once in a row. */
   | { readonly kind: "retrying"; readonly sessionId: string; readonly message: string }
   /** The phase or the capabilities could not be reported. */
-  | { readonly kind: "status"; readonly sessionId: string; readonly message: string };
+  | { readonly kind: "status"; readonly sessionId: string; readonly message: string }
+  /** A pool has left a session, or could not look for sessions (then `sessionId` is empty). */
+  | { readonly kind: "left"; readonly sessionId: string; readonly message: string };
 
 const GRACE_MS = 10_000;
 /** How long a stop waits for the report of its phase. */

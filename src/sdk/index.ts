@@ -8,6 +8,7 @@ export { createRunner } from "./loop.ts";
 export type { Runner } from "./loop.ts";
 export type { AgentSettings, RunnerOptions, RunnerProblem } from "./core.ts";
 export type { RunnerStats } from "./metrics.ts";
+export type { PoolOptions } from "./pool.ts";
 /** The reason of the signal of a run when its process stops. */
 export { RunnerStopped } from "./run.ts";
 

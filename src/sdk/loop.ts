@@ -14,6 +14,7 @@ import type { AgentEvent, Caller, PlatformBridge, RunInput } from "./bridge.ts";
 import { Core, type RunnerOptions } from "./core.ts";
 import { endpointsOf, type Fetch } from "./http/endpoints.ts";
 import type { RunnerStats } from "./metrics.ts";
+import { Pool, type PoolOptions } from "./pool.ts";
 import { type ServeOptions, Session } from "./session.ts";
 
 export interface Runner {
@@ -23,7 +24,12 @@ export interface Runner {
    * permission is missing.
    */
   run(): Promise<void>;
-  /** Ends `run`, as SIGTERM and SIGINT do. Never rejects, and may be called again. */
+  /**
+   * Serves many sessions. Resolves after a stop. Rejects with an RpcFailure when the runner may not
+   * watch the sessions.
+   */
+  pool(options?: PoolOptions): Promise<void>;
+  /** Ends `run` and `pool`, as SIGTERM and SIGINT do. Never rejects, and may be called again. */
   stop(): Promise<void>;
   /**
    * The endpoints (docs/sdk-http.md) as a web-standard handler. It never rejects, and works with or
@@ -44,7 +50,13 @@ export function createRunner(bridge: PlatformBridge, options: RunnerOptions): Ru
     async run() {
       if (options.sessionId === undefined) throw new TypeError("run needs options.sessionId");
       core.report(sessionId);
-      await sessions.serve(sessions.get(sessionId, epoch), { waits: true });
+      const session = sessions.get(sessionId, epoch);
+      await sessions.untilSignal(() => sessions.serve(session, { waits: true }));
+    },
+    async pool(poolOptions = {}) {
+      const serve = (id: string, first: bigint) => sessions.visit(id, first);
+      const pool = new Pool({ core, serve }, poolOptions);
+      await sessions.untilSignal(() => pool.run());
     },
     stop: () => sessions.stop(),
     fetch: endpointsOf({
@@ -93,16 +105,25 @@ class Sessions {
     }
   }
 
-  async serve(session: Session, options: ServeOptions): Promise<void> {
+  /** SIGTERM and SIGINT stop the runner, and do not end the process: it ends when its work has. */
+  async untilSignal(work: () => Promise<void>): Promise<void> {
     const onSignal = (): void => void this.stop();
     process.on("SIGTERM", onSignal).on("SIGINT", onSignal);
+    try {
+      await work();
+    } finally {
+      await this.#stopped;
+      process.off("SIGTERM", onSignal).off("SIGINT", onSignal);
+    }
+  }
+
+  async serve(session: Session, options: ServeOptions): Promise<void> {
     const served = this.#serve(session, options);
     this.#served.add(served);
     try {
       await served;
     } finally {
       this.#served.delete(served);
-      process.off("SIGTERM", onSignal).off("SIGINT", onSignal);
     }
   }
 
@@ -111,6 +132,18 @@ class Sessions {
       await session.serve(options);
     } finally {
       await session.close();
+    }
+  }
+
+  /** For a pool: serves a session until no message waits, and leaves it. */
+  async visit(id: string, epoch: bigint): Promise<void> {
+    const session = new Session(this.#core, id, epoch);
+    this.#byId.set(id, session);
+    try {
+      await this.serve(session, { waits: false });
+    } finally {
+      this.#byId.delete(id);
+      await this.#core.reportStopped(id);
     }
   }
 
@@ -144,6 +177,7 @@ const CHECKS: Checks<RunnerOptions> = {
   messagesMax: integer(1, 1_000),
   tokensMax: integer(1, Number.MAX_SAFE_INTEGER),
   layout: oneOf("split", "combined"),
+  name: unchecked,
   cancelGraceMs: integer(1, 3_600_000),
   middleware: unchecked,
   runnerToken: ofType("string"),

@@ -8,6 +8,7 @@
  * killed runner that starts again takes over its own run.
  */
 import { once } from "node:events";
+import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import type { ClaimTurnResponse } from "../../gen/ambient/v1/turns_pb.ts";
 import { isObject, parseJson, parseObject } from "../agui/json.ts";
@@ -123,28 +124,31 @@ export class Session {
 
   /** Undefined: no message waits, or the runner stops. */
   async #claim(waits: boolean): Promise<Turn | undefined> {
-    const { client, stopping, interrupting } = this.#core;
+    const { client, options, stopping, interrupting } = this.#core;
     // A claim without a wait is not cut: its turn would have a run and no runner.
     const signal = waits ? stopping : interrupting;
     const request = {
       sessionId: this.id,
       producerEpoch: this.#epoch,
-      runStarted: JSON.stringify({ runId: crypto.randomUUID() }),
+      runStarted: JSON.stringify({
+        runId: crypto.randomUUID(),
+        ...(options.name !== undefined && { metadata: { runner: options.name } }),
+      }),
       redeliver: true,
       envelopeTokens: BigInt(this.#envelopeTokens),
       ...(await this.#size()),
       ...(waits && { wait: { seconds: CLAIM_WAIT_S } }),
     };
     try {
-      const options = { ...this.#core.retry(this.id), deadlineMs: CLAIM_DEADLINE_MS, signal };
-      const { runStarted, ...answer } = await client.call(ledger.claimTurn, request, options);
+      const again = { ...this.#core.retry(this.id), deadlineMs: CLAIM_DEADLINE_MS, signal };
+      const { runStarted, ...answer } = await client.call(ledger.claimTurn, request, again);
       if (runStarted === undefined) return undefined;
       this.#epoch = answer.producerEpoch;
       this.#envelopeTokens = 0;
       return { ...answer, runStarted };
     } catch (error) {
       if (signal.aborted || reasonOf(error) === "NOTHING_WAITS") return undefined;
-      if (reasonOf(error) !== "RUN_OPEN" || this.#epoch === 0n) throw error;
+      if (reasonOf(error) !== "RUN_OPEN" || this.#writer === undefined) throw error;
       // The open run is one of this runner: in progress, or without an end, because the spool was full.
       if (this.#running === undefined) await this.#renew();
       await this.idle;
@@ -374,7 +378,7 @@ function messagesIn(json: string): readonly AgentMessage[] {
 
 /** How long the first message of the turn has waited, by the clock of this machine. */
 function waitMsOf([first]: readonly SessionMessage[]): number {
-  const seconds = Number(first?.createdAt?.seconds ?? 0n);
-  const sinceMs = seconds * 1_000 + (first?.createdAt?.nanos ?? 0) / 1e6;
-  return first === undefined ? 0 : Math.max(0, Date.now() - sinceMs);
+  return first?.createdAt === undefined
+    ? 0
+    : Math.max(0, Date.now() - timestampMs(first.createdAt));
 }

@@ -4,7 +4,8 @@
  *
  *   node test/support/sdk-runner-process.ts <address> <session> <file of the spool> [<module>]
  *
- * A module has the bridge as `bridge`. Without one, the agent calls a tool, and then answers.
+ * A module has the bridge as `bridge`. Without one, the agent calls a tool of TOOL_MS milliseconds, and
+ * then answers. Without a session it is a pool, and RUNNER_NAME its name.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
@@ -13,6 +14,7 @@ import { createRunner } from "../../src/sdk/loop.ts";
 import { lastText, saying, TestBridge } from "./echo-bridge.ts";
 
 const [, , address = "", sessionId = "", file = "", module] = process.argv;
+const { TOOL_MS = "5", RUNNER_NAME: name } = process.env;
 
 async function* agent(input: RunInput): AsyncGenerator<AgentEvent, void, undefined> {
   const toolCallId = `call-${input.runId}`;
@@ -21,7 +23,7 @@ async function* agent(input: RunInput): AsyncGenerator<AgentEvent, void, undefin
     yield { type: "TOOL_CALL_ARGS", toolCallId, delta };
   }
   yield { type: "TOOL_CALL_END", toolCallId };
-  await delay(5); // The tool.
+  await delay(Number(TOOL_MS));
   const messageId = `result-${input.runId}`;
   yield { type: "TOOL_CALL_RESULT", messageId, toolCallId, content: "found" };
   yield* saying(input, `I found ${lastText(input)}`);
@@ -38,7 +40,8 @@ const print = (value: unknown): void => void process.stdout.write(`${JSON.string
 
 const runner = createRunner(await bridgeOf(), {
   address,
-  sessionId,
+  ...(sessionId !== "" && { sessionId }),
+  ...(name !== undefined && { name }),
   spool: { file },
   onProblem: (problem) => print({ problem }),
   middleware: [
@@ -50,5 +53,5 @@ const runner = createRunner(await bridgeOf(), {
     },
   ],
 });
-await runner.run();
+await (sessionId === "" ? runner.pool() : runner.run());
 print("left");
