@@ -17,6 +17,8 @@ interface CompiledPart {
 
 export interface CompiledSecret {
   readonly kind: string;
+  /** Of a whole secret: the number of its units, which are masked. */
+  readonly units: number;
   readonly parts: readonly CompiledPart[];
 }
 
@@ -30,14 +32,28 @@ export interface Automaton {
   readonly begins: ReadonlyMap<number, readonly CompiledSecret[]>;
   /** States with no prefix in progress, and no escape. */
   readonly rests: ReadonlySet<number>;
+  /** By state: the number of the last units that may begin a whole secret. */
+  readonly held: ReadonlyMap<number, number>;
+  /** The same, where they are the larger part of it. */
+  readonly likely: ReadonlyMap<number, number>;
 }
+
+/**
+ * Fewer units are never held back: words begin like secrets, and every wait delays a reader. So where a
+ * piece of a text ends in them, the first units of a whole secret may stay visible.
+ */
+const HELD_UNITS_MIN = 4;
 
 export const START = 0;
 const UNITS = 0x10000;
 
 export function compile(secrets: readonly Secret[]): Automaton {
   for (const secret of secrets) assertOneEnds(secret);
-  const compiled = secrets.map(({ kind, parts }) => ({ kind, parts: parts.map(compiledPart) }));
+  const compiled = secrets.map(({ kind, prefixes, parts }) => ({
+    kind,
+    units: parts.length === 0 ? (prefixes[0] ?? "").length : 0,
+    parts: parts.map(compiledPart),
+  }));
   const words: Word[] = secrets.flatMap(({ prefixes, startsWord = false }, secret) =>
     prefixes.map((text) => ({ text, secret, startsWord })),
   );
@@ -75,11 +91,23 @@ export function compile(secrets: readonly Secret[]): Automaton {
     return partial.length === 0 && before !== "backslash";
   });
   const rests = new Set(resting.map((at) => at * width));
-  return { next: Int32Array.from(entered), columns, begins, rests };
+  const held = new Map<number, number>();
+  const likely = new Map<number, number>();
+  for (const [at, { partial }] of states.entries())
+    for (const [index, units] of partial) {
+      const { text, secret } = words[index] ?? NO_WORD;
+      if (secrets[secret]?.parts.length !== 0 || units < HELD_UNITS_MIN) continue;
+      held.set(at * width, Math.max(units, held.get(at * width) ?? 0));
+      if (2 * units <= text.length) continue;
+      likely.set(at * width, Math.max(units, likely.get(at * width) ?? 0));
+    }
+  return { next: Int32Array.from(entered), columns, begins, rests, held, likely };
 }
 
 /** Otherwise a candidate could outlive an older one of its secret, which alone is kept. */
 function assertOneEnds({ kind, prefixes, parts }: Secret): void {
+  if (parts.length === 0 && prefixes.length !== 1)
+    throw new RangeError(`${kind}: a whole secret must be one text`);
   const dashes = "-".repeat(parts.at(-1)?.endsAtDashes ?? 0);
   if (!prefixes.every((prefix) => prefix.endsWith(dashes)))
     throw new RangeError(`${kind}: what ends it must end its prefixes`);
@@ -98,6 +126,7 @@ interface Words {
 }
 
 const NO_WORDS: readonly never[] = [];
+const NO_WORD: Word = { text: "", secret: -1, startsWord: false };
 
 interface State {
   /** Words that have begun, and the number of their units so far. */
@@ -132,12 +161,16 @@ function kindOf(character: string, before: State["before"]): State["before"] {
   return before !== "backslash" && /^[A-Za-z0-9]$/.test(character) ? "word" : "other";
 }
 
+/** Two more stand for all characters that no word has. */
+const COLUMNS_MAX = 254;
 const ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
 /** Characters of no prefix share two columns: word characters and others. */
 function columnsOf(words: readonly Word[]) {
   const own = [...new Set([...words.flatMap(({ text }) => text.split("")), "\\"])];
   const used = new Set(own);
+  if (own.length > COLUMNS_MAX)
+    throw new RangeError(`more than ${COLUMNS_MAX} different characters`);
   const spare = ALPHANUMERIC.split("").filter((character) => !used.has(character));
   const characters = ["\0", spare[0] ?? "\0", ...own];
   const columns = new Uint8Array(UNITS);

@@ -20,7 +20,8 @@ export interface Secret {
   readonly prefixes: readonly string[];
   /** True: the prefix must begin a word, because `sk-` is also in `task-`. */
   readonly startsWord?: boolean;
-  readonly parts: readonly [Part, ...Part[]];
+  /** None: the prefixes are whole secrets, and are masked (`wholeSecret`). */
+  readonly parts: readonly Part[];
 }
 
 export interface Part {
@@ -35,6 +36,11 @@ export interface Part {
   readonly isGap?: boolean;
   /** The number of dashes in a row that ends the part, and the prefix. A dash may be masked. */
   readonly endsAtDashes?: number;
+}
+
+/** A secret whose value is known. It has no prefix that could stay: all of it is masked. */
+export function wholeSecret(kind: string, value: string): Secret {
+  return { kind, prefixes: [value], parts: [] };
 }
 
 const ALPHANUMERIC = "A-Za-z0-9";

@@ -52,6 +52,8 @@ export class TextScan {
   #state = START;
   #position = 0;
   #live: Candidate[] = [];
+  /** Units before it are decided, whatever follows them. */
+  #letGoAt = 0;
   /** In order, with gaps between them. */
   #masked: { from: number; to: number }[] = [];
 
@@ -81,7 +83,8 @@ export class TextScan {
 
   /** Up to here the masks are decided. */
   get settled(): number {
-    let settled = this.#position;
+    const held = this.#automaton.held.get(this.#state) ?? 0;
+    let settled = Math.max(this.#letGoAt, this.#position - held);
     for (const { isProven, from } of this.#live)
       if (!isProven && from !== NOWHERE && from < settled) settled = from;
     return settled;
@@ -139,12 +142,21 @@ export class TextScan {
   }
 
   letGo(): void {
+    this.#letGoOfHeld();
     for (const one of this.#live) {
       if (one.isProven || one.from === NOWHERE || one.from === this.#position) continue;
       this.#mask(one.from, this.#position);
       this.#count(one);
       one.from = this.#position;
     }
+  }
+
+  /** The larger part of a whole secret is masked; the rest of it may follow. */
+  #letGoOfHeld(): void {
+    const likely = this.#automaton.likely.get(this.#state) ?? 0;
+    if (likely > 0 && this.#letGoAt < this.#position)
+      this.#mask(this.#position - likely, this.#position);
+    this.#letGoAt = this.#position;
   }
 
   /** Ranges that end before this number are not needed any more. */
@@ -157,6 +169,7 @@ export class TextScan {
     const other = new TextScan(this.#automaton, this.#found);
     other.#state = this.#state;
     other.#position = this.#position;
+    other.#letGoAt = this.#letGoAt;
     other.#live = this.#live.map((one) => ({ ...one }));
     return other;
   }
@@ -165,6 +178,7 @@ export class TextScan {
     this.end();
     if (this.#masked.length > 0) this.#masked = [];
     this.#position = 0;
+    this.#letGoAt = 0;
   }
 
   /** Skips text in which nothing begins; stops at the end, at `stop`, and before a step. */
@@ -194,6 +208,11 @@ export class TextScan {
   }
 
   #begin(secret: CompiledSecret): void {
+    if (secret.units > 0) {
+      this.#mask(this.#position - secret.units, this.#position);
+      this.#found(secret.kind);
+      return;
+    }
     if (this.#live.some((one) => one.secret === secret && one.part === 0)) return;
     const counts = { part: 0, jointUnits: 0, units: 0, dashes: 0, from: NOWHERE };
     this.#live.push({ secret, ...counts, isProven: false, isCounted: false });

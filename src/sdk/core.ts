@@ -9,6 +9,7 @@ import type { PlatformBridge, PlatformContext } from "./bridge.ts";
 import { agentCapabilities } from "./capabilities.ts";
 import { TurnStats } from "./metrics.ts";
 import type { Middleware } from "./middleware/middleware.ts";
+import { notes } from "./middleware/notes.ts";
 import { RunnerStopped } from "./run.ts";
 
 /** The settings of an agent that do not depend on its session. */
@@ -31,7 +32,10 @@ export interface RunnerOptions
   readonly layout?: Layout;
   /** How long a cancelled agent may take to end, milliseconds; default 10,000. */
   readonly cancelGraceMs?: number;
-  /** What the events of a run pass before they are written, in this order. */
+  /**
+   * What the events of a run pass before they are written, in this order. Default: the notes of the
+   * bridge are added; `platformMiddleware` adds redaction and traces.
+   */
   readonly middleware?: readonly Middleware[];
   /** All endpoints of `fetch` but `/health` need it as a bearer token; default: none does. */
   readonly runnerToken?: string;
@@ -62,6 +66,7 @@ export class Core {
   readonly client: LedgerClient;
   readonly stats = new TurnStats(systemClock);
   readonly graceMs: number;
+  readonly middleware: readonly Middleware[];
   #context: AgentSettings;
   readonly #reported = new Set<string>();
   readonly #stopping = new AbortController();
@@ -73,6 +78,7 @@ export class Core {
     this.options = options;
     this.client = createLedgerClient({ address, token, tls });
     this.graceMs = cancelGraceMs;
+    this.middleware = options.middleware ?? [notes()];
     this.#context = context;
   }
 

@@ -45,6 +45,11 @@ export class Notes {
     this.#add([{ type: "CUSTOM", name, value }], sessionId);
   }
 
+  /** True: this process has run the session. */
+  knows(sessionId: string): boolean {
+    return this.#served.has(sessionId);
+  }
+
   /** The waiting events, before the next event of the session's run. */
   take(sessionId: string): readonly Note[] {
     this.#served.add(sessionId);

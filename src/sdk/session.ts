@@ -23,7 +23,7 @@ import { createSessionWriter } from "../runner/writer/writer.ts";
 import type { AgentEvent, AgentMessage, Caller, RunInput } from "./bridge.ts";
 import type { Core } from "./core.ts";
 import { toRunAgentInput, type TurnInput } from "./input.ts";
-import { through } from "./middleware/middleware.ts";
+import { metadataOf, through } from "./middleware/middleware.ts";
 import { eventsOfAgent } from "./run.ts";
 
 const CLAIM_WAIT_S = 60n;
@@ -124,16 +124,18 @@ export class Session {
 
   /** Undefined: no message waits, or the runner stops. */
   async #claim(waits: boolean): Promise<Turn | undefined> {
-    const { client, options, stopping, interrupting } = this.#core;
+    const { client, options, middleware, stopping, interrupting } = this.#core;
     // A claim without a wait is not cut: its turn would have a run and no runner.
     const signal = waits ? stopping : interrupting;
+    const runId = crypto.randomUUID();
+    const metadata = {
+      ...(options.name !== undefined && { runner: options.name }),
+      ...metadataOf(middleware, runId),
+    };
     const request = {
       sessionId: this.id,
       producerEpoch: this.#epoch,
-      runStarted: JSON.stringify({
-        runId: crypto.randomUUID(),
-        ...(options.name !== undefined && { metadata: { runner: options.name } }),
-      }),
+      runStarted: JSON.stringify({ runId, metadata }),
       redeliver: true,
       envelopeTokens: BigInt(this.#envelopeTokens),
       ...(await this.#size()),
@@ -259,7 +261,7 @@ export class Session {
     readonly isStored: boolean;
     readonly caller?: Caller;
   }): AsyncGenerator<AgentEvent, void, undefined> {
-    const { bridge, options, interrupting, context, graceMs } = this.#core;
+    const { bridge, middleware, interrupting, context, graceMs } = this.#core;
     while (this.#running !== undefined) await this.#running;
     const ended = new AbortController();
     this.#running = once(ended.signal, "abort").then(() => undefined);
@@ -273,7 +275,7 @@ export class Session {
     try {
       const agent = eventsOfAgent({ bridge, input, platform, signal, graceMs, started, caller });
       const about = { sessionId: this.id, runId: input.runId, input, bridge, signal };
-      for await (const event of through(options.middleware ?? [], agent, about)) {
+      for await (const event of through(middleware, agent, about)) {
         hasSnapshot ||= event.type === "MESSAGES_SNAPSHOT";
         if (event.type === "RUN_FINISHED" && !hasSnapshot) {
           const snapshot = await this.#snapshot(writer);

@@ -8,6 +8,7 @@
  * those that the agent leaves out before the first middleware. An agent that throws has become
  * RUN_ERROR there, so a middleware sees an error of the agent only as an event.
  */
+import type { JsonObject } from "../../agui/json.ts";
 import type { AgentEvent, PlatformBridge, RunInput } from "../bridge.ts";
 
 /** One run, as each middleware knows it. */
@@ -20,10 +21,19 @@ export interface RunContext {
   readonly signal: AbortSignal;
 }
 
-export type Middleware = (
-  events: AsyncIterable<AgentEvent>,
-  context: RunContext,
-) => AsyncIterable<AgentEvent>;
+export interface Middleware {
+  (events: AsyncIterable<AgentEvent>, context: RunContext): AsyncIterable<AgentEvent>;
+  /**
+   * Members of the `metadata` of RUN_STARTED. A claim stores that event before the run begins, so they
+   * are asked for before, with each claim; not every claim becomes a run.
+   */
+  readonly metadataOf?: (runId: string) => JsonObject | undefined;
+}
+
+/** The `metadata` of RUN_STARTED, from all middleware of the list. */
+export function metadataOf(middleware: readonly Middleware[], runId: string): JsonObject {
+  return Object.assign({}, ...middleware.map((one) => one.metadataOf?.(runId)));
+}
 
 /** The events of the last middleware of the list; without a list, the events themselves. */
 export function through(

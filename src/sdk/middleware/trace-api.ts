@@ -1,0 +1,65 @@
+/**
+ * The part of OpenTelemetry that the tracing uses, as types: the user passes their own
+ * `@opentelemetry/api` in, so it is no dependency here. And the names of Langfuse, which reads spans
+ * with these attributes at its OTLP endpoint.
+ */
+
+export interface SpanContext {
+  readonly traceId: string;
+  readonly spanId: string;
+  readonly traceFlags: number;
+}
+
+type AttributeValue = string | number | boolean;
+export type Attributes = Record<string, AttributeValue>;
+
+export interface Span {
+  spanContext(): SpanContext;
+  setAttributes(attributes: Attributes): unknown;
+  setStatus(status: { readonly code: number; readonly message?: string }): unknown;
+  end(time?: Date): void;
+}
+
+export interface Tracer {
+  startSpan(
+    name: string,
+    options?: { readonly root?: boolean; readonly attributes?: Attributes },
+    context?: unknown,
+  ): Span;
+}
+
+/** All of the module `@opentelemetry/api` is one. Methods, so that its own types fit. */
+export interface TraceApi {
+  readonly trace: {
+    getTracer(name: string): Tracer;
+    setSpan(context: unknown, span: Span): unknown;
+    setSpanContext(context: unknown, spanContext: SpanContext): unknown;
+  };
+  readonly ROOT_CONTEXT: unknown;
+}
+
+/** OpenTelemetry's SpanStatusCode.ERROR. */
+export const STATUS_ERROR = 2;
+
+/** The id of a trace that is not recorded. */
+export const NO_TRACE_ID = "0".repeat(32);
+
+/** The attributes of Langfuse; those without its prefix are OpenTelemetry's own. */
+export const NAMES = {
+  session: "session.id",
+  user: "user.id",
+  traceName: "langfuse.trace.name",
+  traceInput: "langfuse.trace.input",
+  traceOutput: "langfuse.trace.output",
+  /** The span is the root of its trace, although it has a parent. */
+  asRoot: "langfuse.internal.as_root",
+  type: "langfuse.observation.type",
+  input: "langfuse.observation.input",
+  output: "langfuse.observation.output",
+  level: "langfuse.observation.level",
+  statusMessage: "langfuse.observation.status_message",
+  model: "langfuse.observation.model.name",
+  usage: "langfuse.observation.usage_details",
+  firstOutputAt: "langfuse.observation.completion_start_time",
+  metadata: "langfuse.observation.metadata.",
+} as const;

@@ -1,0 +1,101 @@
+/**
+ * The middleware of a runner with a service: no secret reaches the ledger, and the trace of a turn is
+ * known to collectors and to clients that join later.
+ */
+import * as otel from "@opentelemetry/api";
+import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
+import { SimpleSpanProcessor, TracerProvider } from "@opentelemetry/sdk-trace";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { createRunner } from "../../src/sdk/loop.ts";
+import { platformMiddleware } from "../../src/sdk/middleware/platform.ts";
+import { redaction } from "../../src/sdk/middleware/redaction.ts";
+import { tracing } from "../../src/sdk/middleware/tracing.ts";
+import { TestBridge } from "../support/echo-bridge.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { newSession, rowsOf } from "../support/pushing.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { TraceCollector } from "../support/trace-collector.ts";
+import { say } from "../support/turns.ts";
+
+const SECRET = "s3cret-Value-of-the-pod";
+
+let service: ServiceProcess;
+let client: RpcClient;
+beforeAll(async () => {
+  service = await startService();
+  client = new RpcClient(() => service.grpcAddress);
+});
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+test("a turn's trace has no secret, and a client that joins later reads its id", async () => {
+  const collector = new TraceCollector();
+  const exporter = new OTLPTraceExporter({ url: `${await collector.start()}/v1/traces` });
+  const provider = new TracerProvider({ spanProcessors: [new SimpleSpanProcessor({ exporter })] });
+  onTestFinished(() => provider.shutdown());
+  onTestFinished(() => collector.stop());
+  const bridge = new TestBridge(async function* () {
+    yield { type: "TOOL_CALL_START", toolCallId: "t", toolCallName: "env" };
+    yield { type: "TOOL_CALL_ARGS", toolCallId: "t", delta: "{}" };
+    yield { type: "TOOL_CALL_END", toolCallId: "t" };
+    const content = `TOKEN=${SECRET}`;
+    yield { type: "TOOL_CALL_RESULT", messageId: "r", toolCallId: "t", content };
+    yield { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" };
+    for (const delta of ["It is s3cret-", "Value-of-", "the-pod."])
+      yield { type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta };
+    yield { type: "TEXT_MESSAGE_END", messageId: "m" };
+    yield { type: "RUN_FINISHED", usage: [{ model: "m-1", inputTokens: 3, outputTokens: 4 }] };
+  });
+  bridge.notes.developer(`cloned with ${SECRET}`);
+  const sessionId = newSession();
+  await say(client, sessionId, "What is the token?");
+  const middleware = platformMiddleware({
+    redaction: redaction({ environment: { TOKEN: SECRET }, variables: ["TOKEN"] }),
+    tracing: tracing(otel, { tracer: provider.getTracer("test") }),
+  });
+  const address = service.grpcAddress;
+  const runner = createRunner(bridge, { address, sessionId, middleware });
+  const ended = runner.run();
+  await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(1);
+  await runner.stop();
+  await ended;
+  await provider.forceFlush();
+
+  const rows = await rowsOf(client, "events", sessionId);
+  const messages = await rowsOf(client, "messages", sessionId);
+  const stored = [...rows, ...messages].map(({ payload }) => payload);
+  expect(stored.join("\n")).not.toContain(SECRET);
+  expect(stored.join("\n")).toContain(`TOKEN=${"*".repeat(SECRET.length)}`);
+  expect(stored.join("\n")).toContain(`cloned with ${"*".repeat(SECRET.length)}`);
+  expect(collector.bodies.join("\n")).not.toContain(SECRET);
+  expect(collector.spans.map(({ name }) => name)).toEqual(["env", "generation", "turn", "run"]);
+  const attributes = collector.spans.find(({ name }) => name === "turn")?.attributes;
+  expect(attributes).toMatchObject({
+    "session.id": sessionId,
+    "langfuse.observation.type": "generation",
+    "langfuse.observation.output": `It is ${"*".repeat(SECRET.length)}.`,
+    "langfuse.observation.model.name": "m-1",
+    "langfuse.observation.usage_details": '{"input":3,"output":4,"total":7}',
+  });
+
+  const [traceId, ...others] = new Set(collector.spans.map((span) => span.traceId));
+  expect(others).toEqual([]);
+  const events: Record<string, unknown>[] = rows.map(({ payload }) => JSON.parse(payload));
+  expect(events).toContainEqual({ type: "CUSTOM", name: "ambient:trace_id", value: { traceId } });
+  expect(await joined(sessionId)).toMatchObject({ type: "RUN_STARTED", metadata: { traceId } });
+});
+
+/** The first event that a client gets which joins after the end. */
+async function joined(sessionId: string): Promise<unknown> {
+  const response = await fetch(`http://${service.httpAddress}/agui/sessions/${sessionId}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ threadId: sessionId, runId: "page", messages: [] }),
+  });
+  const [, first = "null"] = /^data: (.*)$/m.exec(await response.text()) ?? [];
+  return JSON.parse(first);
+}
