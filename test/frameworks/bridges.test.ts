@@ -173,7 +173,7 @@ describe.each(PLAYERS)("the bridge $name", (player) => {
     const hangs = new Promise<void>((resolve) => {
       hang = resolve;
     });
-    const bridge = await player.bridge(CANCELLED, { hangs: () => hang() });
+    const bridge = await player.bridge(CANCELLED, { called: () => hang() });
     const session = new Session(bridge);
     const running = session.run();
     await hangs;

@@ -5,7 +5,16 @@ import { z } from "zod";
 import type { AgentEvent } from "../../../src/sdk/bridge.ts";
 import { AguiBridge } from "../../../src/sdk/bridges/agui.ts";
 import { HTTP_AGENTS } from "../../support/agui-clients.ts";
-import { callsOf, type Player, type Probe, type Step, steps, TOOL, toolOf } from "./script.ts";
+import {
+  answerOf,
+  callsOf,
+  type Player,
+  type Probe,
+  type Step,
+  steps,
+  TOOL,
+  toolOf,
+} from "./script.ts";
 
 const inputSchema = z.object({
   threadId: z.string(),
@@ -17,7 +26,9 @@ const inputSchema = z.object({
 function agui(version: keyof typeof HTTP_AGENTS): Player {
   const bridge: Player["bridge"] = async (list, probe) => {
     const agent = new Agent(steps(list), probe);
-    const server = createServer((request, response) => void respond(agent, request, response));
+    const server = createServer(
+      (request, response) => void respond(agent, request, response).catch(() => undefined),
+    );
     server.listen(0, "127.0.0.1").unref();
     await once(server, "listening");
     const { port } = z.object({ port: z.number() }).parse(server.address());
@@ -36,13 +47,15 @@ async function respond(
 ): Promise<void> {
   const input = inputSchema.parse(await json(request));
   response.writeHead(200, { "content-type": "text/event-stream" });
-  for (const event of agent.run(input)) response.write(`data: ${JSON.stringify(event)}\n\n`);
-  if (!agent.hangs) response.end();
+  const closed = new AbortController();
+  response.on("close", () => closed.abort());
+  for await (const event of agent.run(input, closed.signal)) {
+    response.write(`data: ${JSON.stringify(event)}\n\n`);
+  }
+  response.end();
 }
 
 class Agent {
-  /** True: the answer stays open, because a tool hangs. */
-  hangs = false;
   readonly #next: () => Step;
   readonly #probe: Probe | undefined;
   #asked: Step | undefined;
@@ -52,8 +65,10 @@ class Agent {
     this.#probe = probe;
   }
 
-  *run({ threadId, runId, resume }: z.infer<typeof inputSchema>): Generator<AgentEvent> {
-    this.hangs = false;
+  async *run(
+    { threadId, runId, resume }: z.infer<typeof inputSchema>,
+    signal: AbortSignal,
+  ): AsyncGenerator<AgentEvent> {
     yield { type: "RUN_STARTED", threadId, runId };
     const [answer] = resume ?? [];
     const isApproved = JSON.stringify(answer?.payload) === JSON.stringify({ approved: true });
@@ -68,18 +83,18 @@ class Agent {
       const interrupts: object[] = [];
       for (const { id } of calls) {
         const tool = toolOf(step, id);
-        if ("hangs" in tool) {
-          this.hangs = true;
-          this.#probe?.hangs();
-          return;
-        }
-        if (asked === undefined) yield { type: "TOOL_CALL_END", toolCallId: id };
+        const end: AgentEvent = { type: "TOOL_CALL_END", toolCallId: id };
         if ("asks" in tool && asked === undefined) {
+          yield end;
           interrupts.push({ id, toolCallId: id, reason: "approval" });
-        } else {
-          const content = "asks" in tool && !isApproved ? "refused" : tool.result;
-          yield { type: "TOOL_CALL_RESULT", messageId: `r-${id}`, toolCallId: id, content };
+          continue;
         }
+        const content =
+          "asks" in tool && !isApproved
+            ? "refused"
+            : await answerOf(tool, id, { probe: this.#probe, signal });
+        if (asked === undefined) yield end;
+        yield { type: "TOOL_CALL_RESULT", messageId: `r-${id}`, toolCallId: id, content };
       }
       this.#asked = interrupts.length > 0 ? step : undefined;
       if (interrupts.length > 0) {

@@ -1,7 +1,7 @@
 import { isStepCount, jsonSchema, streamText, tool } from "ai";
 import { convertArrayToReadableStream, MockLanguageModelV4 } from "ai/test";
 import { AiSdkBridge, type AiSdkPart } from "../../../src/sdk/bridges/ai-sdk.ts";
-import { callsOf, type Player, type Step, steps, TOOL, toolOf, untilCancelled } from "./script.ts";
+import { callsOf, type Player, type Step, steps, TOOL, toolOf, answerOf } from "./script.ts";
 
 type Part =
   Awaited<ReturnType<MockLanguageModelV4["doStream"]>>["stream"] extends ReadableStream<infer P>
@@ -27,12 +27,8 @@ export const AI_SDK: Player = {
     const lookup = tool({
       inputSchema: jsonSchema({ type: "object" }),
       needsApproval: (_, { toolCallId }) => "asks" in toolsOf(toolCallId),
-      execute: async (_, { toolCallId, abortSignal = new AbortController().signal }) => {
-        const answer = toolsOf(toolCallId);
-        if ("result" in answer) return answer.result;
-        probe?.hangs();
-        return await untilCancelled(abortSignal);
-      },
+      execute: (_, { toolCallId, abortSignal: signal }) =>
+        answerOf(toolsOf(toolCallId), toolCallId, { probe, signal }),
     });
     const isTacit = list.some((step) => step.isTacit === true);
     return new AiSdkBridge(({ messages, abortSignal }) => {

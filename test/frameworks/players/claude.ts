@@ -13,7 +13,7 @@ import {
   steps,
   TOOL,
   toolOf,
-  untilCancelled,
+  answerOf,
 } from "./script.ts";
 
 type Parameters = globalThis.Parameters<ClaudeOptions["query"]>[0];
@@ -50,7 +50,6 @@ class Claude {
   readonly #next: () => Step;
   readonly #probe: Probe | undefined;
   #deferred: Step | undefined;
-  #messages = 0;
 
   constructor(next: () => Step, probe: Probe | undefined) {
     this.#next = next;
@@ -80,11 +79,11 @@ class Claude {
           yield message("result", { ...SUCCESS, deferred_tool_use: call });
           return;
         }
-        if ("hangs" in tool) {
-          this.#probe?.hangs();
-          await untilCancelled(abortController.signal);
-        }
-        const content = "result" in tool && decision !== "deny" ? tool.result : "refused";
+        const { signal } = abortController;
+        const content =
+          decision === "deny"
+            ? "refused"
+            : await answerOf(tool, id, { probe: this.#probe, signal });
         yield said("user", { content: [{ type: "tool_result", tool_use_id: id, content }] });
       }
       this.#deferred = undefined;
@@ -97,8 +96,7 @@ class Claude {
 
   /** Blocks one after the other, as the API streams them; then the whole message. */
   *#said(step: Step): Generator<ClaudeMessage> {
-    this.#messages += 1;
-    const id = `msg_${this.#messages}`;
+    const id = `msg_${crypto.randomUUID()}`;
     yield streamed({ type: "message_start", message: { id, model: "mock" } });
     const indexes = new Map<string, number>();
     for (const beat of step.beats) {

@@ -14,15 +14,7 @@ import {
   StateGraph,
 } from "@langchain/langgraph";
 import { LangGraphBridge } from "../../../src/sdk/bridges/langgraph.ts";
-import {
-  type Player,
-  type Probe,
-  type Step,
-  steps,
-  TOOL,
-  toolOf,
-  untilCancelled,
-} from "./script.ts";
+import { type Player, type Probe, type Step, steps, TOOL, toolOf, answerOf } from "./script.ts";
 
 /** The package's own model leaves out the chunks of calls. */
 class ScriptedModel extends FakeStreamingChatModel {
@@ -86,7 +78,7 @@ export const LANGGRAPH: Player = {
       const calls = AIMessage.isInstance(last) ? (last.tool_calls ?? []) : [];
       return Promise.all(
         calls.map(async ({ id = "" }) => {
-          const content = await answerOf(step, id, { signal, probe });
+          const content = await answerTo(step, id, { signal, probe });
           return new ToolMessage({ content, tool_call_id: id });
         }),
       );
@@ -121,18 +113,15 @@ function refuseUnanswered(messages: readonly BaseMessage[]): void {
   if (open.length > 0) throw new Error("a call has no result");
 }
 
-async function answerOf(
+async function answerTo(
   step: Step,
   callId: string,
-  { signal, probe }: { signal: AbortSignal | undefined; probe: Probe | undefined },
+  watched: { readonly signal: AbortSignal | undefined; readonly probe: Probe | undefined },
 ): Promise<string> {
   const tool = toolOf(step, callId);
   if ("asks" in tool) {
     const answer: unknown = interrupt({ reason: "approval", message: "May the agent look it up?" });
-    const isApproved = JSON.stringify(answer) === JSON.stringify({ approved: true });
-    return isApproved ? tool.result : "refused";
+    if (JSON.stringify(answer) !== JSON.stringify({ approved: true })) return "refused";
   }
-  if ("result" in tool) return tool.result;
-  probe?.hangs();
-  return await untilCancelled(signal ?? new AbortController().signal);
+  return await answerOf(tool, callId, watched);
 }

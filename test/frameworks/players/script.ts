@@ -1,4 +1,5 @@
 /** What an agent does, in the words of no framework. A player makes a bridge of it. */
+import { setTimeout } from "node:timers/promises";
 import type { PlatformBridge } from "../../../src/sdk/bridge.ts";
 
 /** A part of what a model says. */
@@ -11,7 +12,7 @@ export type Beat =
 
 /** How a tool answers. */
 export type Tool =
-  | { readonly result: string }
+  | { readonly result: string; readonly takesMs?: number }
   /** Waits for an approval, and then answers. */
   | { readonly asks: true; readonly result: string }
   /** Answers when the run is cancelled, not earlier. */
@@ -34,8 +35,8 @@ export interface Player {
 }
 
 export interface Probe {
-  /** A tool that hangs has been called. */
-  hangs(): void;
+  /** A tool has been called. */
+  called(callId: string): void;
 }
 
 export const TOOL = "lookup";
@@ -61,8 +62,22 @@ export function toolOf({ tools = {} }: Step, callId: string): Tool {
   return tool;
 }
 
-/** Rejects when the run is cancelled. */
-export function untilCancelled(signal: AbortSignal): Promise<never> {
+/** What the tool answers; rejects when the run is cancelled while it hangs. */
+export async function answerOf(
+  tool: Tool,
+  callId: string,
+  {
+    probe,
+    signal,
+  }: { readonly probe: Probe | undefined; readonly signal: AbortSignal | undefined },
+): Promise<string> {
+  probe?.called(callId);
+  if (!("result" in tool)) return await untilCancelled(signal ?? new AbortController().signal);
+  if ("takesMs" in tool) await setTimeout(tool.takesMs);
+  return tool.result;
+}
+
+function untilCancelled(signal: AbortSignal): Promise<never> {
   return new Promise((_, reject) => {
     const cancel = (): void => reject(new DOMException("cancelled", "AbortError"));
     if (signal.aborted) cancel();
