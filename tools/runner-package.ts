@@ -3,7 +3,8 @@
  * `dist-runner` by default. It is the client side of the service alone, for processes that drive
  * agents; `npm publish ./dist-runner` publishes it.
  *
- * The table of what is offered is `exports` of package.json: `session-ledger/runner` is the entry of
+ * Packages of frameworks that entries with their names import are optional peers in package.json. The
+ * table of what is offered is `exports` of package.json: `session-ledger/runner` is the entry of
  * the new package, `session-ledger/runner/NAME` its `./NAME`. So both packages offer the same files.
  */
 import { execFile } from "node:child_process";
@@ -17,12 +18,9 @@ const NAME = "@session-ledger/runner";
 
 /** test/tidy.test.ts refuses any other package in the code. */
 export const DEPENDENCIES: readonly string[] = ["@bufbuild/protobuf", "@grpc/grpc-js"];
-/** Packages of frameworks that code with their names needs; users have them already. */
-export const PEERS: readonly string[] = ["rxjs"];
 
 type Manifest = Readonly<Record<string, unknown>> & {
   readonly dependencies: Readonly<Record<string, string>>;
-  readonly devDependencies: Readonly<Record<string, string>>;
   readonly exports: Readonly<Record<string, string>>;
 };
 
@@ -50,7 +48,7 @@ export async function writeRunnerPackage(folder: string): Promise<void> {
 }
 
 function made(manifest: Manifest): object {
-  const { version, license, homepage, bugs, repository, dependencies, devDependencies } = manifest;
+  const { version, license, homepage, bugs, repository, dependencies } = manifest;
   const entries = [...entriesOf(manifest)].map(([name, file]) => [
     name,
     { types: file.replace(/\.js$/, ".d.ts"), default: file },
@@ -66,14 +64,10 @@ function made(manifest: Manifest): object {
     type: "module",
     engines: { node: ">=20.9" },
     exports: { ...Object.fromEntries(entries), "./package.json": "./package.json" },
-    dependencies: ranges(DEPENDENCIES, dependencies),
-    peerDependencies: ranges(PEERS, devDependencies),
-    peerDependenciesMeta: Object.fromEntries(PEERS.map((name) => [name, { optional: true }])),
+    dependencies: Object.fromEntries(DEPENDENCIES.map((name) => [name, `^${dependencies[name]}`])),
+    peerDependencies: manifest["peerDependencies"],
+    peerDependenciesMeta: manifest["peerDependenciesMeta"],
   };
-}
-
-function ranges(names: readonly string[], pinned: Readonly<Record<string, string>>): object {
-  return Object.fromEntries(names.map((name) => [name, `^${pinned[name]}`]));
 }
 
 /** The guide of the writer, with links that work outside of the repository. */

@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { DEPENDENCIES, entriesOf, PEERS, writeRunnerPackage } from "../../tools/runner-package.ts";
+import { DEPENDENCIES, entriesOf, writeRunnerPackage } from "../../tools/runner-package.ts";
 import { certificateFiles, createAuthority } from "../support/certificates.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { useService } from "../support/use-service.ts";
@@ -22,8 +22,8 @@ const PACKED_BYTES_MAX = 6_000_000;
 
 const manifestSchema = z.looseObject({
   dependencies: z.record(z.string(), z.string()),
-  devDependencies: z.record(z.string(), z.string()).default({}),
-  peerDependenciesMeta: z.record(z.string(), z.object({ optional: z.literal(true) })).default({}),
+  peerDependencies: z.record(z.string(), z.string()),
+  peerDependenciesMeta: z.record(z.string(), z.object({ optional: z.literal(true) })),
   exports: z.record(z.string(), z.unknown()),
 });
 const packedSchema = z.object({ filename: z.string(), unpackedSize: z.number() });
@@ -68,6 +68,13 @@ async function manifestIn(path: string): Promise<z.infer<typeof manifestSchema>>
   return manifestSchema.parse(JSON.parse(await readFile(join(path, "package.json"), "utf8")));
 }
 
+/** The names of the entries, as a program imports them. */
+async function entryNames(): Promise<readonly string[]> {
+  const { exports } = await manifestIn(installed());
+  const names = Object.keys(exports).filter((name) => name !== "./package.json");
+  return names.map((name) => join(NAME, name));
+}
+
 /** The program of a user of the service's package, and one that loads every entry. */
 async function writePrograms(): Promise<void> {
   const written = await readFile(join(ROOT, "test/support/consumer.ts"), "utf8");
@@ -75,9 +82,7 @@ async function writePrograms(): Promise<void> {
     .replaceAll('"session-ledger/runner', `"${NAME}`)
     .replaceAll('"session-ledger/', `"${NAME}/`);
   await writeFile(join(consumer, "main.ts"), program);
-  const names = Object.keys((await manifestIn(installed())).exports)
-    .filter((name) => name !== "./package.json")
-    .map((name) => join(NAME, name));
+  const names = await entryNames();
   const imports = names.map((name, at) => `import * as entry${at} from "${name}";`);
   const shown = names.map((_, at) => `Object.keys(entry${at}).length`);
   const entries = [...imports, `process.stdout.write(JSON.stringify([${shown.join(", ")}]));`];
@@ -105,9 +110,9 @@ beforeAll(async () => {
 });
 
 test("the package brings gRPC and protobuf, and no other package of the service", async () => {
-  const { dependencies, peerDependenciesMeta } = await manifestIn(installed());
+  const { dependencies, peerDependencies, peerDependenciesMeta } = await manifestIn(installed());
   expect(Object.keys(dependencies)).toEqual(DEPENDENCIES);
-  expect(Object.keys(peerDependenciesMeta)).toEqual(PEERS);
+  expect(Object.keys(peerDependenciesMeta)).toEqual(Object.keys(peerDependencies));
   const modules = join(consumer, "node_modules");
   const present = (await readdir(modules, { recursive: true })).map(String);
   expect(present).toEqual(expect.arrayContaining([...DEPENDENCIES]));
@@ -127,12 +132,23 @@ test("the package is small, and has every entry of its table", async () => {
     await expect(readFile(join(installed(), file), "utf8")).resolves.not.toBe("");
 });
 
+test("only the entries of frameworks that one imports need another package", async () => {
+  const names = await entryNames();
+  const script = `
+    const found = await Promise.allSettled(${JSON.stringify(names)}.map((name) => import(name)));
+    process.stdout.write(found.map(({ status }) => status).join());
+  `;
+  const ended = await outputOf(process.execPath, "--input-type=module", "-e", script);
+  const failed = ended.split(",").map((status, at) => (status === "rejected" ? names[at] : []));
+  expect(failed.flat()).toEqual([`${NAME}/copilotkit`]);
+});
+
 describe("with what a user of it has", () => {
   let tools: string;
 
   beforeAll(async () => {
-    const { devDependencies } = await manifestIn(ROOT);
-    const peers = PEERS.map((name) => `${name}@${devDependencies[name]}`);
+    const { peerDependencies } = await manifestIn(installed());
+    const peers = Object.entries(peerDependencies).map(([name, range]) => `${name}@${range}`);
     await install(consumer, "@types/node@20", ...peers);
     await writePrograms();
     tools = join(folder, "tools");
