@@ -248,7 +248,9 @@ describe("with the AI SDK", () => {
         const body = stream.pipeThrough(new TextEncoderStream());
         return new Response(body, { headers: UI_MESSAGE_STREAM_HEADERS });
       }
-      const { messages } = await new Response(init.body).json();
+      const { messages }: { messages: UIMessage[] } = JSON.parse(
+        await new Response(init.body).text(),
+      );
       const result = streamText({ model, messages: await convertToModelMessages(messages) });
       return createUIMessageStreamResponse({
         stream: toUIMessageStream({ stream: result.stream }),

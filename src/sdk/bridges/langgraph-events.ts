@@ -166,12 +166,12 @@ export class LangGraphRun {
   }
 }
 
-function objectsIn(list: unknown): readonly JsonObject[] {
+export function objectsIn(list: unknown): readonly JsonObject[] {
   return Array.isArray(list) ? list.filter(isObject) : [];
 }
 
 /** The content of a message is a text, or a list of blocks. */
-function textIn(content: unknown): string {
+export function textIn(content: unknown): string {
   if (typeof content === "string") return content;
   return objectsIn(content)
     .flatMap(({ type, text }) => (type === "text" && typeof text === "string" ? [text] : []))
@@ -179,7 +179,7 @@ function textIn(content: unknown): string {
 }
 
 /** Models say it in blocks of their own, or beside the content. */
-function reasoningIn({ content, additional_kwargs: extra }: JsonObject): string {
+export function reasoningIn({ content, additional_kwargs: extra }: JsonObject): string {
   const beside = isObject(extra) ? extra["reasoning_content"] : undefined;
   const blocks = objectsIn(content).map(({ reasoning, thinking }) => reasoning ?? thinking);
   return [...blocks, beside].filter((text) => typeof text === "string").join("");

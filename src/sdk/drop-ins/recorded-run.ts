@@ -1,0 +1,61 @@
+/** A run of a framework that the ledger has not started, as it is recorded. Nothing here throws. */
+import type { SessionWriter, WriterProblem } from "../../runner/writer/types.ts";
+import { createSessionWriter } from "../../runner/writer/writer.ts";
+import type { AgentEvent } from "../bridge.ts";
+import { Constructs } from "../bridges/constructs.ts";
+import type { Connection } from "./follow-run.ts";
+
+export interface RecordOptions extends Connection {
+  /** Called with the problems of writing. */
+  readonly onProblem?: (sessionId: string, problem: WriterProblem) => void;
+}
+
+interface Ids {
+  readonly sessionId: string;
+  readonly runId: string;
+}
+
+export class RecordedRun {
+  readonly constructs = new Constructs();
+  readonly #ids: Ids;
+  readonly #writer: SessionWriter;
+
+  constructor(ids: Ids, { address, token, tls, onProblem }: RecordOptions) {
+    this.#ids = ids;
+    const { sessionId } = ids;
+    this.#writer = createSessionWriter({
+      address,
+      sessionId,
+      ...(token && { token }),
+      ...(tls && { tls }),
+      ...(onProblem && { onProblem: (problem) => onProblem(sessionId, problem) }),
+    });
+  }
+
+  /** The questions are messages of the session, before the run. */
+  begin(questions: readonly string[]): void {
+    const { sessionId, runId } = this.#ids;
+    for (const [at, payload] of questions.entries())
+      this.#writer.message({ type: "user", payload, key: `${runId}:user:${at}`.slice(-128) });
+    this.#writer.event({ type: "RUN_STARTED", threadId: sessionId, runId });
+  }
+
+  write(events: Iterable<AgentEvent>): void {
+    for (const event of events) this.#writer.event(event);
+  }
+
+  /** Resolves when the run is stored, or cannot be stored for now. */
+  async finish(more: object = {}): Promise<void> {
+    const { sessionId, runId } = this.#ids;
+    this.write(this.constructs.endAll());
+    this.#writer.event({ type: "RUN_FINISHED", threadId: sessionId, runId, ...more });
+    await this.#writer.close();
+  }
+
+  async fail(error: unknown): Promise<void> {
+    this.write(this.constructs.endAll());
+    const message = error instanceof Error ? error.message : String(error);
+    this.#writer.event({ type: "RUN_ERROR", message });
+    await this.#writer.close();
+  }
+}
