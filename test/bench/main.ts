@@ -20,6 +20,7 @@ import { profilePush, profileStream } from "./profile.ts";
 import { benchPush } from "./push.ts";
 import { benchRedaction } from "./redaction.ts";
 import { benchRead } from "./read.ts";
+import { benchSdk } from "./sdk.ts";
 import { benchStream } from "./stream.ts";
 import { benchTurns } from "./turns.ts";
 import { benchWatch } from "./watch.ts";
@@ -36,6 +37,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   redaction: benchRedaction,
   stream: benchStream,
   writer: benchWriter,
+  sdk: benchSdk,
   auth: benchAuth,
   doors: benchDoors,
   hostile: benchHostile,

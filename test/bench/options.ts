@@ -12,6 +12,7 @@ const BENCHES = [
   "redaction",
   "stream",
   "writer",
+  "sdk",
   "auth",
   "doors",
   "hostile",

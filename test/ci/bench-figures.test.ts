@@ -149,6 +149,7 @@ test("the command line selects benchmarks, and refuses unknown ones", () => {
     "redaction",
     "stream",
     "writer",
+    "sdk",
     "auth",
     "doors",
     "hostile",

@@ -1,0 +1,174 @@
+/**
+ * What the SDK costs the process of an agent: CPU of an event through middleware, derivation and
+ * writer, how long the agent's `yield` takes, and the memory while the service stands still. Beside it
+ * the same agent whose events are only printed.
+ */
+import { setImmediate } from "node:timers/promises";
+import { capabilitiesOf, PlatformBridge } from "../../src/sdk/bridge.ts";
+import type { AgentEvent, RunInput } from "../../src/sdk/bridge.ts";
+import { createRunner } from "../../src/sdk/loop.ts";
+import { createLedgerClient, ledger } from "../../src/runner/client.ts";
+import type { Bench, Findings } from "./bench.ts";
+import { latencyOf, rounded } from "./figures.ts";
+import { startLedger } from "./servers.ts";
+
+const TOKENS = 100_000;
+const TOKENS_QUICK = 500;
+/** Tokens in one turn of the event loop. */
+const BURST = 10;
+/** Tokens that do not fit into the spool: about 250 bytes each. */
+const TOKENS_AWAY = 600_000;
+const SPOOL_MIB = 64;
+/** What the issue allows a call. */
+const CALL_MS_MAX = 1;
+const MIB = 1_048_576;
+
+export async function benchSdk(bench: Bench): Promise<Findings> {
+  const { quick, calls } = bench.options;
+  const tokens = calls ?? (quick ? TOKENS_QUICK : TOKENS);
+  const service = await startLedger(bench);
+  const { address } = service;
+  await runOf(bench, { address, tokens: TOKENS_QUICK }); // Warms up.
+  const alone = await printed(bench, tokens);
+  const there = await runOf(bench, { address, tokens });
+  const away = await runOf(bench, {
+    address,
+    tokens: quick ? TOKENS_QUICK : TOKENS_AWAY,
+    atStart: () => process.kill(service.pid, "SIGSTOP"),
+    atEnd: () => process.kill(service.pid, "SIGCONT"), // Or nobody could stop it.
+  });
+  await service.stop();
+  return { load: { tokens, burst: BURST, spoolMiB: SPOOL_MIB }, alone, there, away };
+}
+
+interface Run {
+  readonly address: string;
+  readonly tokens: number;
+  readonly atStart?: () => void;
+  readonly atEnd?: () => void;
+}
+
+async function runOf(bench: Bench, run: Run): Promise<Findings> {
+  const sessionId = `bench-${crypto.randomUUID()}`;
+  const client = createLedgerClient({ address: run.address });
+  await client.call(ledger.pushSessionMessage, { sessionId, eventType: "user", payload: "go" });
+  client.close();
+  const bridge = new BenchBridge(bench, run);
+  const spool = { bytesMax: SPOOL_MIB * MIB };
+  const runner = createRunner(bridge, { address: run.address, sessionId, spool });
+  const ended = runner.run();
+  try {
+    const findings = await bridge.measured;
+    bench.progress(JSON.stringify(findings));
+    return findings;
+  } finally {
+    await runner.stop();
+    await ended;
+  }
+}
+
+class BenchBridge extends PlatformBridge {
+  readonly measured: Promise<Findings>;
+  #tell: (findings: Findings) => void = () => undefined;
+  readonly #bench: Bench;
+  readonly #run: Run;
+
+  constructor(bench: Bench, run: Run) {
+    super();
+    this.#bench = bench;
+    this.#run = run;
+    this.measured = new Promise((resolve) => (this.#tell = resolve));
+  }
+
+  createAdapter() {
+    return { run: (input: RunInput) => this.#agent(input) };
+  }
+
+  capabilities() {
+    return capabilitiesOf({ framework: "bench" });
+  }
+
+  async *#agent({ runId: messageId }: RunInput): AsyncGenerator<AgentEvent, void, undefined> {
+    const { tokens, atStart, atEnd } = this.#run;
+    const cost = new Cost(tokens);
+    yield { type: "TEXT_MESSAGE_START", messageId, role: "assistant" };
+    atStart?.();
+    cost.begin();
+    for (let at = 0; at < tokens; at += 1) {
+      const event = tokenAt(at, messageId);
+      cost.calls();
+      yield event; // Back here, the event is with the writer.
+      cost.called();
+      if (at % BURST === BURST - 1) await setImmediate();
+      this.#bench.signal.throwIfAborted();
+    }
+    const findings = cost.end();
+    atEnd?.();
+    yield { type: "TEXT_MESSAGE_END", messageId };
+    this.#tell(findings);
+  }
+}
+
+/** The same agent without the SDK. */
+async function printed(bench: Bench, tokens: number): Promise<Findings> {
+  const cost = new Cost(tokens);
+  const kept: string[] = [];
+  cost.begin();
+  for (let at = 0; at < tokens; at += 1) {
+    const event = tokenAt(at, "alone");
+    cost.calls();
+    kept.push(JSON.stringify(event));
+    cost.called();
+    if (at % BURST === BURST - 1) await setImmediate();
+    bench.signal.throwIfAborted();
+  }
+  const findings = cost.end();
+  bench.progress(`alone: ${JSON.stringify(findings)}`);
+  return findings;
+}
+
+function tokenAt(at: number, messageId: string): AgentEvent {
+  return { type: "TEXT_MESSAGE_CONTENT", messageId, delta: `token ${at} ` };
+}
+
+/** Of the calls between `begin` and `end`; CPU also of what happens in between, as sending. */
+class Cost {
+  readonly #tookMs: Float64Array;
+  #count = 0;
+  #calledMs = 0;
+  #cpu = process.cpuUsage();
+  #rssBytes = 0;
+  #rssMaxBytes = 0;
+
+  constructor(calls: number) {
+    this.#tookMs = new Float64Array(calls);
+  }
+
+  begin(): void {
+    this.#rssBytes = process.memoryUsage.rss();
+    this.#cpu = process.cpuUsage();
+  }
+
+  calls(): void {
+    this.#calledMs = performance.now();
+  }
+
+  called(): void {
+    this.#tookMs[this.#count] = performance.now() - this.#calledMs;
+    this.#count += 1;
+    if (this.#count % 10_000 === 0) {
+      this.#rssMaxBytes = Math.max(this.#rssMaxBytes, process.memoryUsage.rss());
+    }
+  }
+
+  end(): Findings {
+    const { user, system } = process.cpuUsage(this.#cpu);
+    const rss = Math.max(this.#rssMaxBytes, process.memoryUsage.rss());
+    return {
+      cpuMicros: rounded((user + system) / this.#count),
+      call: latencyOf(this.#tookMs),
+      overLimit: this.#tookMs.filter((ms) => ms > CALL_MS_MAX).length,
+      grownMiB: rounded((rss - this.#rssBytes) / MIB),
+    };
+  }
+}
