@@ -25,6 +25,6 @@ export type {
   RunInput,
 } from "./bridge.ts";
 
-/** The RunAgentInput of a claimed turn, for a runner with a loop of its own. */
-export { toRunAgentInput } from "./input.ts";
+/** The RunAgentInput of a claimed turn, and the texts that people typed in one. */
+export { promptsOf, toRunAgentInput } from "./input.ts";
 export type { ClaimedTurn, InputOptions, TurnInput } from "./input.ts";

@@ -90,6 +90,27 @@ export function toRunAgentInput(
   return { input, metrics, hasHistory: history.length > 0 };
 }
 
+/**
+ * What people typed in the messages at the end of the input, behind the last one of the agent: the
+ * texts without their senders. For agents that take texts; others find all in `messages`.
+ */
+export function promptsOf({ messages }: Pick<RunInput, "messages">): readonly string[] {
+  const answered = messages.findLastIndex(({ role }) => role !== "user");
+  return messages.slice(answered + 1).map(({ content, metadata }) => {
+    const parts = Array.isArray(content) ? content.filter(isObject) : [{ text: content }];
+    const texts = parts.flatMap(({ text }) => (typeof text === "string" ? [text] : []));
+    const [first = "", ...rest] = texts;
+    const isPacked = isObject(metadata) && metadata["sender_context"] !== undefined;
+    const own = isPacked ? withoutDelimiter(first) : first;
+    return (own === undefined ? rest : [own, ...rest]).join("\n");
+  });
+}
+
+/** Undefined: the text is nothing else. */
+function withoutDelimiter(text: string): string | undefined {
+  return /^<sender_context>\n.*\n<\/sender_context>(?:\n\n([^]*))?$/.exec(text)?.[1];
+}
+
 /** One text is sent as a text, because not every framework knows lists of parts. */
 function contentOf(blocks: readonly ContentBlock[]): unknown {
   const [first] = blocks;

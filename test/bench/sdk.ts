@@ -28,7 +28,7 @@ export async function benchSdk(bench: Bench): Promise<Findings> {
   const tokens = calls ?? (quick ? TOKENS_QUICK : TOKENS);
   const service = await startLedger(bench);
   const { address } = service;
-  await runOf(bench, { address, tokens: TOKENS_QUICK }); // Warms up.
+  await runOf(bench, { address, tokens: quick ? TOKENS_QUICK : TOKENS }); // Warms up.
   const alone = await printed(bench, tokens);
   const there = await runOf(bench, { address, tokens });
   const away = await runOf(bench, {

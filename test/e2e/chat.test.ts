@@ -117,9 +117,9 @@ async function startRunner(sessionId: string, words: Words): Promise<AsyncDispos
     }
   }
   `;
-  const library = JSON.stringify(pathToFileURL(join(ROOT, "src/runner/index.ts")));
+  const library = JSON.stringify(pathToFileURL(join(ROOT, "src/sdk/index.ts")));
   const path = join(await makeDirectory(), "runner.ts");
-  const copy = source.replace(AGENT, agent).replace('"../src/runner/index.ts"', library);
+  const copy = source.replace(AGENT, agent).replaceAll('"../src/sdk/index.ts"', library);
   await writeFile(path, copy);
   const args = [path, sessionId, service.grpcAddress];
   const child = spawn(process.execPath, args, { stdio: ["ignore", "ignore", "inherit"] });

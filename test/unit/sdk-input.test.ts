@@ -3,7 +3,7 @@ import { create } from "@bufbuild/protobuf";
 import { RunAgentInputSchema } from "@ag-ui/core/schemas";
 import { expect, test } from "vitest";
 import { type SessionMessage, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
-import { toRunAgentInput, type InputOptions } from "../../src/sdk/input.ts";
+import { promptsOf, toRunAgentInput, type InputOptions } from "../../src/sdk/input.ts";
 
 const IMAGE = { type: "image", source: { type: "data", value: "AAAA", mimeType: "image/png" } };
 const LINK = { type: "document", source: { type: "url", value: "https://a.example/b.pdf" } };
@@ -98,4 +98,29 @@ test("the result of a tool of the page stands behind its call, and is given to a
     turnOf(rows, options).input.messages.map(({ id }) => id);
   expect(ids({ transcript })).toEqual(["m0", "a0", "res", "m1"]);
   expect(ids({ transcript, onlyNew: true })).toEqual(["res", "m1"]);
+});
+
+test.each(["split", "combined"] as const)(
+  "the prompts are those of the turn, byte for byte: %s",
+  (layout) => {
+    const texts = ["\n\nhi\n", "", "<sender_context>\n{}\n</sender_context>\n\nho", "é\u0301"];
+    const transcript = [
+      { id: "m0", role: "user", content: "before" },
+      { id: "a0", role: "assistant", content: "an answer" },
+    ];
+    const rows = texts.map((text, at) => row(`m${at + 1}`, text));
+    expect(promptsOf(turnOf(rows, { transcript, layout }).input)).toEqual(texts);
+  },
+);
+
+test("a message that the runner did not pack is its own prompt", () => {
+  const messages = [
+    { id: "m0", role: "user", content: "plain" },
+    {
+      id: "m1",
+      role: "user",
+      content: [{ type: "text", text: "a" }, IMAGE, { type: "text", text: "b" }],
+    },
+  ];
+  expect(promptsOf({ messages })).toEqual(["plain", "a\nb"]);
 });
