@@ -44,7 +44,10 @@ async function publishedRepository(): Promise<readonly [folder: string, commit: 
   return [folder, commit.trim()];
 }
 
-describe("the Go client", needs("go"), () => {
+/** Go compiles gRPC first where its cache is empty. */
+const COMPILING_MS = 600_000;
+
+describe("the Go client", { ...needs("go"), timeout: COMPILING_MS }, () => {
   test("its own tests pass against a service", async () => {
     const env = { ...process.env, LEDGER_ADDRESS: service.grpcAddress };
     const options = { cwd: GO_CLIENT, env };
