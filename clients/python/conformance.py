@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -68,6 +69,9 @@ class Driver:
         return self.shown(self.writer.close(command["timeout_ms"] / 1000))
 
     def shown(self, stats: Stats) -> Fields:
+        until = time.monotonic() + 10
+        while len(self.reasons) < stats.events.refused and time.monotonic() < until:
+            time.sleep(0.01)  # `on_problem` is called by another thread.
         counts = {name: getattr(stats.events, name) for name in COUNTS}
         about = {"complete": stats.complete, "state": stats.state, "epoch": str(stats.epoch)}
         return {**about, **counts, "reasons": self.reasons}

@@ -8,14 +8,26 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
-# The service's limit of a message by default, in bytes; a longer one is cut.
-_PAYLOAD_BYTES_MAX = 1_048_576
-_RESULT_CHARS_MAX = 2_000
+from session_ledger.payloads import (
+    PAYLOAD_BYTES_MAX,
+    assistant_payload,
+    custom_payload,
+    error_payload,
+    lifecycle_payload,
+    member_of,
+    no_constant,
+    tool_result_payload,
+    tool_use_payload,
+    well_formed,
+)
+
 _KEY_BYTES_MAX = 128
+# Bases of keys that are counted separately in one run.
+_COUNTED_MAX = 10_000
 # Above these bounds the oldest open construct ends as if its END had come.
 _OPEN_MAX = 1_000
 _OPEN_CHARS_MAX = 24 * 1_048_576
@@ -29,8 +41,7 @@ _END_NO_CHUNKS = {
 }
 _KINDS = {"TEXT_MESSAGE": "text", "TOOL_CALL": "tool_call", "REASONING_MESSAGE": "reasoning"}
 _IDS = {"text": "messageId", "tool_call": "toolCallId", "reasoning": "messageId"}
-_SPACE = re.compile(r"(?<!^)(?=[A-Z])")
-
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 Event = dict[str, Any]
 
 
@@ -51,6 +62,16 @@ class _Construct:
     name: str | None
     text: str = ""
 
+    @property
+    def key(self) -> tuple[str, str, str | None]:
+        return (self.kind, self.id, self.owner)
+
+
+def _said(kind: str, given: str, owner: str | None, event: Event) -> _Construct:
+    """What a START says, or a chunk that stands for one."""
+    is_assistants = kind != "text" or _text(event, "role") in (None, "assistant")
+    return _Construct(kind, given, owner, is_assistants, _text(event, "toolCallName"))
+
 
 class MessageDeriver:
     def __init__(self, *, lifecycle: bool = True) -> None:
@@ -61,59 +82,62 @@ class MessageDeriver:
         self._lanes: dict[str | None, _Construct] = {}
         self._run_id: str | None = None
         self._counts: Counter[str] = Counter()
+        self._total = 0
         self._derived: list[DerivedMessage] = []
 
     def next(self, payload: str) -> list[DerivedMessage]:
         """Takes the next event, as JSON; returns the messages that it completes, mostly none."""
         try:
-            event = json.loads(payload)
+            event = json.loads(payload, parse_constant=no_constant)
         except (ValueError, RecursionError):
             return []
         if not isinstance(event, dict) or not isinstance(event.get("type"), str):
             return []
         for one in _ungrouped(event):
-            self._take(one)
+            self._take(one, payload)
         derived, self._derived = self._derived, []
         return derived
 
-    def _take(self, event: Event) -> None:
+    def begin_run(self, run_id: str | None) -> None:
+        """A run begins, by its RUN_STARTED or by a claim, which has stored that."""
+        self._break_off()
+        if run_id is None or run_id != self._run_id:
+            self._run_id = run_id
+            self._counts.clear()
+            self._total = 0
+
+    def _take(self, event: Event, payload: str) -> None:
         kind_name, _, does = event["type"].rpartition("_")
         kind = _KINDS.get(kind_name)
         if kind is None or does == "RESULT":
-            self._whole(event)
+            self._whole(event, payload)
         elif does == "CHUNK":
             self._chunk(kind, event)
         else:
             self._end_lane(_text(event, "subagentRunId"))
             self._part(kind, does, event)
 
-    def _whole(self, event: Event) -> None:
+    def _whole(self, event: Event, payload: str) -> None:
+        if event["type"].startswith("RUN_") or event["type"] == "MESSAGES_SNAPSHOT":
+            for owner in list(self._lanes):
+                self._end_lane(owner)
         match event["type"]:
             case "RUN_STARTED":
-                self._break_off()
-                run_id = _text(event, "runId")
-                if run_id is None or run_id != self._run_id:
-                    self._run_id = run_id
-                    self._counts.clear()
+                self.begin_run(_text(event, "runId"))
                 self._lifecycle_of("run_started")
             case "RUN_FINISHED":
                 for construct in list(self._open.values()):
                     self._tell(construct)
-                self._lanes.clear()
                 self._lifecycle_of("run_finished")
             case "RUN_ERROR":
                 self._break_off()
                 self._error(event)
-            case "MESSAGES_SNAPSHOT":
-                for construct in self._lanes.values():
-                    self._tell(construct)
-                self._lanes.clear()
             case type_ if type_ not in _END_NO_CHUNKS:
                 self._end_lane(_text(event, "subagentRunId"))
                 if type_ == "TOOL_CALL_RESULT":
                     self._result(event)
                 elif type_ == "CUSTOM":
-                    self._custom(event)
+                    self._custom(event, payload)
 
     def _chunk(self, kind: str, event: Event) -> None:
         owner, given = _text(event, "subagentRunId"), _text(event, _IDS[kind])
@@ -122,9 +146,12 @@ class MessageDeriver:
             self._end_lane(owner)
             if kind == "tool_call" and given is None:
                 return  # No result can refer to a call without an id.
-            known = self._begin(kind, given or "", owner, event)
+            known = _said(kind, given or "", owner, event)
             self._lanes[owner] = known
-        self._go_on(known, event)
+            if kind != "reasoning":
+                self._start(known)
+        if kind != "reasoning":
+            self._go_on(known, event)
 
     def _lane_of(self, kind: str, given: str | None, owner: str | None) -> _Construct | None:
         def fits(one: _Construct | None) -> bool:
@@ -143,18 +170,21 @@ class MessageDeriver:
         given, owner = _text(event, _IDS[kind]), _text(event, "subagentRunId")
         if given is None or kind == "reasoning":
             return
-        construct = self._find(kind, given, owner)
         if does == "START":
-            own = self._open.get((kind, given, owner))
-            if own is None:
-                self._begin(kind, given, owner, event)
-            else:
-                own.name = _text(event, "toolCallName") or own.name
+            self._start(_said(kind, given, owner, event))
         elif does in ("CONTENT", "ARGS"):
             # A fragment without a START belongs to the assistant.
-            self._go_on(construct or self._begin(kind, given, owner, {}), event)
-        elif does == "END" and construct is not None:
-            self._tell(construct)
+            self._go_on(_Construct(kind, given, owner, True, None), event)
+        elif does == "END":
+            self._tell(self._find(kind, given, owner))
+
+    def _start(self, said: _Construct) -> None:
+        """A second START of an open construct changes only the name."""
+        known = self._open.get(said.key)
+        if known is None:
+            self._begin(said)
+        else:
+            known.name = said.name or known.name
 
     def _find(self, kind: str, given: str, owner: str | None) -> _Construct | None:
         own = self._open.get((kind, given, owner))
@@ -163,20 +193,16 @@ class MessageDeriver:
         alike = [one for one in self._open.values() if (one.kind, one.id) == (kind, given)]
         return alike[0] if len(alike) == 1 else None
 
-    def _begin(self, kind: str, given: str, owner: str | None, event: Event) -> _Construct:
-        known = self._open.get((kind, given, owner))
-        if known is not None:
-            return known
-        is_assistants = kind != "text" or _text(event, "role") in (None, "assistant")
-        name = _text(event, "toolCallName")
-        construct = _Construct(kind, given, owner, is_assistants, name)
-        self._open[(kind, given, owner)] = construct
+    def _begin(self, said: _Construct) -> _Construct:
+        construct = replace(said)
+        self._open[said.key] = construct
         self._make_room()
         return construct
 
-    def _go_on(self, construct: _Construct, event: Event) -> None:
+    def _go_on(self, said: _Construct, event: Event) -> None:
+        construct = self._find(said.kind, said.id, said.owner) or self._begin(said)
         delta = _text(event, "delta") or ""
-        if construct.is_assistants and construct.kind != "reasoning":
+        if construct.is_assistants and delta:
             construct.text += delta
             self._chars += len(delta)
             self._make_room()
@@ -186,9 +212,9 @@ class MessageDeriver:
             self._tell(next(iter(self._open.values())))
 
     def _end_lane(self, owner: str | None) -> None:
-        construct = self._lanes.pop(owner, None)
-        if construct is not None:
-            self._tell(construct)
+        lane = self._lanes.pop(owner, None)
+        if lane is not None:
+            self._tell(self._open.get(lane.key))
 
     def _break_off(self) -> None:
         """An open message ends as it is, an incomplete tool call is dropped."""
@@ -196,72 +222,58 @@ class MessageDeriver:
             if construct.kind == "text":
                 self._tell(construct)
         self._open.clear()
-        self._lanes.clear()
         self._chars = 0
 
-    def _tell(self, construct: _Construct) -> None:
-        key = (construct.kind, construct.id, construct.owner)
-        if self._open.get(key) is not construct:
+    def _tell(self, construct: _Construct | None) -> None:
+        if construct is None:
             return
-        del self._open[key]
+        del self._open[construct.key]
         self._chars -= len(construct.text)
-        if construct.kind == "reasoning" or not construct.is_assistants:
+        if not construct.is_assistants:
             return
         owner = "" if construct.owner is None else f"{construct.owner}/"
         own_id = f"{owner}{construct.id}"
         if construct.kind == "tool_call":
-            tool = _quoted((construct.name or "unknown").replace("\0", "\ufffd"))
-            members = {"tool": tool, "tool_call_id": _quoted(construct.id)}
-            shown = _cut(construct.text, _PAYLOAD_BYTES_MAX // 6)
-            input_ = _input_of(shown) if shown is construct.text else _raw(shown)
-            self._add("tool_use", own_id, _printed({**members, "input": input_}))
-        elif construct.text.strip():
-            text = _well_formed(construct.text).replace("\0", "\ufffd")
-            if len(text.encode()) > _PAYLOAD_BYTES_MAX:
-                text = _cut(text, _PAYLOAD_BYTES_MAX // 4 - 100)
-            self._add("assistant", own_id, text)
+            payload = tool_use_payload(construct.name, construct.id, construct.text)
+            self._add("tool_use", own_id, payload)
+        elif payload := assistant_payload(construct.text):
+            self._add("assistant", own_id, payload)
 
     def _result(self, event: Event) -> None:
         call_id = _text(event, "toolCallId")
         # Agents without a framework use `result`, which no version of the protocol has.
         content = event.get("content")
         content = event.get("result") if content is None else content
-        if call_id is None or content is None:
-            return
-        result = _quoted(_cut(_result_text(content), _RESULT_CHARS_MAX))
-        self._add(
-            "tool_result", call_id, _printed({"tool_call_id": _quoted(call_id), "result": result})
-        )
+        if call_id is not None and content is not None:
+            self._add("tool_result", call_id, tool_result_payload(call_id, content))
 
-    def _custom(self, event: Event) -> None:
+    def _custom(self, event: Event, payload: str) -> None:
         name = _text(event, "name")
-        if name is None:
-            return
-        value = _json(event["value"]) if "value" in event else ""
-        if len(value.encode()) > _PAYLOAD_BYTES_MAX // 2:
-            value = _quoted(_cut(value, _RESULT_CHARS_MAX))
-        event_type = "error" if "error" in name.lower() else "system"
-        self._add(event_type, name, _printed({"custom_event": _quoted(name), "value": value}))
+        if name is not None:
+            shown = custom_payload(name, member_of(payload, "value"))
+            self._add("error" if "error" in name.lower() else "system", name, shown)
 
     def _error(self, event: Event) -> None:
-        error, code = event.get("error"), event.get("code")
         message = _text(event, "message")
-        if message is None:
-            message = "unknown error" if error is None else _shown(error)
-        said = {"error": _quoted(_cut(message, _PAYLOAD_BYTES_MAX // 12))}
-        payload = _printed({**said, "code": "" if code is None else _quoted(_shown(code))})
-        self._add("error", "run_error", payload)
+        message = event.get("error") if message is None else message
+        self._add("error", "run_error", error_payload(message, event.get("code")))
 
     def _lifecycle_of(self, event: str) -> None:
         if self._lifecycle:
-            self._add("lifecycle", event, _printed({"event": _quoted(event)}))
+            self._add("lifecycle", event, lifecycle_payload(event))
 
     def _add(self, event_type: str, own_id: str, payload: str) -> None:
-        if len(payload.encode()) > _PAYLOAD_BYTES_MAX:
+        if len(payload.encode()) > PAYLOAD_BYTES_MAX:
             return
         base = f"{self._run_id or ''}:{event_type}:{own_id}"
-        self._counts[_fitted(base)] += 1
-        key = f"{base}:{self._counts[_fitted(base)]}"
+        name = _fitted(base)
+        self._total += 1
+        count = self._counts[name] + 1
+        if count == 1 and len(self._counts) >= _COUNTED_MAX:
+            count = self._total  # Above all earlier numbers.
+        else:
+            self._counts[name] = count
+        key = f"{base}:{count}"
         if self._run_id is None:
             key += f":{_digest(payload)[:16]}"
         self._derived.append(DerivedMessage(event_type, payload, _fitted(key)))
@@ -284,88 +296,16 @@ def _ungrouped(event: Event) -> Iterator[Event]:
 def _text(event: Event, name: str) -> str | None:
     """Names may be in snake_case, as Python runners spell them."""
     value = event.get(name)
-    value = event.get(_SPACE.sub("_", name).lower()) if value is None else value
+    value = event.get(_CAPITAL.sub("_", name).lower()) if value is None else value
     return value if isinstance(value, str) else None
 
 
-def _input_of(text: str) -> str:
-    if text == "":
-        return ""
-    try:
-        value = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return _raw(text)
-    # The agent's own JSON: numbers keep their digits.
-    own = _well_formed(text.strip(" \t\n\r"))
-    return own if isinstance(value, dict) else f'{{"value":{own}}}'
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _raw(text: str) -> str:
-    return f'{{"raw":{_quoted(text)}}}'
-
-
-def _result_text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return _json(content)
-    return "\n".join(_part_text(part) for part in content)
-
-
-def _part_text(part: object) -> str:
-    """Parts that are not text are named and not shown."""
-    if not isinstance(part, dict):
-        return _json(part)
-    if isinstance(part.get("text"), str):
-        return str(part["text"])
-    return f"[{part['type']}]" if isinstance(part.get("type"), str) else "[not text]"
-
-
-def _printed(members: dict[str, str]) -> str:
-    """Empty members are left out."""
-    shown = [f'"{name}":{value}' for name, value in members.items() if value != ""]
-    return "{" + ",".join(shown) + "}"
-
-
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else _json(value)
-
-
-def _json(value: object) -> str:
-    return _well_formed(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-_quoted: Callable[[str], str] = _json
-
-
-def _well_formed(text: str) -> str:
-    """Half a surrogate pair becomes U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _cut(text: str, chars_max: int) -> str:
-    """At most so many UTF-16 units, and a note about the rest."""
-    if len(text) * 2 <= chars_max:
-        return text
-    units = text.encode("utf-16-le", "surrogatepass")
-    total = len(units) // 2
-    if total <= chars_max:
-        return text
-    kept = units[: chars_max * 2].decode("utf-16-le", "ignore")
-    length = len(kept.encode("utf-16-le")) // 2
-    return f"{kept}… [cut after {length} of {total} characters]"
-
-
 def _fitted(key: str) -> str:
-    is_plain = key == _well_formed(key) and "\0" not in key
+    is_plain = key == well_formed(key) and "\0" not in key
     if is_plain and len(key.encode()) <= _KEY_BYTES_MAX:
         return key
     return f"sha256:{_digest(key)}"
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(_well_formed(text).encode()).hexdigest()
+    return hashlib.sha256(well_formed(text).encode()).hexdigest()

@@ -237,7 +237,7 @@ class Turns:
             if turn.run_id in self._cancels:
                 turn.reason = self._cancels[turn.run_id]
                 turn.cancelled.set()
-        self.writer.listen()
+        self.writer.listen(turn.run_id)
         return turn
 
     def _cancelled(self, run_id: str, reason: str) -> None:

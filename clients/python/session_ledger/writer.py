@@ -121,9 +121,14 @@ class SessionWriter:
             if self._is_open(self._spool.message_counts):
                 self._add_message(event_type, text, key or str(uuid.uuid4()), 0)
 
-    def listen(self) -> None:
-        """Keeps a stream open from now on, to hear cancels. It takes the epoch: call it after a claim."""
+    def listen(self, run_id: str) -> None:
+        """For a run that a claim has begun: keeps a stream open from now on, to hear cancels.
+
+        The stream takes the epoch, so call it after the claim.
+        """
         with self._changed:
+            if self._deriver is not None:
+                self._deriver.begin_run(run_id)  # No RUN_STARTED is given.
             self._sender.listens = True
             if self._sender.state == "open":
                 self._sender.begin()
