@@ -10,3 +10,6 @@ export type { Redaction, RedactionOptions } from "./redaction.ts";
 export { tracing } from "./tracing.ts";
 export type { TracingOptions } from "./tracing.ts";
 export type { TraceApi } from "./trace-api.ts";
+/** The thumbs of people as scores of these traces. */
+export { fileCursor, followFeedback, langfuseScores, ScoreRefused } from "../feedback.ts";
+export type { CursorStore, FollowFeedbackOptions, LangfuseOptions, Score } from "../feedback.ts";
