@@ -60,9 +60,11 @@ function toolMessage(message: AgentMessage): LangChainMessage {
   return { role: "tool", id, content: textOf(message), tool_call_id: String(toolCallId) };
 }
 
+/** Texts are one text, because not every model takes a list. */
 function contentOfUser(message: AgentMessage): string | readonly object[] {
   const parts = partsOf(message);
-  return parts.every(({ type }) => type === "text") ? textOf(message) : parts.map(blockOf);
+  const texts = parts.flatMap((part) => (part.type === "text" ? [part.text] : []));
+  return texts.length === parts.length ? texts.join("\n\n") : parts.map(blockOf);
 }
 
 /** LangChain's blocks name the kind of a medium: image, audio, video or file. */
