@@ -1,0 +1,127 @@
+/** The projects of examples/, each run by its one command, without a network. */
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { afterAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { openChromium } from "../support/browser.ts";
+import { needs, toolPath } from "../support/tools.ts";
+import { useService } from "../support/use-service.ts";
+
+const { service, client } = useService();
+const EXAMPLES = fileURLToPath(new URL("../../examples", import.meta.url));
+/** Made by .ci/run: the Python package, and what its tests need. */
+const PYTHON = join(EXAMPLES, "../clients/python/.venv-frameworks/bin/python");
+
+/** The command of examples/README.md, on the ledger of this test. */
+function start(name: string): ChildProcess {
+  const env = {
+    ...process.env,
+    LEDGER_GRPC: service.grpcAddress,
+    LEDGER_HTTP: service.httpAddress,
+    PYTHON,
+    PORT: "0",
+  };
+  const stdio = ["ignore", "pipe", "inherit"] as const;
+  const child = spawn(process.execPath, [join(EXAMPLES, "start.ts"), name], {
+    env,
+    stdio: [...stdio],
+  });
+  running.add(child);
+  child.once("exit", () => running.delete(child));
+  return child;
+}
+
+const running = new Set<ChildProcess>();
+afterAll(() => {
+  for (const child of running) child.kill("SIGTERM");
+});
+
+async function outputOf(name: string): Promise<string> {
+  const child = start(name);
+  if (child.stdout === null) throw new Error("no output");
+  const [output, [code]] = await Promise.all([text(child.stdout), once(child, "exit")]);
+  expect(code).toBe(0);
+  return output;
+}
+
+test("a runner with tools answers two questions", async () => {
+  const output = await outputOf("typescript-runner");
+  expect(output).toContain('tool_use: {"tool":"multiply"');
+  expect(output).toMatch(/assistant: It is 42\.[^]*assistant: It is noon\.\n$/);
+});
+
+test("curl: a person and a runner talk", needs("curl"), async () => {
+  expect(await outputOf("curl")).toBe(
+    "## User\n\n> What is the time?\n\n## Assistant\n\n> It is noon.\n",
+  );
+});
+
+test("a graph in Python is recorded", async ({ skip }) => {
+  if (!existsSync(PYTHON) && process.env["REQUIRE_TOOLS"] !== "1") skip("no Python environment");
+  const output = await outputOf("langgraph-python");
+  expect(output).toBe("user: What is the time?\nassistant: It is noon.\n");
+});
+
+test("a pool answers every session once, though one member is killed", async () => {
+  const lines = (await outputOf("kubernetes-pool")).trim().split("\n");
+  expect(lines.map((line) => line.replace(/.*: /, ""))).toEqual(
+    Array.from({ length: 12 }, (_, n) => `It is ${n * 7}.`),
+  );
+  for (const line of lines) {
+    const [sessionId = ""] = line.split(": ");
+    const { items } = await client.unary(SessionService.method.listSessionMessages, { sessionId });
+    expect(items.filter(({ eventType }) => eventType === "assistant")).toHaveLength(1);
+  }
+});
+
+describe("the chat of CopilotKit", () => {
+  const modules = join(EXAMPLES, "copilotkit-app/node_modules");
+  const isLinked = !existsSync(modules);
+  // In place of `npm install`.
+  if (isLinked) symlinkSync("../../test/frameworks/node_modules", modules);
+  afterAll(() => {
+    if (isLinked) rmSync(modules);
+  });
+
+  test("chromium: a thread is there again after a restart", needs("chromium"), async () => {
+    toolPath("chromium");
+    const browser = await openChromium();
+    try {
+      for (const [at, question] of ["one", "two"].entries()) {
+        const app = start("copilotkit-app");
+        if (app.stdout === null) throw new Error("no output");
+        const [line]: unknown[] = await once(createInterface({ input: app.stdout }), "line");
+        const page = await browser.newPage();
+        await page.goto(String(line).replace("open ", ""));
+        const items = page.locator("li");
+        await expect.poll(() => items.count()).toBe(at * 2);
+        await page.fill("input", question);
+        await page.click("button");
+        await expect
+          .poll(() => items.allTextContents())
+          .toEqual(
+            ["one", "two"]
+              .slice(0, at + 1)
+              .flatMap((said) => [`user: ${said}`, `assistant: You said: "${said}"`]),
+          );
+        await page.close();
+        app.kill("SIGTERM");
+        await once(app, "exit");
+      }
+    } finally {
+      await browser.close();
+    }
+  });
+});
+
+test("each example is on the page of examples, with its command", () => {
+  const page = readFileSync(join(EXAMPLES, "README.md"), "utf8");
+  const folders = readdirSync(EXAMPLES, { withFileTypes: true }).filter((one) => one.isDirectory());
+  expect(folders.length).toBe(5);
+  for (const { name } of folders) expect(page).toContain(`\`node examples/start.ts ${name}\``);
+});
