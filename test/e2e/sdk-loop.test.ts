@@ -2,6 +2,7 @@
 import { once } from "node:events";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { RunnerOptions } from "../../src/sdk/core.ts";
+import { promptsOf } from "../../src/sdk/input.ts";
 import { createRunner, type Runner } from "../../src/sdk/loop.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { echo, saying, TestBridge } from "../support/echo-bridge.ts";
@@ -168,4 +169,98 @@ test("an agent that ignores a cancel is left after the grace, and the next turn 
   expect(await standing(client, sessionId)).toEqual([3n, 0n, undefined]); // The cancel is message 2.
   await runner.stop();
   await ended;
+});
+
+test("a run that does not end after a stop ends with RUN_ERROR, and the phase is Stopped", async () => {
+  const sessionId = newSession();
+  const bridge = new TestBridge(async function* () {
+    yield { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" };
+    await new Promise(() => undefined);
+  });
+  await say(client, sessionId, "one");
+  const { runner, ended } = running(bridge, { sessionId, cancelGraceMs: 100 });
+  await expect.poll(() => typesOf(sessionId), { timeout: 60_000 }).toContain("TEXT_MESSAGE_START");
+  await runner.stop();
+  await ended;
+  expect(await endsOf(sessionId)).toMatchObject([{ type: "RUN_ERROR", code: "RUNNER_STOPPED" }]);
+  const { phase } = await client.unary(getSession, { id: sessionId });
+  expect(phase).toBe("Stopped");
+});
+
+test("turns keep to the limits of messages and of tokens, and to the order", async () => {
+  for (const [limit, sizes] of [
+    [{ messagesMax: 2 }, [2, 2, 1]],
+    // A delimiter and a short prompt are about 80 tokens; the fourth message is above it alone.
+    [{ tokensMax: 260 }, [3, 1, 1]],
+  ] as const) {
+    const sessionId = newSession();
+    const texts = ["one", "two", "three", "long ".repeat(400), "five"];
+    for (const text of texts) await say(client, sessionId, text);
+    const bridge = new TestBridge();
+    const { runner, ended } = running(bridge, { sessionId, ...limit });
+    await turns(runner, sizes.length);
+    await runner.stop();
+    await ended;
+    expect(bridge.inputs.map((input) => promptsOf(input).length)).toEqual(sizes);
+    expect(bridge.inputs.flatMap(promptsOf)).toEqual(texts);
+  }
+});
+
+test("a cancel that the service carries out does not end the runner", async () => {
+  // The runner's grace is longer than that of the service, as if the cancel had come late.
+  const impatient = await startService({ env: { CANCEL_GRACE: "200ms" } });
+  const own = new RpcClient(impatient.grpcAddress);
+  const sessionId = newSession();
+  let runs = 0;
+  const bridge = new TestBridge(async function* (input) {
+    runs += 1;
+    if (runs === 1) await new Promise(() => undefined);
+    yield* echo(input);
+  });
+  await say(own, sessionId, "one");
+  const runner = createRunner(bridge, {
+    address: impatient.grpcAddress,
+    sessionId,
+    cancelGraceMs: 5_000,
+  });
+  const ended = runner.run();
+  await expect.poll(() => bridge.inputs.length, { timeout: 60_000 }).toBe(1);
+  await cancel(own, { sessionId, runId: bridge.inputs[0]?.runId ?? "" });
+  await say(own, sessionId, "two");
+  await turns(runner, 2);
+  const rows = await rowsOf(own, "events", sessionId);
+  const marks = rows.map(({ eventType }) => eventType).filter((type) => type.startsWith("RUN_"));
+  expect(marks).toEqual(["RUN_STARTED", "RUN_FINISHED", "RUN_STARTED", "RUN_FINISHED"]);
+  await runner.stop();
+  await ended;
+  own.close();
+  await endService(impatient);
+});
+
+test("an error of a middleware is RUN_ERROR, and one without an end too", async () => {
+  const sessionId = newSession();
+  await say(client, sessionId, "one");
+  const bridge = new TestBridge();
+  const { runner, ended } = running(bridge, {
+    sessionId,
+    middleware: [
+      async function* (events) {
+        for await (const event of events) {
+          if (event.type === "TEXT_MESSAGE_START" && bridge.inputs.length === 1)
+            throw new Error("broken middleware");
+          if (event.type !== "RUN_FINISHED") yield event;
+        }
+      },
+    ],
+  });
+  await turns(runner, 1);
+  await say(client, sessionId, "two");
+  await turns(runner, 2);
+  await runner.stop();
+  await ended;
+  expect(await endsOf(sessionId)).toMatchObject([
+    { type: "RUN_ERROR", message: "broken middleware" },
+    { type: "RUN_ERROR", message: "a middleware has dropped the end of the run" },
+  ]);
+  expect(runner.stats).toMatchObject({ turns: 2, failures: 2 });
 });
