@@ -4,9 +4,14 @@
  * the same agent whose events are only printed.
  */
 import { setImmediate } from "node:timers/promises";
+import * as api from "@opentelemetry/api";
 import { capabilitiesOf, PlatformBridge } from "../../src/sdk/bridge.ts";
 import type { AgentEvent, RunInput } from "../../src/sdk/bridge.ts";
 import { createRunner } from "../../src/sdk/loop.ts";
+import type { Middleware } from "../../src/sdk/middleware/middleware.ts";
+import { platformMiddleware } from "../../src/sdk/middleware/platform.ts";
+import { redaction } from "../../src/sdk/middleware/redaction.ts";
+import { tracing } from "../../src/sdk/middleware/tracing.ts";
 import { createLedgerClient, ledger } from "../../src/runner/client.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { latencyOf, rounded } from "./figures.ts";
@@ -22,6 +27,7 @@ const SPOOL_MIB = 64;
 /** What the issue allows a call. */
 const CALL_MS_MAX = 1;
 const MIB = 1_048_576;
+const SECRET = { API_KEY: "a-secret-of-the-pod-0123456789" };
 
 export async function benchSdk(bench: Bench): Promise<Findings> {
   const { quick, calls } = bench.options;
@@ -31,19 +37,27 @@ export async function benchSdk(bench: Bench): Promise<Findings> {
   await runOf(bench, { address, tokens: quick ? TOKENS_QUICK : TOKENS }); // Warms up.
   const alone = await printed(bench, tokens);
   const there = await runOf(bench, { address, tokens });
+  const middleware = platformMiddleware({
+    redaction: redaction({ environment: SECRET, variables: Object.keys(SECRET) }),
+    tracing: tracing(api),
+  });
+  const through = await runOf(bench, { address, tokens, middleware });
   const away = await runOf(bench, {
     address,
+    middleware,
     tokens: quick ? TOKENS_QUICK : TOKENS_AWAY,
     atStart: () => process.kill(service.pid, "SIGSTOP"),
     atEnd: () => process.kill(service.pid, "SIGCONT"), // Or nobody could stop it.
   });
   await service.stop();
-  return { load: { tokens, burst: BURST, spoolMiB: SPOOL_MIB }, alone, there, away };
+  return { load: { tokens, burst: BURST, spoolMiB: SPOOL_MIB }, alone, there, through, away };
 }
 
 interface Run {
   readonly address: string;
   readonly tokens: number;
+  /** Default: none. */
+  readonly middleware?: readonly Middleware[];
   readonly atStart?: () => void;
   readonly atEnd?: () => void;
 }
@@ -55,7 +69,8 @@ async function runOf(bench: Bench, run: Run): Promise<Findings> {
   client.close();
   const bridge = new BenchBridge(bench, run);
   const spool = { bytesMax: SPOOL_MIB * MIB };
-  const runner = createRunner(bridge, { address: run.address, sessionId, spool });
+  const { middleware = [] } = run;
+  const runner = createRunner(bridge, { address: run.address, sessionId, spool, middleware });
   const ended = runner.run();
   try {
     const findings = await bridge.measured;
