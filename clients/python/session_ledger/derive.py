@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from session_ledger.payloads import (
@@ -60,7 +60,8 @@ class _Construct:
     owner: str | None
     is_assistants: bool
     name: str | None
-    text: str = ""
+    parts: list[str] = field(default_factory=list)
+    chars: int = 0
 
     @property
     def key(self) -> tuple[str, str, str | None]:
@@ -194,7 +195,7 @@ class MessageDeriver:
         return alike[0] if len(alike) == 1 else None
 
     def _begin(self, said: _Construct) -> _Construct:
-        construct = replace(said)
+        construct = replace(said, parts=[])
         self._open[said.key] = construct
         self._make_room()
         return construct
@@ -203,7 +204,8 @@ class MessageDeriver:
         construct = self._find(said.kind, said.id, said.owner) or self._begin(said)
         delta = _text(event, "delta") or ""
         if construct.is_assistants and delta:
-            construct.text += delta
+            construct.parts.append(delta)
+            construct.chars += len(delta)
             self._chars += len(delta)
             self._make_room()
 
@@ -228,15 +230,15 @@ class MessageDeriver:
         if construct is None:
             return
         del self._open[construct.key]
-        self._chars -= len(construct.text)
+        self._chars -= construct.chars
         if not construct.is_assistants:
             return
         owner = "" if construct.owner is None else f"{construct.owner}/"
         own_id = f"{owner}{construct.id}"
         if construct.kind == "tool_call":
-            payload = tool_use_payload(construct.name, construct.id, construct.text)
+            payload = tool_use_payload(construct.name, construct.id, "".join(construct.parts))
             self._add("tool_use", own_id, payload)
-        elif payload := assistant_payload(construct.text):
+        elif payload := assistant_payload("".join(construct.parts)):
             self._add("assistant", own_id, payload)
 
     def _result(self, event: Event) -> None:
