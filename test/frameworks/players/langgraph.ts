@@ -71,10 +71,10 @@ export const LANGGRAPH: Player = {
       step = next();
       refuseUnanswered(state.messages);
       const message = await new ScriptedModel(step).invoke(state.messages, config);
-      const messages = [message, ...(step.isTacit === true ? await answers(message, config) : [])];
+      const messages = [message, ...(step.isTacit === true ? await answers(config, message) : [])];
       return { messages, steps: state.steps + 1 };
     };
-    const answers = (last: BaseMessage | undefined, { signal }: RunnableConfig) => {
+    const answers = ({ signal }: RunnableConfig, last?: BaseMessage) => {
       const calls = AIMessage.isInstance(last) ? (last.tool_calls ?? []) : [];
       return Promise.all(
         calls.map(async ({ id = "" }) => {
@@ -84,7 +84,7 @@ export const LANGGRAPH: Player = {
       );
     };
     const tools = async ({ messages }: typeof State.State, config: RunnableConfig) => ({
-      messages: await answers(messages.at(-1), config),
+      messages: await answers(config, messages.at(-1)),
     });
     const graph = new StateGraph(State)
       .addNode("agent", agent)
