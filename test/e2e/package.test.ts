@@ -123,7 +123,9 @@ async function writeExamples(pages: readonly string[]): Promise<readonly string[
   }
   for (const name of ["writer.ts", "runner.ts"]) {
     const text = await readFile(join(ROOT, "examples", name), "utf8");
-    const code = text.replace("../src/runner/index.ts", "session-ledger/runner");
+    const code = text
+      .replaceAll("../src/runner/index.ts", "session-ledger/runner")
+      .replaceAll("../src/sdk/index.ts", "session-ledger/runner/bridge");
     await writeFile(join(consumer, name), code);
     names.push(name);
   }
