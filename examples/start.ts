@@ -1,4 +1,4 @@
-/** Runs an example against a ledger, which it starts and ends: `node examples/start.ts NAME`. */
+/** Runs an example against a ledger, which it starts and ends: `npx node examples/start.ts NAME`. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";

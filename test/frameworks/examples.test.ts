@@ -123,5 +123,5 @@ test("each example is on the page of examples, with its command", () => {
   const page = readFileSync(join(EXAMPLES, "README.md"), "utf8");
   const folders = readdirSync(EXAMPLES, { withFileTypes: true }).filter((one) => one.isDirectory());
   expect(folders.length).toBe(5);
-  for (const { name } of folders) expect(page).toContain(`\`node examples/start.ts ${name}\``);
+  for (const { name } of folders) expect(page).toContain(`\`npx node examples/start.ts ${name}\``);
 });
