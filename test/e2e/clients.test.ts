@@ -233,16 +233,20 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
         (await eventsIn(sessionId, { expand: false })).filter(
           ({ eventType }) => eventType === "RUN_FINISHED",
         ).length;
+      const messages = async () => {
+        const listed = await client.unary(SessionService.method.listSessionMessages, { sessionId });
+        return listed.items.map(({ eventType, payload }) => [eventType, payload]);
+      };
+      // A message is stored after the events of its run, and a killed runner without a file keeps nothing.
       await expect.poll(finished, POLL).toBe(1);
+      await expect.poll(messages, POLL).toHaveLength(2);
       await say(client, sessionId, "two \u{1F600}");
       await expect.poll(finished, POLL).toBe(2);
+      await expect.poll(messages, POLL).toHaveLength(4);
       const typed = JSON.stringify({ messages: [{ id: "u1", role: "user", content: "three" }] });
       await say(client, sessionId, typed);
       await expect.poll(finished, POLL).toBe(3);
-      run.kill();
-      expect((await run.ended).stderr).toBe("");
-      const listed = await client.unary(SessionService.method.listSessionMessages, { sessionId });
-      expect(listed.items.map(({ eventType, payload }) => [eventType, payload])).toEqual([
+      await expect.poll(messages, POLL).toEqual([
         ["user", "one"],
         ["assistant", "You said: one"],
         ["user", "two \u{1F600}"],
@@ -250,6 +254,8 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
         ["user", typed],
         ["assistant", "You said: three"],
       ]);
+      run.kill();
+      expect((await run.ended).stderr).toBe("");
     },
   );
 
