@@ -173,7 +173,7 @@ test("a killed runner of a pool takes over its own runs at its start, and sends 
   const unrelated = newSession();
   await say(client, unrelated, "one");
   await expect.poll(() => marksOf(unrelated), POLL).toEqual(DONE);
-  expect(other.runner.stats.turns).toBe(1);
+  await expect.poll(() => other.runner.stats.turns, POLL).toBe(1);
   const same = pool(echo, { name: "pod-1", spool: { file } });
   for (const id of sessions) {
     await expect.poll(() => left(id), POLL).toEqual([0n, undefined]);
