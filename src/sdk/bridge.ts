@@ -254,7 +254,8 @@ async function* eventsOf(
     yield* events;
     return;
   }
-  const waiting: AgentEvent[] = [];
+  signal.throwIfAborted(); // The listener below would not hear of it.
+  let waiting: AgentEvent[] = [];
   let end: { readonly error?: unknown } | undefined;
   let wake: (() => void) | undefined;
   const finish = (how: { readonly error?: unknown }): void => {
@@ -273,13 +274,15 @@ async function* eventsOf(
   });
   try {
     for (;;) {
-      const event = waiting.shift();
-      if (event !== undefined) yield event;
-      else if (end !== undefined) break;
-      else
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
+      // All at once: to shift a long list takes as long as to copy it.
+      const given = waiting;
+      waiting = [];
+      yield* given;
+      if (waiting.length > 0) continue;
+      if (end !== undefined) break;
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
     }
   } finally {
     signal.removeEventListener("abort", stop);

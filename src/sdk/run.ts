@@ -10,6 +10,7 @@
  */
 import { type CatalogueEntry, lookup } from "../agui/catalogue.ts";
 import { EFFECTS, placeOf } from "../agui/constructs.ts";
+import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
 import { textOf } from "../runner/failure.ts";
 import type { AgentEvent, Caller, PlatformBridge, PlatformContext, RunInput } from "./bridge.ts";
 
@@ -36,6 +37,20 @@ export interface AgentRun {
   readonly started?: AgentEvent;
 }
 
+/** A payload is at most this long, and the member, such as a transcript, is only a part of it. */
+export const MEMBER_BYTES_MAX = COMPRESSOR_LIMITS.payloadBytesMax - 1_024;
+
+/** The RUN_STARTED of a run that was not claimed; without an input that is too long to be stored. */
+export function startOf(threadId: string, input: RunInput): AgentEvent {
+  const started = { type: "RUN_STARTED", threadId, runId: input.runId };
+  try {
+    const isStored = Buffer.byteLength(JSON.stringify(input)) <= MEMBER_BYTES_MAX;
+    return isStored ? { ...started, input } : started;
+  } catch {
+    return started; // JSON cannot print it: it is nested too deeply.
+  }
+}
+
 /** Never throws: an error of the agent is RUN_ERROR. */
 export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, void, undefined> {
   const { bridge, input, platform, signal } = run;
@@ -46,6 +61,8 @@ export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, 
   const events = new Events(bridge.run(input, platform, signal, run.caller), run);
   try {
     for (let event = await events.next(); event !== undefined; event = await events.next()) {
+      if (typeof event.type !== "string" || event.type === "")
+        throw new TypeError("the agent gave an event without a type");
       if (event.type === "RUN_STARTED") continue;
       if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") {
         end = event;
@@ -60,7 +77,7 @@ export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, 
     events.leave(); // Also when the caller leaves the loop.
   }
   if (signal.aborted) end = endOfAborted(end, signal.reason);
-  if (end.type === "RUN_ERROR") return yield end;
+  if (end.type === "RUN_ERROR") return yield { ...end, message: messageOf(end) };
   yield* open.ends();
   yield { ...end, threadId, runId };
 }
@@ -88,7 +105,9 @@ class Events {
     return new Promise((resolve, reject) => {
       this.#giveUp = () => resolve(undefined);
       if (this.#isLate) return resolve(undefined);
-      this.#events.next().then(({ value }) => resolve(value ?? undefined), reject);
+      const nextOf = ({ done, value }: IteratorResult<AgentEvent, void>): void =>
+        resolve(done === true ? undefined : (value ?? NO_EVENT));
+      this.#events.next().then(nextOf, reject);
     });
   }
 
@@ -108,6 +127,15 @@ class Events {
       this.#giveUp?.();
     }, graceMs);
   }
+}
+
+/** What an agent without types gives in place of an event. */
+const NO_EVENT: AgentEvent = { type: "" };
+/** The service refuses an event that is over 1 MiB, and the run would have no end. */
+const MESSAGE_CHARS_MAX = 65_536;
+
+function messageOf({ message = "the agent gave no reason" }: AgentEvent): string {
+  return textOf(message).slice(0, MESSAGE_CHARS_MAX);
 }
 
 function errorOf(error: unknown, bridge: PlatformBridge): AgentEvent {

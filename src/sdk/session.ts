@@ -13,7 +13,6 @@ import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import type { ClaimTurnResponse } from "../../gen/ambient/v1/turns_pb.ts";
 import { isObject, parseJson, parseObject } from "../agui/json.ts";
 import { systemClock } from "../base/clock.ts";
-import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";
 import { arrivalsOf, turnSize } from "../runner/turn-blocks.ts";
@@ -24,7 +23,7 @@ import type { AgentEvent, AgentMessage, Caller, RunInput } from "./bridge.ts";
 import type { Core } from "./core.ts";
 import { toRunAgentInput, type TurnInput } from "./input.ts";
 import { metadataOf, through } from "./middleware/middleware.ts";
-import { eventsOfAgent } from "./run.ts";
+import { eventsOfAgent, MEMBER_BYTES_MAX, startOf } from "./run.ts";
 
 const CLAIM_WAIT_S = 60n;
 const CLAIM_DEADLINE_MS = 70_000;
@@ -98,12 +97,7 @@ export class Session {
     signal: AbortSignal,
     caller: Caller,
   ): AsyncGenerator<AgentEvent, void, undefined> {
-    const started: AgentEvent = {
-      type: "RUN_STARTED",
-      threadId: this.id,
-      runId: input.runId,
-      input,
-    };
+    const started = startOf(this.id, input);
     yield* this.#events({
       input: { ...input, threadId: this.id },
       signal,
@@ -199,6 +193,7 @@ export class Session {
     this.#core.report(this.id);
     const writer = this.#openWriter();
     const signal = writer.runSignal(runId);
+    const lostBefore = lostIn(writer);
     let last: AgentEvent | undefined;
     try {
       const { input, metrics, hasHistory } = await this.#inputOf({ runId, rows, signal });
@@ -212,6 +207,11 @@ export class Session {
       writer.event(last);
     }
     await this.#stored(writer, runId);
+    if (lostIn(writer) !== lostBefore && (await this.#isOpen(runId))) {
+      last = { type: "RUN_ERROR", message: "the end of the run was refused or dropped" };
+      writer.event(last);
+      await this.#stored(writer, runId);
+    }
     stats.ended({ hasFailed: last?.type !== "RUN_FINISHED" });
   }
 
@@ -311,7 +311,7 @@ export class Session {
       const options = { deadlineMs: SNAPSHOT_MS, signal: stopping };
       const asked = { sessionId: this.id };
       const { messages } = await client.call(ledger.getTranscript, asked, options);
-      if (Buffer.byteLength(messages) > SNAPSHOT_BYTES_MAX) return undefined;
+      if (Buffer.byteLength(messages) > MEMBER_BYTES_MAX) return undefined;
       return { type: "MESSAGES_SNAPSHOT", messages: messagesIn(messages) };
     } catch {
       return undefined;
@@ -330,6 +330,15 @@ export class Session {
       if (state === "fenced" || state === "refused") throw writer.runSignal(runId).reason;
       if (complete || stopping.aborted) return;
     }
+  }
+
+  async #isOpen(runId: string): Promise<boolean> {
+    const asked = this.#core.client.call(
+      ledger.getSession,
+      { id: this.id },
+      { deadlineMs: CLOSE_MS },
+    );
+    return asked.then(({ openRunId }) => openRunId === runId).catch(() => false);
   }
 
   /** True: the service has ended the run, because the cancel did not reach this runner in time. */
@@ -361,8 +370,9 @@ export class Session {
   }
 }
 
-/** A payload is at most this long, and the transcript is only a part of it. */
-const SNAPSHOT_BYTES_MAX = COMPRESSOR_LIMITS.payloadBytesMax - 1_024;
+function lostIn({ stats: { events } }: SessionWriter): number {
+  return events.refused + events.dropped;
+}
 
 function reasonOf(error: unknown): string | undefined {
   return error instanceof RpcFailure ? error.reason : undefined;

@@ -40,6 +40,22 @@ function typesIn(sse: string): readonly string[] {
   return [...sse.matchAll(/^data: \{"type":"([A-Z_]+)"/gm)].map(([, type = ""]) => type);
 }
 
+test("a run over HTTP with a long input is stored without it", async () => {
+  // Bug: the service refused RUN_STARTED, and stored the rest of the run outside of any run.
+  const sessionId = newSession();
+  const url = await serve(new TestBridge(), { sessionId });
+  const messages = [{ id: "m-1", role: "user", content: "x".repeat(2 ** 20) }];
+  const run = await post(url, { runId: "r-1", messages });
+  expect(typesIn(await run.text()).at(-1)).toBe("RUN_FINISHED");
+  const first = async () => (await rowsOf(client, "events", sessionId))[0]?.payload ?? "{}";
+  await expect.poll(first).toContain("RUN_STARTED");
+  expect(JSON.parse(await first())).toEqual({
+    type: "RUN_STARTED",
+    threadId: sessionId,
+    runId: "r-1",
+  });
+});
+
 test("a run over HTTP is streamed and stored, and its answer can be given a thumb", async () => {
   const sessionId = newSession();
   const url = await serve(new TestBridge(), { sessionId });

@@ -47,6 +47,25 @@ async function turns(runner: Runner, count: number): Promise<void> {
   await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(count);
 }
 
+test("a run whose end the service refuses has an end, and is not given again", async () => {
+  // Bug: the run stayed open and had no event, so each claim gave its message to the agent again.
+  const sessionId = newSession();
+  await say(client, sessionId, "one");
+  const bridge = new TestBridge(async function* () {
+    yield { type: "RUN_ERROR", message: "broken", code: 5 };
+  });
+  const { runner, ended } = running(bridge, { sessionId });
+  await turns(runner, 1);
+  await say(client, sessionId, "two");
+  await turns(runner, 2);
+  await runner.stop();
+  await ended;
+  expect(bridge.inputs).toHaveLength(2);
+  const message = "the end of the run was refused or dropped";
+  expect(await endsOf(sessionId)).toMatchObject([{ message }, { message }]);
+  expect(runner.stats.failures).toBe(2);
+});
+
 test("a runner answers each message, and gives the agent the history", async () => {
   const sessionId = newSession();
   await say(client, sessionId, "one");

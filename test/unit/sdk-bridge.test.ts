@@ -1,7 +1,7 @@
 /** The base class of bridges: one adapter a session, one run at a time, interrupts. */
 import { once } from "node:events";
 import { AbstractAgent, type BaseEvent, EventType } from "@ag-ui/client";
-import { EMPTY, Observable } from "rxjs";
+import { EMPTY, from, Observable } from "rxjs";
 import { describe, expect, test } from "vitest";
 import {
   type Adapter,
@@ -128,5 +128,24 @@ describe("a bridge", () => {
     abort.abort(new Error("cancelled"));
     await expect(endless.next()).rejects.toThrow("cancelled");
     expect(isSubscribed).toBe(false);
+  });
+
+  test("leaves an Observable alone when the run is cancelled before it begins", async () => {
+    // Bug: the listener came after the abort, so the run hung, and the agent was never stopped.
+    let isSubscribed = false;
+    const agent = new Observable<AgentEvent>(() => {
+      isSubscribed = true;
+    });
+    const signal = AbortSignal.abort(new Error("cancelled"));
+    const run = new TestBridge(() => agent).run(INPUT, CONTEXT, signal);
+    await expect(run.next()).rejects.toThrow("cancelled");
+    expect(isSubscribed).toBe(false);
+  });
+
+  test("takes many events that an Observable gives at once", async () => {
+    // Bug: each event was shifted from the list, which took minutes for 400,000 of them.
+    const events = Array.from({ length: 400_000 }, () => RAW);
+    const run = new TestBridge(() => from(events)).run(INPUT, CONTEXT);
+    expect(await listOf(run)).toHaveLength(events.length);
   });
 });

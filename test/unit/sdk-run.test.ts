@@ -66,6 +66,32 @@ describe("a run of an agent that", () => {
     ]);
   });
 
+  test.each([null, undefined, "text", {}, { type: "" }])(
+    "gives %j as an event ends with RUN_ERROR",
+    async (given) => {
+      // Bug: null ended the run as finished, and what came behind it was lost.
+      const agent = async function* (): AsyncGenerator<AgentEvent, void, undefined> {
+        const events: AgentEvent[] = [START, JSON.parse(JSON.stringify({ given }))["given"], START];
+        yield* events;
+      };
+      const message = "the agent gave an event without a type";
+      expect(await runOf(agent)).toEqual([STARTED, START, { type: "RUN_ERROR", message }]);
+    },
+  );
+
+  test("gives RUN_ERROR without a message, or with a long one, has one that can be stored", async () => {
+    // Bug: the service refused the event, the run had no end, and its messages were given again.
+    const endOf = async (message?: unknown) =>
+      (
+        await runOf(async function* () {
+          yield { type: "RUN_ERROR", message };
+        })
+      ).at(-1)?.["message"];
+    expect(await endOf()).toBe("the agent gave no reason");
+    expect(await endOf(5)).toBe("5");
+    expect(await endOf("e".repeat(2_000_000))).toHaveLength(65_536);
+  });
+
   test("throws ends with RUN_ERROR", async () => {
     const events = await runOf(async function* () {
       yield START;
