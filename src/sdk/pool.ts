@@ -10,14 +10,15 @@
  * for `lostAfterMs`. The epoch of that claim is the next one after that of the lost run, so of several
  * runners that see it, one takes over.
  */
-import { timestampMs } from "@bufbuild/protobuf/wkt";
-import { EventType, WatchState } from "../../gen/ambient/v1/common_pb.ts";
-import { type Session as SessionRow, SessionOrder } from "../../gen/ambient/v1/sessions_pb.ts";
+
 import { readdir } from "node:fs/promises";
 import { basename, dirname } from "node:path";
+import { timestampMs } from "@bufbuild/protobuf/wkt";
+import { EventType, WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { SessionOrder, type Session as SessionRow } from "../../gen/ambient/v1/sessions_pb.ts";
 import { isObject } from "../agui/json.ts";
 import { isSessionId } from "../base/ids.ts";
-import { checkOptions, type Checks, integer, unchecked } from "../runner/checks.ts";
+import { type Checks, checkOptions, integer, unchecked } from "../runner/checks.ts";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";
 import { Retries } from "../runner/retry.ts";
@@ -42,6 +43,9 @@ const QUEUE_MAX = 10_000;
 const LOOK_MS = 60_000;
 const LOST_AFTER_MS = 600_000;
 const ADAPTERS_KEPT_MAX = 100;
+
+/** Files beside that of a spool: its lock, a part of that, and its next content. */
+const OF_A_SPOOL = /\.(?:lock(?:\.\d+)?|new)$/;
 
 interface PoolParts {
   readonly core: Core;
@@ -177,7 +181,7 @@ export class Pool {
     if (file === undefined) return;
     const names = await readdir(dirname(file)).catch((): string[] => []);
     const prefix = `${basename(file)}.`;
-    for (const name of names.filter((one) => one.startsWith(prefix))) {
+    for (const name of names.filter((one) => one.startsWith(prefix) && !OF_A_SPOOL.test(one))) {
       const id = name.slice(prefix.length);
       if (isSessionId(id) && !this.#queue.has(id)) this.#add(id, 0n);
     }

@@ -2,6 +2,7 @@
  * The file of a spool on a real file system: it is reopened, kept small, and given up when
  * unusable.
  */
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import {
@@ -9,6 +10,7 @@ import {
   lstat,
   mkdir,
   mkdtemp,
+  readdir,
   rm,
   stat,
   symlink,
@@ -172,4 +174,19 @@ describe("a spool's file", () => {
     if (isRoot) folder = await mkdtemp(join(tmpdir(), "spool-"));
     else await chmod(folder, 0o700);
   });
+});
+
+// Bug: a process that was killed between the write and the link of its lock left the first for good.
+test("the lock of a spool is taken without the parts that killed processes have left", async () => {
+  const child = spawn("true");
+  await once(child, "exit");
+  const file = join(folder, "parts");
+  await writeFile(`${file}.lock.${child.pid}`, "{}");
+  await writeFile(`${file}.lock.1`, "{}");
+  const { log } = await opened("parts");
+  expect((await readdir(folder)).filter((name) => name.startsWith("parts.lock"))).toEqual([
+    "parts.lock",
+    "parts.lock.1",
+  ]);
+  await log.close();
 });

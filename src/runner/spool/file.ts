@@ -14,17 +14,19 @@ import {
   link,
   lstat,
   open,
+  readdir,
   readFile,
   rename,
   rm,
   writeFile,
 } from "node:fs/promises";
+import { basename, dirname } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { deferred } from "../../base/deferred.ts";
 import { codeOf } from "../../base/errors.ts";
 import { textOf } from "../failure.ts";
 import { decodeLine, readLines } from "../lines.ts";
-import { eventLine, headerLine, laneLine, messageLine, settledLine, SpoolReader } from "./lines.ts";
+import { eventLine, headerLine, laneLine, messageLine, SpoolReader, settledLine } from "./lines.ts";
 import { isEmpty, type Lane, later } from "./spool.ts";
 
 interface OpenedSpool {
@@ -294,8 +296,19 @@ async function take(path: string, file: string): Promise<void> {
     }
     await rm(path, { force: true });
     await link(own, path); // Fails when another process was faster.
+    await removeParts(path);
   } finally {
     await rm(own, { force: true });
+  }
+}
+
+/** Removes the files of processes that were killed while they took the lock. */
+async function removeParts(path: string): Promise<void> {
+  const prefix = `${basename(path)}.`;
+  for (const name of await readdir(dirname(path))) {
+    const pid = name.startsWith(prefix) ? Number(name.slice(prefix.length)) : Number.NaN;
+    if (!Number.isInteger(pid) || (await isAlive({ pid, started: undefined }))) continue;
+    await rm(`${path}.${pid}`, { force: true });
   }
 }
 
