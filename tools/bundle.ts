@@ -8,8 +8,8 @@
  * and only when its content changes, so that a service that runs from the folder, or starts from it
  * at the same time, never reads half a file.
  */
-import { cp, mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
-import { basename, join, resolve } from "node:path";
+import { mkdir, readdir, readFile, rename, stat, writeFile } from "node:fs/promises";
+import { basename, dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Plugin } from "esbuild";
 
@@ -42,7 +42,18 @@ const SOURCES = "sources.json";
 
 export async function bundle(folder: string): Promise<void> {
   if (!(await isCurrent(folder))) await build(folder);
-  await cp(join(ROOT, "src/store/migrations"), join(folder, "migrations"), { recursive: true });
+  await copyFiles(join(ROOT, "src/store/migrations"), join(folder, "migrations"));
+}
+
+/** `fs.cp` deletes a file before it copies it: a service that starts meanwhile would not find it. */
+async function copyFiles(from: string, to: string): Promise<void> {
+  const found = await readdir(from, { recursive: true, withFileTypes: true });
+  for (const file of found.filter((one) => one.isFile())) {
+    const path = join(file.parentPath, file.name);
+    const copy = join(to, relative(from, path));
+    await mkdir(dirname(copy), { recursive: true });
+    await replace(copy, await readFile(path));
+  }
 }
 
 async function isCurrent(folder: string): Promise<boolean> {

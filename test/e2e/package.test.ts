@@ -3,7 +3,7 @@
  * name, checked against its declarations, and run against a real service.
  */
 import { execFile } from "node:child_process";
-import { cp, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { cp, link, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -47,6 +47,17 @@ beforeAll(async () => {
   home = await install(consumer);
   await cp(join(ROOT, "test/support/consumer.ts"), join(consumer, "main.ts"));
   await writeFile(join(consumer, "package.json"), '{"name":"consumer","type":"module"}');
+});
+
+// A service that started during an `npm start` in the same folder did not find its migrations.
+test("a bundle that is made again leaves an unchanged migration where it is", async () => {
+  const folder = await makeDirectory();
+  await bundle(folder);
+  const file = join(folder, "migrations/0000_ledger.sql");
+  const witness = join(folder, "witness.sql");
+  await link(file, witness); // Its number is not given to another file.
+  await bundle(folder);
+  expect((await stat(file)).ino).toBe((await stat(witness)).ino);
 });
 
 test("every export of package.json exists and is published", async () => {
@@ -101,7 +112,7 @@ test("the tarball has every file that its README links to, and no generated clie
   const linked = [...readme.matchAll(/\]\((?!https?:|#)([^)#]+)/g)].map(([, path = ""]) => path);
   expect(linked.length).toBeGreaterThan(5);
   const missing = linked.filter(
-    (link) => !files.some(({ path }) => path === link || path.startsWith(`${link}/`)),
+    (target) => !files.some(({ path }) => path === target || path.startsWith(`${target}/`)),
   );
   expect(missing).toEqual([]);
   // Bug: a checkout with generated clients packed 2,145 files of their Python environment.
