@@ -1,4 +1,5 @@
 import type { Violation } from "../base/errors.ts";
+import { isObject, type JsonObject } from "./json.ts";
 
 /** The message types; `lifecycle` is in no document, but existing runners send it. */
 export const MESSAGE_TYPES = [
@@ -16,4 +17,23 @@ export function checkMessageType(eventType: string): Violation | undefined {
   if (eventType === "") return { field: "event_type", description: "event_type is required" };
   const allowed = MESSAGE_TYPES.join(", ");
   return { field: "event_type", description: `event_type must be one of ${allowed}` };
+}
+
+/** The new messages of a RunAgentInput: those of persons and tools at its end. */
+export function newAtEnd(listed: readonly unknown[]): readonly JsonObject[] {
+  const messages = listed.filter(isObject);
+  const known = messages.findLastIndex(({ role }) => role !== "user" && role !== "tool");
+  return messages.slice(known + 1);
+}
+
+/** Gives the first message without an id the id of the row, and the next ones ids made from it. */
+export function withIds(rowId: string, messages: readonly JsonObject[]): readonly JsonObject[] {
+  return messages.map((message, at) => {
+    const { tool_call_id: callId, ...rest } = message;
+    const isTools = message["role"] === "tool";
+    const given = isTools && callId !== undefined ? { toolCallId: callId, ...rest } : message;
+    const { id } = given;
+    if (typeof id === "string" && id !== "") return given;
+    return { ...given, id: at === 0 ? rowId : `${rowId}-${at}` };
+  });
 }

@@ -15,10 +15,11 @@
  * the messages as JSON.
  */
 import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
+import { newAtEnd, withIds } from "../agui/message-types.ts";
 import { JSON_DEPTH_MAX } from "../agui/payload.ts";
 import { outline } from "../agui/spans.ts";
-import type { Spoken } from "./canonical/repeats.ts";
 import type { TalkRow } from "../store/talk.ts";
+import type { Spoken } from "./canonical/repeats.ts";
 
 /** The type of the rows that people write. */
 export const PERSONS = "user";
@@ -73,9 +74,7 @@ function personsMessages(row: Row, value: JsonObject | undefined): readonly Json
   if (!Array.isArray(listed)) {
     return [{ id: row.id, role: "user", content: textIn(value, row.payload), ...said }];
   }
-  const messages = listed.filter(isObject);
-  const known = messages.findLastIndex(({ role }) => role !== "user" && role !== "tool");
-  return named(row.id, messages.slice(known + 1)).map((message) =>
+  return withIds(row.id, newAtEnd(listed)).map((message) =>
     message["role"] === "tool" ? message : { ...said, ...message, ...metadataOf(message, said) },
   );
 }
@@ -113,22 +112,10 @@ function agentsMessages(
     return content.trim() === "" ? [] : [{ id, role: "assistant", content }];
   }
   const roles: readonly unknown[] = ["assistant", "tool"];
-  return named(
+  return withIds(
     id,
     listed.filter(isObject).filter(({ role }) => roles.includes(role)),
   );
-}
-
-/** Gives the first message without an id the id of the row, and the next ones ids made from it. */
-function named(rowId: string, messages: readonly JsonObject[]): readonly JsonObject[] {
-  return messages.map((message, at) => {
-    const { tool_call_id: callId, ...rest } = message;
-    const isTools = message["role"] === "tool";
-    const given = isTools && callId !== undefined ? { toolCallId: callId, ...rest } : message;
-    const { id } = given;
-    if (typeof id === "string" && id !== "") return given;
-    return { ...given, id: at === 0 ? rowId : `${rowId}-${at}` };
-  });
 }
 
 function callOf(id: string, value: JsonObject | undefined, payload: string): JsonObject {

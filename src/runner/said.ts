@@ -1,5 +1,6 @@
 /** The text of a message of a person, in any of the forms that a payload has. */
 import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
+import { newAtEnd, withIds } from "../agui/message-types.ts";
 
 interface Message {
   readonly payload: string;
@@ -18,12 +19,9 @@ export interface NewMessage extends JsonObject {
 export function newMessagesOf(row: Message & { readonly id: string }): readonly NewMessage[] {
   const listed = objectIn(row.payload)?.["messages"];
   if (!Array.isArray(listed)) return [{ id: row.id, role: "user", content: textOf(row) }];
-  const messages = listed.filter(isObject);
-  const known = messages.findLastIndex(({ role }) => role !== "user" && role !== "tool");
-  return messages.slice(known + 1).map((message, at) => {
+  return withIds(row.id, newAtEnd(listed)).map((message) => {
     const { id, role } = message;
-    const ownId = typeof id === "string" && id !== "" ? id : at === 0 ? row.id : `${row.id}-${at}`;
-    return { ...message, id: ownId, role: String(role) };
+    return { ...message, id: String(id), role: String(role) };
   });
 }
 

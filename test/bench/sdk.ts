@@ -9,7 +9,7 @@ import { capabilitiesOf, PlatformBridge } from "../../src/sdk/bridge.ts";
 import type { AgentEvent, RunInput } from "../../src/sdk/bridge.ts";
 import { createRunner } from "../../src/sdk/loop.ts";
 import type { Middleware } from "../../src/sdk/middleware/middleware.ts";
-import { platformMiddleware } from "../../src/sdk/middleware/platform.ts";
+import { platformMiddleware } from "../../src/sdk/middleware/index.ts";
 import { redaction } from "../../src/sdk/middleware/redaction.ts";
 import { tracing } from "../../src/sdk/middleware/tracing.ts";
 import { createLedgerClient, ledger } from "../../src/runner/client.ts";

@@ -1,28 +1,16 @@
 /** The endpoints of a runner with a ledger behind them: a run over HTTP is in the ledger too. */
-import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { RunnerOptions } from "../../src/sdk/core.ts";
 import { listen } from "../../src/sdk/http/server.ts";
 import { createRunner } from "../../src/sdk/loop.ts";
 import { echo, TestBridge } from "../support/echo-bridge.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const { getTranscript } = SessionService.method;
 
-let service: ServiceProcess;
-let client: RpcClient;
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(() => service.grpcAddress);
-});
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+const { service, client } = useService();
 
 async function serve(bridge: TestBridge, options: Partial<RunnerOptions> = {}): Promise<string> {
   const runner = createRunner(bridge, { address: service.grpcAddress, ...options });

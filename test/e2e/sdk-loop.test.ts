@@ -1,30 +1,20 @@
 /** A runner of the SDK with a service: turns, history, cancels, stops, errors, restarts. */
 import { once } from "node:events";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { RunnerOptions } from "../../src/sdk/core.ts";
 import { promptsOf } from "../../src/sdk/input.ts";
 import { createRunner, type Runner } from "../../src/sdk/loop.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { echo, saying, TestBridge } from "../support/echo-bridge.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { endService, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 import { cancel, say, standing } from "../support/turns.ts";
 
 const { getSession, getTranscript } = SessionService.method;
 
-let service: ServiceProcess;
-let client: RpcClient;
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(() => service.grpcAddress);
-});
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+const { service, client } = useService();
 
 /** A runner that runs, and its end. */
 function running(bridge: TestBridge, options: Partial<RunnerOptions> & { sessionId: string }) {

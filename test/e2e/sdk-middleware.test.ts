@@ -5,32 +5,20 @@
 import * as otel from "@opentelemetry/api";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { SimpleSpanProcessor, TracerProvider } from "@opentelemetry/sdk-trace";
-import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { createRunner } from "../../src/sdk/loop.ts";
-import { platformMiddleware } from "../../src/sdk/middleware/platform.ts";
+import { platformMiddleware } from "../../src/sdk/middleware/index.ts";
 import { redaction } from "../../src/sdk/middleware/redaction.ts";
 import { tracing } from "../../src/sdk/middleware/tracing.ts";
 import { TestBridge } from "../support/echo-bridge.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 import { TraceCollector } from "../support/trace-collector.ts";
 import { say } from "../support/turns.ts";
 
 const SECRET = "s3cret-Value-of-the-pod";
 
-let service: ServiceProcess;
-let client: RpcClient;
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(() => service.grpcAddress);
-});
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+const { service, client } = useService();
 
 test("a turn's trace has no secret, and a client that joins later reads its id", async () => {
   const collector = new TraceCollector();

@@ -8,19 +8,11 @@ import {
   type AgentEvent,
   capabilitiesOf,
   PlatformBridge,
-  type RunInput,
   RunInProgress,
 } from "../../src/sdk/bridge.ts";
+import { runContext } from "../support/run-context.ts";
 
-const INPUT: RunInput = {
-  threadId: "s",
-  runId: "r",
-  state: {},
-  messages: [],
-  tools: [],
-  context: [],
-  forwardedProps: {},
-};
+const INPUT = runContext().input;
 const CONTEXT = { sessionId: "s", isContinuation: false };
 const RAW = { type: EventType.RAW, event: 1 };
 

@@ -1,32 +1,9 @@
 import { expect, test } from "vitest";
-import { capabilitiesOf, type AgentEvent, PlatformBridge } from "../../src/sdk/bridge.ts";
-import { type Middleware, type RunContext, through } from "../../src/sdk/middleware/middleware.ts";
+import type { AgentEvent } from "../../src/sdk/bridge.ts";
+import { type Middleware, through } from "../../src/sdk/middleware/middleware.ts";
+import { runContext } from "../support/run-context.ts";
 
-class Silent extends PlatformBridge {
-  createAdapter() {
-    return { run: () => eventsOf([]) };
-  }
-
-  capabilities() {
-    return capabilitiesOf({ framework: "none" });
-  }
-}
-
-const CONTEXT: RunContext = {
-  sessionId: "s",
-  runId: "r",
-  input: {
-    threadId: "s",
-    runId: "r",
-    state: {},
-    messages: [],
-    tools: [],
-    context: [],
-    forwardedProps: {},
-  },
-  bridge: new Silent(),
-  signal: new AbortController().signal,
-};
+const CONTEXT = runContext();
 
 async function* eventsOf(events: readonly AgentEvent[]): AsyncGenerator<AgentEvent> {
   yield* events;

@@ -5,16 +5,9 @@ import type { AgentEvent } from "../../src/sdk/bridge.ts";
 import { RunCancelled } from "../../src/runner/index.ts";
 import { eventsOfAgent, RunnerStopped } from "../../src/sdk/run.ts";
 import { type AgentOfTest, TestBridge } from "../support/echo-bridge.ts";
+import { runContext } from "../support/run-context.ts";
 
-const INPUT = {
-  threadId: "s",
-  runId: "r",
-  state: {},
-  messages: [],
-  tools: [],
-  context: [],
-  forwardedProps: {},
-};
+const INPUT = runContext().input;
 const START = { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" };
 const USAGE = [{ inputTokens: 1 }];
 

@@ -2,14 +2,13 @@
 import { ReplaySubject } from "rxjs";
 import type { LedgerClient } from "../../runner/client.ts";
 import { ledger } from "../../runner/client.ts";
-import { RpcFailure } from "../../runner/failure.ts";
+import { RpcFailure, textOf } from "../../runner/failure.ts";
 import { RunCancelled } from "../../runner/writer/run-signal.ts";
 import type { SessionWriter, WriterProblem } from "../../runner/writer/types.ts";
 import { createSessionWriter } from "../../runner/writer/writer.ts";
 import type { AgentEvent } from "../bridge.ts";
 import { type Begun, beginThreadRun, type ThreadInput } from "./copilotkit-begin.ts";
 import type { Connection } from "./follow-run.ts";
-import { OpenParts } from "./open-parts.ts";
 
 /** What CopilotKit passes to a runner, as far as it is used. */
 export interface ThreadRunRequest<Event> {
@@ -80,7 +79,7 @@ export class ThreadRun<Event extends AgentEvent> {
   async #perform(beginning: Promise<Begun>): Promise<void> {
     const end = await this.#end(beginning).catch((error: unknown) => {
       const code = error instanceof RpcFailure ? (error.reason ?? error.code) : "NOT_STARTED";
-      return this.#eventOf({ type: "RUN_ERROR", message: messageOf(error), code });
+      return this.#eventOf({ type: "RUN_ERROR", message: textOf(error), code });
     });
     this.#parts.onEnded();
     this.events.next(end);
@@ -158,7 +157,7 @@ export class ThreadRun<Event extends AgentEvent> {
       ? "Run stopped by user"
       : failure === undefined
         ? "Run ended without emitting a terminal event"
-        : messageOf(failure);
+        : textOf(failure);
     for (const event of open.close(this.#isStopping ? "stopped" : "error", message))
       take(this.#eventOf(event));
     return this.#eventOf(
@@ -204,6 +203,35 @@ export class ThreadRun<Event extends AgentEvent> {
 
 class Lost extends Error {}
 
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+/** The texts and tool calls of a run that are open, and the events that end them. */
+class OpenParts {
+  readonly #texts = new Set<string>();
+  /** The calls without a result; true: their arguments have ended. */
+  readonly #calls = new Map<string, boolean>();
+
+  next({ type, messageId, toolCallId }: AgentEvent): void {
+    if (typeof messageId === "string") {
+      if (type === "TEXT_MESSAGE_START") this.#texts.add(messageId);
+      if (type === "TEXT_MESSAGE_END") this.#texts.delete(messageId);
+    }
+    if (typeof toolCallId !== "string") return;
+    if (type === "TOOL_CALL_START") this.#calls.set(toolCallId, false);
+    if (type === "TOOL_CALL_END" && this.#calls.has(toolCallId)) this.#calls.set(toolCallId, true);
+    if (type === "TOOL_CALL_RESULT") this.#calls.delete(toolCallId);
+  }
+
+  /** `status` and `message` become the result of a call that has none. */
+  close(status: "stopped" | "error", message: string): readonly AgentEvent[] {
+    const ends: AgentEvent[] = [];
+    for (const messageId of this.#texts) ends.push({ type: "TEXT_MESSAGE_END", messageId });
+    for (const [toolCallId, hasEnded] of this.#calls) {
+      if (!hasEnded) ends.push({ type: "TOOL_CALL_END", toolCallId });
+      const content = JSON.stringify({ status, message });
+      const messageId = `${toolCallId}-result`;
+      ends.push({ type: "TOOL_CALL_RESULT", toolCallId, messageId, role: "tool", content });
+    }
+    this.#texts.clear();
+    this.#calls.clear();
+    return ends;
+  }
 }

@@ -1,10 +1,11 @@
 /** The events of a session as a page needs them: those that are stored, then the open run to its end. */
-import { createLedgerClient, ledger, type LedgerClient } from "../../runner/client.ts";
+import type { Session } from "../../../gen/ambient/v1/sessions_pb.ts";
+import { systemTimers, within } from "../../base/timers.ts";
+import { createLedgerClient, type LedgerClient, ledger } from "../../runner/client.ts";
 import type { Tls, TokenSource } from "../../runner/credentials.ts";
 import { RpcFailure } from "../../runner/failure.ts";
 import type { EventItem } from "../../runner/rows.ts";
 import { readSession } from "../../runner/session-reader.ts";
-import type { Session } from "../../../gen/ambient/v1/sessions_pb.ts";
 
 /** Where the service is, and who calls. */
 export interface Connection {
@@ -73,7 +74,7 @@ export async function* eventsToRunEnd(
   let heardMs = Math.min(Date.now(), lastRowMs(session));
   try {
     for (;;) {
-      const item = await within(items.next(), heardMs + lostAfterMs - Date.now());
+      const item = await within(items.next(), silence(heardMs + lostAfterMs - Date.now()));
       if (item.done === true) return;
       yield item.value;
       if (isRunEnd(item.value) && item.value.runId === openRunId) return;
@@ -84,21 +85,14 @@ export async function* eventsToRunEnd(
   }
 }
 
-async function within<T>(next: Promise<T>, limitMs: number): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const silence = new Promise<never>((_, reject) => {
-    const lost = (): void => reject(new RunLost("the process of the run does not answer"));
-    // Stored rows come first, also those of a run that was lost long ago.
-    timer = setTimeout(lost, Math.min(Math.max(limitMs, STORED_ROWS_MS), TIMER_MS_MAX));
-  });
-  try {
-    return await Promise.race([next, silence]);
-  } catch (error) {
-    next.catch(() => undefined); // It ends with the reading.
-    throw error;
-  } finally {
-    clearTimeout(timer);
-  }
+function silence(limitMs: number) {
+  // Stored rows come first, also those of a run that was lost long ago.
+  const least = Math.max(limitMs, STORED_ROWS_MS);
+  return { limitMs: Math.min(least, TIMER_MS_MAX), late: fail, timers: systemTimers };
+}
+
+function fail(): Promise<never> {
+  return Promise.reject(new RunLost("the process of the run does not answer"));
 }
 
 /** The least time for a page of stored rows. */

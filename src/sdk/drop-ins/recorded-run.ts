@@ -1,4 +1,5 @@
 /** A run of a framework that the ledger has not started, as it is recorded. Nothing here throws. */
+import { textOf } from "../../runner/failure.ts";
 import type { SessionWriter, WriterProblem } from "../../runner/writer/types.ts";
 import { createSessionWriter } from "../../runner/writer/writer.ts";
 import type { AgentEvent } from "../bridge.ts";
@@ -54,8 +55,7 @@ export class RecordedRun {
 
   async fail(error: unknown): Promise<void> {
     this.write(this.constructs.endAll());
-    const message = error instanceof Error ? error.message : String(error);
-    this.#writer.event({ type: "RUN_ERROR", message });
+    this.#writer.event({ type: "RUN_ERROR", message: textOf(error) });
     await this.#writer.close();
   }
 }

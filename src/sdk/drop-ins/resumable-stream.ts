@@ -7,14 +7,14 @@
  * A stream is a session with one run and one text, which has no messages for people. The first process
  * that stores the RUN_STARTED makes the stream; all others read it.
  */
-import { ledger, type LedgerClient } from "../../runner/client.ts";
-import { RpcFailure } from "../../runner/failure.ts";
+import type { Session } from "../../../gen/ambient/v1/sessions_pb.ts";
+import { type LedgerClient, ledger } from "../../runner/client.ts";
+import { RpcFailure, textOf as errorText } from "../../runner/failure.ts";
 import type { SessionWriter, WriterProblem } from "../../runner/writer/types.ts";
 import { createSessionWriter } from "../../runner/writer/writer.ts";
-import type { Session } from "../../../gen/ambient/v1/sessions_pb.ts";
 import {
-  clientOf,
   type Connection,
+  clientOf,
   eventsToRunEnd,
   LOST_AFTER_MS,
   RETRY,
@@ -152,7 +152,7 @@ function record(source: Text, sessionId: string, writer: SessionWriter): Recorde
     reader?.close();
   };
   const recorded = read().catch(async (error: unknown) => {
-    const message = error instanceof Error ? error.message : String(error);
+    const message = errorText(error);
     writer.event({ type: "RUN_ERROR", message });
     await writer.close();
     reader?.error(error);

@@ -11,12 +11,13 @@
 import { type CatalogueEntry, lookup } from "../../agui/catalogue.ts";
 import { type EventPlace, placeOf } from "../../agui/constructs.ts";
 import { isObject } from "../../agui/json.ts";
+import { systemTimers, within } from "../../base/timers.ts";
 import { type Secret, wholeSecret } from "../../redaction/patterns.ts";
 import {
   createRedactor,
+  type Redactor,
   redactionOptions,
   redactionProblems,
-  type Redactor,
 } from "../../redaction/redactor.ts";
 import type { AgentEvent } from "../bridge.ts";
 import type { Middleware } from "./middleware.ts";
@@ -101,7 +102,10 @@ async function* redacted(
   try {
     for (let next = source.next(); ; ) {
       const wait = line.dueAtMs === undefined ? undefined : line.dueAtMs - performance.now();
-      const step = wait === undefined ? await next : await inTime(next, wait);
+      const step =
+        wait === undefined
+          ? await next
+          : await within<IteratorResult<AgentEvent> | "late">(next, inTime(wait));
       if (step === "late") line.letGo();
       else if (step.done === true) {
         isDone = true;
@@ -133,16 +137,8 @@ async function* redacted(
   }
 }
 
-async function inTime<T>(work: Promise<T>, waitMs: number): Promise<T | "late"> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<"late">((resolve) => {
-    timer = setTimeout(() => resolve("late"), Math.max(0, waitMs));
-  });
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+function inTime(waitMs: number) {
+  return { limitMs: Math.max(0, waitMs), late: () => "late" as const, timers: systemTimers };
 }
 
 /** The same object without a secret. What JSON cannot print is never stored or sent. */
