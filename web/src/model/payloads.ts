@@ -1,0 +1,51 @@
+/**
+ * The payloads that a log holds, up to a budget. Above it the payloads that came first are dropped:
+ * those of the oldest rows, until a view has asked for one of them again.
+ */
+import type { Row } from "./log.ts";
+
+export type HeldRow = { -readonly [K in keyof Row]: Row[K] };
+
+/** Fewer places of dropped payloads are not worth a copy of the list. */
+const DROPPED_MAX = 10_000;
+
+export class Payloads {
+  readonly #charsMax: number;
+  /** In the order in which they came; those before #oldest are dropped. */
+  #rows: HeldRow[] = [];
+  #oldest = 0;
+  #chars = 0;
+
+  constructor(charsMax: number) {
+    this.#charsMax = charsMax;
+  }
+
+  emptied(): Payloads {
+    return new Payloads(this.#charsMax);
+  }
+
+  hold(row: HeldRow): HeldRow {
+    this.#rows.push(row);
+    this.#chars += row.payload?.length ?? 0;
+    return row;
+  }
+
+  /** Rows above `foldedSeq` keep theirs, and so does the row with the number `keep`. */
+  drop(foldedSeq = Number.POSITIVE_INFINITY, keep = -1): void {
+    let kept: HeldRow | undefined;
+    while (this.#chars > this.#charsMax) {
+      const row = this.#rows[this.#oldest];
+      if (row === undefined || row.lastSeq > foldedSeq) break;
+      this.#oldest += 1;
+      if (row.seq === keep) kept = row;
+      else {
+        this.#chars -= row.payload?.length ?? 0;
+        row.payload = undefined;
+      }
+    }
+    if (kept !== undefined) this.#rows.push(kept);
+    if (this.#oldest < DROPPED_MAX || this.#oldest * 2 < this.#rows.length) return;
+    this.#rows = this.#rows.slice(this.#oldest);
+    this.#oldest = 0;
+  }
+}
