@@ -12,6 +12,7 @@ COPY tsconfig.json ./
 COPY gen ./gen
 COPY src ./src
 COPY tools ./tools
+COPY web ./web
 RUN node tools/bundle.ts
 
 # What production needs and nothing else. With EMBEDDED_POSTGRES=no also without the PostgreSQL that the

@@ -1,5 +1,5 @@
 /**
- * Bundles the service into a folder: `node tools/bundle.ts [FOLDER]`, `dist` by default.
+ * Bundles the service and its page into a folder: `node tools/bundle.ts [FOLDER]`, `dist` by default.
  *
  * Node resolves and compiles each of the about 1,000 files of the service and its packages for
  * itself, which is most of the time of a start. The bundle is a few files (decision 044).
@@ -8,12 +8,11 @@
  * and only when its content changes, so that a service that runs from the folder, or starts from it
  * at the same time, never reads half a file.
  */
-import { mkdir, readdir, readFile, rename, stat, writeFile } from "node:fs/promises";
-import { basename, dirname, join, relative, resolve } from "node:path";
-import { fileURLToPath } from "node:url";
+import { mkdir, readdir, readFile } from "node:fs/promises";
+import { dirname, join, relative, resolve } from "node:path";
 import type { Plugin } from "esbuild";
-
-const ROOT = fileURLToPath(new URL("..", import.meta.url));
+import { bundleWeb } from "./bundle-web.ts";
+import { isCurrent, replace, ROOT, stampsOf } from "./stamps.ts";
 
 const OUTSIDE: readonly string[] = [
   // These find their binaries by the path of their package.
@@ -41,7 +40,8 @@ const REQUIRE =
 const SOURCES = "sources.json";
 
 export async function bundle(folder: string): Promise<void> {
-  if (!(await isCurrent(folder))) await build(folder);
+  const isBuilt = await isCurrent(join(folder, SOURCES), join(folder, "main.js"));
+  await Promise.all([isBuilt || build(folder), bundleWeb(folder)]);
   await copyFiles(join(ROOT, "src/store/migrations"), join(folder, "migrations"));
 }
 
@@ -53,18 +53,6 @@ async function copyFiles(from: string, to: string): Promise<void> {
     const copy = join(to, relative(from, path));
     await mkdir(dirname(copy), { recursive: true });
     await replace(copy, await readFile(path));
-  }
-}
-
-async function isCurrent(folder: string): Promise<boolean> {
-  try {
-    await stat(join(folder, "main.js"));
-    const known: unknown = JSON.parse(await readFile(join(folder, SOURCES), "utf8"));
-    if (typeof known !== "object" || known === null) return false;
-    const seen = await stampsOf(Object.keys(known));
-    return Object.entries(known).every(([path, stamp]) => seen[path] === stamp);
-  } catch {
-    return false; // There is no bundle, or a source is gone.
   }
 }
 
@@ -95,29 +83,14 @@ async function build(folder: string): Promise<void> {
   });
   await mkdir(folder, { recursive: true });
   await Promise.all(outputFiles.map(({ path, contents }) => replace(path, contents)));
-  const sources = ["package.json", "tools/bundle.ts", ...Object.keys(metafile.inputs)];
+  const sources = [
+    "package.json",
+    "tools/bundle.ts",
+    "tools/stamps.ts",
+    ...Object.keys(metafile.inputs),
+  ];
   const stamps = await stampsOf(sources, { beforeMs: startedMs });
   await replace(join(folder, SOURCES), Buffer.from(JSON.stringify(stamps)));
-}
-
-/** A file that changed at `beforeMs` or later has no stamp: the bundle may have its older content. */
-async function stampsOf(
-  paths: readonly string[],
-  { beforeMs = Number.POSITIVE_INFINITY } = {},
-): Promise<Readonly<Record<string, string>>> {
-  const stamps = paths.map(async (path) => {
-    const { size, mtimeMs } = await stat(join(ROOT, path));
-    return [path, mtimeMs < beforeMs ? `${size} ${mtimeMs}` : ""] as const;
-  });
-  return Object.fromEntries(await Promise.all(stamps));
-}
-
-async function replace(path: string, contents: Uint8Array): Promise<void> {
-  const existing = await readFile(path).catch(() => undefined);
-  if (existing?.equals(contents) === true) return;
-  const draft = join(path, "..", `.${basename(path)}.${process.pid}`);
-  await writeFile(draft, contents);
-  await rename(draft, path);
 }
 
 /** zod exports its messages in fifty languages; the English ones are imported by their own path. */

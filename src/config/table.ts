@@ -43,6 +43,9 @@ export const SERVICE_SETTINGS = {
   }).means(
     "The web origins whose pages may call HTTP (CORS), separated by commas. Without it no page of another origin may.",
   ),
+  inspector: setting("INSPECTOR", choice("on", "off"), "on").means(
+    "Whether HTTP serves the inspector, a page for people. It holds no data and needs no token; what it shows needs one.",
+  ),
   opsAddress: setting("OPS_ADDRESS", ADDRESS, "127.0.0.1:8083").means(
     "The address of /healthz, /readyz and /metrics. They show no session data, so any address is allowed.",
   ),

@@ -18,9 +18,7 @@ import type { Handlers } from "../contract/context.ts";
 import type { ExportHandlers } from "../api/export.ts";
 import type { HistoryHandlers } from "../api/pages.ts";
 import type { EventListHandlers } from "../api/push-list.ts";
-import type { FigureHandlers } from "../api/authorised.ts";
 import type { RunsHandlers } from "../api/runs.ts";
-import type { StorageHandlers } from "../api/storage.ts";
 import type { AguiTalk } from "../api/talk.ts";
 import type { CancelHandlers } from "../api/turns/cancel-run.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
@@ -51,14 +49,13 @@ import {
   Listener,
   TOKEN_CHECK_INTERVAL_MS,
 } from "./plumbing/listener.ts";
+import { inspectorRoutes } from "./inspector.ts";
 import { messageRoutes } from "./message-routes.ts";
 import type { DescribedRoute } from "./openapi.ts";
 import { OpenRequests } from "./plumbing/open-requests.ts";
 import { RequestRecords } from "./plumbing/request-records.ts";
-import { serviceRoutes } from "./service-routes.ts";
 import { sessionRoutes } from "./session-routes.ts";
 import { UnsentFrames } from "./sse.ts";
-import { storageRoutes } from "./storage-routes.ts";
 import { turnRoutes } from "./turn-routes.ts";
 
 export interface HttpParts {
@@ -89,8 +86,6 @@ export interface HttpParts {
   readonly transcripts: TranscriptHandlers;
   readonly talk: AguiTalk;
   readonly exports: ExportHandlers;
-  readonly storage: StorageHandlers;
-  readonly figures: FigureHandlers;
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
   readonly authorizer: Authorizer;
   /** Started before this server; without it nothing is encrypted. */
@@ -116,6 +111,8 @@ export interface HttpOptions {
   readonly stopLimitMs: number;
   /** Web origins whose pages may call; none when absent. */
   readonly origins?: readonly string[];
+  /** Serves the inspector's page. */
+  readonly inspector: boolean;
   readonly limits?: HttpLimits;
 }
 
@@ -217,6 +214,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
   const streams = { ...parts, heartbeatMs: options.heartbeatMs, unsent: new UnsentFrames() };
   const { requestBytesMax, limits = HTTP_LIMITS } = options;
   const openApi = openApiRoutes(app);
+  if (options.inspector) void app.register(inspectorRoutes);
   void app.register((root: App, _options, done) => {
     const inputs = new AguiInputs();
     inputs.serve(root);
@@ -240,8 +238,6 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
       });
       exportRoutes(api, parts);
       feedRoutes(api, streams);
-      storageRoutes(api, parts);
-      serviceRoutes(api, parts);
       done();
     },
     { prefix: API_PREFIX },

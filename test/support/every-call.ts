@@ -1,4 +1,5 @@
 /** Every RPC and every route, called by any given caller, with the outcome in one word. */
+import { readFileSync } from "node:fs";
 import { randomUUID } from "node:crypto";
 import { request as httpRequest } from "node:http";
 import { connect, type IncomingHttpHeaders } from "node:http2";
@@ -97,13 +98,23 @@ interface Route {
 const session = (rest: string): Route => ({ path: (id) => `${API}/sessions/${id}${rest}` });
 const connectBody = (threadId: string): object => ({ ...RUN, threadId });
 
+/** The page's script: a file with a hash in its name. */
+function assetPath(): string {
+  const index = readFileSync(new URL("../../dist/web/index.html", import.meta.url), "utf8");
+  return /src="([^"]+\.js)"/.exec(index)?.[1] ?? "/assets/none";
+}
+
 /** As in the table; the word after two spaces names the variant. */
 const ROUTES: Readonly<Record<string, Route>> = {
+  "GET /": { path: () => "/" },
+  "GET /sessions/:id": { path: () => "/sessions/any" },
+  "GET /sessions/:id/compare": { path: () => "/sessions/any/compare" },
+  "GET /storage": { path: () => "/storage" },
+  "GET /service": { path: () => "/service" },
+  "GET /assets/:file": { path: assetPath },
   "GET /openapi.json": { path: () => "/openapi.json" },
   "GET /api/ambient/v1/events": { path: () => `${API}/events` },
   "GET /api/ambient/v1/messages": { path: () => `${API}/messages` },
-  "GET /api/ambient/v1/service": { path: () => `${API}/service` },
-  "GET /api/ambient/v1/storage": { path: () => `${API}/storage` },
   "GET /api/ambient/v1/sessions": { path: () => `${API}/sessions?size=1` },
   "POST /api/ambient/v1/sessions": {
     path: () => `${API}/sessions`,
@@ -157,7 +168,6 @@ const ROUTES: Readonly<Record<string, Route>> = {
   "GET /api/ambient/v1/sessions/:id/events/history": session("/events/history"),
   "GET /api/ambient/v1/sessions/:id/runs": session("/runs"),
   "GET /api/ambient/v1/sessions/:id/transcript": session("/transcript"),
-  "GET /api/ambient/v1/sessions/:id/storage": session("/storage"),
   "GET /api/ambient/v1/sessions/:id/export": session("/export"),
   "GET /api/ambient/v1/sessions/:id/export  messages": session("/export?stream=messages"),
   "POST /agui/sessions/:id": { path: (id) => `/agui/sessions/${id}`, body: () => RUN },
@@ -194,11 +204,15 @@ const WITHOUT_SESSION = new Set([
   "WatchSessions",
   "WatchEvents",
   "WatchMessages",
+  "GET /",
+  "GET /sessions/:id",
+  "GET /sessions/:id/compare",
+  "GET /storage",
+  "GET /service",
+  "GET /assets/:file",
   "GET /openapi.json",
   "GET /api/ambient/v1/events",
   "GET /api/ambient/v1/messages",
-  "GET /api/ambient/v1/service",
-  "GET /api/ambient/v1/storage",
   "GET /api/ambient/v1/sessions",
   "POST /api/ambient/v1/sessions",
   "GET /copilotkit/info",

@@ -63,8 +63,6 @@ export function httpParts(
     transcripts: { readTranscript: notAsked },
     talk: notAsked,
     exports: { exportEvents: notAsked, exportMessages: notAsked },
-    storage: { readSessionStorage: notAsked, readStorage: notAsked },
-    figures: { readFigures: notAsked },
     authenticator: { asks: false, authenticate: notAsked, refusalOf: notAsked },
     authorizer: { authorize: () => undefined },
     log: createLogTo({ write: () => undefined }, "silent"),
@@ -85,6 +83,7 @@ export const HTTP_OPTIONS: HttpOptions = {
   heartbeatMs: 15_000,
   logRequests: "all",
   stopLimitMs: 5_000,
+  inspector: true,
 };
 
 /** An HTTP server over the given handlers on a free loopback port. */

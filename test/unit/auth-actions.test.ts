@@ -55,6 +55,7 @@ describe("roles", () => {
     const byType = MESSAGE_TYPES.map(pushActionOf);
     const used = new Set<string>([...served, ...byType]);
     used.delete("unserved");
+    used.delete("public");
     used.delete("by message type");
     expect([...used].toSorted()).toEqual(ACTIONS.toSorted());
     expect(Object.keys(REACH).toSorted()).toEqual(ACTIONS.toSorted());

@@ -65,6 +65,13 @@ const EXAMPLES: Readonly<
       "ftp://chat.example",
     ],
   },
+  INSPECTOR: {
+    good: [
+      ["on", "on"],
+      ["off", "off"],
+    ],
+    bad: ["yes", "true", "On"],
+  },
   OPS_ADDRESS: {
     good: [
       ["0.0.0.0:8083", { host: "0.0.0.0", port: 8_083 }],

@@ -3,6 +3,7 @@ import { createServer } from "node:http";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
+import { ROUTE_ACTIONS } from "../../src/auth/actions.ts";
 import { createAdmission } from "../../src/http/plumbing/admission.ts";
 import { createApp } from "../../src/http/plumbing/app.ts";
 import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
@@ -53,6 +54,7 @@ beforeAll(async () => {
     HTTP_OPTIONS,
   );
   app.addHook("onRoute", ({ method, url, schema }) => {
+    if (ROUTE_ACTIONS[`GET ${url}`] === "public") return; // Pages for people.
     for (const one of [method].flat()) {
       if (one !== "HEAD") registered.push({ method: one, url, schema: { ...schema } });
     }

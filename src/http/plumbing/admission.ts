@@ -33,6 +33,7 @@ export function createAdmission({ authenticator, authorizer }: AdmissionParts): 
       servedBy(method, url);
     },
     admit(request) {
+      if (servedOf(request) === "public") return ANONYMOUS;
       if (!authenticator.asks) return allowed(request, ANONYMOUS);
       const principal = authenticator.authenticate(authorizationOf(request.raw.rawHeaders));
       return principal instanceof Promise
@@ -42,9 +43,8 @@ export function createAdmission({ authenticator, authorizer }: AdmissionParts): 
   };
 
   function allowed(request: FastifyRequest, principal: Principal): Principal | Promise<Principal> {
-    const { method, url = "" } = request.routeOptions;
-    const served = servedBy([method].flat()[0] ?? "", url);
-    if (served === "unserved") return principal;
+    const served = servedOf(request);
+    if (served === "unserved" || served === "public") return principal;
     const pending =
       served === "by message type"
         ? authorizer.authorize(principal, pushOf(principal), undefined)
@@ -53,7 +53,11 @@ export function createAdmission({ authenticator, authorizer }: AdmissionParts): 
   }
 }
 
-function servedBy(method: string, url: string): Served {
+function servedOf({ routeOptions: { method, url = "" } }: FastifyRequest): Served | "public" {
+  return servedBy([method].flat()[0] ?? "", url);
+}
+
+function servedBy(method: string, url: string): Served | "public" {
   const name = `${method === "HEAD" ? "GET" : method} ${url}`;
   const served = ROUTE_ACTIONS[name];
   if (served === undefined) throw new Error(`the table does not say who may ${name}`);

@@ -81,13 +81,7 @@ export interface RunItem extends ItemBase {
   readonly code: string | undefined;
 }
 
-export type Item =
-  | MessageItem
-  | ThinkingItem
-  | ToolItem
-  | ActivityItem
-  | StateItem
-  | RunItem;
+export type Item = MessageItem | ThinkingItem | ToolItem | ActivityItem | StateItem | RunItem;
 
 export interface Moment {
   /** The event it stands behind. */

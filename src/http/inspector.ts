@@ -1,0 +1,70 @@
+/**
+ * The inspector: a page for people, made from `web/` and served as files. The page holds no data and
+ * needs no token; it calls the public API of this port with the token of its reader.
+ */
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { HttpRefusal } from "./plumbing/problem.ts";
+import type { App } from "./plumbing/app.ts";
+
+/** Beside the bundle, or, when the service runs from its sources, in the bundle's folder. */
+const FOLDERS = ["web", "../../dist/web"].map((path) => join(import.meta.dirname, path));
+
+/** The addresses of the page; it shows what its address names. */
+const PAGES = ["/", "/sessions/:id", "/sessions/:id/compare", "/storage", "/service"] as const;
+
+/** Nothing but the files of this port, and calls to it; nobody may frame the page. */
+const POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data:",
+  "font-src 'self'",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join("; ");
+
+const HEADERS = {
+  "content-security-policy": POLICY,
+  "referrer-policy": "no-referrer",
+  "cross-origin-opener-policy": "same-origin",
+} as const;
+
+/** The name of such a file has a hash of its content. */
+const FOREVER_MS = 365 * 24 * 3_600_000;
+
+/** The form of the names that the build makes: no folder, and nothing above this one. */
+const NAME = /^\w[\w.-]*$/;
+
+const HIDDEN = { schema: { hide: true } } as const;
+
+/** The package that serves files is loaded here: without the page a start does not pay for it. */
+export async function inspectorRoutes(app: App): Promise<void> {
+  const { default: files } = await import("@fastify/static");
+  const root = FOLDERS.find((folder) => existsSync(folder)) ?? join(import.meta.dirname, "web");
+  await app.register(files, { root, serve: false, preCompressed: true, suppressWarning: true });
+  // For a file that is not there.
+  app.setNotFoundHandler(() => {
+    throw nothingHere();
+  });
+  for (const path of PAGES) {
+    app.get(path, HIDDEN, (_request, reply) =>
+      // Asked for again each time, and then mostly answered by its ETag.
+      reply
+        .headers({ ...HEADERS, "cache-control": "no-cache" })
+        .sendFile("index.html", { cacheControl: false }),
+    );
+  }
+  app.get<{ Params: { file: string } }>("/assets/:file", HIDDEN, ({ params: { file } }, reply) => {
+    if (!NAME.test(file)) throw nothingHere();
+    return reply
+      .headers(HEADERS)
+      .sendFile(`assets/${file}`, { maxAge: FOREVER_MS, immutable: true });
+  });
+}
+
+function nothingHere(): HttpRefusal {
+  return new HttpRefusal(404, "there is nothing at this path", { code: "not_found" });
+}

@@ -1,0 +1,129 @@
+/** Calls of the public HTTP API, with the reader's token. */
+import { askForToken, currentToken } from "./token.ts";
+
+export const API = "/api/ambient/v1";
+
+export interface Violation {
+  readonly field: string;
+  readonly description: string;
+}
+
+/** A refusal: problem+json (RFC 9457), or another answer that is no success. */
+export class ApiError extends Error {
+  readonly status: number;
+  /** The reason for programs, such as `SESSION_NOT_FOUND`; empty when the answer had none. */
+  readonly reason: string;
+  readonly violations: readonly Violation[];
+
+  constructor(
+    status: number,
+    message: string,
+    options: { readonly reason?: string; readonly violations?: readonly Violation[] } = {},
+  ) {
+    super(message);
+    this.name = "ApiError";
+    this.status = status;
+    this.reason = options.reason ?? "";
+    this.violations = options.violations ?? [];
+  }
+}
+
+/** The service did not answer at all. */
+export class NoAnswer extends Error {
+  constructor(cause: unknown) {
+    super("The service does not answer.", { cause });
+    this.name = "NoAnswer";
+  }
+}
+
+export type Query = Readonly<
+  Record<string, string | number | boolean | readonly string[] | undefined>
+>;
+
+export interface CallOptions {
+  readonly query?: Query;
+  readonly signal?: AbortSignal;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+export function addressOf(path: string, query: Query = {}): string {
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value === undefined) continue;
+    for (const one of [value].flat()) parameters.append(name, String(one));
+  }
+  return parameters.size === 0 ? path : `${path}?${parameters.toString()}`;
+}
+
+/** `path` begins at the origin: `${API}/sessions`, `/openapi.json`. */
+export async function get<T>(path: string, options: CallOptions = {}): Promise<T> {
+  return await json<T>(await call(addressOf(path, options.query), options, {}));
+}
+
+export async function getText(path: string, options: CallOptions = {}): Promise<string> {
+  return await (await call(addressOf(path, options.query), options, {})).text();
+}
+
+export async function post<T>(path: string, body: unknown, options: CallOptions = {}): Promise<T> {
+  const init = { method: "POST", body: JSON.stringify(body) };
+  const headers = { "content-type": "application/json", ...options.headers };
+  return await json<T>(await call(addressOf(path, options.query), { ...options, headers }, init));
+}
+
+/** The answer of a success. A call that is refused for lack of a token is repeated with one. */
+export async function call(
+  address: string,
+  { signal, headers }: Pick<CallOptions, "signal" | "headers">,
+  init: RequestInit,
+): Promise<Response> {
+  for (;;) {
+    const token = currentToken();
+    const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
+    const response = await fetch(address, {
+      ...init,
+      headers: { ...headers, ...authorization },
+      credentials: "omit",
+      cache: "no-store",
+      ...(signal && { signal }),
+    }).catch((error: unknown) => {
+      if (signal?.aborted === true) throw error;
+      throw new NoAnswer(error);
+    });
+    if (response.ok) return response;
+    const error = await errorOf(response);
+    if (response.status !== 401) throw error;
+    if ((await askForToken(token)) === undefined) throw error;
+    signal?.throwIfAborted();
+  }
+}
+
+async function json<T>(response: Response): Promise<T> {
+  const value: T = await response.json();
+  return value;
+}
+
+interface Problem {
+  readonly title?: string;
+  readonly detail?: string;
+  readonly reason?: string;
+  readonly violations?: readonly Violation[];
+}
+
+export async function errorOf(response: Response): Promise<ApiError> {
+  const text = await response.text().catch(() => "");
+  const problem = parsed(text);
+  const fallback = `${response.status} ${response.statusText}`.trim();
+  return new ApiError(response.status, problem.detail ?? problem.title ?? fallback, {
+    reason: problem.reason ?? "",
+    violations: problem.violations ?? [],
+  });
+}
+
+function parsed(text: string): Problem {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? value : {};
+  } catch {
+    return {};
+  }
+}

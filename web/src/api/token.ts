@@ -1,0 +1,61 @@
+/**
+ * The reader's token: in the session storage of this tab, and in headers of calls; never in an
+ * address, a log or another tab. Calls that are refused for lack of a token wait here together until
+ * the reader gives one.
+ */
+const KEY = "session-ledger-token";
+
+interface Question {
+  /** The token of the refused call; undefined when it had none. */
+  readonly refused: string | undefined;
+  readonly answer: PromiseWithResolvers<string | undefined>;
+}
+
+let question: Question | undefined;
+const listeners = new Set<() => void>();
+
+function changed(): void {
+  for (const listener of listeners) listener();
+}
+
+export function currentToken(): string | undefined {
+  return sessionStorage.getItem(KEY) ?? undefined;
+}
+
+/**
+ * Waits for a token other than the refused one; undefined when the reader gives none. At once when
+ * another call has got one since.
+ */
+export async function askForToken(refused: string | undefined): Promise<string | undefined> {
+  const known = currentToken();
+  if (known !== undefined && known !== refused) return known;
+  if (question === undefined) {
+    question = { refused, answer: Promise.withResolvers() };
+    changed();
+  }
+  return await question.answer.promise;
+}
+
+/** The reader's answer; undefined: no token. */
+export function giveToken(token: string | undefined): void {
+  if (token !== undefined) sessionStorage.setItem(KEY, token);
+  const asked = question;
+  question = undefined;
+  asked?.answer.resolve(token);
+  changed();
+}
+
+export function forgetToken(): void {
+  sessionStorage.removeItem(KEY);
+  changed();
+}
+
+/** `refused` of the open question, or undefined when no call waits for a token. */
+export function openQuestion(): { readonly refused: string | undefined } | undefined {
+  return question;
+}
+
+export function onTokenChange(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}

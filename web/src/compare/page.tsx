@@ -1,0 +1,5 @@
+import { Empty } from "../ui/empty.tsx";
+
+export function ComparePage({ id }: { readonly id: string }) {
+  return <Empty title={id} />;
+}

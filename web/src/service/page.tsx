@@ -1,0 +1,5 @@
+import { Empty } from "../ui/empty.tsx";
+
+export function ServicePage() {
+  return <Empty title="Service" />;
+}

@@ -1,0 +1,5 @@
+import { Empty } from "../ui/empty.tsx";
+
+export function SessionsPage() {
+  return <Empty title="Sessions" />;
+}
