@@ -4,6 +4,7 @@
  */
 import { OpenGroups } from "./api/push-stream/open-groups.ts";
 import { createConversation } from "./api/conversation.ts";
+import { createStorageHandlers } from "./api/storage.ts";
 import { createOrderObserver } from "./api/order.ts";
 import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
 import { Cancels } from "./api/turns/cancels.ts";
@@ -33,6 +34,7 @@ import { readLogged } from "./store/pages.ts";
 import { createReader } from "./store/reader.ts";
 import type { StoredRow } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
+import { createStorageReader } from "./store/storage.ts";
 import { readTalk } from "./store/talk.ts";
 import { countWaiting } from "./store/turns.ts";
 
@@ -70,7 +72,10 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   );
   const groups = new OpenGroups();
   const wakeUps = wakingAll(live, feeds, (sessionId) => cancels.hinted(sessionId));
-  const exchange = createExchange({ wakeUps, log, metrics }, createCarrier(config, postgres));
+  const exchange = createExchange(
+    { wakeUps, log, metrics, clock },
+    createCarrier(config, postgres),
+  );
   const commits = new CommitFailures(clock);
   const writer = createWriter(database, config, { ...metrics, commits, refusal });
   const publish = (rows: readonly StoredRow[]): void => {
@@ -97,7 +102,9 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
-  const flow = { database, reader, transcripts, conversation, live, feeds, exchange, waits };
+  const storage = createStorageHandlers({ reader, storage: createStorageReader(database), clock });
+  const reads = { transcripts, conversation, storage };
+  const flow = { ...reads, database, reader, live, feeds, exchange, waits };
   return { ...flow, commits, ingest, order, groups, cancels, news, retention };
 }
 

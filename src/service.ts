@@ -8,6 +8,7 @@
  * commits the waiting pushes and announces them to the other instances, and closes the database
  * last. Used by `serve` and by the end-to-end tests.
  */
+import { randomUUID } from "node:crypto";
 import { authorisedMethods, authorisedReads, type ServedMethods } from "./api/authorised.ts";
 import { createExportHandlers } from "./api/export.ts";
 import { createFeedHandlers } from "./api/feed.ts";
@@ -25,7 +26,7 @@ import { createWatchHandlers } from "./api/watch.ts";
 import { createAudit, RoleAndScope } from "./auth/authorizer.ts";
 import { createAuthenticator } from "./auth/authenticator.ts";
 import { addressText } from "./base/address.ts";
-import { systemClock } from "./base/clock.ts";
+import { msOf, systemClock } from "./base/clock.ts";
 import { FairShare } from "./base/fair-share.ts";
 import { systemTimers } from "./base/timers.ts";
 import { startAll, stopAll, together, type Unit } from "./base/unit.ts";
@@ -37,6 +38,7 @@ import { CONNECTIONS_BESIDE_STREAMS_MAX } from "./http/plumbing/listener.ts";
 import { createHttpServer } from "./http/server.ts";
 import { createRateLimits } from "./ingest/rate-limits.ts";
 import type { Log } from "./observability/log.ts";
+import { readFigures } from "./observability/figures.ts";
 import { createMetrics, type Metrics } from "./observability/metrics.ts";
 import { createReadiness } from "./observability/readiness.ts";
 import type { Tracing } from "./observability/trace.ts";
@@ -202,9 +204,12 @@ function createEdges(config: Config, parts: EdgeParts) {
     { live, transcripts, clock, metrics, timers: systemTimers, capabilitiesOf },
     { ...AGUI_LIMITS, ...config },
   );
+  const identity = { instance: randomUUID(), startedAtMs: msOf(clock.nowMicros()) };
   const reads = authorisedReads(doors, {
     ...parts.conversation.reads,
     exports: createExportHandlers(reader, metrics.limitUse),
+    storage: parts.storage,
+    figures: { readFigures: () => readFigures({ ...identity, metrics, clock }) },
     talk: createAguiTalk({ join, transcripts, push: handlers.pushSessionMessage, metrics }),
   });
   const http = createHttpServer(

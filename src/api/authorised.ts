@@ -25,7 +25,9 @@ import type {
 import type { ExportHandlers } from "./export.ts";
 import type { HistoryHandlers } from "./pages.ts";
 import type { EventListHandlers } from "./push-list.ts";
+import type { Figures } from "../observability/figures.ts";
 import { cancels, recorded, takeOvers } from "./recorded.ts";
+import type { StorageHandlers } from "./storage.ts";
 import type { CancelHandlers } from "./turns/cancel-run.ts";
 import type { RunsHandlers } from "./runs.ts";
 import type { AguiTalk } from "./talk.ts";
@@ -46,6 +48,13 @@ export interface ServedReads {
   readonly transcripts: TranscriptHandlers;
   readonly exports: ExportHandlers;
   readonly talk: AguiTalk;
+  readonly storage: StorageHandlers;
+  /** The state of this instance. */
+  readonly figures: FigureHandlers;
+}
+
+export interface FigureHandlers {
+  readFigures(request: undefined, context: CallContext): Promise<Figures>;
 }
 
 export interface AuthorisingParts {
@@ -133,10 +142,12 @@ function authorisedSessions(parts: AuthorisingParts, served: Methods) {
   } satisfies Partial<Methods>;
 }
 
-/** All of these read one session. `talk` also pushes, by a method with its own check. */
+/**
+ * Reads that only HTTP offers in this form. `talk` also pushes, by a method with its own check.
+ */
 export function authorisedReads(
   { authorizer }: AuthorisingParts,
-  { runs, transcripts, exports, talk }: ServedReads,
+  { runs, transcripts, exports, talk, storage, figures }: ServedReads,
 ): ServedReads {
   const allow: Allow<string> = (principal, sessionId) =>
     authorizer.authorize(principal, "session.read", named(sessionId));
@@ -154,6 +165,22 @@ export function authorisedReads(
       exportMessages: stream(allow, (id, context) => exports.exportMessages(id, context)),
     },
     talk: stream(allowOf, talk),
+    storage: {
+      readSessionStorage: unary(allowOf, (request, context) =>
+        storage.readSessionStorage(request, context),
+      ),
+      // The handler sums up only the sessions of the caller.
+      readStorage: unary(
+        (principal) => authorizer.authorize(principal, "session.list", undefined),
+        (request, context) => storage.readStorage(request, context),
+      ),
+    },
+    figures: {
+      readFigures: unary(
+        (principal) => authorizer.authorize(principal, "service.read", undefined),
+        (request, context) => figures.readFigures(request, context),
+      ),
+    },
   };
 }
 

@@ -64,7 +64,8 @@ export class RoleAndScope {
     if (!principal.roles.some((role) => roles.includes(role))) throw this.#forbid(act, "role");
     if (isUnscoped(principal)) return;
     const reach = REACH[action];
-    if (reach === "project" && principal.sessionId !== undefined) throw this.#forbid(act, "scope");
+    const isBound = reach === "project" && principal.sessionId !== undefined;
+    if (reach === "all" || isBound) throw this.#forbid(act, "scope");
     if (reach !== "session" || sessionId === undefined) return;
     if (principal.sessionId !== undefined && principal.sessionId !== sessionId) {
       throw this.#hide(act, sessionId);

@@ -4,7 +4,7 @@
  * known here: never a session id, never a text of a caller.
  */
 import { type Counter, collectDefaultMetrics } from "prom-client";
-import { type Clock, systemClock } from "../base/clock.ts";
+import { type Clock, msOf, systemClock } from "../base/clock.ts";
 import { Instruments } from "./instruments.ts";
 import { limitInstruments } from "./limit-metrics.ts";
 import { packageVersion } from "./version.ts";
@@ -40,7 +40,7 @@ export function createMetrics(clock: Clock = systemClock) {
     /** The content type of Prometheus text. */
     contentType: registry.contentType,
     text: (): Promise<string> => registry.metrics(),
-    ...callInstruments(make),
+    ...callInstruments(make, clock),
     ...ingestInstruments(make),
     ...pushStreamInstruments(make),
     ...turnInstruments(make),
@@ -52,7 +52,7 @@ export function createMetrics(clock: Clock = systemClock) {
   };
 }
 
-function callInstruments(make: Instruments) {
+function callInstruments(make: Instruments, clock: Clock) {
   const calls = make.counter("calls_total", "Calls that ended, by method and gRPC code.", [
     "method",
     "code",
@@ -64,7 +64,15 @@ function callInstruments(make: Instruments) {
     ["method"],
   );
   const refusals = make.counter("refused_total", "Refused calls, by reason.", ["reason"]);
+  const refusalTimes = make.gauge(
+    "refused_last_timestamp_seconds",
+    "Time of the last refused call, by reason.",
+    ["reason"],
+  );
   return {
+    calls,
+    refusals,
+    refusalTimes,
     /** The calls of one method; looked up once per method and not once per call. */
     callsOf: (method: string): CallMetrics => {
       const duration = durations.labels({ method });
@@ -80,7 +88,10 @@ function callInstruments(make: Instruments) {
       };
     },
     /** A refused call, by the reason that its caller got. */
-    refused: (reason: string): void => refusals.inc({ reason }),
+    refused: (reason: string): void => {
+      refusals.inc({ reason });
+      refusalTimes.set({ reason }, msOf(clock.nowMicros()) / 1_000);
+    },
     /** `route` is the pattern, and never the path. */
     httpRequests: make.counter(
       "http_requests_total",
@@ -232,10 +243,20 @@ function readInstruments(make: Instruments) {
     [],
     (gauge) => gauge.set(feeds.lagSeconds()),
   );
+  const others = { heard: () => 0 };
   return {
     feedLag: (seconds: () => number): void => {
       feeds.lagSeconds = seconds;
     },
+    countHeard: (heard: () => number): void => {
+      others.heard = heard;
+    },
+    instancesHeard: make.gauge(
+      "instances_heard",
+      "Other instances whose wake-ups arrived in the last minute; one without commits sends none.",
+      [],
+      (gauge) => gauge.set(others.heard()),
+    ),
     watchers: make.gauge("watchers", "Open watches.", ["stream"]),
     watchLagSeconds: make.histogram(
       "watch_lag_seconds",

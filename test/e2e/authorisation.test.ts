@@ -100,6 +100,8 @@ function expected(call: Call, caller: Caller, place: Place): string {
   const done = call.messageType === undefined || may(pushed) ? "OK" : "PERMISSION_DENIED";
   const isOfProject = action === "session.create" || action === "feed.read";
   if (!mayDo || (isOfProject && caller.sessionId !== undefined)) return "PERMISSION_DENIED";
+  const isScoped = caller.projectId !== undefined || caller.sessionId !== undefined;
+  if (action === "service.read" && isScoped) return "PERMISSION_DENIED";
   if (!call.hasSession) return "OK";
   if (place === "impossible") return "INVALID_ARGUMENT";
   const seesAll = caller.projectId === undefined && caller.sessionId === undefined;

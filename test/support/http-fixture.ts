@@ -63,6 +63,8 @@ export function httpParts(
     transcripts: { readTranscript: notAsked },
     talk: notAsked,
     exports: { exportEvents: notAsked, exportMessages: notAsked },
+    storage: { readSessionStorage: notAsked, readStorage: notAsked },
+    figures: { readFigures: notAsked },
     authenticator: { asks: false, authenticate: notAsked, refusalOf: notAsked },
     authorizer: { authorize: () => undefined },
     log: createLogTo({ write: () => undefined }, "silent"),

@@ -1,5 +1,6 @@
 /** The wake-ups of one instance: all calls of its `live`, in words. */
 import { vi } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
 import type { Carrier } from "../../src/live/hints/carrier.ts";
 import { createExchange, type Exchange, type WakeUps } from "../../src/live/hints/exchange.ts";
 import { createLogTo } from "../../src/observability/log.ts";
@@ -30,7 +31,10 @@ export class WakeUpInstance implements AsyncDisposable {
     };
     const log = createLogTo({ write });
     this.#adapter = carrier.name;
-    this.exchange = createExchange({ wakeUps, log, metrics: this.#metrics }, carrier);
+    this.exchange = createExchange(
+      { wakeUps, log, metrics: this.#metrics, clock: systemClock },
+      carrier,
+    );
   }
 
   static async started(carrier: Carrier): Promise<WakeUpInstance> {

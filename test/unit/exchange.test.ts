@@ -2,6 +2,7 @@
  * Announcements between instances, over a carrier in memory whose lines the test opens and breaks.
  */
 import { describe, expect, test } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
 import type { Carrier, Line } from "../../src/live/hints/carrier.ts";
 import { createExchange, type Exchange, type WakeUps } from "../../src/live/hints/exchange.ts";
 import { createLogTo } from "../../src/observability/log.ts";
@@ -65,6 +66,7 @@ class Exchanging {
   readonly table = new SlowTable();
   readonly metrics = createMetrics();
   readonly logged: string[] = [];
+  nowMs = 0;
   /** The calls of `live`, in words. */
   readonly heard: string[] = [];
   readonly exchange: Exchange;
@@ -82,7 +84,8 @@ class Exchanging {
       this.logged.push(msg);
     };
     const parts = { wakeUps, log: createLogTo({ write }), metrics: this.metrics };
-    this.exchange = createExchange({ ...parts, timers: this.timers }, this.carrier);
+    const clock = { ...systemClock, monotonicMs: () => this.nowMs };
+    this.exchange = createExchange({ ...parts, clock, timers: this.timers }, this.carrier);
   }
 
   /** The name of the instance, from the text that it sends. */
@@ -137,6 +140,25 @@ describe("a received announcement", () => {
     expect(heard).toHaveLength(3);
     await exchanging.stop();
   });
+});
+
+test("another instance counts as heard for a minute after its last announcement", async () => {
+  const exchanging = await started();
+  const { carrier, metrics } = exchanging;
+  const heard = async () => (await metrics.instancesHeard.get()).values.map(({ value }) => value);
+  expect(await heard()).toEqual([0]);
+  const me = await exchanging.name();
+  for (const text of [`1 ${me} *`, "what?", "1 you s/1/2", "1 they *", "1 you *"])
+    carrier.line.hear(text);
+  expect(await heard()).toEqual([2]);
+  exchanging.nowMs = 59_999;
+  carrier.line.hear("1 you *");
+  expect(await heard()).toEqual([2]);
+  exchanging.nowMs = 60_000;
+  expect(await heard()).toEqual([1]);
+  exchanging.nowMs = 120_000;
+  expect(await heard()).toEqual([0]);
+  await exchanging.stop();
 });
 
 describe("a lost line", () => {
@@ -237,7 +259,10 @@ test("an exchange without a carrier does nothing", async () => {
     lost: () => expect.unreachable(),
     regained: () => expect.unreachable(),
   };
-  const exchange = createExchange({ wakeUps, log, metrics: createMetrics(), timers }, undefined);
+  const exchange = createExchange(
+    { wakeUps, log, metrics: createMetrics(), clock: systemClock, timers },
+    undefined,
+  );
   await exchange.start();
   exchange.committed([new SlowTable().event("s")]);
   exchange.deleted("s");

@@ -8,6 +8,8 @@
  * news. Without a carrier (WAKE_UPS=poll) this exchange does nothing.
  */
 import { randomUUID } from "node:crypto";
+import { BoundedMap } from "../../base/bounded-map.ts";
+import type { Clock } from "../../base/clock.ts";
 import { Paced } from "../../base/paced.ts";
 import type { Unit } from "../../base/unit.ts";
 import type { Log } from "../../observability/log.ts";
@@ -30,7 +32,8 @@ export interface Exchange extends Unit {
 interface ExchangeParts {
   readonly wakeUps: WakeUps;
   readonly log: Log;
-  readonly metrics: Pick<Metrics, "wakeUps" | "wakeUpsConnected">;
+  readonly metrics: Pick<Metrics, "wakeUps" | "wakeUpsConnected" | "countHeard">;
+  readonly clock: Clock;
   readonly timers?: Timers;
 }
 
@@ -52,6 +55,10 @@ const SILENT: Exchange = {
  */
 const MISSED_INTERVAL_MS = 50;
 
+const HEARD_MS = 60_000;
+/** Instances that started again have another name, and are forgotten after HEARD_MS. */
+const HEARD_MAX = 1_000;
+
 class CarriedExchange implements Exchange {
   readonly #id = randomUUID();
   readonly #parts: ExchangeParts;
@@ -59,12 +66,15 @@ class CarriedExchange implements Exchange {
   readonly #announcer: Announcer;
   readonly #line: KeptLine;
   readonly #missed: Paced;
+  /** The time of the last announcement of each instance. */
+  readonly #heardMs = new BoundedMap<string, number>(HEARD_MAX);
   /** `undefined` before the first success or failure. */
   #isConnected: boolean | undefined;
 
   constructor(parts: ExchangeParts, carrier: Carrier) {
     const { log, metrics, wakeUps, timers = systemTimers } = parts;
     this.#parts = parts;
+    metrics.countHeard(() => this.#countHeard());
     this.#adapter = carrier.name;
     const labels = { adapter: carrier.name, direction: "sent" };
     this.#announcer = new Announcer({
@@ -117,10 +127,16 @@ class CarriedExchange implements Exchange {
   #received(text: string): void {
     const { from, sessions } = decodeAnnouncement(text);
     if (from === this.#id) return;
-    const { metrics, wakeUps } = this.#parts;
+    const { metrics, wakeUps, clock } = this.#parts;
     metrics.wakeUps.inc({ adapter: this.#adapter, direction: "received" });
+    if (from !== "") this.#heardMs.set(from, clock.monotonicMs());
     if (sessions === "any") this.#missed.ask();
     else for (const [sessionId, head] of sessions) wakeUps.hinted(sessionId, head);
+  }
+
+  #countHeard(): number {
+    const sinceMs = this.#parts.clock.monotonicMs() - HEARD_MS;
+    return [...this.#heardMs.values()].filter((heardMs) => heardMs > sinceMs).length;
   }
 
   /** Logs a loss once per outage, however many tries the reconnect takes. */

@@ -1,0 +1,64 @@
+/**
+ * What waited in a session: messages of people for the run that took them, and interrupts for the
+ * run that went on after their answer.
+ *
+ *   message ├───waits───┤ run ├──┤ interrupt ├───waits───┤ run
+ *
+ * In a session with claims, a RUN_STARTED says which messages its run takes. Without claims a run
+ * takes every message that was there when it began, as in the transcript.
+ */
+import type { Bar, Stretch } from "./bars.ts";
+
+/** A message of the messages' stream. */
+export interface Heard {
+  readonly seq: number;
+  readonly type: string;
+  readonly atMs: number;
+}
+
+export interface Wait extends Stretch {
+  readonly kind: "message" | "interrupt";
+  /** The number of the message, or of the event that asked. */
+  readonly seq: number;
+  /** Why the interrupts wait; empty for a message. */
+  readonly reasons: readonly string[];
+  /** The run that ended the wait; undefined: it goes on, and `endMs` is now. */
+  readonly run: Bar | undefined;
+}
+
+export function waitsOf(
+  bars: readonly Bar[],
+  messages: readonly Heard[],
+  { nowMs }: { readonly nowMs: number },
+): readonly Wait[] {
+  const runs = bars.filter(({ kind }) => kind === "run");
+  return [...messageWaits(runs, messages, nowMs), ...interruptWaits(runs, nowMs)].toSorted(
+    (a, b) => a.startMs - b.startMs,
+  );
+}
+
+function messageWaits(runs: readonly Bar[], messages: readonly Heard[], nowMs: number): Wait[] {
+  const isClaimed = runs.some(({ run }) => run?.takenSeq !== undefined);
+  let at = 0;
+  return messages
+    .filter(({ type }) => type === "user")
+    .map(({ seq, atMs }): Wait => {
+      const isTooEarly = ({ run, startMs }: Bar): boolean =>
+        isClaimed ? (run?.takenSeq ?? 0) < seq : startMs < atMs;
+      // Messages and runs are in order, so the run of a message is not before that of the last one.
+      let run = runs[at];
+      while (run !== undefined && isTooEarly(run)) run = runs[++at];
+      const endMs = Math.max(atMs, run?.startMs ?? nowMs);
+      return { kind: "message", seq, startMs: atMs, endMs, reasons: [], run };
+    });
+}
+
+function interruptWaits(runs: readonly Bar[], nowMs: number): Wait[] {
+  return runs.flatMap((run, at): Wait[] => {
+    const reasons = run.run?.interrupts ?? [];
+    if (run.state !== "interrupted") return [];
+    const next = runs[at + 1];
+    const endMs = Math.max(run.endMs, next?.startMs ?? nowMs);
+    return [{ kind: "interrupt", seq: run.toSeq, startMs: run.endMs, endMs, reasons, run: next }];
+  });
+}
