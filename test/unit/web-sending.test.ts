@@ -1,0 +1,49 @@
+import { expect, test } from "vitest";
+import { spokenBy } from "../../src/conversation/talk.ts";
+import { answering, payloadOf, SendKeys } from "../../web/src/model/sending.ts";
+
+test.each(["Hello", ' {"text":"other"}', '{"messages":[]}', "{not JSON", "[1]", "سلام {x}"])(
+  "the conversation has exactly the text that a person typed: %s",
+  (text) => {
+    const spoken = spokenBy({
+      id: "row",
+      seq: 1n,
+      eventType: "user",
+      payload: payloadOf(text),
+      sender: undefined,
+      createdAtMicros: 0n,
+      sentAtMicros: undefined,
+    });
+
+    expect(spoken.messages.map(({ content }) => content)).toEqual([text]);
+  },
+);
+
+test("a text that is sent again before it is stored has the same key", () => {
+  let made = 0;
+  const keys = new SendKeys(() => `key-${(made += 1)}`);
+
+  expect(keys.keyOf("Hello")).toBe("key-1");
+  expect(keys.keyOf("Hello")).toBe("key-1");
+  expect(keys.keyOf("Hello!")).toBe("key-2");
+  keys.stored();
+  expect(keys.keyOf("Hello!")).toBe("key-3");
+});
+
+test("each person's message has a key of its own", () => {
+  const keys = Array.from({ length: 100 }, () => new SendKeys().keyOf("Hello"));
+
+  expect(new Set(keys).size).toBe(100);
+});
+
+test("an answer names its interrupt, and a refusal to answer has no payload", () => {
+  const input = answering("s1", [
+    ["i1", { status: "resolved", payload: { approved: true } }],
+    ["i2", { status: "cancelled" }],
+  ]);
+
+  expect(input["resume"]).toEqual([
+    { interruptId: "i1", status: "resolved", payload: { approved: true } },
+    { interruptId: "i2", status: "cancelled" },
+  ]);
+});

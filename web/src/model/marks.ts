@@ -1,0 +1,55 @@
+/** The places of a session that a reader jumps to: where runs begin and end, and what went wrong. */
+import type { TimedRow } from "./player.ts";
+
+interface MarkedRow extends TimedRow {
+  readonly type: string;
+  readonly runId: string;
+}
+
+export interface Mark {
+  readonly seq: number;
+  readonly kind: "start" | "end" | "error";
+  readonly runId: string;
+}
+
+const KINDS: Readonly<Record<string, Mark["kind"]>> = {
+  RUN_STARTED: "start",
+  RUN_FINISHED: "end",
+  RUN_ERROR: "error",
+  SUBAGENT_ERROR: "error",
+};
+
+export function marksOf(rows: readonly MarkedRow[]): readonly Mark[] {
+  const marks: Mark[] = [];
+  for (const { type, seq, runId } of rows) {
+    const kind = KINDS[type];
+    if (kind !== undefined) marks.push({ seq, kind, runId });
+  }
+  return marks;
+}
+
+const WEIGHTS = { end: 0, start: 1, error: 2 };
+
+/** At most one mark for each of the equal parts of the session. An error has precedence. */
+export function thinned(
+  marks: readonly Mark[],
+  { head, parts }: { readonly head: number; readonly parts: number },
+): readonly Mark[] {
+  const byPart = new Map<number, Mark>();
+  for (const mark of marks) {
+    const part = Math.floor((mark.seq / Math.max(head, 1)) * parts);
+    const known = byPart.get(part);
+    if (known === undefined || WEIGHTS[mark.kind] > WEIGHTS[known.kind]) byPart.set(part, mark);
+  }
+  return [...byPart.values()];
+}
+
+/** The start of a run before, or after, the event at the cursor. */
+export function runBeside(
+  marks: readonly Mark[],
+  { seq, step }: { readonly seq: number; readonly step: -1 | 1 },
+): number | undefined {
+  const starts = marks.filter(({ kind }) => kind === "start");
+  if (step === 1) return starts.find((mark) => mark.seq > seq)?.seq;
+  return starts.findLast((mark) => mark.seq < seq)?.seq;
+}

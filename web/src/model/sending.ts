@@ -1,0 +1,56 @@
+/** What a person sends: the forms that docs/http.md and docs/ag-ui.md give it. */
+import type { JsonObject } from "../../../src/agui/json.ts";
+
+/**
+ * The payload of a message. A payload that is a JSON object has a meaning of its own
+ * (docs/ag-ui.md, Messages of people), but a person who types an object means its text.
+ */
+export function payloadOf(text: string): string {
+  return /^\s*\{/.test(text) ? JSON.stringify({ text }) : text;
+}
+
+export type Answer =
+  | { readonly status: "resolved"; readonly payload: unknown }
+  | { readonly status: "cancelled" };
+
+/**
+ * The input of a run that answers interrupts. The service stores each answer once, also if two
+ * pages give it.
+ */
+export function answering(
+  threadId: string,
+  answers: readonly (readonly [interruptId: string, answer: Answer])[],
+): JsonObject {
+  const resume = answers.map(([interruptId, answer]) => ({ interruptId, ...answer }));
+  const nothing = { state: {}, messages: [], tools: [], context: [], forwardedProps: {} };
+  return { threadId, runId: "", ...nothing, resume };
+}
+
+/**
+ * The keys of a person's messages. A text keeps its key until it is stored, so a second click and a
+ * retry after a lost answer store it once. Another text has another key: the first one may be stored.
+ */
+export class SendKeys {
+  readonly #newKey: () => string;
+  #last: { readonly content: string; readonly key: string } | undefined;
+
+  constructor(newKey: () => string = randomKey) {
+    this.#newKey = newKey;
+  }
+
+  keyOf(content: string): string {
+    if (this.#last?.content !== content) this.#last = { content, key: this.#newKey() };
+    return this.#last.key;
+  }
+
+  /** The message is stored: the same text is a new message from now on. */
+  stored(): void {
+    this.#last = undefined;
+  }
+}
+
+/** `crypto.randomUUID` is missing on a page without https that is not of this machine. */
+function randomKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return `web-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
