@@ -10,6 +10,7 @@ import { createLedgerClient, type LedgerClient } from "../runner/client.ts";
 import { isSendable, type Tls, type TokenSource } from "../runner/credentials.ts";
 import { noConnectionOf, type RpcFailure } from "../runner/failure.ts";
 import type { RetryOptions } from "../runner/retry.ts";
+import type { SessionWriterOptions } from "../runner/writer/types.ts";
 import { durationArgument } from "./arguments.ts";
 import { type CliIo, explainCall, tell, UsageError } from "./io.ts";
 
@@ -51,9 +52,13 @@ function addressArgument(text: string): string {
   return addressText(loaded.config.address);
 }
 
+type Settings = Pick<SessionWriterOptions, "address" | "token" | "tls">;
+
 /** The parts that every command with a running service needs. */
 export interface Connection {
   readonly client: LedgerClient;
+  /** For writers and runners, which have connections of their own. */
+  readonly settings: Settings;
   readonly retry: RetryOptions & Required<Pick<RetryOptions, "mayRepeat">>;
 }
 
@@ -67,7 +72,9 @@ export async function connected<T>(
   if (!loaded.ok) throw new UsageError(loaded.problems.join("\n"));
   const { retryFor: retryForMs } = flags;
   const address = flags.address ?? addressText(loaded.config.address);
-  const client = clientOf(address, loaded.config, flags);
+  const [token, tls] = [tokenOf(loaded.config, flags), tlsOf(loaded.config, flags)];
+  const settings = { address, tls, ...(token !== undefined && { token }) };
+  const client = clientOf(settings);
   const retry: Connection["retry"] = {
     retryForMs,
     signal: io.signal,
@@ -75,7 +82,7 @@ export async function connected<T>(
     onRetry: retryTeller({ address, retryForMs }, (line) => tell(io, line)),
   };
   try {
-    return await work({ client, retry });
+    return await work({ client, settings, retry });
   } finally {
     client.close();
   }
@@ -110,16 +117,12 @@ export function retryTeller(
   };
 }
 
-function clientOf(address: string, config: ClientConfig, flags: ConnectionFlags): LedgerClient {
+function clientOf(settings: Settings): LedgerClient {
   // Node deprecates an IP address as the name in TLS (DEP0123), which grpc-js sends. A user of a
   // command cannot change that.
   process.noDeprecation = true;
   try {
-    return createLedgerClient({
-      address,
-      token: tokenOf(config, flags),
-      tls: tlsOf(config, flags),
-    });
+    return createLedgerClient(settings);
   } catch (error) {
     // Only values of options and of the environment can cause a TypeError here.
     if (error instanceof TypeError) throw new UsageError(error.message, { cause: error });

@@ -4,6 +4,7 @@ import { addCompletion } from "./completion.ts";
 import { type CliIo, EXIT, exitHelp, explain, tell } from "./io.ts";
 import { addExport } from "./export.ts";
 import { addDatabaseCommands } from "./database.ts";
+import { addDemo } from "./demo.ts";
 import { addPush } from "./push.ts";
 import { addProcessCommands, ENVIRONMENT_HELP, type Finish } from "./serve.ts";
 import { addConversationCommands } from "./conversation.ts";
@@ -70,6 +71,7 @@ function isWithCommands({ parent, commands }: Command): boolean {
 /** In the order of the help. */
 const COMMANDS = [
   addProcessCommands,
+  addDemo,
   addDatabaseCommands,
   addTalkCommands,
   addPush,
@@ -85,7 +87,6 @@ const COMMANDS = [
 ];
 
 const AFTER_HELP = `
-Without a command: serve.
 Options of a command and exit codes: session-ledger help <command>
 Settings: session-ledger help environment`;
 

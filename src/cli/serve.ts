@@ -14,7 +14,7 @@ export const ENVIRONMENT_HELP = `Environment:\n${configHelp()}`;
 export function addProcessCommands(program: Command, io: CliIo, finish: Finish): void {
   program
     .command("serve")
-    .summary("start the service")
+    .summary("start the service, also without a command")
     .description("start the service; `session-ledger help environment` lists its settings")
     .action(async () => finish(await serve(io)));
   program

@@ -1,0 +1,97 @@
+/** The command `demo`: recorded sessions to look at, and a scripted agent to talk to. */
+import { type Command, Option } from "commander";
+import type { Session } from "../../gen/ambient/v1/sessions_pb.ts";
+import { ledger } from "../runner/client.ts";
+import { durationArgument } from "./arguments.ts";
+import { idOf } from "./columns.ts";
+import {
+  addConnectionOptions,
+  type Connection,
+  connected,
+  type ConnectionFlags,
+} from "./connection.ts";
+import { type CliIo, EXIT, type ExitCode, tell, visible } from "./io.ts";
+import type { Finish } from "./serve.ts";
+
+const PACE = "40ms";
+
+export function addDemo(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("demo")
+    .summary("fill a new ledger, and answer on its page")
+    .description(
+      "fill a new ledger with recorded sessions, and run a scripted agent that answers people on the page of the service, until Ctrl-C",
+    )
+    .option("--no-agent", "only the recorded sessions; then the command ends")
+    .addOption(
+      new Option("--pace <duration>", "the time in which the agent says a word")
+        .argParser(durationArgument)
+        .default(durationArgument(PACE), PACE),
+    )
+    .option("-y, --yes", "also in a ledger that has other sessions");
+  addConnectionOptions(command).action(async (flags: DemoFlags) => finish(await demo(flags, io)));
+}
+
+interface DemoFlags extends ConnectionFlags {
+  readonly agent: boolean;
+  /** Milliseconds. */
+  readonly pace: number;
+  readonly yes?: boolean;
+}
+
+async function demo(flags: DemoFlags, io: CliIo): Promise<ExitCode> {
+  // Loaded here: the other commands start without the sessions and the agent.
+  const { demoSessions, isOfDemo } = await import("../demo/sessions.ts");
+  const { fillSession } = await import("../demo/fill.ts");
+  return connected(io, flags, async (connection) => {
+    try {
+      const other = (await someSessions(connection)).find((session) => !isOfDemo(session));
+      if (other !== undefined && flags.yes !== true) {
+        const id = visible(idOf(other));
+        tell(
+          io,
+          `the ledger has sessions that are not of the demo, such as ${id}; add --yes to put the demo beside them`,
+        );
+        return EXIT.refused;
+      }
+      const sessions = demoSessions();
+      let written = 0;
+      for (const session of sessions) written += (await fillSession(session, connection)) ? 1 : 0;
+      tell(io, `recorded sessions: ${written} written, ${sessions.length - written} there before`);
+      if (flags.agent) await talk(connection, flags, io);
+    } catch (error) {
+      // The user has stopped the command, which is its normal end.
+      if (!io.signal.aborted) throw error;
+    }
+    return EXIT.done;
+  });
+}
+
+/** More than the demo has. */
+const PAGE_SIZE = 1_000;
+
+async function someSessions({ client, retry }: Connection): Promise<readonly Session[]> {
+  const { items } = await client.call(ledger.listSessions, { page: 1, size: PAGE_SIZE }, retry);
+  return items;
+}
+
+/** Ends with the signal, or when the service refuses the agent. */
+async function talk(connection: Connection, { pace }: DemoFlags, io: CliIo): Promise<void> {
+  const { answerPeople, askQuestions } = await import("../demo/talk.ts");
+  const ended = new AbortController();
+  const signal = AbortSignal.any([io.signal, ended.signal]);
+  const onProblem = (problem: string): void => tell(io, visible(problem));
+  const to = { ...connection, retry: { ...connection.retry, signal } };
+  tell(io, "the agent answers in all sessions of the demo; Ctrl-C ends it");
+  tell(io, "open the page of the service, usually http://127.0.0.1:8000/sessions/demo-live");
+  const work = [
+    answerPeople(to, { paceMs: pace, onProblem, signal }),
+    askQuestions(to, { signal }),
+  ];
+  try {
+    await Promise.all(work);
+  } finally {
+    ended.abort();
+    await Promise.allSettled(work);
+  }
+}

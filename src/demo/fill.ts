@@ -1,0 +1,167 @@
+/**
+ * Writes the recorded sessions as their runners would have: each question, then the run that answers it,
+ * with times that end some minutes ago. A later fill writes only what is missing.
+ */
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { systemClock } from "../base/clock.ts";
+import { ledger, type LedgerClient } from "../runner/client.ts";
+import { RpcFailure } from "../runner/failure.ts";
+import type { RetryOptions } from "../runner/retry.ts";
+import { proposedEpoch } from "../runner/writer/book.ts";
+import type { SessionWriter, SessionWriterOptions, WriterProblem } from "../runner/writer/types.ts";
+import { createSessionWriter } from "../runner/writer/writer.ts";
+import { pauseMs } from "./pieces.ts";
+import { DEMO_LABEL, type DemoSession } from "./sessions.ts";
+import type { DemoTurn } from "./written.ts";
+
+/** A connection to the ledger. */
+export interface Ledger {
+  readonly client: LedgerClient;
+  readonly retry: Partial<RetryOptions>;
+  /** For writers and runners, which have their own connections. */
+  readonly settings: Pick<SessionWriterOptions, "address" | "token" | "tls">;
+}
+
+/** The usual pace of a model. */
+const PACE_MS = 35;
+/** A person reads the answer. */
+const READING_MS = 14_000;
+/** The agent takes the question. */
+const TAKING_MS = 700;
+const STORE_MS = 60_000;
+
+/** Resolves with false when the session was there already, or was deleted. */
+export async function fillSession(session: DemoSession, to: Ledger): Promise<boolean> {
+  const stored = await storedOf(session.id, to);
+  if (stored.isWhole) return false;
+  try {
+    await fill(session, stored.events, to);
+    return true;
+  } catch (error) {
+    if (error instanceof RpcFailure && error.reason === "SESSION_DELETED") return false;
+    throw error;
+  }
+}
+
+async function fill(session: DemoSession, stored: number, to: Ledger): Promise<void> {
+  const { client, retry } = to;
+  const { id, name, phase, liked } = session;
+  const timed = timedOf(session);
+  let start = 0;
+  for (const [index, turn] of timed.entries()) {
+    const end = start + turn.events.length;
+    if (stored <= start) await ask(`demo:turn:${index}`, { id, turn, to });
+    if (stored < end) await write(id, turn.events.slice(Math.max(0, stored - start)), to);
+    start = end;
+  }
+  if (liked !== undefined) {
+    const comment = "Exactly what I wanted.";
+    const feedback = { sessionId: id, messageId: liked, kind: "thumbs_up", comment };
+    await client.call(ledger.giveFeedback, feedback, retry);
+  }
+  const [first, last] = [timed[0]?.askedMs ?? 0, timed.at(-1)?.events.at(-1)?.atMs ?? 0];
+  const times = { startTime: timestampFromMs(first), completionTime: timestampFromMs(last) };
+  await client.call(ledger.updateSessionStatus, { id, phase, ...times }, retry);
+  // Last: the label says that the session is whole.
+  await nameSession(id, { name, to });
+}
+
+export async function nameSession(
+  id: string,
+  { name, to }: { readonly name: string; readonly to: Ledger },
+): Promise<void> {
+  const labels = JSON.stringify(DEMO_LABEL);
+  await to.client.call(ledger.updateSession, { id, name, labels }, to.retry);
+}
+
+async function storedOf(
+  id: string,
+  { client, retry }: Ledger,
+): Promise<{ readonly isWhole: boolean; readonly events: number }> {
+  try {
+    const { labels = "", eventSeq } = await client.call(ledger.getSession, { id }, retry);
+    return { isWhole: labels !== "", events: Number(eventSeq) };
+  } catch (error) {
+    if (!(error instanceof RpcFailure && error.code === "NOT_FOUND")) throw error;
+    return { isWhole: false, events: 0 };
+  }
+}
+
+interface TimedEvent {
+  readonly atMs: number;
+  readonly event: object;
+}
+
+interface TimedTurn extends Omit<DemoTurn, "events"> {
+  readonly askedMs: number;
+  readonly events: readonly TimedEvent[];
+}
+
+function timedOf({ turns, agoMinutes }: DemoSession): readonly TimedTurn[] {
+  let atMs = 0;
+  const timed = turns.map(({ events, ...turn }) => {
+    const askedMs = (atMs += READING_MS);
+    atMs += TAKING_MS;
+    const at = events.map((event, position) => {
+      atMs += pauseMs(event, position, PACE_MS);
+      return { event, atMs };
+    });
+    return { ...turn, askedMs, events: at };
+  });
+  const beginMs = Date.now() - agoMinutes * 60_000 - atMs;
+  return timed.map(({ askedMs, events, ...turn }) => ({
+    ...turn,
+    askedMs: Math.round(beginMs + askedMs),
+    events: events.map(({ event, atMs: sinceMs }) => {
+      const timestamp = Math.round(beginMs + sinceMs);
+      return { atMs: timestamp, event: { ...event, timestamp } };
+    }),
+  }));
+}
+
+async function ask(
+  idempotencyKey: string,
+  { id, turn, to }: { readonly id: string; readonly turn: TimedTurn; readonly to: Ledger },
+): Promise<void> {
+  const { from: displayName, text: payload, askedMs } = turn;
+  const message = { sessionId: id, eventType: "user", payload, idempotencyKey };
+  const about = { sentAt: timestampFromMs(askedMs), sender: { displayName } };
+  try {
+    await to.client.call(ledger.pushSessionMessage, { ...message, ...about }, to.retry);
+  } catch (error) {
+    // An earlier fill was interrupted after the question; its time was another one.
+    if (!(error instanceof RpcFailure && error.reason === "KEY_REUSED")) throw error;
+  }
+}
+
+/** Each event at its own time: the writer reads it from its clock. */
+async function write(id: string, events: readonly TimedEvent[], to: Ledger): Promise<void> {
+  let nowMs = 0;
+  const problems: WriterProblem[] = [];
+  const writer = createSessionWriter({
+    ...to.settings,
+    sessionId: id,
+    epoch: proposedEpoch(systemClock),
+    clock: { ...systemClock, nowMicros: () => BigInt(nowMs) * 1_000n },
+    onProblem: (problem) => problems.push(problem),
+  });
+  for (const { atMs, event } of events) {
+    nowMs = atMs;
+    writer.event(event);
+  }
+  const { complete, stats } = await closed(writer, to);
+  const { refused, dropped } = stats.events;
+  if (complete && refused + dropped === 0) return;
+  const why = problems.map((problem) => ("message" in problem ? problem.message : problem.kind));
+  throw new RpcFailure("UNAVAILABLE", `session ${id} is not whole: ${why.join("; ")}`);
+}
+
+async function closed(writer: SessionWriter, { retry }: Ledger) {
+  const leave = (): void => void writer.close({ timeoutMs: 1 });
+  retry.signal?.addEventListener("abort", leave, { once: true });
+  try {
+    return await writer.close({ timeoutMs: STORE_MS });
+  } finally {
+    retry.signal?.removeEventListener("abort", leave);
+  }
+}

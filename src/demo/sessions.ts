@@ -1,0 +1,128 @@
+/**
+ * The recorded sessions of the demo. Most are streams of real agents (recorded.json, with its licence);
+ * two were written for the demo (written.ts).
+ */
+import type { Session } from "../../gen/ambient/v1/sessions_pb.ts";
+import { parseObject } from "../agui/json.ts";
+import { objectIn } from "../runner/said.ts";
+import recorded from "./recorded.json" with { type: "json" };
+import { type DemoTurn, release, trip } from "./written.ts";
+
+export interface DemoSession {
+  readonly id: string;
+  readonly name: string;
+  readonly phase: "Completed" | "Failed" | "Stopped";
+  /** The time between its end and the fill. */
+  readonly agoMinutes: number;
+  readonly turns: readonly DemoTurn[];
+  /** The message that a person likes. */
+  readonly liked?: string;
+}
+
+/** The session of the scripted agent. */
+export const LIVE = { id: "demo-live", name: "Talk to the scripted agent" };
+
+/** All sessions of the demo have it, and the agent answers in no other one. */
+export const DEMO_LABEL = { demo: "yes" };
+
+/** Also a session that was not filled to its end, and one that a visitor gave the label. */
+export function isOfDemo({ metadata, labels = "" }: Session): boolean {
+  const ids = [LIVE, ...demoSessions()].map(({ id }) => id);
+  return ids.includes(metadata?.id ?? "") || objectIn(labels)?.["demo"] === DEMO_LABEL.demo;
+}
+
+type StreamName = keyof typeof recorded.streams;
+
+function turn(from: string, text: string, stream: StreamName): DemoTurn {
+  const events = recorded.streams[stream].map((line) => ({ type: "", ...parseObject(line) }));
+  return { from, text, events };
+}
+
+const EQUATION = "Think step-by-step: If x + 5 = 12, what is x? Show your reasoning process.";
+
+/** The oldest first, as they are filled. */
+export function demoSessions(): readonly DemoSession[] {
+  return [...recordedSessions(), ...writtenSessions()];
+}
+
+function recordedSessions(): readonly DemoSession[] {
+  return [
+    {
+      id: "demo-failed-run",
+      name: "A run that fails (Vercel AI SDK)",
+      phase: "Failed",
+      agoMinutes: 190,
+      turns: [
+        turn(
+          "Ana",
+          "Say hello and introduce yourself briefly in 2-3 sentences.",
+          "vercel-anthropic/simple",
+        ),
+        turn("Ana", "What is my favorite language?", "vercel-anthropic/multi_turn_memory"),
+      ],
+    },
+    {
+      id: "demo-three-models",
+      name: "One question, three models (Pydantic AI)",
+      phase: "Completed",
+      agoMinutes: 95,
+      turns: [
+        turn("Tomás", EQUATION, "pydantic-anthropic/thinking"),
+        turn("Tomás", EQUATION, "pydantic-openai/thinking"),
+        turn("Tomás", EQUATION, "pydantic-gemini/thinking"),
+      ],
+    },
+    {
+      id: "demo-graph",
+      name: "Steps and state of a graph (LangGraph)",
+      phase: "Completed",
+      agoMinutes: 41,
+      turns: [
+        turn(
+          "Ana",
+          "Calculate 42 * 17 using the calculator tool and tell me the result.",
+          "langgraph-cerebras/tool_calc",
+        ),
+      ],
+    },
+    {
+      id: "demo-tools",
+      name: "Two tools at once (Agno)",
+      phase: "Completed",
+      agoMinutes: 24,
+      turns: [
+        turn(
+          "Tomás",
+          "Say hello and introduce yourself briefly in 2-3 sentences.",
+          "agno-anthropic/simple",
+        ),
+        turn(
+          "Tomás",
+          "First get the current time, then calculate 10 + 20.",
+          "agno-anthropic/multi_tool",
+        ),
+        turn("Ana", EQUATION, "agno-anthropic/thinking"),
+      ],
+    },
+  ];
+}
+
+function writtenSessions(): readonly DemoSession[] {
+  return [
+    {
+      id: "demo-trip",
+      name: "يومان في مراكش",
+      phase: "Completed",
+      agoMinutes: 12,
+      turns: [trip()],
+      liked: "answer-trip",
+    },
+    {
+      id: "demo-release",
+      name: "发布 2.4.1：等待批准",
+      phase: "Stopped",
+      agoMinutes: 4,
+      turns: [release()],
+    },
+  ];
+}
