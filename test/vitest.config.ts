@@ -11,9 +11,10 @@ const NATIVE = { viteModuleRunner: false, nodeLoader: false };
 const WAITING_WORKERS = 6;
 
 /**
- * Five projects. `unit` runs in seconds, with no database and no port; `postgres` has a real
+ * Six projects. `unit` runs in seconds, with no database and no port; `postgres` has a real
  * server, one database a file; `e2e` starts the service as a process and speaks to it from outside;
- * `ci` has the tests of documents, benchmarks, manifests and packages, which `.ci/run` runs; `frameworks`
+ * `ci` has the tests of documents, benchmarks, manifests and packages, which `.ci/run` runs; `web`
+ * has the tests of the inspector in a browser; `frameworks`
  * has the tests of bridges and drop-ins, with the packages of `test/frameworks`.
  *
  * A worker keeps the modules that it has loaded for its next file: half of the CPU of most files of `e2e` and
@@ -65,6 +66,18 @@ export default defineConfig({
           experimental: NATIVE,
           expect: FACTS,
           include: ["test/ci/**/*.test.ts"],
+          testTimeout: 240_000,
+          hookTimeout: 240_000,
+          maxWorkers: 2,
+          isolate: false,
+        },
+      },
+      {
+        test: {
+          name: "web",
+          experimental: NATIVE,
+          expect: FACTS,
+          include: ["test/web/**/*.test.ts"],
           testTimeout: 240_000,
           hookTimeout: 240_000,
           maxWorkers: 2,

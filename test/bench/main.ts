@@ -12,6 +12,7 @@ import { benchDoors } from "./doors.ts";
 import { benchFlow } from "./flow.ts";
 import { benchHostile } from "./hostile.ts";
 import { benchIdle } from "./idle.ts";
+import { benchInspector } from "./inspector.ts";
 import { benchJoin } from "./join.ts";
 import { describeMachine } from "./machine.ts";
 import { benchMemory } from "./memory.ts";
@@ -43,6 +44,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   hostile: benchHostile,
   flow: benchFlow,
   turns: benchTurns,
+  inspector: benchInspector,
   against: benchAgainst,
   "profile push": profilePush,
   "profile stream": profileStream,

@@ -155,6 +155,7 @@ test("the command line selects benchmarks, and refuses unknown ones", () => {
     "hostile",
     "flow",
     "turns",
+    "inspector",
   ]);
   expect(readOptions(["profile", "push"])?.benches).toEqual(["profile push"]);
   expect(readOptions(["profile", "stream"])?.benches).toEqual(["profile stream"]);

@@ -1,7 +1,7 @@
-/** A real Chromium, and empty pages to run scripts in. */
+/** A real Chromium, empty pages to run scripts in, and the size of a page. */
 import { once } from "node:events";
 import { createServer } from "node:http";
-import { type Browser, chromium } from "playwright-core";
+import { type Browser, chromium, type Page } from "playwright-core";
 import { toolPath } from "./tools.ts";
 
 export function openChromium(): Promise<Browser> {
@@ -45,4 +45,37 @@ export async function startPages(): Promise<PageServer> {
       await once(server, "close");
     },
   };
+}
+
+export interface Load {
+  /** What came over the wire, headers included. */
+  readonly bytes: number;
+  readonly urls: readonly string[];
+}
+
+/** What the page itself is made of, until `shown` resolves: not its data. Nothing is in a cache. */
+export async function firstLoadOf(
+  browser: Browser,
+  url: string,
+  shown: (page: Page) => Promise<void> = async () => undefined,
+): Promise<Load> {
+  const context = await browser.newContext();
+  try {
+    const page = await context.newPage();
+    const debug = await context.newCDPSession(page);
+    const asked = new Map<string, string>();
+    let bytes = 0;
+    debug.on("Network.requestWillBeSent", ({ requestId, type, request }) => {
+      if (type !== "Fetch" && type !== "XHR") asked.set(requestId, request.url);
+    });
+    debug.on("Network.loadingFinished", ({ requestId, encodedDataLength }) => {
+      if (asked.has(requestId)) bytes += encodedDataLength;
+    });
+    await debug.send("Network.enable");
+    await page.goto(url);
+    await shown(page);
+    return { bytes, urls: [...asked.values()] };
+  } finally {
+    await context.close();
+  }
 }

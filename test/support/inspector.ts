@@ -1,0 +1,131 @@
+/**
+ * The inspector in a real Chromium. Each visit has a browser context of its own, and ends with the checks that
+ * hold for every page: no dialog, no request to another origin, no violation of the Content-Security-Policy,
+ * no error of a script.
+ */
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import type { Browser, BrowserContext, Page, Request } from "playwright-core";
+import { afterAll, beforeAll, expect } from "vitest";
+import { z } from "zod";
+import { openChromium } from "./browser.ts";
+import { needs } from "./tools.ts";
+
+export interface Look {
+  readonly width?: 1440 | 900 | 380;
+  readonly scheme?: "light" | "dark";
+}
+
+/** What a page did; the checks at the end of a visit read it. */
+export interface Seen {
+  readonly requests: Request[];
+  readonly dialogs: string[];
+  readonly violations: string[];
+  readonly errors: string[];
+}
+
+export interface Inspector {
+  /** Visits a path of the service; the checks run when `look` has ended without an error. */
+  visit(
+    url: string,
+    look: Look,
+    act: (page: Page, seen: Seen, context: BrowserContext) => Promise<void>,
+  ): Promise<void>;
+  /** A context that nothing watches, closed after the file. */
+  context(): Promise<BrowserContext>;
+  /** For measurements. */
+  browser(): Browser;
+}
+
+/** Call it at the top of a test file: the browser runs from the first hook on, and ends after the file. */
+export function useInspector(): Inspector {
+  let browser: Browser | undefined;
+  beforeAll(async () => {
+    if (!needs("chromium").skip) browser = await openChromium();
+  });
+  afterAll(() => browser?.close());
+  const running = (): Browser => {
+    if (browser === undefined) throw new Error("the browser is there from the first hook on");
+    return browser;
+  };
+  return {
+    context: () => running().newContext(),
+    browser: running,
+    async visit(url, look, act) {
+      const { width = 1440, scheme = "light" } = look;
+      const context = await running().newContext({
+        viewport: { width, height: width < 600 ? 740 : 900 },
+        colorScheme: scheme,
+        reducedMotion: "reduce",
+      });
+      try {
+        const { page, seen } = await watched(context);
+        await page.goto(url);
+        await act(page, seen, context);
+        expect(troublesIn(seen, new URL(url).origin)).toEqual([]);
+      } finally {
+        await context.close();
+      }
+    },
+  };
+}
+
+const REPORT_VIOLATIONS = `document.addEventListener("securitypolicyviolation", (event) => {
+  const { effectiveDirective, blockedURI, sourceFile, lineNumber } = event;
+  reportViolation(effectiveDirective + " " + blockedURI + " at " + sourceFile + ":" + lineNumber);
+});`;
+
+function troublesIn(seen: Seen, origin: string): readonly string[] {
+  const asked = seen.requests.map((request) => request.url()).filter((url) => !isOf(url, origin));
+  return [
+    ...seen.dialogs.map((text) => `dialog: ${text}`),
+    ...asked.map((url) => `request: ${url}`),
+    ...seen.violations.map((text) => `policy: ${text}`),
+    ...seen.errors.map((text) => `error: ${text}`),
+  ];
+}
+
+function isOf(url: string, origin: string): boolean {
+  return url.startsWith(`${origin}/`) || /^(?:data|blob|about):/.test(url);
+}
+
+async function watched(context: BrowserContext): Promise<{ page: Page; seen: Seen }> {
+  const seen: Seen = { requests: [], dialogs: [], violations: [], errors: [] };
+  await context.exposeFunction("reportViolation", (text: string) => seen.violations.push(text));
+  await context.addInitScript(REPORT_VIOLATIONS);
+  const page = await context.newPage();
+  page.on("request", (request) => seen.requests.push(request));
+  page.on("dialog", (dialog) => {
+    seen.dialogs.push(dialog.message());
+    void dialog.dismiss().catch(() => undefined); // The page may be closed already.
+  });
+  page.on("pageerror", (error) => seen.errors.push(error.stack ?? error.message));
+  page.on("console", (message) => {
+    // A refused request is a line of the console too; tests of refusals look at the page instead.
+    const isRefusal = message.text().startsWith("Failed to load resource");
+    if (message.type() === "error" && !isRefusal) seen.errors.push(message.text());
+  });
+  return { page, seen };
+}
+
+const axeSource = readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const findingsSchema = z.array(
+  z.looseObject({
+    id: z.string(),
+    impact: z.string().nullable(),
+    nodes: z.array(z.looseObject({ target: z.array(z.unknown()), failureSummary: z.string() })),
+  }),
+);
+
+/** What axe finds serious or critical, with the elements. */
+export async function seriousFindings(page: Page): Promise<readonly string[]> {
+  // By the debugger: the policy of the page lets no other script in.
+  await page.evaluate(await axeSource);
+  const violations = await page.evaluate(`axe.run().then(({ violations }) => violations)`);
+  return findingsSchema
+    .parse(violations)
+    .filter(({ impact }) => impact === "serious" || impact === "critical")
+    .flatMap(({ id, nodes }) =>
+      nodes.map(({ target, failureSummary }) => `${id}: ${target.join(" ")}: ${failureSummary}`),
+    );
+}

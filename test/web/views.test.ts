@@ -1,0 +1,93 @@
+/**
+ * Every view in a wide and a narrow window, light and dark: axe finds nothing serious, and the checks of a visit hold, so no view
+ * breaks the Content-Security-Policy, asks another origin or has an error of a script.
+ */
+import { beforeAll, describe, expect, test } from "vitest";
+import { firstLoadOf } from "../support/browser.ts";
+import {
+  conversationIn,
+  failing,
+  fiveAgents,
+  makeSession,
+  pushAll,
+  say,
+  ARABIC,
+} from "../support/inspector-sessions.ts";
+import { seriousFindings, useInspector } from "../support/inspector.ts";
+import { needs } from "../support/tools.ts";
+import { useService } from "../support/use-service.ts";
+
+/** What the spec allows the first load, compressed. */
+const FIRST_LOAD_BYTES_MAX = 250_000;
+
+/** Those of the smallest and the largest supported window. */
+const WIDTHS = [1440, 380] as const;
+
+const inspector = useInspector();
+const { service } = useService();
+let empty: string;
+
+beforeAll(async () => {
+  empty = await makeSession(service, { name: "Nothing yet" });
+  for (const [n, { events }] of fiveAgents().entries()) {
+    await say(service, `agent-${n}`, {
+      payload: "What is the time?",
+      sender: { display_name: "Ann" },
+    });
+    await pushAll(
+      service,
+      `agent-${n}`,
+      events.map(({ payload }) => payload),
+    );
+  }
+  await pushAll(service, "failing", failing());
+  await pushAll(service, "arabic", conversationIn(ARABIC));
+});
+
+const VIEWS: readonly (readonly [string, () => string])[] = [
+  ["the sessions", () => "/"],
+  ["a session of the first agent", () => "/sessions/agent-0"],
+  ["a session of the second agent", () => "/sessions/agent-1"],
+  ["a session at a number", () => "/sessions/agent-2?at=12"],
+  ["a session that failed", () => "/sessions/failing"],
+  ["a session in Arabic", () => "/sessions/arabic"],
+  ["an empty session", () => `/sessions/${empty}`],
+  ["a session that is not there", () => "/sessions/none"],
+  ["the comparison", () => "/sessions/agent-3/compare"],
+  ["the storage", () => "/storage"],
+  ["the service", () => "/service"],
+];
+
+describe("in chromium", needs("chromium"), () => {
+  test.each(VIEWS)(
+    "axe finds nothing serious in %s, wide or narrow, light or dark",
+    async (_name, path) => {
+      const url = `http://${service.httpAddress}${path()}`;
+      await inspector.visit(url, {}, async (page) => {
+        await page.getByRole("main").waitFor();
+        await expect.poll(() => page.getByText(/^Loading/).count()).toBe(0);
+        for (const width of WIDTHS) {
+          await page.setViewportSize({ width, height: 800 });
+          for (const colorScheme of ["light", "dark"] as const) {
+            await page.emulateMedia({ colorScheme });
+            const found = await seriousFindings(page);
+            expect({ width, colorScheme, found }).toEqual({ width, colorScheme, found: [] });
+          }
+        }
+      });
+    },
+  );
+
+  test.each([
+    ["the sessions", "/"],
+    ["a session", "/sessions/agent-0"],
+  ])("the first load of %s is small", async (_name, path) => {
+    const url = `http://${service.httpAddress}${path}`;
+    const { bytes } = await firstLoadOf(inspector.browser(), url, async (page) => {
+      await page.getByRole("main").waitFor();
+      await expect.poll(() => page.getByText(/^Loading/).count()).toBe(0);
+    });
+    expect(bytes).toBeGreaterThan(10_000); // An empty page is not a page.
+    expect(bytes).toBeLessThan(FIRST_LOAD_BYTES_MAX);
+  });
+});
