@@ -1,18 +1,23 @@
 /** The records of sessions: create, read, list, update, delete. */
+import { create } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { v7 as uuidv7 } from "uuid";
 import {
   type CreateSessionRequest,
   type ListSessionsRequest,
+  type RunFailure,
+  RunFailureSchema,
   type Session,
   SessionOrder,
   type SessionService,
 } from "../../gen/ambient/v1/sessions_pb.ts";
 import { validateCapabilities } from "../agui/conform.ts";
+import { parseObject } from "../agui/json.ts";
 import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import type { Redactor } from "../redaction/redactor.ts";
 import { sessionNotFound } from "../store/failure.ts";
+import type { Failure } from "../store/failures.ts";
 import type {
   NewSession,
   SessionChange,
@@ -48,6 +53,7 @@ export interface SessionStore {
   createSession(session: NewSession): Promise<SessionRecord>;
   getSession(id: string): Promise<SessionRecord | undefined>;
   listSessions(page: SessionsPage): Promise<SessionList>;
+  readFailures(ids: readonly string[]): Promise<ReadonlyMap<string, Failure>>;
   updateSession(id: string, change: SessionChange): Promise<SessionRecord | undefined>;
   deleteSession(id: string): Promise<boolean>;
 }
@@ -111,9 +117,11 @@ export function createSessionHandlers(
         filter: request,
         order: ORDERS.get(request.orderBy) ?? "newest",
       });
+      const ids = request.failures ? items.map(({ id }) => id) : [];
+      const failures = await store.readFailures(ids);
       return {
         $typeName: "ambient.v1.ListSessionsResponse",
-        items: items.map(toSession),
+        items: items.map((record) => toSession(record, failures.get(record.id))),
         metadata: { $typeName: "ambient.v1.ListMeta", page, size: items.length, total },
       };
     },
@@ -217,10 +225,11 @@ function capabilitiesChecks(capabilities: string | undefined): readonly Check[] 
 }
 
 function filterChecks(request: ListSessionsRequest): readonly Check[] {
-  const { query, orderBy, waiting } = request;
+  const { query, orderBy, waiting, phase } = request;
   return [
     checkTextBytes("query", query, NAME_BYTES_MAX),
     ...belongingChecks(request),
+    phase === "" ? undefined : checkPhase(phase),
     ORDERS.has(orderBy) ? undefined : { field: "order_by", description: "order_by is unknown" },
     orderBy === SessionOrder.WAITING && !waiting
       ? { field: "order_by", description: "the order of waiting needs the filter waiting" }
@@ -271,7 +280,7 @@ function found(id: string, record: SessionRecord | undefined): SessionRecord {
   return record;
 }
 
-export function toSession(record: SessionRecord): Session {
+export function toSession(record: SessionRecord, failure?: Failure): Session {
   return {
     $typeName: "ambient.v1.Session",
     metadata: {
@@ -307,7 +316,21 @@ export function toSession(record: SessionRecord): Session {
     payloadBytes: record.payloadBytes,
     turnSeq: record.turnSeq,
     waiting: record.pendingCount,
+    ...(failure && { failure: toRunFailure(failure) }),
   };
+}
+
+const FAILURE_CHARS_MAX = 1_024;
+
+function toRunFailure({ runId, seq, atMicros, payload = "{}" }: Failure): RunFailure {
+  const { message, code } = parseObject(payload);
+  return create(RunFailureSchema, {
+    runId,
+    seq,
+    at: timestampOf(atMicros),
+    message: typeof message === "string" ? message.slice(0, FAILURE_CHARS_MAX).toWellFormed() : "",
+    code: typeof code === "string" ? code.slice(0, FAILURE_CHARS_MAX).toWellFormed() : "",
+  });
 }
 
 function optionalTime(micros: bigint | null): Timestamp | null {

@@ -127,6 +127,7 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served | "public">> = {
   "GET /service": "public",
   "GET /assets/:file": "public",
   "GET /openapi.json": "contract.read",
+  "GET /api/ambient/v1/caller": "contract.read",
   "GET /api/ambient/v1/events": "feed.read",
   "GET /api/ambient/v1/messages": "feed.read",
   "GET /api/ambient/v1/service": "service.read",

@@ -60,13 +60,9 @@ export class RoleAndScope {
     sessionId: string | undefined,
   ): void | Promise<void> {
     const act: Act = { principal, action, sessionId };
-    const roles = ALLOWED[action];
-    if (!principal.roles.some((role) => roles.includes(role))) throw this.#forbid(act, "role");
-    if (isUnscoped(principal)) return;
-    const reach = REACH[action];
-    const isBound = reach === "project" && principal.sessionId !== undefined;
-    if (reach === "all" || isBound) throw this.#forbid(act, "scope");
-    if (reach !== "session" || sessionId === undefined) return;
+    const denial = denialOf(principal, action);
+    if (denial !== undefined) throw this.#forbid(act, denial);
+    if (isUnscoped(principal) || REACH[action] !== "session" || sessionId === undefined) return;
     if (principal.sessionId !== undefined && principal.sessionId !== sessionId) {
       throw this.#hide(act, sessionId);
     }
@@ -95,6 +91,14 @@ export class RoleAndScope {
     this.#parts.audit.denied(act, "scope");
     return this.#parts.notFound(sessionId);
   }
+}
+
+/** Why a principal may not do an action on any session; undefined: it may, on its sessions. */
+export function denialOf(principal: Principal, action: Action): Denial | undefined {
+  if (!principal.roles.some((role) => ALLOWED[action].includes(role))) return "role";
+  const reach = REACH[action];
+  const isBound = reach === "project" && principal.sessionId !== undefined;
+  return isBound || (reach === "all" && !isUnscoped(principal)) ? "scope" : undefined;
 }
 
 /** `role`: no role of the caller allows the action. `scope`: it is not allowed for this session. */

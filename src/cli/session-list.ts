@@ -37,7 +37,7 @@ export function addSessions(program: Command, io: CliIo, finish: Finish): void {
     .description("list sessions, newest first; all filters hold together")
     .option("--running", "only sessions with an open run")
     .option("--waiting", "only sessions with a message that waits for a turn")
-    .option("--query <text>", "only sessions whose name contains this text, in any case")
+    .option("--query <text>", "only sessions whose name or id contains this text, in any case")
     .addOption(labelOption("only sessions with this label; the option can be repeated"))
     .option("--project <id>", "only sessions of this project")
     .addOption(

@@ -37,6 +37,7 @@ import { aguiRoutes } from "./agui-routes.ts";
 import { NO_QUERY } from "./parameters.ts";
 import { type App, createApp } from "./plumbing/app.ts";
 import { answer, DENIALS, sendJson } from "./answers.ts";
+import { callerRoutes } from "./caller-routes.ts";
 import { conversationRoutes } from "./conversation-routes.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
 import { feedbackRoutes } from "./feedback-routes.ts";
@@ -231,6 +232,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
   });
   void app.register(
     (api: App, _options, done) => {
+      callerRoutes(api);
       sessionRoutes(api, streams);
       conversationRoutes(api, parts);
       messageRoutes(api, streams);

@@ -90,6 +90,16 @@ const sessionSchema = z
     openRunId: z.string().optional(),
     turnSeq: int64Text,
     waiting: int64Text,
+    failure: z
+      .strictObject({
+        runId: z.string(),
+        seq: int64Text,
+        message: z.string(),
+        code: z.string(),
+        at: timeText,
+      })
+      .optional()
+      .meta({ description: "How its last ended run failed; only in a list with `failures`." }),
   })
   .meta({ id: "Session" });
 
@@ -106,7 +116,7 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
   const { handlers } = parts;
   app.get("/sessions", { schema: LIST }, async (request, reply) => {
     const { order_by: orderBy, project_id: projectId, state_frames, ...rest } = request.query;
-    const { page = 0, size = 0, query, ...filters } = rest;
+    const { page = 0, size = 0, query, phase, failures, ...filters } = rest;
     vary(reply, "Accept");
     if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
       const asked = create(WatchSessionsRequestSchema, {
@@ -114,13 +124,13 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
         projectId,
         stateFrames: true,
       });
-      refuseOfAStream({ page, size, query, order_by: orderBy });
+      refuseOfAStream({ page, size, query, phase, failures, order_by: orderBy });
       const context = streamContextOf(request);
       const frames = framesOf(handlers.watchSessions(asked, context), state_frames);
       await sendEventStream(reply, context, frames, parts);
       return reply;
     }
-    const listing = { ...filters, page, size, query, projectId, orderBy };
+    const listing = { ...filters, page, size, query, phase, failures, projectId, orderBy };
     const asked = create(ListSessionsRequestSchema, listing);
     const listed = await handlers.listSessions(asked, callContextOf(request));
     return sendJson(reply, JSON.stringify(toJson(ListSessionsResponseSchema, listed, EMITTED)));
@@ -166,8 +176,8 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
 }
 
 /** A stream has no pages and no order. */
-function refuseOfAStream(given: Readonly<Record<string, string | number>>): void {
-  const names = Object.keys(given).filter((name) => given[name] !== "" && given[name] !== 0);
+function refuseOfAStream(given: Readonly<Record<string, string | number | boolean>>): void {
+  const names = Object.keys(given).filter((name) => !["", 0, false].includes(given[name] ?? ""));
   if (names.length === 0) return;
   throw invalidArgument(
     names.map((field) => ({ field, description: `${field} must not be given for a stream` })),
@@ -219,7 +229,11 @@ const LIST = {
     running: flagParameter("Only sessions with an open run."),
     waiting: flagParameter("Only sessions with a message that waits for a turn."),
     query: textParameter(
-      "Only sessions whose name contains this text, in any case; not for a stream.",
+      "Only sessions whose name or id contains this text, in any case; not for a stream.",
+    ),
+    phase: textParameter("Only sessions in this phase, as last reported; not for a stream."),
+    failures: flagParameter(
+      "Also `failure` of each session: the RUN_ERROR that ended its last run; not for a stream.",
     ),
     order_by: z
       .enum(["newest", "activity", "waiting"], { error: "must be newest, activity or waiting" })

@@ -56,8 +56,10 @@ export interface SessionScope {
 export interface SessionFilter {
   readonly running?: boolean;
   readonly waiting?: boolean;
-  /** A part of the name; empty: any. */
+  /** A part of the name or the id; empty: any. */
   readonly query?: string;
+  /** Empty: any. */
+  readonly phase?: string;
   readonly labels?: Readonly<Record<string, string>>;
   /** Empty: any. */
   readonly projectId?: string;
@@ -279,11 +281,15 @@ export function belongsTo({ scope, filter = {} }: Filtered): SQL | undefined {
 
 /** The other filters. */
 export function isInState({ filter = {} }: Filtered): SQL | undefined {
-  const { running = false, waiting = false, query = "" } = filter;
+  const { running = false, waiting = false, query = "", phase = "" } = filter;
+  const part = sql`lower(${query}::text)`;
   return and(
     running ? isNotNull(sessions.openRunId) : undefined,
     waiting ? isNotNull(sessions.waitingSince) : undefined,
-    query === "" ? undefined : sql`strpos(lower(${sessions.name}), lower(${query}::text)) > 0`,
+    query === ""
+      ? undefined
+      : sql`(strpos(lower(${sessions.name}), ${part}) > 0 or strpos(lower(${sessions.id}), ${part}) > 0)`,
+    phase === "" ? undefined : eq(sessions.phase, phase),
   );
 }
 

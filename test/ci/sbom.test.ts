@@ -82,6 +82,21 @@ test("every package with an install script is named, so that npm runs no other",
   expect(readFileSync(`${root}/.npmrc`, "utf8")).toContain("strict-allow-scripts=true");
 });
 
+test("the SBOM has every package whose code is in the page", () => {
+  const sources = JSON.parse(readFileSync(`${root}/dist/web-sources.json`, "utf8"));
+  const packages = new Set(
+    Object.keys(sources).flatMap((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path) ?? []),
+  );
+  expect(packages.size).toBeGreaterThan(3);
+  const named = [...packages].map((path) => {
+    const { name, version } = JSON.parse(readFileSync(`${root}/${path}/package.json`, "utf8"));
+    return `${name}@${version}`;
+  });
+  // The build adds a few lines of its own.
+  const missing = named.filter((one) => !listed.includes(one) && !one.startsWith("vite@"));
+  expect(missing).toEqual([]);
+});
+
 test("the SBOM has every dependency in its version", () => {
   const named = packageSchema.parse(JSON.parse(readFileSync(`${root}/package.json`, "utf8")));
   const expected = Object.entries(named.dependencies).map(

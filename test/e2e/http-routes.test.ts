@@ -111,6 +111,12 @@ describe("sessions", () => {
     expect(await names("")).toEqual(["BLUEBIRD", "red fox", "Blue whale"]);
     expect(await names("query=bLuE")).toEqual(["BLUEBIRD", "Blue whale"]);
     expect(await names("query=%25")).toEqual([]);
+    expect(await names(`query=${ids["red fox"]?.toUpperCase().slice(-20)}`)).toEqual(["red fox"]);
+    await ask(ONE + "/status", at("red fox", "/status"), {
+      ...post({ phase: "Stopping" }),
+      method: "PATCH",
+    });
+    expect(await names("phase=Stopping")).toEqual(["red fox"]);
     expect(await names("labels=team%3Da%3Db")).toEqual(["red fox", "Blue whale"]);
     expect(await names("labels=team=a=b&labels=env=test")).toEqual(["Blue whale"]);
     expect(await names("running=true")).toEqual(["BLUEBIRD"]);
@@ -122,11 +128,41 @@ describe("sessions", () => {
       ["order_by=name", "order_by"],
       ["order_by=waiting", "order_by"],
       ["waiting=1", "waiting"],
+      ["phase=stopping", "phase"],
+      ["failures=1", "failures"],
     ]) {
       const refused = await ask(LIST, `/sessions?${query}`);
       expect(refused.status, `of ${query}`).toBe(400);
       expect(await problemOf(refused)).toMatchObject({ violations: [{ field }] });
     }
+  });
+
+  test("tell how their last ended run failed, if the list asks for it", async () => {
+    const id = newSession();
+    const run = (runId: string, end: object) => [
+      { type: "RUN_STARTED", threadId: id, runId },
+      { type: "RUN_ERROR", message: "", ...end },
+    ];
+    const pushed = (events: readonly object[]) =>
+      ask("/sessions/{id}/events", `/sessions/${id}/events`, post(events));
+    const failureOf = async (query: string): Promise<unknown> => {
+      const listed = await ask(LIST, `/sessions?query=${id}&${query}`);
+      return Object(await listed.json()).items[0].failure;
+    };
+    await pushed(run("r1", { message: "é".repeat(1_100), code: "E1" }));
+    expect(await failureOf("failures=true")).toMatchObject({
+      runId: "r1",
+      seq: "2",
+      message: "é".repeat(1_024),
+      code: "E1",
+    });
+    expect(await failureOf("failures=false")).toBeUndefined();
+    await pushed(run("r2", { message: "x".repeat(8_192) }));
+    expect(await failureOf("failures=true")).toMatchObject({ runId: "r2", seq: "4", message: "" });
+    await pushed([{ type: "RUN_STARTED", threadId: id, runId: "r3" }]);
+    expect(await failureOf("failures=true")).toMatchObject({ runId: "r2" });
+    await pushed([{ type: "RUN_FINISHED", threadId: id, runId: "r3" }]);
+    expect(await failureOf("failures=true")).toBeUndefined();
   });
 
   test("have a new name, labels or annotations after a PATCH", async () => {

@@ -29,7 +29,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file ambient/v1/sessions.proto.
  */
 export const file_ambient_v1_sessions: GenFile = /*@__PURE__*/
-  fileDesc("ChlhbWJpZW50L3YxL3Nlc3Npb25zLnByb3RvEgphbWJpZW50LnYxIvoGCgdTZXNzaW9uEi0KCG1ldGFkYXRhGAEgASgLMhsuYW1iaWVudC52MS5PYmplY3RSZWZlcmVuY2USDAoEbmFtZRgCIAEoCRITCgZwcm9tcHQYBCABKAlIAIgBARIfChJjcmVhdGVkX2J5X3VzZXJfaWQYBSABKAlIAYgBARIWCglsbG1fbW9kZWwYCyABKAlIAogBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgOIAEoCUgDiAEBEhMKBmxhYmVscxgSIAEoCUgEiAEBEhgKC2Fubm90YXRpb25zGBMgASgJSAWIAQESFwoKcHJvamVjdF9pZBgUIAEoCUgGiAEBEhIKBXBoYXNlGBUgASgJSAeIAQESMwoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBICIgBARI4Cg9jb21wbGV0aW9uX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAmIAQESFQoIYWdlbnRfaWQYICABKAlICogBARI5ChBsYXN0X2FjdGl2aXR5X2F0GCEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgLiAEBEhkKDGNhcGFiaWxpdGllcxhkIAEoCUgMiAEBEhMKC21lc3NhZ2Vfc2VxGGUgASgDEhEKCWV2ZW50X3NlcRhmIAEoAxIMCgRyb3dzGGcgASgDEhUKDXBheWxvYWRfYnl0ZXMYaCABKAMSGAoLb3Blbl9ydW5faWQYaSABKAlIDYgBARIQCgh0dXJuX3NlcRhqIAEoAxIPCgd3YWl0aW5nGGsgASgDQgkKB19wcm9tcHRCFQoTX2NyZWF0ZWRfYnlfdXNlcl9pZEIMCgpfbGxtX21vZGVsQhQKEl9wYXJlbnRfc2Vzc2lvbl9pZEIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0INCgtfcHJvamVjdF9pZEIICgZfcGhhc2VCDQoLX3N0YXJ0X3RpbWVCEgoQX2NvbXBsZXRpb25fdGltZUILCglfYWdlbnRfaWRCEwoRX2xhc3RfYWN0aXZpdHlfYXRCDwoNX2NhcGFiaWxpdGllc0IOCgxfb3Blbl9ydW5faWRKBAgDEARKBAgGEAtKBAgMEA1KBAgNEA5KBAgPEBJKBAgYECAisAIKFENyZWF0ZVNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkSEwoGcHJvbXB0GAMgASgJSACIAQESFgoJbGxtX21vZGVsGAogASgJSAGIAQESHgoRcGFyZW50X3Nlc3Npb25faWQYDSABKAlIAogBARITCgZsYWJlbHMYESABKAlIA4gBARIYCgthbm5vdGF0aW9ucxgSIAEoCUgEiAEBEhcKCnByb2plY3RfaWQYEyABKAlIBYgBAUIJCgdfcHJvbXB0QgwKCl9sbG1fbW9kZWxCFAoSX3BhcmVudF9zZXNzaW9uX2lkQgkKB19sYWJlbHNCDgoMX2Fubm90YXRpb25zQg0KC19wcm9qZWN0X2lkSgQIAhADSgQIBBAKSgQICxAMSgQIDBANSgQIDhARIh8KEUdldFNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIo4BChRVcGRhdGVTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCRIRCgRuYW1lGAIgASgJSACIAQESEwoGbGFiZWxzGGQgASgJSAGIAQESGAoLYW5ub3RhdGlvbnMYZSABKAlIAogBAUIHCgVfbmFtZUIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0oECAMQFCKKAgoaVXBkYXRlU2Vzc2lvblN0YXR1c1JlcXVlc3QSCgoCaWQYASABKAkSEgoFcGhhc2UYAiABKAlIAIgBARIzCgpzdGFydF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgBiAEBEjgKD2NvbXBsZXRpb25fdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAogBARIZCgxjYXBhYmlsaXRpZXMYZCABKAlIA4gBAUIICgZfcGhhc2VCDQoLX3N0YXJ0X3RpbWVCEgoQX2NvbXBsZXRpb25fdGltZUIPCg1fY2FwYWJpbGl0aWVzSgQIBRAMIiIKFERlbGV0ZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIiEKE0VyYXNlU2Vzc2lvblJlcXVlc3QSCgoCaWQYASABKAkiOAoURXJhc2VTZXNzaW9uUmVzcG9uc2USEAoIbWVzc2FnZXMYASABKAMSDgoGZXZlbnRzGAIgASgDIhcKFURlbGV0ZVNlc3Npb25SZXNwb25zZSKOAgoTTGlzdFNlc3Npb25zUmVxdWVzdBIMCgRwYWdlGAEgASgFEgwKBHNpemUYAiABKAUSDwoHcnVubmluZxhkIAEoCBIPCgd3YWl0aW5nGGUgASgIEg0KBXF1ZXJ5GGYgASgJEioKCG9yZGVyX2J5GGcgASgOMhguYW1iaWVudC52MS5TZXNzaW9uT3JkZXISOwoGbGFiZWxzGGggAygLMisuYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0LkxhYmVsc0VudHJ5EhIKCnByb2plY3RfaWQYaSABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJiChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIiCgVpdGVtcxgBIAMoCzITLmFtYmllbnQudjEuU2Vzc2lvbhImCghtZXRhZGF0YRgCIAEoCzIULmFtYmllbnQudjEuTGlzdE1ldGEizwEKFFdhdGNoU2Vzc2lvbnNSZXF1ZXN0Eg8KB3J1bm5pbmcYZCABKAgSDwoHd2FpdGluZxhlIAEoCBI8CgZsYWJlbHMYaCADKAsyLC5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbnNSZXF1ZXN0LkxhYmVsc0VudHJ5EhIKCnByb2plY3RfaWQYaSABKAkSFAoMc3RhdGVfZnJhbWVzGGogASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEioAEKEVNlc3Npb25XYXRjaEV2ZW50EiMKBHR5cGUYASABKA4yFS5hbWJpZW50LnYxLkV2ZW50VHlwZRIkCgdzZXNzaW9uGAIgASgLMhMuYW1iaWVudC52MS5TZXNzaW9uEhMKC3Jlc291cmNlX2lkGAMgASgJEisKC3dhdGNoX3N0YXRlGGQgASgOMhYuYW1iaWVudC52MS5XYXRjaFN0YXRlImQKGElzc3VlU2Vzc2lvblRva2VuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSJgoDdHRsGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIloKGUlzc3VlU2Vzc2lvblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAqZAoMU2Vzc2lvbk9yZGVyEh0KGVNFU1NJT05fT1JERVJfVU5TUEVDSUZJRUQQABIaChZTRVNTSU9OX09SREVSX0FDVElWSVRZEAESGQoVU0VTU0lPTl9PUkRFUl9XQUlUSU5HEAIygA8KDlNlc3Npb25TZXJ2aWNlEkAKCkdldFNlc3Npb24SHS5hbWJpZW50LnYxLkdldFNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkYKDUNyZWF0ZVNlc3Npb24SIC5hbWJpZW50LnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkYKDVVwZGF0ZVNlc3Npb24SIC5hbWJpZW50LnYxLlVwZGF0ZVNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uElIKE1VwZGF0ZVNlc3Npb25TdGF0dXMSJi5hbWJpZW50LnYxLlVwZGF0ZVNlc3Npb25TdGF0dXNSZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uElQKDURlbGV0ZVNlc3Npb24SIC5hbWJpZW50LnYxLkRlbGV0ZVNlc3Npb25SZXF1ZXN0GiEuYW1iaWVudC52MS5EZWxldGVTZXNzaW9uUmVzcG9uc2USUQoMTGlzdFNlc3Npb25zEh8uYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0GiAuYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZRJSCg1XYXRjaFNlc3Npb25zEiAuYW1iaWVudC52MS5XYXRjaFNlc3Npb25zUmVxdWVzdBodLmFtYmllbnQudjEuU2Vzc2lvbldhdGNoRXZlbnQwARJXChJQdXNoU2Vzc2lvbk1lc3NhZ2USJS5hbWJpZW50LnYxLlB1c2hTZXNzaW9uTWVzc2FnZVJlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlEl0KFFdhdGNoU2Vzc2lvbk1lc3NhZ2VzEicuYW1iaWVudC52MS5XYXRjaFNlc3Npb25NZXNzYWdlc1JlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlMAESUQoQUHVzaFNlc3Npb25FdmVudBIjLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudFJlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudBJXChJXYXRjaFNlc3Npb25FdmVudHMSJS5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbkV2ZW50c1JlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudDABEmYKE0xpc3RTZXNzaW9uTWVzc2FnZXMSJi5hbWJpZW50LnYxLkxpc3RTZXNzaW9uTWVzc2FnZXNSZXF1ZXN0GicuYW1iaWVudC52MS5MaXN0U2Vzc2lvbk1lc3NhZ2VzUmVzcG9uc2USYAoRTGlzdFNlc3Npb25FdmVudHMSJC5hbWJpZW50LnYxLkxpc3RTZXNzaW9uRXZlbnRzUmVxdWVzdBolLmFtYmllbnQudjEuTGlzdFNlc3Npb25FdmVudHNSZXNwb25zZRJkChFQdXNoU2Vzc2lvbkV2ZW50cxIkLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudHNSZXF1ZXN0GiUuYW1iaWVudC52MS5QdXNoU2Vzc2lvbkV2ZW50c1Jlc3BvbnNlKAEwARJICglDbGFpbVR1cm4SHC5hbWJpZW50LnYxLkNsYWltVHVyblJlcXVlc3QaHS5hbWJpZW50LnYxLkNsYWltVHVyblJlc3BvbnNlEkUKCUNhbmNlbFJ1bhIcLmFtYmllbnQudjEuQ2FuY2VsUnVuUmVxdWVzdBoaLmFtYmllbnQudjEuU2Vzc2lvbk1lc3NhZ2USSQoNR2V0VHJhbnNjcmlwdBIgLmFtYmllbnQudjEuR2V0VHJhbnNjcmlwdFJlcXVlc3QaFi5hbWJpZW50LnYxLlRyYW5zY3JpcHQSRQoITGlzdFJ1bnMSGy5hbWJpZW50LnYxLkxpc3RSdW5zUmVxdWVzdBocLmFtYmllbnQudjEuTGlzdFJ1bnNSZXNwb25zZRJJCgxHaXZlRmVlZGJhY2sSHy5hbWJpZW50LnYxLkdpdmVGZWVkYmFja1JlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudBJgChFJc3N1ZVNlc3Npb25Ub2tlbhIkLmFtYmllbnQudjEuSXNzdWVTZXNzaW9uVG9rZW5SZXF1ZXN0GiUuYW1iaWVudC52MS5Jc3N1ZVNlc3Npb25Ub2tlblJlc3BvbnNlElEKDEVyYXNlU2Vzc2lvbhIfLmFtYmllbnQudjEuRXJhc2VTZXNzaW9uUmVxdWVzdBogLmFtYmllbnQudjEuRXJhc2VTZXNzaW9uUmVzcG9uc2USRgoLV2F0Y2hFdmVudHMSHi5hbWJpZW50LnYxLldhdGNoRXZlbnRzUmVxdWVzdBoVLmFtYmllbnQudjEuRmVlZEV2ZW50MAESTAoNV2F0Y2hNZXNzYWdlcxIgLmFtYmllbnQudjEuV2F0Y2hNZXNzYWdlc1JlcXVlc3QaFy5hbWJpZW50LnYxLkZlZWRNZXNzYWdlMAFCwgEKG2lvLnNlc3Npb25sZWRnZXIuYW1iaWVudC52MVABWkhnaXRodWIuY29tL3Nlc3Npb24tbGVkZ2VyL3Nlc3Npb24tbGVkZ2VyL2NsaWVudHMvZ28vYW1iaWVudC92MTthbWJpZW50djGiAgNBTUKqAhhTZXNzaW9uTGVkZ2VyLkFtYmllbnQuVjHKAhhTZXNzaW9uTGVkZ2VyXEFtYmllbnRcVjHqAhpTZXNzaW9uTGVkZ2VyOjpBbWJpZW50OjpWMWIGcHJvdG8z", [file_ambient_v1_common, file_ambient_v1_conversation, file_ambient_v1_event_stream, file_ambient_v1_events, file_ambient_v1_feed, file_ambient_v1_messages, file_ambient_v1_turns, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChlhbWJpZW50L3YxL3Nlc3Npb25zLnByb3RvEgphbWJpZW50LnYxIrQHCgdTZXNzaW9uEi0KCG1ldGFkYXRhGAEgASgLMhsuYW1iaWVudC52MS5PYmplY3RSZWZlcmVuY2USDAoEbmFtZRgCIAEoCRITCgZwcm9tcHQYBCABKAlIAIgBARIfChJjcmVhdGVkX2J5X3VzZXJfaWQYBSABKAlIAYgBARIWCglsbG1fbW9kZWwYCyABKAlIAogBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgOIAEoCUgDiAEBEhMKBmxhYmVscxgSIAEoCUgEiAEBEhgKC2Fubm90YXRpb25zGBMgASgJSAWIAQESFwoKcHJvamVjdF9pZBgUIAEoCUgGiAEBEhIKBXBoYXNlGBUgASgJSAeIAQESMwoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBICIgBARI4Cg9jb21wbGV0aW9uX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAmIAQESFQoIYWdlbnRfaWQYICABKAlICogBARI5ChBsYXN0X2FjdGl2aXR5X2F0GCEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgLiAEBEhkKDGNhcGFiaWxpdGllcxhkIAEoCUgMiAEBEhMKC21lc3NhZ2Vfc2VxGGUgASgDEhEKCWV2ZW50X3NlcRhmIAEoAxIMCgRyb3dzGGcgASgDEhUKDXBheWxvYWRfYnl0ZXMYaCABKAMSGAoLb3Blbl9ydW5faWQYaSABKAlIDYgBARIQCgh0dXJuX3NlcRhqIAEoAxIPCgd3YWl0aW5nGGsgASgDEiwKB2ZhaWx1cmUYbCABKAsyFi5hbWJpZW50LnYxLlJ1bkZhaWx1cmVIDogBAUIJCgdfcHJvbXB0QhUKE19jcmVhdGVkX2J5X3VzZXJfaWRCDAoKX2xsbV9tb2RlbEIUChJfcGFyZW50X3Nlc3Npb25faWRCCQoHX2xhYmVsc0IOCgxfYW5ub3RhdGlvbnNCDQoLX3Byb2plY3RfaWRCCAoGX3BoYXNlQg0KC19zdGFydF90aW1lQhIKEF9jb21wbGV0aW9uX3RpbWVCCwoJX2FnZW50X2lkQhMKEV9sYXN0X2FjdGl2aXR5X2F0Qg8KDV9jYXBhYmlsaXRpZXNCDgoMX29wZW5fcnVuX2lkQgoKCF9mYWlsdXJlSgQIAxAESgQIBhALSgQIDBANSgQIDRAOSgQIDxASSgQIGBAgInAKClJ1bkZhaWx1cmUSDgoGcnVuX2lkGAEgASgJEgsKA3NlcRgCIAEoAxIPCgdtZXNzYWdlGAMgASgJEgwKBGNvZGUYBCABKAkSJgoCYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIrACChRDcmVhdGVTZXNzaW9uUmVxdWVzdBIMCgRuYW1lGAEgASgJEhMKBnByb21wdBgDIAEoCUgAiAEBEhYKCWxsbV9tb2RlbBgKIAEoCUgBiAEBEh4KEXBhcmVudF9zZXNzaW9uX2lkGA0gASgJSAKIAQESEwoGbGFiZWxzGBEgASgJSAOIAQESGAoLYW5ub3RhdGlvbnMYEiABKAlIBIgBARIXCgpwcm9qZWN0X2lkGBMgASgJSAWIAQFCCQoHX3Byb21wdEIMCgpfbGxtX21vZGVsQhQKEl9wYXJlbnRfc2Vzc2lvbl9pZEIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0INCgtfcHJvamVjdF9pZEoECAIQA0oECAQQCkoECAsQDEoECAwQDUoECA4QESIfChFHZXRTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCSKOAQoUVXBkYXRlU2Vzc2lvblJlcXVlc3QSCgoCaWQYASABKAkSEQoEbmFtZRgCIAEoCUgAiAEBEhMKBmxhYmVscxhkIAEoCUgBiAEBEhgKC2Fubm90YXRpb25zGGUgASgJSAKIAQFCBwoFX25hbWVCCQoHX2xhYmVsc0IOCgxfYW5ub3RhdGlvbnNKBAgDEBQiigIKGlVwZGF0ZVNlc3Npb25TdGF0dXNSZXF1ZXN0EgoKAmlkGAEgASgJEhIKBXBoYXNlGAIgASgJSACIAQESMwoKc3RhcnRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAYgBARI4Cg9jb21wbGV0aW9uX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAKIAQESGQoMY2FwYWJpbGl0aWVzGGQgASgJSAOIAQFCCAoGX3BoYXNlQg0KC19zdGFydF90aW1lQhIKEF9jb21wbGV0aW9uX3RpbWVCDwoNX2NhcGFiaWxpdGllc0oECAUQDCIiChREZWxldGVTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCSIhChNFcmFzZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIjgKFEVyYXNlU2Vzc2lvblJlc3BvbnNlEhAKCG1lc3NhZ2VzGAEgASgDEg4KBmV2ZW50cxgCIAEoAyIXChVEZWxldGVTZXNzaW9uUmVzcG9uc2UirwIKE0xpc3RTZXNzaW9uc1JlcXVlc3QSDAoEcGFnZRgBIAEoBRIMCgRzaXplGAIgASgFEg8KB3J1bm5pbmcYZCABKAgSDwoHd2FpdGluZxhlIAEoCBINCgVxdWVyeRhmIAEoCRIqCghvcmRlcl9ieRhnIAEoDjIYLmFtYmllbnQudjEuU2Vzc2lvbk9yZGVyEjsKBmxhYmVscxhoIAMoCzIrLmFtYmllbnQudjEuTGlzdFNlc3Npb25zUmVxdWVzdC5MYWJlbHNFbnRyeRISCgpwcm9qZWN0X2lkGGkgASgJEg0KBXBoYXNlGGogASgJEhAKCGZhaWx1cmVzGGsgASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiYgoUTGlzdFNlc3Npb25zUmVzcG9uc2USIgoFaXRlbXMYASADKAsyEy5hbWJpZW50LnYxLlNlc3Npb24SJgoIbWV0YWRhdGEYAiABKAsyFC5hbWJpZW50LnYxLkxpc3RNZXRhIs8BChRXYXRjaFNlc3Npb25zUmVxdWVzdBIPCgdydW5uaW5nGGQgASgIEg8KB3dhaXRpbmcYZSABKAgSPAoGbGFiZWxzGGggAygLMiwuYW1iaWVudC52MS5XYXRjaFNlc3Npb25zUmVxdWVzdC5MYWJlbHNFbnRyeRISCgpwcm9qZWN0X2lkGGkgASgJEhQKDHN0YXRlX2ZyYW1lcxhqIAEoCBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIqABChFTZXNzaW9uV2F0Y2hFdmVudBIjCgR0eXBlGAEgASgOMhUuYW1iaWVudC52MS5FdmVudFR5cGUSJAoHc2Vzc2lvbhgCIAEoCzITLmFtYmllbnQudjEuU2Vzc2lvbhITCgtyZXNvdXJjZV9pZBgDIAEoCRIrCgt3YXRjaF9zdGF0ZRhkIAEoDjIWLmFtYmllbnQudjEuV2F0Y2hTdGF0ZSJkChhJc3N1ZVNlc3Npb25Ub2tlblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEiYKA3R0bBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJaChlJc3N1ZVNlc3Npb25Ub2tlblJlc3BvbnNlEg0KBXRva2VuGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wKmQKDFNlc3Npb25PcmRlchIdChlTRVNTSU9OX09SREVSX1VOU1BFQ0lGSUVEEAASGgoWU0VTU0lPTl9PUkRFUl9BQ1RJVklUWRABEhkKFVNFU1NJT05fT1JERVJfV0FJVElORxACMoAPCg5TZXNzaW9uU2VydmljZRJACgpHZXRTZXNzaW9uEh0uYW1iaWVudC52MS5HZXRTZXNzaW9uUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJGCg1DcmVhdGVTZXNzaW9uEiAuYW1iaWVudC52MS5DcmVhdGVTZXNzaW9uUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJGCg1VcGRhdGVTZXNzaW9uEiAuYW1iaWVudC52MS5VcGRhdGVTZXNzaW9uUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJSChNVcGRhdGVTZXNzaW9uU3RhdHVzEiYuYW1iaWVudC52MS5VcGRhdGVTZXNzaW9uU3RhdHVzUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJUCg1EZWxldGVTZXNzaW9uEiAuYW1iaWVudC52MS5EZWxldGVTZXNzaW9uUmVxdWVzdBohLmFtYmllbnQudjEuRGVsZXRlU2Vzc2lvblJlc3BvbnNlElEKDExpc3RTZXNzaW9ucxIfLmFtYmllbnQudjEuTGlzdFNlc3Npb25zUmVxdWVzdBogLmFtYmllbnQudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USUgoNV2F0Y2hTZXNzaW9ucxIgLmFtYmllbnQudjEuV2F0Y2hTZXNzaW9uc1JlcXVlc3QaHS5hbWJpZW50LnYxLlNlc3Npb25XYXRjaEV2ZW50MAESVwoSUHVzaFNlc3Npb25NZXNzYWdlEiUuYW1iaWVudC52MS5QdXNoU2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0GhouYW1iaWVudC52MS5TZXNzaW9uTWVzc2FnZRJdChRXYXRjaFNlc3Npb25NZXNzYWdlcxInLmFtYmllbnQudjEuV2F0Y2hTZXNzaW9uTWVzc2FnZXNSZXF1ZXN0GhouYW1iaWVudC52MS5TZXNzaW9uTWVzc2FnZTABElEKEFB1c2hTZXNzaW9uRXZlbnQSIy5hbWJpZW50LnYxLlB1c2hTZXNzaW9uRXZlbnRSZXF1ZXN0GhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQSVwoSV2F0Y2hTZXNzaW9uRXZlbnRzEiUuYW1iaWVudC52MS5XYXRjaFNlc3Npb25FdmVudHNSZXF1ZXN0GhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQwARJmChNMaXN0U2Vzc2lvbk1lc3NhZ2VzEiYuYW1iaWVudC52MS5MaXN0U2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBonLmFtYmllbnQudjEuTGlzdFNlc3Npb25NZXNzYWdlc1Jlc3BvbnNlEmAKEUxpc3RTZXNzaW9uRXZlbnRzEiQuYW1iaWVudC52MS5MaXN0U2Vzc2lvbkV2ZW50c1JlcXVlc3QaJS5hbWJpZW50LnYxLkxpc3RTZXNzaW9uRXZlbnRzUmVzcG9uc2USZAoRUHVzaFNlc3Npb25FdmVudHMSJC5hbWJpZW50LnYxLlB1c2hTZXNzaW9uRXZlbnRzUmVxdWVzdBolLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudHNSZXNwb25zZSgBMAESSAoJQ2xhaW1UdXJuEhwuYW1iaWVudC52MS5DbGFpbVR1cm5SZXF1ZXN0Gh0uYW1iaWVudC52MS5DbGFpbVR1cm5SZXNwb25zZRJFCglDYW5jZWxSdW4SHC5hbWJpZW50LnYxLkNhbmNlbFJ1blJlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlEkkKDUdldFRyYW5zY3JpcHQSIC5hbWJpZW50LnYxLkdldFRyYW5zY3JpcHRSZXF1ZXN0GhYuYW1iaWVudC52MS5UcmFuc2NyaXB0EkUKCExpc3RSdW5zEhsuYW1iaWVudC52MS5MaXN0UnVuc1JlcXVlc3QaHC5hbWJpZW50LnYxLkxpc3RSdW5zUmVzcG9uc2USSQoMR2l2ZUZlZWRiYWNrEh8uYW1iaWVudC52MS5HaXZlRmVlZGJhY2tSZXF1ZXN0GhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQSYAoRSXNzdWVTZXNzaW9uVG9rZW4SJC5hbWJpZW50LnYxLklzc3VlU2Vzc2lvblRva2VuUmVxdWVzdBolLmFtYmllbnQudjEuSXNzdWVTZXNzaW9uVG9rZW5SZXNwb25zZRJRCgxFcmFzZVNlc3Npb24SHy5hbWJpZW50LnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIC5hbWJpZW50LnYxLkVyYXNlU2Vzc2lvblJlc3BvbnNlEkYKC1dhdGNoRXZlbnRzEh4uYW1iaWVudC52MS5XYXRjaEV2ZW50c1JlcXVlc3QaFS5hbWJpZW50LnYxLkZlZWRFdmVudDABEkwKDVdhdGNoTWVzc2FnZXMSIC5hbWJpZW50LnYxLldhdGNoTWVzc2FnZXNSZXF1ZXN0GhcuYW1iaWVudC52MS5GZWVkTWVzc2FnZTABQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_ambient_v1_common, file_ambient_v1_conversation, file_ambient_v1_event_stream, file_ambient_v1_events, file_ambient_v1_feed, file_ambient_v1_messages, file_ambient_v1_turns, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A session: one conversation with one agent.
@@ -191,6 +191,14 @@ export type Session = Message<"ambient.v1.Session"> & {
    * @generated from field: int64 waiting = 107;
    */
   waiting: bigint;
+
+  /**
+   * How its last ended run failed. Only in a list that asks for it; absent when the run has not failed,
+   * and when its end is not among the newest 32 rows.
+   *
+   * @generated from field: optional ambient.v1.RunFailure failure = 108;
+   */
+  failure?: RunFailure | undefined;
 };
 
 /**
@@ -199,6 +207,55 @@ export type Session = Message<"ambient.v1.Session"> & {
  */
 export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
   messageDesc(file_ambient_v1_sessions, 0);
+
+/**
+ * The RUN_ERROR that ended a run.
+ *
+ * @generated from message ambient.v1.RunFailure
+ */
+export type RunFailure = Message<"ambient.v1.RunFailure"> & {
+  /**
+   * The run; empty when the event was pushed outside of a run.
+   *
+   * @generated from field: string run_id = 1;
+   */
+  runId: string;
+
+  /**
+   * The number of the event.
+   *
+   * @generated from field: int64 seq = 2;
+   */
+  seq: bigint;
+
+  /**
+   * The message of the event, or its first 1,024 characters; empty for an event above 4 KiB.
+   *
+   * @generated from field: string message = 3;
+   */
+  message: string;
+
+  /**
+   * The code of the event; empty when it has none.
+   *
+   * @generated from field: string code = 4;
+   */
+  code: string;
+
+  /**
+   * When the run ended.
+   *
+   * @generated from field: google.protobuf.Timestamp at = 5;
+   */
+  at?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message ambient.v1.RunFailure.
+ * Use `create(RunFailureSchema)` to create a new message.
+ */
+export const RunFailureSchema: GenMessage<RunFailure> = /*@__PURE__*/
+  messageDesc(file_ambient_v1_sessions, 1);
 
 /**
  * A session to make.
@@ -261,7 +318,7 @@ export type CreateSessionRequest = Message<"ambient.v1.CreateSessionRequest"> & 
  * Use `create(CreateSessionRequestSchema)` to create a new message.
  */
 export const CreateSessionRequestSchema: GenMessage<CreateSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 1);
+  messageDesc(file_ambient_v1_sessions, 2);
 
 /**
  * Names a session to read.
@@ -282,7 +339,7 @@ export type GetSessionRequest = Message<"ambient.v1.GetSessionRequest"> & {
  * Use `create(GetSessionRequestSchema)` to create a new message.
  */
 export const GetSessionRequestSchema: GenMessage<GetSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 2);
+  messageDesc(file_ambient_v1_sessions, 3);
 
 /**
  * New texts of a session. Absent fields stay unchanged.
@@ -324,7 +381,7 @@ export type UpdateSessionRequest = Message<"ambient.v1.UpdateSessionRequest"> & 
  * Use `create(UpdateSessionRequestSchema)` to create a new message.
  */
 export const UpdateSessionRequestSchema: GenMessage<UpdateSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 3);
+  messageDesc(file_ambient_v1_sessions, 4);
 
 /**
  * A runner's report about a session. Absent fields stay unchanged.
@@ -375,7 +432,7 @@ export type UpdateSessionStatusRequest = Message<"ambient.v1.UpdateSessionStatus
  * Use `create(UpdateSessionStatusRequestSchema)` to create a new message.
  */
 export const UpdateSessionStatusRequestSchema: GenMessage<UpdateSessionStatusRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 4);
+  messageDesc(file_ambient_v1_sessions, 5);
 
 /**
  * Names a session to delete.
@@ -396,7 +453,7 @@ export type DeleteSessionRequest = Message<"ambient.v1.DeleteSessionRequest"> & 
  * Use `create(DeleteSessionRequestSchema)` to create a new message.
  */
 export const DeleteSessionRequestSchema: GenMessage<DeleteSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 5);
+  messageDesc(file_ambient_v1_sessions, 6);
 
 /**
  * Names a session to erase.
@@ -417,7 +474,7 @@ export type EraseSessionRequest = Message<"ambient.v1.EraseSessionRequest"> & {
  * Use `create(EraseSessionRequestSchema)` to create a new message.
  */
 export const EraseSessionRequestSchema: GenMessage<EraseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 6);
+  messageDesc(file_ambient_v1_sessions, 7);
 
 /**
  * The number of erased rows.
@@ -445,7 +502,7 @@ export type EraseSessionResponse = Message<"ambient.v1.EraseSessionResponse"> & 
  * Use `create(EraseSessionResponseSchema)` to create a new message.
  */
 export const EraseSessionResponseSchema: GenMessage<EraseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 7);
+  messageDesc(file_ambient_v1_sessions, 8);
 
 /**
  * Empty: the session is deleted.
@@ -460,7 +517,7 @@ export type DeleteSessionResponse = Message<"ambient.v1.DeleteSessionResponse"> 
  * Use `create(DeleteSessionResponseSchema)` to create a new message.
  */
 export const DeleteSessionResponseSchema: GenMessage<DeleteSessionResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 8);
+  messageDesc(file_ambient_v1_sessions, 9);
 
 /**
  * The page of sessions to read.
@@ -497,7 +554,7 @@ export type ListSessionsRequest = Message<"ambient.v1.ListSessionsRequest"> & {
   waiting: boolean;
 
   /**
-   * Only sessions whose name contains this text, in upper or lower case; at most 1,024 bytes.
+   * Only sessions whose name or id contains this text, in upper or lower case; at most 1,024 bytes.
    *
    * @generated from field: string query = 102;
    */
@@ -525,6 +582,20 @@ export type ListSessionsRequest = Message<"ambient.v1.ListSessionsRequest"> & {
    * @generated from field: string project_id = 105;
    */
   projectId: string;
+
+  /**
+   * Only sessions in this phase, as last reported; empty: any.
+   *
+   * @generated from field: string phase = 106;
+   */
+  phase: string;
+
+  /**
+   * Also return `failure` of each session.
+   *
+   * @generated from field: bool failures = 107;
+   */
+  failures: boolean;
 };
 
 /**
@@ -532,7 +603,7 @@ export type ListSessionsRequest = Message<"ambient.v1.ListSessionsRequest"> & {
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 9);
+  messageDesc(file_ambient_v1_sessions, 10);
 
 /**
  * A page of sessions.
@@ -562,7 +633,7 @@ export type ListSessionsResponse = Message<"ambient.v1.ListSessionsResponse"> & 
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 10);
+  messageDesc(file_ambient_v1_sessions, 11);
 
 /**
  * Follows the changes of all sessions that the caller sees. All filters hold together, for the state
@@ -614,7 +685,7 @@ export type WatchSessionsRequest = Message<"ambient.v1.WatchSessionsRequest"> & 
  * Use `create(WatchSessionsRequestSchema)` to create a new message.
  */
 export const WatchSessionsRequestSchema: GenMessage<WatchSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 11);
+  messageDesc(file_ambient_v1_sessions, 12);
 
 /**
  * A changed session, or a frame with the state of the watch. Rows alone are no change, nor is a message
@@ -658,7 +729,7 @@ export type SessionWatchEvent = Message<"ambient.v1.SessionWatchEvent"> & {
  * Use `create(SessionWatchEventSchema)` to create a new message.
  */
 export const SessionWatchEventSchema: GenMessage<SessionWatchEvent> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 12);
+  messageDesc(file_ambient_v1_sessions, 13);
 
 /**
  * Asks for a token for one session.
@@ -694,7 +765,7 @@ export type IssueSessionTokenRequest = Message<"ambient.v1.IssueSessionTokenRequ
  * Use `create(IssueSessionTokenRequestSchema)` to create a new message.
  */
 export const IssueSessionTokenRequestSchema: GenMessage<IssueSessionTokenRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 13);
+  messageDesc(file_ambient_v1_sessions, 14);
 
 /**
  * A token and its end.
@@ -722,7 +793,7 @@ export type IssueSessionTokenResponse = Message<"ambient.v1.IssueSessionTokenRes
  * Use `create(IssueSessionTokenResponseSchema)` to create a new message.
  */
 export const IssueSessionTokenResponseSchema: GenMessage<IssueSessionTokenResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 14);
+  messageDesc(file_ambient_v1_sessions, 15);
 
 /**
  * The order of listed sessions.
