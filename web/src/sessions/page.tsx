@@ -1,5 +1,81 @@
+/** All sessions, the newest activity first, as they change. */
+import { useEffect, useMemo, useSyncExternalStore } from "react";
+import type { SessionFilter } from "../model/session-list.ts";
+import { Button } from "../ui/button.tsx";
+import { Connection, ConnectionNotice } from "../ui/connection.tsx";
 import { Empty } from "../ui/empty.tsx";
+import { ErrorBox } from "../ui/error-box.tsx";
+import { count } from "../ui/format.ts";
+import { SessionFeed } from "./feed.ts";
+import { clearFilter, Filters, useFilter } from "./filters.tsx";
+import { SessionTable } from "./table.tsx";
+import "./page.css";
+
+function useFeed({ query, projectId, phase, isRunning }: SessionFilter): SessionFeed {
+  const feed = useMemo(
+    () => new SessionFeed({ query, projectId, phase, isRunning }),
+    [query, projectId, phase, isRunning],
+  );
+  useEffect(() => {
+    feed.start();
+    return () => feed.stop();
+  }, [feed]);
+  return feed;
+}
 
 export function SessionsPage() {
-  return <Empty title="Sessions" />;
+  const filter = useFilter();
+  const feed = useFeed(filter);
+  const { items, total, error, stream } = useSyncExternalStore(
+    (listener) => feed.subscribe(listener),
+    () => feed.sessions,
+  );
+  useEffect(() => {
+    document.title = "Sessions · session-ledger";
+  }, []);
+  const projects = useMemo(
+    () => [...new Set(items.map(({ projectId }) => projectId))].filter(Boolean).toSorted(),
+    [items],
+  );
+  return (
+    <div className="sessions">
+      <ConnectionNotice state={stream} />
+      <div className="sessions-head">
+        <h1 className="unseen">Sessions</h1>
+        <Filters filter={filter} projects={projects} />
+        <p className="sessions-count">
+          {total !== undefined && `${count(total)} ${total === 1 ? "session" : "sessions"} · `}
+          <Connection state={stream} />
+        </p>
+      </div>
+      {error !== undefined && stream !== "reconnecting" && (
+        <ErrorBox error={error} retry={() => feed.retry()} />
+      )}
+      {items.length > 0 && (
+        <SessionTable items={items} total={total} onEnd={() => void feed.more()} />
+      )}
+      {items.length === 0 && total === 0 && <Nothing filter={filter} />}
+      {items.length === 0 && total === undefined && error === undefined && (
+        <p className="app-loading">Loading …</p>
+      )}
+    </div>
+  );
+}
+
+function Nothing({ filter }: { readonly filter: SessionFilter }) {
+  const isFiltered = Object.values(filter).some((value) => value !== "" && value !== false);
+  if (isFiltered) {
+    return (
+      <Empty title="No session has all of this.">
+        <Button onClick={clearFilter}>Show all sessions</Button>
+      </Empty>
+    );
+  }
+  return (
+    <Empty title="There are no sessions yet.">
+      <p>Fill the ledger with a few recorded sessions, and an agent that answers:</p>
+      <pre>npx session-ledger demo</pre>
+      <p>A session is also made by its first message or event.</p>
+    </Empty>
+  );
 }

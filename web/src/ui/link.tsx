@@ -1,7 +1,8 @@
-import type { AnchorHTMLAttributes } from "react";
+import type { AnchorHTMLAttributes, Ref } from "react";
 import { navigate } from "../router.ts";
 
 export interface LinkProps extends AnchorHTMLAttributes<HTMLAnchorElement> {
+  readonly ref?: Ref<HTMLAnchorElement>;
   /** An address of the page. */
   readonly to: string;
 }

@@ -1,0 +1,39 @@
+/** What the reader's token allows, so that the page shows no control that would be refused. */
+import { useQuery } from "@tanstack/react-query";
+import { useSyncExternalStore } from "react";
+import { API, get } from "./client.ts";
+import { currentToken, onTokenChange } from "./token.ts";
+
+export interface Caller {
+  readonly id: string;
+  readonly kind: "anonymous" | "static" | "oidc" | "session";
+  readonly roles: readonly string[];
+  /** By the names in docs/security.md: "run.cancel". */
+  readonly actions: readonly string[];
+  readonly project_id?: string;
+  readonly session_id?: string;
+}
+
+export function useCaller(): Caller | undefined {
+  const token = useSyncExternalStore(onTokenChange, currentToken);
+  // The token itself is no key: keys are kept, and shown by tools.
+  const query = useQuery({
+    queryKey: ["caller", tokenNumber(token)],
+    queryFn: ({ signal }) => get<Caller>(`${API}/caller`, { signal }),
+    staleTime: Infinity,
+  });
+  return query.data;
+}
+
+/** False until the service has said so. */
+export function useMay(action: string): boolean {
+  return useCaller()?.actions.includes(action) ?? false;
+}
+
+const numbers = new Map<string | undefined, number>();
+
+function tokenNumber(token: string | undefined): number {
+  const known = numbers.get(token) ?? numbers.size;
+  numbers.set(token, known);
+  return known;
+}

@@ -1,0 +1,220 @@
+/**
+ * The sessions of a filter, kept current: pages of the list, changed by the stream of sessions.
+ *
+ * The stream tells a new session, a new name, and the begin and the end of a run, but no count, since
+ * each push changes those. So the first page is read again from time to time, the less often the
+ * longer the service takes for it. It is also read after each LIVE of the stream, because changes
+ * during a lost connection are not told.
+ */
+import { API, get } from "../api/client.ts";
+import { openStream, type StreamEvent, type StreamState } from "../api/stream.ts";
+import {
+  itemOf,
+  matches,
+  type SessionFilter,
+  type SessionItem,
+  type SessionJson,
+  withoutSession,
+  withSessions,
+} from "../model/session-list.ts";
+
+export interface Sessions {
+  readonly items: readonly SessionItem[];
+  /** Of the filter, as the service counted last; undefined: not known yet. */
+  readonly total: number | undefined;
+  readonly error: Error | undefined;
+  readonly stream: StreamState;
+}
+
+const PAGE_SIZE = 100;
+/** A list that is read again takes the largest pages. */
+const PAGE_SIZE_MAX = 1_000;
+const REFRESH_MIN_MS = 3_000;
+/** Of the time, a refresh may take one part in this number. */
+const REFRESH_SHARE = 20;
+/** Several changes at once cause one refresh. */
+const SOON_MS = 250;
+
+interface Page {
+  readonly items: readonly SessionJson[];
+  readonly metadata: { readonly total: number };
+}
+
+interface Change {
+  readonly type: string;
+  readonly session?: SessionJson;
+  readonly resourceId: string;
+}
+
+export class SessionFeed {
+  readonly #filter: SessionFilter;
+  readonly #listeners = new Set<() => void>();
+  readonly #stopping = new AbortController();
+  #sessions: Sessions = { items: [], total: undefined, error: undefined, stream: "connecting" };
+  #closeStream: (() => void) | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #pages = 0;
+  #removed = 0;
+  #isLoading = false;
+
+  constructor(filter: SessionFilter) {
+    this.#filter = filter;
+  }
+
+  get sessions(): Sessions {
+    return this.#sessions;
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  start(): void {
+    const project = this.#filter.projectId;
+    const parameters = new URLSearchParams({ state_frames: "true" });
+    if (project !== "") parameters.set("project_id", project);
+    this.#closeStream = openStream({
+      address: `${API}/sessions?${parameters.toString()}`,
+      onEvent: (event) => this.#told(event),
+      onState: (stream) => this.#set({ stream }),
+    });
+    void this.#refresh();
+  }
+
+  stop(): void {
+    this.#stopping.abort();
+    this.#closeStream?.();
+    clearTimeout(this.#timer);
+  }
+
+  /** Reads the next page, if there is one. */
+  async more(): Promise<void> {
+    const { total = 0, items } = this.#sessions;
+    if (this.#isLoading || this.#pages === 0 || items.length >= total) return;
+    this.#isLoading = true;
+    try {
+      // Sessions that went have moved the others forwards, over the border of a page.
+      const page = this.#removed > 0 ? this.#pages : this.#pages + 1;
+      const { items: read } = await this.#read(page, PAGE_SIZE);
+      this.#removed = 0;
+      this.#pages = page;
+      this.#set({ items: withSessions(this.#sessions.items, read), error: undefined });
+    } catch (error) {
+      this.#failed(error);
+    } finally {
+      this.#isLoading = false;
+    }
+  }
+
+  retry(): void {
+    this.#soon();
+  }
+
+  async #read(page: number, size: number): Promise<{ items: SessionItem[]; total: number }> {
+    const { query, projectId, phase, isRunning } = this.#filter;
+    const { items, metadata } = await get<Page>(`${API}/sessions`, {
+      signal: this.#stopping.signal,
+      query: {
+        page,
+        size,
+        order_by: "activity",
+        failures: true,
+        ...(query !== "" && { query }),
+        ...(projectId !== "" && { project_id: projectId }),
+        ...(phase !== "" && { phase }),
+        ...(isRunning && { running: true }),
+      },
+    });
+    return { items: items.map(itemOf), total: metadata.total };
+  }
+
+  /** Reads the first page, and plans the next time. */
+  async #refresh(): Promise<void> {
+    clearTimeout(this.#timer);
+    const beganMs = performance.now();
+    try {
+      const { items, total } = await this.#read(1, PAGE_SIZE);
+      this.#pages = Math.max(this.#pages, 1);
+      // A list that fits on a page has nothing else.
+      const all = total <= items.length ? items : withSessions(this.#sessions.items, items);
+      this.#set({ items: all, total, error: undefined });
+    } catch (error) {
+      this.#failed(error);
+    }
+    if (this.#stopping.signal.aborted) return;
+    const tookMs = performance.now() - beganMs;
+    this.#plan(Math.max(REFRESH_MIN_MS, tookMs * REFRESH_SHARE));
+  }
+
+  /** Reads everything again that was read before. */
+  async #readAgain(): Promise<void> {
+    const wanted = this.#sessions.items.length;
+    if (wanted <= PAGE_SIZE) return this.#soon();
+    try {
+      let all: readonly SessionItem[] = [];
+      let total = 0;
+      for (let page = 1; (page - 1) * PAGE_SIZE_MAX < wanted; page += 1) {
+        const read = await this.#read(page, PAGE_SIZE_MAX);
+        all = withSessions(all, read.items);
+        total = read.total;
+      }
+      this.#pages = Math.floor(all.length / PAGE_SIZE);
+      this.#removed = 0;
+      this.#set({ items: all, total, error: undefined });
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  #plan(inMs: number): void {
+    clearTimeout(this.#timer);
+    if (this.#stopping.signal.aborted) return;
+    this.#timer = setTimeout(() => {
+      // A hidden page is read again when it is shown: its stream says LIVE then.
+      if (document.hidden) this.#plan(REFRESH_MIN_MS);
+      else void this.#refresh();
+    }, inMs);
+  }
+
+  #soon(): void {
+    this.#plan(SOON_MS);
+  }
+
+  #told({ type, data }: StreamEvent): void {
+    const told: Change & { readonly state?: string } = JSON.parse(data);
+    if (type === "watch_state") {
+      if (told.state === "LIVE") void this.#readAgain();
+      return;
+    }
+    const { items, total } = this.#sessions;
+    const known = items.find(({ id }) => id === told.resourceId);
+    // The stream does not tell the failure.
+    const item = told.session && { ...itemOf(told.session), failure: known?.failure };
+    if (item !== undefined && matches(item, this.#filter)) {
+      const added = known === undefined && told.type === "EVENT_TYPE_CREATED" ? 1 : 0;
+      this.#set({
+        items: withSessions(items, [item]),
+        total: total === undefined ? undefined : total + added,
+      });
+    } else if (known !== undefined) {
+      this.#removed += 1;
+      this.#set({
+        items: withoutSession(items, known.id),
+        total: total === undefined ? undefined : total - 1,
+      });
+    }
+    this.#soon();
+  }
+
+  #failed(error: unknown): void {
+    if (this.#stopping.signal.aborted) return;
+    this.#set({ error: error instanceof Error ? error : new Error(String(error)) });
+  }
+
+  #set(changes: Partial<Sessions>): void {
+    if (this.#stopping.signal.aborted) return;
+    this.#sessions = { ...this.#sessions, ...changes };
+    for (const listener of this.#listeners) listener();
+  }
+}

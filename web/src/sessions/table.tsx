@@ -1,0 +1,216 @@
+/** Thousands of sessions, of which only the seen rows are in the document. */
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useRef, useState, useSyncExternalStore } from "react";
+import type { SessionItem } from "../model/session-list.ts";
+import { navigate, sessionPath } from "../router.ts";
+import { Badge } from "../ui/badge.tsx";
+import { bytes, count } from "../ui/format.ts";
+import { useKeys } from "../ui/keyboard.ts";
+import { Link } from "../ui/link.tsx";
+import { cut, visible } from "../ui/text.ts";
+import { Time } from "../ui/time.tsx";
+import "./table.css";
+
+const ROW_PX = 32;
+/** On a small screen a session has two lines. */
+const TALL_ROW_PX = 56;
+const small = matchMedia("(max-width: 600px)");
+const OVERSCAN = 12;
+/** Rows before the end at which the next page is read. */
+const AHEAD = 40;
+const NAME_CHARS_MAX = 200;
+const ERROR_CHARS_MAX = 300;
+
+const COLUMNS = [
+  ["state", "State"],
+  ["name", "Session"],
+  ["project", "Project"],
+  ["phase", "Phase"],
+  ["messages", "Messages"],
+  ["events", "Events"],
+  ["rows", "Rows"],
+  ["bytes", "Bytes"],
+  ["activity", "Active"],
+  ["error", "Last error"],
+] as const;
+
+export interface SessionTableProps {
+  readonly items: readonly SessionItem[];
+  readonly total: number | undefined;
+  /** The reader is near the end of the items. */
+  readonly onEnd: () => void;
+}
+
+export function SessionTable({ items, total = items.length, onEnd }: SessionTableProps) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const isSmall = useIsSmall();
+  const rows = useVirtualizer({
+    count: items.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => (isSmall ? TALL_ROW_PX : ROW_PX),
+    getItemKey: (index) => items[index]?.id ?? index,
+    overscan: OVERSCAN,
+  });
+  useEffect(() => rows.measure(), [isSmall, rows]);
+  const seen = rows.getVirtualItems();
+  const lastSeen = seen.at(-1)?.index ?? 0;
+  useEffect(() => {
+    if (items.length < total && lastSeen >= items.length - AHEAD) onEnd();
+  }, [items.length, lastSeen, onEnd, total]);
+  const { selected, select } = useSelection(items, (index) => rows.scrollToIndex(index));
+  return (
+    <div ref={scroller} className="session-table" role="region" aria-label="List of sessions">
+      <div role="table" aria-label="Sessions" aria-rowcount={total + 1}>
+        <div role="row" aria-rowindex={1} className="session-table-head session-table-row">
+          {COLUMNS.map(([name, title]) => (
+            <div key={name} role="columnheader" className={`session-table-${name}`}>
+              {title}
+            </div>
+          ))}
+        </div>
+        <div role="rowgroup" className="session-table-body" style={{ height: rows.getTotalSize() }}>
+          {seen.map(({ index, key, start, size }) => {
+            const item = items[index];
+            if (item === undefined) return null;
+            return (
+              <div
+                key={key}
+                role="row"
+                aria-rowindex={index + 2}
+                className="session-table-row"
+                style={{ transform: `translateY(${start}px)`, height: size }}
+              >
+                <Cells item={item} isSelected={item.id === selected} onFocus={select} />
+              </div>
+            );
+          })}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function useIsSmall(): boolean {
+  return useSyncExternalStore(
+    (listener) => {
+      small.addEventListener("change", listener);
+      return () => small.removeEventListener("change", listener);
+    },
+    () => small.matches,
+  );
+}
+
+/** The selected session keeps its focus while rows move. */
+function useSelection(
+  items: readonly SessionItem[],
+  show: (index: number) => void,
+): { readonly selected: string | undefined; readonly select: (id: string) => void } {
+  const [selected, setSelected] = useState<string>();
+  const move = (by: number): void => {
+    const from = items.findIndex(({ id }) => id === selected);
+    const to = from < 0 ? 0 : Math.min(items.length - 1, Math.max(0, from + by));
+    const item = items[to];
+    if (item === undefined) return;
+    if (document.activeElement instanceof HTMLElement) document.activeElement.blur();
+    setSelected(item.id);
+    show(to);
+  };
+  useKeys("List", [
+    { keys: ["j", "ArrowDown"], does: "Next session", run: () => move(1) },
+    { keys: ["k", "ArrowUp"], does: "Session before", run: () => move(-1) },
+    {
+      keys: ["Enter"],
+      does: "Open the session",
+      run: () => selected !== undefined && navigate(sessionPath(selected)),
+    },
+  ]);
+  return { selected, select: setSelected };
+}
+
+function Cells({
+  item,
+  isSelected,
+  onFocus,
+}: {
+  readonly item: SessionItem;
+  readonly isSelected: boolean;
+  readonly onFocus: (id: string) => void;
+}) {
+  const link = useRef<HTMLAnchorElement>(null);
+  useEffect(() => {
+    if (isSelected && document.activeElement === document.body) {
+      link.current?.focus({ preventScroll: true });
+    }
+  });
+  const { id, name, projectId, phase, activityMs, failure } = item;
+  return (
+    <>
+      <div role="cell" className="session-table-state">
+        <State item={item} />
+      </div>
+      <div role="cell" className="session-table-name">
+        <Link ref={link} to={sessionPath(id)} onFocus={() => onFocus(id)}>
+          {name !== "" && (
+            <bdi className="session-table-title">{visible(cut(name, NAME_CHARS_MAX))}</bdi>
+          )}
+          <bdi className={name === "" ? "session-table-title" : "session-table-id"}>
+            {visible(id)}
+          </bdi>
+        </Link>
+      </div>
+      <div role="cell" className="session-table-project">
+        <bdi>{visible(projectId)}</bdi>
+      </div>
+      <div role="cell" className="session-table-phase">
+        {visible(phase)}
+      </div>
+      <Count name="messages" one="message" value={item.messages} />
+      <Count name="events" one="event" value={item.events} />
+      <Count name="rows" one="row" value={item.rows} />
+      <div role="cell" className="session-table-bytes">
+        {bytes(item.bytes)}
+      </div>
+      <div role="cell" className="session-table-activity">
+        {activityMs === undefined ? "never" : <Time atMs={activityMs} as="ago" />}
+      </div>
+      <div role="cell" className="session-table-error">
+        {failure !== undefined && (
+          <Link
+            to={`${sessionPath(id)}?at=${failure.seq}`}
+            title={visible(cut(failure.message, ERROR_CHARS_MAX))}
+          >
+            <span aria-hidden="true">✕ </span>
+            <bdi>{errorText(failure)}</bdi>
+          </Link>
+        )}
+      </div>
+    </>
+  );
+}
+
+function errorText({ message, code }: NonNullable<SessionItem["failure"]>): string {
+  const text = message !== "" ? message : code;
+  return text === "" ? "the run failed" : visible(cut(text, ERROR_CHARS_MAX));
+}
+
+interface CountProps {
+  readonly name: string;
+  readonly one: string;
+  readonly value: number;
+}
+
+function Count({ name, one, value }: CountProps) {
+  return (
+    <div role="cell" className={`session-table-${name}`}>
+      {count(value)}
+      <span className="session-table-unit"> {value === 1 ? one : name}</span>
+    </div>
+  );
+}
+
+function State({ item }: { readonly item: SessionItem }) {
+  if (item.openRunId !== undefined) return <Badge tone="accent">running</Badge>;
+  if (item.waiting > 0) return <Badge tone="warn">{count(item.waiting)} waiting</Badge>;
+  if (item.failure !== undefined) return <Badge tone="bad">failed</Badge>;
+  return <Badge tone="neutral">idle</Badge>;
+}
