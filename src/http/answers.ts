@@ -1,8 +1,13 @@
 /** The answers of routes, and their description in the OpenAPI document. */
+import { toBinary } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
-import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
+import {
+  type Fragments,
+  FragmentsSchema,
+  type SessionEvent,
+} from "../../gen/ambient/v1/events_pb.ts";
 import type { Sender, SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { MESSAGE_TYPES } from "../api/push.ts";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
@@ -132,6 +137,9 @@ export const eventItemSchema = z
       description: "Raw events that the row stands for; it takes as many numbers.",
     }),
     run_id: z.string().optional(),
+    fragments: z.string().optional().meta({
+      description: "On request: the index of a merged row, ambient.v1.Fragments in base64.",
+    }),
   })
   .meta({ id: "Event" });
 
@@ -159,7 +167,10 @@ function senderJson({ id, name, displayName, isBot, ...from }: Sender): string {
 }
 
 /** The result is JSON text. */
-export function eventItem(event: SessionEvent): string {
+export function eventItem(
+  event: SessionEvent,
+  { fragments = false }: { readonly fragments?: boolean } = {},
+): string {
   return jsonObject({
     id: JSON.stringify(event.id),
     session_id: JSON.stringify(event.sessionId),
@@ -170,7 +181,12 @@ export function eventItem(event: SessionEvent): string {
     completed_at: timeJson(event.completedAt),
     event_count: String(event.eventCount),
     run_id: event.runId === "" ? undefined : JSON.stringify(event.runId),
+    fragments: fragments && event.fragments ? `"${base64Of(event.fragments)}"` : undefined,
   });
+}
+
+function base64Of(fragments: Fragments): string {
+  return Buffer.from(toBinary(FragmentsSchema, fragments)).toString("base64");
 }
 
 /** A row of a feed: the item, as JSON text, and what is known of the row besides. */

@@ -6,7 +6,7 @@
  *
  *   messages   from the beginning, or after the cursor
  *   events     from now on, or after the cursor: each event as it was pushed, byte for byte except
- *              line breaks between tokens; also events that no version of AG-UI knows
+ *              line breaks between tokens; also events that no version of AG-UI knows; or the rows
  *
  * Frames of the watch that are not rows have no id: they are comments, or with `state_frames`
  * events named `watch_state`. The first one is sent at once, unless the watch is refused.
@@ -81,6 +81,9 @@ export const stateParameter = flagParameter(
 );
 
 /** The query parameters of a watch; the messages' route, which also answers JSON, has more. */
+/** The fragment index of a merged row, for a caller that restores its events itself. */
+const fragmentsParameter = flagParameter("Merged rows come with `fragments`.");
+
 export const liveParameters = {
   after_seq: seqParameter("Only what has a higher number. A stream: Last-Event-ID wins over it."),
   state_frames: stateParameter,
@@ -99,6 +102,8 @@ export function eventRoutes(app: App, parts: EventRouteParts): void {
     const asked = create(ListSessionEventsRequestSchema, {
       sessionId: request.params.id,
       afterSeq: query.after_seq ?? 0n,
+      beforeSeq: query.before_seq ?? 0n,
+      descending: query.descending,
       pageSize: query.limit,
       eventTypes: [...query.event_type],
       runId: query.run_id,
@@ -113,7 +118,8 @@ export function eventRoutes(app: App, parts: EventRouteParts): void {
       query.run_id !== "" ||
       startMicros !== undefined ||
       endMicros !== undefined;
-    return sendJson(reply, historyJson(history, { isFiltered }));
+    const { descending, fragments } = query;
+    return sendJson(reply, historyJson(history, { isFiltered, descending, fragments }));
   });
 }
 
@@ -121,22 +127,31 @@ const EVENTS = {
   operationId: "followEvents",
   summary: "Events, live",
   description:
-    "Server-sent events: `data:` an AG-UI event as it was before compression, `id:` its seq. Begins at now, or behind `Last-Event-ID` or else `after_seq`, and does not end by itself. An error after the beginning is an event named `error`, its data a problem.",
+    "Server-sent events: `data:` an AG-UI event as it was before compression, `id:` its seq; with `expand=false` an item of a page, `id:` its last number. Begins at now, or behind `Last-Event-ID` or else `after_seq`, and does not end by itself. An error after the beginning is an event named `error`, its data a problem.",
   tags: ["events"],
   params: sessionParams,
   headers: liveHeaders,
-  querystring: z.strictObject(liveParameters),
+  querystring: z.strictObject({
+    ...liveParameters,
+    expand: flagParameter("Each event as it was before compression; false: rows.", true),
+    fragments: fragmentsParameter,
+  }),
   response: {
     200: answer("A stream.", z.string(), "text/event-stream"),
     ...PROBLEMS,
   },
 };
 
-interface Following {
+interface Following<Q = LiveQuery> {
   readonly request: FastifyRequest;
   readonly reply: FastifyReply;
   readonly sessionId: string;
-  readonly query: LiveQuery;
+  readonly query: Q;
+}
+
+interface EventsQuery extends LiveQuery {
+  readonly expand: boolean;
+  readonly fragments: boolean;
 }
 
 export function followMessages(parts: EventRouteParts, following: Following): Promise<void> {
@@ -155,8 +170,12 @@ export function followMessages(parts: EventRouteParts, following: Following): Pr
   return sendEventStream(reply, context, cursor.naming(frames), parts);
 }
 
-async function followEvents(parts: EventRouteParts, following: Following): Promise<void> {
+async function followEvents(
+  parts: EventRouteParts,
+  following: Following<EventsQuery>,
+): Promise<void> {
   const { request, reply, sessionId, query } = following;
+  const { expand, fragments } = query;
   const cursor = cursorOf(request, query);
   const context = streamContextOf(request);
   const afterSeq = cursor.seq ?? (await headOf(parts, sessionId, context));
@@ -164,16 +183,19 @@ async function followEvents(parts: EventRouteParts, following: Following): Promi
     create(WatchSessionEventsRequestSchema, {
       sessionId,
       afterSeq,
-      expand: true,
+      expand,
       stateFrames: true,
     }),
     context,
   );
-  const frames = framesOf(rows, ({ payload }) => payload, {
+  const textOf = (row: SessionEvent): string =>
+    expand ? row.payload : eventItem(row, { fragments });
+  const frames = framesOf(rows, textOf, {
     named: query.state_frames,
     // Without this, a client that loses the stream before its first event would start at a later
     // "now".
     place: cursor.seq === undefined ? afterSeq : undefined,
+    idOf: ({ seq, eventCount }) => (expand ? seq : seq + BigInt(eventCount) - 1n),
   });
   await sendEventStream(reply, context, cursor.naming(frames), parts);
 }
@@ -197,17 +219,24 @@ async function headOf(
   }
 }
 
+interface FrameForm<M> {
+  readonly named: boolean;
+  readonly place: bigint | undefined;
+  /** The cursor behind the row. */
+  readonly idOf?: (row: M) => bigint;
+}
+
 async function* framesOf<M extends SessionMessage | SessionEvent>(
   rows: AsyncIterable<M>,
   textOf: (row: M) => string,
-  { named, place }: { readonly named: boolean; readonly place: bigint | undefined },
+  { named, place, idOf = ({ seq }) => seq }: FrameForm<M>,
 ): AsyncGenerator<SseFrame, void, undefined> {
   let isFirst = true;
   for await (const row of rows) {
     if (isFirst && place !== undefined) yield { id: String(place) };
     isFirst = false;
     if (row.watchState === WatchState.UNSPECIFIED) {
-      yield { id: String(row.seq), data: textOf(row) };
+      yield { id: String(idOf(row)), data: textOf(row) };
     } else {
       yield stateFrame(row, named);
     }
@@ -266,19 +295,24 @@ async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerato
  * The fields around the items are those that older clients expect of a list. Each list starts a
  * page of its own at its cursor, so `page` is 1, and `size` is the number of items.
  */
-function historyJson(
-  { page, total }: EventHistory,
-  { isFiltered }: { readonly isFiltered: boolean },
-): string {
+function historyJson({ page, total }: EventHistory, query: HistoryForm): string {
+  const { isFiltered, descending, fragments } = query;
   return jsonObject({
     kind: '"SessionEventList"',
     page: "1",
     size: String(page.items.length),
     total: isFiltered ? undefined : total.toString(),
-    items: jsonArray(page.items.map(eventItem)),
+    items: jsonArray(page.items.map((item) => eventItem(item, { fragments }))),
     next_after_seq: page.nextAfterSeq.toString(),
+    next_before_seq: descending ? page.nextBeforeSeq.toString() : undefined,
     has_more: String(page.hasMore),
   });
+}
+
+interface HistoryForm {
+  readonly isFiltered: boolean;
+  readonly descending: boolean;
+  readonly fragments: boolean;
 }
 
 /** Of a page of events. */
@@ -288,18 +322,21 @@ const HISTORY = {
   operationId: "listEvents",
   summary: "Events, in order",
   description:
-    "To read on, ask again with `after_seq` at `next_after_seq` while `has_more` is true. A page may have fewer items than `limit`, or none, and more may follow.",
+    "To read on, ask again with `after_seq` at `next_after_seq` while `has_more` is true; with `descending`, with `before_seq` at `next_before_seq`. A page may have fewer items than `limit`, or none, and more may follow.",
   tags: ["events"],
   params: sessionParams,
   querystring: z
     .strictObject({
       after_seq: seqParameter("Only events above this number."),
+      before_seq: seqParameter("Only events below this number; 0: all. Not with `after_seq`."),
+      descending: flagParameter("The newest first."),
       limit: countParameter("The most rows of a page.", LIMIT),
       event_type: listParameter("Only of this type; may be repeated.", eventType),
       run_id: textParameter("Only of this run."),
       start_time: timeParameter("Only what went on at this time or later."),
       end_time: timeParameter("Only what went on at this time or earlier."),
       expand: flagParameter("Each event as it was before compression."),
+      fragments: fragmentsParameter,
     })
     .refine(
       ({ start_time: start, end_time: end }) =>
@@ -318,6 +355,7 @@ const HISTORY = {
           .meta({ description: "Raw events of the session; not with a filter." }),
         items: z.array(eventItemSchema),
         next_after_seq: seqNumber,
+        next_before_seq: seqNumber.optional().meta({ description: "Only with `descending`." }),
         has_more: z.boolean(),
       }),
     ),

@@ -62,14 +62,14 @@ export function optionalCountParameter(description: string, { fallback, max }: C
     .meta({ description, default: fallback });
 }
 
-export function flagParameter(description: string) {
+export function flagParameter(description: string, fallback = false) {
   return z
     .preprocess(
       (text) => (text === "true" ? true : text === "false" ? false : text),
       z.boolean({ error: "must be true or false" }),
     )
-    .default(false)
-    .meta({ description, default: false });
+    .default(fallback)
+    .meta({ description, default: fallback });
 }
 
 /** Microseconds since 1970. */

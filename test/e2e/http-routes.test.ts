@@ -4,6 +4,7 @@
  */
 import { beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { expand } from "../../src/compressor/expand.ts";
 import { type Asked, OpenApi } from "../support/openapi.ts";
 import { newSession, push } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
@@ -336,6 +337,32 @@ describe("the list of events", () => {
     expect(await seqsOf(id, "?after_seq=4")).toMatchObject({ seqs: [5, 6], has_more: false });
   });
 
+  test("is read backwards from the newest row", async () => {
+    const id = await sessionWithRun();
+    const newest = await seqsOf(id, "?descending=true&limit=2");
+    expect(newest).toMatchObject({ seqs: [6, 5], next_before_seq: 5, has_more: true });
+    expect(await seqsOf(id, "?descending=true&before_seq=5")).toMatchObject({
+      seqs: [3, 2, 1],
+      next_before_seq: 1,
+      has_more: false,
+    });
+    expect(await seqsOf(id, "?before_seq=3")).toMatchObject({ seqs: [1, 2] });
+  });
+
+  test("gives a merged row with its index, from which it expands", async () => {
+    const id = await sessionWithRun();
+    const page: unknown = await (
+      await ask(PATH, `/sessions/${id}/events/history?fragments=true`)
+    ).json();
+    const [, , row, single] = Object(page).items;
+    expect(single.fragments).toBeUndefined();
+    const fragments = Buffer.from(row.fragments, "base64");
+    const { seq, payload, event_type: eventType, event_count: eventCount } = row;
+    const expandable = { seq: BigInt(seq), eventType, payload, eventCount, fragments };
+    const events = [...expand({ ...expandable, createdAtMicros: 0n })];
+    expect(events.map((event) => JSON.parse(event.payload).delta)).toEqual(["He", "llo"]);
+  });
+
   test("returns each raw event with expand", async () => {
     const id = await sessionWithRun();
     const page = await ask(PATH, `/sessions/${id}/events/history?expand=true&after_seq=2&limit=2`);
@@ -465,6 +492,10 @@ const REFUSED: readonly Refused[] = [
     "end_time",
   ],
   ["/sessions/{id}/events/history", "?expand=1", "expand"],
+  ["/sessions/{id}/events/history", "?fragments=1", "fragments"],
+  ["/sessions/{id}/events/history", "?descending=1", "descending"],
+  ["/sessions/{id}/events/history", "?before_seq=-1", "before_seq"],
+  ["/sessions/{id}/events/history", "?before_seq=2&after_seq=1", "before_seq"],
   ["/sessions/{id}/events/history", "?page=2", "page"],
   ["/sessions/{id}/runs", "?after_seq=7", "after_seq"],
   ["/sessions/{id}/runs", "?limit=101", "limit"],
