@@ -16,7 +16,7 @@ import { OWNS_ACTIVITIES } from "./kept.ts";
 import type { TalkRow } from "../store/talk.ts";
 import { type Cut, later, NOTHING } from "./merging.ts";
 import { type PlacedOpenings, placeOpenings } from "./openings.ts";
-import { PERSONS, spokenBy } from "./talk.ts";
+import { PERSONS, spokenBy } from "./canonical/talk.ts";
 import { transcriptMarkdown, transcriptText } from "./transcript/readable.ts";
 import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
 import { charBytes, weightOf } from "./transcript/weight.ts";

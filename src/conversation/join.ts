@@ -58,7 +58,7 @@ import {
   Relay,
 } from "./relay.ts";
 import { createReplay, type LivePlace } from "./replay.ts";
-import { spokenBy } from "./talk.ts";
+import { spokenBy } from "./canonical/talk.ts";
 import type { CallContext } from "../contract/context.ts";
 
 export type { AguiRequest } from "./attach.ts";

@@ -15,6 +15,7 @@
 import type { LoggedRow } from "../store/pages.ts";
 import type { SessionHead } from "../store/rows.ts";
 import type { RowTimes, TalkRow } from "../store/talk.ts";
+import { isAfter, Times } from "./canonical/commit-order.ts";
 import type { Slice } from "./folding.ts";
 
 /** How many numbers each stream has. */
@@ -135,19 +136,4 @@ class Ahead {
     this.#at = this.#rows.length;
     return rows;
   }
-}
-
-/** The times of one stream, made to never step back. */
-class Times {
-  #latest: RowTimes = { recordedMicros: 0, createdMicros: 0 };
-
-  of(row: RowTimes): RowTimes {
-    if (isAfter(row, this.#latest)) this.#latest = row;
-    return this.#latest;
-  }
-}
-
-function isAfter(one: RowTimes, other: RowTimes): boolean {
-  if (one.recordedMicros !== other.recordedMicros) return one.recordedMicros > other.recordedMicros;
-  return one.createdMicros > other.createdMicros;
 }

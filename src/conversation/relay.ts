@@ -9,7 +9,7 @@
 import { isObject, type JsonObject } from "../agui/json.ts";
 import type { Standing } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { PERSONS } from "./talk.ts";
+import { PERSONS } from "./canonical/talk.ts";
 import type { Canonical } from "./canonical/canonical.ts";
 import type { CanonicalEvent, LoggedEvent } from "./canonical/event.ts";
 import type { Spoken } from "./canonical/repeats.ts";

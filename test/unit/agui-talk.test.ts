@@ -1,7 +1,7 @@
 /** What the payload of a message row says: the forms that runners push, and texts that only look like one. */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { spokenBy } from "../../src/conversation/talk.ts";
+import { spokenBy } from "../../src/conversation/canonical/talk.ts";
 
 function said(eventType: string, payload: string, sender?: string): readonly unknown[] {
   const row = { id: "row", seq: 1n, eventType, payload, sender, createdAtMicros: 1_001n };

@@ -42,7 +42,16 @@ interface OwnedCall {
   readonly call: ToolCall;
 }
 
+/** Learns which messages an event changes. The change may come after the call. */
+export interface ListObserver {
+  /** The entry is in its place. */
+  added(entry: Entry): void;
+  changed(entry: Entry): void;
+  removed(entry: Entry): void;
+}
+
 export class MessageList {
+  observer: ListObserver | undefined;
   #first: Entry | undefined;
   #last: Entry | undefined;
   readonly #byId = new Index<Entry>((entry) => entry);
@@ -62,6 +71,7 @@ export class MessageList {
   grow(entry: Entry, bytes: number): void {
     entry.bytes += bytes;
     this.#bytes += bytes;
+    this.observer?.changed(entry);
   }
 
   /** `chars` characters were appended to a text in the message of the entry. */
@@ -160,6 +170,7 @@ export class MessageList {
     for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
     this.#epoch += 1;
     this.#array = undefined;
+    this.observer?.removed(entry);
   }
 
   /** Entries in order; the entry that was yielded last may be removed meanwhile. */
@@ -183,6 +194,7 @@ export class MessageList {
     if (next === undefined) this.#last = entry;
     else next.previous = entry;
     this.#array = undefined;
+    this.observer?.added(entry);
   }
 }
 

@@ -15,7 +15,7 @@
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import { Feedback } from "./feedback.ts";
-import { adopted, MessageList } from "./message-list.ts";
+import { adopted, type ListObserver, MessageList } from "./message-list.ts";
 import { Allowance, Patched } from "./patched.ts";
 import {
   addArguments,
@@ -121,6 +121,11 @@ export class Transcript {
       const entry = caller === undefined ? list.push(own) : list.insertResult(caller.owner, own);
       entry.by = by;
     }
+  }
+
+  /** For a reader who keeps more than the newest messages. */
+  observe(observer: ListObserver): void {
+    this.#reduction.list.observer = observer;
   }
 
   /** Keeps parts of the event, and changes no part of it. */

@@ -2,7 +2,10 @@
  * What the conversation view shows at one moment of a session: items in the order of the
  * conversation. An item that did not change between two moments is the same object.
  */
-import type { JsonObject } from "../../../src/agui/json.ts";
+import { isObject, type JsonObject } from "../../../src/agui/json.ts";
+import type { History, RunMark } from "./history.ts";
+import { type CallLine, FixedLine, type Line, MessageLine, StateLine } from "./lines.ts";
+import { type At, Text } from "./versions.ts";
 
 interface ItemBase {
   /** Of this item at every moment; unique in the session. */
@@ -66,9 +69,11 @@ export interface ActivityItem extends ItemBase {
 
 export interface StateItem extends ItemBase {
   readonly kind: "state";
+  /** Of the last change; consecutive changes are one item. */
   readonly change: "snapshot" | "delta";
-  /** The pointers of a delta. */
+  /** The first pointers of the last delta. */
   readonly paths: readonly string[];
+  readonly count: number;
 }
 
 export interface RunItem extends ItemBase {
@@ -83,15 +88,160 @@ export interface RunItem extends ItemBase {
 
 export type Item = MessageItem | ThinkingItem | ToolItem | ActivityItem | StateItem | RunItem;
 
-export interface Moment {
-  /** The event it stands behind. */
-  readonly seq: number;
-  readonly items: readonly Item[];
-  /** As the transcript has them at this number, with feedback. */
-  readonly messages: readonly JsonObject[];
-  /** Undefined: no state was set. The same object as long as the state does not change. */
-  readonly state: unknown;
-  /** What the agent waits for. */
-  readonly interrupts: readonly JsonObject[];
-  readonly run: { readonly runId: string; readonly isOpen: boolean } | undefined;
+/** The messages as the transcript has them at this moment, with feedback. */
+export function messagesAt(history: History, at: At): readonly JsonObject[] {
+  const messages: JsonObject[] = [];
+  for (const line of history.lines) {
+    if (!(line instanceof MessageLine) || !line.isAliveAt(at.seq)) continue;
+    const message = line.at(at);
+    const feedback = feedbackAt(history, message, at);
+    messages.push(feedback.length === 0 ? message : withFeedback(message, feedback));
+  }
+  return messages;
+}
+
+export function itemsAt(history: History, at: At): readonly Item[] {
+  const items: Item[] = [];
+  /** Results that a card shows. */
+  const shown = new Set<Line>();
+  const takenSeq = history.taken.at(at.seq) ?? 0;
+  for (const line of history.lines) {
+    if (!line.isAliveAt(at.seq) || shown.has(line)) continue;
+    if (line instanceof FixedLine) items.push(line.made([], () => runItem(line)));
+    else if (line instanceof StateLine) items.push(stateItem(line, at));
+    else if (line instanceof MessageLine) {
+      const calls = line.callsAt(at);
+      const item = messageItem(history, line, { at, takenSeq, hasCalls: calls.length > 0 });
+      if (item !== undefined) items.push(item);
+      for (const call of calls) {
+        const result = resultAt(history, call, at);
+        if (result !== undefined) shown.add(result);
+        items.push(toolItem(line, call, { at, result }));
+      }
+    }
+  }
+  return items;
+}
+
+function runItem({ key, born: seq, atMs, runId, value }: FixedLine<RunMark>): Item {
+  return { kind: "run", key, seq, atMs, runId, ...value };
+}
+
+function stateItem(line: StateLine, { seq: at }: At): Item {
+  const change = line.changes.at(at);
+  return line.made([change], () => {
+    const { key, born: seq, atMs, runId } = line;
+    const none = { change: "delta", paths: [], count: 0 } as const;
+    return { kind: "state", key, seq, atMs, runId, ...(change ?? none) };
+  });
+}
+
+interface Showing {
+  readonly at: At;
+  readonly takenSeq: number;
+  readonly hasCalls: boolean;
+}
+
+/** Undefined: the message only has calls. */
+function messageItem(
+  history: History,
+  line: MessageLine,
+  { at, takenSeq, hasCalls }: Showing,
+): Item | undefined {
+  const version = line.versionAt(at);
+  if (version === undefined) return undefined;
+  const { said } = line;
+  const feedback = feedbackAt(history, version.fields, at);
+  const isPending = said?.by === "person" && said.seq > takenSeq;
+  const isEmpty = version.content === undefined || line.contentMark(at) === 0;
+  if (isEmpty && hasCalls && feedback.length === 0) return undefined;
+  return line.made([version, line.contentMark(at), feedback, isPending], () => {
+    const { key, born: seq, atMs, runId } = line;
+    const base = { key, seq, atMs, runId };
+    const { fields, isOpen: isStreaming } = version;
+    const { role, name, activityType } = fields;
+    const id = String(fields["id"]);
+    const content = line.contentAt(at);
+    if (role === "reasoning")
+      return { kind: "thinking", ...base, id, text: textOf(content), isStreaming };
+    if (role === "activity")
+      return { kind: "activity", ...base, id, type: String(activityType), content };
+    return {
+      kind: "message",
+      ...base,
+      id,
+      role: String(role),
+      name: typeof name === "string" ? name : undefined,
+      content,
+      isStreaming,
+      by: said?.by,
+      saidSeq: said?.seq,
+      isPending,
+      sender: said?.sender,
+      feedback,
+      message: { ...fields, ...(content !== undefined && { content }) },
+    };
+  });
+}
+
+interface Result {
+  readonly at: At;
+  readonly result: MessageLine | undefined;
+}
+
+function toolItem(owner: MessageLine, call: CallLine, { at, result }: Result): Item {
+  const version = call.versionAt(at);
+  const { args, isOpen = false, settled } = version ?? {};
+  const answer = result?.versionAt(at);
+  const from = [version, args?.lengthAt(at), answer, result?.contentMark(at)];
+  return call.made(from, () => {
+    const { key, born: seq, atMs, runId } = call;
+    const fields = isObject(version?.fields) ? version.fields : {};
+    const called = isObject(fields["function"]) ? fields["function"] : {};
+    const given = result?.at(at);
+    const outcome = given === undefined ? settled : isFailure(given) ? "failed" : "done";
+    return {
+      kind: "tool",
+      key,
+      seq,
+      atMs,
+      runId,
+      id: String(call.id),
+      messageId: String(owner.versionAt(at)?.fields["id"]),
+      name: textOf(called["name"]),
+      args: args instanceof Text ? args.at(at) : textOf(called["arguments"]),
+      isStreaming: isOpen,
+      status: outcome ?? "pending",
+      result: given,
+      resultMs: result?.atMs,
+    };
+  });
+}
+
+/** The newest result of the call. */
+function resultAt({ results }: History, { id }: CallLine, { seq }: At): MessageLine | undefined {
+  return results.get(id)?.findLast((line) => line.isAliveAt(seq));
+}
+
+/** A tool's message says so in `error`; a result in the log has metadata alone. */
+function isFailure({ error, metadata }: JsonObject): boolean {
+  const marked = isObject(metadata) && (metadata["error"] ?? metadata["isError"]);
+  return (typeof error === "string" && error !== "") || (marked !== false && Boolean(marked));
+}
+
+const NONE: readonly JsonObject[] = [];
+
+function feedbackAt({ feedback }: History, { id }: JsonObject, { seq }: At): readonly JsonObject[] {
+  if (feedback.size === 0 || typeof id !== "string") return NONE;
+  return feedback.get(id)?.at(seq) ?? NONE;
+}
+
+function withFeedback(message: JsonObject, feedback: readonly JsonObject[]): JsonObject {
+  const metadata = isObject(message["metadata"]) ? message["metadata"] : {};
+  const session = isObject(metadata["session"]) ? metadata["session"] : {};
+  return { ...message, metadata: { ...metadata, session: { ...session, feedback } } };
+}
+
+function textOf(value: unknown): string {
+  return typeof value === "string" ? value : (JSON.stringify(value) ?? "");
 }

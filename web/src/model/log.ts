@@ -16,8 +16,8 @@
  * A log that went back (a restored database) is read again from the beginning.
  */
 import { backoffMs } from "../../../src/base/backoff.ts";
-import { type HeldRow, Payloads } from "./payloads.ts";
-import { type EventItem, type LogSource, type MessageItem, rowOf, saidOf } from "./source.ts";
+import { Payloads } from "./payloads.ts";
+import { type EventItem, type LogSource, HeldRow, type MessageItem, saidOf } from "./source.ts";
 
 /** A stored row of the events' stream. */
 export interface Row {
@@ -30,7 +30,7 @@ export interface Row {
   /** When its first event happened, and its last; milliseconds with microseconds as fraction. */
   readonly atMs: number;
   readonly endMs: number;
-  /** When the service stored it, as well as it is known. */
+  /** About when the service stored it. */
   readonly storedMs: number;
   /** The raw events that it stands for. */
   readonly count: number;
@@ -82,7 +82,7 @@ export class SessionLog {
   readonly #source: LogSource;
   readonly #soon: LogOptions["soon"];
   #payloads: Payloads;
-  readonly #stopping = new AbortController();
+  #stopping = new AbortController();
   readonly #listeners = new Set<() => void>();
   #rows: HeldRow[] = [];
   #messages: Said[] = [];
@@ -114,6 +114,11 @@ export class SessionLog {
     this.#source = source;
     this.#soon = soon;
     this.#payloads = new Payloads(payloadCharsMax);
+  }
+
+  /** Also after a stop: the log continues where it was. */
+  start(): void {
+    this.#stopping = new AbortController();
     void this.#keepReading();
   }
 
@@ -129,6 +134,11 @@ export class SessionLog {
   /** The first rows of the list that have no gap before them: all of them, when loading is over. */
   get joinedCount(): number {
     return this.#isJoined ? this.#rows.length : this.#joined;
+  }
+
+  /** The list has no gap. */
+  get isJoined(): boolean {
+    return this.#isJoined;
   }
 
   /** The messages are complete up to now. */
@@ -152,7 +162,6 @@ export class SessionLog {
 
   stop(): void {
     this.#stopping.abort();
-    this.#listeners.clear();
   }
 
   /** The fold says how far it is, 0 at first: rows above this number keep their payload. */
@@ -276,7 +285,7 @@ export class SessionLog {
       const rows: HeldRow[] = [];
       for (const item of page.items) {
         if (upper !== undefined && item.seq >= upper.seq) break;
-        rows.push(this.#payloads.hold(rowOf(item)));
+        rows.push(this.#payloads.hold(new HeldRow(item)));
       }
       this.#rows.splice(this.#joined, 0, ...rows);
       this.#joined += rows.length;
@@ -342,7 +351,7 @@ export class SessionLog {
   }
 
   #add(item: EventItem, at: number): void {
-    this.#rows.splice(at, 0, this.#payloads.hold(rowOf(item)));
+    this.#rows.splice(at, 0, this.#payloads.hold(new HeldRow(item)));
   }
 
   #changed(): void {

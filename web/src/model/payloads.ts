@@ -2,9 +2,7 @@
  * The payloads that a log holds, up to a budget. Above it the payloads that came first are dropped:
  * those of the oldest rows, until a view has asked for one of them again.
  */
-import type { Row } from "./log.ts";
-
-export type HeldRow = { -readonly [K in keyof Row]: Row[K] };
+import type { HeldRow } from "./source.ts";
 
 /** Fewer places of dropped payloads are not worth a copy of the list. */
 const DROPPED_MAX = 10_000;

@@ -1,4 +1,8 @@
 /** What a log asks of the HTTP API (docs/http.md), and the rows that it makes of the answers. */
+// oxlint-disable-next-line import/no-unassigned-import -- It has to run before zod.
+import "../no-eval.ts";
+import { conform } from "../../../src/agui/conform.ts";
+import { isObject, parseJson } from "../../../src/agui/json.ts";
 import { utf8Bytes } from "../../../src/compressor/text.ts";
 import type { Row, Said } from "./log.ts";
 
@@ -14,9 +18,6 @@ export interface EventItem {
   readonly run_id?: string;
   /** Base64 of ambient.v1.Fragments. */
   readonly fragments?: string;
-  /** Left out when it is true. */
-  readonly conformant?: boolean;
-  readonly recorded_at?: string;
 }
 
 export interface MessageItem {
@@ -27,7 +28,6 @@ export interface MessageItem {
   readonly created_at: string;
   readonly sent_at?: string;
   readonly sender?: Readonly<Record<string, unknown>>;
-  readonly recorded_at?: string;
 }
 
 export interface RowsPage {
@@ -62,34 +62,53 @@ export interface LogSource {
   readonly followMessages: (following: Following<MessageItem>) => Promise<never>;
 }
 
-export function rowOf(item: EventItem): Row {
-  const { id, seq, payload, event_count: count, fragments } = item;
-  const atMs = millisOf(item.created_at);
-  return {
-    seq,
-    lastSeq: seq + count - 1,
-    type: item.event_type,
-    runId: item.run_id ?? "",
-    atMs,
-    endMs: item.completed_at === undefined ? atMs : millisOf(item.completed_at),
-    storedMs: item.recorded_at === undefined ? idMillis(id) : millisOf(item.recorded_at),
-    count,
-    bytes: utf8Bytes(payload),
-    payload,
-    fragments: fragments === undefined ? undefined : bytesOf(fragments),
-    isConformant: item.conformant !== false,
-  };
+/** A row whose payload may be dropped. */
+export class HeldRow implements Row {
+  readonly seq: number;
+  readonly lastSeq: number;
+  readonly type: string;
+  readonly runId: string;
+  readonly atMs: number;
+  readonly endMs: number;
+  readonly storedMs: number;
+  readonly count: number;
+  readonly bytes: number;
+  readonly fragments: Uint8Array | undefined;
+  payload: string | undefined;
+  #isConformant: boolean | undefined;
+
+  constructor(item: EventItem) {
+    const { seq, payload, event_count: count, fragments, completed_at: completed } = item;
+    this.seq = seq;
+    this.lastSeq = seq + count - 1;
+    this.type = item.event_type;
+    this.runId = item.run_id ?? "";
+    this.atMs = millisOf(item.created_at);
+    this.endMs = completed === undefined ? this.atMs : millisOf(completed);
+    this.storedMs = storedMsOf(item.id, this.atMs);
+    this.count = count;
+    this.bytes = utf8Bytes(payload);
+    this.payload = payload;
+    this.fragments = fragments === undefined ? undefined : bytesOf(fragments);
+  }
+
+  /** Only while the row has its payload, or if it was read before. */
+  get isConformant(): boolean {
+    this.#isConformant ??= this.payload === undefined || isConformant(this.type, this.payload);
+    return this.#isConformant;
+  }
 }
 
 export function saidOf(item: MessageItem): Said {
   const { id, seq, payload, sent_at: sentAt, sender } = item;
+  const atMs = millisOf(item.created_at);
   return {
     seq,
     id,
     type: item.event_type,
     payload,
-    atMs: millisOf(item.created_at),
-    storedMs: item.recorded_at === undefined ? idMillis(id) : millisOf(item.recorded_at),
+    atMs,
+    storedMs: storedMsOf(id, atMs),
     sentMs: sentAt === undefined ? undefined : millisOf(sentAt),
     sender: sender && camelCased(sender),
   };
@@ -101,9 +120,12 @@ export function millisOf(time: string): number {
   return ms + Number(time.slice(23, 26)) / 1_000;
 }
 
-/** The time in a UUIDv7. */
-function idMillis(id: string): number {
-  return Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
+/**
+ * The service makes the id of a row just before it stores the row, so the time in the id gives the
+ * order of commits. An import may have kept ids without a time.
+ */
+function storedMsOf(id: string, atMs: number): number {
+  return id[14] === "7" ? Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16) : atMs;
 }
 
 function bytesOf(base64: string): Uint8Array {
@@ -116,4 +138,27 @@ function camelCased(fields: Readonly<Record<string, unknown>>): Readonly<Record<
     return [name, value];
   });
   return Object.fromEntries(named);
+}
+
+/** Fields of the most frequent events; with these alone, and of these types, an event conforms. */
+const TEXT_FIELDS: ReadonlySet<string> = new Set(["type", "messageId", "toolCallId", "delta"]);
+const FRAGMENT = /_(CONTENT|ARGS)$/;
+
+/** As the service decided when it stored the row; a full check takes ten times as long. */
+function isConformant(type: string, payload: string): boolean {
+  const value = parseJson(payload);
+  if (!isObject(value)) return false;
+  const isPlain =
+    FRAGMENT.test(type) &&
+    value["delta"] !== "" &&
+    Object.entries(value).every(([field, one]) =>
+      TEXT_FIELDS.has(field) ? typeof one === "string" : field === "timestamp" && isMillis(one),
+    );
+  if (isPlain) return true;
+  const conformed = conform(type, { text: payload, value }, "strict");
+  return conformed.ok && conformed.entry !== undefined;
+}
+
+function isMillis(value: unknown): boolean {
+  return typeof value === "number" && Number.isFinite(value);
 }

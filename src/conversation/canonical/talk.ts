@@ -14,21 +14,27 @@
  * A message without an id has the id of its row. No payload makes this throw, nor a reader that writes
  * the messages as JSON.
  */
-import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
-import { newAtEnd, withIds } from "../agui/message-types.ts";
-import { JSON_DEPTH_MAX } from "../agui/payload.ts";
-import { outline } from "../agui/spans.ts";
-import type { TalkRow } from "../store/talk.ts";
-import type { Spoken } from "./canonical/repeats.ts";
+import { isObject, type JsonObject, parseObject } from "../../agui/json.ts";
+import { newAtEnd, withIds } from "../../agui/message-types.ts";
+import { JSON_DEPTH_MAX } from "../../agui/payload.ts";
+import { outline } from "../../agui/spans.ts";
+import type { Spoken } from "./repeats.ts";
 
 /** The type of the rows that people write. */
 export const PERSONS = "user";
 
-type Row = Pick<
-  TalkRow,
-  "id" | "seq" | "eventType" | "payload" | "sender" | "createdAtMicros" | "sentAtMicros"
-> &
-  Partial<Pick<TalkRow, "idempotencyKey">>;
+/** A row of the messages' stream. */
+interface Row {
+  readonly id: string;
+  readonly seq: bigint;
+  readonly eventType: string;
+  readonly payload: string;
+  /** JSON text. */
+  readonly sender: string | undefined;
+  readonly createdAtMicros: bigint;
+  readonly sentAtMicros: bigint | undefined;
+  readonly idempotencyKey?: string | undefined;
+}
 
 export function spokenBy(row: Row): Spoken {
   const { seq, eventType, payload, idempotencyKey: key } = row;

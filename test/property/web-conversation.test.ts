@@ -1,0 +1,274 @@
+/**
+ * The conversation of the inspector is the transcript, after every event of any stream, and in any
+ * order in which a person looks at the events.
+ *
+ * Method: events and rows of the messages' stream are drawn, and fragments are merged into rows. The
+ * expected messages are those of the service's own fold, made again for every number from the events
+ * as they were before compression.
+ */
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { isObject, type JsonObject } from "../../src/agui/json.ts";
+import { encodeFragments } from "../../src/compressor/fragments.ts";
+import { Canonical } from "../../src/conversation/canonical/canonical.ts";
+import type { LoggedEvent } from "../../src/conversation/canonical/event.ts";
+import { PERSONS, spokenBy } from "../../src/conversation/canonical/talk.ts";
+import { Transcript } from "../../src/conversation/transcript/transcript.ts";
+import type { Item } from "../../web/src/model/conversation.ts";
+import { History } from "../../web/src/model/history.ts";
+import type { Row, Said } from "../../web/src/model/log.ts";
+import { Moment, whereIn } from "../../web/src/model/scrub.ts";
+import { anyEvents, legalEvents, logged, stored } from "../support/agui-drawn.ts";
+import { mergeFragments } from "../support/merging.ts";
+import { properties } from "../support/properties.ts";
+import { ownStreams, recordedStreams } from "../support/streams.ts";
+
+interface Shown {
+  readonly messages: readonly JsonObject[];
+  readonly state: unknown;
+  readonly interrupts: readonly JsonObject[];
+}
+
+interface Session {
+  readonly events: readonly LoggedEvent[];
+  /** By the number of the event before them. */
+  readonly said: ReadonlyMap<number, readonly Said[]>;
+}
+
+function rowsOf({ events, said }: Session): readonly Row[] {
+  const rows: Row[] = [];
+  let seq = 1;
+  const take = (part: readonly LoggedEvent[]): void => {
+    const merged = mergeFragments(part.map(({ eventType, payload }) => ({ eventType, payload })));
+    for (const { eventType: type, payload, eventCount: count, fragments } of merged) {
+      const isConformant = events[seq - 1]?.conformant ?? true;
+      const index = fragments === undefined ? undefined : encodeFragments(fragments);
+      const times = { atMs: seq, endMs: seq, storedMs: seq };
+      const [bytes, runId, lastSeq] = [payload.length, "", seq + count - 1];
+      rows.push({
+        seq,
+        lastSeq,
+        type,
+        runId,
+        ...times,
+        count,
+        bytes,
+        payload,
+        fragments: index,
+        isConformant,
+      });
+      seq += count;
+    }
+  };
+  // A message between two events ends the row of the first one.
+  let from = 0;
+  for (const after of [...said.keys(), events.length].toSorted((a, b) => a - b)) {
+    take(events.slice(from, after));
+    from = after;
+  }
+  return rows;
+}
+
+/** What the service's fold has after each event, from 0 on. */
+function expected({ events, said }: Session): readonly Shown[] {
+  const canonical = new Canonical("session");
+  const transcript = new Transcript();
+  const shown = (): Shown =>
+    structuredClone({
+      messages: transcript.messages(),
+      state: transcript.state,
+      interrupts: transcript.interrupts(),
+    });
+  const hear = (seq: number): void => {
+    for (const { seq: own, id, type, payload } of said.get(seq) ?? []) {
+      if (type !== PERSONS && canonical.hasSpeech) continue;
+      const row = { id, seq: BigInt(own), eventType: type, payload, sender: undefined };
+      const spoken = spokenBy({ ...row, createdAtMicros: 5_000n, sentAtMicros: undefined });
+      transcript.say(canonical.said(spoken), spoken.isPersons ? "person" : "agent");
+    }
+  };
+  hear(0);
+  const all = [shown()];
+  for (const [at, event] of events.entries()) {
+    for (const { value } of canonical.next(event)) transcript.apply(value);
+    hear(at + 1);
+    all.push(shown());
+  }
+  return all;
+}
+
+class Inspected {
+  readonly #history = new History("session");
+  readonly #rows: readonly Row[];
+
+  constructor(session: Session) {
+    this.#rows = rowsOf(session);
+    for (const one of session.said.get(0) ?? []) this.#history.hear(one);
+    for (const row of this.#rows) {
+      this.#history.take(row);
+      for (const one of session.said.get(row.lastSeq) ?? []) this.#history.hear(one);
+    }
+  }
+
+  at(seq: number): Moment {
+    const row = this.#rows.find(({ seq: first, lastSeq }) => first <= seq && seq <= lastSeq);
+    return new Moment(this.#history, whereIn(row, seq), { isExact: true });
+  }
+}
+
+function shownBy({ messages, state, interrupts }: Moment): Shown {
+  return { messages, state, interrupts };
+}
+
+const text = fc.constantFrom("hi", "one", "");
+const saying = fc.record({
+  type: fc.constantFrom("user", "user", "assistant", "system", "tool_use", "lifecycle"),
+  payload: fc.oneof(
+    text,
+    fc
+      .record({ id: fc.constantFrom("a", "b", "c"), content: text })
+      .map((one) => JSON.stringify({ messages: [{ role: "user", ...one }] })),
+  ),
+});
+
+function sessions(events: fc.Arbitrary<readonly JsonObject[]>): fc.Arbitrary<Session> {
+  const places = fc.array(fc.tuple(fc.nat({ max: 40 }), saying), { maxLength: 4 });
+  return fc.tuple(events, places).map(([drawn, talk]) => {
+    const said = new Map<number, Said[]>();
+    const inOrder = talk.toSorted(([one], [other]) => one - other);
+    for (const [index, [place, { type, payload }]] of inOrder.entries()) {
+      const after = Math.min(place, drawn.length);
+      const row = { seq: index + 1, id: `row-${index}`, type, payload, atMs: 5, storedMs: 5 };
+      const list = said.get(after) ?? [];
+      said.set(after, [...list, { ...row, sentMs: undefined, sender: undefined }]);
+    }
+    return { events: logged(drawn), said };
+  });
+}
+
+function recorded(): readonly (readonly [string, Session])[] {
+  return [...ownStreams(), ...(recordedStreams() ?? [])].map(({ agent, scenario, events }) => [
+    `${agent} ${scenario}`,
+    { events: stored(events), said: new Map() },
+  ]);
+}
+
+/** A long stream is compared at some numbers, the first and the last among them. */
+function numbersOf({ events }: Session): readonly number[] {
+  const step = Math.max(1, Math.floor(events.length / 200));
+  const numbers = Array.from({ length: events.length + 1 }, (_, at) => at);
+  return numbers.filter((at) => at % step === 0 || at === events.length);
+}
+
+describe("a moment", () => {
+  test.each([
+    ["legal", legalEvents],
+    ["any", anyEvents],
+  ] as const)("equals the service's fold after every event of %s streams", (_, events) => {
+    fc.assert(
+      fc.property(sessions(events), (session) => {
+        const inspected = new Inspected(session);
+        for (const [seq, shown] of expected(session).entries())
+          expect({ seq, ...shownBy(inspected.at(seq)) }).toEqual({ seq, ...shown });
+      }),
+      properties({ runs: 300 }),
+    );
+  });
+
+  test.each(recorded())("equals the service's fold after the events of %s", (_, session) => {
+    const inspected = new Inspected(session);
+    const all = expected(session);
+    for (const seq of numbersOf(session))
+      expect({ seq, ...shownBy(inspected.at(seq)) }).toEqual({ seq, ...all[seq] });
+  });
+
+  test("is the same in whatever order a person looks at the numbers", () => {
+    fc.assert(
+      fc.property(sessions(legalEvents), fc.infiniteStream(fc.nat()), (session, drawn) => {
+        const inspected = new Inspected(session);
+        const count = session.events.length + 1;
+        const first = Array.from({ length: count }, (_, seq) => contentOf(inspected.at(seq)));
+        for (const seq of [...drawn.take(20)].map((one) => one % count))
+          expect(contentOf(inspected.at(seq))).toEqual(first[seq]);
+      }),
+      properties({ runs: 100 }),
+    );
+  });
+
+  test("has an item for each text, thought, activity and call of its messages, in their order", () => {
+    fc.assert(
+      fc.property(sessions(legalEvents), (session) => {
+        const inspected = new Inspected(session);
+        for (let seq = 0; seq <= session.events.length; seq += 1) {
+          const { items, messages } = inspected.at(seq);
+          expect(items.flatMap(partsOfItem)).toEqual(partsOf(messages));
+        }
+      }),
+      properties({ runs: 200 }),
+    );
+  });
+
+  test("keeps the object of an item that has not changed", () => {
+    fc.assert(
+      fc.property(sessions(legalEvents), (session) => {
+        const inspected = new Inspected(session);
+        let before = new Map<string, Item>();
+        for (let seq = 0; seq <= session.events.length; seq += 1) {
+          const now = new Map(inspected.at(seq).items.map((item) => [item.key, item]));
+          expect(now.size).toBe(inspected.at(seq).items.length);
+          const copied = [...now].filter(([key, item]) => {
+            const known = before.get(key);
+            return known !== item && JSON.stringify(known) === JSON.stringify(item);
+          });
+          expect(copied).toEqual([]);
+          before = now;
+        }
+      }),
+      properties({ runs: 100 }),
+    );
+  });
+});
+
+function contentOf({ items, messages, state, interrupts, run }: Moment): unknown {
+  return structuredClone({ items, messages, state, interrupts, run });
+}
+
+function partsOfItem(item: Item): readonly unknown[] {
+  switch (item.kind) {
+    case "message":
+      return [[item.role, item.id, item.content]];
+    case "thinking":
+      return [["reasoning", item.id, item.text]];
+    case "activity":
+      return [["activity", item.id, item.content]];
+    case "tool": {
+      const call = ["call", item.id, item.name, item.args];
+      return item.result === undefined ? [call] : [call, ["result", item.result["id"]]];
+    }
+    case "run":
+    case "state":
+      return [];
+  }
+}
+
+function partsOf(messages: readonly JsonObject[]): readonly unknown[] {
+  const results = new Map<unknown, JsonObject>();
+  for (const message of messages)
+    if (message["role"] === "tool") results.set(message["toolCallId"], message);
+  const shown = new Set<JsonObject>();
+  return messages.flatMap((message) => {
+    const { id, role, content, toolCalls } = message;
+    if (shown.has(message)) return [];
+    const calls = Array.isArray(toolCalls) ? toolCalls.filter(isObject) : [];
+    const isEmpty = content === undefined || content === "";
+    const own = isEmpty && calls.length > 0 ? [] : [[role, id, content]];
+    const cards = calls.flatMap((call) => {
+      const called = isObject(call["function"]) ? call["function"] : {};
+      const card = ["call", call["id"], called["name"], called["arguments"]];
+      const result = results.get(call["id"]);
+      if (result !== undefined) shown.add(result);
+      return result === undefined ? [card] : [card, ["result", result["id"]]];
+    });
+    return [...own, ...cards];
+  });
+}

@@ -1,0 +1,255 @@
+/**
+ * Folds the rows of a session once, as the service does for a transcript, and keeps the past of each
+ * message. So any moment is found without another fold.
+ *
+ *   rows ─► canonical ─► transcript ─► which messages changed ─► lines, each with its versions
+ */
+import { isObject, type JsonObject } from "../../../src/agui/json.ts";
+import { Canonical } from "../../../src/conversation/canonical/canonical.ts";
+import { PERSONS, spokenBy } from "../../../src/conversation/canonical/talk.ts";
+import { Feedback } from "../../../src/conversation/transcript/feedback.ts";
+import type { Entry } from "../../../src/conversation/transcript/message-list.ts";
+import { Transcript } from "../../../src/conversation/transcript/transcript.ts";
+import { copyOf } from "../../../src/conversation/transcript/weight.ts";
+import { type CallLine, FixedLine, Lines, MessageLine, type Origin, StateLine } from "./lines.ts";
+import type { Row, Said } from "./log.ts";
+import { Patches, Track } from "./versions.ts";
+
+export interface RunMark {
+  readonly phase: "start" | "end" | "error";
+  readonly outcome: string | undefined;
+  readonly message: string | undefined;
+  readonly code: string | undefined;
+}
+
+export interface RunNow {
+  readonly runId: string;
+  readonly isOpen: boolean;
+}
+
+const PATHS_MAX = 8;
+const OPENS: ReadonlySet<unknown> = new Set(["TEXT_MESSAGE_START", "REASONING_MESSAGE_START"]);
+const CLOSES: ReadonlySet<unknown> = new Set(["TEXT_MESSAGE_END", "REASONING_MESSAGE_END"]);
+
+export class History {
+  readonly #canonical: Canonical;
+  readonly #transcript = new Transcript();
+  readonly #feedback = new Feedback();
+  readonly #lineOf = new Map<Entry, MessageLine>();
+  readonly #changed = new Set<Entry>();
+  /** Messages that the agent is writing, and calls without a result. */
+  readonly #open = new Set<MessageLine>();
+  readonly #unanswered = new Map<unknown, CallLine>();
+  #keys = 0;
+  #now = { seq: 0, atMs: 0, runId: "" };
+  #foldedSeq = 0;
+
+  readonly lines = new Lines();
+  readonly state = new Patches();
+  readonly interrupts = new Track<readonly JsonObject[]>();
+  readonly run = new Track<RunNow>();
+  /** People's rows up to this number were taken by runs, or answered by rows. */
+  readonly taken = new Track<number>();
+  /** By the id of the message. */
+  readonly feedback = new Map<string, Track<readonly JsonObject[]>>();
+  /** The results of a call, in the order in which they came. */
+  readonly results = new Map<unknown, MessageLine[]>();
+
+  constructor(sessionId: string) {
+    this.#canonical = new Canonical(sessionId);
+    this.#transcript.observe({
+      added: (entry) => this.#add(entry),
+      changed: (entry) => void this.#changed.add(entry),
+      removed: (entry) => this.#remove(entry),
+    });
+  }
+
+  /** The number of the last event in it. */
+  get foldedSeq(): number {
+    return this.#foldedSeq;
+  }
+
+  /** The next row; it has its payload. */
+  take({ seq, lastSeq, type, payload = "{}", atMs, runId, isConformant }: Row): void {
+    this.#now = { seq, atMs, runId };
+    const event = { seq: BigInt(seq), eventType: type, payload, conformant: isConformant };
+    for (const { value } of this.#canonical.next(event)) this.#apply(value);
+    this.#foldedSeq = lastSeq;
+  }
+
+  /** The next row of the messages' stream: it comes after the last event that was folded. */
+  hear({ seq, id, type, payload, atMs, sentMs, sender }: Said): void {
+    if (type !== PERSONS && this.#canonical.hasSpeech) return;
+    this.#now = { seq: this.#foldedSeq, atMs, runId: "" };
+    const spoken = spokenBy({
+      seq: BigInt(seq),
+      id,
+      eventType: type,
+      payload,
+      sender: sender && JSON.stringify(sender),
+      createdAtMicros: microsOf(atMs),
+      sentAtMicros: sentMs === undefined ? undefined : microsOf(sentMs),
+    });
+    const by = spoken.isPersons ? "person" : "agent";
+    this.#transcript.say(this.#canonical.said(spoken), by);
+    for (const entry of this.#changed) {
+      const line = this.#lineOf.get(entry);
+      line?.take(this.#foldedSeq, entry.message, undefined);
+      if (line !== undefined) line.said ??= { by, seq, sender };
+    }
+    this.#changed.clear();
+    if (!spoken.isPersons) this.#isTaken(seq);
+  }
+
+  #apply(event: JsonObject): void {
+    const { seq } = this.#now;
+    const { type, messageId } = event;
+    this.#transcript.apply(event);
+    for (const entry of this.#changed) {
+      const line = this.#lineOf.get(entry);
+      if (line === undefined) continue;
+      line.take(seq, entry.message, event);
+      if (OPENS.has(type) && entry.message["id"] === messageId)
+        this.#open.add(line.mark(seq, true));
+      if (CLOSES.has(type)) this.#open.delete(line.mark(seq, false));
+      if (String(type).startsWith("TOOL_CALL_")) this.#followCall(line, event);
+    }
+    this.#changed.clear();
+    if (type === "STATE_SNAPSHOT" || type === "STATE_DELTA") this.#changeState(event);
+    else if (type === "CUSTOM") this.#takeFeedback(event);
+    else if (type === "RUN_STARTED") this.#startRun(event);
+    else if (type === "RUN_FINISHED" || type === "RUN_ERROR") this.#endRun(event);
+  }
+
+  #add(entry: Entry): void {
+    const line = new MessageLine(this.#origin());
+    const previous = entry.previous === undefined ? undefined : this.#lineOf.get(entry.previous);
+    // A message at the end goes behind what happened meanwhile.
+    this.lines.insert(line, entry.next === undefined ? this.lines.last : previous);
+    this.#lineOf.set(entry, line);
+    this.#changed.add(entry);
+    const { role, toolCallId } = entry.message;
+    if (role !== "tool") return;
+    const known = this.results.get(toolCallId);
+    if (known === undefined) this.results.set(toolCallId, [line]);
+    else known.push(line);
+  }
+
+  #remove(entry: Entry): void {
+    const line = this.#lineOf.get(entry);
+    if (line !== undefined) line.died = this.#now.seq;
+    this.#lineOf.delete(entry);
+    this.#changed.delete(entry);
+  }
+
+  #followCall(line: MessageLine, { type, toolCallId }: JsonObject): void {
+    const { seq } = this.#now;
+    const call = line.call(toolCallId);
+    if (type === "TOOL_CALL_RESULT") this.#unanswered.delete(toolCallId);
+    if (call === undefined) return;
+    if (type === "TOOL_CALL_START") {
+      call.mark(seq, { isOpen: true, settled: undefined });
+      this.#unanswered.set(toolCallId, call);
+    } else if (type === "TOOL_CALL_END") call.mark(seq, { isOpen: false });
+  }
+
+  #startRun({ runId }: JsonObject): void {
+    const { seq } = this.#now;
+    // The next run continues calls that a person has to allow.
+    const isResumed = (this.interrupts.last?.length ?? 0) > 0;
+    if (!isResumed) this.#settle("done");
+    this.#isTaken(Number(this.#canonical.turns.takenSeq));
+    this.interrupts.set(seq, this.#transcript.interrupts());
+    this.#addRun("start", { runId });
+  }
+
+  #endRun(event: JsonObject): void {
+    const { seq } = this.#now;
+    const isError = event["type"] === "RUN_ERROR";
+    if (isError) this.#settle("failed");
+    this.interrupts.set(seq, this.#transcript.interrupts());
+    this.#addRun(isError ? "error" : "end", event);
+  }
+
+  #addRun(phase: RunMark["phase"], { runId, outcome, message, code }: JsonObject): void {
+    const before = this.run.last?.runId ?? this.#now.runId;
+    const origin = { ...this.#origin(), runId: textOf(runId) ?? before };
+    const mark: RunMark = {
+      phase,
+      outcome: isObject(outcome) ? textOf(outcome["type"]) : undefined,
+      message: textOf(message),
+      code: textOf(code),
+    };
+    this.lines.insert(new FixedLine(origin, mark), this.lines.last);
+    this.run.set(this.#now.seq, { runId: origin.runId, isOpen: phase === "start" });
+  }
+
+  /** Nothing is written any more, and no result comes. */
+  #settle(settled: "done" | "failed"): void {
+    const { seq } = this.#now;
+    for (const line of this.#open) line.mark(seq, false);
+    for (const call of this.#unanswered.values()) call.mark(seq, { isOpen: false, settled });
+    this.#open.clear();
+    this.#unanswered.clear();
+  }
+
+  #isTaken(seq: number): void {
+    if (seq > (this.taken.last ?? 0)) this.taken.set(this.#now.seq, seq);
+  }
+
+  #changeState({ type, snapshot, delta }: JsonObject): void {
+    const { seq } = this.#now;
+    const { state, isStateTooLarge } = this.#transcript;
+    const isSet = this.state.at(seq) !== undefined;
+    if (isStateTooLarge) this.state.set(seq, undefined);
+    else if (type === "STATE_SNAPSHOT" && snapshot !== undefined) this.state.set(seq, snapshot);
+    else if (type === "STATE_DELTA" && isSet) this.state.patch(seq, delta, state);
+    else if (type === "STATE_DELTA" && state !== undefined)
+      this.state.set(seq, copyOf(state).value);
+    const { last } = this.lines;
+    const line = last instanceof StateLine ? last : new StateLine(this.#origin());
+    if (line !== last) this.lines.insert(line, last);
+    const change = type === "STATE_SNAPSHOT" ? "snapshot" : "delta";
+    line.changes.set(seq, { change, paths: pathsOf(delta), count: line.nextCount() });
+  }
+
+  #takeFeedback(event: JsonObject): void {
+    const { value } = event;
+    const payload = isObject(value) ? value["payload"] : undefined;
+    const id = isObject(payload) ? textOf(payload["messageId"]) : undefined;
+    this.#feedback.take(event);
+    if (id === undefined) return;
+    const given = feedbackOn(this.#feedback, id);
+    if (given.length === 0) return;
+    const track = this.feedback.get(id) ?? new Track();
+    track.set(this.#now.seq, given);
+    this.feedback.set(id, track);
+  }
+
+  #origin(): Origin {
+    this.#keys += 1;
+    return { key: String(this.#keys), ...this.#now };
+  }
+}
+
+function feedbackOn(feedback: Feedback, id: string): readonly JsonObject[] {
+  const metadata = feedback.on([{ id }])[0]?.["metadata"];
+  const session = isObject(metadata) ? metadata["session"] : undefined;
+  const given = isObject(session) ? session["feedback"] : undefined;
+  return Array.isArray(given) ? given.filter(isObject) : [];
+}
+
+function pathsOf(delta: unknown): readonly string[] {
+  if (!Array.isArray(delta)) return [];
+  const paths = delta.slice(0, PATHS_MAX).map((one) => (isObject(one) ? one["path"] : undefined));
+  return paths.filter((path) => typeof path === "string");
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
+}
+
+/** Of milliseconds with microseconds as fraction. */
+function microsOf(ms: number): bigint {
+  return BigInt(Math.round(ms * 1_000));
+}

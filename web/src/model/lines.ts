@@ -1,0 +1,343 @@
+/**
+ * The lines of a conversation: messages, runs and changes of the state, each with its past. A line
+ * keeps its place, so the lines of any moment are those that were alive then, in the order of the
+ * list. A line that was removed stays in the list as dead.
+ */
+import { isObject, type JsonObject } from "../../../src/agui/json.ts";
+import type { Item } from "./conversation.ts";
+import { type At, isSame, keptOf, Patches, Text, Track } from "./versions.ts";
+
+/** What a line remembers of the item that it was last. */
+interface Made {
+  readonly from: readonly unknown[];
+  readonly item: Item;
+}
+
+export abstract class Line {
+  readonly key: string;
+  readonly born: number;
+  died = Number.POSITIVE_INFINITY;
+  readonly atMs: number;
+  readonly runId: string;
+  previous: Line | undefined;
+  next: Line | undefined;
+  #made: Made | undefined;
+
+  constructor({ key, seq, atMs, runId }: Origin) {
+    this.key = key;
+    this.born = seq;
+    this.atMs = atMs;
+    this.runId = runId;
+  }
+
+  isAliveAt(seq: number): boolean {
+    return this.born <= seq && seq < this.died;
+  }
+
+  /** The item that was made before, if its parts are the same, or the new item is equal to it. */
+  made(from: readonly unknown[], make: () => Item): Item {
+    const known = this.#made;
+    if (known?.from.length === from.length && known.from.every((part, at) => part === from[at]))
+      return known.item;
+    const made = make();
+    const item = known !== undefined && isSame(known.item, made) ? known.item : made;
+    this.#made = { from, item };
+    return item;
+  }
+}
+
+export interface Origin {
+  readonly key: string;
+  readonly seq: number;
+  readonly atMs: number;
+  readonly runId: string;
+}
+
+/** All lines in order, the dead ones too. */
+export class Lines {
+  #first: Line | undefined;
+  last: Line | undefined;
+
+  insert(line: Line, previous: Line | undefined): void {
+    const next = previous === undefined ? this.#first : previous.next;
+    line.previous = previous;
+    line.next = next;
+    if (previous === undefined) this.#first = line;
+    else previous.next = line;
+    if (next === undefined) this.last = line;
+    else next.previous = line;
+  }
+
+  *[Symbol.iterator](): Generator<Line, void, undefined> {
+    for (let line = this.#first; line !== undefined; line = line.next) yield line;
+  }
+}
+
+/** A fixed item, for example the start of a run. */
+export class FixedLine<T> extends Line {
+  readonly value: T;
+
+  constructor(origin: Origin, value: T) {
+    super(origin);
+    this.value = value;
+  }
+}
+
+/** Consecutive changes of the state. */
+export class StateLine extends Line {
+  readonly changes = new Track<{
+    readonly change: "snapshot" | "delta";
+    readonly paths: readonly string[];
+    readonly count: number;
+  }>();
+
+  nextCount(): number {
+    return (this.changes.last?.count ?? 0) + 1;
+  }
+}
+
+interface CallVersion {
+  /** The call without its arguments, if they are a text. */
+  readonly fields: unknown;
+  readonly args: Text | undefined;
+  /** The agent is writing the arguments. */
+  readonly isOpen: boolean;
+  /** No result will come. */
+  readonly settled: "done" | "failed" | undefined;
+}
+
+export class CallLine extends Line {
+  readonly #versions = new Track<CallVersion>();
+  readonly id: unknown;
+
+  constructor(origin: Origin, call: unknown) {
+    super(origin);
+    this.id = isObject(call) ? call["id"] : undefined;
+    this.take(origin.seq, call);
+  }
+
+  take(seq: number, call: unknown): void {
+    const last = this.#versions.last;
+    const called = isObject(call) ? call["function"] : undefined;
+    const text = isObject(called) ? called["arguments"] : undefined;
+    const args = typeof text === "string" ? grown(last?.args, seq, text) : undefined;
+    const fields =
+      args === undefined || !isObject(call) || !isObject(called)
+        ? call
+        : { ...keptOf(call, ["function"]), function: keptOf(called, ["arguments"]) };
+    if (last !== undefined && last.args === args && isSame(last.fields, fields)) return;
+    const { isOpen = false, settled } = last ?? {};
+    this.#versions.set(seq, { fields, args, isOpen, settled });
+  }
+
+  /** The agent has written more arguments, and nothing else has changed. */
+  write(seq: number, args: unknown): boolean {
+    const known = this.#versions.last?.args;
+    if (known === undefined || typeof args !== "string") return false;
+    if (args.length !== known.newest.length) known.grow(seq, args);
+    return true;
+  }
+
+  mark(seq: number, marks: Partial<Pick<CallVersion, "isOpen" | "settled">>): void {
+    const last = this.#versions.last;
+    if (last !== undefined) this.#versions.set(seq, { ...last, ...marks });
+  }
+
+  versionAt({ seq }: At): CallVersion | undefined {
+    return this.#versions.at(seq);
+  }
+
+  /** The call as a transcript has it. */
+  at(at: At): unknown {
+    const { fields, args } = this.versionAt(at) ?? {};
+    if (args === undefined || !isObject(fields)) return fields;
+    const called = isObject(fields["function"]) ? fields["function"] : {};
+    return { ...fields, function: { ...called, arguments: args.at(at) } };
+  }
+}
+
+export interface MessageVersion {
+  /** The message without a content, and without calls that are a list. */
+  readonly fields: JsonObject;
+  readonly content: Text | Patches | { readonly plain: unknown } | undefined;
+  /** May have more of them than there are in this version. */
+  readonly calls: CallLine[] | undefined;
+  readonly callCount: number;
+  readonly isOpen: boolean;
+}
+
+/** What the fold knows of a message beside the message. */
+export interface Saying {
+  readonly by: "person" | "agent";
+  readonly seq: number;
+  readonly sender: JsonObject | undefined;
+}
+
+const APPENDS: ReadonlySet<unknown> = new Set([
+  "TEXT_MESSAGE_CONTENT",
+  "REASONING_MESSAGE_CONTENT",
+]);
+
+export class MessageLine extends Line {
+  readonly #versions = new Track<MessageVersion>();
+  /** The content after the last change. */
+  #content: unknown;
+  said: Saying | undefined;
+
+  /** The message after the event; undefined: a row of the messages' stream said it. */
+  take(seq: number, message: JsonObject, event: JsonObject | undefined): void {
+    if (event !== undefined && this.#grow(seq, message, event)) return;
+    const last = this.#versions.last;
+    const { content, toolCalls } = message;
+    const version: MessageVersion = {
+      fields: keptOf(message, Array.isArray(toolCalls) ? ["content", "toolCalls"] : ["content"]),
+      content: this.#contentAfter(seq, message, event),
+      calls: Array.isArray(toolCalls) ? this.#callsAfter(seq, toolCalls, event) : undefined,
+      callCount: Array.isArray(toolCalls) ? toolCalls.length : 0,
+      isOpen: last?.isOpen ?? false,
+    };
+    this.#content = content;
+    if (
+      last === undefined ||
+      last.content !== version.content ||
+      last.calls !== version.calls ||
+      last.callCount !== version.callCount ||
+      !isSame(last.fields, version.fields)
+    )
+      this.#versions.set(seq, version);
+  }
+
+  mark(seq: number, isOpen: boolean): this {
+    const last = this.#versions.last;
+    if (last !== undefined && last.isOpen !== isOpen) this.#versions.set(seq, { ...last, isOpen });
+    return this;
+  }
+
+  /** The newest call with this id. */
+  call(id: unknown): CallLine | undefined {
+    const { calls, callCount = 0 } = this.#versions.last ?? {};
+    const newest = calls?.[callCount - 1];
+    return newest?.id === id ? newest : calls?.slice(0, callCount).find((one) => one.id === id);
+  }
+
+  versionAt({ seq }: At): MessageVersion | undefined {
+    return this.#versions.at(seq);
+  }
+
+  callsAt(at: At): readonly CallLine[] {
+    const { calls, callCount = 0 } = this.versionAt(at) ?? {};
+    return calls?.length === callCount ? calls : (calls?.slice(0, callCount) ?? []);
+  }
+
+  contentAt(at: At): unknown {
+    const content = this.versionAt(at)?.content;
+    if (content instanceof Text) return content.at(at);
+    return content instanceof Patches ? content.at(at.seq) : content?.plain;
+  }
+
+  /** Changes whenever the content does. */
+  contentMark(at: At): unknown {
+    const content = this.versionAt(at)?.content;
+    if (content instanceof Text) return content.lengthAt(at);
+    return content instanceof Patches ? content.at(at.seq) : undefined;
+  }
+
+  /** The message as a transcript has it, without feedback. */
+  at(at: At): JsonObject {
+    const version = this.versionAt(at);
+    if (version === undefined) return {};
+    const { fields, content, calls } = version;
+    return {
+      ...fields,
+      ...(content !== undefined && { content: this.contentAt(at) }),
+      ...(calls !== undefined && { toolCalls: this.callsAt(at).map((call) => call.at(at)) }),
+    };
+  }
+
+  /** The usual case: the event has appended to a text, and has changed nothing else. */
+  #grow(seq: number, { content, toolCalls }: JsonObject, event: JsonObject): boolean {
+    if (event["metadata"] !== undefined) return false;
+    if (event["type"] === "TOOL_CALL_ARGS") {
+      const line = this.call(event["toolCallId"]);
+      const call = Array.isArray(toolCalls) ? callIn(toolCalls, event["toolCallId"]) : undefined;
+      const called = call?.["function"];
+      return isObject(called) && (line?.write(seq, called["arguments"]) ?? false);
+    }
+    const known = this.#versions.last?.content;
+    if (!APPENDS.has(event["type"]) || !(known instanceof Text)) return false;
+    if (typeof content !== "string") return false;
+    if (content.length !== known.newest.length) known.grow(seq, content);
+    this.#content = content;
+    return true;
+  }
+
+  #contentAfter(
+    seq: number,
+    { content, role }: JsonObject,
+    event: JsonObject | undefined,
+  ): MessageVersion["content"] {
+    const known = this.#versions.last?.content;
+    if (content === undefined) return undefined;
+    if (typeof content === "string") {
+      const appends = APPENDS.has(event?.["type"]);
+      return grown(known instanceof Text ? known : undefined, seq, content, appends);
+    }
+    if (role === "activity") return this.#activityAfter(seq, content, event);
+    const isKnown = known !== undefined && "plain" in known && isSame(known.plain, content);
+    return isKnown ? known : { plain: content };
+  }
+
+  /** Deltas change the content of an activity in place, so it may be the same object. */
+  #activityAfter(seq: number, content: unknown, event: JsonObject | undefined): Patches {
+    const known = this.#versions.last?.content;
+    const patches = known instanceof Patches ? known : new Patches();
+    if (event?.["type"] === "ACTIVITY_DELTA" && known instanceof Patches)
+      patches.patch(seq, event["patch"] ?? [], content);
+    else if (known === undefined || content !== this.#content) patches.set(seq, content);
+    return patches;
+  }
+
+  #callsAfter(seq: number, listed: readonly unknown[], event: JsonObject | undefined): CallLine[] {
+    const { calls: known = [], callCount = 0 } = this.#versions.last ?? {};
+    const isOfCall = String(event?.["type"]).startsWith("TOOL_CALL_");
+    const id = isOfCall ? event?.["toolCallId"] : undefined;
+    const changed = id === undefined ? 0 : listed.findLastIndex((one) => isWithId(one, id));
+    const different = isOfCall
+      ? -1
+      : known.slice(0, callCount).findIndex((line, at) => !isWithId(listed[at], line.id));
+    const kept = different === -1 ? Math.min(callCount, listed.length) : different;
+    const calls = kept === known.length ? known : known.slice(0, kept);
+    for (let at = Math.max(0, changed); at < listed.length; at += 1) {
+      const call = listed[at];
+      const line = calls[at];
+      if (line === undefined) calls.push(this.#callLine(seq, at, call));
+      else line.take(seq, call);
+    }
+    return calls;
+  }
+
+  #callLine(seq: number, at: number, call: unknown): CallLine {
+    const { atMs, runId } = this;
+    return new CallLine({ key: `${this.key}-call-${seq}-${at}`, seq, atMs, runId }, call);
+  }
+}
+
+function isWithId(call: unknown, id: unknown): boolean {
+  return isObject(call) ? call["id"] === id : id === undefined;
+}
+
+function callIn(calls: readonly unknown[], id: unknown): JsonObject | undefined {
+  const newest: unknown = calls.at(-1);
+  if (isObject(newest) && newest["id"] === id) return newest;
+  return calls.filter(isObject).find((call) => call["id"] === id);
+}
+
+/** The text that has become `text`: the same one, if it has only grown. */
+function grown(known: Text | undefined, seq: number, text: string, appends = true): Text {
+  if (known?.newest === text) return known;
+  const isLonger = known !== undefined && text.length > known.newest.length;
+  if (known === undefined || !appends || !isLonger || !text.startsWith(known.newest))
+    return new Text(seq, text);
+  known.grow(seq, text);
+  return known;
+}

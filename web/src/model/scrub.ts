@@ -1,0 +1,276 @@
+/**
+ * Any moment of a session, while its log grows.
+ *
+ *   log ─► rows and messages, in the order of their commits ─► history ─► moments
+ *
+ * The history is folded in slices, so that the page stays smooth, and once: a moment is then made
+ * from it without folding, at any number, also inside a merged row. Until the fold has reached the
+ * head, the newest moment is made of the transcript that the service gave.
+ */
+// oxlint-disable-next-line import/no-unassigned-import -- It has to run before zod.
+import "../no-eval.ts";
+import type { JsonObject } from "../../../src/agui/json.ts";
+import { isAfter, Times } from "../../../src/conversation/canonical/commit-order.ts";
+import { decodeFragments } from "../../../src/compressor/fragments.ts";
+import { type Item, itemsAt, messagesAt } from "./conversation.ts";
+import { History, type RunNow } from "./history.ts";
+import type { Row, Said, SessionLog } from "./log.ts";
+import type { At } from "./versions.ts";
+
+/** The number of an event, or the newest one, also when there are newer ones later. */
+export type Cursor = number | "live";
+
+/** A session after one of its events. All parts are made on demand, once. */
+export class Moment {
+  /** The number of the event. */
+  readonly seq: number;
+  /** False: the fold has not come so far, so this is an earlier moment, or lacks what came before. */
+  readonly isExact: boolean;
+  readonly #history: History;
+  readonly #at: At;
+  #items: readonly Item[] | undefined;
+  #messages: readonly JsonObject[] | undefined;
+
+  constructor(history: History, at: At, { isExact }: { readonly isExact: boolean }) {
+    this.seq = at.seq;
+    this.isExact = isExact;
+    this.#history = history;
+    this.#at = at;
+  }
+
+  /** In the order of the conversation. An item that did not change is the same object. */
+  get items(): readonly Item[] {
+    this.#items ??= itemsAt(this.#history, this.#at);
+    return this.#items;
+  }
+
+  /** As the transcript has them at this number, with feedback. */
+  get messages(): readonly JsonObject[] {
+    this.#messages ??= messagesAt(this.#history, this.#at);
+    return this.#messages;
+  }
+
+  /** Undefined: there is no state. Must not be changed. */
+  get state(): unknown {
+    return this.#history.state.at(this.seq);
+  }
+
+  /** What the agent waits for. */
+  get interrupts(): readonly JsonObject[] {
+    return this.#history.interrupts.at(this.seq) ?? [];
+  }
+
+  get run(): RunNow | undefined {
+    return this.#history.run.at(this.seq);
+  }
+}
+
+interface ScrubOptions {
+  /** A clock in milliseconds. */
+  readonly nowMs: () => number;
+  /** Lets the page work. */
+  readonly turn: () => Promise<void>;
+}
+
+const SLICE_MS = 8;
+const MADE_MAX = 4;
+/** While the log is loaded, views are told this often. */
+const PROGRESS_MS = 200;
+
+export class Scrub {
+  readonly #sessionId: string;
+  readonly #log: SessionLog;
+  readonly #options: ScrubOptions;
+  readonly #listeners = new Set<() => void>();
+  #unsubscribe: (() => void) | undefined;
+  #history: History;
+  #rowTimes = new Times();
+  #saidTimes = new Times();
+  #rowsTaken = 0;
+  #messagesHeard = 0;
+  #generation = 0;
+  #preview: Moment | undefined;
+  /** The moments that views asked for last. */
+  #made: Moment[] = [];
+  #isFolding = false;
+  #isStopped = false;
+  #toldMs = 0;
+  /** Counts changes of what a moment may show. */
+  version = 0;
+
+  constructor(
+    sessionId: string,
+    log: SessionLog,
+    { nowMs = () => performance.now(), turn = pause }: Partial<ScrubOptions> = {},
+  ) {
+    this.#sessionId = sessionId;
+    this.#log = log;
+    this.#options = { nowMs, turn };
+    this.#history = new History(sessionId);
+    this.#generation = log.generation;
+    log.folded(0);
+  }
+
+  start(): void {
+    this.#unsubscribe = this.#log.subscribe(() => void this.#follow());
+    this.#isStopped = false;
+    void this.#follow();
+  }
+
+  /** The number of the last event that was folded. */
+  get foldedSeq(): number {
+    return this.#history.foldedSeq;
+  }
+
+  /** Everything that is stored is folded. */
+  get isComplete(): boolean {
+    const { rows, messages, isJoined, hasAllMessages } = this.#log;
+    return (
+      isJoined &&
+      hasAllMessages &&
+      this.#rowsTaken === rows.length &&
+      this.#messagesHeard === messages.length
+    );
+  }
+
+  /** The same object until something changes. */
+  at(cursor: Cursor): Moment {
+    if (cursor === "live" && !this.isComplete) {
+      const preview = this.#previewOf();
+      if (preview !== undefined) return preview;
+    }
+    const { foldedSeq } = this.#history;
+    const seq = cursor === "live" ? foldedSeq : Math.max(0, Math.min(cursor, foldedSeq));
+    const isExact = cursor === "live" ? this.isComplete : cursor <= foldedSeq || this.isComplete;
+    const known = this.#made.find((made) => made.seq === seq && made.isExact === isExact);
+    if (known !== undefined) return known;
+    const moment = new Moment(this.#history, whereIn(this.#log.rows[this.#log.indexOf(seq)], seq), {
+      isExact,
+    });
+    this.#made = [moment, ...this.#made.slice(0, MADE_MAX - 1)];
+    return moment;
+  }
+
+  subscribe = (listener: () => void): (() => void) => {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  };
+
+  stop(): void {
+    this.#isStopped = true;
+    this.#unsubscribe?.();
+  }
+
+  #previewOf(): Moment | undefined {
+    const { transcript } = this.#log;
+    if (transcript === undefined) return undefined;
+    this.#preview ??= previewOf(this.#sessionId, transcript);
+    return this.#preview;
+  }
+
+  async #follow(): Promise<void> {
+    if (this.#isFolding) return;
+    this.#isFolding = true;
+    while (!this.#isStopped && this.#foldSlice()) await this.#options.turn();
+    this.#isFolding = false;
+    this.#tell();
+  }
+
+  /** True: there is more to fold. */
+  #foldSlice(): boolean {
+    const { nowMs } = this.#options;
+    const untilMs = nowMs() + SLICE_MS;
+    this.#beginAgain();
+    let hasMore = true;
+    while (hasMore && nowMs() < untilMs) hasMore = this.#foldNext();
+    this.#log.folded(this.#history.foldedSeq);
+    this.#made = [];
+    if (nowMs() - this.#toldMs > PROGRESS_MS) this.#tell();
+    return hasMore;
+  }
+
+  /** A log that went back is folded again. */
+  #beginAgain(): void {
+    if (this.#generation === this.#log.generation) return;
+    this.#generation = this.#log.generation;
+    this.#history = new History(this.#sessionId);
+    this.#rowTimes = new Times();
+    this.#saidTimes = new Times();
+    this.#rowsTaken = 0;
+    this.#messagesHeard = 0;
+    this.#preview = undefined;
+    this.#log.folded(0);
+  }
+
+  #foldNext(): boolean {
+    const { rows, joinedCount, messages, isJoined, hasAllMessages } = this.#log;
+    const row = this.#rowsTaken < joinedCount ? rows[this.#rowsTaken] : undefined;
+    const said = messages[this.#messagesHeard];
+    if (said === undefined && (row === undefined || !hasAllMessages)) return false;
+    if (said !== undefined && this.#isNext(said, row)) {
+      if (row === undefined && !isJoined) return false;
+      this.#history.hear(said);
+      this.#messagesHeard += 1;
+      return true;
+    }
+    if (row === undefined) return false;
+    this.#history.take(row);
+    this.#rowsTaken += 1;
+    return true;
+  }
+
+  #isNext(said: Said, row: Row | undefined): boolean {
+    if (row === undefined) return true;
+    return !isAfter(this.#saidTimes.of(timesOf(said)), this.#rowTimes.of(timesOf(row)));
+  }
+
+  #tell(): void {
+    this.#toldMs = this.#options.nowMs();
+    this.version += 1;
+    for (const listener of this.#listeners) listener();
+  }
+}
+
+function timesOf({ storedMs, atMs }: Row | Said) {
+  return { recordedMicros: storedMs * 1_000, createdMicros: atMs * 1_000 };
+}
+
+/** Inside a merged row, the text of the later events is not there yet. */
+export function whereIn(row: Row | undefined, seq: number): At {
+  if (row?.fragments === undefined || row.lastSeq <= seq) return { seq, cutSeq: -1, missing: 0 };
+  const { lengths } = decodeFragments(row.fragments);
+  let missing = 0;
+  for (const length of lengths.slice(seq - row.seq + 1)) missing += Math.max(0, length - 1);
+  return { seq, cutSeq: row.seq, missing };
+}
+
+/** The newest moment, from the answer of /transcript. */
+function previewOf(sessionId: string, transcript: JsonObject): Moment {
+  const { messages = [], state, up_to_seq: upToSeq } = transcript;
+  const history = new History(sessionId);
+  const seq = Number(upToSeq) || 1;
+  const events: JsonObject[] = [{ type: "MESSAGES_SNAPSHOT", messages }];
+  if (state !== undefined) events.push({ type: "STATE_SNAPSHOT", snapshot: state });
+  for (const event of events) {
+    const row = { seq, lastSeq: seq, type: String(event["type"]), payload: JSON.stringify(event) };
+    history.take({ ...row, ...ROW });
+  }
+  return new Moment(history, { seq, cutSeq: -1, missing: 0 }, { isExact: false });
+}
+
+const ROW = {
+  runId: "",
+  atMs: 0,
+  endMs: 0,
+  storedMs: 0,
+  count: 1,
+  bytes: 0,
+  fragments: undefined,
+  isConformant: true,
+} as const;
+
+async function pause(): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  setTimeout(() => resolve(), 0);
+  await promise;
+}

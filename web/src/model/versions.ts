@@ -1,0 +1,168 @@
+/**
+ * Values with their past. Each change is kept under the number of the row that made it, so the value
+ * at any number is found by a binary search, and no event has to be folded again. Texts only keep
+ * their lengths: a text mostly grows at its end.
+ */
+import { isObject, type JsonObject } from "../../../src/agui/json.ts";
+import { Allowance, Patched } from "../../../src/conversation/transcript/patched.ts";
+import { copyOf, weightOf } from "../../../src/conversation/transcript/weight.ts";
+
+/** A moment of a session. */
+export interface At {
+  /** Rows that begin above it are not there yet. */
+  readonly seq: number;
+  /** Inside a merged row: its number, and the UTF-16 units of its text that are not there yet. */
+  readonly cutSeq: number;
+  readonly missing: number;
+}
+
+export class Track<T> {
+  readonly #seqs: number[] = [];
+  readonly #values: T[] = [];
+
+  get last(): T | undefined {
+    return this.#values.at(-1);
+  }
+
+  /** Numbers never fall; the last value of a number counts. */
+  set(seq: number, value: T): void {
+    if (this.#seqs.at(-1) === seq) this.#values[this.#values.length - 1] = value;
+    else {
+      this.#seqs.push(seq);
+      this.#values.push(value);
+    }
+  }
+
+  at(seq: number): T | undefined {
+    return this.#values[placeOf(this.#seqs, seq)];
+  }
+}
+
+/** The place of the last number that is not above `seq`; -1: there is none. */
+export function placeOf(seqs: readonly number[], seq: number): number {
+  let high = seqs.length;
+  if (high === 0 || (seqs[high - 1] ?? 0) <= seq) return high - 1;
+  let low = 0;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((seqs[middle] ?? 0) <= seq) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+/** A text that only grows. */
+export class Text {
+  readonly #seqs: number[];
+  readonly #lengths: number[];
+  #text: string;
+
+  constructor(seq: number, text: string) {
+    this.#seqs = [seq];
+    this.#lengths = [text.length];
+    this.#text = text;
+  }
+
+  get newest(): string {
+    return this.#text;
+  }
+
+  /** `text` begins with the text so far. */
+  grow(seq: number, text: string): void {
+    if (this.#seqs.at(-1) === seq) this.#lengths[this.#lengths.length - 1] = text.length;
+    else {
+      this.#seqs.push(seq);
+      this.#lengths.push(text.length);
+    }
+    this.#text = text;
+  }
+
+  lengthAt({ seq, cutSeq, missing }: At): number {
+    const place = placeOf(this.#seqs, seq);
+    const length = this.#lengths[place] ?? 0;
+    return this.#seqs[place] === cutSeq ? Math.max(0, length - missing) : length;
+  }
+
+  at(at: At): string {
+    const length = this.lengthAt(at);
+    return length === this.#text.length ? this.#text : this.#text.slice(0, length);
+  }
+}
+
+/** The limits of a transcript (src/conversation/transcript/transcript.ts). */
+const PATCHED_BYTES_MAX = 64 * 1024 * 1024;
+/** Patches of at least this weight lie between two whole values. */
+const BETWEEN_BYTES_MIN = 16_384;
+const BETWEEN_PATCHES_MAX = 256;
+
+/**
+ * A JSON value that patches change. The patches are kept, and from time to time the whole value: when
+ * the patches since the last one weigh more than it.
+ */
+export class Patches {
+  readonly #wholes = new Track<{ readonly seq: number; readonly value: unknown }>();
+  readonly #seqs: number[] = [];
+  readonly #patches: unknown[] = [];
+  #wholeBytes = 0;
+  #betweenBytes = 0;
+  #between = 0;
+  #made: { readonly seq: number; readonly value: unknown } | undefined;
+
+  /** The value must not be changed any more. */
+  set(seq: number, value: unknown): void {
+    this.#wholes.set(seq, { seq, value });
+    this.#wholeBytes = weightOf(value).bytes;
+    this.#betweenBytes = 0;
+    this.#between = 0;
+    this.#made = undefined;
+  }
+
+  /** `patched` is the value after the patch, and may be changed later. */
+  patch(seq: number, patch: unknown, patched: unknown): void {
+    this.#betweenBytes += weightOf(patch).bytes;
+    this.#between += 1;
+    const isFar = this.#betweenBytes > Math.max(BETWEEN_BYTES_MIN, this.#wholeBytes);
+    if (isFar || this.#between > BETWEEN_PATCHES_MAX) return this.set(seq, copyOf(patched).value);
+    this.#seqs.push(seq);
+    this.#patches.push(patch);
+  }
+
+  /** The same object for all numbers between two changes. */
+  at(seq: number): unknown {
+    const whole = this.#wholes.at(seq);
+    if (whole === undefined) return undefined;
+    const last = placeOf(this.#seqs, seq);
+    const from = placeOf(this.#seqs, whole.seq) + 1;
+    if (last < from) return whole.value;
+    const lastSeq = this.#seqs[last] ?? 0;
+    if (this.#made?.seq === lastSeq) return this.#made.value;
+    const allowance = new Allowance(PATCHED_BYTES_MAX);
+    const patched = new Patched(whole.value, { bytesMax: PATCHED_BYTES_MAX, allowance });
+    for (const patch of this.#patches.slice(from, last + 1)) patched.apply(patch);
+    this.#made = { seq: lastSeq, value: patched.value };
+    return patched.value;
+  }
+}
+
+export function isSame(one: unknown, other: unknown): boolean {
+  if (one === other) return true;
+  if (Array.isArray(one) && Array.isArray(other))
+    return one.length === other.length && one.every((item, at) => isSame(item, other[at]));
+  if (!isObject(one) || !isObject(other)) return false;
+  const keys = Object.keys(one);
+  return (
+    keys.length === Object.keys(other).length &&
+    keys.every((key) => Object.hasOwn(other, key) && isSame(one[key], other[key]))
+  );
+}
+
+/** The object without these fields. Metadata grows in place, so it is copied. */
+export function keptOf(value: JsonObject, without: readonly string[]): JsonObject {
+  const kept: Record<string, unknown> = {};
+  for (const key of Object.keys(value)) {
+    if (without.includes(key) || key === "__proto__") continue;
+    const { [key]: field } = value;
+    kept[key] = key === "metadata" && isObject(field) ? { ...field } : field;
+  }
+  return kept;
+}
