@@ -134,6 +134,12 @@ export function capabilitiesOf(
 /** The session has a run in progress. */
 export class RunInProgress extends Error {
   override readonly name = "RunInProgress";
+  /** Of the answer to a request. */
+  readonly status = 409;
+
+  constructor(sessionId: string) {
+    super(`session ${sessionId} has a run in progress`);
+  }
 }
 
 interface Held {
@@ -162,9 +168,7 @@ export abstract class PlatformBridge {
     caller?: Caller,
   ): AsyncGenerator<AgentEvent, void, undefined> {
     const { sessionId } = context;
-    if (this.#running.has(sessionId)) {
-      throw new RunInProgress(`session ${sessionId} has a run in progress`);
-    }
+    if (this.#running.has(sessionId)) throw new RunInProgress(sessionId);
     const own = new AbortController();
     this.#running.set(sessionId, own);
     try {

@@ -124,7 +124,7 @@ export class Core {
   async reportStopped(sessionId?: string): Promise<void> {
     const left = [...this.#reported].filter((id) => sessionId === undefined || id === sessionId);
     for (const id of left) this.#reported.delete(id);
-    const options = { deadlineMs: REPORT_MS };
+    const options = this.stopping.aborted ? { deadlineMs: REPORT_MS } : {};
     await Promise.all(left.map((id) => this.#update({ id, phase: "Stopped" }, options)));
   }
 

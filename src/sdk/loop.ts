@@ -50,8 +50,7 @@ export function createRunner(bridge: PlatformBridge, options: RunnerOptions): Ru
     async run() {
       if (options.sessionId === undefined) throw new TypeError("run needs options.sessionId");
       core.report(sessionId);
-      const session = sessions.get(sessionId, epoch);
-      await sessions.untilSignal(() => sessions.serve(session, { waits: true }));
+      await sessions.untilSignal(() => sessions.serve(sessionId, { waits: true, epoch }));
     },
     async pool(poolOptions = {}) {
       const serve = (id: string, first: bigint) => sessions.visit(id, first);
@@ -61,7 +60,7 @@ export function createRunner(bridge: PlatformBridge, options: RunnerOptions): Ru
     stop: () => sessions.stop(),
     fetch: endpointsOf({
       bridge,
-      run: (input, signal, caller) => sessions.run(input, signal, caller),
+      begin: (input, signal, caller) => sessions.begin(input, signal, caller),
       switchModel: (model) => core.switchModel(model),
       giveFeedback: (feedback) => core.client.call(ledger.giveFeedback, feedback),
       sessionId: options.sessionId,
@@ -74,10 +73,16 @@ export function createRunner(bridge: PlatformBridge, options: RunnerOptions): Ru
   };
 }
 
-/** The sessions that a runner serves, until it stops. */
+interface Used {
+  readonly session: Session;
+  /** Loops and runs over HTTP. */
+  users: number;
+}
+
+/** The sessions that a runner serves, until it stops. One is left when nothing uses it any more. */
 class Sessions {
   readonly #core: Core;
-  readonly #byId = new Map<string, Session>();
+  readonly #byId = new Map<string, Used>();
   readonly #served = new Set<Promise<void>>();
   #stopped: Promise<void> | undefined;
 
@@ -85,23 +90,43 @@ class Sessions {
     this.#core = core;
   }
 
-  get(id: string, epoch?: bigint): Session {
-    const session = this.#byId.get(id) ?? new Session(this.#core, id, epoch);
-    this.#byId.set(id, session);
-    return session;
+  #enter(id: string, epoch?: bigint): Session {
+    const users = id === this.#core.options.sessionId ? 1 : 0; // That one stays.
+    const used = this.#byId.get(id) ?? { session: new Session(this.#core, id, epoch), users };
+    used.users += 1;
+    this.#byId.set(id, used);
+    return used.session;
   }
 
-  /** A run over HTTP. A session that nothing else serves is left after it. */
-  async *run(input: RunInput, signal: AbortSignal, caller: Caller): AsyncGenerator<AgentEvent> {
-    const { threadId } = input;
-    const session = this.get(threadId);
+  async #leave(id: string): Promise<void> {
+    const used = this.#byId.get(id);
+    if (used === undefined) return;
+    used.users -= 1;
+    if (used.users > 0) return;
+    await used.session.close();
+    if (used.users === 0) this.#byId.delete(id);
+  }
+
+  /** Begins a run over HTTP. */
+  async begin(
+    input: RunInput,
+    signal: AbortSignal,
+    caller: Caller,
+  ): Promise<AsyncGenerator<AgentEvent>> {
+    const { threadId: id } = input;
     try {
-      yield* session.run(input, signal, caller);
+      return this.#untilEnd(id, await this.#enter(id).begin(input, signal, caller));
+    } catch (error) {
+      await this.#leave(id);
+      throw error;
+    }
+  }
+
+  async *#untilEnd(id: string, events: AsyncGenerator<AgentEvent>): AsyncGenerator<AgentEvent> {
+    try {
+      yield* events;
     } finally {
-      if (threadId !== this.#core.options.sessionId) {
-        this.#byId.delete(threadId);
-        await session.close();
-      }
+      await this.#leave(id);
     }
   }
 
@@ -117,8 +142,8 @@ class Sessions {
     }
   }
 
-  async serve(session: Session, options: ServeOptions): Promise<void> {
-    const served = this.#serve(session, options);
+  async serve(id: string, options: ServeOptions & { epoch?: bigint | undefined }): Promise<void> {
+    const served = this.#serve(id, options);
     this.#served.add(served);
     try {
       await served;
@@ -127,22 +152,24 @@ class Sessions {
     }
   }
 
-  async #serve(session: Session, options: ServeOptions): Promise<void> {
+  async #serve(
+    id: string,
+    { epoch, ...options }: ServeOptions & { epoch?: bigint | undefined },
+  ): Promise<void> {
+    const session = this.#enter(id, epoch);
     try {
       await session.serve(options);
     } finally {
       await session.close();
+      await this.#leave(id);
     }
   }
 
   /** For a pool: serves a session until no message waits, and leaves it. */
   async visit(id: string, epoch: bigint): Promise<void> {
-    const session = new Session(this.#core, id, epoch);
-    this.#byId.set(id, session);
     try {
-      await this.serve(session, { waits: false });
+      await this.serve(id, { waits: false, epoch });
     } finally {
-      this.#byId.delete(id);
       await this.#core.reportStopped(id);
     }
   }
@@ -155,7 +182,7 @@ class Sessions {
   async #stop(): Promise<void> {
     const core = this.#core;
     core.stop();
-    const sessions = [...this.#byId.values()];
+    const sessions = [...this.#byId.values()].map(({ session }) => session);
     const ended = Promise.allSettled([...this.#served, ...sessions.map((one) => one.idle)]);
     if (!(await isDoneWithin(core.graceMs, ended))) core.interrupt();
     await ended;

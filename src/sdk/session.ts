@@ -7,37 +7,45 @@
  * The claim and the writer have one epoch. So another runner with a higher one ends this one, and a
  * killed runner that starts again takes over its own run.
  */
-import { once } from "node:events";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import type { ClaimTurnResponse } from "../../gen/ambient/v1/turns_pb.ts";
-import { isObject, parseJson, parseObject } from "../agui/json.ts";
+import { parseObject } from "../agui/json.ts";
 import { systemClock } from "../base/clock.ts";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";
-import { arrivalsOf, turnSize } from "../runner/turn-blocks.ts";
 import { proposedEpoch } from "../runner/writer/book.ts";
 import type { SessionWriter } from "../runner/writer/types.ts";
 import { createSessionWriter } from "../runner/writer/writer.ts";
-import type { AgentEvent, AgentMessage, Caller, RunInput } from "./bridge.ts";
+import type { AgentEvent, Caller, RunInput } from "./bridge.ts";
+import { Conversation } from "./conversation.ts";
 import type { Core } from "./core.ts";
-import { toRunAgentInput, type TurnInput } from "./input.ts";
 import { metadataOf, through } from "./middleware/middleware.ts";
-import { eventsOfAgent, MEMBER_BYTES_MAX, startOf } from "./run.ts";
+import { type Hold, Place } from "./place.ts";
+import { eventsOfAgent, startOf } from "./run.ts";
 
 const CLAIM_WAIT_S = 60n;
 const CLAIM_DEADLINE_MS = 70_000;
 /** One attempt to store everything; the loop repeats it while the service is away. */
 const FLUSH_MS = 60_000;
-/** How long the end of a run waits for its MESSAGES_SNAPSHOT, for each of two steps. */
-const SNAPSHOT_MS = 5_000;
-/** How long a stop waits for the service. */
+/** How long a stop, and a run over HTTP at its end, waits for the service. */
 const CLOSE_MS = 5_000;
-const PAGE_SIZE = 1_000;
+/** How long a run over HTTP waits for the place that a claim has. */
+const PLACE_MS = 10_000;
 
 type Turn = ClaimTurnResponse & {
   readonly runStarted: NonNullable<ClaimTurnResponse["runStarted"]>;
 };
+
+type RunEvents = AsyncGenerator<AgentEvent, void, undefined>;
+
+interface Settled {
+  readonly runId: string;
+  /** What the writer had lost before the run. */
+  readonly lostBefore: number;
+  /** True: one attempt, because a reader waits. */
+  readonly once?: boolean;
+}
 
 export interface ServeOptions {
   /** True: wait for messages until the runner stops. False: leave when no message waits. */
@@ -50,8 +58,8 @@ export class Session {
   /** 0n: the service assigns one at the first claim, without a take-over. */
   #epoch: bigint;
   #writer: SessionWriter | undefined;
-  /** The run in progress; a session has one at a time. */
-  #running: Promise<void> | undefined;
+  readonly #conversation: Conversation;
+  readonly #place: Place;
   #hadRun = false;
   /** Tokens of the envelopes of turns that no claim has reported yet. */
   #envelopeTokens = 0;
@@ -60,6 +68,8 @@ export class Session {
     this.#core = core;
     this.id = id;
     this.#epoch = epoch;
+    this.#conversation = new Conversation(core, id);
+    this.#place = new Place(id);
   }
 
   /**
@@ -68,59 +78,87 @@ export class Session {
    */
   async serve({ waits }: ServeOptions): Promise<void> {
     const { stopping } = this.#core;
-    await this.#sendLeft();
+    await this.#inPlace(() => this.#sendLeft());
     while (!stopping.aborted) {
-      const turn = await this.#claim(waits);
-      if (turn !== undefined) await this.#runTurn(turn);
-      else if (!waits) return;
+      const hasRun = await this.#inPlace((hold) => this.#nextTurn(waits, hold));
+      if (!hasRun && !waits) return;
     }
   }
 
   /** Resolves when no run is in progress. */
   get idle(): Promise<void> {
-    return this.#running ?? Promise.resolve();
+    return this.#place.idle;
   }
 
   /** Ends the writer. What the service does not take in time is in the file of the spool, if any. */
   async close(): Promise<void> {
-    await this.idle;
-    await this.#writer?.close({ timeoutMs: CLOSE_MS });
-    this.#writer = undefined;
+    await this.#inPlace(() => this.#closeWriter());
   }
 
   /**
-   * A run that was not claimed. Its events come as the ledger gets them, also RUN_STARTED; read them to
-   * the end, because the run goes on only then.
+   * Begins a run that was not claimed. Its events come as the ledger gets them, also RUN_STARTED; read
+   * them to the end, because the run goes on only then. Rejects with RunInProgress.
    */
-  async *run(
-    input: RunInput,
-    signal: AbortSignal,
-    caller: Caller,
-  ): AsyncGenerator<AgentEvent, void, undefined> {
-    const started = startOf(this.id, input);
-    yield* this.#events({
-      input: { ...input, threadId: this.id },
-      signal,
-      started,
-      isStored: false,
-      caller,
-    });
+  async begin(input: RunInput, signal: AbortSignal, caller: Caller): Promise<RunEvents> {
+    const late = new RpcFailure(
+      "UNAVAILABLE",
+      "the service does not tell whether a turn has begun",
+    );
+    const hold = await this.#place.forRun(abortedAfter(PLACE_MS, late, signal));
+    return this.#unclaimed({ input: { ...input, threadId: this.id }, signal, caller }, hold);
+  }
+
+  async *#unclaimed(
+    run: { readonly input: RunInput; readonly signal: AbortSignal; readonly caller: Caller },
+    hold: Hold,
+  ): RunEvents {
+    try {
+      const { runId } = run.input;
+      const started = startOf(this.id, run.input);
+      const lostBefore = lostIn(this.#openWriter());
+      for await (const event of this.#events({ ...run, started, isStored: false })) {
+        if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") hold.over();
+        yield event;
+      }
+      // A writer that takes no more has told it.
+      await this.#settle({ runId, lostBefore, once: true }).catch(() => undefined);
+    } finally {
+      hold.leave();
+    }
+  }
+
+  async #inPlace<T>(work: (hold: Hold) => Promise<T>): Promise<T> {
+    const hold = await this.#place.forClaim();
+    try {
+      return await work(hold);
+    } finally {
+      hold.leave();
+    }
   }
 
   /** Sends what an earlier process has left in the file of the spool, under its own epoch. */
   async #sendLeft(): Promise<void> {
     const options = this.#core.writerOptions(this.id);
-    if (options.spool?.file === undefined) return;
+    if (options.spool?.file === undefined || this.#writer !== undefined) return;
     const writer = createSessionWriter(options);
     await this.#stored(writer);
     await writer.close({ timeoutMs: CLOSE_MS });
   }
 
-  /** Undefined: no message waits, or the runner stops. */
-  async #claim(waits: boolean): Promise<Turn | undefined> {
+  /** False: no message waits, or the runner stops. */
+  async #nextTurn(waits: boolean, hold: Hold): Promise<boolean> {
+    // The end of a run over HTTP may wait, and the service would begin the turn inside of that run.
+    if (this.#writer !== undefined) await this.#stored(this.#writer);
+    const turn = await this.#claim(waits, hold.wanted);
+    if (turn === undefined) return false;
+    hold.began();
+    await this.#runTurn(turn, hold);
+    return true;
+  }
+
+  /** Undefined: no message waits, the runner stops, or a run over HTTP wants the place. */
+  async #claim(waits: boolean, wanted: AbortSignal): Promise<Turn | undefined> {
     const { client, options, middleware, stopping, interrupting } = this.#core;
-    // A claim without a wait is not cut: its turn would have a run and no runner.
-    const signal = waits ? stopping : interrupting;
     const runId = crypto.randomUUID();
     const metadata = {
       ...(options.name !== undefined && { runner: options.name }),
@@ -132,61 +170,40 @@ export class Session {
       runStarted: JSON.stringify({ runId, metadata }),
       redeliver: true,
       envelopeTokens: BigInt(this.#envelopeTokens),
-      ...(await this.#size()),
-      ...(waits && { wait: { seconds: CLAIM_WAIT_S } }),
+      ...(await this.#conversation.turnSize()),
     };
-    try {
+    const ask = async (more: object, signal: AbortSignal): Promise<Turn | undefined> => {
       const again = { ...this.#core.retry(this.id), deadlineMs: CLAIM_DEADLINE_MS, signal };
-      const { runStarted, ...answer } = await client.call(ledger.claimTurn, request, again);
+      const asked = { ...request, ...more };
+      const { runStarted, ...answer } = await client.call(ledger.claimTurn, asked, again);
       if (runStarted === undefined) return undefined;
       this.#epoch = answer.producerEpoch;
       this.#envelopeTokens = 0;
       return { ...answer, runStarted };
+    };
+    try {
+      if (waits) {
+        const cut = AbortSignal.any([stopping, wanted]);
+        try {
+          return await ask({ wait: { seconds: CLAIM_WAIT_S } }, cut);
+        } catch (error) {
+          if (!cut.aborted) throw error;
+          if (stopping.aborted) return undefined;
+        }
+      }
+      // Not cut: its turn would have a run and no runner. The same run again gets the turn of a claim
+      // that was cut too late.
+      return await ask({}, interrupting);
     } catch (error) {
-      if (signal.aborted || reasonOf(error) === "NOTHING_WAITS") return undefined;
+      if (interrupting.aborted || reasonOf(error) === "NOTHING_WAITS") return undefined;
       if (reasonOf(error) !== "RUN_OPEN" || this.#writer === undefined) throw error;
-      // The open run is one of this runner: in progress, or without an end, because the spool was full.
-      if (this.#running === undefined) await this.#renew();
-      await this.idle;
+      // The open run is one of this runner, and has no end, because the spool was full.
+      await this.#renew();
       return undefined;
     }
   }
 
-  /** The messages of the next turn, by the limit of messages and by that of tokens. */
-  async #size(): Promise<{ readonly messagesMax: number; readonly upToSeq?: bigint }> {
-    const { client, options, stopping } = this.#core;
-    const { messagesMax = 0, tokensMax, layout } = options;
-    if (tokensMax === undefined) return { messagesMax };
-    const again = { ...this.#core.retry(this.id), signal: stopping };
-    try {
-      const { turnSeq: afterSeq, waiting } = await client.call(
-        ledger.getSession,
-        { id: this.id },
-        again,
-      );
-      // Of the messages that come during the wait, the first one is taken.
-      if (waiting === 0n) return { messagesMax: 1 };
-      const page = {
-        sessionId: this.id,
-        afterSeq,
-        eventTypes: ["user"],
-        pageSize: messagesMax || 10,
-      };
-      const { items } = await client.call(ledger.listSessionMessages, page, again);
-      const sizes = items.map((row) => arrivalsOf([row]));
-      const packing = { boundary: "", ...(layout && { layout }) };
-      let left = turnSize(sizes.flat(), tokensMax, packing);
-      const end = sizes.findIndex(({ length }) => (left -= length) < 0);
-      const last = items[end === -1 ? items.length - 1 : Math.max(0, end - 1)];
-      return { messagesMax, ...(last && { upToSeq: last.seq }) };
-    } catch (error) {
-      if (error instanceof RpcFailure && error.code === "NOT_FOUND") return { messagesMax: 1 };
-      if (stopping.aborted) return { messagesMax };
-      throw error;
-    }
-  }
-
-  async #runTurn({ runStarted, messages: rows }: Turn): Promise<void> {
+  async #runTurn({ runStarted, messages: rows }: Turn, hold: Hold): Promise<void> {
     const { stats } = this.#core;
     const started = eventOf(runStarted.payload);
     const runId = String(started["runId"]);
@@ -196,7 +213,8 @@ export class Session {
     const lostBefore = lostIn(writer);
     let last: AgentEvent | undefined;
     try {
-      const { input, metrics, hasHistory } = await this.#inputOf({ runId, rows, signal });
+      const turn = await this.#conversation.inputOf({ runId, rows, signal });
+      const { input, metrics, hasHistory } = turn;
       this.#hadRun ||= hasHistory;
       stats.began({ ...metrics, waitMs: waitMsOf(rows) });
       this.#envelopeTokens += metrics.envelopeTokens;
@@ -206,51 +224,19 @@ export class Session {
       last = { type: "RUN_ERROR", message: `the turn has no input: ${textOf(error)}` };
       writer.event(last);
     }
-    await this.#stored(writer, runId);
-    if (lostIn(writer) !== lostBefore && (await this.#isOpen(runId))) {
-      last = { type: "RUN_ERROR", message: "the end of the run was refused or dropped" };
-      writer.event(last);
-      await this.#stored(writer, runId);
-    }
-    stats.ended({ hasFailed: last?.type !== "RUN_FINISHED" });
+    hold.over();
+    const isWhole = await this.#settle({ runId, lostBefore });
+    stats.ended({ hasFailed: !isWhole || last?.type !== "RUN_FINISHED" });
   }
 
-  async #inputOf(turn: {
-    readonly runId: string;
-    readonly rows: readonly SessionMessage[];
-    readonly signal: AbortSignal;
-  }): Promise<TurnInput> {
-    const { client, bridge, options, interrupting } = this.#core;
-    const { runId, rows } = turn;
-    const again = {
-      ...this.#core.retry(this.id),
-      signal: AbortSignal.any([turn.signal, interrupting]),
-    };
-    const asked = { sessionId: this.id };
-    const { messages, state, upToMessageSeq } = await client.call(
-      ledger.getTranscript,
-      asked,
-      again,
-    );
-    const waiting: SessionMessage[] = [];
-    const page = { ...asked, eventTypes: ["user"], pageSize: PAGE_SIZE };
-    for (let afterSeq = rows.at(-1)?.seq ?? 0n; afterSeq < upToMessageSeq; ) {
-      const next = await client.call(ledger.listSessionMessages, { ...page, afterSeq }, again);
-      waiting.push(...next.items);
-      if (!next.hasMore) break;
-      afterSeq = next.nextAfterSeq;
-    }
-    return toRunAgentInput(
-      { sessionId: this.id, runId, rows },
-      {
-        transcript: messagesIn(messages),
-        waiting,
-        ...(state !== undefined && { state: parseJson(state) }),
-        onlyNew: bridge.capabilities().sessionPersistence,
-        boundary: crypto.randomUUID(),
-        ...(options.layout && { layout: options.layout }),
-      },
-    );
+  /** Waits until a run is stored, and ends it if its end was lost (then false). */
+  async #settle({ runId, lostBefore, once = false }: Settled): Promise<boolean> {
+    const writer = this.#openWriter();
+    await this.#stored(writer, { runId, once });
+    if (lostIn(writer) === lostBefore || !(await this.#conversation.isOpen(runId))) return true;
+    writer.event({ type: "RUN_ERROR", message: "the end of the run was refused or dropped" });
+    await this.#stored(writer, { runId, once });
+    return false;
   }
 
   /** The events of a run, each written before it is yielded. Never throws. */
@@ -260,11 +246,8 @@ export class Session {
     readonly started: AgentEvent;
     readonly isStored: boolean;
     readonly caller?: Caller;
-  }): AsyncGenerator<AgentEvent, void, undefined> {
+  }): RunEvents {
     const { bridge, middleware, interrupting, context, graceMs } = this.#core;
-    while (this.#running !== undefined) await this.#running;
-    const ended = new AbortController();
-    this.#running = once(ended.signal, "abort").then(() => undefined);
     const writer = this.#openWriter();
     const { input, started, caller } = run;
     const signal = AbortSignal.any([run.signal, writer.runSignal(input.runId), interrupting]);
@@ -278,7 +261,7 @@ export class Session {
       for await (const event of through(middleware, agent, about)) {
         hasSnapshot ||= event.type === "MESSAGES_SNAPSHOT";
         if (event.type === "RUN_FINISHED" && !hasSnapshot) {
-          const snapshot = await this.#snapshot(writer);
+          const snapshot = await this.#conversation.snapshot(writer);
           if (snapshot !== undefined) {
             writer.event(snapshot);
             yield snapshot;
@@ -295,79 +278,53 @@ export class Session {
       const failed = { type: "RUN_ERROR", message: textOf(error) };
       writer.event(failed);
       yield failed;
-    } finally {
-      this.#running = undefined;
-      ended.abort();
     }
   }
 
-  /** Undefined: the service is away, or the conversation is longer than a payload may be. */
-  async #snapshot(writer: SessionWriter): Promise<AgentEvent | undefined> {
-    const { client, stopping } = this.#core;
-    if (stopping.aborted) return undefined;
-    try {
-      const { complete } = await writer.flush({ timeoutMs: SNAPSHOT_MS });
-      if (!complete) return undefined;
-      const options = { deadlineMs: SNAPSHOT_MS, signal: stopping };
-      const asked = { sessionId: this.id };
-      const { messages } = await client.call(ledger.getTranscript, asked, options);
-      if (Buffer.byteLength(messages) > MEMBER_BYTES_MAX) return undefined;
-      return { type: "MESSAGES_SNAPSHOT", messages: messagesIn(messages) };
-    } catch {
-      return undefined;
-    }
-  }
-
-  /** Resolves when the service has everything, or the runner stops. Rejects when it takes no more. */
-  async #stored(writer: SessionWriter, runId = ""): Promise<void> {
+  /**
+   * Resolves when the service has everything, the runner stops, or after one attempt. Rejects when the
+   * service takes no more.
+   */
+  async #stored(writer: SessionWriter, { runId = "", once = false } = {}): Promise<void> {
     const { stopping } = this.#core;
     for (;;) {
-      const timeoutMs = stopping.aborted ? CLOSE_MS : FLUSH_MS;
+      const timeoutMs = stopping.aborted || once ? CLOSE_MS : FLUSH_MS;
       const { complete, state } = await writer.flush({ timeoutMs });
-      if (state === "fenced" && runId !== "" && (await this.#wasCancelled(runId))) {
+      if (state === "fenced" && runId !== "" && (await this.#conversation.wasCancelled(runId))) {
         return this.#renew();
       }
       if (state === "fenced" || state === "refused") throw writer.runSignal(runId).reason;
-      if (complete || stopping.aborted) return;
+      if (complete || stopping.aborted || once) return;
     }
-  }
-
-  async #isOpen(runId: string): Promise<boolean> {
-    const asked = this.#core.client.call(
-      ledger.getSession,
-      { id: this.id },
-      { deadlineMs: CLOSE_MS },
-    );
-    return asked.then(({ openRunId }) => openRunId === runId).catch(() => false);
-  }
-
-  /** True: the service has ended the run, because the cancel did not reach this runner in time. */
-  async #wasCancelled(runId: string): Promise<boolean> {
-    const { client, stopping } = this.#core;
-    const options = { ...this.#core.retry(this.id), signal: stopping };
-    const end = { sessionId: this.id, runId, eventTypes: ["RUN_FINISHED"], pageSize: 1 };
-    const [{ items }, { openRunId }] = await Promise.all([
-      client.call(ledger.listSessionEvents, end, options),
-      client.call(ledger.getSession, { id: this.id }, options),
-    ]);
-    const outcome = eventOf(items[0]?.payload ?? "{}")["outcome"];
-    return openRunId === undefined && isObject(outcome) && outcome["type"] === "cancelled";
   }
 
   /** Continues under a higher epoch: its next claim ends a run that is still open. */
   async #renew(): Promise<void> {
-    await this.close();
+    await this.#closeWriter();
     const proposed = proposedEpoch(systemClock);
     this.#epoch = proposed > this.#epoch ? proposed : this.#epoch + 1n;
   }
 
   #openWriter(): SessionWriter {
+    if (this.#epoch === 0n) this.#epoch = proposedEpoch(systemClock);
     this.#writer ??= createSessionWriter({
       ...this.#core.writerOptions(this.id),
-      ...(this.#epoch !== 0n && { epoch: this.#epoch }),
+      epoch: this.#epoch,
     });
     return this.#writer;
   }
+
+  async #closeWriter(): Promise<void> {
+    await this.#writer?.close({ timeoutMs: CLOSE_MS });
+    this.#writer = undefined;
+  }
+}
+
+/** Aborts with `signal`, or with `reason` after a time. */
+function abortedAfter(ms: number, reason: Error, signal: AbortSignal): AbortSignal {
+  const late = new AbortController();
+  setTimeout(() => late.abort(reason), ms).unref();
+  return AbortSignal.any([signal, late.signal]);
 }
 
 function lostIn({ stats: { events } }: SessionWriter): number {
@@ -380,12 +337,6 @@ function reasonOf(error: unknown): string | undefined {
 
 function eventOf(payload: string): AgentEvent {
   return { type: "", ...parseObject(payload) };
-}
-
-/** The service makes messages with an id and a role, and nothing else. */
-function messagesIn(json: string): readonly AgentMessage[] {
-  const messages = parseJson(json);
-  return Array.isArray(messages) ? messages : [];
 }
 
 /** How long the first message of the turn has waited, by the clock of this machine. */

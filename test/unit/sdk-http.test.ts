@@ -8,6 +8,7 @@ import {
   capabilitiesOf,
   type FrameworkCapabilities,
   PlatformBridge,
+  RunInProgress,
 } from "../../src/sdk/bridge.ts";
 import {
   type EndpointParts,
@@ -47,7 +48,8 @@ async function serve(bridge: PlatformBridge, parts: Partial<EndpointParts> = {})
   const context: { model?: string } = {};
   const fetch = endpointsOf({
     bridge,
-    run: (input, signal, caller) => {
+    begin: async (input, signal, caller) => {
+      if (bridge.isRunning(input.threadId)) throw new RunInProgress(input.threadId);
       const platform = { ...context, sessionId: input.threadId, isContinuation: false };
       return bridge.run(input, platform, signal, caller);
     },
@@ -145,7 +147,7 @@ describe("the runner's token", () => {
   test("is refused when it is empty", () => {
     const parts = {
       bridge: new TestBridge(),
-      run: () => eventsOf([]),
+      begin: async () => eventsOf([]),
       switchModel: () => undefined,
     };
     expect(() => endpointsOf({ ...parts, runnerToken: "" })).toThrow("runnerToken");
@@ -286,9 +288,9 @@ describe("POST /", () => {
       signal.addEventListener("abort", () => ended.resolve(signal.reason));
       for (; made < 1_000; made += 1) yield { type: "RAW", event: made };
     });
-    const run: EndpointParts["run"] = (input, signal) =>
+    const begin: EndpointParts["begin"] = async (input, signal) =>
       bridge.run(input, { sessionId: input.threadId, isContinuation: false }, signal);
-    const serveRequest = endpointsOf({ bridge, run, switchModel: () => undefined });
+    const serveRequest = endpointsOf({ bridge, begin, switchModel: () => undefined });
     const body = JSON.stringify(INPUT);
     const response = await serveRequest(new Request("http://runner/", { method: "POST", body }));
     const reader = response.body?.getReader();

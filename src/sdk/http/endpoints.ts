@@ -26,8 +26,12 @@ export interface Feedback {
 /** What the endpoints need of a runner. */
 export interface EndpointParts {
   readonly bridge: PlatformBridge;
-  /** The events of a run; it begins when the first one is taken. */
-  readonly run: (input: RunInput, signal: AbortSignal, caller: Caller) => AsyncIterable<AgentEvent>;
+  /** Begins a run. Its events have to be read to the end. Rejects with RunInProgress. */
+  readonly begin: (
+    input: RunInput,
+    signal: AbortSignal,
+    caller: Caller,
+  ) => Promise<AsyncIterable<AgentEvent>>;
   /** Makes later runs use this model, and returns the earlier one. */
   readonly switchModel: (model: string) => string | undefined;
   /** Absent: there is no ledger, so there is no `/feedback`. */
@@ -153,16 +157,12 @@ class Endpoints {
   }
 
   async run(request: Request): Promise<Response> {
-    const { run, sessionId } = this.#parts;
+    const { begin, sessionId } = this.#parts;
     const input = runInputOf(await bodyOf(request), sessionId);
-    if (this.bridge.isRunning(input.threadId)) {
-      throw new BadRequest(409, `session ${input.threadId} has a run in progress`);
-    }
     const own = new AbortController();
     const signal = AbortSignal.any([own.signal, request.signal]);
-    return eventStream(run(input, signal, callerOf(request.headers)), (reason) =>
-      own.abort(reason),
-    );
+    const events = await begin(input, signal, callerOf(request.headers));
+    return eventStream(events, (reason) => own.abort(reason));
   }
 
   async interrupt(request: Request): Promise<unknown> {
