@@ -1,0 +1,272 @@
+/**
+ * Two runs beside each other: what each said and did, what it used, and where they differ. The facts
+ * of a run come from its rows alone, in the canonical form that AG-UI clients get, so chunks and old
+ * events count like the new ones.
+ */
+import { isObject, type JsonObject, parseObject } from "../../../src/agui/json.ts";
+import { Canonical } from "../../../src/conversation/canonical/canonical.ts";
+import { difference } from "./difference.ts";
+import type { Row } from "./log.ts";
+
+export interface ToolCall {
+  readonly id: string;
+  readonly name: string;
+  /** As the agent wrote them: most often JSON text. */
+  readonly args: string;
+  /** Undefined: no result came in this run. */
+  readonly result: string | undefined;
+  readonly hasFailed: boolean;
+  /** From its beginning to its result. */
+  readonly ms: number | undefined;
+}
+
+/** Sums of all models of a run; undefined: no model reported it. */
+export interface Tokens {
+  readonly models: readonly string[];
+  readonly input: number | undefined;
+  readonly cachedInput: number | undefined;
+  readonly output: number | undefined;
+  readonly reasoning: number | undefined;
+  readonly total: number | undefined;
+}
+
+export interface RunFacts {
+  /** The last message of a user that the run was started with. */
+  readonly question: string | undefined;
+  readonly text: string;
+  readonly thinking: string;
+  readonly tools: readonly ToolCall[];
+  readonly tokens: Tokens;
+  readonly startedMs: number;
+  /** To the newest row, while the run is open. */
+  readonly ms: number;
+  /** To the first text for the reader. */
+  readonly firstTextMs: number | undefined;
+  /** While at least one tool ran. */
+  readonly toolsMs: number;
+  readonly status: "running" | "finished" | "interrupted" | "cancelled" | "error";
+  readonly error: string | undefined;
+  readonly rows: number;
+  readonly events: number;
+  readonly bytes: number;
+}
+
+type Open = { -readonly [K in keyof ToolCall]: ToolCall[K] } & {
+  startedMs: number;
+  endMs?: number;
+};
+
+/** `rows` are those of the run, from its RUN_STARTED to its end; rows without payload are skipped. */
+export function factsOf(sessionId: string, rows: readonly Row[]): RunFacts {
+  const canonical = new Canonical(sessionId);
+  const told = new Told();
+  for (const { seq, type: eventType, payload, isConformant: conformant, atMs } of rows) {
+    if (payload === undefined) continue;
+    const logged = { seq: BigInt(seq), eventType, payload, conformant };
+    for (const { value } of canonical.next(logged)) told.hear(value, atMs);
+    // A client needs no usage, so the canonical form may lack it.
+    if (conformant && ENDS.has(eventType)) told.ended(parseObject(payload));
+  }
+  const startedMs = rows[0]?.atMs ?? 0;
+  return {
+    ...told.facts(startedMs),
+    startedMs,
+    ms: rows.reduce((latest, { endMs }) => Math.max(latest, endMs), startedMs) - startedMs,
+    rows: rows.length,
+    events: rows.reduce((sum, { count }) => sum + count, 0),
+    bytes: rows.reduce((sum, { bytes }) => sum + bytes, 0),
+  };
+}
+
+const ENDS = new Set(["RUN_FINISHED", "RUN_ERROR"]);
+
+/** Gathers what the canonical events of one run say. */
+class Told {
+  readonly #texts = new Map<string, string>();
+  readonly #thinking = new Map<string, string>();
+  readonly #tools = new Map<string, Open>();
+  #question: string | undefined;
+  #firstTextAtMs: number | undefined;
+  #end: JsonObject | undefined;
+
+  hear(event: JsonObject, atMs: number): void {
+    const id = textOf(event["messageId"]);
+    const delta = textOf(event["delta"]);
+    switch (event["type"]) {
+      case "RUN_STARTED":
+        this.#question = questionIn(event["input"]) ?? this.#question;
+        break;
+      case "TEXT_MESSAGE_CONTENT":
+        if (delta !== "") this.#firstTextAtMs ??= atMs;
+        this.#texts.set(id, (this.#texts.get(id) ?? "") + delta);
+        break;
+      case "REASONING_MESSAGE_CONTENT":
+        this.#thinking.set(id, (this.#thinking.get(id) ?? "") + delta);
+        break;
+      case "TOOL_CALL_START":
+        this.#start(textOf(event["toolCallId"]), textOf(event["toolCallName"]), atMs);
+        break;
+      case "TOOL_CALL_ARGS": {
+        const call = this.#tools.get(textOf(event["toolCallId"]));
+        if (call !== undefined) call.args += delta;
+        break;
+      }
+      case "TOOL_CALL_RESULT": {
+        const call = this.#tools.get(textOf(event["toolCallId"]));
+        if (call === undefined) break;
+        const { content, error } = event;
+        call.result = readable(content);
+        call.hasFailed = error !== undefined && error !== null;
+        call.endMs = atMs;
+        call.ms = atMs - call.startedMs;
+        break;
+      }
+      default:
+    }
+  }
+
+  ended(end: JsonObject): void {
+    this.#end = end;
+  }
+
+  facts(startedMs: number) {
+    const end = this.#end;
+    const tools = [...this.#tools.values()];
+    const error = end?.["type"] === "RUN_ERROR" ? textOf(end["message"]) : undefined;
+    return {
+      question: this.#question,
+      text: joined(this.#texts),
+      thinking: joined(this.#thinking),
+      tools: tools.map(({ id, name, args, result, hasFailed, ms }) => {
+        return { id, name, args, result, hasFailed, ms };
+      }),
+      tokens: tokensIn(end?.["usage"]),
+      firstTextMs: this.#firstTextAtMs === undefined ? undefined : this.#firstTextAtMs - startedMs,
+      toolsMs: coveredMs(tools),
+      status: statusOf(end),
+      error,
+    };
+  }
+
+  #start(id: string, name: string, startedMs: number): void {
+    const call = { id, name, args: "", result: undefined, hasFailed: false, ms: undefined };
+    if (!this.#tools.has(id)) this.#tools.set(id, { ...call, startedMs });
+  }
+}
+
+function statusOf(end: JsonObject | undefined): RunFacts["status"] {
+  if (end === undefined) return "running";
+  if (end["type"] === "RUN_ERROR") return "error";
+  const outcome = isObject(end["outcome"]) ? end["outcome"]["type"] : undefined;
+  if (outcome === "interrupt") return "interrupted";
+  return outcome === "cancelled" ? "cancelled" : "finished";
+}
+
+/** Parallel calls count once. */
+function coveredMs(calls: readonly Pick<Open, "startedMs" | "endMs">[]): number {
+  let [sum, upTo] = [0, Number.NEGATIVE_INFINITY];
+  const spans = calls.flatMap(({ startedMs, endMs }) =>
+    endMs === undefined ? [] : [{ startedMs, endMs }],
+  );
+  for (const span of spans.toSorted((one, other) => one.startedMs - other.startedMs)) {
+    sum += Math.max(0, span.endMs - Math.max(span.startedMs, upTo));
+    upTo = Math.max(upTo, span.endMs);
+  }
+  return sum;
+}
+
+/** AG-UI's TokenUsage, a list with an entry for each model; some agents send one object. */
+function tokensIn(usage: unknown): Tokens {
+  const entries = [usage].flat().filter(isObject);
+  const sum = (name: string): number | undefined => {
+    const values = entries.flatMap(({ [name]: value }) =>
+      typeof value === "number" ? [value] : [],
+    );
+    return values.length === 0 ? undefined : values.reduce((all, one) => all + one, 0);
+  };
+  const [input, output] = [sum("inputTokens"), sum("outputTokens")];
+  const both = input === undefined || output === undefined ? undefined : input + output;
+  return {
+    models: entries.flatMap(({ model }) => (typeof model === "string" ? [model] : [])),
+    input,
+    cachedInput: sum("cachedInputTokens"),
+    output,
+    reasoning: sum("reasoningTokens"),
+    total: sum("totalTokens") ?? both,
+  };
+}
+
+function questionIn(input: unknown): string | undefined {
+  const messages = isObject(input) ? input["messages"] : undefined;
+  if (!Array.isArray(messages)) return undefined;
+  const users = messages.filter(isObject).filter(({ role }) => role === "user");
+  const content = users.at(-1)?.["content"];
+  return content === undefined ? undefined : readable(content);
+}
+
+/** The text of a content, which may be parts. */
+function readable(content: unknown): string {
+  if (typeof content === "string") return content;
+  if (!Array.isArray(content)) return JSON.stringify(content) ?? "";
+  const parts = content.map((part: unknown) =>
+    isObject(part) && typeof part["text"] === "string" ? part["text"] : JSON.stringify(part),
+  );
+  return parts.join("\n");
+}
+
+function textOf(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
+
+function joined(texts: ReadonlyMap<string, string>): string {
+  return [...texts.values()].filter((text) => text !== "").join("\n\n");
+}
+
+/** Two calls of the same tool in the same place; undefined: only the other run made it. */
+export interface ToolPair {
+  readonly left: ToolCall | undefined;
+  readonly right: ToolCall | undefined;
+  readonly sameArgs: boolean;
+  readonly sameResult: boolean;
+}
+
+/** Calls of one name are paired in their order. */
+export function toolPairs(
+  left: readonly ToolCall[],
+  right: readonly ToolCall[],
+): readonly ToolPair[] {
+  const parts = difference(left, right, (one, other) => one.name === other.name);
+  return parts.flatMap((part) =>
+    Array.from({ length: Math.max(part.left.length, part.right.length) }, (_, at) =>
+      pairOf(part.left[at], part.right[at]),
+    ),
+  );
+}
+
+function pairOf(left: ToolCall | undefined, right: ToolCall | undefined): ToolPair {
+  const isPair = left !== undefined && right !== undefined;
+  return {
+    left,
+    right,
+    sameArgs: isPair && meansSame(left.args, right.args),
+    sameResult: isPair && meansSame(left.result ?? "", right.result ?? ""),
+  };
+}
+
+/** JSON is compared by what it says: order of keys and white space do not count. */
+function meansSame(one: string, other: string): boolean {
+  if (one === other) return true;
+  try {
+    return sorted(JSON.parse(one)) === sorted(JSON.parse(other));
+  } catch {
+    return false;
+  }
+}
+
+function sorted(value: unknown): string {
+  return JSON.stringify(value, (_, member: unknown) =>
+    isObject(member)
+      ? Object.fromEntries(Object.entries(member).toSorted(([a], [b]) => (a < b ? -1 : 1)))
+      : member,
+  );
+}
