@@ -49,21 +49,21 @@ function recordedSessions(): readonly DemoSession[] {
   return [
     {
       id: "demo-failed-run",
-      name: "A run that fails (Vercel AI SDK)",
+      name: "A run that fails (Google ADK)",
       phase: "Failed",
       agoMinutes: 190,
       turns: [
         turn(
           "Ana",
           "Say hello and introduce yourself briefly in 2-3 sentences.",
-          "vercel-anthropic/simple",
+          "google-adk/simple",
         ),
-        turn("Ana", "What is my favorite language?", "vercel-anthropic/multi_turn_memory"),
+        turn("Ana", "What is my favorite programming language?", "google-adk/multi_turn_memory"),
       ],
     },
     {
       id: "demo-three-models",
-      name: "One question, three models (Pydantic AI)",
+      name: "Three models (Pydantic AI)",
       phase: "Completed",
       agoMinutes: 95,
       turns: [
@@ -74,7 +74,7 @@ function recordedSessions(): readonly DemoSession[] {
     },
     {
       id: "demo-graph",
-      name: "Steps and state of a graph (LangGraph)",
+      name: "Steps, state (LangGraph)",
       phase: "Completed",
       agoMinutes: 41,
       turns: [

@@ -1,4 +1,5 @@
 /** `session-ledger demo` on a real service: what a visitor finds, and how the command ends. */
+import { globSync, readFileSync, statSync } from "node:fs";
 import { afterEach, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
@@ -98,6 +99,13 @@ async function leaveHalf(): Promise<void> {
     await push(client, "events", { sessionId: "demo-tools", ...row });
   }
 }
+
+test("the bundle has the licence of the recorded streams, which are small", () => {
+  const chunks = globSync("dist/*.js").map((path) => readFileSync(path, "utf8"));
+  const licensed = chunks.filter((text) => text.includes("Copyright (c) 2025 Namastex Labs"));
+  expect(licensed.length).toBeGreaterThan(0);
+  expect(statSync("src/demo/recorded.json").size).toBeLessThan(300_000);
+});
 
 describe("demo", () => {
   test("without a service ends with code 3 and names the address", async () => {

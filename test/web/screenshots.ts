@@ -1,0 +1,125 @@
+/**
+ * Takes the pictures of the inspector that the documents show, into docs/pictures:
+ *
+ *   node test/web/screenshots.ts [NAME …]
+ *
+ * It starts a service with a database of its own and the demo, and needs Chromium.
+ */
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Browser, Page } from "playwright-core";
+import { bundle } from "../../tools/bundle.ts";
+import { openChromium } from "../support/browser.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import {
+  endService,
+  runCommand,
+  type ServiceProcess,
+  startCommand,
+  startService,
+} from "../support/service-process.ts";
+
+const FOLDER = fileURLToPath(new URL("../../docs/pictures/", import.meta.url));
+const BYTES_MAX = 200_000;
+
+interface Shot {
+  readonly path: string;
+  readonly size: { readonly width: number; readonly height: number };
+  readonly scheme: "light" | "dark";
+  /** A text that the page shows when it is ready. */
+  readonly shows: string;
+  /** A message to the scripted agent. */
+  readonly says?: string;
+  readonly act?: (page: Page) => Promise<void>;
+}
+
+const WIDE = { width: 1280, height: 800 };
+
+const SHOTS: Readonly<Record<string, Shot>> = {
+  "inspector-session": {
+    path: "/sessions/demo-tools",
+    size: WIDE,
+    scheme: "light",
+    shows: "First get the current time",
+  },
+  "inspector-talk": {
+    path: "/sessions/demo-live",
+    size: WIDE,
+    scheme: "dark",
+    says: "Deploy it.",
+    shows: "Deploy version 2.0 to production?",
+  },
+  "inspector-sessions": {
+    path: "/",
+    size: { width: 1280, height: 360 },
+    scheme: "light",
+    says: "Give me a long answer.",
+    shows: "running",
+  },
+  "inspector-compare": {
+    path: "/sessions/demo-three-models/compare",
+    size: WIDE,
+    scheme: "light",
+    shows: "calculator",
+  },
+  "inspector-storage": {
+    path: "/storage",
+    size: { width: 1280, height: 640 },
+    scheme: "light",
+    shows: "TEXT_MESSAGE_CONTENT",
+  },
+  "inspector-service": {
+    path: "/service",
+    size: { width: 1280, height: 640 },
+    scheme: "dark",
+    shows: "second",
+  },
+};
+
+async function take(browser: Browser, name: string, on: ServiceProcess): Promise<void> {
+  const shot = SHOTS[name];
+  if (shot === undefined) throw new Error(`${name}: expected ${Object.keys(SHOTS).join(", ")}`);
+  const { path, size: viewport, scheme: colorScheme, shows, act } = shot;
+  if (shot.says !== undefined) await say(shot.says, on);
+  const context = await browser.newContext({ viewport, colorScheme, reducedMotion: "reduce" });
+  const page = await context.newPage();
+  await page.goto(`http://${on.httpAddress}${path}`);
+  await page.getByText(shows).first().waitFor();
+  await act?.(page);
+  await page.waitForLoadState("networkidle").catch(() => undefined);
+  const png = await page.screenshot();
+  if (png.length > BYTES_MAX) throw new Error(`${name} has ${png.length} bytes`);
+  await writeFile(join(FOLDER, `${name}.png`), png);
+  process.stdout.write(`${name}.png ${png.length} bytes\n`);
+  await context.close();
+}
+
+async function say(text: string, { grpcAddress }: ServiceProcess): Promise<void> {
+  const env = { SESSION_LEDGER_ADDRESS: grpcAddress };
+  const { exitCode, stderr } = await runCommand(["say", "demo-live", text], { env });
+  if (exitCode !== 0) throw new Error(stderr);
+}
+
+await bundle(fileURLToPath(new URL("../../dist", import.meta.url)));
+const service = await startService({ embedded: true });
+const agent = startCommand(["demo", "--pace", "15ms"], {
+  SESSION_LEDGER_ADDRESS: service.grpcAddress,
+});
+const browser = await openChromium();
+try {
+  const names = process.argv.slice(2);
+  // The agent has answered the first question of the demo.
+  const page = await browser.newPage();
+  await page.goto(`http://${service.httpAddress}/sessions/demo-live`);
+  await page.getByText("I am a script").first().waitFor();
+  await page.close();
+  for (const name of names.length > 0 ? names : Object.keys(SHOTS))
+    await take(browser, name, service);
+} finally {
+  agent.kill("SIGTERM");
+  await agent.result;
+  await browser.close();
+  await endService(service);
+  await cleanUp();
+}
