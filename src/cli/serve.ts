@@ -1,7 +1,14 @@
 /** The commands of the service's own process: start it, and check that it is alive. */
 import type { Command } from "commander";
 import { type Address, addressText } from "../base/address.ts";
-import { type Config, configHelp, settingsThatDiffer, whoMayConnect } from "../config/config.ts";
+import {
+  asksForTokens,
+  type Config,
+  configHelp,
+  settingsThatDiffer,
+  whoMayConnect,
+} from "../config/config.ts";
+import { CLIENT_SETTINGS } from "../config/table.ts";
 import { createLog } from "../observability/log.ts";
 import { packageVersion } from "../observability/version.ts";
 import { type CliIo, EXIT, type ExitCode, explain, printLine, tell, UsageError } from "./io.ts";
@@ -48,18 +55,34 @@ interface Started {
   readonly data: string;
 }
 
-/** Lines for a start at a terminal: the addresses and places, and the next commands to try. */
+/**
+ * Lines for a start at a terminal: the addresses and places, and the next thing to try. Only a
+ * terminal gets them: a program that reads the output gets nothing but log records in JSON.
+ */
 export function startedLines(started: Started, config: Config): readonly string[] {
   const http = `http${config.tlsCertFile === undefined ? "" : "s"}://${started.http}`;
   const settings = settingsThatDiffer(config);
+  const page = config.inspector === "on" ? http : "none: INSPECTOR=off";
   return [
+    `page      ${page}  (for ${whoMayConnect(config)})`,
     `gRPC      ${started.grpc}`,
-    `HTTP      ${http}`,
-    `metrics   http://${started.ops}/metrics`,
+    `HTTP      ${http}/openapi.json  (metrics: http://${started.ops}/metrics)`,
     `data      ${started.data}`,
-    `open to   ${whoMayConnect(config)}; try ${http}/openapi.json, or the README's examples`,
+    `demo      ${demoCommand(started, config)}`,
     ...(settings.length === 0 ? [] : [`settings  ${settings.join(" ")}`]),
   ];
+}
+
+/** The command that fills the service with something to look at. */
+function demoCommand({ grpc }: Started, config: Config): string {
+  // Who listens on every address is reached on this machine.
+  const address = grpc.replace(/^(?:0\.0\.0\.0|\[::\])(?=:)/, "127.0.0.1");
+  const options = [
+    ...(address === CLIENT_SETTINGS.address.fallback ? [] : ["--address", address]),
+    ...(config.tlsCertFile === undefined ? [] : ["--ca-file", "CA.pem"]),
+    ...(asksForTokens(config) ? ["--token-file", "FILE"] : []),
+  ];
+  return ["npx session-ledger demo", ...options].join(" ");
 }
 
 /** The configuration, or every problem with it at once. */

@@ -120,7 +120,7 @@ function exposureProblems(values: ServiceValues): readonly string[] {
 }
 
 /** Without any configured token every caller is an admin. */
-function asksForTokens({
+export function asksForTokens({
   authTokens,
   authTokensFile,
   oidcIssuer,

@@ -151,21 +151,37 @@ describe("completion", () => {
 
 describe("the start of the service", () => {
   const started = { grpc: "127.0.0.1:9000", http: "127.0.0.1:8000", ops: "127.0.0.1:8083" };
-  function lines(environment: Environment): readonly string[] {
+  function lines(environment: Environment, grpc = started.grpc): readonly string[] {
     const loaded = loadConfig(environment);
     if (!loaded.ok) throw new Error(loaded.problems.join());
-    return startedLines({ ...started, data: "/srv/.data (new)" }, loaded.config);
+    return startedLines({ ...started, grpc, data: "/srv/.data (new)" }, loaded.config);
   }
 
   // Bug: 73 lines were printed, 52 of them settings with their defaults.
   test("regression: prints five lines, and no settings with their defaults", () => {
     expect(lines({})).toEqual([
+      "page      http://127.0.0.1:8000  (for everybody on this machine, without a token)",
       "gRPC      127.0.0.1:9000",
-      "HTTP      http://127.0.0.1:8000",
-      "metrics   http://127.0.0.1:8083/metrics",
+      "HTTP      http://127.0.0.1:8000/openapi.json  (metrics: http://127.0.0.1:8083/metrics)",
       "data      /srv/.data (new)",
-      "open to   everybody on this machine, without a token; try http://127.0.0.1:8000/openapi.json, or the README's examples",
+      "demo      npx session-ledger demo",
     ]);
+  });
+
+  test("prints the command of the demo with the options that it needs", () => {
+    const demo = (grpc: string, environment: Environment = {}): string | undefined =>
+      lines(environment, grpc).find((line) => line.startsWith("demo"));
+    expect(demo("0.0.0.0:9000")).toBe("demo      npx session-ledger demo");
+    expect(demo("[::]:9001")).toBe("demo      npx session-ledger demo --address 127.0.0.1:9001");
+    expect(
+      demo("127.0.0.1:9000", {
+        AUTH_TOKENS: '[{"id":"a","token":"12345678901234567890123456789012","roles":["admin"]}]',
+      }),
+    ).toBe("demo      npx session-ledger demo --token-file FILE");
+  });
+
+  test("says that there is no page", () => {
+    expect(lines({ INSPECTOR: "off" })[0]).toMatch(/^page {6}none: INSPECTOR=off/);
   });
 
   test("prints the settings that differ, without a password", () => {
