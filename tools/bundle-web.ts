@@ -46,7 +46,12 @@ async function make(folder: string): Promise<void> {
 
 async function build(): Promise<Built> {
   const vite = await import("vite");
-  const seen = new Set<string>(["package.json", "tools/bundle-web.ts", "web/vite.config.ts"]);
+  const seen = new Set<string>([
+    "package.json",
+    "tools/bundle-web.ts",
+    "tools/stamps.ts",
+    "web/vite.config.ts",
+  ]);
   const made = await vite.build({
     configFile: join(ROOT, "web/vite.config.ts"),
     logLevel: "warn",
@@ -69,7 +74,7 @@ async function build(): Promise<Built> {
   for (const file of output.output) {
     files.set(file.fileName, Buffer.from(file.type === "chunk" ? file.code : file.source));
   }
-  return { files, sources: [...seen] };
+  return { files, sources: [...seen].toSorted() };
 }
 
 /** The compressed copies first: the service answers with them as soon as the file is there. */

@@ -98,6 +98,34 @@ test("a command keeps compiled code beside the bundle, and runs where it cannot"
   expect(await version()).toEqual(first);
 });
 
+test("the page is made with the bundle, and again only when a source changes", async () => {
+  const folder = join(home, "page");
+  const index = join(folder, "web/index.html");
+  const stampOf = async (path: string) => (await stat(path, { bigint: true })).mtimeNs;
+  await bundle(folder);
+  const html = await readFile(index, "utf8");
+  const assets = [...html.matchAll(/"(\/assets\/[^"]+)"/g)].map(([, path = ""]) => path);
+  expect(assets.length).toBeGreaterThan(1);
+  for (const path of assets) {
+    for (const copy of ["", ".br", ".gz"]) {
+      await expect(stat(join(folder, "web", path + copy))).resolves.toBeDefined();
+    }
+  }
+  // NODE_ENV of a test run must not choose the React for developers.
+  const script = await readFile(join(folder, "web", assets[0] ?? ""), "utf8");
+  expect(script).not.toContain("jsxDEV");
+  const list = join(folder, "web-sources.json");
+  const made = await stampOf(list);
+  await bundle(folder);
+  expect(await stampOf(list)).toBe(made);
+  const sources = await readFile(list, "utf8");
+  await writeFile(list, sources.replace('"web/src/app.tsx":"', '"web/src/app.tsx":"0'));
+  const unchanged = await stampOf(index);
+  await bundle(folder);
+  expect((await readFile(list, "utf8")) === sources).toBe(true); // Hundreds of lines otherwise.
+  expect(await stampOf(index)).toBe(unchanged);
+});
+
 test("the tarball has every file that its README links to, and no generated client", async () => {
   const { stdout } = await run("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], {
     cwd: ROOT,
@@ -115,6 +143,12 @@ test("the tarball has every file that its README links to, and no generated clie
     (target) => !files.some(({ path }) => path === target || path.startsWith(`${target}/`)),
   );
   expect(missing).toEqual([]);
+  // The page, with the copies that are sent compressed, and without what only a build reads.
+  const paths = files.map(({ path }) => path).filter((path) => path.startsWith("dist/"));
+  expect(paths).toEqual(
+    expect.arrayContaining(["dist/main.js", "dist/web/index.html", "dist/web/index.html.br"]),
+  );
+  expect(paths.filter((path) => path.endsWith("sources.json"))).toEqual([]);
   // Bug: a checkout with generated clients packed 2,145 files of their Python environment.
   const made = files.filter(({ path }) => /^clients\/[^/]+\/(\.|ambient)/.test(path));
   expect(made).toEqual([]);
