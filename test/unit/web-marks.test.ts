@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Mark, marksOf, runBeside, thinned } from "../../web/src/model/marks.ts";
+import { type Mark, Marks, runBeside, thinned } from "../../web/src/model/marks.ts";
 
 const TYPES = [
   "RUN_STARTED",
@@ -16,13 +16,27 @@ const rows = TYPES.map((type, at) => {
 });
 
 test("the starts, ends and errors of runs are the marks of a session", () => {
-  expect(marksOf(rows).map(({ seq, kind, runId }) => [seq, kind, runId])).toEqual([
+  expect(new Marks().of(rows).map(({ seq, kind, runId }) => [seq, kind, runId])).toEqual([
     [1, "start", "r1"],
     [3, "error", "r1"],
     [4, "start", "r2"],
     [5, "error", "r2"],
     [6, "end", "r2"],
   ]);
+});
+
+test("the marks of a list that grows, at its end or in the middle, are those of the whole list", () => {
+  const marks = new Marks();
+  const whole = new Marks().of(rows);
+
+  expect(marks.of(rows.slice(3))).toEqual(whole.slice(2));
+  expect(marks.of([...rows.slice(0, 2), ...rows.slice(3)])).toEqual([whole[0], ...whole.slice(2)]);
+  expect(marks.of(rows)).toEqual(whole);
+  const known = marks.of(rows);
+  expect(
+    marks.of([...rows, { seq: 7, lastSeq: 7, atMs: 7, endMs: 7, type: "META", runId: "" }]),
+  ).toBe(known);
+  expect(marks.of([])).toEqual([]);
 });
 
 test("a scrubber with little room shows an error rather than the runs beside it", () => {
@@ -37,7 +51,7 @@ test("a scrubber with little room shows an error rather than the runs beside it"
 });
 
 test("the reader steps from run to run, and not beyond the last one", () => {
-  const marks = marksOf(rows);
+  const marks = new Marks().of(rows);
 
   expect(runBeside(marks, { seq: 1, step: 1 })).toBe(4);
   expect(runBeside(marks, { seq: 4, step: 1 })).toBeUndefined();

@@ -19,13 +19,30 @@ const KINDS: Readonly<Record<string, Mark["kind"]>> = {
   SUBAGENT_ERROR: "error",
 };
 
-export function marksOf(rows: readonly MarkedRow[]): readonly Mark[] {
-  const marks: Mark[] = [];
-  for (const { type, seq, runId } of rows) {
-    const kind = KINDS[type];
-    if (kind !== undefined) marks.push({ seq, kind, runId });
+/** The marks of a list that grows: rows at its end cost nothing but themselves. */
+export class Marks {
+  #marks: readonly Mark[] = [];
+  #count = 0;
+  #last: MarkedRow | undefined;
+
+  /** The same list of marks as before, if there is no new one. */
+  of(rows: readonly MarkedRow[]): readonly Mark[] {
+    // Rows before the known ones move the last of them.
+    if (this.#count > 0 && rows[this.#count - 1] !== this.#last) {
+      this.#marks = [];
+      this.#count = 0;
+    }
+    const fresh: Mark[] = [];
+    for (; this.#count < rows.length; this.#count += 1) {
+      const row = rows[this.#count];
+      const kind = KINDS[row?.type ?? ""];
+      if (row !== undefined && kind !== undefined)
+        fresh.push({ seq: row.seq, kind, runId: row.runId });
+    }
+    this.#last = rows[this.#count - 1];
+    if (fresh.length > 0) this.#marks = [...this.#marks, ...fresh];
+    return this.#marks;
   }
-  return marks;
 }
 
 const WEIGHTS = { end: 0, start: 1, error: 2 };

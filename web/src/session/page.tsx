@@ -1,5 +1,99 @@
+/**
+ * One session: four parts that share a cursor.
+ *
+ *   wide     conversation │ timeline          middle   conversation │ one of three
+ *                         ├───────────────    narrow   one of four
+ *                         │ events or state   below    the scrubber
+ */
+import { useMemo } from "react";
+import type { SessionLog } from "../model/log.ts";
+import type { Scrub } from "../model/scrub.ts";
+import { openRunOf } from "../model/standing.ts";
 import { Empty } from "../ui/empty.tsx";
+import { Link } from "../ui/link.tsx";
+import { visible } from "../ui/text.ts";
+import { Conversation } from "./conversation.tsx";
+import { Header } from "./header.tsx";
+import { type InSession, SessionContext } from "./in-session.ts";
+import { Scrubber } from "./scrubber.tsx";
+import { Split } from "./split.tsx";
+import { type Tab, Tabs } from "./tabs.tsx";
+import { Talk } from "./talk.tsx";
+import { useCursor } from "./use-cursor.ts";
+import { useRemembered } from "./use-remembered.ts";
+import { useRights } from "./use-rights.ts";
+import { useSession } from "./use-session.ts";
+import { useLogVersion, useMoment, useSessionLog } from "./use-session-log.ts";
+import { useWidth } from "./use-width.ts";
+import "./page.css";
 
 export function SessionPage({ id }: { readonly id: string }) {
-  return <Empty title={id} />;
+  const opened = useSessionLog(id);
+  return opened === undefined ? null : <Session id={id} {...opened} />;
+}
+
+interface SessionProps {
+  readonly id: string;
+  readonly log: SessionLog;
+  readonly scrub: Scrub;
+}
+
+function Session({ id, log, scrub }: SessionProps) {
+  useLogVersion(log);
+  const facts = useSession(id);
+  const rights = useRights();
+  const [cursor, moveTo] = useCursor();
+  const moment = useMoment(scrub, cursor);
+  const session = useMemo(
+    (): InSession => ({ sessionId: id, log, rights, moveTo }),
+    [id, log, rights, moveTo],
+  );
+  const [tab, setTab] = useRemembered("session.tab", "Conversation");
+  const width = useWidth();
+  if (log.state === "gone" && log.rows.length === 0 && log.messages.length === 0) {
+    return (
+      <Empty title={visible(log.problem?.message ?? "This session cannot be read.")}>
+        <Link to="/">All sessions</Link>
+      </Empty>
+    );
+  }
+  const conversation: Tab = {
+    name: "Conversation",
+    content: (
+      <div className="page-talk">
+        <Conversation items={moment.items} isLoading={log.state === "loading"} />
+        <Talk moment={moment} isPast={cursor !== "live"} />
+      </div>
+    ),
+  };
+  const timeline: Tab = { name: "Timeline", content: <Empty title="Timeline" /> };
+  const events: Tab = { name: "Events", content: <Empty title="Events" /> };
+  const state: Tab = { name: "State", content: <Empty title="State" /> };
+  const tabs = (shown: readonly Tab[]) => (
+    <Tabs label="Parts of the session" tabs={shown} selected={tab} select={setTab} />
+  );
+  return (
+    <SessionContext value={session}>
+      <div className="page">
+        <Header id={id} log={log} facts={facts} isRunning={openRunOf(log.rows) !== undefined} />
+        {width === "narrow" && tabs([conversation, timeline, events, state])}
+        {width === "middle" && (
+          <Split name="middle" label="Width of the conversation" direction="row" initial={50}>
+            {conversation.content}
+            {tabs([timeline, events, state])}
+          </Split>
+        )}
+        {width === "wide" && (
+          <Split name="wide" label="Width of the conversation" direction="row" initial={45}>
+            {conversation.content}
+            <Split name="side" label="Height of the timeline" direction="column" initial={42}>
+              {timeline.content}
+              {tabs([events, state])}
+            </Split>
+          </Split>
+        )}
+        <Scrubber log={log} cursor={cursor} moveTo={moveTo} />
+      </div>
+    </SessionContext>
+  );
 }

@@ -1,0 +1,18 @@
+import { clockText, timeText } from "../ui/format.ts";
+import { useInSession } from "./in-session.ts";
+
+/** The time of an item. A press moves the page to the event that made it. */
+export function At({ seq, atMs }: { readonly seq: number; readonly atMs: number }) {
+  const { moveTo } = useInSession();
+  return (
+    <button
+      type="button"
+      className="at"
+      onClick={() => moveTo(seq)}
+      title={`${timeText(atMs)}: go to event ${seq}`}
+      aria-label={`Go to event ${seq}, ${clockText(atMs)}`}
+    >
+      {clockText(atMs)}
+    </button>
+  );
+}

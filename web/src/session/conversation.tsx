@@ -1,0 +1,193 @@
+/**
+ * The conversation at the cursor: a virtual list with measured heights. It stays at its end while
+ * the reader is there, so a live session and a replay move by themselves; a reader who scrolls back
+ * stays where they are.
+ */
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { memo, type RefObject, useCallback, useLayoutEffect, useRef, useState } from "react";
+import type { Item } from "../model/conversation.ts";
+import { Button } from "../ui/button.tsx";
+import { Empty } from "../ui/empty.tsx";
+import { useKeys } from "../ui/keyboard.ts";
+import { MessageView, nameOf, ThinkingView } from "./message.tsx";
+import { RememberOpened } from "./opened.tsx";
+import { ActivityView, RunView, StateView } from "./quiet-line.tsx";
+import { ToolCard } from "./tool-card.tsx";
+import "./conversation.css";
+
+const HEIGHTS: Readonly<Record<Item["kind"], number>> = {
+  message: 84,
+  thinking: 28,
+  tool: 34,
+  activity: 28,
+  state: 28,
+  run: 32,
+};
+/** Nearer than this to the end, the reader is at the end. */
+const END_PIXELS = 48;
+
+interface ConversationProps {
+  readonly items: readonly Item[];
+  readonly isLoading: boolean;
+}
+
+export function Conversation({ items, isLoading }: ConversationProps) {
+  return (
+    <RememberOpened>
+      <List items={items} isLoading={isLoading} />
+    </RememberOpened>
+  );
+}
+
+function List({ items, isLoading }: ConversationProps) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const [isAtEnd, setIsAtEnd] = useState(true);
+  const virtual = useVirtualizer({
+    count: items.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: (index) => HEIGHTS[items[index]?.kind ?? "message"],
+    getItemKey: useCallback((index: number) => items[index]?.key ?? index, [items]),
+    overscan: 6,
+    anchorTo: "end",
+    followOnAppend: true,
+    scrollEndThreshold: END_PIXELS,
+    onChange: (instance) => setIsAtEnd(instance.isAtEnd(END_PIXELS)),
+  });
+  const isEmpty = items.length === 0;
+  useLayoutEffect(() => {
+    if (!isEmpty) virtual.scrollToEnd();
+  }, [isEmpty, virtual]);
+  useMoves(scroller, {
+    count: items.length,
+    draw: (index) => virtual.scrollToIndex(index, { align: "auto" }),
+  });
+  return (
+    <section className="conversation" aria-label="Conversation">
+      <div
+        ref={scroller}
+        className="conversation-scroll"
+        role="feed"
+        aria-label="Items of the conversation"
+        aria-busy={isLoading}
+        tabIndex={0}
+      >
+        {isEmpty && <Nothing isLoading={isLoading} />}
+        <div className="conversation-all" style={{ height: virtual.getTotalSize() }}>
+          {virtual.getVirtualItems().map(({ index, key, start }) => {
+            const item = items[index];
+            return (
+              item !== undefined && (
+                <article
+                  key={key}
+                  ref={virtual.measureElement}
+                  className="conversation-item"
+                  data-index={index}
+                  style={{ transform: `translateY(${start}px)` }}
+                  tabIndex={-1}
+                  aria-label={labelOf(item)}
+                  aria-posinset={index + 1}
+                  aria-setsize={items.length}
+                >
+                  <ItemView item={item} />
+                </article>
+              )
+            );
+          })}
+        </div>
+      </div>
+      {!isAtEnd && !isEmpty && (
+        <div className="conversation-end">
+          <Button onClick={() => virtual.scrollToEnd()}>↓ To the end</Button>
+        </div>
+      )}
+      <Announcement items={items} />
+    </section>
+  );
+}
+
+function Nothing({ isLoading }: Pick<ConversationProps, "isLoading">) {
+  if (isLoading) return <Empty title="Loading…" />;
+  return (
+    <Empty title="Nothing was said yet">
+      <p>Messages and what the agent does will show here.</p>
+    </Empty>
+  );
+}
+
+interface Moves {
+  readonly count: number;
+  /** Makes the page draw the item. */
+  readonly draw: (index: number) => void;
+}
+
+/** Keys that move the focus from item to item, from the last one upwards at first. */
+function useMoves(scroller: RefObject<HTMLElement | null>, { count, draw }: Moves): void {
+  const move = (by: -1 | 1): void => {
+    const item = document.activeElement?.closest<HTMLElement>(".conversation-item");
+    const from = item === null || item === undefined ? count : Number(item.dataset["index"]);
+    const to = Math.min(Math.max(from + by, 0), count - 1);
+    if (to < 0) return;
+    draw(to);
+    focusSoon(scroller, to);
+  };
+  useKeys("Conversation", [
+    { keys: ["j"], does: "Next item", run: () => move(1) },
+    { keys: ["k"], does: "Item before", run: () => move(-1) },
+  ]);
+}
+
+/** The item may have to be drawn first. */
+function focusSoon(scroller: RefObject<HTMLElement | null>, index: number, frames = 5): void {
+  const item = scroller.current?.querySelector<HTMLElement>(`[data-index="${index}"]`);
+  if (item !== null && item !== undefined) item.focus({ preventScroll: true });
+  else if (frames > 0) requestAnimationFrame(() => focusSoon(scroller, index, frames - 1));
+}
+
+const ItemView = memo(function ItemView({ item }: { item: Item }) {
+  switch (item.kind) {
+    case "message":
+      return <MessageView item={item} />;
+    case "thinking":
+      return <ThinkingView item={item} />;
+    case "tool":
+      return <ToolCard item={item} />;
+    case "activity":
+      return <ActivityView item={item} />;
+    case "state":
+      return <StateView item={item} />;
+    case "run":
+      return <RunView item={item} />;
+  }
+});
+
+function labelOf(item: Item): string {
+  switch (item.kind) {
+    case "message":
+      return `Message of ${nameOf(item)}`;
+    case "thinking":
+      return "Thinking";
+    case "tool":
+      return `Tool call ${item.name}, ${item.status}`;
+    case "activity":
+      return `Activity ${item.type}`;
+    case "state":
+      return "Change of the state";
+    case "run":
+      return `Run ${item.runId}, ${item.phase}`;
+  }
+}
+
+const ANNOUNCED_CHARS = 300;
+
+/** Reads the newest message to a person who cannot see it, when it is whole. */
+function Announcement({ items }: Pick<ConversationProps, "items">) {
+  const message = items.findLast((item) => item.kind === "message" && !item.isStreaming);
+  const { content } = message?.kind === "message" ? message : {};
+  return (
+    <p className="unseen" aria-live="polite">
+      {message?.kind === "message" &&
+        typeof content === "string" &&
+        `${nameOf(message)}: ${content.slice(0, ANNOUNCED_CHARS)}`}
+    </p>
+  );
+}

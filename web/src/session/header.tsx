@@ -1,0 +1,106 @@
+/** What the page shows: the session's name and id, where it stands, and its sizes. */
+import { useState } from "react";
+import type { SessionLog } from "../model/log.ts";
+import { Badge, type Tone } from "../ui/badge.tsx";
+import { Button } from "../ui/button.tsx";
+import { Dialog } from "../ui/dialog.tsx";
+import { bytes, count } from "../ui/format.ts";
+import { JsonText } from "../ui/json-tree.tsx";
+import { Link } from "../ui/link.tsx";
+import { cut, visible } from "../ui/text.ts";
+import { sessionPath } from "../router.ts";
+import { CopyButton } from "./code-block.tsx";
+import type { SessionFacts } from "./use-session.ts";
+import "./header.css";
+
+const NAME_CHARS = 200;
+
+interface HeaderProps {
+  readonly id: string;
+  readonly log: SessionLog;
+  readonly facts: SessionFacts | undefined;
+  readonly isRunning: boolean;
+}
+
+export function Header({ id, log, facts, isRunning }: HeaderProps) {
+  const name = facts?.name ?? "";
+  const phase = facts?.phase ?? "";
+  return (
+    <header className="header">
+      <h1 className="header-name">
+        <bdi>{visible(cut(name === "" ? id : name, NAME_CHARS))}</bdi>
+      </h1>
+      {name !== "" && name !== id && <code className="header-id">{visible(id)}</code>}
+      <CopyButton text={id} what="the id of the session" />
+      <LiveBadge log={log} />
+      {isRunning && <Badge tone="accent">running</Badge>}
+      {phase !== "" && (
+        <Badge tone={PHASES[phase.toLowerCase()] ?? "neutral"}>{visible(phase)}</Badge>
+      )}
+      <dl className="header-counts">
+        <Count name={log.head === 1 ? "event" : "events"} value={count(log.head)} />
+        <Count name={log.rows.length === 1 ? "row" : "rows"} value={count(log.rows.length)} />
+        <Count
+          name={log.messages.length === 1 ? "message" : "messages"}
+          value={count(log.messages.length)}
+        />
+        {facts !== undefined && <Count name="stored" value={bytes(Number(facts.payloadBytes))} />}
+      </dl>
+      <Capabilities facts={facts} />
+      <Link className="header-link" to={`${sessionPath(id)}/compare`}>
+        Compare runs
+      </Link>
+    </header>
+  );
+}
+
+const PHASES: Readonly<Record<string, Tone>> = {
+  running: "accent",
+  completed: "good",
+  failed: "bad",
+  error: "bad",
+  pending: "warn",
+};
+
+const STATES: Readonly<Record<SessionLog["state"], { tone: Tone; word: string }>> = {
+  loading: { tone: "neutral", word: "loading" },
+  live: { tone: "good", word: "live" },
+  reconnecting: { tone: "warn", word: "reconnecting" },
+  gone: { tone: "bad", word: "ended" },
+};
+
+function LiveBadge({ log }: { log: SessionLog }) {
+  const { tone, word } = STATES[log.state];
+  return (
+    <span role="status" title={log.problem?.message}>
+      <Badge tone={tone}>{word}</Badge>
+    </span>
+  );
+}
+
+function Count({ name, value }: { name: string; value: string }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{value}</dd>
+    </div>
+  );
+}
+
+function Capabilities({ facts }: { facts: SessionFacts | undefined }) {
+  const [isOpen, setIsOpen] = useState(false);
+  const capabilities = facts?.capabilities ?? "";
+  if (capabilities === "") return null;
+  return (
+    <>
+      <Button look="plain" onClick={() => setIsOpen(true)}>
+        Capabilities
+      </Button>
+      {isOpen && (
+        <Dialog title="What the runner can do" onClose={() => setIsOpen(false)}>
+          <JsonText text={capabilities} openDepth={3} />
+        </Dialog>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,27 @@
+import { createContext, useContext } from "react";
+import type { SessionLog } from "../model/log.ts";
+import type { Cursor } from "./use-cursor.ts";
+
+export interface Rights {
+  readonly maySend: boolean;
+  readonly mayCancel: boolean;
+  readonly mayGiveFeedback: boolean;
+}
+
+export interface InSession {
+  readonly sessionId: string;
+  readonly log: SessionLog;
+  readonly rights: Rights;
+  readonly moveTo: (cursor: Cursor) => void;
+}
+
+const Context = createContext<InSession | undefined>(undefined);
+
+/** For the parts of a session's page. */
+export const SessionContext = Context.Provider;
+
+export function useInSession(): InSession {
+  const session = useContext(Context);
+  if (session === undefined) throw new Error("not inside of a session");
+  return session;
+}

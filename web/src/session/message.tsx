@@ -1,0 +1,77 @@
+import type { MessageItem, ThinkingItem } from "../model/conversation.ts";
+import { Badge } from "../ui/badge.tsx";
+import { visible } from "../ui/text.ts";
+import { Feedback } from "./feedback.tsx";
+import { At } from "./at.tsx";
+import { useOpen } from "./opened.tsx";
+import { Content } from "./parts.tsx";
+import { Markdown } from "./markdown.tsx";
+import "./message.css";
+
+const NAMES: Readonly<Record<string, string>> = {
+  user: "Person",
+  assistant: "Agent",
+  system: "System",
+  developer: "Developer",
+  tool: "Result of a tool",
+};
+
+export function nameOf({ role, name }: Pick<MessageItem, "role" | "name">): string {
+  return visible(name ?? NAMES[role] ?? role);
+}
+
+export function MessageView({ item }: { item: MessageItem }) {
+  const { role, content, isStreaming, isPending, message, feedback } = item;
+  const subagent = message["subagentRunId"];
+  return (
+    <div className={`message message-${role in NAMES ? role : "other"}`}>
+      <header className="message-head">
+        <bdi className="message-name">{nameOf(item)}</bdi>
+        {item.name !== undefined && role !== "user" && (
+          <span className="message-role">{visible(role)}</span>
+        )}
+        {typeof subagent === "string" && (
+          <span className="message-role">
+            subagent <bdi>{visible(subagent)}</bdi>
+          </span>
+        )}
+        {isPending && (
+          <span title="No run has taken this message">
+            <Badge tone="warn">waiting</Badge>
+          </span>
+        )}
+        {isStreaming && <Badge tone="accent">writing</Badge>}
+        <At seq={item.seq} atMs={item.atMs} />
+      </header>
+      <div className="message-body">
+        <Content content={content} isLive={isStreaming} />
+      </div>
+      {(role === "assistant" || feedback.length > 0) && !isStreaming && (
+        <Feedback messageId={item.id} given={feedback} mayGive={role === "assistant"} />
+      )}
+    </div>
+  );
+}
+
+export function ThinkingView({ item }: { item: ThinkingItem }) {
+  const { text, isStreaming } = item;
+  const [isOpen, toggle] = useOpen(item.key);
+  return (
+    <div className="thinking">
+      <header className="message-head">
+        <button type="button" className="quiet-open" aria-expanded={isOpen} onClick={toggle}>
+          {isStreaming ? "Thinking" : "Thought"}
+        </button>
+        <span className="quiet-more">
+          {text === "" ? "no text" : isOpen ? "" : visible(text.slice(0, 200))}
+        </span>
+        <At seq={item.seq} atMs={item.atMs} />
+      </header>
+      {isOpen && (
+        <div className="thinking-body">
+          <Markdown text={text} isLive={isStreaming} />
+        </div>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,77 @@
+/** The content of a message: text, and what was attached, by reference. */
+import { isObject, type JsonObject } from "../../../src/agui/json.ts";
+import { bytes } from "../ui/format.ts";
+import { visible } from "../ui/text.ts";
+import { JsonTree } from "../ui/json-tree.tsx";
+import { Markdown } from "./markdown.tsx";
+import "./parts.css";
+
+export function Content({ content, isLive = false }: { content: unknown; isLive?: boolean }) {
+  if (typeof content === "string") return <Markdown text={content} isLive={isLive} />;
+  if (!Array.isArray(content)) {
+    return content === undefined || content === null ? null : <JsonTree value={content} />;
+  }
+  return content.map((part: unknown, at) => <Part key={at} part={part} />);
+}
+
+function Part({ part }: { part: unknown }) {
+  if (!isObject(part)) return <JsonTree value={part} />;
+  if (part["type"] === "text" && typeof part["text"] === "string") {
+    return <Markdown text={part["text"]} />;
+  }
+  const attachment = attachmentIn(part);
+  return attachment === undefined ? <JsonTree value={part} /> : <Attachment {...attachment} />;
+}
+
+interface Attached {
+  readonly kind: string;
+  readonly name: string | undefined;
+  readonly mimeType: string | undefined;
+  readonly url: string | undefined;
+  /** Of the data inside of the message, in bytes. */
+  readonly size: number | undefined;
+}
+
+/** `binary` parts of AG-UI before 1.0, and media parts with a source. */
+function attachmentIn(part: JsonObject): Attached | undefined {
+  const source = isObject(part["source"]) ? part["source"] : {};
+  const kind = textOf(part["type"]);
+  const data =
+    textOf(part["data"]) ?? (source["type"] === "data" ? textOf(source["value"]) : undefined);
+  const isUrl = source["type"] === "url";
+  const url = textOf(part["url"]) ?? (isUrl ? textOf(source["value"]) : undefined);
+  const id =
+    textOf(part["id"]) ?? (data === undefined && !isUrl ? textOf(source["value"]) : undefined);
+  if (kind === undefined || (data === undefined && url === undefined && id === undefined)) {
+    return undefined;
+  }
+  return {
+    kind: kind === "binary" ? "file" : kind,
+    name: textOf(part["filename"]) ?? textOf(part["name"]) ?? id,
+    mimeType: textOf(part["mimeType"]) ?? textOf(source["mimeType"]),
+    url: url !== undefined && /^https?:\/\//i.test(url) ? url : undefined,
+    size: data === undefined ? undefined : Math.floor((data.length * 3) / 4),
+  };
+}
+
+function Attachment({ kind, name, mimeType, url, size }: Attached) {
+  const shown = visible(name ?? url ?? kind);
+  return (
+    <p className="parts-attachment">
+      <span className="parts-kind">{visible(kind)}</span>
+      {url === undefined ? (
+        <bdi>{shown}</bdi>
+      ) : (
+        <a href={url} target="_blank" rel="noopener noreferrer">
+          <bdi>{shown}</bdi>
+        </a>
+      )}
+      {mimeType !== undefined && <span className="parts-type">{visible(mimeType)}</span>}
+      {size !== undefined && <span>{bytes(size)}</span>}
+    </p>
+  );
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === "string" && value !== "" ? value : undefined;
+}

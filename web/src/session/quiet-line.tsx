@@ -1,0 +1,108 @@
+/** Items that are one quiet line until they are opened: activities, changes of the state, runs. */
+import { type ReactNode, useEffect, useState } from "react";
+import type { ActivityItem, RunItem, StateItem } from "../model/conversation.ts";
+import { Badge, type Tone } from "../ui/badge.tsx";
+import { JsonText, JsonTree } from "../ui/json-tree.tsx";
+import { visible } from "../ui/text.ts";
+import { At } from "./at.tsx";
+import { useInSession } from "./in-session.ts";
+import { useOpen } from "./opened.tsx";
+import "./quiet-line.css";
+
+interface QuietLineProps {
+  readonly openKey: string;
+  readonly title: string;
+  readonly more: string;
+  readonly seq: number;
+  readonly atMs: number;
+  readonly children: () => ReactNode;
+}
+
+function QuietLine({ openKey, title, more, seq, atMs, children }: QuietLineProps) {
+  const [isOpen, toggle] = useOpen(openKey);
+  return (
+    <div className="quiet">
+      <header className="message-head">
+        <button type="button" className="quiet-open" aria-expanded={isOpen} onClick={toggle}>
+          {title}
+        </button>
+        <span className="quiet-more">{visible(more)}</span>
+        <At seq={seq} atMs={atMs} />
+      </header>
+      {isOpen && <div className="quiet-body">{children()}</div>}
+    </div>
+  );
+}
+
+export function ActivityView({ item }: { item: ActivityItem }) {
+  const { key, type, content, seq, atMs } = item;
+  return (
+    <QuietLine openKey={key} title="Activity" more={type} seq={seq} atMs={atMs}>
+      {() => <JsonTree value={content} />}
+    </QuietLine>
+  );
+}
+
+const PATHS_SHOWN = 6;
+
+export function StateView({ item }: { item: StateItem }) {
+  const { key, change, paths, seq, atMs } = item;
+  const rest = paths.length - PATHS_SHOWN;
+  const more = `${paths.slice(0, PATHS_SHOWN).join("  ")}${rest > 0 ? `  and ${rest} more` : ""}`;
+  const title = change === "snapshot" ? "State set" : "State changed";
+  return (
+    <QuietLine openKey={key} title={title} more={more} seq={seq} atMs={atMs}>
+      {() => <EventPayload seq={seq} />}
+    </QuietLine>
+  );
+}
+
+/** The event as it is stored, read again if the page has dropped it. */
+function EventPayload({ seq }: { seq: number }) {
+  const { log } = useInSession();
+  const [payload, setPayload] = useState<{ readonly text: string | undefined }>();
+  useEffect(() => {
+    let isOver = false;
+    const row = log.rows[log.indexOf(seq)];
+    const read = row === undefined ? Promise.resolve(undefined) : log.read(row);
+    read.then(
+      (text) => !isOver && setPayload({ text }),
+      () => !isOver && setPayload({ text: undefined }),
+    );
+    return () => {
+      isOver = true;
+    };
+  }, [log, seq]);
+  if (payload === undefined) return <p>Loading…</p>;
+  if (payload.text === undefined) return <p>This event cannot be read any more.</p>;
+  return <JsonText text={payload.text} />;
+}
+
+const ENDS: Readonly<Record<string, { tone: Tone; words: string }>> = {
+  success: { tone: "good", words: "finished" },
+  interrupt: { tone: "warn", words: "waits for an answer" },
+  cancelled: { tone: "neutral", words: "cancelled" },
+};
+
+export function RunView({ item }: { item: RunItem }) {
+  const { phase, runId, outcome, message, code, seq, atMs } = item;
+  const end = ENDS[outcome ?? "success"] ?? { tone: "neutral", words: visible(outcome ?? "") };
+  return (
+    <div className={`run-line run-line-${phase}`}>
+      <header className="message-head">
+        <span className="run-line-title">
+          Run <bdi className="run-line-id">{visible(runId)}</bdi>
+        </span>
+        {phase === "start" && <span className="run-line-word">begins</span>}
+        {phase === "end" && <Badge tone={end.tone}>{end.words}</Badge>}
+        {phase === "error" && <Badge tone="bad">failed</Badge>}
+        <At seq={seq} atMs={atMs} />
+      </header>
+      {phase === "error" && (
+        <p className="run-line-problem" dir="auto">
+          {visible(message ?? "")} {code !== undefined && <code>{visible(code)}</code>}
+        </p>
+      )}
+    </div>
+  );
+}

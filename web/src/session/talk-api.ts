@@ -1,0 +1,61 @@
+/** What a person does in a session: one request each, and each may be repeated. */
+import { API, call, post } from "../api/client.ts";
+import { type Answer, answering, payloadOf } from "../model/sending.ts";
+
+interface InSession {
+  readonly sessionId: string;
+}
+
+interface Typed extends InSession {
+  readonly text: string;
+  /** The name that readers see; empty: none. */
+  readonly name: string;
+  readonly key: string;
+}
+
+export async function sendMessage({ sessionId, text, name, key }: Typed): Promise<void> {
+  const sender = name === "" ? {} : { sender: { display_name: name } };
+  const headers = { "idempotency-key": key };
+  await post(pathOf(sessionId, "messages"), { payload: payloadOf(text), ...sender }, { headers });
+}
+
+interface Cancelled extends InSession {
+  readonly runId: string;
+  readonly reason: string;
+}
+
+export async function cancelRun({ sessionId, runId, reason }: Cancelled): Promise<void> {
+  const body = reason.trim() === "" ? {} : { reason: reason.trim() };
+  await post(pathOf(sessionId, "runs", runId, "cancel"), body);
+}
+
+interface Answered extends InSession {
+  readonly answers: readonly (readonly [interruptId: string, answer: Answer])[];
+}
+
+/**
+ * The service stores the answers before it answers, and then follows the run that takes them. The
+ * page follows the session already.
+ */
+export async function sendAnswers({ sessionId, answers }: Answered): Promise<void> {
+  const response = await call(
+    `/agui/sessions/${encodeURIComponent(sessionId)}`,
+    { headers: { "content-type": "application/json", accept: "text/event-stream" } },
+    { method: "POST", body: JSON.stringify(answering(sessionId, answers)) },
+  );
+  await response.body?.cancel();
+}
+
+interface Thought extends InSession {
+  readonly messageId: string;
+  readonly kind: "thumbs_up" | "thumbs_down";
+  readonly comment: string;
+}
+
+export async function giveFeedback({ sessionId, messageId, ...thought }: Thought): Promise<void> {
+  await post(pathOf(sessionId, "messages", messageId, "feedback"), thought);
+}
+
+function pathOf(...parts: readonly string[]): string {
+  return `${API}/sessions/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
+}

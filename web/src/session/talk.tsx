@@ -1,0 +1,164 @@
+/**
+ * The foot of the conversation: send a message as a person, see the messages that wait, cancel the
+ * open run, answer the agent's questions. It shows only what the token allows.
+ */
+import { type FormEvent, type KeyboardEvent, useId, useRef, useState } from "react";
+import type { Item } from "../model/conversation.ts";
+import type { Moment } from "../model/scrub.ts";
+import { SendKeys } from "../model/sending.ts";
+import { answeredIn, lastEndMs, openRunOf, wasAskedToEnd } from "../model/standing.ts";
+import { Button } from "../ui/button.tsx";
+import { ErrorBox } from "../ui/error-box.tsx";
+import { visible } from "../ui/text.ts";
+import { focus } from "./focus.ts";
+import { useInSession } from "./in-session.ts";
+import { Interrupts } from "./interrupts.tsx";
+import { cancelRun, sendAnswers, sendMessage } from "./talk-api.ts";
+import { useRemembered } from "./use-remembered.ts";
+import { useSending } from "./use-sending.ts";
+import "./talk.css";
+
+interface TalkProps {
+  readonly moment: Moment;
+  /** The page shows an earlier moment: what is sent goes to the end. */
+  readonly isPast: boolean;
+}
+
+export function Talk({ moment, isPast }: TalkProps) {
+  const { sessionId, rights, log } = useInSession();
+  const answers = useSending(sendAnswers);
+  const openRun = openRunOf(log.rows);
+  const isCancelling = openRun !== undefined && wasAskedToEnd(log.messages, openRun);
+  const answered = answeredIn(log.messages, lastEndMs(log.rows));
+  const asked = isPast ? [] : moment.interrupts;
+  const open = asked.filter(({ id }) => !answered.has(String(id)));
+  const waiting = isPast ? 0 : moment.items.filter(isWaiting).length;
+  if (!rights.maySend && !(rights.mayCancel && openRun !== undefined)) return null;
+  return (
+    <section className="talk" aria-label="Talk">
+      {rights.maySend && open.length > 0 && (
+        <Interrupts
+          interrupts={open}
+          isSending={answers.isSending}
+          send={(given) => answers.send({ sessionId, answers: given })}
+        />
+      )}
+      {answers.error !== undefined && <ErrorBox error={answers.error} />}
+      <div className="talk-standing">
+        <span role="status">
+          {[
+            waiting === 0 ? "" : waiting === 1 ? "1 message waits" : `${waiting} messages wait`,
+            asked.length > open.length ? "the answer waits for a run" : "",
+            openRun === undefined ? "" : isCancelling ? "the run is asked to end" : "a run is open",
+            isPast ? "this is an earlier moment; a message goes to the end" : "",
+          ]
+            .filter((words) => words !== "")
+            .join(" · ")}
+        </span>
+        {rights.mayCancel && openRun !== undefined && !isCancelling && (
+          <CancelRun key={openRun} sessionId={sessionId} runId={openRun} />
+        )}
+      </div>
+      {rights.maySend && <Composer sessionId={sessionId} />}
+    </section>
+  );
+}
+
+function isWaiting(item: Item): boolean {
+  return item.kind === "message" && item.isPending;
+}
+
+function CancelRun({ sessionId, runId }: { sessionId: string; runId: string }) {
+  const [isAsking, setIsAsking] = useState(false);
+  const [reason, setReason] = useState("");
+  const { send, isSending, error } = useSending(cancelRun);
+  if (!isAsking) {
+    return (
+      <Button onClick={() => setIsAsking(true)} title={`Run ${visible(runId)}`}>
+        Cancel the run
+      </Button>
+    );
+  }
+  const submit = (event: FormEvent): void => {
+    event.preventDefault();
+    send({ sessionId, runId, reason });
+  };
+  return (
+    <form className="talk-cancel" onSubmit={submit}>
+      <input
+        ref={focus}
+        aria-label="Reason"
+        placeholder="Reason (optional)"
+        value={reason}
+        dir="auto"
+        onChange={({ target }) => setReason(target.value)}
+        onKeyDown={({ key }) => {
+          if (key === "Escape") setIsAsking(false);
+        }}
+      />
+      <Button type="submit" look="danger" disabled={isSending}>
+        Cancel the run
+      </Button>
+      <Button onClick={() => setIsAsking(false)}>Keep it</Button>
+      {error !== undefined && <ErrorBox error={error} />}
+    </form>
+  );
+}
+
+function Composer({ sessionId }: { sessionId: string }) {
+  const [text, setText] = useState("");
+  const [name, setName] = useRemembered("talk.name", "");
+  const keys = useRef(new SendKeys());
+  const nameId = useId();
+  const { send, isSending, error, forget } = useSending(sendMessage);
+  const submit = (event?: FormEvent): void => {
+    event?.preventDefault();
+    if (text.trim() === "") return;
+    const key = keys.current.keyOf(JSON.stringify([text, name]));
+    send({ sessionId, text, name: name.trim(), key }, () => {
+      keys.current.stored();
+      setText("");
+    });
+  };
+  const press = (event: KeyboardEvent): void => {
+    // While an input method composes a word, Enter chooses it.
+    if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+    event.preventDefault();
+    submit();
+  };
+  return (
+    <form className="talk-composer" onSubmit={submit}>
+      {error !== undefined && <ErrorBox error={error} />}
+      <textarea
+        aria-label="Message"
+        placeholder="Write a message"
+        rows={Math.min(Math.max(text.split("\n").length, 1), 8)}
+        dir="auto"
+        value={text}
+        readOnly={isSending}
+        onChange={({ target }) => {
+          setText(target.value);
+          forget();
+        }}
+        onKeyDown={press}
+      />
+      <div className="talk-foot">
+        <label htmlFor={nameId}>as</label>
+        <input
+          id={nameId}
+          className="talk-name"
+          placeholder="your name"
+          autoComplete="name"
+          dir="auto"
+          maxLength={200}
+          value={name}
+          onChange={({ target }) => setName(target.value)}
+        />
+        <span className="talk-hint">Enter sends, Shift+Enter is a new line</span>
+        <Button type="submit" look="primary" disabled={isSending || text.trim() === ""}>
+          {isSending ? "Sending…" : error === undefined ? "Send" : "Send again"}
+        </Button>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,35 @@
+import { useCallback, useRef, useState } from "react";
+
+interface Sending<T> {
+  /** Does nothing while an earlier one is on its way: a second click sends nothing. */
+  readonly send: (what: T, onDone?: () => void) => void;
+  readonly isSending: boolean;
+  readonly error: unknown;
+  readonly forget: () => void;
+}
+
+/** One request at a time, with its error. */
+export function useSending<T>(request: (what: T) => Promise<unknown>): Sending<T> {
+  const [isSending, setIsSending] = useState(false);
+  const [error, setError] = useState<unknown>();
+  const isOut = useRef(false);
+  const send = useCallback(
+    (what: T, onDone?: () => void) => {
+      if (isOut.current) return;
+      isOut.current = true;
+      setIsSending(true);
+      setError(undefined);
+      request(what)
+        .then(
+          () => onDone?.(),
+          (failure: unknown) => setError(failure),
+        )
+        .finally(() => {
+          isOut.current = false;
+          setIsSending(false);
+        });
+    },
+    [request],
+  );
+  return { send, isSending, error, forget: useCallback(() => setError(undefined), []) };
+}
