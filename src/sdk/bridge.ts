@@ -12,7 +12,7 @@
  * again after `markDirty`, never during a run. A session has one run at a time.
  */
 
-import type { JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "../agui/json.ts";
 import { Notes } from "./notes.ts";
 
 /** One AG-UI event, as an object that JSON can print. */
@@ -142,6 +142,11 @@ export class RunInProgress extends Error {
   }
 }
 
+/** A bridge returns what a runner cannot use. */
+export class BridgeMistake extends TypeError {
+  override readonly name = "BridgeMistake";
+}
+
 interface Held {
   readonly adapter: Adapter;
   /** The state of `markDirty` when the adapter was made. */
@@ -243,20 +248,47 @@ export abstract class PlatformBridge {
     const generation = this.#generation;
     const held = this.#adapters.get(sessionId);
     if (held?.generation === generation) return held.adapter;
-    const adapter = await this.createAdapter(context);
+    const adapter = adapterOf(await this.createAdapter(context));
     this.#adapters.set(sessionId, { adapter, generation });
     return adapter;
   }
 }
 
+/** A bridge without types may return anything. */
+function adapterOf(made: Adapter | undefined | null): Adapter {
+  if (typeof made?.run === "function") return made;
+  const expected = "createAdapter must return an adapter, which is an object with a method run";
+  throw new BridgeMistake(`${expected}; it returned ${kindOf(made)}`);
+}
+
+function kindOf(value: unknown): string {
+  if (value === undefined || value === null) return String(value);
+  if (value instanceof Promise) return "a Promise";
+  return Array.isArray(value) ? "an array" : `a value of type ${typeof value}`;
+}
+
+function isIterable(value: unknown): value is AsyncIterable<AgentEvent> {
+  return typeof value === "object" && value !== null && Symbol.asyncIterator in value;
+}
+
+function isObservable(value: unknown): value is ObservableEvents {
+  return isObject(value) && typeof value["subscribe"] === "function";
+}
+
 /** An abort ends the subscription of an Observable, which is how its agents are stopped. */
 async function* eventsOf(
-  events: AsyncIterable<AgentEvent> | ObservableEvents,
+  events: unknown,
   signal: AbortSignal,
 ): AsyncGenerator<AgentEvent, void, undefined> {
-  if (Symbol.asyncIterator in events) {
+  if (isIterable(events)) {
     yield* events;
     return;
+  }
+  if (!isObservable(events)) {
+    // A promise that rejects later, and that nobody awaits, would end the process.
+    void Promise.resolve(events).catch(() => undefined);
+    const expected = "run of an adapter must return an async iterable or an Observable of events";
+    throw new BridgeMistake(`${expected}; it returned ${kindOf(events)}`);
   }
   signal.throwIfAborted(); // The listener below would not hear of it.
   let waiting: AgentEvent[] = [];

@@ -53,6 +53,8 @@ export type RunnerProblem =
   | { readonly kind: "retrying"; readonly sessionId: string; readonly message: string }
   /** The phase or the capabilities could not be reported. */
   | { readonly kind: "status"; readonly sessionId: string; readonly message: string }
+  /** A mistake in the bridge, or an event of its agent that had to be replaced. */
+  | { readonly kind: "agent"; readonly sessionId: string; readonly message: string }
   /** A pool has left a session, or could not look for sessions (then `sessionId` is empty). */
   | { readonly kind: "left"; readonly sessionId: string; readonly message: string };
 

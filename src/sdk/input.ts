@@ -19,6 +19,7 @@ import {
   type TurnMetrics,
 } from "../runner/turn-blocks.ts";
 import type { AgentMessage, ResumeEntry, RunInput } from "./bridge.ts";
+import { isNote } from "./notes.ts";
 
 export interface ClaimedTurn {
   readonly sessionId: string;
@@ -66,7 +67,7 @@ export function toRunAgentInput(
   });
   const results = rows.flatMap(newMessagesOf).filter(isResult);
   const later = new Set([...said, ...waiting.flatMap(newMessagesOf)].map(({ id }) => id));
-  const history = transcript.filter(({ id }) => !later.has(id));
+  const history = transcript.filter((one) => !later.has(one.id) && !isNote(one));
   const known = new Set(history.map(({ id }) => id));
   const messages = onlyNew
     ? [...results, ...said]

@@ -8,6 +8,14 @@ interface Note {
   readonly [member: string]: unknown;
 }
 
+/** How the id of a line for developers begins: nothing else tells it from what an agent says. */
+const NOTE = "setup-note-";
+
+/** A line of `notes.developer`, which is for readers and no part of the agent's conversation. */
+export function isNote({ id, role }: { readonly id: string; readonly role: string }): boolean {
+  return role === "developer" && id.startsWith(NOTE);
+}
+
 /** The waiting notes of a session; the oldest one is dropped. */
 const WAITING_MAX = 100;
 
@@ -31,7 +39,7 @@ export class Notes {
 
   /** A line about the setup, such as "Workspace validated". Without a session: for all sessions. */
   developer(text: string, sessionId?: string): void {
-    const messageId = crypto.randomUUID();
+    const messageId = `${NOTE}${crypto.randomUUID()}`;
     const events = [
       { type: "TEXT_MESSAGE_START", messageId, role: "developer" },
       { type: "TEXT_MESSAGE_CONTENT", messageId, delta: text },

@@ -12,7 +12,14 @@ import { type CatalogueEntry, lookup } from "../agui/catalogue.ts";
 import { EFFECTS, placeOf } from "../agui/constructs.ts";
 import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
 import { textOf } from "../runner/failure.ts";
-import type { AgentEvent, Caller, PlatformBridge, PlatformContext, RunInput } from "./bridge.ts";
+import {
+  type AgentEvent,
+  BridgeMistake,
+  type Caller,
+  type PlatformBridge,
+  type PlatformContext,
+  type RunInput,
+} from "./bridge.ts";
 
 /** The reason of a signal that aborts because the process stops. */
 export class RunnerStopped extends Error {
@@ -35,6 +42,8 @@ export interface AgentRun {
   readonly caller?: Caller | undefined;
   /** RUN_STARTED, if it is stored already. */
   readonly started?: AgentEvent;
+  /** Told of a mistake in the bridge. */
+  readonly tell?: (message: string) => void;
 }
 
 /** A payload is at most this long, and the member, such as a transcript, is only a part of it. */
@@ -62,7 +71,7 @@ export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, 
   try {
     for (let event = await events.next(); event !== undefined; event = await events.next()) {
       if (typeof event.type !== "string" || event.type === "")
-        throw new TypeError("the agent gave an event without a type");
+        throw new BridgeMistake("the agent gave an event without a type");
       if (event.type === "RUN_STARTED") continue;
       if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") {
         end = event;
@@ -72,6 +81,7 @@ export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, 
       yield event;
     }
   } catch (error) {
+    if (error instanceof BridgeMistake) run.tell?.(error.message);
     end = errorOf(error, bridge);
   } finally {
     events.leave(); // Also when the caller leaves the loop.

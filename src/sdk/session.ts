@@ -12,6 +12,7 @@ import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import type { ClaimTurnResponse } from "../../gen/ambient/v1/turns_pb.ts";
 import { parseObject } from "../agui/json.ts";
 import { systemClock } from "../base/clock.ts";
+import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";
 import { proposedEpoch } from "../runner/writer/book.ts";
@@ -20,6 +21,7 @@ import { createSessionWriter } from "../runner/writer/writer.ts";
 import type { AgentEvent, Caller, RunInput } from "./bridge.ts";
 import { Conversation } from "./conversation.ts";
 import type { Core } from "./core.ts";
+import { fitting } from "./fitting.ts";
 import { metadataOf, through } from "./middleware/middleware.ts";
 import { type Hold, Place } from "./place.ts";
 import { eventsOfAgent, startOf } from "./run.ts";
@@ -30,6 +32,11 @@ const CLAIM_DEADLINE_MS = 70_000;
 const FLUSH_MS = 60_000;
 /** How long a stop, and a run over HTTP at its end, waits for the service. */
 const CLOSE_MS = 5_000;
+/** What the service stores as one row, unless its PAYLOAD_BYTES_MAX is another one. */
+const ROW = {
+  max: COMPRESSOR_LIMITS.payloadBytesMax,
+  sizeOf: (text: string) => Buffer.byteLength(text),
+};
 /** How long a run over HTTP waits for the place that a claim has. */
 const PLACE_MS = 10_000;
 
@@ -250,15 +257,30 @@ export class Session {
     const { bridge, middleware, interrupting, context, graceMs } = this.#core;
     const writer = this.#openWriter();
     const { input, started, caller } = run;
-    const signal = AbortSignal.any([run.signal, writer.runSignal(input.runId), interrupting]);
+    const failing = new AbortController();
+    const signals = [run.signal, writer.runSignal(input.runId), interrupting, failing.signal];
+    const signal = AbortSignal.any(signals);
     const platform = { ...context, sessionId: this.id, isContinuation: this.#hadRun };
     this.#hadRun = true;
     let hasSnapshot = false;
     let last: AgentEvent | undefined;
     try {
-      const agent = eventsOfAgent({ bridge, input, platform, signal, graceMs, started, caller });
+      const tell = (message: string): void =>
+        this.#core.tell({ kind: "agent", sessionId: this.id, message });
+      const agent = eventsOfAgent({
+        bridge,
+        input,
+        platform,
+        signal,
+        graceMs,
+        started,
+        caller,
+        tell,
+      });
       const about = { sessionId: this.id, runId: input.runId, input, bridge, signal };
-      for await (const event of through(middleware, agent, about)) {
+      for await (const given of through(middleware, agent, about)) {
+        const { event, text, problem } = fitting(given, ROW);
+        if (problem !== undefined) tell(problem);
         hasSnapshot ||= event.type === "MESSAGES_SNAPSHOT";
         if (event.type === "RUN_FINISHED" && !hasSnapshot) {
           const snapshot = await this.#conversation.snapshot(writer);
@@ -267,9 +289,11 @@ export class Session {
             yield snapshot;
           }
         }
-        if (event.type !== "RUN_STARTED" || !run.isStored) writer.event(event);
+        if (event.type !== "RUN_STARTED" || !run.isStored) writer.event(text);
         last = event;
+        if (problem !== undefined && event.type === "RUN_ERROR") failing.abort(new Error(problem));
         yield event;
+        if (failing.signal.aborted) break;
       }
       if (last?.type !== "RUN_FINISHED" && last?.type !== "RUN_ERROR") {
         throw new Error("a middleware has dropped the end of the run");

@@ -1,7 +1,7 @@
 /** A runner of the SDK with a service: turns, history, cancels, stops, errors, restarts. */
 import { once } from "node:events";
 import { expect, test } from "vitest";
-import type { RunnerOptions } from "../../src/sdk/core.ts";
+import type { RunnerOptions, RunnerProblem } from "../../src/sdk/core.ts";
 import { promptsOf } from "../../src/sdk/input.ts";
 import { createRunner, type Runner } from "../../src/sdk/loop.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
@@ -54,6 +54,49 @@ test("a run whose end the service refuses has an end, and is not given again", a
   const message = "the end of the run was refused or dropped";
   expect(await endsOf(sessionId)).toMatchObject([{ message }, { message }]);
   expect(runner.stats.failures).toBe(2);
+});
+
+test("an event that cannot be stored is replaced, and a run without it is ended", async () => {
+  // Bug: only onProblem knew of it, and readers saw a run that lacked something.
+  const sessionId = newSession();
+  const circle: Record<string, unknown> = {};
+  circle["own"] = circle;
+  let hasLeft = false;
+  const bridge = new TestBridge(async function* (_, signal) {
+    yield { type: "TOOL_CALL_START", toolCallId: "t", toolCallName: "read" };
+    yield { type: "TOOL_CALL_END", toolCallId: "t" };
+    const content = "x".repeat(2 ** 20);
+    yield { type: "TOOL_CALL_RESULT", messageId: "r", toolCallId: "t", content };
+    yield { type: "CUSTOM", name: "kept", value: 1 };
+    signal.addEventListener("abort", () => (hasLeft = true));
+    yield { type: "STATE_SNAPSHOT", snapshot: circle };
+    yield { type: "CUSTOM", name: "too late", value: 1 };
+  });
+  const problems: RunnerProblem[] = [];
+  await say(client, sessionId, "one");
+  const onProblem = (problem: RunnerProblem): void => void problems.push(problem);
+  const { runner, ended } = running(bridge, { sessionId, onProblem });
+  await turns(runner, 1);
+  await runner.stop();
+  await ended;
+  const rows = await rowsOf(client, "events", sessionId);
+  const stored: Record<string, unknown>[] = rows.map(({ payload }) => JSON.parse(payload));
+  expect(stored.slice(3)).toMatchObject([
+    {
+      type: "TOOL_CALL_RESULT",
+      messageId: "r",
+      toolCallId: "t",
+      content: expect.stringContaining("cannot be shown: its size"),
+    },
+    { type: "CUSTOM", name: "kept" },
+    {
+      type: "RUN_ERROR",
+      message: expect.stringMatching(/STATE_SNAPSHOT cannot be sent: .*circular/),
+    },
+  ]);
+  expect(stored).toHaveLength(6);
+  expect(problems.map(({ kind }) => kind)).toEqual(["agent", "agent"]);
+  expect(hasLeft).toBe(true);
 });
 
 test("a runner answers each message, and gives the agent the history", async () => {

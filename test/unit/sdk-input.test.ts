@@ -3,6 +3,7 @@ import { create } from "@bufbuild/protobuf";
 import { RunAgentInputSchema } from "@ag-ui/core/schemas";
 import { expect, test } from "vitest";
 import { type SessionMessage, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { Notes } from "../../src/sdk/notes.ts";
 import { promptsOf, toRunAgentInput, type InputOptions } from "../../src/sdk/input.ts";
 
 const IMAGE = { type: "image", source: { type: "data", value: "AAAA", mimeType: "image/png" } };
@@ -123,4 +124,17 @@ test("a message that the runner did not pack is its own prompt", () => {
     },
   ];
   expect(promptsOf({ messages })).toEqual(["plain", "a\nb"]);
+});
+
+test("lines about the setup are not in the history, and a developer's words of the agent are", () => {
+  // Bug: agents of frameworks that do not know the role refused each later run.
+  const notes = new Notes();
+  notes.developer("Workspace validated");
+  const id = String(notes.take("s")[0]?.["messageId"]);
+  const note = { id, role: "developer", content: "Workspace validated" };
+  expect(turnOf([row("m1", "hi")], { transcript: [note] }).hasHistory).toBe(false);
+  const own = { id: "d1", role: "developer", content: "Answer in rhymes" };
+  const { input, hasHistory } = turnOf([row("m1", "hi")], { transcript: [note, own] });
+  expect(hasHistory).toBe(true);
+  expect(input.messages.map((one) => one.id)).toEqual(["d1", "m1"]);
 });

@@ -27,6 +27,33 @@ async function runOf(
   return events;
 }
 
+describe("a bridge", () => {
+  // Bug: the error was one of the language, such as "Cannot use 'in' operator".
+  const ADAPTER = "createAdapter must return an adapter, which is an object with a method run";
+  const EVENTS = "run of an adapter must return an async iterable or an Observable of events";
+  test.each([
+    [() => undefined, `${ADAPTER}; it returned undefined`],
+    [() => [], `${ADAPTER}; it returned an array`],
+    [async () => ({ run: 1 }), `${ADAPTER}; it returned a value of type object`],
+    [() => ({ run: () => undefined }), `${EVENTS}; it returned undefined`],
+    [() => ({ run: async () => [START] }), `${EVENTS}; it returned a Promise`],
+    [() => ({ run: () => Promise.reject(new Error("x")) }), `${EVENTS}; it returned a Promise`],
+    [() => ({ run: () => [START] }), `${EVENTS}; it returned an array`],
+    [() => ({ run: () => 5 }), `${EVENTS}; it returned a value of type number`],
+  ])("that returns the wrong thing is told what was expected", async (createAdapter, message) => {
+    const bridge = Object.assign(new TestBridge(), { createAdapter });
+    const platform = { sessionId: "s", isContinuation: false };
+    const told: string[] = [];
+    const tell = (text: string): void => void told.push(text);
+    const signal = new AbortController().signal;
+    const events: AgentEvent[] = [];
+    const run = { bridge, input: INPUT, platform, signal, graceMs: 1_000, tell };
+    for await (const event of eventsOfAgent(run)) events.push(event);
+    expect(events.slice(1)).toEqual([{ type: "RUN_ERROR", message }]);
+    expect(told).toEqual([message]);
+  });
+});
+
 const FINISHED = { type: "RUN_FINISHED", threadId: "s", runId: "r" };
 const STARTED = { type: "RUN_STARTED", threadId: "s", runId: "r" };
 

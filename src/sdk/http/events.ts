@@ -1,17 +1,14 @@
 /**
  * The events of a run as server-sent events, at the pace of the reader: the next event is taken when
  * the reader has room. The reader that leaves ends the run, as AG-UI's `abortRun` does.
- *
- * An event that cannot be printed, or is longer than a client takes, is replaced:
- *
- *   of a tool call ─► TOOL_CALL_RESULT with a placeholder, and the run goes on
- *   another one ────► RUN_ERROR, and the run is ended
+ * An event that is longer than a client takes is replaced (fitting.ts).
  */
 import { textOf } from "../../runner/failure.ts";
 import type { AgentEvent } from "../bridge.ts";
+import { fitting } from "../fitting.ts";
 
 /** CopilotKit's client fails with longer frames. */
-const FRAME_CHARS_MAX = 10 * 1_024 * 1_024;
+const FRAME = { max: 10 * 1_024 * 1_024, sizeOf: ({ length }: string) => length };
 
 /** Proxies close a connection that is silent for a minute. */
 const HEARTBEAT_MS = 15_000;
@@ -75,34 +72,12 @@ async function drain(events: AsyncIterator<AgentEvent>): Promise<void> {
   }
 }
 
+function printed(event: AgentEvent): Printed {
+  const { text, event: shown, problem } = fitting(event, FRAME);
+  return { text, isFatal: problem !== undefined && shown.type === "RUN_ERROR" };
+}
+
 interface Printed {
   readonly text: string;
   readonly isFatal: boolean;
-}
-
-function printed(event: AgentEvent): Printed {
-  let problem: string;
-  try {
-    const text = JSON.stringify(event);
-    if (text.length <= FRAME_CHARS_MAX) return { text, isFatal: false };
-    problem = `it has ${text.length} characters, ${FRAME_CHARS_MAX} are allowed`;
-  } catch (error) {
-    problem = textOf(error);
-  }
-  return replaced(event, problem);
-}
-
-function replaced({ type, toolCallId, messageId }: AgentEvent, problem: string): Printed {
-  if (typeof toolCallId !== "string") {
-    const message = `an event ${type} cannot be sent: ${problem}`;
-    return { text: JSON.stringify({ type: "RUN_ERROR", message }), isFatal: true };
-  }
-  const text = JSON.stringify({
-    type: "TOOL_CALL_RESULT",
-    messageId: typeof messageId === "string" ? messageId : `${toolCallId}-result`,
-    toolCallId,
-    role: "tool",
-    content: `[The result cannot be shown: ${problem}]`,
-  });
-  return { text, isFatal: false };
 }

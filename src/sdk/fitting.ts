@@ -1,0 +1,56 @@
+/**
+ * An event that cannot be printed as JSON, or is too long for its reader, is replaced:
+ *
+ *   of a tool call ─► TOOL_CALL_RESULT with a placeholder, and the run goes on
+ *   another one ────► RUN_ERROR, and the run is ended
+ */
+import { textOf } from "../runner/failure.ts";
+import type { AgentEvent } from "./bridge.ts";
+
+interface Fitting {
+  readonly event: AgentEvent;
+  /** The event as JSON. */
+  readonly text: string;
+  /** Why it was replaced; undefined: it was not. */
+  readonly problem?: string;
+}
+
+/** `sizeOf`: the length of a text as its reader counts it; never more than three for each unit. */
+export function fitting(
+  event: AgentEvent,
+  { max, sizeOf }: { readonly max: number; readonly sizeOf: (text: string) => number },
+): Fitting {
+  let problem: string;
+  try {
+    const text = JSON.stringify(event);
+    if (text.length * 3 <= max) return { event, text };
+    const size = sizeOf(text);
+    if (size <= max) return { event, text };
+    problem = `its size is ${size}, and ${max} is allowed`;
+  } catch (error) {
+    problem = textOf(error).slice(0, PROBLEM_CHARS_MAX);
+  }
+  const other = replaced(event, problem);
+  const { type } = event;
+  return {
+    event: other,
+    text: JSON.stringify(other),
+    problem: `an event ${type} is replaced: ${problem}`,
+  };
+}
+
+/** An error of the agent's own `toJSON` may be of any length. */
+const PROBLEM_CHARS_MAX = 1_000;
+
+function replaced({ type, toolCallId, messageId }: AgentEvent, problem: string): AgentEvent {
+  if (typeof toolCallId !== "string") {
+    return { type: "RUN_ERROR", message: `an event ${type} cannot be sent: ${problem}` };
+  }
+  return {
+    type: "TOOL_CALL_RESULT",
+    messageId: typeof messageId === "string" ? messageId : `${toolCallId}-result`,
+    toolCallId,
+    role: "tool",
+    content: `[The result cannot be shown: ${problem}]`,
+  };
+}
