@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
-import { factsOf, type ToolCall, toolPairs } from "../../web/src/model/compare.ts";
+import { factsOf, questionBefore, type ToolCall, toolPairs } from "../../web/src/model/compare.ts";
 import type { Row } from "../../web/src/model/log.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
 
@@ -141,6 +141,23 @@ describe("the facts of a run", () => {
     const nothing = { input: undefined, output: undefined, total: undefined };
     expect(facts).toMatchObject({ text: "", tools: [], tokens: { models: [], ...nothing } });
     expect(factsOf("s", [])).toMatchObject({ ms: 0, startedMs: 0, status: "running" });
+  });
+
+  test("without an input, the question is the last message of a person before the run", () => {
+    const said = (type: string, payload: string, storedMs: number) => {
+      const at = { atMs: 0, storedMs, sentMs: undefined };
+      return { seq: storedMs, id: payload, type, payload, sender: undefined, ...at };
+    };
+    const messages = [
+      said("user", "first", 1),
+      said("user", "asked", 5),
+      said("assistant", "answered", 6),
+      said("user", "later", 11),
+    ];
+    const startedAt = (at: number) => rowsOf([{ type: "RUN_STARTED", at }]);
+    expect(questionBefore(messages, startedAt(10))).toBe("asked");
+    expect(questionBefore(messages, startedAt(11))).toBe("later");
+    expect(questionBefore(messages, startedAt(0))).toBeUndefined();
   });
 
   /** The transcript's reducer is compared with AG-UI's own elsewhere. */

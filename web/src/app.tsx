@@ -1,5 +1,6 @@
 /** The frame of the page: navigation, the view of the address, and what every view shares. */
 import { lazy, Suspense, useState } from "react";
+import { useCaller } from "./api/caller.ts";
 import { Broken } from "./broken.tsx";
 import { usePlace, type View, viewOf } from "./router.ts";
 import { TokenDialog } from "./token-dialog.tsx";
@@ -73,16 +74,18 @@ function Shown({ view }: { readonly view: View }) {
 }
 
 const TABS = [
-  { to: "/", text: "Sessions", views: ["sessions", "session", "compare"] },
-  { to: "/storage", text: "Storage", views: ["storage"] },
-  { to: "/service", text: "Service", views: ["service"] },
+  { to: "/", text: "Sessions", views: ["sessions", "session", "compare"], needs: "session.list" },
+  { to: "/storage", text: "Storage", views: ["storage"], needs: "session.list" },
+  { to: "/service", text: "Service", views: ["service"], needs: "service.read" },
 ] as const;
 
 function Head({ view, onHelp }: { readonly view: View; readonly onHelp: () => void }) {
+  const caller = useCaller();
+  const tabs = TABS.filter(({ needs }) => caller?.actions.includes(needs) ?? true);
   return (
     <header className="app-head">
       <nav aria-label="Pages" className="app-tabs">
-        {TABS.map(({ to, text, views }) => (
+        {tabs.map(({ to, text, views }) => (
           <Link
             key={to}
             to={to}

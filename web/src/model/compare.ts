@@ -6,7 +6,7 @@
 import { isObject, type JsonObject, parseObject } from "../../../src/agui/json.ts";
 import { Canonical } from "../../../src/conversation/canonical/canonical.ts";
 import { difference } from "./difference.ts";
-import type { Row } from "./log.ts";
+import type { Row, Said } from "./log.ts";
 
 export interface ToolCall {
   readonly id: string;
@@ -202,6 +202,16 @@ function questionIn(input: unknown): string | undefined {
   const users = messages.filter(isObject).filter(({ role }) => role === "user");
   const content = users.at(-1)?.["content"];
   return content === undefined ? undefined : readable(content);
+}
+
+/** For a run that was started without its input: the last message of a person before it. */
+export function questionBefore(
+  messages: readonly Said[],
+  rows: readonly Row[],
+): string | undefined {
+  const startedMs = rows[0]?.storedMs ?? 0;
+  return messages.findLast(({ type, storedMs }) => type === "user" && storedMs <= startedMs)
+    ?.payload;
 }
 
 /** The text of a content, which may be parts. */
