@@ -116,11 +116,12 @@ async function databaseOf({ dataDir, embedded, env = {} }: ServiceOptions): Prom
 /** Starts an ended service again with its database and gRPC port, so that its clients find it. */
 export function startAgain(
   ended: Pick<ServiceProcess, "dataDir" | "databaseUrl" | "grpcAddress">,
+  more: Environment = {},
 ): Promise<ServiceProcess> {
   const { dataDir, databaseUrl, grpcAddress } = ended;
   return startService({
     dataDir,
-    env: { DATABASE_URL: databaseUrl, GRPC_ADDRESS: grpcAddress },
+    env: { DATABASE_URL: databaseUrl, GRPC_ADDRESS: grpcAddress, ...more },
   });
 }
 

@@ -1,4 +1,4 @@
-import { useState, useSyncExternalStore } from "react";
+import { useEffect, useRef, useState, useSyncExternalStore } from "react";
 import { giveToken, onTokenChange, openQuestion } from "./api/token.ts";
 import { Button } from "./ui/button.tsx";
 import { Dialog } from "./ui/dialog.tsx";
@@ -13,6 +13,9 @@ export function TokenDialog() {
 
 function Ask({ wasRefused }: { readonly wasRefused: boolean }) {
   const [text, setText] = useState("");
+  const input = useRef<HTMLInputElement>(null);
+  // After the dialog has opened, which puts the focus on its first button.
+  useEffect(() => input.current?.focus(), []);
   const token = text.trim();
   return (
     <Dialog title="Token" onClose={() => giveToken(undefined)}>
@@ -30,6 +33,7 @@ function Ask({ wasRefused }: { readonly wasRefused: boolean }) {
         )}
         <label htmlFor="token">This service wants a token. It stays in this tab.</label>
         <input
+          ref={input}
           id="token"
           type="password"
           autoComplete="off"

@@ -6,7 +6,7 @@
  * longer the service takes for it. It is also read after each LIVE of the stream, because changes
  * during a lost connection are not told.
  */
-import { API, get } from "../api/client.ts";
+import { API, ApiError, get } from "../api/client.ts";
 import { openStream, type StreamEvent, type StreamState } from "../api/stream.ts";
 import {
   itemOf,
@@ -35,6 +35,10 @@ const REFRESH_SHARE = 20;
 /** Several changes at once cause one refresh. */
 const SOON_MS = 250;
 
+function isRefusal(error: Error | undefined): boolean {
+  return error instanceof ApiError && (error.status === 401 || error.status === 403);
+}
+
 interface Page {
   readonly items: readonly SessionJson[];
   readonly metadata: { readonly total: number };
@@ -49,7 +53,7 @@ interface Change {
 export class SessionFeed {
   readonly #filter: SessionFilter;
   readonly #listeners = new Set<() => void>();
-  readonly #stopping = new AbortController();
+  #stopping = new AbortController();
   #sessions: Sessions = { items: [], total: undefined, error: undefined, stream: "connecting" };
   #closeStream: (() => void) | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -70,7 +74,21 @@ export class SessionFeed {
     return () => this.#listeners.delete(listener);
   }
 
+  /** Also after a stop: React begins each effect twice while the page is developed. */
   start(): void {
+    this.#stopping = new AbortController();
+    this.#follow();
+    void this.#refresh();
+  }
+
+  /** Begins again after an error that does not pass by itself. */
+  retry(): void {
+    this.#follow();
+    this.#soon();
+  }
+
+  #follow(): void {
+    this.#closeStream?.();
     const project = this.#filter.projectId;
     const parameters = new URLSearchParams({ state_frames: "true" });
     if (project !== "") parameters.set("project_id", project);
@@ -79,7 +97,6 @@ export class SessionFeed {
       onEvent: (event) => this.#told(event),
       onState: (stream) => this.#set({ stream }),
     });
-    void this.#refresh();
   }
 
   stop(): void {
@@ -106,11 +123,6 @@ export class SessionFeed {
       this.#isLoading = false;
     }
   }
-
-  retry(): void {
-    this.#soon();
-  }
-
   async #read(page: number, size: number): Promise<{ items: SessionItem[]; total: number }> {
     const { query, projectId, phase, isRunning } = this.#filter;
     const { items, metadata } = await get<Page>(`${API}/sessions`, {
@@ -142,7 +154,9 @@ export class SessionFeed {
     } catch (error) {
       this.#failed(error);
     }
-    if (this.#stopping.signal.aborted) return;
+    // A reader who gives no token is not asked for it again and again.
+    const { error } = this.#sessions;
+    if (this.#stopping.signal.aborted || isRefusal(error)) return;
     const tookMs = performance.now() - beganMs;
     this.#plan(Math.max(REFRESH_MIN_MS, tookMs * REFRESH_SHARE));
   }

@@ -1,0 +1,240 @@
+/** The list of sessions in a real browser: it is live, finds, scrolls, and is used by keyboard alone. */
+import type { Locator, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type Caller, Doors } from "../support/callers.ts";
+import {
+  failing,
+  FAILURE,
+  makeSession,
+  pushAll,
+  rename,
+  say,
+} from "../support/inspector-sessions.ts";
+import { useInspector } from "../support/inspector.ts";
+import {
+  endService,
+  type ServiceProcess,
+  startAgain,
+  startService,
+} from "../support/service-process.ts";
+import { needs } from "../support/tools.ts";
+
+const inspector = useInspector();
+let service: ServiceProcess;
+let url: string;
+
+beforeAll(async () => {
+  service = await startService();
+  url = `http://${service.httpAddress}/`;
+});
+afterAll(() => endService(service));
+
+/** Of the body, in the order of the page. */
+const rowsOf = (page: Page): Locator => page.locator('[role="rowgroup"] [role="row"]');
+const rowOf = (page: Page, name: string): Locator => rowsOf(page).filter({ hasText: name });
+const textsOf = (page: Page): Promise<string[]> => rowsOf(page).allInnerTexts();
+const live = (page: Page): Promise<void> =>
+  page.getByText("live", { exact: false }).first().waitFor();
+
+describe("in chromium", needs("chromium"), () => {
+  test("an empty ledger tells how to fill it, and shows the first session when it is made", async () => {
+    await inspector.visit(url, {}, async (page) => {
+      await page.getByText("npx session-ledger demo").waitFor();
+      await live(page);
+      await say(service, "first", { payload: "hello" });
+      await rowOf(page, "first").waitFor();
+      await page.getByText("1 session ·").waitFor();
+      expect(await rowOf(page, "first").innerText()).toContain("1 waiting");
+    });
+  });
+
+  test("a session moves up, and its state, name and counts change, without a reload", async () => {
+    await say(service, "older", { payload: "hello" });
+    await say(service, "newer", { payload: "hello" });
+    await inspector.visit(url, {}, async (page, { requests }) => {
+      await expect.poll(async () => (await textsOf(page))[0]).toContain("newer");
+      await live(page);
+      await pushAll(service, "older", [
+        { type: "RUN_STARTED", threadId: "older", runId: "r1" },
+        { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" },
+      ]);
+      await expect.poll(async () => (await textsOf(page))[0]).toMatch(/running\s+older/);
+      await expect.poll(() => rowOf(page, "older").innerText()).toMatch(/\s1\s+2\s+3\s/);
+      await rename(service, "older", "A better name");
+      await expect.poll(() => rowOf(page, "older").innerText()).toContain("A better name");
+      await pushAll(service, "older", [
+        { type: "TEXT_MESSAGE_END", messageId: "m" },
+        { type: "RUN_ERROR", message: "out of luck" },
+      ]);
+      await expect.poll(() => rowOf(page, "older").innerText()).toMatch(/failed[^]+out of luck/);
+      await fetch(`${url}api/ambient/v1/sessions/older`, { method: "DELETE" });
+      await expect.poll(() => rowOf(page, "older").count()).toBe(0);
+      expect(requests.filter((request) => request.isNavigationRequest())).toHaveLength(1);
+    });
+  });
+
+  test("a session is found by its name and its id, and the address has the search", async () => {
+    const id = await makeSession(service, { name: "Blue Whale", projectId: "sea" });
+    await makeSession(service, { name: "Red Fox", projectId: "land" });
+    await inspector.visit(url, {}, async (page) => {
+      await rowOf(page, "Red Fox").waitFor();
+      await page.keyboard.press("/");
+      await page.keyboard.type("bLUE w");
+      await expect.poll(() => rowsOf(page).count()).toBe(1);
+      expect(new URL(page.url()).searchParams.get("q")).toBe("bLUE w");
+      await page.getByLabel("Search by name or id").fill(id.slice(9).toUpperCase());
+      await expect.poll(() => textsOf(page)).toEqual([expect.stringContaining("Blue Whale")]);
+      await page.keyboard.press("Escape");
+      await rowOf(page, "Red Fox").waitFor();
+      await page.getByLabel("Project").fill("land");
+      await expect.poll(() => textsOf(page)).toEqual([expect.stringContaining("Red Fox")]);
+      // A session that the filter leaves out does not come by the stream either.
+      await live(page);
+      await makeSession(service, { name: "Grey Seal", projectId: "sea" });
+      await makeSession(service, { name: "Grey Wolf", projectId: "land" });
+      await rowOf(page, "Grey Wolf").waitFor();
+      expect(await rowOf(page, "Grey Seal").count()).toBe(0);
+    });
+    await inspector.visit(`${url}?phase=Failed&running=true`, {}, async (page) => {
+      await page.getByText("No session has all of this.").waitFor();
+      await page.getByRole("button", { name: "Show all sessions" }).click();
+      await rowOf(page, "Red Fox").waitFor();
+      expect(new URL(page.url()).search).toBe("");
+    });
+  });
+
+  test("the keyboard alone moves, opens, and shows the keys", async () => {
+    for (const name of ["key-1", "key-2", "key-3"]) await say(service, name, { payload: "hello" });
+    await inspector.visit(`${url}?q=key-`, {}, async (page) => {
+      await expect.poll(() => rowsOf(page).count()).toBe(3);
+      const focused = (): Promise<string> => page.locator(":focus").innerText();
+      for (const key of ["j", "j", "j", "k"]) await page.keyboard.press(key);
+      await expect.poll(focused).toBe("key-2");
+      // The selected session keeps the focus while it moves.
+      await say(service, "key-2", { payload: "again" });
+      await expect.poll(async () => (await textsOf(page))[0]).toContain("key-2");
+      await expect.poll(focused).toBe("key-2");
+      await page.keyboard.press("?");
+      const help = page.getByRole("dialog", { name: "Keys" });
+      await help.getByText("Next session").waitFor();
+      await page.keyboard.press("j"); // The list behind the dialog does not move.
+      await page.keyboard.press("Escape");
+      await help.waitFor({ state: "detached" });
+      await expect.poll(focused).toBe("key-2");
+      await page.keyboard.press("Enter");
+      await page.waitForURL(`${url}sessions/key-2`);
+      await page.goBack();
+      await expect.poll(() => rowsOf(page).count()).toBe(3);
+    });
+  });
+
+  test("the last error leads to its event", async () => {
+    await pushAll(service, "failed", failing());
+    await inspector.visit(`${url}?q=failed`, {}, async (page) => {
+      await page.getByRole("link", { name: FAILURE }).click();
+      await expect.poll(() => page.url()).toMatch(/\/sessions\/failed\?at=\d+$/);
+    });
+  });
+
+  test("of thousands of sessions only the seen rows are in the page, and the last one is reached", async () => {
+    const names = Array.from({ length: 1_200 }, (_, n) => `many-${String(n).padStart(4, "0")}`);
+    for (let at = 0; at < names.length; at += 100) {
+      const some = names.slice(at, at + 100);
+      await Promise.all(some.map((name) => say(service, name, { payload: "hello" })));
+    }
+    await inspector.visit(`${url}?q=many-`, {}, async (page) => {
+      await page.getByText("1,200 sessions").waitFor();
+      expect(await rowsOf(page).count()).toBeLessThan(100);
+      await expect
+        .poll(async () => {
+          await page.getByRole("region", { name: "List of sessions" }).evaluate((list) => {
+            list.scrollTop = list.scrollHeight;
+          });
+          return rowsOf(page).last().getAttribute("aria-rowindex");
+        })
+        .toBe("1201");
+      expect(await rowsOf(page).count()).toBeLessThan(100);
+    });
+  });
+
+  test("a page outlives the service, says so, and shows what changed meanwhile", async () => {
+    let other = await startService();
+    try {
+      await say(other, "before", { payload: "hello" });
+      await inspector.visit(`http://${other.httpAddress}/`, {}, async (page) => {
+        await rowOf(page, "before").waitFor();
+        await live(page);
+        await other.kill("SIGKILL");
+        const notice = page.getByText("The connection to the service is lost.");
+        await notice.waitFor();
+        other = await startAgain(other, { HTTP_ADDRESS: other.httpAddress });
+        await say(other, "after", { payload: "hello" });
+        await rowOf(page, "after").waitFor();
+        await expect.poll(() => notice.count()).toBe(0);
+      });
+    } finally {
+      await endService(other);
+    }
+  });
+});
+
+describe("with tokens, in chromium", needs("chromium"), () => {
+  let doors: Doors;
+  let closed: ServiceProcess;
+  let viewer: Caller;
+  beforeAll(async () => {
+    doors = await Doors.make();
+    viewer = doors.add("viewer", ["viewer"]);
+  });
+  afterAll(() => endService(closed));
+
+  test("the page asks for a token, keeps it in the tab, and has it in no address", async () => {
+    const admin = doors.add("admin", ["admin"]);
+    await doors.save();
+    closed = await startService({ env: doors.env });
+    const door = { httpAddress: closed.httpAddress, token: admin.token };
+    await say(door, "guarded", { payload: "hello" });
+    await inspector.visit(
+      `http://${closed.httpAddress}/`,
+      {},
+      async (page, { requests }, context) => {
+        const dialog = page.getByRole("dialog", { name: "Token" });
+        await dialog.waitFor();
+        await page.keyboard.type("not-a-token");
+        await page.keyboard.press("Enter");
+        await dialog.getByText("The service did not accept the token").waitFor();
+        await dialog.getByLabel("This service wants a token").fill(viewer.token);
+        await page.keyboard.press("Enter");
+        await rowOf(page, "guarded").waitFor();
+        await dialog.waitFor({ state: "detached" });
+        await page.reload();
+        await rowOf(page, "guarded").waitFor();
+        const kept = await page.evaluate("JSON.stringify([localStorage, document.cookie])");
+        expect(kept).not.toContain(viewer.token);
+        expect(requests.map((request) => request.url()).join(" ")).not.toContain(viewer.token);
+        // Another tab asks again.
+        const tab = await context.newPage();
+        await tab.goto(page.url());
+        await tab.getByRole("dialog", { name: "Token" }).waitFor();
+      },
+    );
+    expect(closed.log.join("\n")).not.toContain(viewer.token);
+  });
+
+  test("a reader who gives no token sees why there is nothing", async () => {
+    await inspector.visit(`http://${closed.httpAddress}/`, {}, async (page) => {
+      await page.getByRole("dialog", { name: "Token" }).waitFor();
+      const asked = page.getByRole("dialog", { name: "Token" });
+      // The stream and the list both ask, so the second question may come after the first answer.
+      const reason = page.getByRole("alert").filter({ hasText: "UNAUTHENTICATED" });
+      await page.keyboard.press("Escape");
+      await reason.waitFor();
+      await page.getByRole("button", { name: "Try again" }).click();
+      await asked.waitFor();
+      await asked.getByLabel("This service wants a token").fill(viewer.token);
+      await page.keyboard.press("Enter");
+      await rowOf(page, "guarded").waitFor();
+      expect(await reason.count()).toBe(0);
+    });
+  });
+});
