@@ -101,6 +101,15 @@ async function say(text: string, { grpcAddress }: ServiceProcess): Promise<void>
   if (exitCode !== 0) throw new Error(stderr);
 }
 
+/** The agent of the demo has said something. */
+async function firstAnswer({ grpcAddress }: ServiceProcess): Promise<void> {
+  const env = { SESSION_LEDGER_ADDRESS: grpcAddress };
+  const messages = startCommand(["tail", "demo-live", "--stream", "messages", "--follow"], env);
+  for await (const line of messages.stdout) if (line.includes('"assistant"')) break;
+  messages.kill("SIGTERM");
+  await messages.result;
+}
+
 await bundle(fileURLToPath(new URL("../../dist", import.meta.url)));
 const service = await startService({ embedded: true });
 const agent = startCommand(["demo", "--pace", "15ms"], {
@@ -109,11 +118,7 @@ const agent = startCommand(["demo", "--pace", "15ms"], {
 const browser = await openChromium();
 try {
   const names = process.argv.slice(2);
-  // The agent has answered the first question of the demo.
-  const page = await browser.newPage();
-  await page.goto(`http://${service.httpAddress}/sessions/demo-live`);
-  await page.getByText("I am a script").first().waitFor();
-  await page.close();
+  await firstAnswer(service);
   for (const name of names.length > 0 ? names : Object.keys(SHOTS))
     await take(browser, name, service);
 } finally {
