@@ -13,6 +13,7 @@ import { Transcript } from "../../../src/conversation/transcript/transcript.ts";
 import { copyOf } from "../../../src/conversation/transcript/weight.ts";
 import { type CallLine, FixedLine, Lines, MessageLine, type Origin, StateLine } from "./lines.ts";
 import type { Row, Said } from "./log.ts";
+import { sentAtMs } from "./source.ts";
 import { Patches, Track } from "./versions.ts";
 
 export interface RunMark {
@@ -80,7 +81,7 @@ export class History {
   /** The next row of the messages' stream: it comes after the last event that was folded. */
   hear({ seq, id, type, payload, atMs, sentMs, sender }: Said): void {
     if (type !== PERSONS && this.#canonical.hasSpeech) return;
-    this.#now = { seq: this.#foldedSeq, atMs, runId: "" };
+    this.#now = { seq: this.#foldedSeq, atMs: sentAtMs({ sentMs, atMs }), runId: "" };
     const spoken = spokenBy({
       seq: BigInt(seq),
       id,

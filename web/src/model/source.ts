@@ -99,6 +99,11 @@ export class HeldRow implements Row {
   }
 }
 
+/** When its sender sent it, by the sender's clock, or else when the service took it. */
+export function sentAtMs({ sentMs, atMs }: Pick<Said, "sentMs" | "atMs">): number {
+  return Math.min(sentMs ?? atMs, atMs);
+}
+
 export function saidOf(item: MessageItem): Said {
   const { id, seq, payload, sent_at: sentAt, sender } = item;
   const atMs = millisOf(item.created_at);
