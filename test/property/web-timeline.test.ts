@@ -42,7 +42,7 @@ function rowsOf(events: readonly Fields[], timings: readonly Timing[]): readonly
     const endMs = atMs + (own > 1 ? lengthMs : 0);
     const payload = JSON.stringify(event);
     const numbers = { seq, lastSeq: seq + own - 1, count: own, bytes: weight };
-    const row = { ...numbers, type, atMs, endMs, payload };
+    const row = { ...numbers, type, atMs, endMs, storedMs: atMs, payload };
     seq += own;
     return row;
   });

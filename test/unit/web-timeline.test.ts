@@ -14,7 +14,8 @@ function timelineOf(events: readonly Event[]): Timeline {
     const seq = index + 1;
     const atMs = typeof at === "number" ? at : seq * 1_000;
     const payload = JSON.stringify(event);
-    const row = { seq, lastSeq: seq, type: event.type, atMs, endMs: atMs, count: 1 };
+    const times = { atMs, endMs: atMs, storedMs: atMs };
+    const row = { seq, lastSeq: seq, type: event.type, ...times, count: 1 };
     timeline.add({ ...row, bytes: payload.length, payload });
   });
   return timeline;
@@ -169,7 +170,7 @@ describe("bars", () => {
 
   test("unknown types, broken payloads and dropped payloads are marks", () => {
     const timeline = new Timeline();
-    const numbers = { seq: 1, lastSeq: 1, atMs: 1, endMs: 1, count: 1, bytes: 1 };
+    const numbers = { seq: 1, lastSeq: 1, atMs: 1, endMs: 1, storedMs: 1, count: 1, bytes: 1 };
     const row: TimedRow = { ...numbers, type: "USAGE_METADATA", payload: "{}" };
     timeline.add(row);
     timeline.add({ ...row, seq: 2, lastSeq: 2, type: "RUN_STARTED", payload: "{broken" });
@@ -180,7 +181,13 @@ describe("bars", () => {
 });
 
 describe("waits", () => {
-  const user = (seq: number, atMs: number) => ({ seq, type: "user", atMs });
+  const user = (seq: number, atMs: number, sentMs?: number) => ({
+    seq,
+    type: "user",
+    atMs,
+    storedMs: atMs,
+    sentMs,
+  });
 
   test("a message waits for the run that claimed it", () => {
     const claimed = { metadata: { session: { consumed: { last: 2 } } } };
@@ -195,10 +202,10 @@ describe("waits", () => {
 
   test("without claims, the next run takes every message", () => {
     const { bars } = timelineOf([START, FINISH]);
-    const waits = waitsOf(bars, [user(1, 400), user(2, 1_500)], { nowMs: 9_000 });
-    expect(waits.map(({ seq, endMs, run }) => [seq, endMs, run?.name])).toEqual([
-      [1, 1_000, "r1"],
-      [2, 9_000, undefined],
+    const waits = waitsOf(bars, [user(1, 400, 150), user(2, 1_500)], { nowMs: 9_000 });
+    expect(waits.map(({ seq, startMs, endMs, run }) => [seq, startMs, endMs, run?.name])).toEqual([
+      [1, 150, 1_000, "r1"],
+      [2, 1_500, 9_000, undefined],
     ]);
   });
 

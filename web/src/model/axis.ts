@@ -40,7 +40,9 @@ export class Axis {
     const first = busy[0];
     const last = busy.at(-1);
     if (first === undefined || last === undefined) return new Axis(0, 0);
-    const busyMs = busy.reduce((sum, { startMs, endMs }) => sum + endMs - startMs, 0);
+    const sumMs = busy.reduce((sum, { startMs, endMs }) => sum + endMs - startMs, 0);
+    // In steps: while a session grows, its folds keep their lengths, and a reader the place.
+    const busyMs = 2 ** Math.ceil(Math.log2(Math.max(1, sumMs)));
     const pauseMs = Math.max(PAUSE_MS_MIN, busyMs * PAUSE_SHARE);
     const foldedMs = Math.max(PAUSE_MS_MIN / 4, busyMs * FOLDED_SHARE);
     const folds: Fold[] = [];

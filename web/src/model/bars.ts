@@ -9,6 +9,8 @@ export interface TimedRow {
   readonly type: string;
   readonly atMs: number;
   readonly endMs: number;
+  /** When the service stored it. */
+  readonly storedMs: number;
   /** Events that the row stands for. */
   readonly count: number;
   readonly bytes: number;
@@ -60,6 +62,8 @@ export interface Bar extends Stretch {
 
 /** What only a run has. */
 interface RunFacts {
+  /** When its first row was stored. */
+  readonly storedMs: number;
   readonly quiet: readonly Quiet[];
   /** The first text, reasoning or tool call in it. */
   readonly firstOutputMs: number | undefined;

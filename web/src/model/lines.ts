@@ -5,7 +5,8 @@
  */
 import { isObject, type JsonObject } from "../../../src/agui/json.ts";
 import type { Item } from "./conversation.ts";
-import { type At, isSame, keptOf, Patches, Text, Track } from "./versions.ts";
+import { isSame } from "./state-diff.ts";
+import { type At, keptOf, Patches, Text, Track } from "./versions.ts";
 
 /** What a line remembers of the item that it was last. */
 interface Made {

@@ -55,6 +55,16 @@ export class Moment {
     return this.#history.state.at(this.seq);
   }
 
+  /** The change that made this state; undefined: the state never changes. */
+  get stateChange(): StateChange | undefined {
+    const { state } = this.#history;
+    const { last: seq, next } = state.around(this.seq);
+    if (seq === undefined && next === undefined) return undefined;
+    const before = seq === undefined ? undefined : state.at(seq - 1);
+    const previous = seq === undefined ? undefined : state.around(seq - 1).last;
+    return { seq, before, previous, next };
+  }
+
   /** What the agent waits for. */
   get interrupts(): readonly JsonObject[] {
     return this.#history.interrupts.at(this.seq) ?? [];
@@ -63,6 +73,16 @@ export class Moment {
   get run(): RunNow | undefined {
     return this.#history.run.at(this.seq);
   }
+}
+
+export interface StateChange {
+  /** The number of its event; undefined: the first change is later. */
+  readonly seq: number | undefined;
+  /** The state before it. */
+  readonly before: unknown;
+  /** The numbers of the changes beside it. */
+  readonly previous: number | undefined;
+  readonly next: number | undefined;
 }
 
 interface ScrubOptions {

@@ -79,7 +79,7 @@ function equalEnds(before: Items, after: Items): { readonly start: number; reado
   return { start, end };
 }
 
-function isSame(one: unknown, other: unknown): boolean {
+export function isSame(one: unknown, other: unknown): boolean {
   if (one === other) return true;
   if (Array.isArray(one) && Array.isArray(other))
     return one.length === other.length && one.every((item, at) => isSame(item, other[at]));

@@ -139,7 +139,8 @@ export class Timeline {
     for (const bar of this.#top) this.#end(bar, "cut");
     const id = textOf(value["runId"]);
     const bar = this.#add(beginning(row, { kind: "run", name: id, id, parent: undefined }));
-    bar.run = { quiet: [], firstOutputMs: undefined, takenSeq: takenSeq(value), interrupts: [] };
+    const taken = { storedMs: row.storedMs, takenSeq: takenSeq(value) };
+    bar.run = { ...taken, quiet: [], firstOutputMs: undefined, interrupts: [] };
     this.#run = bar;
     this.#heardMs = Math.max(row.atMs, row.endMs);
     return bar;

@@ -36,6 +36,21 @@ export class Track<T> {
   at(seq: number): T | undefined {
     return this.#values[placeOf(this.#seqs, seq)];
   }
+
+  around(seq: number): Neighbours {
+    return neighboursOf(this.#seqs, seq);
+  }
+}
+
+/** The number of the last change that is not above a number, and of the first one that is. */
+interface Neighbours {
+  readonly last: number | undefined;
+  readonly next: number | undefined;
+}
+
+function neighboursOf(seqs: readonly number[], seq: number): Neighbours {
+  const place = placeOf(seqs, seq);
+  return { last: seqs[place], next: seqs[place + 1] };
 }
 
 /** The place of the last number that is not above `seq`; -1: there is none. */
@@ -94,6 +109,7 @@ const PATCHED_BYTES_MAX = 64 * 1024 * 1024;
 /** Patches of at least this weight lie between two whole values. */
 const BETWEEN_BYTES_MIN = 16_384;
 const BETWEEN_PATCHES_MAX = 256;
+const MADE_MAX = 2;
 
 /**
  * A JSON value that patches change. The patches are kept, and from time to time the whole value: when
@@ -106,7 +122,8 @@ export class Patches {
   #wholeBytes = 0;
   #betweenBytes = 0;
   #between = 0;
-  #made: { readonly seq: number; readonly value: unknown } | undefined;
+  /** The last values that were made, so that a value and the one before it are made once. */
+  #made: readonly { readonly seq: number; readonly value: unknown }[] = [];
 
   /** The value must not be changed any more. */
   set(seq: number, value: unknown): void {
@@ -114,7 +131,7 @@ export class Patches {
     this.#wholeBytes = weightOf(value).bytes;
     this.#betweenBytes = 0;
     this.#between = 0;
-    this.#made = undefined;
+    this.#made = [];
   }
 
   /** `patched` is the value after the patch, and may be changed later. */
@@ -127,6 +144,14 @@ export class Patches {
     this.#patches.push(patch);
   }
 
+  around(seq: number): Neighbours {
+    const [whole, patch] = [this.#wholes.around(seq), neighboursOf(this.#seqs, seq)];
+    return {
+      last: furthest([whole.last, patch.last], (one, other) => one > other),
+      next: furthest([whole.next, patch.next], (one, other) => one < other),
+    };
+  }
+
   /** The same object for all numbers between two changes. */
   at(seq: number): unknown {
     const whole = this.#wholes.at(seq);
@@ -135,25 +160,22 @@ export class Patches {
     const from = placeOf(this.#seqs, whole.seq) + 1;
     if (last < from) return whole.value;
     const lastSeq = this.#seqs[last] ?? 0;
-    if (this.#made?.seq === lastSeq) return this.#made.value;
+    const made = this.#made.find((one) => one.seq === lastSeq);
+    if (made !== undefined) return made.value;
     const allowance = new Allowance(PATCHED_BYTES_MAX);
     const patched = new Patched(whole.value, { bytesMax: PATCHED_BYTES_MAX, allowance });
     for (const patch of this.#patches.slice(from, last + 1)) patched.apply(patch);
-    this.#made = { seq: lastSeq, value: patched.value };
+    this.#made = [{ seq: lastSeq, value: patched.value }, ...this.#made.slice(0, MADE_MAX - 1)];
     return patched.value;
   }
 }
 
-export function isSame(one: unknown, other: unknown): boolean {
-  if (one === other) return true;
-  if (Array.isArray(one) && Array.isArray(other))
-    return one.length === other.length && one.every((item, at) => isSame(item, other[at]));
-  if (!isObject(one) || !isObject(other)) return false;
-  const keys = Object.keys(one);
-  return (
-    keys.length === Object.keys(other).length &&
-    keys.every((key) => Object.hasOwn(other, key) && isSame(one[key], other[key]))
-  );
+function furthest(
+  [one, other]: readonly [number | undefined, number | undefined],
+  isFurther: (one: number, other: number) => boolean,
+): number | undefined {
+  if (one === undefined || other === undefined) return one ?? other;
+  return isFurther(one, other) ? one : other;
 }
 
 /** The object without these fields. Metadata grows in place, so it is copied. */

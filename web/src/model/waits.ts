@@ -5,7 +5,7 @@
  *   message ├───waits───┤ run ├──┤ interrupt ├───waits───┤ run
  *
  * In a session with claims, a RUN_STARTED says which messages its run takes. Without claims a run
- * takes every message that was there when it began, as in the transcript.
+ * takes every message that was stored before its RUN_STARTED, as in the transcript.
  */
 import type { Bar, Stretch } from "./bars.ts";
 
@@ -14,6 +14,9 @@ export interface Heard {
   readonly seq: number;
   readonly type: string;
   readonly atMs: number;
+  readonly storedMs: number;
+  /** When the person sent it, where another time than that of its row is known. */
+  readonly sentMs: number | undefined;
 }
 
 export interface Wait extends Stretch {
@@ -42,14 +45,15 @@ function messageWaits(runs: readonly Bar[], messages: readonly Heard[], nowMs: n
   let at = 0;
   return messages
     .filter(({ type }) => type === "user")
-    .map(({ seq, atMs }): Wait => {
-      const isTooEarly = ({ run, startMs }: Bar): boolean =>
-        isClaimed ? (run?.takenSeq ?? 0) < seq : startMs < atMs;
+    .map(({ seq, atMs, storedMs, sentMs }): Wait => {
+      const isTooEarly = ({ run }: Bar): boolean =>
+        isClaimed ? (run?.takenSeq ?? 0) < seq : (run?.storedMs ?? 0) < storedMs;
       // Messages and runs are in order, so the run of a message is not before that of the last one.
       let run = runs[at];
       while (run !== undefined && isTooEarly(run)) run = runs[++at];
-      const endMs = Math.max(atMs, run?.startMs ?? nowMs);
-      return { kind: "message", seq, startMs: atMs, endMs, reasons: [], run };
+      const startMs = sentMs ?? atMs;
+      const endMs = Math.max(startMs, run?.startMs ?? nowMs);
+      return { kind: "message", seq, startMs, endMs, reasons: [], run };
     });
 }
 

@@ -13,12 +13,15 @@ import { Empty } from "../ui/empty.tsx";
 import { Link } from "../ui/link.tsx";
 import { visible } from "../ui/text.ts";
 import { Conversation } from "./conversation.tsx";
+import { Events } from "./events.tsx";
 import { Header } from "./header.tsx";
 import { type InSession, SessionContext } from "./in-session.ts";
 import { Scrubber } from "./scrubber.tsx";
 import { Split } from "./split.tsx";
+import { State } from "./state.tsx";
 import { type Tab, Tabs } from "./tabs.tsx";
 import { Talk } from "./talk.tsx";
+import { Timeline } from "./timeline.tsx";
 import { useCursor } from "./use-cursor.ts";
 import { useRemembered } from "./use-remembered.ts";
 import { useRights } from "./use-rights.ts";
@@ -66,9 +69,9 @@ function Session({ id, log, scrub }: SessionProps) {
       </div>
     ),
   };
-  const timeline: Tab = { name: "Timeline", content: <Empty title="Timeline" /> };
-  const events: Tab = { name: "Events", content: <Empty title="Events" /> };
-  const state: Tab = { name: "State", content: <Empty title="State" /> };
+  const timeline: Tab = { name: "Timeline", content: <Timeline cursor={cursor} /> };
+  const events: Tab = { name: "Events", content: <Events cursor={cursor} /> };
+  const state: Tab = { name: "State", content: <State moment={moment} /> };
   const tabs = (shown: readonly Tab[]) => (
     <Tabs label="Parts of the session" tabs={shown} selected={tab} select={setTab} />
   );

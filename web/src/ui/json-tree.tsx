@@ -1,6 +1,6 @@
 /**
  * A JSON value as a tree: closed below a depth, long lists in parts, long texts cut. Text that is
- * not JSON is shown as text.
+ * not JSON is shown as text. Changes can be marked: their places open by themselves.
  */
 import { useState } from "react";
 import { Button } from "./button.tsx";
@@ -16,18 +16,36 @@ const SUMMARY_CHARS_MAX = 60;
 /** A larger text is not parsed before it is asked for. */
 const PARSED_CHARS_MAX = 2_000_000;
 
+/** Changes of a value, by JSON pointers. */
+export interface JsonMarks {
+  /** `before` is undefined for an added value. */
+  readonly changed: ReadonlyMap<string, { readonly before: unknown }>;
+  /** What an object or array had before, by its pointer. */
+  readonly removed: ReadonlyMap<string, readonly (readonly [string, unknown])[]>;
+  /** Objects and arrays with a change inside. */
+  readonly around: ReadonlySet<string>;
+}
+
 export interface JsonTreeProps {
   readonly value: unknown;
   /** Levels that are open at first. */
   readonly openDepth?: number;
+  readonly marks?: JsonMarks;
 }
 
-export function JsonTree({ value, openDepth = OPEN_DEPTH }: JsonTreeProps) {
+const NO_MARKS: JsonMarks = { changed: new Map(), removed: new Map(), around: new Set() };
+
+export function JsonTree({ value, openDepth = OPEN_DEPTH, marks = NO_MARKS }: JsonTreeProps) {
   return (
     <div className="json-tree">
-      <Node name={undefined} value={value} depth={0} openDepth={openDepth} />
+      <Node name={undefined} value={value} path="" depth={0} openDepth={openDepth} marks={marks} />
     </div>
   );
+}
+
+/** The JSON pointer of a member. */
+export function pointerTo(path: string, key: string | number): string {
+  return `${path}/${String(key).replaceAll("~", "~0").replaceAll("/", "~1")}`;
 }
 
 /** A JSON text as a tree, and any other text as it is. */
@@ -60,34 +78,72 @@ function parse(text: string): { readonly value: unknown } | undefined {
 interface NodeProps {
   readonly name: string | undefined;
   readonly value: unknown;
+  /** A JSON pointer. */
+  readonly path: string;
   readonly depth: number;
   readonly openDepth: number;
+  readonly marks: JsonMarks;
 }
 
-function Node({ name, value, depth, openDepth }: NodeProps) {
-  if (typeof value !== "object" || value === null || isEmpty(value)) {
-    return (
-      <div className="json-tree-leaf">
-        <Name name={name} />
-        <Leaf value={value} />
-      </div>
-    );
-  }
-  return <Branch name={name} value={value} depth={depth} openDepth={openDepth} />;
+function Node(props: NodeProps) {
+  const { name, value, path, marks } = props;
+  const removed = marks.removed.get(path) ?? [];
+  if (typeof value === "object" && value !== null && (!isEmpty(value) || removed.length > 0))
+    return <Branch {...props} value={value} removed={removed} />;
+  const mark = marks.changed.get(path);
+  return (
+    <div className={`json-tree-leaf${mark === undefined ? "" : " json-tree-changed"}`}>
+      <Mark mark={mark} />
+      <Name name={name} />
+      {mark?.before !== undefined && (
+        <del>
+          <Leaf value={mark.before} />
+        </del>
+      )}
+      <Leaf value={value} />
+    </div>
+  );
+}
+
+/** Says in a shape and in a word what the colour says. */
+function Mark({ mark }: { readonly mark: { readonly before: unknown } | undefined }) {
+  if (mark === undefined) return null;
+  const isAdded = mark.before === undefined;
+  return (
+    <>
+      <span className="json-tree-mark" aria-hidden="true">
+        {isAdded ? "+" : "±"}
+      </span>
+      <span className="unseen">{isAdded ? "added: " : "changed: "}</span>
+    </>
+  );
 }
 
 function isEmpty(value: object): boolean {
   return Object.keys(value).length === 0;
 }
 
-function Branch({ name, value, depth, openDepth }: NodeProps & { readonly value: object }) {
-  const [isOpen, setOpen] = useState(depth < openDepth);
+interface BranchProps extends NodeProps {
+  readonly value: object;
+  readonly removed: readonly (readonly [string, unknown])[];
+}
+
+function Branch({ name, value, path, depth, openDepth, marks, removed }: BranchProps) {
+  const [chosen, setChosen] = useState<boolean>();
   const [shown, setShown] = useState(MEMBERS_SHOWN);
   const keys = Object.keys(value);
   const isList = Array.isArray(value);
+  const isOpen = chosen ?? (depth < openDepth || marks.around.has(path));
+  const mark = marks.changed.get(path);
   return (
-    <details open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>
+    <details open={isOpen} className={mark === undefined ? undefined : "json-tree-changed"}>
+      <summary
+        onClick={(event) => {
+          event.preventDefault(); // The attribute follows the state, and not the other way.
+          setChosen(!isOpen);
+        }}
+      >
+        <Mark mark={mark} />
         <Name name={name} />
         <span className="json-tree-summary">{summary(value, keys)}</span>
       </summary>
@@ -96,10 +152,12 @@ function Branch({ name, value, depth, openDepth }: NodeProps & { readonly value:
           {keys.slice(0, shown).map((key) => (
             <Node
               key={key}
-              name={isList ? key : JSON.stringify(key).slice(1, -1)}
+              name={nameIn(key, isList)}
               value={Reflect.get(value, key)}
+              path={pointerTo(path, key)}
               depth={depth + 1}
               openDepth={openDepth}
+              marks={marks}
             />
           ))}
           {keys.length > shown && (
@@ -107,10 +165,26 @@ function Branch({ name, value, depth, openDepth }: NodeProps & { readonly value:
               {count(keys.length - shown)} more
             </Button>
           )}
+          {removed.slice(0, MEMBERS_SHOWN).map(([key, before]) => (
+            <div key={key} className="json-tree-leaf json-tree-removed">
+              <span className="json-tree-mark" aria-hidden="true">
+                −
+              </span>
+              <span className="unseen">removed: </span>
+              <del>
+                <Name name={nameIn(key, isList)} />
+                <Leaf value={before} />
+              </del>
+            </div>
+          ))}
         </div>
       )}
     </details>
   );
+}
+
+function nameIn(key: string, isList: boolean): string {
+  return isList ? key : JSON.stringify(key).slice(1, -1);
 }
 
 function summary(value: object, keys: readonly string[]): string {
@@ -137,6 +211,10 @@ function Leaf({ value }: { readonly value: unknown }) {
       </span>
     );
   }
-  if (typeof value === "object" && value !== null) return Array.isArray(value) ? "[]" : "{}";
+  if (typeof value === "object" && value !== null) {
+    const keys = Object.keys(value);
+    if (keys.length > 0) return summary(value, keys);
+    return Array.isArray(value) ? "[]" : "{}";
+  }
   return <span className="json-tree-value">{String(value)}</span>;
 }

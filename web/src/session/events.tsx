@@ -1,0 +1,219 @@
+/**
+ * The log as it is stored: a row a line, or, taken apart, an event a line. A row that is open shows
+ * its JSON and the events that it was merged from.
+ */
+import { useMemo, useRef, useState } from "react";
+import {
+  type Entries,
+  type Entry,
+  type Filter,
+  FilteredRows,
+  NO_FILTER,
+} from "../model/row-filter.ts";
+import { Button } from "../ui/button.tsx";
+import { Empty } from "../ui/empty.tsx";
+import { bytes, clockText, count } from "../ui/format.ts";
+import { useKeys } from "../ui/keyboard.ts";
+import { cut, visible } from "../ui/text.ts";
+import { type Column, VirtualTable } from "../ui/virtual-table.tsx";
+import { EventDetails } from "./event-details.tsx";
+import { EventsFilter } from "./events-filter.tsx";
+import { categoryOf, eventPayload, previewOf } from "./event-text.ts";
+import { useInSession } from "./in-session.ts";
+import type { Cursor } from "./use-cursor.ts";
+import { useLogVersion } from "./use-session-log.ts";
+import "./events.css";
+
+const PREVIEW_CHARS_MAX = 160;
+const RUN_CHARS_MAX = 128;
+
+export interface EventsProps {
+  readonly cursor: Cursor;
+}
+
+export function Events({ cursor }: EventsProps) {
+  const { log, moveTo } = useInSession();
+  const version = useLogVersion(log);
+  const [isRaw, setRaw] = useState(false);
+  const [filter, setFilter] = useState<Filter>(NO_FILTER);
+  const [isAtEnd, setAtEnd] = useState(true);
+  const search = useRef<HTMLInputElement>(null);
+  const filtered = useMemo(() => new FilteredRows(log, filter), [log, filter]);
+  const entries = filtered.entries({ isRaw, version });
+  const follows = cursor === "live" && isAtEnd;
+  useKeys("Events", [
+    { keys: ["/"], does: "Search in the events", run: () => search.current?.select() },
+  ]);
+  return (
+    <section className="events" aria-label="Events">
+      <EventsFilter log={log} filter={filter} setFilter={setFilter} search={search}>
+        <span role="group" aria-label="What a line is" className="timeline-choice">
+          <Button pressed={!isRaw} onClick={() => setRaw(false)} title="As they are stored">
+            Rows
+          </Button>
+          <Button
+            pressed={isRaw}
+            onClick={() => setRaw(true)}
+            title="As they were before compression"
+          >
+            Events
+          </Button>
+        </span>
+        <Button
+          pressed={follows}
+          onClick={() => {
+            setAtEnd(!follows);
+            if (!follows) moveTo("live");
+          }}
+          title="Stay at the newest event"
+        >
+          Follow
+        </Button>
+      </EventsFilter>
+      {entries.length === 0 ? (
+        <Empty title={log.rows.length === 0 ? "No events yet" : "No event fits the filter"} />
+      ) : (
+        <EventsTable
+          entries={entries}
+          isRaw={isRaw}
+          cursor={cursor}
+          follows={follows}
+          setAtEnd={setAtEnd}
+        />
+      )}
+      <p className="events-sum">
+        {sumOf(entries.length, isRaw)}
+        {filter !== NO_FILTER && ` of ${count(isRaw ? log.head : log.rows.length)}`}
+        {filtered.unread > 0 &&
+          filter.text !== "" &&
+          `, ${count(filtered.unread)} rows not searched`}
+        {log.joinedCount < log.rows.length && ", more are being read"}
+      </p>
+    </section>
+  );
+}
+
+interface TableProps {
+  readonly entries: Entries;
+  readonly isRaw: boolean;
+  readonly cursor: Cursor;
+  readonly follows: boolean;
+  readonly setAtEnd: (isAtEnd: boolean) => void;
+}
+
+function EventsTable({ entries, isRaw, cursor, follows, setAtEnd }: TableProps) {
+  const { log, moveTo } = useInSession();
+  const [openSeq, setOpenSeq] = useState<number>();
+  const isLive = cursor === "live";
+  const selected = cursor === "live" ? entries.length - 1 : entries.indexOf(cursor);
+  const opened = openSeq === undefined ? -1 : entries.indexOf(openSeq);
+  const openEntry = opened < 0 ? undefined : entries.at(opened);
+  const choose = (index: number): void => {
+    const entry = entries.at(index);
+    if (entry !== undefined) moveTo(isRaw ? entry.seq : entry.row.lastSeq);
+  };
+  const toggle = (index: number): void => {
+    const entry = entries.at(index);
+    if (entry === undefined) return;
+    setOpenSeq(index === opened ? undefined : entry.seq);
+    if (index !== selected || !isLive) choose(index);
+    else setAtEnd(false); // The next rows would push the open one away.
+  };
+  useKeys("Rows of events", [
+    { keys: ["j"], does: "Next event", run: () => choose(selected + 1) },
+    { keys: ["k"], does: "Event before", run: () => choose(selected - 1) },
+    { keys: ["Enter"], does: "Open the event, or close it", run: () => toggle(selected) },
+  ]);
+  return (
+    <VirtualTable
+      label={isRaw ? "Events" : "Rows of events"}
+      columns={isRaw ? EVENT_COLUMNS : ROW_COLUMNS}
+      count={entries.length}
+      rowAt={(index) => entries.at(index)}
+      keyOf={(index) => entries.at(index)?.seq ?? index}
+      selected={selected}
+      reveal={isLive ? undefined : selected}
+      select={choose}
+      open={toggle}
+      follows={follows}
+      onFollow={(atEnd) => setAtEnd(atEnd && openSeq === undefined)}
+      opened={opened}
+      details={
+        openEntry && <EventDetails log={log} entry={openEntry} isRaw={isRaw} key={openSeq} />
+      }
+    />
+  );
+}
+
+function sumOf(length: number, isRaw: boolean): string {
+  const name = isRaw ? "event" : "row";
+  return `${count(length)} ${name}${length === 1 ? "" : "s"}`;
+}
+
+const ROW_COLUMNS: readonly Column<Entry>[] = [
+  { name: "Number", width: "64px", isNumber: true, cell: ({ seq }) => seq },
+  {
+    name: "Time",
+    width: "100px",
+    isNumber: true,
+    abovePx: 420,
+    cell: ({ row }) => clockText(row.atMs),
+  },
+  { name: "Type", width: "minmax(140px, 220px)", cell: typeOf },
+  {
+    name: "Content",
+    width: "minmax(80px, 1fr)",
+    cell: ({ row }) => contentOf(row.type, row.payload),
+  },
+  { name: "Run", width: "88px", abovePx: 640, cell: runOf },
+  {
+    name: "Count",
+    width: "56px",
+    isNumber: true,
+    abovePx: 340,
+    cell: ({ row }) => (row.count === 1 ? "" : count(row.count)),
+  },
+  {
+    name: "Size",
+    width: "68px",
+    isNumber: true,
+    abovePx: 520,
+    cell: ({ row }) => bytes(row.bytes),
+  },
+];
+
+const EVENT_COLUMNS: readonly Column<Entry>[] = ROW_COLUMNS.flatMap((column) => {
+  switch (column.name) {
+    case "Count":
+    case "Size":
+      return [];
+    case "Time":
+      return [{ ...column, cell: ({ row, seq }) => clockText(eventPayload(row, seq).atMs) }];
+    case "Content":
+      return [
+        { ...column, cell: ({ row, seq }) => contentOf(row.type, eventPayload(row, seq).payload) },
+      ];
+    default:
+      return [column];
+  }
+});
+
+function typeOf({ row: { type, isConformant } }: Entry) {
+  return (
+    <span className={`events-type events-${categoryOf(type)}`}>
+      <bdi>{visible(cut(type, 80))}</bdi>
+      {!isConformant && <em title="No version of AG-UI has such an event"> not AG-UI</em>}
+    </span>
+  );
+}
+
+function runOf({ row: { runId } }: Entry) {
+  const text = visible(cut(runId, RUN_CHARS_MAX));
+  return <bdi title={text}>{text}</bdi>;
+}
+
+function contentOf(type: string, payload: string | undefined) {
+  if (payload === undefined) return <span className="events-muted">…</span>;
+  const text = cut(previewOf(type, payload), PREVIEW_CHARS_MAX);
+  return <bdi className="events-content">{visible(text.replaceAll(/\s+/g, " "))}</bdi>;
+}
