@@ -74,6 +74,8 @@ export interface StateItem extends ItemBase {
   /** The first pointers of the last delta. */
   readonly paths: readonly string[];
   readonly count: number;
+  /** The number of the last change. */
+  readonly lastSeq: number;
 }
 
 export interface RunItem extends ItemBase {
@@ -131,7 +133,7 @@ function stateItem(line: StateLine, { seq: at }: At): Item {
   const change = line.changes.at(at);
   return line.made([change], () => {
     const { key, born: seq, atMs, runId } = line;
-    const none = { change: "delta", paths: [], count: 0 } as const;
+    const none = { change: "delta", paths: [], count: 0, lastSeq: seq } as const;
     return { kind: "state", key, seq, atMs, runId, ...(change ?? none) };
   });
 }

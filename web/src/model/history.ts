@@ -211,7 +211,8 @@ export class History {
     const line = last instanceof StateLine ? last : new StateLine(this.#origin());
     if (line !== last) this.lines.insert(line, last);
     const change = type === "STATE_SNAPSHOT" ? "snapshot" : "delta";
-    line.changes.set(seq, { change, paths: pathsOf(delta), count: line.nextCount() });
+    const count = line.nextCount();
+    line.changes.set(seq, { change, paths: pathsOf(delta), count, lastSeq: seq });
   }
 
   #takeFeedback(event: JsonObject): void {

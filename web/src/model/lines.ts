@@ -90,6 +90,7 @@ export class StateLine extends Line {
     readonly change: "snapshot" | "delta";
     readonly paths: readonly string[];
     readonly count: number;
+    readonly lastSeq: number;
   }>();
 
   nextCount(): number {

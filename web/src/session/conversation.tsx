@@ -51,7 +51,6 @@ function List({ items, isLoading }: ConversationProps) {
     anchorTo: "end",
     followOnAppend: true,
     scrollEndThreshold: END_PIXELS,
-    onChange: (instance) => setIsAtEnd(instance.isAtEnd(END_PIXELS)),
   });
   const isEmpty = items.length === 0;
   useLayoutEffect(() => {
@@ -70,6 +69,9 @@ function List({ items, isLoading }: ConversationProps) {
         aria-label="Items of the conversation"
         aria-busy={isLoading}
         tabIndex={0}
+        onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) =>
+          setIsAtEnd(scrollHeight - scrollTop - clientHeight <= END_PIXELS)
+        }
       >
         {isEmpty && <Nothing isLoading={isLoading} />}
         <div className="conversation-all" style={{ height: virtual.getTotalSize() }}>

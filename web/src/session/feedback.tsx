@@ -12,24 +12,41 @@ import "./feedback.css";
 
 type Kind = "thumbs_up" | "thumbs_down";
 
-interface FeedbackProps {
+/** What the reader thinks of a message, while they say it. */
+export interface Thought {
   readonly messageId: string;
-  readonly given: readonly JsonObject[];
-  readonly mayGive: boolean;
+  readonly chosen: Kind | undefined;
+  /** A comment was not given yet. */
+  readonly isAsking: boolean;
+  readonly isSending: boolean;
+  readonly error: unknown;
+  readonly choose: (kind: Kind) => void;
+  /** Undefined: the reader does not want to comment. */
+  readonly comment: (text: string | undefined) => void;
 }
 
-export function Feedback({ messageId, given, mayGive }: FeedbackProps) {
-  const { rights } = useInSession();
-  const isOffered = mayGive && rights.mayGiveFeedback;
-  if (!isOffered && given.length === 0) return null;
-  return (
-    <footer className="feedback">
-      {isOffered && <Thumbs messageId={messageId} />}
-      {given.map((one, at) => (
-        <Given key={at} one={one} />
-      ))}
-    </footer>
-  );
+export function useThought(messageId: string): Thought {
+  const { sessionId } = useInSession();
+  const [chosen, setChosen] = useState<Kind>();
+  const [isAsking, setIsAsking] = useState(false);
+  const { send, isSending, error } = useSending(giveFeedback);
+  return {
+    messageId,
+    chosen,
+    isAsking,
+    isSending,
+    error,
+    choose: (kind) => {
+      setChosen(kind);
+      setIsAsking(true);
+      send({ sessionId, messageId, kind, comment: "" });
+    },
+    comment: (text) => {
+      setIsAsking(false);
+      if (chosen === undefined || text === undefined || text.trim() === "") return;
+      send({ sessionId, messageId, kind: chosen, comment: text.trim() });
+    },
+  };
 }
 
 const WORDS: Readonly<Record<string, string>> = { thumbs_up: "Good", thumbs_down: "Bad" };
@@ -50,24 +67,10 @@ function Given({ one: { by, kind, comment } }: { one: JsonObject }) {
   );
 }
 
-function Thumbs({ messageId }: { messageId: string }) {
-  const { sessionId } = useInSession();
-  const [chosen, setChosen] = useState<Kind>();
-  const [comment, setComment] = useState("");
-  const [isAsking, setIsAsking] = useState(false);
-  const { send, isSending, error } = useSending(giveFeedback);
-  const choose = (kind: Kind): void => {
-    setChosen(kind);
-    setIsAsking(true);
-    send({ sessionId, messageId, kind, comment: comment.trim() });
-  };
-  const submit = (event: FormEvent): void => {
-    event.preventDefault();
-    if (chosen !== undefined) send({ sessionId, messageId, kind: chosen, comment: comment.trim() });
-    setIsAsking(false);
-  };
+export function Thumbs({ thought }: { thought: Thought }) {
+  const { chosen, isSending, choose } = thought;
   return (
-    <>
+    <span className="feedback-thumbs">
       {(["thumbs_up", "thumbs_down"] as const).map((kind) => (
         <button
           key={kind}
@@ -82,27 +85,55 @@ function Thumbs({ messageId }: { messageId: string }) {
           <Thumb kind={kind} />
         </button>
       ))}
-      {isAsking && (
-        <form className="feedback-comment" onSubmit={submit}>
-          <input
-            ref={focus}
-            aria-label="Comment"
-            placeholder="Why? (optional)"
-            maxLength={4_000}
-            dir="auto"
-            value={comment}
-            onChange={({ target }) => setComment(target.value)}
-            onKeyDown={({ key }) => {
-              if (key === "Escape") setIsAsking(false);
-            }}
-          />
-          <Button type="submit" disabled={isSending}>
-            Add
-          </Button>
-        </form>
-      )}
+    </span>
+  );
+}
+
+/** Below a message: what people think of it, and a field for the reader's comment. */
+export function Feedback({
+  thought,
+  given,
+}: {
+  readonly thought: Thought;
+  readonly given: readonly JsonObject[];
+}) {
+  const { isAsking, error } = thought;
+  if (given.length === 0 && !isAsking && error === undefined) return null;
+  return (
+    <footer className="feedback">
+      {given.map((one, at) => (
+        <Given key={typeof one["by"] === "string" ? one["by"] : at} one={one} />
+      ))}
+      {isAsking && <Comment thought={thought} />}
       {error !== undefined && <ErrorBox error={error} />}
-    </>
+    </footer>
+  );
+}
+
+function Comment({ thought: { comment, isSending } }: { thought: Thought }) {
+  const [text, setText] = useState("");
+  const submit = (event: FormEvent): void => {
+    event.preventDefault();
+    comment(text);
+  };
+  return (
+    <form className="feedback-comment" onSubmit={submit}>
+      <input
+        ref={focus}
+        aria-label="Comment"
+        placeholder="Why? (optional)"
+        maxLength={4_000}
+        dir="auto"
+        value={text}
+        onChange={({ target }) => setText(target.value)}
+        onKeyDown={({ key }) => {
+          if (key === "Escape") comment(undefined);
+        }}
+      />
+      <Button type="submit" disabled={isSending}>
+        Add
+      </Button>
+    </form>
   );
 }
 

@@ -1,7 +1,8 @@
 import type { MessageItem, ThinkingItem } from "../model/conversation.ts";
 import { Badge } from "../ui/badge.tsx";
 import { visible } from "../ui/text.ts";
-import { Feedback } from "./feedback.tsx";
+import { Feedback, Thumbs, useThought } from "./feedback.tsx";
+import { useInSession } from "./in-session.ts";
 import { At } from "./at.tsx";
 import { useOpen } from "./opened.tsx";
 import { Content } from "./parts.tsx";
@@ -23,6 +24,9 @@ export function nameOf({ role, name }: Pick<MessageItem, "role" | "name">): stri
 export function MessageView({ item }: { item: MessageItem }) {
   const { role, content, isStreaming, isPending, message, feedback } = item;
   const subagent = message["subagentRunId"];
+  const { rights } = useInSession();
+  const thought = useThought(item.id);
+  const isAnswer = role === "assistant" && !isStreaming;
   return (
     <div className={`message message-${role in NAMES ? role : "other"}`}>
       <header className="message-head">
@@ -41,14 +45,13 @@ export function MessageView({ item }: { item: MessageItem }) {
           </span>
         )}
         {isStreaming && <Badge tone="accent">writing</Badge>}
+        {isAnswer && rights.mayGiveFeedback && <Thumbs thought={thought} />}
         <At seq={item.seq} atMs={item.atMs} />
       </header>
       <div className="message-body">
         <Content content={content} isLive={isStreaming} />
       </div>
-      {(role === "assistant" || feedback.length > 0) && !isStreaming && (
-        <Feedback messageId={item.id} given={feedback} mayGive={role === "assistant"} />
-      )}
+      <Feedback thought={thought} given={feedback} />
     </div>
   );
 }

@@ -2,6 +2,7 @@
 import { type ReactNode, useEffect, useState } from "react";
 import type { ActivityItem, RunItem, StateItem } from "../model/conversation.ts";
 import { Badge, type Tone } from "../ui/badge.tsx";
+import { count } from "../ui/format.ts";
 import { JsonText, JsonTree } from "../ui/json-tree.tsx";
 import { visible } from "../ui/text.ts";
 import { At } from "./at.tsx";
@@ -46,13 +47,14 @@ export function ActivityView({ item }: { item: ActivityItem }) {
 const PATHS_SHOWN = 6;
 
 export function StateView({ item }: { item: StateItem }) {
-  const { key, change, paths, seq, atMs } = item;
+  const { key, change, paths, count: changes, lastSeq, seq, atMs } = item;
   const rest = paths.length - PATHS_SHOWN;
   const more = `${paths.slice(0, PATHS_SHOWN).join("  ")}${rest > 0 ? `  and ${rest} more` : ""}`;
-  const title = change === "snapshot" ? "State set" : "State changed";
+  const once = change === "snapshot" ? "State set" : "State changed";
+  const title = changes > 1 ? `State changed ${count(changes)} times` : once;
   return (
     <QuietLine openKey={key} title={title} more={more} seq={seq} atMs={atMs}>
-      {() => <EventPayload seq={seq} />}
+      {() => <EventPayload key={lastSeq} seq={lastSeq} />}
     </QuietLine>
   );
 }
