@@ -4,6 +4,12 @@ import { z } from "zod";
 
 /** What a client can do. A case that needs another feature than a driver has is skipped. */
 export const FEATURES = ["writer", "messages", "replay", "reader", "turns"] as const;
+
+/**
+ * A complete client may lack these. `replay` is for agents that make the same events again after a
+ * restart; a writer that keeps in a file what is not stored, as that in TypeScript, sends the rest.
+ */
+export const OPTIONAL: ReadonlySet<Feature> = new Set(["replay"]);
 const featureSchema = z.enum(FEATURES);
 export type Feature = z.infer<typeof featureSchema>;
 

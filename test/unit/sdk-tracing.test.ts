@@ -229,7 +229,10 @@ describe("the trace of a run", () => {
       ["turn", metadata["traceId"]],
       ["run", metadata["traceId"]],
     ]);
-    expect(named(spans, "run").attributes["langfuse.internal.as_root"]).toBe(true);
+    expect(named(spans, "run").attributes).toMatchObject({
+      "langfuse.internal.as_root": true,
+      "langfuse.internal.is_app_root": true,
+    });
   });
 
   test("is cut where a text is too long for a collector", async () => {

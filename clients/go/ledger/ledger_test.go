@@ -124,6 +124,45 @@ func TestServeEndsEachRunAsItWent(t *testing.T) {
 	}
 }
 
+// Bug: Serve ended with STALE_EPOCH, and nobody answered the next message.
+func TestServeGoesOnWhenTheServiceHasEndedACancelledRun(t *testing.T) {
+	ctx, client, sessionID := service(t)
+	say(ctx, t, client, sessionID, "late")
+	runner := ledger.NewRunner(client, sessionID, ledger.RunnerOptions{Epoch: 5})
+	defer runner.Close(ctx)
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	err := runner.Serve(serving, func(running context.Context, turn *ledger.Turn) error {
+		if turn.Messages[0].Payload == "next" {
+			stop()
+			return nil
+		}
+		// What the service does after CANCEL_GRACE: the end of the run, under a higher epoch.
+		higher := uint64(6)
+		end, _ := json.Marshal(map[string]any{
+			"type": "RUN_FINISHED", "threadId": sessionID, "runId": turn.RunID,
+			"outcome": map[string]string{"type": "cancelled"},
+		})
+		_, err := ledger.Push(ctx, client.PushSessionEvent, &ambient.PushSessionEventRequest{
+			SessionId: sessionID, EventType: "RUN_FINISHED", Payload: string(end), ProducerEpoch: &higher,
+		})
+		if err != nil {
+			t.Errorf("the end of the run: %v", err)
+		}
+		turn.Writer.Event(`{"type":"CUSTOM","name":"late","value":1}`)
+		<-running.Done()
+		say(ctx, t, client, sessionID, "next")
+		return context.Cause(running)
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Serve ended with %v", err)
+	}
+	expected := []string{"RUN_FINISHED cancelled ", "RUN_FINISHED success "}
+	if found := endings(ctx, t, client, sessionID); !slices.Equal(found, expected) {
+		t.Errorf("runs ended with %q, expected %q", found, expected)
+	}
+}
+
 func TestServeEndsWhenALaterRunnerTakesOver(t *testing.T) {
 	ctx, client, sessionID := service(t)
 	say(ctx, t, client, sessionID, "one")

@@ -75,8 +75,8 @@ func NewRunner(client ambient.SessionServiceClient, sessionID string, options Ru
 // runner is replaced; pass it to the model and the tools. Nil ends the run with RUN_FINISHED, an error
 // with RUN_ERROR, and the next turn follows.
 //
-// Serve ends with ctx, with code RUNNER_STOPPED for an open run; when a later runner takes over; and when
-// a cancelled run is so late that the service has ended it.
+// Serve ends with ctx, with code RUNNER_STOPPED for an open run; and when a later runner takes over. It
+// goes on when a cancelled run is so late that the service has ended it.
 func (r *Runner) Serve(ctx context.Context, answer func(context.Context, *Turn) error) error {
 	for {
 		turn, err := r.Next(ctx, time.Minute)
@@ -105,10 +105,28 @@ func (r *Runner) Serve(ctx context.Context, answer func(context.Context, *Turn) 
 			err = turn.Fail(ending, failure, code)
 		}
 		stop()
-		if err != nil {
+		if err != nil && !r.renewed(ctx, turn, err) {
 			return err
 		}
 	}
+}
+
+// renewed is true, and the next claim has a higher epoch, if the service has ended a cancelled run because
+// its agent needed longer than CANCEL_GRACE. An error that is not of that kind ends the runner.
+func (r *Runner) renewed(ctx context.Context, turn *Turn, err error) bool {
+	if stateAfter(err) != Fenced {
+		return false
+	}
+	ends, err := Push(ctx, r.client.ListSessionEvents, &ambient.ListSessionEventsRequest{
+		SessionId: r.sessionID, RunId: turn.RunID, EventTypes: []string{"RUN_FINISHED"}, PageSize: 1,
+	})
+	if err != nil || len(ends.Items) == 0 { // A later runner ends a lost run with RUN_ERROR.
+		return false
+	}
+	r.writer.Close(ctx)
+	r.writer = nil
+	r.options.Epoch = max(newEpoch(), r.options.Epoch+2) // The service has taken the next one.
+	return true
 }
 
 // Next claims the next turn. Nil: no message came in time. An answer that was lost is asked for again.

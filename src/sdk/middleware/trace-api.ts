@@ -51,8 +51,9 @@ export const NAMES = {
   traceName: "langfuse.trace.name",
   traceInput: "langfuse.trace.input",
   traceOutput: "langfuse.trace.output",
-  /** The span is the root of its trace, although it has a parent. */
+  /** The span is the root of its trace, although it has a parent. Langfuse 4 reads the second name. */
   asRoot: "langfuse.internal.as_root",
+  isAppRoot: "langfuse.internal.is_app_root",
   type: "langfuse.observation.type",
   input: "langfuse.observation.input",
   output: "langfuse.observation.output",

@@ -153,7 +153,7 @@ class TracedRun {
       [NAMES.traceInput]: text,
       [NAMES.input]: text,
       [`${NAMES.metadata}run_id`]: runId,
-      ...(parent !== undefined && { [NAMES.asRoot]: true }),
+      ...(parent !== undefined && { [NAMES.asRoot]: true, [NAMES.isAppRoot]: true }),
     };
     this.#run =
       parent === undefined
