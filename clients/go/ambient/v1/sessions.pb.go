@@ -127,7 +127,10 @@ type Session struct {
 	// session that was never claimed, each RUN_STARTED moves it to the last message before it.
 	TurnSeq int64 `protobuf:"varint,106,opt,name=turn_seq,json=turnSeq,proto3" json:"turn_seq,omitempty"`
 	// The number of messages that wait for a turn.
-	Waiting       int64 `protobuf:"varint,107,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting int64 `protobuf:"varint,107,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// How its last ended run failed. Only in a list that asks for it; absent when the run has not failed,
+	// and when its end is not among the newest 32 rows.
+	Failure       *RunFailure `protobuf:"bytes,108,opt,name=failure,proto3,oneof" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -316,6 +319,95 @@ func (x *Session) GetWaiting() int64 {
 	return 0
 }
 
+func (x *Session) GetFailure() *RunFailure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+// The RUN_ERROR that ended a run.
+type RunFailure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The run; empty when the event was pushed outside of a run.
+	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// The number of the event.
+	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The message of the event, or its first 1,024 characters; empty for an event above 4 KiB.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// The code of the event; empty when it has none.
+	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	// When the run ended.
+	At            *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunFailure) Reset() {
+	*x = RunFailure{}
+	mi := &file_ambient_v1_sessions_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunFailure) ProtoMessage() {}
+
+func (x *RunFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_ambient_v1_sessions_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunFailure.ProtoReflect.Descriptor instead.
+func (*RunFailure) Descriptor() ([]byte, []int) {
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RunFailure) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *RunFailure) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *RunFailure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *RunFailure) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *RunFailure) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 // A session to make.
 type CreateSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -339,7 +431,7 @@ type CreateSessionRequest struct {
 
 func (x *CreateSessionRequest) Reset() {
 	*x = CreateSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[1]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -351,7 +443,7 @@ func (x *CreateSessionRequest) String() string {
 func (*CreateSessionRequest) ProtoMessage() {}
 
 func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[1]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -364,7 +456,7 @@ func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{1}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CreateSessionRequest) GetName() string {
@@ -427,7 +519,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[2]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -439,7 +531,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[2]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -452,7 +544,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{2}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetSessionRequest) GetId() string {
@@ -479,7 +571,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +583,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +596,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{3}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *UpdateSessionRequest) GetId() string {
@@ -556,7 +648,7 @@ type UpdateSessionStatusRequest struct {
 
 func (x *UpdateSessionStatusRequest) Reset() {
 	*x = UpdateSessionStatusRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +660,7 @@ func (x *UpdateSessionStatusRequest) String() string {
 func (*UpdateSessionStatusRequest) ProtoMessage() {}
 
 func (x *UpdateSessionStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +673,7 @@ func (x *UpdateSessionStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionStatusRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionStatusRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{4}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UpdateSessionStatusRequest) GetId() string {
@@ -630,7 +722,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +734,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +747,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{5}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DeleteSessionRequest) GetId() string {
@@ -676,7 +768,7 @@ type EraseSessionRequest struct {
 
 func (x *EraseSessionRequest) Reset() {
 	*x = EraseSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +780,7 @@ func (x *EraseSessionRequest) String() string {
 func (*EraseSessionRequest) ProtoMessage() {}
 
 func (x *EraseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +793,7 @@ func (x *EraseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseSessionRequest.ProtoReflect.Descriptor instead.
 func (*EraseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{6}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EraseSessionRequest) GetId() string {
@@ -724,7 +816,7 @@ type EraseSessionResponse struct {
 
 func (x *EraseSessionResponse) Reset() {
 	*x = EraseSessionResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +828,7 @@ func (x *EraseSessionResponse) String() string {
 func (*EraseSessionResponse) ProtoMessage() {}
 
 func (x *EraseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +841,7 @@ func (x *EraseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseSessionResponse.ProtoReflect.Descriptor instead.
 func (*EraseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{7}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *EraseSessionResponse) GetMessages() int64 {
@@ -775,7 +867,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +879,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +892,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{8}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{9}
 }
 
 // The page of sessions to read.
@@ -814,7 +906,7 @@ type ListSessionsRequest struct {
 	Running bool `protobuf:"varint,100,opt,name=running,proto3" json:"running,omitempty"`
 	// Only sessions with a message that waits for a turn.
 	Waiting bool `protobuf:"varint,101,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// Only sessions whose name contains this text, in upper or lower case; at most 1,024 bytes.
+	// Only sessions whose name or id contains this text, in upper or lower case; at most 1,024 bytes.
 	Query string `protobuf:"bytes,102,opt,name=query,proto3" json:"query,omitempty"`
 	// The order of the list.
 	OrderBy SessionOrder `protobuf:"varint,103,opt,name=order_by,json=orderBy,proto3,enum=ambient.v1.SessionOrder" json:"order_by,omitempty"`
@@ -823,14 +915,18 @@ type ListSessionsRequest struct {
 	// labels behind the first 64 of a session, and labels with the character U+0000 are never found.
 	Labels map[string]string `protobuf:"bytes,104,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Only sessions of this project; empty: any. A token of another project gets an empty list.
-	ProjectId     string `protobuf:"bytes,105,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
+	ProjectId string `protobuf:"bytes,105,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
+	// Only sessions in this phase, as last reported; empty: any.
+	Phase string `protobuf:"bytes,106,opt,name=phase,proto3" json:"phase,omitempty"`
+	// Also return `failure` of each session.
+	Failures      bool `protobuf:"varint,107,opt,name=failures,proto3" json:"failures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +938,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +951,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{9}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListSessionsRequest) GetPage() int32 {
@@ -914,6 +1010,20 @@ func (x *ListSessionsRequest) GetProjectId() string {
 	return ""
 }
 
+func (x *ListSessionsRequest) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *ListSessionsRequest) GetFailures() bool {
+	if x != nil {
+		return x.Failures
+	}
+	return false
+}
+
 // A page of sessions.
 type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -929,7 +1039,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1051,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1064,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{10}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListSessionsResponse) GetItems() []*Session {
@@ -993,7 +1103,7 @@ type WatchSessionsRequest struct {
 
 func (x *WatchSessionsRequest) Reset() {
 	*x = WatchSessionsRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +1115,7 @@ func (x *WatchSessionsRequest) String() string {
 func (*WatchSessionsRequest) ProtoMessage() {}
 
 func (x *WatchSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,7 +1128,7 @@ func (x *WatchSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{11}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchSessionsRequest) GetRunning() bool {
@@ -1075,7 +1185,7 @@ type SessionWatchEvent struct {
 
 func (x *SessionWatchEvent) Reset() {
 	*x = SessionWatchEvent{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1197,7 @@ func (x *SessionWatchEvent) String() string {
 func (*SessionWatchEvent) ProtoMessage() {}
 
 func (x *SessionWatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1210,7 @@ func (x *SessionWatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWatchEvent.ProtoReflect.Descriptor instead.
 func (*SessionWatchEvent) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{12}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SessionWatchEvent) GetType() EventType {
@@ -1147,7 +1257,7 @@ type IssueSessionTokenRequest struct {
 
 func (x *IssueSessionTokenRequest) Reset() {
 	*x = IssueSessionTokenRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1269,7 @@ func (x *IssueSessionTokenRequest) String() string {
 func (*IssueSessionTokenRequest) ProtoMessage() {}
 
 func (x *IssueSessionTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1282,7 @@ func (x *IssueSessionTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSessionTokenRequest.ProtoReflect.Descriptor instead.
 func (*IssueSessionTokenRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{13}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *IssueSessionTokenRequest) GetSessionId() string {
@@ -1209,7 +1319,7 @@ type IssueSessionTokenResponse struct {
 
 func (x *IssueSessionTokenResponse) Reset() {
 	*x = IssueSessionTokenResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1331,7 @@ func (x *IssueSessionTokenResponse) String() string {
 func (*IssueSessionTokenResponse) ProtoMessage() {}
 
 func (x *IssueSessionTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1344,7 @@ func (x *IssueSessionTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSessionTokenResponse.ProtoReflect.Descriptor instead.
 func (*IssueSessionTokenResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{14}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *IssueSessionTokenResponse) GetToken() string {
@@ -1256,7 +1366,7 @@ var File_ambient_v1_sessions_proto protoreflect.FileDescriptor
 const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\n" +
 	"\x19ambient/v1/sessions.proto\x12\n" +
-	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1dambient/v1/conversation.proto\x1a\x1dambient/v1/event_stream.proto\x1a\x17ambient/v1/events.proto\x1a\x15ambient/v1/feed.proto\x1a\x19ambient/v1/messages.proto\x1a\x16ambient/v1/turns.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xee\b\n" +
+	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1dambient/v1/conversation.proto\x1a\x1dambient/v1/event_stream.proto\x1a\x17ambient/v1/events.proto\x1a\x15ambient/v1/feed.proto\x1a\x19ambient/v1/messages.proto\x1a\x16ambient/v1/turns.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb1\t\n" +
 	"\aSession\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.ambient.v1.ObjectReferenceR\bmetadata\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
@@ -1283,7 +1393,8 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\rpayload_bytes\x18h \x01(\x03R\fpayloadBytes\x12#\n" +
 	"\vopen_run_id\x18i \x01(\tH\rR\topenRunId\x88\x01\x01\x12\x19\n" +
 	"\bturn_seq\x18j \x01(\x03R\aturnSeq\x12\x18\n" +
-	"\awaiting\x18k \x01(\x03R\awaitingB\t\n" +
+	"\awaiting\x18k \x01(\x03R\awaiting\x125\n" +
+	"\afailure\x18l \x01(\v2\x16.ambient.v1.RunFailureH\x0eR\afailure\x88\x01\x01B\t\n" +
 	"\a_promptB\x15\n" +
 	"\x13_created_by_user_idB\f\n" +
 	"\n" +
@@ -1298,7 +1409,16 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\t_agent_idB\x13\n" +
 	"\x11_last_activity_atB\x0f\n" +
 	"\r_capabilitiesB\x0e\n" +
-	"\f_open_run_idJ\x04\b\x03\x10\x04J\x04\b\x06\x10\vJ\x04\b\f\x10\rJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x12J\x04\b\x18\x10 \"\xf9\x02\n" +
+	"\f_open_run_idB\n" +
+	"\n" +
+	"\b_failureJ\x04\b\x03\x10\x04J\x04\b\x06\x10\vJ\x04\b\f\x10\rJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x12J\x04\b\x18\x10 \"\x8f\x01\n" +
+	"\n" +
+	"RunFailure\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\tR\x04code\x12*\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xf9\x02\n" +
 	"\x14CreateSessionRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\x06prompt\x18\x03 \x01(\tH\x00R\x06prompt\x88\x01\x01\x12 \n" +
@@ -1345,7 +1465,7 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\x14EraseSessionResponse\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\x03R\bmessages\x12\x16\n" +
 	"\x06events\x18\x02 \x01(\x03R\x06events\"\x17\n" +
-	"\x15DeleteSessionResponse\"\xdb\x02\n" +
+	"\x15DeleteSessionResponse\"\x8d\x03\n" +
 	"\x13ListSessionsRequest\x12\x12\n" +
 	"\x04page\x18\x01 \x01(\x05R\x04page\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x05R\x04size\x12\x18\n" +
@@ -1355,7 +1475,9 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\border_by\x18g \x01(\x0e2\x18.ambient.v1.SessionOrderR\aorderBy\x12C\n" +
 	"\x06labels\x18h \x03(\v2+.ambient.v1.ListSessionsRequest.LabelsEntryR\x06labels\x12\x1d\n" +
 	"\n" +
-	"project_id\x18i \x01(\tR\tprojectId\x1a9\n" +
+	"project_id\x18i \x01(\tR\tprojectId\x12\x14\n" +
+	"\x05phase\x18j \x01(\tR\x05phase\x12\x1a\n" +
+	"\bfailures\x18k \x01(\bR\bfailures\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
@@ -1432,125 +1554,128 @@ func file_ambient_v1_sessions_proto_rawDescGZIP() []byte {
 }
 
 var file_ambient_v1_sessions_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ambient_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_ambient_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_ambient_v1_sessions_proto_goTypes = []any{
 	(SessionOrder)(0),                   // 0: ambient.v1.SessionOrder
 	(*Session)(nil),                     // 1: ambient.v1.Session
-	(*CreateSessionRequest)(nil),        // 2: ambient.v1.CreateSessionRequest
-	(*GetSessionRequest)(nil),           // 3: ambient.v1.GetSessionRequest
-	(*UpdateSessionRequest)(nil),        // 4: ambient.v1.UpdateSessionRequest
-	(*UpdateSessionStatusRequest)(nil),  // 5: ambient.v1.UpdateSessionStatusRequest
-	(*DeleteSessionRequest)(nil),        // 6: ambient.v1.DeleteSessionRequest
-	(*EraseSessionRequest)(nil),         // 7: ambient.v1.EraseSessionRequest
-	(*EraseSessionResponse)(nil),        // 8: ambient.v1.EraseSessionResponse
-	(*DeleteSessionResponse)(nil),       // 9: ambient.v1.DeleteSessionResponse
-	(*ListSessionsRequest)(nil),         // 10: ambient.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),        // 11: ambient.v1.ListSessionsResponse
-	(*WatchSessionsRequest)(nil),        // 12: ambient.v1.WatchSessionsRequest
-	(*SessionWatchEvent)(nil),           // 13: ambient.v1.SessionWatchEvent
-	(*IssueSessionTokenRequest)(nil),    // 14: ambient.v1.IssueSessionTokenRequest
-	(*IssueSessionTokenResponse)(nil),   // 15: ambient.v1.IssueSessionTokenResponse
-	nil,                                 // 16: ambient.v1.ListSessionsRequest.LabelsEntry
-	nil,                                 // 17: ambient.v1.WatchSessionsRequest.LabelsEntry
-	(*ObjectReference)(nil),             // 18: ambient.v1.ObjectReference
-	(*timestamppb.Timestamp)(nil),       // 19: google.protobuf.Timestamp
-	(*ListMeta)(nil),                    // 20: ambient.v1.ListMeta
-	(EventType)(0),                      // 21: ambient.v1.EventType
-	(WatchState)(0),                     // 22: ambient.v1.WatchState
-	(*durationpb.Duration)(nil),         // 23: google.protobuf.Duration
-	(*PushSessionMessageRequest)(nil),   // 24: ambient.v1.PushSessionMessageRequest
-	(*WatchSessionMessagesRequest)(nil), // 25: ambient.v1.WatchSessionMessagesRequest
-	(*PushSessionEventRequest)(nil),     // 26: ambient.v1.PushSessionEventRequest
-	(*WatchSessionEventsRequest)(nil),   // 27: ambient.v1.WatchSessionEventsRequest
-	(*ListSessionMessagesRequest)(nil),  // 28: ambient.v1.ListSessionMessagesRequest
-	(*ListSessionEventsRequest)(nil),    // 29: ambient.v1.ListSessionEventsRequest
-	(*PushSessionEventsRequest)(nil),    // 30: ambient.v1.PushSessionEventsRequest
-	(*ClaimTurnRequest)(nil),            // 31: ambient.v1.ClaimTurnRequest
-	(*CancelRunRequest)(nil),            // 32: ambient.v1.CancelRunRequest
-	(*GetTranscriptRequest)(nil),        // 33: ambient.v1.GetTranscriptRequest
-	(*ListRunsRequest)(nil),             // 34: ambient.v1.ListRunsRequest
-	(*GiveFeedbackRequest)(nil),         // 35: ambient.v1.GiveFeedbackRequest
-	(*WatchEventsRequest)(nil),          // 36: ambient.v1.WatchEventsRequest
-	(*WatchMessagesRequest)(nil),        // 37: ambient.v1.WatchMessagesRequest
-	(*SessionMessage)(nil),              // 38: ambient.v1.SessionMessage
-	(*SessionEvent)(nil),                // 39: ambient.v1.SessionEvent
-	(*ListSessionMessagesResponse)(nil), // 40: ambient.v1.ListSessionMessagesResponse
-	(*ListSessionEventsResponse)(nil),   // 41: ambient.v1.ListSessionEventsResponse
-	(*PushSessionEventsResponse)(nil),   // 42: ambient.v1.PushSessionEventsResponse
-	(*ClaimTurnResponse)(nil),           // 43: ambient.v1.ClaimTurnResponse
-	(*Transcript)(nil),                  // 44: ambient.v1.Transcript
-	(*ListRunsResponse)(nil),            // 45: ambient.v1.ListRunsResponse
-	(*FeedEvent)(nil),                   // 46: ambient.v1.FeedEvent
-	(*FeedMessage)(nil),                 // 47: ambient.v1.FeedMessage
+	(*RunFailure)(nil),                  // 2: ambient.v1.RunFailure
+	(*CreateSessionRequest)(nil),        // 3: ambient.v1.CreateSessionRequest
+	(*GetSessionRequest)(nil),           // 4: ambient.v1.GetSessionRequest
+	(*UpdateSessionRequest)(nil),        // 5: ambient.v1.UpdateSessionRequest
+	(*UpdateSessionStatusRequest)(nil),  // 6: ambient.v1.UpdateSessionStatusRequest
+	(*DeleteSessionRequest)(nil),        // 7: ambient.v1.DeleteSessionRequest
+	(*EraseSessionRequest)(nil),         // 8: ambient.v1.EraseSessionRequest
+	(*EraseSessionResponse)(nil),        // 9: ambient.v1.EraseSessionResponse
+	(*DeleteSessionResponse)(nil),       // 10: ambient.v1.DeleteSessionResponse
+	(*ListSessionsRequest)(nil),         // 11: ambient.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),        // 12: ambient.v1.ListSessionsResponse
+	(*WatchSessionsRequest)(nil),        // 13: ambient.v1.WatchSessionsRequest
+	(*SessionWatchEvent)(nil),           // 14: ambient.v1.SessionWatchEvent
+	(*IssueSessionTokenRequest)(nil),    // 15: ambient.v1.IssueSessionTokenRequest
+	(*IssueSessionTokenResponse)(nil),   // 16: ambient.v1.IssueSessionTokenResponse
+	nil,                                 // 17: ambient.v1.ListSessionsRequest.LabelsEntry
+	nil,                                 // 18: ambient.v1.WatchSessionsRequest.LabelsEntry
+	(*ObjectReference)(nil),             // 19: ambient.v1.ObjectReference
+	(*timestamppb.Timestamp)(nil),       // 20: google.protobuf.Timestamp
+	(*ListMeta)(nil),                    // 21: ambient.v1.ListMeta
+	(EventType)(0),                      // 22: ambient.v1.EventType
+	(WatchState)(0),                     // 23: ambient.v1.WatchState
+	(*durationpb.Duration)(nil),         // 24: google.protobuf.Duration
+	(*PushSessionMessageRequest)(nil),   // 25: ambient.v1.PushSessionMessageRequest
+	(*WatchSessionMessagesRequest)(nil), // 26: ambient.v1.WatchSessionMessagesRequest
+	(*PushSessionEventRequest)(nil),     // 27: ambient.v1.PushSessionEventRequest
+	(*WatchSessionEventsRequest)(nil),   // 28: ambient.v1.WatchSessionEventsRequest
+	(*ListSessionMessagesRequest)(nil),  // 29: ambient.v1.ListSessionMessagesRequest
+	(*ListSessionEventsRequest)(nil),    // 30: ambient.v1.ListSessionEventsRequest
+	(*PushSessionEventsRequest)(nil),    // 31: ambient.v1.PushSessionEventsRequest
+	(*ClaimTurnRequest)(nil),            // 32: ambient.v1.ClaimTurnRequest
+	(*CancelRunRequest)(nil),            // 33: ambient.v1.CancelRunRequest
+	(*GetTranscriptRequest)(nil),        // 34: ambient.v1.GetTranscriptRequest
+	(*ListRunsRequest)(nil),             // 35: ambient.v1.ListRunsRequest
+	(*GiveFeedbackRequest)(nil),         // 36: ambient.v1.GiveFeedbackRequest
+	(*WatchEventsRequest)(nil),          // 37: ambient.v1.WatchEventsRequest
+	(*WatchMessagesRequest)(nil),        // 38: ambient.v1.WatchMessagesRequest
+	(*SessionMessage)(nil),              // 39: ambient.v1.SessionMessage
+	(*SessionEvent)(nil),                // 40: ambient.v1.SessionEvent
+	(*ListSessionMessagesResponse)(nil), // 41: ambient.v1.ListSessionMessagesResponse
+	(*ListSessionEventsResponse)(nil),   // 42: ambient.v1.ListSessionEventsResponse
+	(*PushSessionEventsResponse)(nil),   // 43: ambient.v1.PushSessionEventsResponse
+	(*ClaimTurnResponse)(nil),           // 44: ambient.v1.ClaimTurnResponse
+	(*Transcript)(nil),                  // 45: ambient.v1.Transcript
+	(*ListRunsResponse)(nil),            // 46: ambient.v1.ListRunsResponse
+	(*FeedEvent)(nil),                   // 47: ambient.v1.FeedEvent
+	(*FeedMessage)(nil),                 // 48: ambient.v1.FeedMessage
 }
 var file_ambient_v1_sessions_proto_depIdxs = []int32{
-	18, // 0: ambient.v1.Session.metadata:type_name -> ambient.v1.ObjectReference
-	19, // 1: ambient.v1.Session.start_time:type_name -> google.protobuf.Timestamp
-	19, // 2: ambient.v1.Session.completion_time:type_name -> google.protobuf.Timestamp
-	19, // 3: ambient.v1.Session.last_activity_at:type_name -> google.protobuf.Timestamp
-	19, // 4: ambient.v1.UpdateSessionStatusRequest.start_time:type_name -> google.protobuf.Timestamp
-	19, // 5: ambient.v1.UpdateSessionStatusRequest.completion_time:type_name -> google.protobuf.Timestamp
-	0,  // 6: ambient.v1.ListSessionsRequest.order_by:type_name -> ambient.v1.SessionOrder
-	16, // 7: ambient.v1.ListSessionsRequest.labels:type_name -> ambient.v1.ListSessionsRequest.LabelsEntry
-	1,  // 8: ambient.v1.ListSessionsResponse.items:type_name -> ambient.v1.Session
-	20, // 9: ambient.v1.ListSessionsResponse.metadata:type_name -> ambient.v1.ListMeta
-	17, // 10: ambient.v1.WatchSessionsRequest.labels:type_name -> ambient.v1.WatchSessionsRequest.LabelsEntry
-	21, // 11: ambient.v1.SessionWatchEvent.type:type_name -> ambient.v1.EventType
-	1,  // 12: ambient.v1.SessionWatchEvent.session:type_name -> ambient.v1.Session
-	22, // 13: ambient.v1.SessionWatchEvent.watch_state:type_name -> ambient.v1.WatchState
-	23, // 14: ambient.v1.IssueSessionTokenRequest.ttl:type_name -> google.protobuf.Duration
-	19, // 15: ambient.v1.IssueSessionTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	3,  // 16: ambient.v1.SessionService.GetSession:input_type -> ambient.v1.GetSessionRequest
-	2,  // 17: ambient.v1.SessionService.CreateSession:input_type -> ambient.v1.CreateSessionRequest
-	4,  // 18: ambient.v1.SessionService.UpdateSession:input_type -> ambient.v1.UpdateSessionRequest
-	5,  // 19: ambient.v1.SessionService.UpdateSessionStatus:input_type -> ambient.v1.UpdateSessionStatusRequest
-	6,  // 20: ambient.v1.SessionService.DeleteSession:input_type -> ambient.v1.DeleteSessionRequest
-	10, // 21: ambient.v1.SessionService.ListSessions:input_type -> ambient.v1.ListSessionsRequest
-	12, // 22: ambient.v1.SessionService.WatchSessions:input_type -> ambient.v1.WatchSessionsRequest
-	24, // 23: ambient.v1.SessionService.PushSessionMessage:input_type -> ambient.v1.PushSessionMessageRequest
-	25, // 24: ambient.v1.SessionService.WatchSessionMessages:input_type -> ambient.v1.WatchSessionMessagesRequest
-	26, // 25: ambient.v1.SessionService.PushSessionEvent:input_type -> ambient.v1.PushSessionEventRequest
-	27, // 26: ambient.v1.SessionService.WatchSessionEvents:input_type -> ambient.v1.WatchSessionEventsRequest
-	28, // 27: ambient.v1.SessionService.ListSessionMessages:input_type -> ambient.v1.ListSessionMessagesRequest
-	29, // 28: ambient.v1.SessionService.ListSessionEvents:input_type -> ambient.v1.ListSessionEventsRequest
-	30, // 29: ambient.v1.SessionService.PushSessionEvents:input_type -> ambient.v1.PushSessionEventsRequest
-	31, // 30: ambient.v1.SessionService.ClaimTurn:input_type -> ambient.v1.ClaimTurnRequest
-	32, // 31: ambient.v1.SessionService.CancelRun:input_type -> ambient.v1.CancelRunRequest
-	33, // 32: ambient.v1.SessionService.GetTranscript:input_type -> ambient.v1.GetTranscriptRequest
-	34, // 33: ambient.v1.SessionService.ListRuns:input_type -> ambient.v1.ListRunsRequest
-	35, // 34: ambient.v1.SessionService.GiveFeedback:input_type -> ambient.v1.GiveFeedbackRequest
-	14, // 35: ambient.v1.SessionService.IssueSessionToken:input_type -> ambient.v1.IssueSessionTokenRequest
-	7,  // 36: ambient.v1.SessionService.EraseSession:input_type -> ambient.v1.EraseSessionRequest
-	36, // 37: ambient.v1.SessionService.WatchEvents:input_type -> ambient.v1.WatchEventsRequest
-	37, // 38: ambient.v1.SessionService.WatchMessages:input_type -> ambient.v1.WatchMessagesRequest
-	1,  // 39: ambient.v1.SessionService.GetSession:output_type -> ambient.v1.Session
-	1,  // 40: ambient.v1.SessionService.CreateSession:output_type -> ambient.v1.Session
-	1,  // 41: ambient.v1.SessionService.UpdateSession:output_type -> ambient.v1.Session
-	1,  // 42: ambient.v1.SessionService.UpdateSessionStatus:output_type -> ambient.v1.Session
-	9,  // 43: ambient.v1.SessionService.DeleteSession:output_type -> ambient.v1.DeleteSessionResponse
-	11, // 44: ambient.v1.SessionService.ListSessions:output_type -> ambient.v1.ListSessionsResponse
-	13, // 45: ambient.v1.SessionService.WatchSessions:output_type -> ambient.v1.SessionWatchEvent
-	38, // 46: ambient.v1.SessionService.PushSessionMessage:output_type -> ambient.v1.SessionMessage
-	38, // 47: ambient.v1.SessionService.WatchSessionMessages:output_type -> ambient.v1.SessionMessage
-	39, // 48: ambient.v1.SessionService.PushSessionEvent:output_type -> ambient.v1.SessionEvent
-	39, // 49: ambient.v1.SessionService.WatchSessionEvents:output_type -> ambient.v1.SessionEvent
-	40, // 50: ambient.v1.SessionService.ListSessionMessages:output_type -> ambient.v1.ListSessionMessagesResponse
-	41, // 51: ambient.v1.SessionService.ListSessionEvents:output_type -> ambient.v1.ListSessionEventsResponse
-	42, // 52: ambient.v1.SessionService.PushSessionEvents:output_type -> ambient.v1.PushSessionEventsResponse
-	43, // 53: ambient.v1.SessionService.ClaimTurn:output_type -> ambient.v1.ClaimTurnResponse
-	38, // 54: ambient.v1.SessionService.CancelRun:output_type -> ambient.v1.SessionMessage
-	44, // 55: ambient.v1.SessionService.GetTranscript:output_type -> ambient.v1.Transcript
-	45, // 56: ambient.v1.SessionService.ListRuns:output_type -> ambient.v1.ListRunsResponse
-	39, // 57: ambient.v1.SessionService.GiveFeedback:output_type -> ambient.v1.SessionEvent
-	15, // 58: ambient.v1.SessionService.IssueSessionToken:output_type -> ambient.v1.IssueSessionTokenResponse
-	8,  // 59: ambient.v1.SessionService.EraseSession:output_type -> ambient.v1.EraseSessionResponse
-	46, // 60: ambient.v1.SessionService.WatchEvents:output_type -> ambient.v1.FeedEvent
-	47, // 61: ambient.v1.SessionService.WatchMessages:output_type -> ambient.v1.FeedMessage
-	39, // [39:62] is the sub-list for method output_type
-	16, // [16:39] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	19, // 0: ambient.v1.Session.metadata:type_name -> ambient.v1.ObjectReference
+	20, // 1: ambient.v1.Session.start_time:type_name -> google.protobuf.Timestamp
+	20, // 2: ambient.v1.Session.completion_time:type_name -> google.protobuf.Timestamp
+	20, // 3: ambient.v1.Session.last_activity_at:type_name -> google.protobuf.Timestamp
+	2,  // 4: ambient.v1.Session.failure:type_name -> ambient.v1.RunFailure
+	20, // 5: ambient.v1.RunFailure.at:type_name -> google.protobuf.Timestamp
+	20, // 6: ambient.v1.UpdateSessionStatusRequest.start_time:type_name -> google.protobuf.Timestamp
+	20, // 7: ambient.v1.UpdateSessionStatusRequest.completion_time:type_name -> google.protobuf.Timestamp
+	0,  // 8: ambient.v1.ListSessionsRequest.order_by:type_name -> ambient.v1.SessionOrder
+	17, // 9: ambient.v1.ListSessionsRequest.labels:type_name -> ambient.v1.ListSessionsRequest.LabelsEntry
+	1,  // 10: ambient.v1.ListSessionsResponse.items:type_name -> ambient.v1.Session
+	21, // 11: ambient.v1.ListSessionsResponse.metadata:type_name -> ambient.v1.ListMeta
+	18, // 12: ambient.v1.WatchSessionsRequest.labels:type_name -> ambient.v1.WatchSessionsRequest.LabelsEntry
+	22, // 13: ambient.v1.SessionWatchEvent.type:type_name -> ambient.v1.EventType
+	1,  // 14: ambient.v1.SessionWatchEvent.session:type_name -> ambient.v1.Session
+	23, // 15: ambient.v1.SessionWatchEvent.watch_state:type_name -> ambient.v1.WatchState
+	24, // 16: ambient.v1.IssueSessionTokenRequest.ttl:type_name -> google.protobuf.Duration
+	20, // 17: ambient.v1.IssueSessionTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	4,  // 18: ambient.v1.SessionService.GetSession:input_type -> ambient.v1.GetSessionRequest
+	3,  // 19: ambient.v1.SessionService.CreateSession:input_type -> ambient.v1.CreateSessionRequest
+	5,  // 20: ambient.v1.SessionService.UpdateSession:input_type -> ambient.v1.UpdateSessionRequest
+	6,  // 21: ambient.v1.SessionService.UpdateSessionStatus:input_type -> ambient.v1.UpdateSessionStatusRequest
+	7,  // 22: ambient.v1.SessionService.DeleteSession:input_type -> ambient.v1.DeleteSessionRequest
+	11, // 23: ambient.v1.SessionService.ListSessions:input_type -> ambient.v1.ListSessionsRequest
+	13, // 24: ambient.v1.SessionService.WatchSessions:input_type -> ambient.v1.WatchSessionsRequest
+	25, // 25: ambient.v1.SessionService.PushSessionMessage:input_type -> ambient.v1.PushSessionMessageRequest
+	26, // 26: ambient.v1.SessionService.WatchSessionMessages:input_type -> ambient.v1.WatchSessionMessagesRequest
+	27, // 27: ambient.v1.SessionService.PushSessionEvent:input_type -> ambient.v1.PushSessionEventRequest
+	28, // 28: ambient.v1.SessionService.WatchSessionEvents:input_type -> ambient.v1.WatchSessionEventsRequest
+	29, // 29: ambient.v1.SessionService.ListSessionMessages:input_type -> ambient.v1.ListSessionMessagesRequest
+	30, // 30: ambient.v1.SessionService.ListSessionEvents:input_type -> ambient.v1.ListSessionEventsRequest
+	31, // 31: ambient.v1.SessionService.PushSessionEvents:input_type -> ambient.v1.PushSessionEventsRequest
+	32, // 32: ambient.v1.SessionService.ClaimTurn:input_type -> ambient.v1.ClaimTurnRequest
+	33, // 33: ambient.v1.SessionService.CancelRun:input_type -> ambient.v1.CancelRunRequest
+	34, // 34: ambient.v1.SessionService.GetTranscript:input_type -> ambient.v1.GetTranscriptRequest
+	35, // 35: ambient.v1.SessionService.ListRuns:input_type -> ambient.v1.ListRunsRequest
+	36, // 36: ambient.v1.SessionService.GiveFeedback:input_type -> ambient.v1.GiveFeedbackRequest
+	15, // 37: ambient.v1.SessionService.IssueSessionToken:input_type -> ambient.v1.IssueSessionTokenRequest
+	8,  // 38: ambient.v1.SessionService.EraseSession:input_type -> ambient.v1.EraseSessionRequest
+	37, // 39: ambient.v1.SessionService.WatchEvents:input_type -> ambient.v1.WatchEventsRequest
+	38, // 40: ambient.v1.SessionService.WatchMessages:input_type -> ambient.v1.WatchMessagesRequest
+	1,  // 41: ambient.v1.SessionService.GetSession:output_type -> ambient.v1.Session
+	1,  // 42: ambient.v1.SessionService.CreateSession:output_type -> ambient.v1.Session
+	1,  // 43: ambient.v1.SessionService.UpdateSession:output_type -> ambient.v1.Session
+	1,  // 44: ambient.v1.SessionService.UpdateSessionStatus:output_type -> ambient.v1.Session
+	10, // 45: ambient.v1.SessionService.DeleteSession:output_type -> ambient.v1.DeleteSessionResponse
+	12, // 46: ambient.v1.SessionService.ListSessions:output_type -> ambient.v1.ListSessionsResponse
+	14, // 47: ambient.v1.SessionService.WatchSessions:output_type -> ambient.v1.SessionWatchEvent
+	39, // 48: ambient.v1.SessionService.PushSessionMessage:output_type -> ambient.v1.SessionMessage
+	39, // 49: ambient.v1.SessionService.WatchSessionMessages:output_type -> ambient.v1.SessionMessage
+	40, // 50: ambient.v1.SessionService.PushSessionEvent:output_type -> ambient.v1.SessionEvent
+	40, // 51: ambient.v1.SessionService.WatchSessionEvents:output_type -> ambient.v1.SessionEvent
+	41, // 52: ambient.v1.SessionService.ListSessionMessages:output_type -> ambient.v1.ListSessionMessagesResponse
+	42, // 53: ambient.v1.SessionService.ListSessionEvents:output_type -> ambient.v1.ListSessionEventsResponse
+	43, // 54: ambient.v1.SessionService.PushSessionEvents:output_type -> ambient.v1.PushSessionEventsResponse
+	44, // 55: ambient.v1.SessionService.ClaimTurn:output_type -> ambient.v1.ClaimTurnResponse
+	39, // 56: ambient.v1.SessionService.CancelRun:output_type -> ambient.v1.SessionMessage
+	45, // 57: ambient.v1.SessionService.GetTranscript:output_type -> ambient.v1.Transcript
+	46, // 58: ambient.v1.SessionService.ListRuns:output_type -> ambient.v1.ListRunsResponse
+	40, // 59: ambient.v1.SessionService.GiveFeedback:output_type -> ambient.v1.SessionEvent
+	16, // 60: ambient.v1.SessionService.IssueSessionToken:output_type -> ambient.v1.IssueSessionTokenResponse
+	9,  // 61: ambient.v1.SessionService.EraseSession:output_type -> ambient.v1.EraseSessionResponse
+	47, // 62: ambient.v1.SessionService.WatchEvents:output_type -> ambient.v1.FeedEvent
+	48, // 63: ambient.v1.SessionService.WatchMessages:output_type -> ambient.v1.FeedMessage
+	41, // [41:64] is the sub-list for method output_type
+	18, // [18:41] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_ambient_v1_sessions_proto_init() }
@@ -1566,16 +1691,16 @@ func file_ambient_v1_sessions_proto_init() {
 	file_ambient_v1_messages_proto_init()
 	file_ambient_v1_turns_proto_init()
 	file_ambient_v1_sessions_proto_msgTypes[0].OneofWrappers = []any{}
-	file_ambient_v1_sessions_proto_msgTypes[1].OneofWrappers = []any{}
-	file_ambient_v1_sessions_proto_msgTypes[3].OneofWrappers = []any{}
+	file_ambient_v1_sessions_proto_msgTypes[2].OneofWrappers = []any{}
 	file_ambient_v1_sessions_proto_msgTypes[4].OneofWrappers = []any{}
+	file_ambient_v1_sessions_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ambient_v1_sessions_proto_rawDesc), len(file_ambient_v1_sessions_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
