@@ -212,6 +212,8 @@ describe("with tokens, in chromium", needs("chromium"), () => {
         const kept = await page.evaluate("JSON.stringify([localStorage, document.cookie])");
         expect(kept).not.toContain(viewer.token);
         expect(requests.map((request) => request.url()).join(" ")).not.toContain(viewer.token);
+        await page.getByRole("button", { name: "Forget token" }).click();
+        await dialog.waitFor();
         // Another tab asks again.
         const tab = await context.newPage();
         await tab.goto(page.url());

@@ -1,12 +1,13 @@
 /** The frame of the page: navigation, the view of the address, and what every view shares. */
-import { lazy, Suspense, useState } from "react";
+import { lazy, Suspense, useState, useSyncExternalStore } from "react";
 import { useCaller } from "./api/caller.ts";
+import { currentToken, forgetToken, onTokenChange } from "./api/token.ts";
 import { Broken } from "./broken.tsx";
 import { usePlace, type View, viewOf } from "./router.ts";
 import { TokenDialog } from "./token-dialog.tsx";
 import { Button } from "./ui/button.tsx";
 import { Empty } from "./ui/empty.tsx";
-import { KeyHelp } from "./ui/key-help.tsx";
+import { FRAME, KeyHelp } from "./ui/key-help.tsx";
 import { useKeys } from "./ui/keyboard.ts";
 import { Link } from "./ui/link.tsx";
 import { setTheme, type Theme, useTheme } from "./ui/theme.ts";
@@ -31,7 +32,7 @@ export function App() {
   const { path } = usePlace();
   const view = viewOf(path);
   const [isHelpOpen, setHelpOpen] = useState(false);
-  useKeys("Everywhere", [{ keys: ["?"], does: "Show the keys", run: () => setHelpOpen(true) }]);
+  useKeys(FRAME, [{ keys: ["?"], does: "Show the keys", run: () => setHelpOpen(true) }]);
   return (
     <div className="app">
       <a className="app-skip" href="#main">
@@ -81,6 +82,7 @@ const TABS = [
 
 function Head({ view, onHelp }: { readonly view: View; readonly onHelp: () => void }) {
   const caller = useCaller();
+  const token = useSyncExternalStore(onTokenChange, currentToken);
   const tabs = TABS.filter(({ needs }) => caller?.actions.includes(needs) ?? true);
   return (
     <header className="app-head">
@@ -97,6 +99,18 @@ function Head({ view, onHelp }: { readonly view: View; readonly onHelp: () => vo
         ))}
       </nav>
       <div className="app-tools">
+        {token !== undefined && (
+          <Button
+            look="plain"
+            title="Forget the token of this tab"
+            onClick={() => {
+              forgetToken();
+              location.reload();
+            }}
+          >
+            Forget token
+          </Button>
+        )}
         <ThemeSwitch />
         <Button look="plain" aria-label="Keys" title="Keys (?)" onClick={onHelp}>
           ?

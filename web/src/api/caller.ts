@@ -14,6 +14,7 @@ export interface Caller {
   readonly session_id?: string;
 }
 
+/** Undefined until the service has said so. */
 export function useCaller(): Caller | undefined {
   const token = useSyncExternalStore(onTokenChange, currentToken);
   // The token itself is no key: keys are kept, and shown by tools.
@@ -23,11 +24,6 @@ export function useCaller(): Caller | undefined {
     staleTime: Infinity,
   });
   return query.data;
-}
-
-/** False until the service has said so. */
-export function useMay(action: string): boolean {
-  return useCaller()?.actions.includes(action) ?? false;
 }
 
 const numbers = new Map<string | undefined, number>();

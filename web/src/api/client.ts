@@ -60,10 +60,6 @@ export async function get<T>(path: string, options: CallOptions = {}): Promise<T
   return await json<T>(await call(addressOf(path, options.query), options, {}));
 }
 
-export async function getText(path: string, options: CallOptions = {}): Promise<string> {
-  return await (await call(addressOf(path, options.query), options, {})).text();
-}
-
 export async function post<T>(path: string, body: unknown, options: CallOptions = {}): Promise<T> {
   const init = { method: "POST", body: JSON.stringify(body) };
   const headers = { "content-type": "application/json", ...options.headers };
@@ -109,7 +105,7 @@ interface Problem {
   readonly violations?: readonly Violation[];
 }
 
-export async function errorOf(response: Response): Promise<ApiError> {
+async function errorOf(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => "");
   const problem = parsed(text);
   const fallback = `${response.status} ${response.statusText}`.trim();

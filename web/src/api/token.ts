@@ -45,6 +45,7 @@ export function giveToken(token: string | undefined): void {
   changed();
 }
 
+/** The next call asks for another one. */
 export function forgetToken(): void {
   sessionStorage.removeItem(KEY);
   changed();

@@ -11,8 +11,13 @@ const NAMES: Readonly<Record<string, string>> = {
   Escape: "esc",
 };
 
+/** The title of the keys that every view has. */
+export const FRAME = "Everywhere";
+
 export function KeyHelp({ onClose }: { readonly onClose: () => void }) {
-  const groups = useKeyGroups().filter(({ bindings }) => bindings.length > 0);
+  const all = useKeyGroups().filter(({ bindings }) => bindings.length > 0);
+  // The frame's own keys come last: a reader looks for those of the view.
+  const groups = all.toSorted((a, b) => Number(a.title === FRAME) - Number(b.title === FRAME));
   return (
     <Dialog title="Keys" onClose={onClose}>
       {groups.map(({ title, bindings }) => (

@@ -3,7 +3,7 @@ import { Button } from "./button.tsx";
 import { count } from "./format.ts";
 import { cut, visible } from "./text.ts";
 
-export const SHOWN_CHARS_MAX = 4_000;
+const SHOWN_CHARS_MAX = 4_000;
 
 /** Text of a session: isolated from what stands beside it, and cut with a way to see the rest. */
 export function LongText({
