@@ -255,20 +255,24 @@ function partsOf(messages: readonly JsonObject[]): readonly unknown[] {
   const results = new Map<unknown, JsonObject>();
   for (const message of messages)
     if (message["role"] === "tool") results.set(message["toolCallId"], message);
-  const shown = new Set<JsonObject>();
+  const called = new Set(messages.flatMap(callsOf).map(({ id }) => id));
   return messages.flatMap((message) => {
-    const { id, role, content, toolCalls } = message;
-    if (shown.has(message)) return [];
-    const calls = Array.isArray(toolCalls) ? toolCalls.filter(isObject) : [];
+    const { id, role, content, toolCallId } = message;
+    const isResult = role === "tool" && results.get(toolCallId) === message;
+    if (isResult && called.has(toolCallId)) return [];
+    const calls = callsOf(message);
     const isEmpty = content === undefined || content === "";
     const own = isEmpty && calls.length > 0 ? [] : [[role, id, content]];
     const cards = calls.flatMap((call) => {
-      const called = isObject(call["function"]) ? call["function"] : {};
-      const card = ["call", call["id"], called["name"], called["arguments"]];
+      const { name, arguments: args } = isObject(call["function"]) ? call["function"] : {};
+      const card = ["call", call["id"], name, args];
       const result = results.get(call["id"]);
-      if (result !== undefined) shown.add(result);
       return result === undefined ? [card] : [card, ["result", result["id"]]];
     });
     return [...own, ...cards];
   });
+}
+
+function callsOf({ toolCalls }: JsonObject): readonly JsonObject[] {
+  return Array.isArray(toolCalls) ? toolCalls.filter(isObject) : [];
 }

@@ -4,7 +4,7 @@
  */
 import { isObject, type JsonObject } from "../../../src/agui/json.ts";
 import type { History, RunMark } from "./history.ts";
-import { type CallLine, FixedLine, type Line, MessageLine, StateLine } from "./lines.ts";
+import { type CallLine, FixedLine, MessageLine, StateLine } from "./lines.ts";
 import { type At, Text } from "./versions.ts";
 
 interface ItemBase {
@@ -103,30 +103,33 @@ export function messagesAt(history: History, at: At): readonly JsonObject[] {
 }
 
 export function itemsAt(history: History, at: At): readonly Item[] {
-  const items: Item[] = [];
-  /** Results that a card shows. */
-  const shown = new Set<Line>();
   const takenSeq = history.taken.at(at.seq) ?? 0;
-  for (const line of history.lines) {
-    if (!line.isAliveAt(at.seq) || shown.has(line)) continue;
-    if (line instanceof FixedLine) items.push(line.made([], () => runItem(line)));
-    else if (line instanceof StateLine) items.push(stateItem(line, at));
-    else if (line instanceof MessageLine) {
+  return history.lines.itemsAt(at, (line, into) => {
+    if (line instanceof FixedLine) into.push(runItem(line));
+    else if (line instanceof StateLine) into.push(stateItem(line, at));
+    else if (line instanceof MessageLine && !isOnCard(history, line, at)) {
       const calls = line.callsAt(at);
       const item = messageItem(history, line, { at, takenSeq, hasCalls: calls.length > 0 });
-      if (item !== undefined) items.push(item);
-      for (const call of calls) {
-        const result = resultAt(history, call, at);
-        if (result !== undefined) shown.add(result);
-        items.push(toolItem(line, call, { at, result }));
-      }
+      if (item !== undefined) into.push(item);
+      for (const call of calls)
+        into.push(toolItem(line, call, { at, result: resultAt(history, call.id, at) }));
     }
-  }
-  return items;
+  });
 }
 
-function runItem({ key, born: seq, atMs, runId, value }: FixedLine<RunMark>): Item {
-  return { kind: "run", key, seq, atMs, runId, ...value };
+/** The card of its call shows it. */
+function isOnCard(history: History, line: MessageLine, at: At): boolean {
+  const { role, toolCallId } = line.versionAt(at)?.fields ?? {};
+  if (role !== "tool" || resultAt(history, toolCallId, at) !== line) return false;
+  const callers = history.callers.get(toolCallId) ?? [];
+  return callers.some((called) => called.owner.hasAt(called, at));
+}
+
+function runItem(line: FixedLine<RunMark>): Item {
+  return line.made([], () => {
+    const { key, born: seq, atMs, runId, value } = line;
+    return { kind: "run", key, seq, atMs, runId, ...value };
+  });
 }
 
 function stateItem(line: StateLine, { seq: at }: At): Item {
@@ -221,8 +224,12 @@ function toolItem(owner: MessageLine, call: CallLine, { at, result }: Result): I
 }
 
 /** The newest result of the call. */
-function resultAt({ results }: History, { id }: CallLine, { seq }: At): MessageLine | undefined {
-  return results.get(id)?.findLast((line) => line.isAliveAt(seq));
+function resultAt({ results }: History, callId: unknown, at: At): MessageLine | undefined {
+  return results.get(callId)?.findLast((line) => {
+    if (!line.isAliveAt(at.seq)) return false;
+    const { role, toolCallId } = line.versionAt(at)?.fields ?? {};
+    return role === "tool" && toolCallId === callId;
+  });
 }
 
 /** A tool's message says so in `error`; a result in the log has metadata alone. */

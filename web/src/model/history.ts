@@ -11,7 +11,15 @@ import { Feedback } from "../../../src/conversation/transcript/feedback.ts";
 import type { Entry } from "../../../src/conversation/transcript/message-list.ts";
 import { Transcript } from "../../../src/conversation/transcript/transcript.ts";
 import { copyOf } from "../../../src/conversation/transcript/weight.ts";
-import { type CallLine, FixedLine, Lines, MessageLine, type Origin, StateLine } from "./lines.ts";
+import { LineList } from "./line-list.ts";
+import {
+  type Called,
+  type CallLine,
+  FixedLine,
+  MessageLine,
+  type Origin,
+  StateLine,
+} from "./lines.ts";
 import type { Row, Said } from "./log.ts";
 import { sentAtMs } from "./source.ts";
 import { Patches, Track } from "./versions.ts";
@@ -30,6 +38,8 @@ export interface RunNow {
 
 const PATHS_MAX = 8;
 const OPENS: ReadonlySet<unknown> = new Set(["TEXT_MESSAGE_START", "REASONING_MESSAGE_START"]);
+/** Events that change nothing but the message or the call that they belong to. */
+const WITHIN = /_(CONTENT|ARGS|END)$/;
 const CLOSES: ReadonlySet<unknown> = new Set(["TEXT_MESSAGE_END", "REASONING_MESSAGE_END"]);
 
 export class History {
@@ -40,12 +50,14 @@ export class History {
   readonly #changed = new Set<Entry>();
   /** Messages that the agent is writing, and calls without a result. */
   readonly #open = new Set<MessageLine>();
-  readonly #unanswered = new Map<unknown, CallLine>();
+  readonly #unanswered = new Map<unknown, Unanswered>();
+  /** Rows of people that no run has taken. */
+  #waiting: MessageLine[] = [];
   #keys = 0;
   #now = { seq: 0, atMs: 0, runId: "" };
   #foldedSeq = 0;
 
-  readonly lines = new Lines();
+  readonly lines = new LineList();
   readonly state = new Patches();
   readonly interrupts = new Track<readonly JsonObject[]>();
   readonly run = new Track<RunNow>();
@@ -53,7 +65,8 @@ export class History {
   readonly taken = new Track<number>();
   /** By the id of the message. */
   readonly feedback = new Map<string, Track<readonly JsonObject[]>>();
-  /** The results of a call, in the order in which they came. */
+  /** By the id of a call: messages that had the call, and messages that were its result, in order. */
+  readonly callers = new Map<unknown, Called[]>();
   readonly results = new Map<unknown, MessageLine[]>();
 
   constructor(sessionId: string) {
@@ -95,8 +108,10 @@ export class History {
     this.#transcript.say(this.#canonical.said(spoken), by);
     for (const entry of this.#changed) {
       const line = this.#lineOf.get(entry);
-      line?.take(this.#foldedSeq, entry.message, undefined);
-      if (line !== undefined) line.said ??= { by, seq, sender };
+      if (line === undefined) continue;
+      line.said ??= { by, seq, sender };
+      if (spoken.isPersons) this.#waiting.push(line);
+      this.#takeInto(line, entry, undefined);
     }
     this.#changed.clear();
     if (!spoken.isPersons) this.#isTaken(seq);
@@ -109,7 +124,7 @@ export class History {
     for (const entry of this.#changed) {
       const line = this.#lineOf.get(entry);
       if (line === undefined) continue;
-      line.take(seq, entry.message, event);
+      this.#takeInto(line, entry, event);
       if (OPENS.has(type) && entry.message["id"] === messageId)
         this.#open.add(line.mark(seq, true));
       if (CLOSES.has(type)) this.#open.delete(line.mark(seq, false));
@@ -123,22 +138,49 @@ export class History {
   }
 
   #add(entry: Entry): void {
-    const line = new MessageLine(this.#origin());
+    const line = new MessageLine(this.#origin(), (called) =>
+      addTo(this.callers, called.call.id, called),
+    );
     const previous = entry.previous === undefined ? undefined : this.#lineOf.get(entry.previous);
     // A message at the end goes behind what happened meanwhile.
     this.lines.insert(line, entry.next === undefined ? this.lines.last : previous);
     this.#lineOf.set(entry, line);
     this.#changed.add(entry);
-    const { role, toolCallId } = entry.message;
-    if (role !== "tool") return;
-    const known = this.results.get(toolCallId);
-    if (known === undefined) this.results.set(toolCallId, [line]);
-    else known.push(line);
+  }
+
+  /** `event` is undefined for a row of the messages' stream. */
+  #takeInto(line: MessageLine, { message }: Entry, event: JsonObject | undefined): void {
+    const { seq } = this.#now;
+    const { type, toolCallId: calledId } = event ?? {};
+    const hasChanged = line.take(seq, message, event);
+    // Of most messages a snapshot says the same as before.
+    if (!hasChanged && type === "MESSAGES_SNAPSHOT") return;
+    this.lines.touch(line, seq);
+    const { role, toolCallId } = message;
+    if (role === "tool") addTo(this.results, toolCallId, line);
+    if (type === "TOOL_CALL_START") this.#touchEach(this.results.get(calledId));
+    else if (!WITHIN.test(String(type))) this.#touchLinked(line);
+  }
+
+  /** A call shows its result, so each changes with the other. */
+  #touchLinked(line: MessageLine): void {
+    const { fields, calls, callCount = 0 } = line.newest ?? {};
+    if (fields?.["role"] === "tool")
+      this.#touchEach(this.callers.get(fields["toolCallId"])?.map(({ owner }) => owner));
+    for (const { id } of calls?.slice(0, callCount) ?? []) this.#touchEach(this.results.get(id));
+  }
+
+  #touchEach(lines: readonly MessageLine[] = []): void {
+    for (const line of lines) this.lines.touch(line, this.#now.seq);
   }
 
   #remove(entry: Entry): void {
     const line = this.#lineOf.get(entry);
-    if (line !== undefined) line.died = this.#now.seq;
+    if (line !== undefined) {
+      line.died = this.#now.seq;
+      this.lines.touch(line, this.#now.seq);
+      this.#touchLinked(line);
+    }
     this.#lineOf.delete(entry);
     this.#changed.delete(entry);
   }
@@ -150,7 +192,7 @@ export class History {
     if (call === undefined) return;
     if (type === "TOOL_CALL_START") {
       call.mark(seq, { isOpen: true, settled: undefined });
-      this.#unanswered.set(toolCallId, call);
+      this.#unanswered.set(toolCallId, { line, call });
     } else if (type === "TOOL_CALL_END") call.mark(seq, { isOpen: false });
   }
 
@@ -188,14 +230,20 @@ export class History {
   /** Nothing is written any more, and no result comes. */
   #settle(settled: "done" | "failed"): void {
     const { seq } = this.#now;
-    for (const line of this.#open) line.mark(seq, false);
-    for (const call of this.#unanswered.values()) call.mark(seq, { isOpen: false, settled });
+    for (const line of this.#open) this.lines.touch(line.mark(seq, false), seq);
+    for (const { line, call } of this.#unanswered.values()) {
+      call.mark(seq, { isOpen: false, settled });
+      this.lines.touch(line, seq);
+    }
     this.#open.clear();
     this.#unanswered.clear();
   }
 
   #isTaken(seq: number): void {
-    if (seq > (this.taken.last ?? 0)) this.taken.set(this.#now.seq, seq);
+    if (seq <= (this.taken.last ?? 0)) return;
+    this.taken.set(this.#now.seq, seq);
+    this.#touchEach(this.#waiting);
+    this.#waiting = this.#waiting.filter(({ said }) => (said?.seq ?? 0) > seq);
   }
 
   #changeState({ type, snapshot, delta }: JsonObject): void {
@@ -213,6 +261,7 @@ export class History {
     const change = type === "STATE_SNAPSHOT" ? "snapshot" : "delta";
     const count = line.nextCount();
     line.changes.set(seq, { change, paths: pathsOf(delta), count, lastSeq: seq });
+    this.lines.touch(line, seq);
   }
 
   #takeFeedback(event: JsonObject): void {
@@ -226,12 +275,25 @@ export class History {
     const track = this.feedback.get(id) ?? new Track();
     track.set(this.#now.seq, given);
     this.feedback.set(id, track);
+    const lines = [...this.#lineOf.values()];
+    this.#touchEach(lines.filter((line) => line.newest?.fields["id"] === id));
   }
 
   #origin(): Origin {
     this.#keys += 1;
     return { key: String(this.#keys), ...this.#now };
   }
+}
+
+interface Unanswered {
+  readonly line: MessageLine;
+  readonly call: CallLine;
+}
+
+function addTo<T>(lists: Map<unknown, T[]>, id: unknown, one: T): void {
+  const known = lists.get(id);
+  if (known === undefined) lists.set(id, [one]);
+  else if (!known.includes(one)) known.push(one);
 }
 
 function feedbackOn(feedback: Feedback, id: string): readonly JsonObject[] {

@@ -5,6 +5,7 @@
  */
 import { isObject, type JsonObject } from "../../../src/agui/json.ts";
 import type { Item } from "./conversation.ts";
+import type { Block } from "./line-list.ts";
 import { isSame } from "./state-diff.ts";
 import { type At, keptOf, Patches, Text, Track } from "./versions.ts";
 
@@ -20,8 +21,8 @@ export abstract class Line {
   died = Number.POSITIVE_INFINITY;
   readonly atMs: number;
   readonly runId: string;
-  previous: Line | undefined;
-  next: Line | undefined;
+  /** Its place in the list of all lines. */
+  block: Block | undefined;
   #made: Made | undefined;
 
   constructor({ key, seq, atMs, runId }: Origin) {
@@ -52,26 +53,6 @@ export interface Origin {
   readonly seq: number;
   readonly atMs: number;
   readonly runId: string;
-}
-
-/** All lines in order, the dead ones too. */
-export class Lines {
-  #first: Line | undefined;
-  last: Line | undefined;
-
-  insert(line: Line, previous: Line | undefined): void {
-    const next = previous === undefined ? this.#first : previous.next;
-    line.previous = previous;
-    line.next = next;
-    if (previous === undefined) this.#first = line;
-    else previous.next = line;
-    if (next === undefined) this.last = line;
-    else next.previous = line;
-  }
-
-  *[Symbol.iterator](): Generator<Line, void, undefined> {
-    for (let line = this.#first; line !== undefined; line = line.next) yield line;
-  }
 }
 
 /** A fixed item, for example the start of a run. */
@@ -110,6 +91,7 @@ interface CallVersion {
 
 export class CallLine extends Line {
   readonly #versions = new Track<CallVersion>();
+  #argsLength: number | undefined;
   readonly id: unknown;
 
   constructor(origin: Origin, call: unknown) {
@@ -118,18 +100,23 @@ export class CallLine extends Line {
     this.take(origin.seq, call);
   }
 
-  take(seq: number, call: unknown): void {
+  /** True: it has changed. */
+  take(seq: number, call: unknown): boolean {
     const last = this.#versions.last;
     const called = isObject(call) ? call["function"] : undefined;
-    const text = isObject(called) ? called["arguments"] : undefined;
-    const args = typeof text === "string" ? grown(last?.args, seq, text) : undefined;
+    const given = isObject(called) ? called["arguments"] : undefined;
+    const text = typeof given === "string" ? given : undefined;
+    const args = text === undefined ? undefined : grown(last?.args, seq, text);
     const fields =
       args === undefined || !isObject(call) || !isObject(called)
         ? call
         : { ...keptOf(call, ["function"]), function: keptOf(called, ["arguments"]) };
-    if (last !== undefined && last.args === args && isSame(last.fields, fields)) return;
+    const hasGrown = this.#argsLength !== text?.length;
+    this.#argsLength = text?.length;
+    if (last !== undefined && last.args === args && isSame(last.fields, fields)) return hasGrown;
     const { isOpen = false, settled } = last ?? {};
     this.#versions.set(seq, { fields, args, isOpen, settled });
+    return true;
   }
 
   /** The agent has written more arguments, and nothing else has changed. */
@@ -137,6 +124,7 @@ export class CallLine extends Line {
     const known = this.#versions.last?.args;
     if (known === undefined || typeof args !== "string") return false;
     if (args.length !== known.newest.length) known.grow(seq, args);
+    this.#argsLength = args.length;
     return true;
   }
 
@@ -168,6 +156,13 @@ export interface MessageVersion {
   readonly isOpen: boolean;
 }
 
+/** A call in its message. */
+export interface Called {
+  readonly owner: MessageLine;
+  readonly call: CallLine;
+  readonly place: number;
+}
+
 /** What the fold knows of a message beside the message. */
 export interface Saying {
   readonly by: "person" | "agent";
@@ -184,12 +179,24 @@ export class MessageLine extends Line {
   readonly #versions = new Track<MessageVersion>();
   /** The content after the last change. */
   #content: unknown;
+  #haveCallsChanged = false;
+  readonly #onCall: (call: Called) => void;
   said: Saying | undefined;
 
-  /** The message after the event; undefined: a row of the messages' stream said it. */
-  take(seq: number, message: JsonObject, event: JsonObject | undefined): void {
-    if (event !== undefined && this.#grow(seq, message, event)) return;
+  constructor(origin: Origin, onCall: (call: Called) => void) {
+    super(origin);
+    this.#onCall = onCall;
+  }
+
+  /**
+   * The message after the event; undefined: a row of the messages' stream said it. True: the message
+   * has changed.
+   */
+  take(seq: number, message: JsonObject, event: JsonObject | undefined): boolean {
+    if (event !== undefined && this.#grow(seq, message, event)) return true;
+    this.#haveCallsChanged = false;
     const last = this.#versions.last;
+    const lengthBefore = last?.content instanceof Text ? last.content.newest.length : 0;
     const { content, toolCalls } = message;
     const version: MessageVersion = {
       fields: keptOf(message, Array.isArray(toolCalls) ? ["content", "toolCalls"] : ["content"]),
@@ -199,14 +206,17 @@ export class MessageLine extends Line {
       isOpen: last?.isOpen ?? false,
     };
     this.#content = content;
-    if (
-      last === undefined ||
-      last.content !== version.content ||
-      last.calls !== version.calls ||
-      last.callCount !== version.callCount ||
-      !isSame(last.fields, version.fields)
-    )
-      this.#versions.set(seq, version);
+    const isSameVersion =
+      last !== undefined &&
+      last.content === version.content &&
+      last.calls === version.calls &&
+      last.callCount === version.callCount &&
+      isSame(last.fields, version.fields);
+    if (!isSameVersion) this.#versions.set(seq, version);
+    const { content: now } = version;
+    const hasGrown =
+      now instanceof Text ? now.newest.length !== lengthBefore : now instanceof Patches;
+    return !isSameVersion || hasGrown || this.#haveCallsChanged;
   }
 
   mark(seq: number, isOpen: boolean): this {
@@ -222,6 +232,10 @@ export class MessageLine extends Line {
     return newest?.id === id ? newest : calls?.slice(0, callCount).find((one) => one.id === id);
   }
 
+  get newest(): MessageVersion | undefined {
+    return this.#versions.last;
+  }
+
   versionAt({ seq }: At): MessageVersion | undefined {
     return this.#versions.at(seq);
   }
@@ -229,6 +243,12 @@ export class MessageLine extends Line {
   callsAt(at: At): readonly CallLine[] {
     const { calls, callCount = 0 } = this.versionAt(at) ?? {};
     return calls?.length === callCount ? calls : (calls?.slice(0, callCount) ?? []);
+  }
+
+  hasAt({ call, place }: Called, at: At): boolean {
+    if (!this.isAliveAt(at.seq)) return false;
+    const { calls, callCount = 0 } = this.versionAt(at) ?? {};
+    return place < callCount && calls?.[place] === call;
   }
 
   contentAt(at: At): unknown {
@@ -313,14 +333,16 @@ export class MessageLine extends Line {
       const call = listed[at];
       const line = calls[at];
       if (line === undefined) calls.push(this.#callLine(seq, at, call));
-      else line.take(seq, call);
+      else if (line.take(seq, call)) this.#haveCallsChanged = true;
     }
     return calls;
   }
 
   #callLine(seq: number, at: number, call: unknown): CallLine {
     const { atMs, runId } = this;
-    return new CallLine({ key: `${this.key}-call-${seq}-${at}`, seq, atMs, runId }, call);
+    const line = new CallLine({ key: `${this.key}-call-${seq}-${at}`, seq, atMs, runId }, call);
+    this.#onCall({ owner: this, call: line, place: at });
+    return line;
   }
 }
 
