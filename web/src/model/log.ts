@@ -262,7 +262,7 @@ export class SessionLog {
   async #readNewest(signal: AbortSignal): Promise<void> {
     if (this.transcript === undefined) void this.#readTranscript(signal);
     const page = await this.#source.rowsBefore(0, FIRST_PAGE_ROWS, signal);
-    for (const item of page.items) this.#add(item, this.#rows.length);
+    for (const item of page.items.toReversed()) this.#add(item, this.#rows.length);
     this.#hasNewest = true;
     this.#isJoined = !page.has_more;
     this.head = Math.max(page.total ?? 0, this.#rows.at(-1)?.lastSeq ?? 0);

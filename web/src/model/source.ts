@@ -47,7 +47,7 @@ export interface Following<T> {
 
 /** The requests of a log. Each rejects with the error of the service, which has a `reason`. */
 export interface LogSource {
-  /** `before` 0: the newest rows. Ascending, also before a number. */
+  /** The newest first; `before` 0: of all rows. */
   readonly rowsBefore: (before: number, limit: number, signal: AbortSignal) => Promise<RowsPage>;
   readonly rowsAfter: (after: number, limit: number, signal: AbortSignal) => Promise<RowsPage>;
   readonly messagesAfter: (

@@ -1,0 +1,262 @@
+/**
+ * The log of the inspector against a real service: it pages, follows, reconnects, and its moments are
+ * the transcripts of the service.
+ */
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { SessionLog } from "../../web/src/model/log.ts";
+import { Scrub } from "../../web/src/model/scrub.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { eventually } from "../support/eventually.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { API } from "../support/http-following.ts";
+import { logSource } from "../support/log-source.ts";
+import { newSession } from "../support/pushing.ts";
+import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { addressOf, hostAndPort, startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+
+let database: OpenDatabase;
+let service: ServiceProcess;
+let client: RpcClient;
+let way: TcpProxy;
+const ends: (() => void)[] = [];
+
+const start = (): Promise<ServiceProcess> =>
+  startService({ env: { DATABASE_URL: database.url, HEAD_POLL_INTERVAL_MS: "50" } });
+
+beforeAll(async () => {
+  database = await openDatabase();
+  service = await start();
+  client = new RpcClient(() => service.grpcAddress);
+  way = await startTcpProxy(hostAndPort(service.httpAddress));
+});
+
+afterEach(() => {
+  for (const end of ends.splice(0)) end();
+});
+
+afterAll(async () => {
+  client.close();
+  await way.stop();
+  await service.stop();
+  await database.stop();
+  await cleanUp();
+});
+
+interface Opened {
+  readonly log: SessionLog;
+  readonly scrub: Scrub;
+  readonly asked: string[];
+}
+
+function open(sessionId: string, options: { readonly payloadCharsMax?: number } = {}): Opened {
+  const asked: string[] = [];
+  const source = logSource(
+    () => addressOf(way),
+    sessionId,
+    (path) => void asked.push(path),
+  );
+  const log = new SessionLog(source, options);
+  const scrub = new Scrub(sessionId, log);
+  scrub.start();
+  log.start();
+  ends.push(() => {
+    scrub.stop();
+    log.stop();
+  });
+  return { log, scrub, asked };
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+async function post(sessionId: string, what: string, body: unknown): Promise<void> {
+  const response = await fetch(
+    `http://${service.httpAddress}${API}/sessions/${sessionId}/${what}`,
+    {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    },
+  );
+  if (!response.ok) throw new Error(await response.text());
+}
+
+const say = (sessionId: string, payload: string) => post(sessionId, "messages", { payload });
+const events = (sessionId: string, list: readonly Json[]) => post(sessionId, "events", list);
+
+async function transcript(sessionId: string, upToSeq?: number): Promise<Json> {
+  const query = upToSeq === undefined ? "" : `?up_to_seq=${upToSeq}`;
+  const url = `http://${service.httpAddress}${API}/sessions/${sessionId}/transcript${query}`;
+  return Object(await (await fetch(url)).json());
+}
+
+/** A run whose answer is one merged row of three fragments. */
+function run(id: string): readonly Json[] {
+  const messageId = `answer-${id}`;
+  const delta = (text: string): Json => ({ type: "TEXT_MESSAGE_CONTENT", messageId, delta: text });
+  return [
+    { type: "RUN_STARTED", threadId: "t", runId: id },
+    { type: "TEXT_MESSAGE_START", messageId, role: "assistant" },
+    delta("It "),
+    delta("is \u{1f600} "),
+    delta(`${id}.`),
+    { type: "TEXT_MESSAGE_END", messageId },
+    { type: "TOOL_CALL_START", toolCallId: `call-${id}`, toolCallName: "look" },
+    { type: "TOOL_CALL_ARGS", toolCallId: `call-${id}`, delta: '{"at":1}' },
+    { type: "TOOL_CALL_END", toolCallId: `call-${id}` },
+    { type: "STATE_SNAPSHOT", snapshot: { run: id } },
+    { type: "RUN_FINISHED", threadId: "t", runId: id },
+  ];
+}
+
+async function conversation(runs: number): Promise<string> {
+  const sessionId = newSession();
+  for (let at = 1; at <= runs; at += 1) {
+    await say(sessionId, `question ${at}`);
+    await events(sessionId, run(`r${at}`));
+  }
+  return sessionId;
+}
+
+function steps(from: number, count: number): readonly Json[] {
+  return Array.from({ length: count }, (_, at) => ({
+    type: "CUSTOM",
+    name: "step",
+    value: from + at,
+  }));
+}
+
+async function untilComplete({ log, scrub }: Opened): Promise<void> {
+  await eventually(() => expect(log.isLive && scrub.isComplete).toBe(true));
+}
+
+test("each moment equals the transcript up to the same number", async () => {
+  const sessionId = await conversation(3);
+  const opened = open(sessionId);
+  await untilComplete(opened);
+  const { log, scrub } = opened;
+  expect(log.rows.some(({ count }) => count === 3)).toBe(true);
+  for (let seq = log.head; seq > 0; seq -= 1) {
+    const { messages, state, interrupts } = await transcript(sessionId, seq);
+    const moment = scrub.at(seq);
+    expect({ seq, messages: moment.messages }).toEqual({ seq, messages });
+    expect(moment.state).toEqual(state);
+    expect(moment.interrupts).toEqual(interrupts);
+  }
+});
+
+test("the newest rows are there after the first page, and the others follow without a gap", async () => {
+  const sessionId = newSession();
+  for (let from = 0; from < 3_000; from += 1_000) await events(sessionId, steps(from, 1_000));
+  const opened = open(sessionId);
+  const { log, asked } = opened;
+  const first = Promise.withResolvers<readonly number[]>();
+  const stop = log.subscribe(() => {
+    if (log.rows.length > 0) first.resolve(log.rows.map(({ seq }) => seq));
+  });
+  const seen = await first.promise;
+  stop();
+  expect(seen.at(-1)).toBe(3_000);
+  expect(asked[0]).toContain("/transcript");
+  expect(asked[1]).toContain("descending=true");
+  await untilComplete(opened);
+  expect(log.rows.map(({ seq }) => seq)).toEqual(Array.from({ length: 3_000 }, (_, at) => at + 1));
+  expect(log.joinedCount).toBe(3_000);
+});
+
+test("what is stored later is in the log and in the newest moment", async () => {
+  const sessionId = await conversation(1);
+  const opened = open(sessionId);
+  await untilComplete(opened);
+  await say(sessionId, "and now?");
+  await eventually(() => {
+    expect(opened.scrub.at("live").items.at(-1)).toMatchObject({
+      content: "and now?",
+      isPending: true,
+    });
+  });
+  await events(sessionId, run("later"));
+  await eventually(async () => {
+    const { messages } = await transcript(sessionId);
+    expect(opened.scrub.at("live").messages).toEqual(messages);
+  });
+  const question = opened.scrub
+    .at("live")
+    .items.find((item) => item.kind === "message" && item.content === "and now?");
+  expect(question).toMatchObject({ isPending: false });
+});
+
+test("a log goes on after its service was killed and another one runs", async () => {
+  const sessionId = await conversation(1);
+  const opened = open(sessionId);
+  await untilComplete(opened);
+  const { log } = opened;
+  await service.kill("SIGKILL");
+  await eventually(() => expect(log.state).toBe("reconnecting"));
+  service = await start();
+  way.goTo(hostAndPort(service.httpAddress));
+  await events(sessionId, run("after"));
+  await eventually(() => expect(log.isLive).toBe(true));
+  await eventually(() => expect(log.rows.at(-1)?.lastSeq).toBe(22));
+  expect(log.rows.map(({ seq }) => seq)).toEqual([...new Set(log.rows.map(({ seq }) => seq))]);
+  await eventually(async () => {
+    const { messages } = await transcript(sessionId);
+    expect(opened.scrub.at("live").messages).toEqual(messages);
+  });
+});
+
+test("a log that went back is read again", async () => {
+  const sessionId = await conversation(2);
+  const opened = open(sessionId);
+  await untilComplete(opened);
+  // As after a failover to a standby that lacks the newest rows.
+  const { sql } = database;
+  await sql.begin((one) => [
+    one`delete from session_events where session_id = ${sessionId} and seq > 11`,
+    one`delete from session_messages where session_id = ${sessionId} and seq > 1`,
+    one`update sessions set event_seq = 11, message_seq = 1 where id = ${sessionId}`,
+  ]);
+  await eventually(() => expect(opened.log.generation).toBeGreaterThan(0));
+  await untilComplete(opened);
+  expect(opened.log.head).toBe(11);
+  const { messages } = await transcript(sessionId);
+  expect(opened.scrub.at("live").messages).toEqual(messages);
+});
+
+test("a deleted session ends its log", async () => {
+  const sessionId = await conversation(1);
+  const opened = open(sessionId);
+  await untilComplete(opened);
+  const url = `http://${service.httpAddress}${API}/sessions/${sessionId}`;
+  await fetch(url, { method: "DELETE" });
+  await eventually(() => expect(opened.log.state).toBe("gone"));
+  expect(opened.log.problem?.reason).toBe("SESSION_DELETED");
+});
+
+test("a log whose beginning was erased begins at its first row", async () => {
+  const sessionId = await conversation(2);
+  await database.sql`delete from session_events where session_id = ${sessionId} and seq <= 11`;
+  await database.sql`delete from session_messages where session_id = ${sessionId} and seq <= 1`;
+  const opened = open(sessionId);
+  await untilComplete(opened);
+  expect(opened.log.firstSeq).toBe(12);
+  const roles = opened.scrub.at("live").messages.map(({ role }) => role);
+  expect(roles).toEqual(["user", "assistant", "assistant"]);
+});
+
+test("payloads above the budget are dropped, and are read again", async () => {
+  const sessionId = newSession();
+  await events(sessionId, steps(0, 1_000));
+  const opened = open(sessionId, { payloadCharsMax: 10_000 });
+  await untilComplete(opened);
+  const { log } = opened;
+  await eventually(() => {
+    const held = log.rows.reduce((sum, { payload = "" }) => sum + payload.length, 0);
+    expect(held).toBeLessThanOrEqual(10_000);
+  });
+  const dropped = log.rows.find(({ payload }) => payload === undefined);
+  expect(dropped).toBeDefined();
+  if (dropped === undefined) return;
+  expect(JSON.parse((await log.read(dropped)) ?? "")).toMatchObject({ value: dropped.seq - 1 });
+  expect(dropped.payload).toBeDefined();
+});
