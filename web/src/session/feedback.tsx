@@ -67,8 +67,15 @@ function Given({ one: { by, kind, comment } }: { one: JsonObject }) {
   );
 }
 
-export function Thumbs({ thought }: { thought: Thought }) {
-  const { chosen, isSending, choose } = thought;
+interface ThumbsProps {
+  readonly thought: Thought;
+  readonly given: readonly JsonObject[];
+}
+
+export function Thumbs({ thought, given }: ThumbsProps) {
+  const { actor } = useInSession().rights;
+  const { isSending, choose } = thought;
+  const chosen = thought.chosen ?? given.find(({ by }) => by === actor)?.["kind"];
   return (
     <span className="feedback-thumbs">
       {(["thumbs_up", "thumbs_down"] as const).map((kind) => (
@@ -90,13 +97,7 @@ export function Thumbs({ thought }: { thought: Thought }) {
 }
 
 /** Below a message: what people think of it, and a field for the reader's comment. */
-export function Feedback({
-  thought,
-  given,
-}: {
-  readonly thought: Thought;
-  readonly given: readonly JsonObject[];
-}) {
+export function Feedback({ thought, given }: ThumbsProps) {
   const { isAsking, error } = thought;
   if (given.length === 0 && !isAsking && error === undefined) return null;
   return (

@@ -6,6 +6,8 @@ export interface Rights {
   readonly maySend: boolean;
   readonly mayCancel: boolean;
   readonly mayGiveFeedback: boolean;
+  /** The reader in `by` of feedback (docs/security.md). */
+  readonly actor: string;
 }
 
 export interface InSession {

@@ -1,16 +1,15 @@
 /** The log of a session over HTTP. */
 import { API, addressOf, get } from "../api/client.ts";
 import { openStream } from "../api/stream.ts";
-import type { EventItem, Following, LogSource, MessageItem, RowsPage } from "../model/source.ts";
+import type { EventItem, Following, LogSource, MessageItem } from "../model/source.ts";
 
 export function httpSource(sessionId: string): LogSource {
   const base = `${API}/sessions/${encodeURIComponent(sessionId)}`;
   const history = `${base}/events/history`;
   return {
-    rowsBefore: async (before, limit, signal) => {
+    rowsBefore: (before, limit, signal) => {
       const query = { before_seq: before, descending: true, limit, fragments: true };
-      const page = await get<RowsPage>(history, { query, signal });
-      return { ...page, items: page.items.toReversed() };
+      return get(history, { query, signal });
     },
     rowsAfter: (after, limit, signal) =>
       get(history, { query: { after_seq: after, limit, fragments: true }, signal }),

@@ -45,7 +45,7 @@ export function MessageView({ item }: { item: MessageItem }) {
           </span>
         )}
         {isStreaming && <Badge tone="accent">writing</Badge>}
-        {isAnswer && rights.mayGiveFeedback && <Thumbs thought={thought} />}
+        {isAnswer && rights.mayGiveFeedback && <Thumbs thought={thought} given={feedback} />}
         <At seq={item.seq} atMs={item.atMs} />
       </header>
       <div className="message-body">

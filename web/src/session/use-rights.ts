@@ -2,17 +2,16 @@ import { useMemo } from "react";
 import { useCaller } from "../api/caller.ts";
 import type { Rights } from "./in-session.ts";
 
-const NONE: readonly string[] = [];
-
 /** What the reader's token allows. Before the service has said so, nothing. */
 export function useRights(): Rights {
-  const actions = useCaller()?.actions ?? NONE;
-  return useMemo(
-    () => ({
-      maySend: actions.includes("message.push.user"),
-      mayCancel: actions.includes("run.cancel"),
-      mayGiveFeedback: actions.includes("feedback.give"),
-    }),
-    [actions],
-  );
+  const caller = useCaller();
+  return useMemo(() => {
+    const may = (action: string): boolean => caller?.actions.includes(action) === true;
+    return {
+      maySend: may("message.push.user"),
+      mayCancel: may("run.cancel"),
+      mayGiveFeedback: may("feedback.give"),
+      actor: caller?.kind === "anonymous" ? caller.kind : `${caller?.kind}:${caller?.id}`,
+    };
+  }, [caller]);
 }
