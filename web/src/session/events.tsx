@@ -119,11 +119,6 @@ function EventsTable({ entries, isRaw, cursor, follows, setAtEnd }: TableProps) 
     if (index !== selected || !isLive) choose(index);
     else setAtEnd(false); // The next rows would push the open one away.
   };
-  useKeys("Rows of events", [
-    { keys: ["j"], does: "Next event", run: () => choose(selected + 1) },
-    { keys: ["k"], does: "Event before", run: () => choose(selected - 1) },
-    { keys: ["Enter"], does: "Open the event, or close it", run: () => toggle(selected) },
-  ]);
   return (
     <VirtualTable
       label={isRaw ? "Events" : "Rows of events"}
@@ -159,10 +154,10 @@ const ROW_COLUMNS: readonly Column<Entry>[] = [
     abovePx: 420,
     cell: ({ row }) => clockText(row.atMs),
   },
-  { name: "Type", width: "minmax(140px, 220px)", cell: typeOf },
+  { name: "Type", width: "minmax(140px, 2fr)", cell: typeOf },
   {
     name: "Content",
-    width: "minmax(80px, 1fr)",
+    width: "minmax(80px, 3fr)",
     cell: ({ row }) => contentOf(row.type, row.payload),
   },
   { name: "Run", width: "88px", abovePx: 640, cell: runOf },

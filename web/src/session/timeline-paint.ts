@@ -62,14 +62,18 @@ function paintGrid(context: CanvasRenderingContext2D, picture: Picture): void {
   context.lineWidth = 1;
   context.beginPath();
   let free = 0;
+  const folds = scene.axis.folds.map(({ at }) => xOf(at));
   for (const { place, value } of ticks) {
     const x = Math.round(xOf(place)) + 0.5;
     context.moveTo(x, RULER_PX - 4);
     context.lineTo(x, heightPx);
     const text = scene.by === "events" ? count(value) : timeLabel(value, step);
-    if (x + 4 < free) continue;
+    const end = x + 4 + context.measureText(text).width;
+    // A fold has a text of its own.
+    const limit = folds.find((at) => at > x) ?? Number.POSITIVE_INFINITY;
+    if (x + 4 < free || end > limit) continue;
     context.fillText(text, x + 4, RULER_PX / 2);
-    free = x + 12 + context.measureText(text).width;
+    free = end + 8;
   }
   context.moveTo(0, RULER_PX - 0.5);
   context.lineTo(widthPx, RULER_PX - 0.5);

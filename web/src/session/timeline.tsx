@@ -32,19 +32,23 @@ import { useTimeline } from "./use-timeline.ts";
 import "./timeline.css";
 
 const ZOOM = 1.5;
+/** The times of a session that was pushed at once tell nothing. */
+const SHORT_MS = 50;
 
 export function Timeline({ cursor }: { readonly cursor: Cursor }) {
   const { log, sessionId, moveTo } = useInSession();
   const parts = useTimeline(log);
   const nowMs = useNow();
   const statuses = useRuns(sessionId, parts.bars);
-  const [by, setBy] = useState<By>("time");
+  const [chosen, setBy] = useState<By>();
   const [folds, setFolds] = useState(true);
   const [isTable, setTable] = useState(false);
   const [view, setView] = useState<Window>();
   const [selected, setSelected] = useState<Bar>();
   const [hit, setHit] = useState<Hit>();
   const liveMs = log.isLive ? nowMs : parts.span.endMs;
+  const { startMs, endMs } = parts.span;
+  const by = chosen ?? (endMs - startMs < SHORT_MS ? "events" : "time");
   const scene = useMemo(
     () => sceneOf(parts, { by, folds, nowMs: liveMs }),
     [parts, by, folds, liveMs],

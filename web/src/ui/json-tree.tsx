@@ -12,6 +12,8 @@ import "./json-tree.css";
 const OPEN_DEPTH = 2;
 const MEMBERS_SHOWN = 100;
 const TEXT_CHARS_MAX = 1_000;
+/** Of what a change has replaced or removed. */
+const BEFORE_CHARS_MAX = 120;
 const SUMMARY_CHARS_MAX = 60;
 /** A larger text is not parsed before it is asked for. */
 const PARSED_CHARS_MAX = 2_000_000;
@@ -97,7 +99,7 @@ function Node(props: NodeProps) {
       <Name name={name} />
       {mark?.before !== undefined && (
         <del>
-          <Leaf value={mark.before} />
+          <Leaf value={mark.before} charsMax={BEFORE_CHARS_MAX} />
         </del>
       )}
       <Leaf value={value} />
@@ -173,7 +175,7 @@ function Branch({ name, value, path, depth, openDepth, marks, removed }: BranchP
               <span className="unseen">removed: </span>
               <del>
                 <Name name={nameIn(key, isList)} />
-                <Leaf value={before} />
+                <Leaf value={before} charsMax={BEFORE_CHARS_MAX} />
               </del>
             </div>
           ))}
@@ -203,11 +205,17 @@ function Name({ name }: { readonly name: string | undefined }) {
   );
 }
 
-function Leaf({ value }: { readonly value: unknown }) {
+function Leaf({
+  value,
+  charsMax = TEXT_CHARS_MAX,
+}: {
+  readonly value: unknown;
+  readonly charsMax?: number;
+}) {
   if (typeof value === "string") {
     return (
       <span className="json-tree-text">
-        "<LongText text={value} charsMax={TEXT_CHARS_MAX} />"
+        "<LongText text={value} charsMax={charsMax} />"
       </span>
     );
   }

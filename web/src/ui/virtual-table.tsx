@@ -77,6 +77,10 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
   const widthPx = useWidthOf(box);
   const columns = all.filter(({ abovePx = 0 }) => widthPx >= abovePx);
   const rows = useRows(box, props);
+  useEffect(() => {
+    if (opened !== undefined && opened >= 0)
+      box.current?.querySelector(".virtual-table-details")?.scrollIntoView({ block: "nearest" });
+  }, [opened]);
   const press = (event: KeyboardEvent): void => {
     const pressed = pressedRow(event, { selected, count });
     if (pressed === undefined) return;
