@@ -7,8 +7,6 @@
  * from it without folding, at any number, also inside a merged row. Until the fold has reached the
  * head, the newest moment is made of the transcript that the service gave.
  */
-// oxlint-disable-next-line import/no-unassigned-import -- It has to run before zod.
-import "../no-eval.ts";
 import type { JsonObject } from "../../../src/agui/json.ts";
 import { isAfter, Times } from "../../../src/conversation/canonical/commit-order.ts";
 import { decodeFragments } from "../../../src/compressor/fragments.ts";
@@ -110,6 +108,8 @@ export class Scrub {
   #messagesHeard = 0;
   #generation = 0;
   #preview: Moment | undefined;
+  /** The fold has been at the head: from then on the preview is the older of the two. */
+  #wasComplete = false;
   /** The moments that views asked for last. */
   #made: Moment[] = [];
   #isFolding = false;
@@ -155,7 +155,7 @@ export class Scrub {
 
   /** The same object until something changes. */
   at(cursor: Cursor): Moment {
-    if (cursor === "live" && !this.isComplete) {
+    if (cursor === "live" && !this.#wasComplete && !this.isComplete) {
       const preview = this.#previewOf();
       if (preview !== undefined) return preview;
     }
@@ -219,6 +219,7 @@ export class Scrub {
     this.#rowsTaken = 0;
     this.#messagesHeard = 0;
     this.#preview = undefined;
+    this.#wasComplete = false;
     this.#log.folded(0);
   }
 
@@ -246,6 +247,7 @@ export class Scrub {
 
   #tell(): void {
     this.#toldMs = this.#options.nowMs();
+    this.#wasComplete ||= this.isComplete;
     this.version += 1;
     for (const listener of this.#listeners) listener();
   }

@@ -1,6 +1,4 @@
 /** What a log asks of the HTTP API (docs/http.md), and the rows that it makes of the answers. */
-// oxlint-disable-next-line import/no-unassigned-import -- It has to run before zod.
-import "../no-eval.ts";
 import { conform } from "../../../src/agui/conform.ts";
 import { isObject, parseJson } from "../../../src/agui/json.ts";
 import { utf8Bytes } from "../../../src/compressor/text.ts";

@@ -58,7 +58,7 @@ export function MessageView({ item }: { item: MessageItem }) {
 
 export function ThinkingView({ item }: { item: ThinkingItem }) {
   const { text, isStreaming } = item;
-  const [isOpen, toggle] = useOpen(item.key);
+  const [isOpen, toggle] = useOpen(`thinking ${item.id}`);
   return (
     <div className="thinking">
       <header className="message-head">

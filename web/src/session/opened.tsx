@@ -1,4 +1,11 @@
-import { createContext, type ReactNode, useCallback, useContext, useState } from "react";
+import {
+  createContext,
+  type ReactNode,
+  useCallback,
+  useContext,
+  useReducer,
+  useState,
+} from "react";
 
 /**
  * Items of a long conversation are unmounted while they are out of sight: the page remembers which
@@ -11,14 +18,14 @@ export function RememberOpened({ children }: { children: ReactNode }) {
   return <Opened value={opened}>{children}</Opened>;
 }
 
+/** By a key that an item keeps when the page reads the session again. */
 export function useOpen(key: string, initial = false): readonly [boolean, () => void] {
   const opened = useContext(Opened);
-  const [isOpen, setIsOpen] = useState(() => opened.get(key) ?? initial);
+  const [, draw] = useReducer((drawn: number) => drawn + 1, 0);
+  const isOpen = opened.get(key) ?? initial;
   const toggle = useCallback(() => {
-    setIsOpen((was) => {
-      opened.set(key, !was);
-      return !was;
-    });
-  }, [opened, key]);
+    opened.set(key, !(opened.get(key) ?? initial));
+    draw();
+  }, [opened, key, initial]);
   return [isOpen, toggle];
 }

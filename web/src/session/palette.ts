@@ -26,6 +26,8 @@ export type Palette = Readonly<Record<keyof typeof COLOURS | "font", string>>;
 /** Reads what the names mean now; a custom property itself is text, so a colour is asked for each. */
 export function paletteOf(element: HTMLElement): Palette {
   const probe = document.createElement("span");
+  // With a transition, however short, the colour would still be the one before.
+  probe.style.setProperty("transition", "none", "important");
   element.append(probe);
   const style = getComputedStyle(probe);
   const palette: Record<keyof Palette, string> = { ...COLOURS, font: style.fontFamily };

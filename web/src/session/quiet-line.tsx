@@ -36,9 +36,9 @@ function QuietLine({ openKey, title, more, seq, atMs, children }: QuietLineProps
 }
 
 export function ActivityView({ item }: { item: ActivityItem }) {
-  const { key, type, content, seq, atMs } = item;
+  const { id, type, content, seq, atMs } = item;
   return (
-    <QuietLine openKey={key} title="Activity" more={type} seq={seq} atMs={atMs}>
+    <QuietLine openKey={`activity ${id}`} title="Activity" more={type} seq={seq} atMs={atMs}>
       {() => <JsonTree value={content} />}
     </QuietLine>
   );
@@ -53,7 +53,7 @@ export function StateView({ item }: { item: StateItem }) {
   const once = change === "snapshot" ? "State set" : "State changed";
   const title = changes > 1 ? `State changed ${count(changes)} times` : once;
   return (
-    <QuietLine openKey={key} title={title} more={more} seq={seq} atMs={atMs}>
+    <QuietLine openKey={`state ${key}`} title={title} more={more} seq={seq} atMs={atMs}>
       {() => <EventPayload key={lastSeq} seq={lastSeq} />}
     </QuietLine>
   );

@@ -17,7 +17,7 @@ const SUMMARY_CHARS = 300;
 
 export function ToolCard({ item }: { item: ToolItem }) {
   const { name, args, status, result, resultMs, isStreaming } = item;
-  const [isOpen, toggle] = useOpen(item.key, status === "failed");
+  const [isOpen, toggle] = useOpen(`tool ${item.messageId} ${item.id}`, status === "failed");
   const { tone, word } = STATES[status];
   return (
     <div className={`tool-card tool-card-${status}`}>
