@@ -125,6 +125,7 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served | "public">> = {
   "GET /sessions/:id/compare": "public",
   "GET /storage": "public",
   "GET /service": "public",
+  "GET /docs": "public",
   "GET /assets/:file": "public",
   "GET /openapi.json": "contract.read",
   "GET /api/ambient/v1/caller": "contract.read",

@@ -11,7 +11,14 @@ import type { App } from "./plumbing/app.ts";
 const FOLDERS = ["web", "../../dist/web"].map((path) => join(import.meta.dirname, path));
 
 /** The addresses of the page; it shows what its address names. */
-const PAGES = ["/", "/sessions/:id", "/sessions/:id/compare", "/storage", "/service"] as const;
+const PAGES = [
+  "/",
+  "/sessions/:id",
+  "/sessions/:id/compare",
+  "/storage",
+  "/service",
+  "/docs",
+] as const;
 
 /** Nothing but the files of this port, and calls to it; nobody may frame the page. */
 const POLICY = [

@@ -55,7 +55,9 @@ const VIEWS: readonly (readonly [string, () => string])[] = [
   ["a session that is not there", () => "/sessions/none"],
   ["the comparison", () => "/sessions/agent-3/compare"],
   ["the storage", () => "/storage"],
+  ["the storage of a session", () => "/storage?session=agent-0"],
   ["the service", () => "/service"],
+  ["the API", () => "/docs?op=pushEvents"],
 ];
 
 describe("in chromium", needs("chromium"), () => {

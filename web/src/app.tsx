@@ -27,6 +27,9 @@ const StoragePage = lazy(async () => ({
 const ServicePage = lazy(async () => ({
   default: (await import("./service/page.tsx")).ServicePage,
 }));
+const DocsPage = lazy(async () => ({
+  default: (await import("./docs/page.tsx")).DocsPage,
+}));
 
 export function App() {
   const { path } = usePlace();
@@ -65,6 +68,8 @@ function Shown({ view }: { readonly view: View }) {
       return <StoragePage />;
     case "service":
       return <ServicePage />;
+    case "docs":
+      return <DocsPage />;
     case "nothing":
       return (
         <Empty title="There is nothing at this address.">
@@ -78,6 +83,7 @@ const TABS = [
   { to: "/", text: "Sessions", views: ["sessions", "session", "compare"], needs: "session.list" },
   { to: "/storage", text: "Storage", views: ["storage"], needs: "session.list" },
   { to: "/service", text: "Service", views: ["service"], needs: "service.read" },
+  { to: "/docs", text: "API", views: ["docs"], needs: "contract.read" },
 ] as const;
 
 function Head({ view, onHelp }: { readonly view: View; readonly onHelp: () => void }) {

@@ -12,6 +12,7 @@ export type View =
   | { readonly name: "compare"; readonly id: string }
   | { readonly name: "storage" }
   | { readonly name: "service" }
+  | { readonly name: "docs" }
   | { readonly name: "nothing" };
 
 /** Undefined when the text is not URL-encoded. */
@@ -27,6 +28,7 @@ export function viewOf(path: string): View {
   if (path === "/") return { name: "sessions" };
   if (path === "/storage") return { name: "storage" };
   if (path === "/service") return { name: "service" };
+  if (path === "/docs") return { name: "docs" };
   const [, encoded, rest] = /^\/sessions\/([^/]+)(\/compare)?$/.exec(path) ?? [];
   const id = encoded === undefined ? undefined : decoded(encoded);
   if (id === undefined) return { name: "nothing" };

@@ -3,6 +3,8 @@
  * of a run come from its rows alone, in the canonical form that AG-UI clients get, so chunks and old
  * events count like the new ones.
  */
+// oxlint-disable-next-line import/no-unassigned-import -- It has to run before zod.
+import "../no-eval.ts";
 import { isObject, type JsonObject, parseObject } from "../../../src/agui/json.ts";
 import { Canonical } from "../../../src/conversation/canonical/canonical.ts";
 import { difference } from "./difference.ts";
