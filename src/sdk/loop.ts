@@ -162,16 +162,14 @@ class Sessions {
     } finally {
       await session.close();
       await this.#leave(id);
+      // A stop waits for it, and closes the connection then.
+      if (!options.waits) await this.#core.reportStopped(id);
     }
   }
 
   /** For a pool: serves a session until no message waits, and leaves it. */
-  async visit(id: string, epoch: bigint): Promise<void> {
-    try {
-      await this.serve(id, { waits: false, epoch });
-    } finally {
-      await this.#core.reportStopped(id);
-    }
+  visit(id: string, epoch: bigint): Promise<void> {
+    return this.serve(id, { waits: false, epoch });
   }
 
   stop(): Promise<void> {

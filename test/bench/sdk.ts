@@ -3,6 +3,7 @@
  * writer, how long the agent's `yield` takes, and the memory while the service stands still. Beside it
  * the same agent whose events are only printed.
  */
+import { PerformanceObserver } from "node:perf_hooks";
 import { setImmediate } from "node:timers/promises";
 import * as api from "@opentelemetry/api";
 import { capabilitiesOf, PlatformBridge } from "../../src/sdk/bridge.ts";
@@ -114,10 +115,10 @@ class BenchBridge extends PlatformBridge {
       cost.calls();
       yield event; // Back here, the event is with the writer.
       cost.called();
-      if (at % BURST === BURST - 1) await setImmediate();
+      if (at % BURST === BURST - 1) await cost.nextBurst();
       this.#bench.signal.throwIfAborted();
     }
-    const findings = cost.end();
+    const findings = await cost.end();
     atEnd?.();
     yield { type: "TEXT_MESSAGE_END", messageId };
     this.#tell(findings);
@@ -134,10 +135,10 @@ async function printed(bench: Bench, tokens: number): Promise<Findings> {
     cost.calls();
     kept.push(JSON.stringify(event));
     cost.called();
-    if (at % BURST === BURST - 1) await setImmediate();
+    if (at % BURST === BURST - 1) await cost.nextBurst();
     bench.signal.throwIfAborted();
   }
-  const findings = cost.end();
+  const findings = await cost.end();
   bench.progress(`alone: ${JSON.stringify(findings)}`);
   return findings;
 }
@@ -154,12 +155,19 @@ class Cost {
   #cpu = process.cpuUsage();
   #rssBytes = 0;
   #rssMaxBytes = 0;
+  #burstCpuMs = 0;
+  /** The calls over the limit: when, and the CPU of this thread in their burst. */
+  readonly #slow: { readonly from: number; readonly to: number; readonly cpuMs: number }[] = [];
+  readonly #pauses: { readonly startTime: number; readonly duration: number }[] = [];
+  readonly #observer = new PerformanceObserver((list) => this.#pauses.push(...list.getEntries()));
 
   constructor(calls: number) {
     this.#tookMs = new Float64Array(calls);
   }
 
   begin(): void {
+    this.#observer.observe({ entryTypes: ["gc"] });
+    this.#burstCpuMs = threadCpuMs();
     this.#rssBytes = process.memoryUsage.rss();
     this.#cpu = process.cpuUsage();
   }
@@ -169,21 +177,53 @@ class Cost {
   }
 
   called(): void {
-    this.#tookMs[this.#count] = performance.now() - this.#calledMs;
+    const to = performance.now();
+    this.#tookMs[this.#count] = to - this.#calledMs;
+    if (to - this.#calledMs > CALL_MS_MAX) {
+      const cpuMs = threadCpuMs() - this.#burstCpuMs;
+      this.#slow.push({ from: this.#calledMs, to, cpuMs });
+    }
     this.#count += 1;
     if (this.#count % 10_000 === 0) {
       this.#rssMaxBytes = Math.max(this.#rssMaxBytes, process.memoryUsage.rss());
     }
   }
 
-  end(): Findings {
+  async nextBurst(): Promise<void> {
+    await setImmediate();
+    this.#burstCpuMs = threadCpuMs();
+  }
+
+  async end(): Promise<Findings> {
     const { user, system } = process.cpuUsage(this.#cpu);
+    await setImmediate(); // The last pauses are told in a later turn.
+    await setImmediate();
+    this.#observer.disconnect();
+    const collected = this.#slow.filter(({ from, to }) =>
+      this.#pauses.some((one) => one.startTime < to && one.startTime + one.duration > from),
+    );
+    // The machine gave the CPU to others, or to the threads of the collector.
+    const waited = this.#slow.filter((one) => one.cpuMs < CALL_MS_MAX && !collected.includes(one));
     const rss = Math.max(this.#rssMaxBytes, process.memoryUsage.rss());
     return {
       cpuMicros: rounded((user + system) / this.#count),
       call: latencyOf(this.#tookMs),
-      overLimit: this.#tookMs.filter((ms) => ms > CALL_MS_MAX).length,
+      overLimit: this.#slow.length,
+      overLimitOf: {
+        collector: collected.length,
+        otherProcesses: waited.length,
+        rest: this.#slow.length - collected.length - waited.length,
+      },
+      // A process that is interrupted anywhere is interrupted in a call as often as it is in one.
+      insideMs: rounded(this.#tookMs.reduce((sum, ms) => sum + ms, 0)),
+      collectorPauses: this.#pauses.length,
       grownMiB: rounded((rss - this.#rssBytes) / MIB),
     };
   }
+}
+
+/** Without the threads of the collector and of the compiler. */
+function threadCpuMs(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1_000;
 }
