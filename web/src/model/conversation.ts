@@ -19,6 +19,8 @@ interface ItemBase {
 
 export interface MessageItem extends ItemBase {
   readonly kind: "message";
+  /** The name of the subagent that it is of, or its id; undefined: it is the agent's own. */
+  readonly subagent: string | undefined;
   readonly id: string;
   readonly role: string;
   /** Of the sender, or what the agent calls itself. */
@@ -40,6 +42,7 @@ export interface MessageItem extends ItemBase {
 
 export interface ThinkingItem extends ItemBase {
   readonly kind: "thinking";
+  readonly subagent: string | undefined;
   readonly id: string;
   readonly text: string;
   readonly isStreaming: boolean;
@@ -47,6 +50,7 @@ export interface ThinkingItem extends ItemBase {
 
 export interface ToolItem extends ItemBase {
   readonly kind: "tool";
+  readonly subagent: string | undefined;
   /** Of the call. */
   readonly id: string;
   readonly messageId: string;
@@ -62,6 +66,7 @@ export interface ToolItem extends ItemBase {
 
 export interface ActivityItem extends ItemBase {
   readonly kind: "activity";
+  readonly subagent: string | undefined;
   readonly id: string;
   readonly type: string;
   readonly content: unknown;
@@ -111,8 +116,9 @@ export function itemsAt(history: History, at: At): readonly Item[] {
       const calls = line.callsAt(at);
       const item = messageItem(history, line, { at, takenSeq, hasCalls: calls.length > 0 });
       if (item !== undefined) into.push(item);
+      const subagent = subagentOf(history, line.versionAt(at)?.fields ?? {});
       for (const call of calls)
-        into.push(toolItem(line, call, { at, result: resultAt(history, call.id, at) }));
+        into.push(toolItem(line, call, { at, subagent, result: resultAt(history, call.id, at) }));
     }
   });
 }
@@ -162,7 +168,8 @@ function messageItem(
   if (isEmpty && hasCalls && feedback.length === 0) return undefined;
   return line.made([version, line.contentMark(at), feedback, isPending], () => {
     const { key, born: seq, atMs, runId } = line;
-    const base = { key, seq, atMs, runId };
+    const subagent = subagentOf(history, version.fields);
+    const base = { key, seq, atMs, runId, subagent };
     const { fields, isOpen: isStreaming } = version;
     const { role, name, activityType } = fields;
     const id = String(fields["id"]);
@@ -191,10 +198,11 @@ function messageItem(
 
 interface Result {
   readonly at: At;
+  readonly subagent: string | undefined;
   readonly result: MessageLine | undefined;
 }
 
-function toolItem(owner: MessageLine, call: CallLine, { at, result }: Result): Item {
+function toolItem(owner: MessageLine, call: CallLine, { at, subagent, result }: Result): Item {
   const version = call.versionAt(at);
   const { args, isOpen = false, settled } = version ?? {};
   const answer = result?.versionAt(at);
@@ -211,6 +219,7 @@ function toolItem(owner: MessageLine, call: CallLine, { at, result }: Result): I
       seq,
       atMs,
       runId,
+      subagent,
       id: String(call.id),
       messageId: String(owner.versionAt(at)?.fields["id"]),
       name: textOf(called["name"]),
@@ -221,6 +230,10 @@ function toolItem(owner: MessageLine, call: CallLine, { at, result }: Result): I
       resultMs: result?.atMs,
     };
   });
+}
+
+function subagentOf({ subagents }: History, { subagentRunId: id }: JsonObject): string | undefined {
+  return typeof id === "string" ? (subagents.get(id) ?? id) : undefined;
 }
 
 /** The newest result of the call. */

@@ -59,6 +59,8 @@ export class History {
 
   readonly lines = new LineList();
   readonly state = new Patches();
+  /** Names by id, as SUBAGENT_STARTED gives them. */
+  readonly subagents = new Map<string, string>();
   readonly interrupts = new Track<readonly JsonObject[]>();
   readonly run = new Track<RunNow>();
   /** People's rows up to this number were taken by runs, or answered by rows. */
@@ -133,6 +135,7 @@ export class History {
     this.#changed.clear();
     if (type === "STATE_SNAPSHOT" || type === "STATE_DELTA") this.#changeState(event);
     else if (type === "CUSTOM") this.#takeFeedback(event);
+    else if (type === "SUBAGENT_STARTED") this.#startSubagent(event);
     else if (type === "RUN_STARTED") this.#startRun(event);
     else if (type === "RUN_FINISHED" || type === "RUN_ERROR") this.#endRun(event);
   }
@@ -194,6 +197,10 @@ export class History {
       call.mark(seq, { isOpen: true, settled: undefined });
       this.#unanswered.set(toolCallId, { line, call });
     } else if (type === "TOOL_CALL_END") call.mark(seq, { isOpen: false });
+  }
+
+  #startSubagent({ subagentRunId: id, name }: JsonObject): void {
+    if (typeof id === "string" && typeof name === "string") this.subagents.set(id, name);
   }
 
   #startRun({ runId }: JsonObject): void {

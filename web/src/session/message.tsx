@@ -4,6 +4,7 @@ import { visible } from "../ui/text.ts";
 import { Feedback, Thumbs, useThought } from "./feedback.tsx";
 import { useInSession } from "./in-session.ts";
 import { At } from "./at.tsx";
+import { OfSubagent } from "./of-subagent.tsx";
 import { useOpen } from "./opened.tsx";
 import { Content } from "./parts.tsx";
 import { Markdown } from "./markdown.tsx";
@@ -22,8 +23,7 @@ export function nameOf({ role, name }: Pick<MessageItem, "role" | "name">): stri
 }
 
 export function MessageView({ item }: { item: MessageItem }) {
-  const { role, content, isStreaming, isPending, message, feedback } = item;
-  const subagent = message["subagentRunId"];
+  const { role, content, isStreaming, isPending, subagent, feedback } = item;
   const { rights } = useInSession();
   const thought = useThought(item.id);
   const isAnswer = role === "assistant" && !isStreaming;
@@ -34,11 +34,7 @@ export function MessageView({ item }: { item: MessageItem }) {
         {item.name !== undefined && role !== "user" && (
           <span className="message-role">{visible(role)}</span>
         )}
-        {typeof subagent === "string" && (
-          <span className="message-role">
-            subagent <bdi>{visible(subagent)}</bdi>
-          </span>
-        )}
+        <OfSubagent name={subagent} />
         {isPending && (
           <span title="No run has taken this message">
             <Badge tone="warn">waiting</Badge>
@@ -65,6 +61,7 @@ export function ThinkingView({ item }: { item: ThinkingItem }) {
         <button type="button" className="quiet-open" aria-expanded={isOpen} onClick={toggle}>
           {isStreaming ? "Thinking" : "Thought"}
         </button>
+        <OfSubagent name={item.subagent} />
         <span className="quiet-more">
           {text === "" ? "no text" : isOpen ? "" : visible(text.slice(0, 200))}
         </span>

@@ -5,6 +5,7 @@ import { visible } from "../ui/text.ts";
 import { JsonText } from "../ui/json-tree.tsx";
 import { CopyButton } from "./code-block.tsx";
 import { At } from "./at.tsx";
+import { OfSubagent } from "./of-subagent.tsx";
 import { useOpen } from "./opened.tsx";
 import "./tool-card.css";
 
@@ -30,6 +31,7 @@ export function ToolCard({ item }: { item: ToolItem }) {
         >
           <bdi>{visible(name)}</bdi>
         </button>
+        <OfSubagent name={item.subagent} />
         <span className="quiet-more tool-card-args" dir="ltr">
           {isOpen ? "" : visible(args.slice(0, SUMMARY_CHARS))}
         </span>
