@@ -49,14 +49,24 @@ interface Opened {
   readonly asked: string[];
 }
 
-function open(sessionId: string, options: { readonly payloadCharsMax?: number } = {}): Opened {
+interface OpenOptions {
+  readonly payloadCharsMax?: number;
+  /** The messages of people are read after it. */
+  readonly gate?: Promise<void>;
+}
+
+function open(sessionId: string, { gate, ...options }: OpenOptions = {}): Opened {
   const asked: string[] = [];
   const source = logSource(
     () => addressOf(way),
     sessionId,
     (path) => void asked.push(path),
   );
-  const log = new SessionLog(source, options);
+  const messagesAfter: typeof source.messagesAfter = async (...asking) => {
+    await gate;
+    return source.messagesAfter(...asking);
+  };
+  const log = new SessionLog({ ...source, messagesAfter }, options);
   const scrub = new Scrub(sessionId, log);
   scrub.start();
   log.start();
@@ -84,7 +94,10 @@ async function post(sessionId: string, what: string, body: unknown): Promise<voi
 const say = (sessionId: string, payload: string) => post(sessionId, "messages", { payload });
 const events = (sessionId: string, list: readonly Json[]) => post(sessionId, "events", list);
 
-async function transcript(sessionId: string, upToSeq?: number): Promise<Json> {
+async function transcript(
+  sessionId: string,
+  upToSeq?: number,
+): Promise<Json & { readonly messages: readonly Json[] }> {
   const query = upToSeq === undefined ? "" : `?up_to_seq=${upToSeq}`;
   const url = `http://${service.httpAddress}${API}/sessions/${sessionId}/transcript${query}`;
   return Object(await (await fetch(url)).json());
@@ -184,6 +197,25 @@ test("what is stored later is in the log and in the newest moment", async () => 
     .at("live")
     .items.find((item) => item.kind === "message" && item.content === "and now?");
   expect(question).toMatchObject({ isPending: false });
+});
+
+test("the end of the transcript is shown until the fold is over, and never again", async () => {
+  const sessionId = await conversation(2);
+  const gate = Promise.withResolvers<void>();
+  const opened = open(sessionId, { gate: gate.promise });
+  const { log, scrub } = opened;
+  const { messages } = await transcript(sessionId);
+  await eventually(() => expect(scrub.at("live").messages).toEqual(messages));
+  expect(scrub.at("live").isExact).toBe(false);
+  gate.resolve();
+  await untilComplete(opened);
+  expect(scrub.at("live").isExact).toBe(true);
+  const counts: number[] = [];
+  // The log tells its views before the fold has the new rows.
+  log.subscribe(() => counts.push(scrub.at("live").messages.length));
+  for (const id of ["x", "y", "z"]) await events(sessionId, run(id));
+  await eventually(() => expect(scrub.at("live").messages).toHaveLength(messages.length + 6));
+  expect(counts).toEqual(counts.toSorted((one, other) => one - other));
 });
 
 test("a log goes on after its service was killed and another one runs", async () => {

@@ -250,7 +250,8 @@ export class SessionLog {
     await Promise.all([
       this.#fillGap(signal),
       this.#source.followRows({
-        afterSeq: this.head,
+        // A page may be older than the head that it came with.
+        afterSeq: this.#rows.at(-1)?.lastSeq ?? 0,
         signal,
         take: (item) => this.#append(item),
         state: (state) => this.#isNow(state),

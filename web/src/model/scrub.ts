@@ -5,7 +5,8 @@
  *
  * The history is folded in slices, so that the page stays smooth, and once: a moment is then made
  * from it without folding, at any number, also inside a merged row. Until the fold has reached the
- * head, the newest moment is made of the transcript that the service gave.
+ * head for the first time, the newest moment is made of the newest rows alone, and then of the end of
+ * the transcript that the service gave.
  */
 import type { JsonObject } from "../../../src/agui/json.ts";
 import { isAfter, Times } from "../../../src/conversation/canonical/commit-order.ts";
@@ -107,9 +108,9 @@ export class Scrub {
   #rowsTaken = 0;
   #messagesHeard = 0;
   #generation = 0;
-  #preview: Moment | undefined;
-  /** The fold has been at the head: from then on the preview is the older of the two. */
-  #wasComplete = false;
+  /** Until the fold has reached the head once. */
+  #preview: Preview | undefined;
+  #isPreviewed = true;
   /** The moments that views asked for last. */
   #made: Moment[] = [];
   #isFolding = false;
@@ -155,10 +156,9 @@ export class Scrub {
 
   /** The same object until something changes. */
   at(cursor: Cursor): Moment {
-    if (cursor === "live" && !this.#wasComplete && !this.isComplete) {
-      const preview = this.#previewOf();
-      if (preview !== undefined) return preview;
-    }
+    const isPreviewed = cursor === "live" && this.#isPreviewed && !this.isComplete;
+    const preview = isPreviewed ? this.#previewNow() : undefined;
+    if (preview !== undefined) return preview;
     const { foldedSeq } = this.#history;
     const seq = cursor === "live" ? foldedSeq : Math.max(0, Math.min(cursor, foldedSeq));
     const isExact = cursor === "live" ? this.isComplete : cursor <= foldedSeq || this.isComplete;
@@ -181,11 +181,16 @@ export class Scrub {
     this.#unsubscribe?.();
   }
 
-  #previewOf(): Moment | undefined {
-    const { transcript } = this.#log;
-    if (transcript === undefined) return undefined;
-    this.#preview ??= previewOf(this.#sessionId, transcript);
-    return this.#preview;
+  #previewNow(): Moment | undefined {
+    const { transcript, rows } = this.#log;
+    const from = transcript ?? (rows.length === 0 ? undefined : "rows");
+    if (from === undefined) return undefined;
+    if (this.#preview?.from !== from) {
+      const moment =
+        from === "rows" ? fromRows(this.#sessionId, rows) : fromTranscript(this.#sessionId, from);
+      this.#preview = { from, moment };
+    }
+    return this.#preview.moment;
   }
 
   async #follow(): Promise<void> {
@@ -219,7 +224,7 @@ export class Scrub {
     this.#rowsTaken = 0;
     this.#messagesHeard = 0;
     this.#preview = undefined;
-    this.#wasComplete = false;
+    this.#isPreviewed = true;
     this.#log.folded(0);
   }
 
@@ -247,7 +252,10 @@ export class Scrub {
 
   #tell(): void {
     this.#toldMs = this.#options.nowMs();
-    this.#wasComplete ||= this.isComplete;
+    if (this.isComplete) {
+      this.#isPreviewed = false;
+      this.#preview = undefined;
+    }
     this.version += 1;
     for (const listener of this.#listeners) listener();
   }
@@ -266,18 +274,38 @@ export function whereIn(row: Row | undefined, seq: number): At {
   return { seq, cutSeq: row.seq, missing };
 }
 
-/** The newest moment, from the answer of /transcript. */
-function previewOf(sessionId: string, transcript: JsonObject): Moment {
-  const { messages = [], state, up_to_seq: upToSeq } = transcript;
+interface Preview {
+  readonly from: JsonObject | "rows";
+  readonly moment: Moment;
+}
+
+/** More of them would not be seen before the fold is over, and take long. */
+const PREVIEW_ROWS_MAX = 300;
+const PREVIEW_MESSAGES_MAX = 300;
+
+function fromRows(sessionId: string, rows: readonly Row[]): Moment {
   const history = new History(sessionId);
-  const seq = Number(upToSeq) || 1;
-  const events: JsonObject[] = [{ type: "MESSAGES_SNAPSHOT", messages }];
+  for (const row of rows.slice(-PREVIEW_ROWS_MAX)) history.take(row);
+  return newestOf(history);
+}
+
+function fromTranscript(sessionId: string, transcript: JsonObject): Moment {
+  const { messages, state, up_to_seq: upToSeq } = transcript;
+  const seq = Number(upToSeq);
+  const newest = Array.isArray(messages) ? messages.slice(-PREVIEW_MESSAGES_MAX) : [];
+  const events: JsonObject[] = [{ type: "MESSAGES_SNAPSHOT", messages: newest }];
   if (state !== undefined) events.push({ type: "STATE_SNAPSHOT", snapshot: state });
+  const history = new History(sessionId);
   for (const event of events) {
     const row = { seq, lastSeq: seq, type: String(event["type"]), payload: JSON.stringify(event) };
     history.take({ ...row, ...ROW });
   }
-  return new Moment(history, { seq, cutSeq: -1, missing: 0 }, { isExact: false });
+  return newestOf(history);
+}
+
+function newestOf(history: History): Moment {
+  const at = { seq: history.foldedSeq, cutSeq: -1, missing: 0 };
+  return new Moment(history, at, { isExact: false });
 }
 
 const ROW = {

@@ -79,8 +79,8 @@ export class HeldRow implements Row {
     const { seq, payload, event_count: count, fragments, completed_at: completed } = item;
     this.seq = seq;
     this.lastSeq = seq + count - 1;
-    this.type = item.event_type;
-    this.runId = item.run_id ?? "";
+    this.type = oneOf(item.event_type);
+    this.runId = oneOf(item.run_id ?? "");
     this.atMs = millisOf(item.created_at);
     this.endMs = completed === undefined ? this.atMs : millisOf(completed);
     this.storedMs = storedMsOf(item.id, this.atMs);
@@ -115,6 +115,18 @@ export function saidOf(item: MessageItem): Said {
     sentMs: sentAt === undefined ? undefined : millisOf(sentAt),
     sender: sender && camelCased(sender),
   };
+}
+
+/** The rows of a log have few different types and runs: each text is held once. */
+const TEXTS = new Map<string, string>();
+const TEXTS_MAX = 10_000;
+
+function oneOf(text: string): string {
+  const known = TEXTS.get(text);
+  if (known !== undefined) return known;
+  if (TEXTS.size >= TEXTS_MAX) TEXTS.clear();
+  TEXTS.set(text, text);
+  return text;
 }
 
 /** Milliseconds of a time with microseconds, which are the fraction. */
