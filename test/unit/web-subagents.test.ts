@@ -21,7 +21,7 @@ const EVENTS = [
   },
 ];
 
-test("what a subagent says and calls has the name of the subagent", () => {
+test("what a subagent says and calls has its own time, and the name of the subagent", () => {
   const history = new History("s");
   for (const [at, event] of EVENTS.entries()) {
     const seq = at + 1;
@@ -43,6 +43,10 @@ test("what a subagent says and calls has the name of the subagent", () => {
   const at = { seq: EVENTS.length, cutSeq: -1, missing: 0 };
   const { items } = new Moment(history, at, { isExact: true });
 
+  // A call begins at its own time, and not with the message that it belongs to.
+  expect(items.filter(({ kind }) => kind === "tool").map(({ seq, atMs }) => [seq, atMs])).toEqual([
+    [8, 8],
+  ]);
   const doneBy = (item: Item) => ("subagent" in item ? [[item.kind, item.id, item.subagent]] : []);
   expect(items.flatMap(doneBy)).toEqual([
     ["message", "m1", undefined],

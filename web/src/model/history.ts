@@ -155,7 +155,7 @@ export class History {
   #takeInto(line: MessageLine, { message }: Entry, event: JsonObject | undefined): void {
     const { seq } = this.#now;
     const { type, toolCallId: calledId } = event ?? {};
-    const hasChanged = line.take(seq, message, event);
+    const hasChanged = line.take(this.#now, message, event);
     // Of most messages a snapshot says the same as before.
     if (!hasChanged && type === "MESSAGES_SNAPSHOT") return;
     this.lines.touch(line, seq);

@@ -55,6 +55,9 @@ export interface Origin {
   readonly runId: string;
 }
 
+/** When something happens, and in which run. */
+type Now = Omit<Origin, "key">;
+
 /** A fixed item, for example the start of a run. */
 export class FixedLine<T> extends Line {
   readonly value: T;
@@ -192,7 +195,8 @@ export class MessageLine extends Line {
    * The message after the event; undefined: a row of the messages' stream said it. True: the message
    * has changed.
    */
-  take(seq: number, message: JsonObject, event: JsonObject | undefined): boolean {
+  take(now: Now, message: JsonObject, event: JsonObject | undefined): boolean {
+    const { seq } = now;
     if (event !== undefined && this.#grow(seq, message, event)) return true;
     this.#haveCallsChanged = false;
     const last = this.#versions.last;
@@ -201,7 +205,7 @@ export class MessageLine extends Line {
     const version: MessageVersion = {
       fields: keptOf(message, Array.isArray(toolCalls) ? ["content", "toolCalls"] : ["content"]),
       content: this.#contentAfter(seq, message, event),
-      calls: Array.isArray(toolCalls) ? this.#callsAfter(seq, toolCalls, event) : undefined,
+      calls: Array.isArray(toolCalls) ? this.#callsAfter(now, toolCalls, event) : undefined,
       callCount: Array.isArray(toolCalls) ? toolCalls.length : 0,
       isOpen: last?.isOpen ?? false,
     };
@@ -213,9 +217,9 @@ export class MessageLine extends Line {
       last.callCount === version.callCount &&
       isSame(last.fields, version.fields);
     if (!isSameVersion) this.#versions.set(seq, version);
-    const { content: now } = version;
+    const { content: text } = version;
     const hasGrown =
-      now instanceof Text ? now.newest.length !== lengthBefore : now instanceof Patches;
+      text instanceof Text ? text.newest.length !== lengthBefore : text instanceof Patches;
     return !isSameVersion || hasGrown || this.#haveCallsChanged;
   }
 
@@ -319,7 +323,7 @@ export class MessageLine extends Line {
     return patches;
   }
 
-  #callsAfter(seq: number, listed: readonly unknown[], event: JsonObject | undefined): CallLine[] {
+  #callsAfter(now: Now, listed: readonly unknown[], event: JsonObject | undefined): CallLine[] {
     const { calls: known = [], callCount = 0 } = this.#versions.last ?? {};
     const isOfCall = String(event?.["type"]).startsWith("TOOL_CALL_");
     const id = isOfCall ? event?.["toolCallId"] : undefined;
@@ -332,15 +336,14 @@ export class MessageLine extends Line {
     for (let at = Math.max(0, changed); at < listed.length; at += 1) {
       const call = listed[at];
       const line = calls[at];
-      if (line === undefined) calls.push(this.#callLine(seq, at, call));
-      else if (line.take(seq, call)) this.#haveCallsChanged = true;
+      if (line === undefined) calls.push(this.#callLine(now, at, call));
+      else if (line.take(now.seq, call)) this.#haveCallsChanged = true;
     }
     return calls;
   }
 
-  #callLine(seq: number, at: number, call: unknown): CallLine {
-    const { atMs, runId } = this;
-    const line = new CallLine({ key: `${this.key}-call-${seq}-${at}`, seq, atMs, runId }, call);
+  #callLine(now: Now, at: number, call: unknown): CallLine {
+    const line = new CallLine({ ...now, key: `${this.key}-call-${now.seq}-${at}` }, call);
     this.#onCall({ owner: this, call: line, place: at });
     return line;
   }

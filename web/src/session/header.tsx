@@ -33,9 +33,11 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
       {name !== "" && name !== id && <code className="header-id">{visible(id)}</code>}
       <CopyButton text={id} what="the id of the session" />
       <LiveBadge log={log} />
-      {isRunning && <Badge tone="accent">running</Badge>}
+      {isRunning && <Badge tone="accent">run open</Badge>}
       {phase !== "" && (
-        <Badge tone={PHASES[phase.toLowerCase()] ?? "neutral"}>{visible(phase)}</Badge>
+        <span title="The phase that the runner has reported">
+          <Badge tone={PHASES[phase.toLowerCase()] ?? "neutral"}>{visible(phase)}</Badge>
+        </span>
       )}
       <dl className="header-counts">
         <Count name={log.head === 1 ? "event" : "events"} value={count(log.head)} />
