@@ -275,7 +275,11 @@ const uploadedMembers = {
     .meta({ description: `The first ${REFUSED_SHOWN_MAX} of them.` }),
 };
 
-const eventSchema = { type: "object", description: "An AG-UI event." } as const;
+const eventSchema = {
+  type: "object",
+  description: "An AG-UI event.",
+  examples: [{ type: "TEXT_MESSAGE_CONTENT", messageId: "m1", delta: "Noon." }],
+} as const;
 
 const PUSH = {
   operationId: "pushEvents",

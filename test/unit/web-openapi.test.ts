@@ -55,6 +55,8 @@ describe("the served document", () => {
       for (const { type, schema } of body.filter((one) => one.type === "application/json"))
         expect(JSON.stringify(served.exampleOf(schema)), `${id} ${type}`).toMatch(/^[[{]/);
     }
+    const event = operation("pushEvents").body[0]?.schema ?? {};
+    expect(served.exampleOf(event)).toMatchObject({ type: "TEXT_MESSAGE_CONTENT" });
     const body = operation("claimTurn").body[0]?.schema ?? {};
     expect(served.exampleOf(body)).toMatchObject({ run_started: expect.anything() });
   });

@@ -88,7 +88,7 @@ function Body({
         <code>{type}</code>: {document.typeOf(schema)}
       </p>
       {fields.length > 0 && <Fields fields={fields} />}
-      {type.endsWith("json") && example !== undefined && (
+      {/[/+]json$/.test(type) && example !== undefined && (
         <Code label="Example" text={JSON.stringify(example, null, 2)} />
       )}
     </div>
@@ -125,7 +125,7 @@ function Fields({
                 <code>{field.name}</code>
                 {field.isRequired && <span className="docs-required"> required</span>}
               </th>
-              {hasPlace && <td>{field.place}</td>}
+              {hasPlace && <td className="docs-place">{field.place}</td>}
               <td className="docs-type">{field.type}</td>
               <td>
                 <Marked text={field.description} />

@@ -92,6 +92,8 @@ export class ApiDocument {
   exampleOf(schema: JsonObject, depth = 0): unknown {
     const resolved = this.#resolved(schema);
     const { type, items, properties, default: fallback, const: value, enum: values } = resolved;
+    const { examples } = resolved;
+    if (Array.isArray(examples)) return examples[0];
     if (value !== undefined) return value;
     if (fallback !== undefined) return fallback;
     if (Array.isArray(values)) return values[0];
@@ -198,8 +200,12 @@ function defaultIn({ default: value }: JsonObject): string {
 }
 
 function limitsIn({ minimum, maximum, minLength, maxLength }: JsonObject): readonly string[] {
-  const low = JSON.stringify(minimum ?? minLength);
-  const high = JSON.stringify(maximum ?? maxLength);
+  const low = JSON.stringify(
+    minimum === Number.MIN_SAFE_INTEGER ? undefined : (minimum ?? minLength),
+  );
+  const high = JSON.stringify(
+    maximum === Number.MAX_SAFE_INTEGER ? undefined : (maximum ?? maxLength),
+  );
   const unit = minLength === undefined && maxLength === undefined ? "" : " characters";
   if (low === undefined && high === undefined) return [];
   if (high === undefined) return [`from ${low}${unit}`];
@@ -208,7 +214,8 @@ function limitsIn({ minimum, maximum, minLength, maxLength }: JsonObject): reado
 
 function plainExample({ type, format, minimum }: JsonObject): unknown {
   if (type === "boolean") return true;
-  if (type === "integer" || type === "number") return typeof minimum === "number" ? minimum : 1;
+  if (type === "integer" || type === "number")
+    return typeof minimum === "number" ? Math.max(1, minimum) : 1;
   if (type !== "string") return undefined;
   if (format === "date-time") return "2026-01-31T12:00:00.000001Z";
   return format === "uuid" ? "01a200f6-75a7-76d9-9409-6a772bdc4d12" : "…";

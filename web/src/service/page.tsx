@@ -44,14 +44,15 @@ export function ServicePage() {
     );
   }
   return (
-    <div className="service">
+    // oxlint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- A keyboard must scroll it.
+    <section className="service" aria-label="State of the service" tabIndex={0}>
       {error !== null && <ErrorBox error={error} retry={() => void refetch()} />}
       {history === undefined ? (
         error === null && <p className="service-note">Loading …</p>
       ) : (
         <Shown history={history} />
       )}
-    </div>
+    </section>
   );
 }
 
