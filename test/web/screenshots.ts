@@ -8,7 +8,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Browser, Page } from "playwright-core";
+import type { Browser } from "playwright-core";
 import { bundle } from "../../tools/bundle.ts";
 import { openChromium } from "../support/browser.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
@@ -22,6 +22,7 @@ import {
 
 const FOLDER = fileURLToPath(new URL("../../docs/pictures/", import.meta.url));
 const BYTES_MAX = 200_000;
+const SETTLING_MS = 3_000;
 
 interface Shot {
   readonly path: string;
@@ -31,17 +32,19 @@ interface Shot {
   readonly shows: string;
   /** A message to the scripted agent. */
   readonly says?: string;
-  readonly act?: (page: Page) => Promise<void>;
+  /** The charts need a while; default: SETTLING_MS. */
+  readonly settlingMs?: number;
 }
 
-const WIDE = { width: 1280, height: 800 };
+const WIDE = { width: 1200, height: 700 };
 
 const SHOTS: Readonly<Record<string, Shot>> = {
   "inspector-session": {
-    path: "/sessions/demo-tools",
+    path: "/sessions/demo-live",
     size: WIDE,
     scheme: "light",
-    shows: "First get the current time",
+    says: "Which tools do you have?",
+    shows: "All three have answered:",
   },
   "inspector-talk": {
     path: "/sessions/demo-live",
@@ -52,7 +55,7 @@ const SHOTS: Readonly<Record<string, Shot>> = {
   },
   "inspector-sessions": {
     path: "/",
-    size: { width: 1280, height: 360 },
+    size: { width: 1360, height: 360 },
     scheme: "light",
     says: "Give me a long answer.",
     shows: "running",
@@ -65,29 +68,31 @@ const SHOTS: Readonly<Record<string, Shot>> = {
   },
   "inspector-storage": {
     path: "/storage",
-    size: { width: 1280, height: 640 },
+    size: { width: 1200, height: 640 },
     scheme: "light",
     shows: "TEXT_MESSAGE_CONTENT",
   },
   "inspector-service": {
     path: "/service",
-    size: { width: 1280, height: 640 },
+    size: { width: 1200, height: 640 },
     scheme: "dark",
+    says: "Give me a long answer.",
     shows: "second",
+    settlingMs: 45_000,
   },
 };
 
 async function take(browser: Browser, name: string, on: ServiceProcess): Promise<void> {
   const shot = SHOTS[name];
   if (shot === undefined) throw new Error(`${name}: expected ${Object.keys(SHOTS).join(", ")}`);
-  const { path, size: viewport, scheme: colorScheme, shows, act } = shot;
+  const { path, size: viewport, scheme: colorScheme, shows, settlingMs } = shot;
   if (shot.says !== undefined) await say(shot.says, on);
   const context = await browser.newContext({ viewport, colorScheme, reducedMotion: "reduce" });
   const page = await context.newPage();
   await page.goto(`http://${on.httpAddress}${path}`);
-  await page.getByText(shows).first().waitFor();
-  await act?.(page);
-  await page.waitForLoadState("networkidle").catch(() => undefined);
+  await page.getByText(shows).filter({ visible: true }).first().waitFor();
+  // The parts that are loaded later, and their data: streams are open, so the network is never idle.
+  await page.waitForTimeout(settlingMs ?? SETTLING_MS);
   const png = await page.screenshot();
   if (png.length > BYTES_MAX) throw new Error(`${name} has ${png.length} bytes`);
   await writeFile(join(FOLDER, `${name}.png`), png);
