@@ -157,6 +157,26 @@ describe("in chromium", needs("chromium"), () => {
     });
   });
 
+  test("a hidden tab closes its stream, and is current when it is shown again", async () => {
+    await inspector.visit(`${url}?q=hidden-`, {}, async (page) => {
+      await live(page);
+      await page.clock.install();
+      const turn = (isHidden: boolean): Promise<unknown> =>
+        page.evaluate(`Object.defineProperty(document, "hidden", { configurable: true, value: ${isHidden} });
+          document.dispatchEvent(new Event("visibilitychange"))`);
+      await turn(true);
+      await page.clock.runFor(20_000);
+      expect(await page.getByText("paused").count()).toBe(0); // A short look at another tab.
+      await page.clock.runFor(11_000);
+      await page.getByText("paused").waitFor();
+      await say(service, "hidden-1", { payload: "hello" });
+      await turn(false);
+      await page.clock.resume();
+      await rowOf(page, "hidden-1").waitFor();
+      await expect.poll(() => page.getByText("paused").count()).toBe(0);
+    });
+  });
+
   test("a page outlives the service, says so, and shows what changed meanwhile", async () => {
     let other = await startService();
     try {
