@@ -11,8 +11,8 @@ import { FRAME, KeyHelp } from "./ui/key-help.tsx";
 import { useKeys } from "./ui/keyboard.ts";
 import { Link } from "./ui/link.tsx";
 import { setTheme, type Theme, useTheme } from "./ui/theme.ts";
-import { Toasts } from "./ui/toast.tsx";
 import { SessionsPage } from "./sessions/page.tsx";
+import { Toasts } from "./ui/toast.tsx";
 import "./app.css";
 
 const SessionPage = lazy(async () => ({

@@ -130,7 +130,7 @@ function oneOf(text: string): string {
 }
 
 /** Milliseconds of a time with microseconds, which are the fraction. */
-export function millisOf(time: string): number {
+function millisOf(time: string): number {
   const ms = Date.parse(`${time.slice(0, 23)}Z`);
   return ms + Number(time.slice(23, 26)) / 1_000;
 }

@@ -28,7 +28,7 @@ import { added, beginning, type Drawn, grown, textOf } from "./bars.ts";
 import type { Bar, BarKind, BarState, Mark, Stretch, TimedRow } from "./bars.ts";
 
 /** A silence that is shorter is not told: rows of a compressing runner come 250 ms apart. */
-export const QUIET_MS = 500;
+const QUIET_MS = 500;
 
 /** One event, and what it does. */
 interface Reading {

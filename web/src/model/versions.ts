@@ -54,7 +54,7 @@ function neighboursOf(seqs: readonly number[], seq: number): Neighbours {
 }
 
 /** The place of the last number that is not above `seq`; -1: there is none. */
-export function placeOf(seqs: readonly number[], seq: number): number {
+function placeOf(seqs: readonly number[], seq: number): number {
   let high = seqs.length;
   if (high === 0 || (seqs[high - 1] ?? 0) <= seq) return high - 1;
   let low = 0;
