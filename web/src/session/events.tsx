@@ -125,7 +125,6 @@ function EventsTable({ entries, isRaw, cursor, follows, setAtEnd }: TableProps) 
       columns={isRaw ? EVENT_COLUMNS : ROW_COLUMNS}
       count={entries.length}
       rowAt={(index) => entries.at(index)}
-      keyOf={(index) => entries.at(index)?.seq ?? index}
       selected={selected}
       reveal={isLive ? undefined : selected}
       select={choose}

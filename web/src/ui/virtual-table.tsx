@@ -3,11 +3,12 @@
  * than forty. Arrows and j/k choose a row, Enter does with it what a press does. A screen reader gets
  * the counts and the numbers of the rows, and the chosen one.
  */
-import { useVirtualizer, type Virtualizer } from "@tanstack/react-virtual";
 import {
   type KeyboardEvent,
   type ReactNode,
+  type RefCallback,
   type RefObject,
+  useCallback,
   useEffect,
   useId,
   useLayoutEffect,
@@ -32,7 +33,6 @@ interface VirtualTableProps<T> {
   readonly columns: readonly Column<T>[];
   readonly count: number;
   readonly rowAt: (index: number) => T | undefined;
-  readonly keyOf: (index: number) => string | number;
   /** The chosen row; -1: none. */
   readonly selected: number;
   readonly select: (index: number) => void;
@@ -49,18 +49,19 @@ interface VirtualTableProps<T> {
   readonly onFollow?: (isAtEnd: boolean) => void;
 }
 
-function useWidthOf(box: RefObject<HTMLElement | null>): number {
-  const [widthPx, setWidthPx] = useState(0);
+function useSizeOf(box: RefObject<HTMLElement | null>) {
+  const [size, setSize] = useState({ widthPx: 0, heightPx: 0 });
   useLayoutEffect(() => {
     const element = box.current;
-    if (element === null) return;
-    const measure = (): void => setWidthPx(element.clientWidth);
+    if (element === null) return undefined;
+    const measure = (): void =>
+      setSize({ widthPx: element.clientWidth, heightPx: element.clientHeight });
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
     return () => observer.disconnect();
   }, [box]);
-  return widthPx;
+  return size;
 }
 
 const ROW_PX = 24;
@@ -70,17 +71,12 @@ const OVERSCAN = 12;
 const END_PX = 4;
 
 export function VirtualTable<T>(props: VirtualTableProps<T>) {
-  const { label, columns: all, count, rowAt, selected, select, open, opened, details } = props;
-  const { onFollow } = props;
+  const { label, columns: all, count, rowAt, selected, select, open, details } = props;
+  const { opened = -1, onFollow } = props;
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
-  const widthPx = useWidthOf(box);
-  const columns = all.filter(({ abovePx = 0 }) => widthPx >= abovePx);
   const rows = useRows(box, props);
-  useEffect(() => {
-    if (opened !== undefined && opened >= 0)
-      box.current?.querySelector(".virtual-table-details")?.scrollIntoView({ block: "nearest" });
-  }, [opened]);
+  const columns = all.filter(({ abovePx = 0 }) => rows.widthPx >= abovePx);
   const press = (event: KeyboardEvent): void => {
     const pressed = pressedRow(event, { selected, count });
     if (pressed === undefined) return;
@@ -89,10 +85,9 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
     if (pressed.opens) (open ?? select)(pressed.index);
     else {
       select(pressed.index);
-      rows.scrollToIndex(pressed.index, { align: "auto" });
+      rows.reveal(pressed.index);
     }
   };
-  const items = rows.getVirtualItems();
   return (
     <div
       ref={box}
@@ -102,24 +97,21 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
       aria-label={label}
       aria-rowcount={count + 1}
       aria-colcount={columns.length}
-      aria-activedescendant={
-        items.some(({ index }) => index === selected) ? `${id}-${selected}` : undefined
-      }
+      aria-activedescendant={rows.shown.includes(selected) ? `${id}-${selected}` : undefined}
       onKeyDown={press}
-      onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) =>
-        onFollow?.(scrollTop + clientHeight >= scrollHeight - END_PX)
-      }
+      onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
+        rows.scrolled(scrollTop);
+        onFollow?.(scrollTop + clientHeight >= scrollHeight - END_PX);
+      }}
     >
       <Head columns={columns} />
-      <div role="rowgroup" className="virtual-table-body" style={{ height: rows.getTotalSize() }}>
-        {items.map(({ index, key, start }) => (
+      <div role="rowgroup" className="virtual-table-body" style={{ height: rows.heightPx }}>
+        {rows.shown.map((index) => (
           <div
-            key={key}
-            ref={rows.measureElement}
-            data-index={index}
+            key={index}
             role="presentation"
             className="virtual-table-item"
-            style={{ transform: `translateY(${start}px)` }}
+            style={{ transform: `translateY(${rows.topOf(index)}px)` }}
           >
             <Row
               id={`${id}-${index}`}
@@ -129,6 +121,7 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
               isSelected={index === selected}
               open={open ?? select}
               details={index === opened ? details : undefined}
+              detailsRef={rows.detailsRef}
             />
           </div>
         ))}
@@ -137,26 +130,65 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
   );
 }
 
-/** The rows that are there, and the scrolling to others. */
+/**
+ * Which rows are on the screen, and where. All rows have one height, and one of them may have details
+ * below it, so nothing is measured but the details, and a table of a million rows costs no more.
+ */
 function useRows<T>(
   box: RefObject<HTMLDivElement | null>,
-  { count, keyOf, follows = false, reveal }: VirtualTableProps<T>,
-): Virtualizer<HTMLDivElement, Element> {
-  const rows = useVirtualizer({
-    count,
-    getScrollElement: () => box.current,
-    estimateSize: () => ROW_PX,
-    getItemKey: keyOf,
-    overscan: OVERSCAN,
-    scrollPaddingStart: ROW_PX,
+  { count, opened = -1, follows = false, reveal }: VirtualTableProps<T>,
+) {
+  const { widthPx, heightPx } = useSizeOf(box);
+  const [scrollPx, setScrollPx] = useState(0);
+  const [detailsPx, setDetailsPx] = useState(0);
+  const openPx = opened < 0 ? 0 : detailsPx;
+  const topOf = (index: number): number => index * ROW_PX + (index > opened ? openPx : 0);
+  const indexAt = (px: number): number => {
+    const below = opened < 0 ? px : Math.max((opened + 1) * ROW_PX - 1, px - openPx);
+    return Math.floor((px < (opened + 1) * ROW_PX ? px : below) / ROW_PX);
+  };
+  const tablePx = count * ROW_PX + openPx;
+  // Before the browser has scrolled to the last row, it is shown already.
+  const fromPx = follows ? Math.max(0, tablePx - heightPx) : scrollPx;
+  const first = Math.max(0, indexAt(fromPx) - OVERSCAN);
+  const last = Math.min(count, indexAt(fromPx + heightPx) + OVERSCAN);
+  const reach = (index: number): void => {
+    const element = box.current;
+    if (element === null || index < 0) return;
+    const [top, room] = [topOf(index), element.clientHeight - 2 * ROW_PX]; // The head is one row.
+    if (top < element.scrollTop) element.scrollTo({ top });
+    else if (top > element.scrollTop + room) element.scrollTo({ top: top - room });
+  };
+  const latest = useRef(reach);
+  useEffect(() => {
+    latest.current = reach;
   });
+  useLayoutEffect(() => {
+    if (follows) box.current?.scrollTo({ top: tablePx }); // The browser stops at the end.
+  }, [box, follows, tablePx]);
   useEffect(() => {
-    if (follows && count > 0) rows.scrollToIndex(count - 1, { align: "end" });
-  }, [follows, count, rows]);
+    if (reveal !== undefined) latest.current(reveal);
+  }, [reveal]);
   useEffect(() => {
-    if (reveal !== undefined && reveal >= 0) rows.scrollToIndex(reveal, { align: "auto" });
-  }, [reveal, rows]);
-  return rows;
+    if (opened >= 0)
+      box.current?.querySelector(".virtual-table-details")?.scrollIntoView({ block: "nearest" });
+  }, [box, opened]);
+  const detailsRef = useCallback((element: HTMLElement | null) => {
+    if (element === null) return undefined;
+    const observer = new ResizeObserver(() => setDetailsPx(element.offsetHeight));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  const shown = Array.from({ length: Math.max(0, last - first) }, (_, at) => first + at);
+  return {
+    shown,
+    topOf,
+    widthPx,
+    heightPx: tablePx,
+    reveal: reach,
+    scrolled: setScrollPx,
+    detailsRef,
+  };
 }
 
 function Head<T>({ columns }: { readonly columns: readonly Column<T>[] }) {
@@ -184,9 +216,11 @@ interface RowProps<T> {
   readonly isSelected: boolean;
   readonly open: (index: number) => void;
   readonly details: ReactNode;
+  readonly detailsRef: RefCallback<HTMLElement>;
 }
 
-function Row<T>({ id, index, row, columns, isSelected, open, details }: RowProps<T>) {
+function Row<T>(props: RowProps<T>) {
+  const { id, index, row, columns, isSelected, open, details, detailsRef } = props;
   if (row === undefined) return null;
   return (
     <>
@@ -208,7 +242,7 @@ function Row<T>({ id, index, row, columns, isSelected, open, details }: RowProps
         ))}
       </div>
       {details !== undefined && details !== null && (
-        <div role="row" className="virtual-table-details">
+        <div ref={detailsRef} role="row" className="virtual-table-details">
           <div role="gridcell" aria-colspan={columns.length}>
             {details}
           </div>
