@@ -106,8 +106,10 @@ function EventsTable({ entries, isRaw, cursor, follows, setAtEnd }: TableProps) 
   const [openSeq, setOpenSeq] = useState<number>();
   const isLive = cursor === "live";
   const selected = cursor === "live" ? entries.length - 1 : entries.indexOf(cursor);
-  const opened = openSeq === undefined ? -1 : entries.indexOf(openSeq);
-  const openEntry = opened < 0 ? undefined : entries.at(opened);
+  const nearest = openSeq === undefined ? -1 : entries.indexOf(openSeq);
+  const openEntry = nearest < 0 ? undefined : entries.at(nearest);
+  // A filter may have left the open row out.
+  const opened = openEntry !== undefined && openEntry.seq === openSeq ? nearest : -1;
   const choose = (index: number): void => {
     const entry = entries.at(index);
     if (entry !== undefined) moveTo(isRaw ? entry.seq : entry.row.lastSeq);
@@ -133,6 +135,7 @@ function EventsTable({ entries, isRaw, cursor, follows, setAtEnd }: TableProps) 
       onFollow={(atEnd) => setAtEnd(atEnd && openSeq === undefined)}
       opened={opened}
       details={
+        opened >= 0 &&
         openEntry && <EventDetails log={log} entry={openEntry} isRaw={isRaw} key={openSeq} />
       }
     />
