@@ -74,6 +74,7 @@ export async function call(
 ): Promise<Response> {
   for (;;) {
     const token = currentToken();
+    const beganMs = performance.now();
     const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
     const response = await fetch(address, {
       ...init,
@@ -88,7 +89,7 @@ export async function call(
     if (response.ok) return response;
     const error = await errorOf(response);
     if (response.status !== 401) throw error;
-    if ((await askForToken(token)) === undefined) throw error;
+    if ((await askForToken({ token, beganMs })) === undefined) throw error;
     signal?.throwIfAborted();
   }
 }

@@ -12,6 +12,8 @@ interface Question {
 }
 
 let question: Question | undefined;
+/** The reader's last answer that was no token. */
+let declinedMs = Number.NEGATIVE_INFINITY;
 const listeners = new Set<() => void>();
 
 function changed(): void {
@@ -22,13 +24,24 @@ export function currentToken(): string | undefined {
   return sessionStorage.getItem(KEY) ?? undefined;
 }
 
+export interface RefusedCall {
+  /** Its token, if it had one. */
+  readonly token: string | undefined;
+  /** By `performance.now`. */
+  readonly beganMs: number;
+}
+
 /**
  * Waits for a token other than the refused one; undefined when the reader gives none. At once when
- * another call has got one since.
+ * the reader has answered since the call began: several calls of a view are refused one by one.
  */
-export async function askForToken(refused: string | undefined): Promise<string | undefined> {
+export async function askForToken({
+  token: refused,
+  beganMs,
+}: RefusedCall): Promise<string | undefined> {
   const known = currentToken();
   if (known !== undefined && known !== refused) return known;
+  if (declinedMs > beganMs) return undefined;
   if (question === undefined) {
     question = { refused, answer: Promise.withResolvers() };
     changed();
@@ -38,7 +51,8 @@ export async function askForToken(refused: string | undefined): Promise<string |
 
 /** The reader's answer; undefined: no token. */
 export function giveToken(token: string | undefined): void {
-  if (token !== undefined) sessionStorage.setItem(KEY, token);
+  if (token === undefined) declinedMs = performance.now();
+  else sessionStorage.setItem(KEY, token);
   const asked = question;
   question = undefined;
   asked?.answer.resolve(token);
