@@ -18,6 +18,7 @@ import type { Item } from "../../web/src/model/conversation.ts";
 import { History } from "../../web/src/model/history.ts";
 import type { Row, Said } from "../../web/src/model/log.ts";
 import { Moment, whereIn } from "../../web/src/model/scrub.ts";
+import { MIXED, streamOf } from "../support/agui-colliding.ts";
 import { anyEvents, legalEvents, logged, stored } from "../support/agui-drawn.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { properties } from "../support/properties.ts";
@@ -27,6 +28,8 @@ interface Shown {
   readonly messages: readonly JsonObject[];
   readonly state: unknown;
   readonly interrupts: readonly JsonObject[];
+  /** The rows of people up to this number wait no longer. */
+  readonly takenSeq: number;
 }
 
 interface Session {
@@ -78,13 +81,16 @@ function expected({ events, said }: Session): readonly Shown[] {
       messages: transcript.messages(),
       state: transcript.state,
       interrupts: transcript.interrupts(),
+      takenSeq: Math.max(answeredSeq, Number(canonical.turns.takenSeq)),
     });
+  let answeredSeq = 0;
   const hear = (seq: number): void => {
     for (const { seq: own, id, type, payload } of said.get(seq) ?? []) {
       if (type !== PERSONS && canonical.hasSpeech) continue;
       const row = { id, seq: BigInt(own), eventType: type, payload, sender: undefined };
       const spoken = spokenBy({ ...row, createdAtMicros: 5_000n, sentAtMicros: undefined });
       transcript.say(canonical.said(spoken), spoken.isPersons ? "person" : "agent");
+      if (!spoken.isPersons) answeredSeq = own;
     }
   };
   hear(0);
@@ -98,7 +104,7 @@ function expected({ events, said }: Session): readonly Shown[] {
 }
 
 class Inspected {
-  readonly #history = new History("session");
+  readonly #history = new History("session", 2);
   readonly #rows: readonly Row[];
 
   constructor(session: Session) {
@@ -116,9 +122,16 @@ class Inspected {
   }
 }
 
-function shownBy({ messages, state, interrupts }: Moment): Shown {
+function shownBy({ messages, state, interrupts }: Moment): Omit<Shown, "takenSeq"> {
   return { messages, state, interrupts };
 }
+
+function without(shown: Shown = NOTHING): Omit<Shown, "takenSeq"> {
+  const { messages, state, interrupts } = shown;
+  return { messages, state, interrupts };
+}
+
+const NOTHING: Shown = { messages: [], state: undefined, interrupts: [], takenSeq: 0 };
 
 const text = fc.constantFrom("hi", "one", "");
 const saying = fc.record({
@@ -133,7 +146,10 @@ const saying = fc.record({
 
 function sessions(events: fc.Arbitrary<readonly JsonObject[]>): fc.Arbitrary<Session> {
   const places = fc.array(fc.tuple(fc.nat({ max: 40 }), saying), { maxLength: 4 });
-  return fc.tuple(events, places).map(([drawn, talk]) => {
+  // A stream may stop anywhere, also inside a text.
+  const length = fc.oneof(fc.constant(Number.POSITIVE_INFINITY), fc.nat({ max: 20 }));
+  return fc.tuple(events, places, length).map(([all, talk, end]) => {
+    const drawn = all.slice(0, end);
     const said = new Map<number, Said[]>();
     const inOrder = talk.toSorted(([one], [other]) => one - other);
     for (const [index, [place, { type, payload }]] of inOrder.entries()) {
@@ -164,12 +180,13 @@ describe("a moment", () => {
   test.each([
     ["legal", legalEvents],
     ["any", anyEvents],
+    ["colliding", streamOf(MIXED, "1.0.0")],
   ] as const)("equals the service's fold after every event of %s streams", (_, events) => {
     fc.assert(
       fc.property(sessions(events), (session) => {
         const inspected = new Inspected(session);
         for (const [seq, shown] of expected(session).entries())
-          expect({ seq, ...shownBy(inspected.at(seq)) }).toEqual({ seq, ...shown });
+          expect({ seq, ...shownBy(inspected.at(seq)) }).toEqual({ seq, ...without(shown) });
       }),
       properties({ runs: 300 }),
     );
@@ -179,7 +196,7 @@ describe("a moment", () => {
     const inspected = new Inspected(session);
     const all = expected(session);
     for (const seq of numbersOf(session))
-      expect({ seq, ...shownBy(inspected.at(seq)) }).toEqual({ seq, ...all[seq] });
+      expect({ seq, ...shownBy(inspected.at(seq)) }).toEqual({ seq, ...without(all[seq]) });
   });
 
   test("is the same in whatever order a person looks at the numbers", () => {
@@ -206,6 +223,58 @@ describe("a moment", () => {
       }),
       properties({ runs: 200 }),
     );
+  });
+
+  test("shows the messages of people as pending until a run takes them", () => {
+    fc.assert(
+      fc.property(sessions(legalEvents), (session) => {
+        const inspected = new Inspected(session);
+        for (const [seq, { takenSeq }] of expected(session).entries()) {
+          const said = inspected
+            .at(seq)
+            .items.flatMap((item) =>
+              item.kind === "message" && item.by === "person" ? [item] : [],
+            );
+          const pending = said.filter(({ isPending }) => isPending).map(({ saidSeq }) => saidSeq);
+          const waiting = said.map(({ saidSeq = 0 }) => saidSeq).filter((own) => own > takenSeq);
+          expect({ seq, pending }).toEqual({ seq, pending: waiting });
+        }
+      }),
+      properties({ runs: 200 }),
+    );
+  });
+
+  const told = (...list: readonly JsonObject[]): Inspected =>
+    new Inspected({ events: logged(list), said: new Map() });
+  const run = { type: "RUN_STARTED", threadId: "t", runId: "r" };
+  const start = (messageId: string) => ({ type: "TEXT_MESSAGE_START", messageId });
+
+  test("shows of the last row what there is at each number", () => {
+    const delta = (piece: string) => ({
+      ...start("m"),
+      type: "TEXT_MESSAGE_CONTENT",
+      delta: piece,
+    });
+    const inspected = told(run, start("m"), delta("one "), delta("two "), delta("three"));
+    const contents = [5, 3, 4, 5, 3].map((seq) => inspected.at(seq).messages[0]?.["content"]);
+    expect(contents).toEqual(["one two three", "one ", "one two ", "one two three", "one "]);
+    const shown = [3, 4, 5, 3].map((seq) => inspected.at(seq).items.flatMap(partsOfItem));
+    expect(shown).toEqual(
+      ["one ", "one two ", "one two three", "one "].map((shownText) => [
+        ["assistant", "m", shownText],
+      ]),
+    );
+  });
+
+  test("moves a result to the card of its call when the call comes later", () => {
+    const result = { type: "TOOL_CALL_RESULT", messageId: "r", toolCallId: "c", content: "done" };
+    const call = { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "look" };
+    const inspected = told(run, result, start("a"), start("b"), start("c2"), start("d"), call);
+    const kinds = [2, 7, 2, 7].map((seq) => {
+      const { items } = inspected.at(seq);
+      return items.some((item) => item.kind === "message" && item.id === "r");
+    });
+    expect(kinds).toEqual([true, false, true, false]);
   });
 
   test("keeps the object of an item that has not changed", () => {

@@ -51,13 +51,14 @@ export class History {
   /** Messages that the agent is writing, and calls without a result. */
   readonly #open = new Set<MessageLine>();
   readonly #unanswered = new Map<unknown, Unanswered>();
+  readonly #twins = new Map<object, readonly Entry[]>();
   /** Rows of people that no run has taken. */
   #waiting: MessageLine[] = [];
   #keys = 0;
   #now = { seq: 0, atMs: 0, runId: "" };
   #foldedSeq = 0;
 
-  readonly lines = new LineList();
+  readonly lines: LineList;
   readonly state = new Patches();
   /** Names by id, as SUBAGENT_STARTED gives them. */
   readonly subagents = new Map<string, string>();
@@ -71,8 +72,10 @@ export class History {
   readonly callers = new Map<unknown, Called[]>();
   readonly results = new Map<unknown, MessageLine[]>();
 
-  constructor(sessionId: string) {
+  /** Lines in a block of the list: tests have small blocks. */
+  constructor(sessionId: string, blockLinesMax?: number) {
     this.#canonical = new Canonical(sessionId);
+    this.lines = new LineList(blockLinesMax);
     this.#transcript.observe({
       added: (entry) => this.#add(entry),
       changed: (entry) => void this.#changed.add(entry),
@@ -123,6 +126,8 @@ export class History {
     const { seq } = this.#now;
     const { type, messageId } = event;
     this.#transcript.apply(event);
+    if (type === "MESSAGES_SNAPSHOT") this.#findTwins();
+    else if (this.#twins.size > 0) this.#changeTwins();
     for (const entry of this.#changed) {
       const line = this.#lineOf.get(entry);
       if (line === undefined) continue;
@@ -138,6 +143,22 @@ export class History {
     else if (type === "SUBAGENT_STARTED") this.#startSubagent(event);
     else if (type === "RUN_STARTED") this.#startRun(event);
     else if (type === "RUN_FINISHED" || type === "RUN_ERROR") this.#endRun(event);
+  }
+
+  /** A snapshot gives messages of one id one object, so that later events change all of them. */
+  #findTwins(): void {
+    const first = new Map<object, Entry>();
+    for (const entry of this.#changed) {
+      const twin = first.get(entry.message);
+      if (twin === undefined) first.set(entry.message, entry);
+      else this.#twins.set(entry.message, [...(this.#twins.get(entry.message) ?? [twin]), entry]);
+    }
+  }
+
+  #changeTwins(): void {
+    for (const { message } of this.#changed)
+      for (const twin of this.#twins.get(message) ?? [])
+        if (this.#lineOf.has(twin) && twin.message === message) this.#changed.add(twin);
   }
 
   #add(entry: Entry): void {

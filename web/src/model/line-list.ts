@@ -19,7 +19,12 @@ export interface Block {
 }
 
 export class LineList {
+  readonly #linesMax: number;
   readonly #blocks: Block[] = [];
+
+  constructor(linesMax = LINES_MAX) {
+    this.#linesMax = linesMax;
+  }
 
   get last(): Line | undefined {
     return this.#blocks.at(-1)?.lines.at(-1);
@@ -28,7 +33,7 @@ export class LineList {
   /** Behind the line `previous`; undefined: at the beginning. */
   insert(line: Line, previous: Line | undefined): void {
     const block = previous === undefined ? this.#blocks[0] : previous.block;
-    if (block === undefined || (previous === this.last && block.lines.length >= LINES_MAX)) {
+    if (block === undefined || (previous === this.last && block.lines.length >= this.#linesMax)) {
       this.#blocks.push(blockOf([line]));
       return;
     }
@@ -39,7 +44,7 @@ export class LineList {
     line.block = block;
     block.firstSeq = Math.min(block.firstSeq, line.born);
     this.touch(line, line.born);
-    if (lines.length > 2 * LINES_MAX) this.#split(block);
+    if (lines.length > 2 * this.#linesMax) this.#split(block);
   }
 
   /** Something that the line shows changes at this number. */
@@ -69,7 +74,7 @@ export class LineList {
   }
 
   #split(block: Block): void {
-    const half = blockOf(block.lines.splice(LINES_MAX));
+    const half = blockOf(block.lines.splice(this.#linesMax));
     half.changedSeq = block.changedSeq;
     this.#blocks.splice(this.#blocks.indexOf(block) + 1, 0, half);
   }
