@@ -28,7 +28,7 @@ SESSION_ORDER_ACTIVITY: SessionOrder
 SESSION_ORDER_WAITING: SessionOrder
 
 class Session(_message.Message):
-    __slots__ = ("metadata", "name", "prompt", "created_by_user_id", "llm_model", "parent_session_id", "labels", "annotations", "project_id", "phase", "start_time", "completion_time", "agent_id", "last_activity_at", "capabilities", "message_seq", "event_seq", "rows", "payload_bytes", "open_run_id", "turn_seq", "waiting")
+    __slots__ = ("metadata", "name", "prompt", "created_by_user_id", "llm_model", "parent_session_id", "labels", "annotations", "project_id", "phase", "start_time", "completion_time", "agent_id", "last_activity_at", "capabilities", "message_seq", "event_seq", "rows", "payload_bytes", "open_run_id", "turn_seq", "waiting", "failure")
     METADATA_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,7 @@ class Session(_message.Message):
     OPEN_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     TURN_SEQ_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     metadata: _common_pb2.ObjectReference
     name: str
     prompt: str
@@ -73,7 +74,22 @@ class Session(_message.Message):
     open_run_id: str
     turn_seq: int
     waiting: int
-    def __init__(self, metadata: _Optional[_Union[_common_pb2.ObjectReference, _Mapping]] = ..., name: _Optional[str] = ..., prompt: _Optional[str] = ..., created_by_user_id: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completion_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., capabilities: _Optional[str] = ..., message_seq: _Optional[int] = ..., event_seq: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., open_run_id: _Optional[str] = ..., turn_seq: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
+    failure: RunFailure
+    def __init__(self, metadata: _Optional[_Union[_common_pb2.ObjectReference, _Mapping]] = ..., name: _Optional[str] = ..., prompt: _Optional[str] = ..., created_by_user_id: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completion_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., capabilities: _Optional[str] = ..., message_seq: _Optional[int] = ..., event_seq: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., open_run_id: _Optional[str] = ..., turn_seq: _Optional[int] = ..., waiting: _Optional[int] = ..., failure: _Optional[_Union[RunFailure, _Mapping]] = ...) -> None: ...
+
+class RunFailure(_message.Message):
+    __slots__ = ("run_id", "seq", "message", "code", "at")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    seq: int
+    message: str
+    code: str
+    at: _timestamp_pb2.Timestamp
+    def __init__(self, run_id: _Optional[str] = ..., seq: _Optional[int] = ..., message: _Optional[str] = ..., code: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
     __slots__ = ("name", "prompt", "llm_model", "parent_session_id", "labels", "annotations", "project_id")
@@ -150,7 +166,7 @@ class DeleteSessionResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListSessionsRequest(_message.Message):
-    __slots__ = ("page", "size", "running", "waiting", "query", "order_by", "labels", "project_id")
+    __slots__ = ("page", "size", "running", "waiting", "query", "order_by", "labels", "project_id", "phase", "failures")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +182,8 @@ class ListSessionsRequest(_message.Message):
     ORDER_BY_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     PROJECT_ID_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
     page: int
     size: int
     running: bool
@@ -174,7 +192,9 @@ class ListSessionsRequest(_message.Message):
     order_by: SessionOrder
     labels: _containers.ScalarMap[str, str]
     project_id: str
-    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., running: bool = ..., waiting: bool = ..., query: _Optional[str] = ..., order_by: _Optional[_Union[SessionOrder, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., project_id: _Optional[str] = ...) -> None: ...
+    phase: str
+    failures: bool
+    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., running: bool = ..., waiting: bool = ..., query: _Optional[str] = ..., order_by: _Optional[_Union[SessionOrder, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., failures: bool = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
     __slots__ = ("items", "metadata")
