@@ -108,13 +108,14 @@ function Head({ view, onHelp }: { readonly view: View; readonly onHelp: () => vo
         {token !== undefined && (
           <Button
             look="plain"
+            aria-label="Forget token"
             title="Forget the token of this tab"
             onClick={() => {
               forgetToken();
               location.reload();
             }}
           >
-            Forget token
+            <span aria-hidden="true">⏏</span>
           </Button>
         )}
         <ThemeSwitch />
