@@ -3,13 +3,14 @@
  * the transcripts of the service.
  */
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { decodeFragments } from "../../src/compressor/fragments.ts";
 import { SessionLog } from "../../web/src/model/log.ts";
 import { Scrub } from "../../web/src/model/scrub.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { API } from "../support/http-following.ts";
+import { API, Following } from "../support/http-following.ts";
 import { logSource } from "../support/log-source.ts";
 import { newSession } from "../support/pushing.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
@@ -156,6 +157,21 @@ test("each moment equals the transcript up to the same number", async () => {
     expect(moment.state).toEqual(state);
     expect(moment.interrupts).toEqual(interrupts);
   }
+});
+
+test("the stream of rows gives each row with its index, under its last number", async () => {
+  const sessionId = newSession();
+  await events(sessionId, run("r"));
+  const path = `sessions/${sessionId}/events?expand=false&fragments=true&after_seq=2`;
+  const following = new Following(`http://${service.httpAddress}${API}/${path}`);
+  ends.push(() => following.close());
+  await following.until(7);
+  expect(following.ids).toEqual(["5", "6", "7", "8", "9", "10", "11"]);
+  const [row, next] = following.given.map(({ data }) => JSON.parse(data));
+  expect(row).toMatchObject({ seq: 3, event_count: 3, event_type: "TEXT_MESSAGE_CONTENT" });
+  const { lengths } = decodeFragments(Buffer.from(row.fragments, "base64"));
+  expect(lengths).toEqual([4, 7, 3]);
+  expect(next.fragments).toBeUndefined();
 });
 
 test("the newest rows are there after the first page, and the others follow without a gap", async () => {
