@@ -153,14 +153,6 @@ export function around(scene: Scene, at: number): Window {
   return kept(scene, { from: start - room, to: end + room });
 }
 
-/** The window, moved to the beginning of a bar if that is outside. */
-export function reaching(scene: Scene, window: Window, at: number): Window {
-  const start = scene.starts[at] ?? 0;
-  if (start >= window.from && start <= window.to) return window;
-  const length = window.to - window.from;
-  return kept(scene, { from: start - length / 5, to: start + length * 0.8 });
-}
-
 /** What is at a place: the index of a bar, of a mark, or of a wait. */
 export type Hit =
   | { readonly kind: "bar"; readonly at: number }

@@ -9,6 +9,7 @@ import type { Item } from "../model/conversation.ts";
 import { Button } from "../ui/button.tsx";
 import { Empty } from "../ui/empty.tsx";
 import { useKeys } from "../ui/keyboard.ts";
+import { visible } from "../ui/text.ts";
 import { MessageView, nameOf, ThinkingView } from "./message.tsx";
 import { RememberOpened } from "./opened.tsx";
 import { ActivityView, RunView, StateView } from "./quiet-line.tsx";
@@ -53,9 +54,10 @@ function List({ items, isLoading }: ConversationProps) {
     scrollEndThreshold: END_PIXELS,
   });
   const isEmpty = items.length === 0;
-  useLayoutEffect(() => {
-    if (!isEmpty) virtual.scrollToEnd();
-  }, [isEmpty, virtual]);
+  const scrolled = useFollowing(
+    items,
+    useCallback(() => virtual.scrollToEnd(), [virtual]),
+  );
   useMoves(scroller, {
     count: items.length,
     draw: (index) => virtual.scrollToIndex(index, { align: "auto" }),
@@ -65,13 +67,15 @@ function List({ items, isLoading }: ConversationProps) {
       <div
         ref={scroller}
         className="conversation-scroll"
-        role="feed"
+        role={isEmpty ? "group" : "feed"}
         aria-label="Items of the conversation"
         aria-busy={isLoading}
         tabIndex={0}
-        onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) =>
-          setIsAtEnd(scrollHeight - scrollTop - clientHeight <= END_PIXELS)
-        }
+        onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => {
+          const isThere = scrollHeight - scrollTop - clientHeight <= END_PIXELS;
+          scrolled({ isThere, scrollTop });
+          setIsAtEnd(isThere);
+        }}
       >
         {isEmpty && <Nothing isLoading={isLoading} />}
         <div className="conversation-all" style={{ height: virtual.getTotalSize() }}>
@@ -114,6 +118,28 @@ function Nothing({ isLoading }: Pick<ConversationProps, "isLoading">) {
       <p>Messages and what the agent does will show here.</p>
     </Empty>
   );
+}
+
+interface Scrolled {
+  readonly isThere: boolean;
+  readonly scrollTop: number;
+}
+
+/**
+ * Seeks the end again with each change, while the reader is there: when a long session is read, items
+ * come faster than they are measured.
+ */
+function useFollowing(items: readonly Item[], toEnd: () => void): (scrolled: Scrolled) => void {
+  const follows = useRef(true);
+  const top = useRef(0);
+  useLayoutEffect(() => {
+    if (follows.current && items.length > 0) toEnd();
+  }, [items, toEnd]);
+  return ({ isThere, scrollTop }) => {
+    // Only the reader moves upwards.
+    if (isThere || scrollTop < top.current) follows.current = isThere;
+    top.current = scrollTop;
+  };
 }
 
 interface Moves {
@@ -169,13 +195,13 @@ function labelOf(item: Item): string {
     case "thinking":
       return "Thinking";
     case "tool":
-      return `Tool call ${item.name}, ${item.status}`;
+      return visible(`Tool call ${item.name}, ${item.status}`);
     case "activity":
-      return `Activity ${item.type}`;
+      return visible(`Activity ${item.type}`);
     case "state":
       return "Change of the state";
     case "run":
-      return `Run ${item.runId}, ${item.phase}`;
+      return visible(`Run ${item.runId}, ${item.phase}`);
   }
 }
 
@@ -189,7 +215,7 @@ function Announcement({ items }: Pick<ConversationProps, "items">) {
     <p className="unseen" aria-live="polite">
       {message?.kind === "message" &&
         typeof content === "string" &&
-        `${nameOf(message)}: ${content.slice(0, ANNOUNCED_CHARS)}`}
+        `${nameOf(message)}: ${visible(content.slice(0, ANNOUNCED_CHARS))}`}
     </p>
   );
 }

@@ -55,21 +55,14 @@ export function describedBar(
     facts.push(...toolFacts({ startMs: bar.startMs, calledMs, resultMs, endMs, state }));
   if (run?.firstOutputMs !== undefined)
     facts.push(["First output after", duration(run.firstOutputMs - bar.startMs)]);
-  const [toolsMs, silentMs] = [quietMsOf(bar, true), quietMsOf(bar, false)];
-  if (toolsMs > 0) facts.push(["Waited for tools", duration(toolsMs)]);
-  if (silentMs > 0) facts.push(["Silent for", duration(silentMs)]);
+  const quietMs = run?.quiet.reduce((sum, quiet) => sum + quiet.endMs - quiet.startMs, 0) ?? 0;
+  if (quietMs > 0) facts.push(["Silent for", duration(quietMs)]);
   if (run !== undefined && run.interrupts.length > 0)
     facts.push(["Waits for", run.interrupts.join(", ")]);
   facts.push(["Events", eventsText(bar, status)]);
   if (!bar.hasStart) facts.push(["Missing", "its START"]);
   if (parent !== undefined) facts.push(["Inside", `${KIND_NAMES[parent.kind]} ${nameOf(parent)}`]);
   return { title: `${KIND_NAMES[kind]} ${titleOf(bar)}`.trim(), facts };
-}
-
-/** The time in which no row came, while a tool was running or not. */
-function quietMsOf({ run }: Bar, isToolRunning: boolean): number {
-  const quiet = run?.quiet.filter((one) => one.isToolRunning === isToolRunning) ?? [];
-  return quiet.reduce((sum, { startMs, endMs }) => sum + endMs - startMs, 0);
 }
 
 function titleOf(bar: Bar): string {

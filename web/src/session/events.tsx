@@ -106,10 +106,8 @@ function EventsTable({ entries, isRaw, cursor, follows, setAtEnd }: TableProps) 
   const [openSeq, setOpenSeq] = useState<number>();
   const isLive = cursor === "live";
   const selected = cursor === "live" ? entries.length - 1 : entries.indexOf(cursor);
-  const nearest = openSeq === undefined ? -1 : entries.indexOf(openSeq);
-  const openEntry = nearest < 0 ? undefined : entries.at(nearest);
-  // A filter may have left the open row out.
-  const opened = openEntry !== undefined && openEntry.seq === openSeq ? nearest : -1;
+  const opened = openSeq === undefined ? -1 : entries.indexOf(openSeq);
+  const openEntry = opened < 0 ? undefined : entries.at(opened);
   const choose = (index: number): void => {
     const entry = entries.at(index);
     if (entry !== undefined) moveTo(isRaw ? entry.seq : entry.row.lastSeq);
@@ -127,6 +125,7 @@ function EventsTable({ entries, isRaw, cursor, follows, setAtEnd }: TableProps) 
       columns={isRaw ? EVENT_COLUMNS : ROW_COLUMNS}
       count={entries.length}
       rowAt={(index) => entries.at(index)}
+      keyOf={(index) => entries.at(index)?.seq ?? index}
       selected={selected}
       reveal={isLive ? undefined : selected}
       select={choose}
@@ -135,7 +134,6 @@ function EventsTable({ entries, isRaw, cursor, follows, setAtEnd }: TableProps) 
       onFollow={(atEnd) => setAtEnd(atEnd && openSeq === undefined)}
       opened={opened}
       details={
-        opened >= 0 &&
         openEntry && <EventDetails log={log} entry={openEntry} isRaw={isRaw} key={openSeq} />
       }
     />

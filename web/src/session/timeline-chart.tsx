@@ -15,7 +15,6 @@ import {
   hitAt,
   kept,
   panned,
-  reaching,
   type Scene,
   type Window,
   zoomed,
@@ -52,7 +51,7 @@ interface Held {
 }
 
 export function TimelineChart(props: ChartProps) {
-  const { scene, window, cursor, selected, show, select, reach, hover } = props;
+  const { scene, window, cursor, selected, select, reach, hover } = props;
   const box = useRef<HTMLDivElement>(null);
   const [scrollPx, setScrollPx] = useState(0);
   const { canvas, widthPx, heightPx, palette, draw } = useCanvas();
@@ -71,8 +70,6 @@ export function TimelineChart(props: ChartProps) {
     event.stopPropagation();
     if (next !== undefined) {
       select(next);
-      const moved = reaching(scene, window, scene.bars.indexOf(next));
-      if (moved !== window) show(moved); // The whole of a growing session stays the whole.
       scrollTo(box.current, scene, next);
     } else if (selected !== undefined) reach(selected);
   };

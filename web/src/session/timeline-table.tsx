@@ -47,6 +47,7 @@ export function TimelineTable({ scene, statuses, selected, select }: TableProps)
       columns={columns}
       count={bars.length}
       rowAt={(index) => bars[index]}
+      keyOf={(index) => index}
       selected={at}
       reveal={at}
       select={(index) => select(bars[index])}

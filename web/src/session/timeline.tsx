@@ -46,7 +46,7 @@ export function Timeline({ cursor }: { readonly cursor: Cursor }) {
   const [view, setView] = useState<Window>();
   const [selected, setSelected] = useState<Bar>();
   const [hit, setHit] = useState<Hit>();
-  const liveMs = isRunning(parts.bars, statuses) ? nowMs : parts.span.endMs;
+  const liveMs = log.isLive ? nowMs : parts.span.endMs;
   const { startMs, endMs } = parts.span;
   const by = chosen ?? (endMs - startMs < SHORT_MS ? "events" : "time");
   const scene = useMemo(
@@ -165,12 +165,6 @@ function Toolbar(props: ToolbarProps) {
       )}
     </div>
   );
-}
-
-/** Only then the newest bars reach up to now: a run that is stalled ends with its last event. */
-function isRunning(bars: readonly Bar[], statuses: RunStatuses): boolean {
-  const run = bars.findLast(({ kind }) => kind === "run");
-  return run?.state === "open" && statuses.get(run.fromSeq)?.status === "running";
 }
 
 /** The place that a zoom by keys keeps: the cursor, if it is in the window. */

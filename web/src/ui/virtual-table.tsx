@@ -3,12 +3,11 @@
  * than forty. Arrows and j/k choose a row, Enter does with it what a press does. A screen reader gets
  * the counts and the numbers of the rows, and the chosen one.
  */
+import { useVirtualizer, type Virtualizer } from "@tanstack/react-virtual";
 import {
   type KeyboardEvent,
   type ReactNode,
-  type RefCallback,
   type RefObject,
-  useCallback,
   useEffect,
   useId,
   useLayoutEffect,
@@ -33,6 +32,7 @@ interface VirtualTableProps<T> {
   readonly columns: readonly Column<T>[];
   readonly count: number;
   readonly rowAt: (index: number) => T | undefined;
+  readonly keyOf: (index: number) => string | number;
   /** The chosen row; -1: none. */
   readonly selected: number;
   readonly select: (index: number) => void;
@@ -49,19 +49,18 @@ interface VirtualTableProps<T> {
   readonly onFollow?: (isAtEnd: boolean) => void;
 }
 
-function useSizeOf(box: RefObject<HTMLElement | null>) {
-  const [size, setSize] = useState({ widthPx: 0, heightPx: 0 });
+function useWidthOf(box: RefObject<HTMLElement | null>): number {
+  const [widthPx, setWidthPx] = useState(0);
   useLayoutEffect(() => {
     const element = box.current;
-    if (element === null) return undefined;
-    const measure = (): void =>
-      setSize({ widthPx: element.clientWidth, heightPx: element.clientHeight });
+    if (element === null) return;
+    const measure = (): void => setWidthPx(element.clientWidth);
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
     return () => observer.disconnect();
   }, [box]);
-  return size;
+  return widthPx;
 }
 
 const ROW_PX = 24;
@@ -71,12 +70,17 @@ const OVERSCAN = 12;
 const END_PX = 4;
 
 export function VirtualTable<T>(props: VirtualTableProps<T>) {
-  const { label, columns: all, count, rowAt, selected, select, open, details } = props;
-  const { opened = -1, onFollow } = props;
+  const { label, columns: all, count, rowAt, selected, select, open, opened, details } = props;
+  const { onFollow } = props;
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
+  const widthPx = useWidthOf(box);
+  const columns = all.filter(({ abovePx = 0 }) => widthPx >= abovePx);
   const rows = useRows(box, props);
-  const columns = all.filter(({ abovePx = 0 }) => rows.widthPx >= abovePx);
+  useEffect(() => {
+    if (opened !== undefined && opened >= 0)
+      box.current?.querySelector(".virtual-table-details")?.scrollIntoView({ block: "nearest" });
+  }, [opened]);
   const press = (event: KeyboardEvent): void => {
     const pressed = pressedRow(event, { selected, count });
     if (pressed === undefined) return;
@@ -85,9 +89,10 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
     if (pressed.opens) (open ?? select)(pressed.index);
     else {
       select(pressed.index);
-      rows.reveal(pressed.index);
+      rows.scrollToIndex(pressed.index, { align: "auto" });
     }
   };
+  const items = rows.getVirtualItems();
   return (
     <div
       ref={box}
@@ -97,21 +102,24 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
       aria-label={label}
       aria-rowcount={count + 1}
       aria-colcount={columns.length}
-      aria-activedescendant={rows.shown.includes(selected) ? `${id}-${selected}` : undefined}
+      aria-activedescendant={
+        items.some(({ index }) => index === selected) ? `${id}-${selected}` : undefined
+      }
       onKeyDown={press}
-      onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
-        rows.scrolled(scrollTop);
-        onFollow?.(scrollTop + clientHeight >= scrollHeight - END_PX);
-      }}
+      onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) =>
+        onFollow?.(scrollTop + clientHeight >= scrollHeight - END_PX)
+      }
     >
       <Head columns={columns} />
-      <div role="rowgroup" className="virtual-table-body" style={{ height: rows.heightPx }}>
-        {rows.shown.map((index) => (
+      <div role="rowgroup" className="virtual-table-body" style={{ height: rows.getTotalSize() }}>
+        {items.map(({ index, key, start }) => (
           <div
-            key={index}
+            key={key}
+            ref={rows.measureElement}
+            data-index={index}
             role="presentation"
             className="virtual-table-item"
-            style={{ transform: `translateY(${rows.topOf(index)}px)` }}
+            style={{ transform: `translateY(${start}px)` }}
           >
             <Row
               id={`${id}-${index}`}
@@ -121,7 +129,6 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
               isSelected={index === selected}
               open={open ?? select}
               details={index === opened ? details : undefined}
-              detailsRef={rows.detailsRef}
             />
           </div>
         ))}
@@ -130,65 +137,26 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
   );
 }
 
-/**
- * Which rows are on the screen, and where. All rows have one height, and one of them may have details
- * below it, so nothing is measured but the details, and a table of a million rows costs no more.
- */
+/** The rows that are there, and the scrolling to others. */
 function useRows<T>(
   box: RefObject<HTMLDivElement | null>,
-  { count, opened = -1, follows = false, reveal }: VirtualTableProps<T>,
-) {
-  const { widthPx, heightPx } = useSizeOf(box);
-  const [scrollPx, setScrollPx] = useState(0);
-  const [detailsPx, setDetailsPx] = useState(0);
-  const openPx = opened < 0 ? 0 : detailsPx;
-  const topOf = (index: number): number => index * ROW_PX + (index > opened ? openPx : 0);
-  const indexAt = (px: number): number => {
-    const below = opened < 0 ? px : Math.max((opened + 1) * ROW_PX - 1, px - openPx);
-    return Math.floor((px < (opened + 1) * ROW_PX ? px : below) / ROW_PX);
-  };
-  const tablePx = count * ROW_PX + openPx;
-  // Before the browser has scrolled to the last row, it is shown already.
-  const fromPx = follows ? Math.max(0, tablePx - heightPx) : scrollPx;
-  const first = Math.max(0, indexAt(fromPx) - OVERSCAN);
-  const last = Math.min(count, indexAt(fromPx + heightPx) + OVERSCAN);
-  const reach = (index: number): void => {
-    const element = box.current;
-    if (element === null || index < 0) return;
-    const [top, room] = [topOf(index), element.clientHeight - 2 * ROW_PX]; // The head is one row.
-    if (top < element.scrollTop) element.scrollTo({ top });
-    else if (top > element.scrollTop + room) element.scrollTo({ top: top - room });
-  };
-  const latest = useRef(reach);
-  useEffect(() => {
-    latest.current = reach;
+  { count, keyOf, follows = false, reveal }: VirtualTableProps<T>,
+): Virtualizer<HTMLDivElement, Element> {
+  const rows = useVirtualizer({
+    count,
+    getScrollElement: () => box.current,
+    estimateSize: () => ROW_PX,
+    getItemKey: keyOf,
+    overscan: OVERSCAN,
+    scrollPaddingStart: ROW_PX,
   });
-  useLayoutEffect(() => {
-    if (follows) box.current?.scrollTo({ top: tablePx }); // The browser stops at the end.
-  }, [box, follows, tablePx]);
   useEffect(() => {
-    if (reveal !== undefined) latest.current(reveal);
-  }, [reveal]);
+    if (follows && count > 0) rows.scrollToIndex(count - 1, { align: "end" });
+  }, [follows, count, rows]);
   useEffect(() => {
-    if (opened >= 0)
-      box.current?.querySelector(".virtual-table-details")?.scrollIntoView({ block: "nearest" });
-  }, [box, opened]);
-  const detailsRef = useCallback((element: HTMLElement | null) => {
-    if (element === null) return undefined;
-    const observer = new ResizeObserver(() => setDetailsPx(element.offsetHeight));
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
-  const shown = Array.from({ length: Math.max(0, last - first) }, (_, at) => first + at);
-  return {
-    shown,
-    topOf,
-    widthPx,
-    heightPx: tablePx,
-    reveal: reach,
-    scrolled: setScrollPx,
-    detailsRef,
-  };
+    if (reveal !== undefined && reveal >= 0) rows.scrollToIndex(reveal, { align: "auto" });
+  }, [reveal, rows]);
+  return rows;
 }
 
 function Head<T>({ columns }: { readonly columns: readonly Column<T>[] }) {
@@ -216,11 +184,9 @@ interface RowProps<T> {
   readonly isSelected: boolean;
   readonly open: (index: number) => void;
   readonly details: ReactNode;
-  readonly detailsRef: RefCallback<HTMLElement>;
 }
 
-function Row<T>(props: RowProps<T>) {
-  const { id, index, row, columns, isSelected, open, details, detailsRef } = props;
+function Row<T>({ id, index, row, columns, isSelected, open, details }: RowProps<T>) {
   if (row === undefined) return null;
   return (
     <>
@@ -242,7 +208,7 @@ function Row<T>(props: RowProps<T>) {
         ))}
       </div>
       {details !== undefined && details !== null && (
-        <div ref={detailsRef} role="row" className="virtual-table-details">
+        <div role="row" className="virtual-table-details">
           <div role="gridcell" aria-colspan={columns.length}>
             {details}
           </div>
