@@ -4,11 +4,7 @@ import { expect, test } from "vitest";
 import { difference, wordsOf } from "../../web/src/model/difference.ts";
 import { properties } from "../support/properties.ts";
 
-// Short lists of few letters have beginnings and ends that overlap.
-const list = fc.oneof(
-  fc.array(fc.constantFrom("a", "b", "c", "d"), { maxLength: 12 }),
-  fc.array(fc.constantFrom("a", "b"), { maxLength: 4 }),
-);
+const list = fc.array(fc.constantFrom("a", "b", "c", "d"), { maxLength: 12 });
 
 /** The length of the longest common list, by trying everything. */
 function longest(left: readonly string[], right: readonly string[]): number {

@@ -8,7 +8,6 @@ import {
   kept,
   niceStep,
   placeOfEvent,
-  reaching,
   sceneOf,
   ticksIn,
   wholeOf,
@@ -71,16 +70,6 @@ describe("scene", () => {
     );
     expect(zoomed(drawn, near, { at: near.from, factor: 1_000 })).toEqual(whole);
     expect(kept(drawn, { from: -5_000, to: -4_000 }).from).toBe(whole.from);
-  });
-
-  test("a window moves to a bar only if the bar begins outside", () => {
-    const drawn = scene("time");
-    const window = { from: 400, to: 900 };
-    expect(reaching(drawn, window, 1)).toBe(window);
-    const moved = reaching(drawn, window, 2);
-    const start = drawn.starts[2] ?? 0;
-    expect(moved.to - moved.from).toBe(500);
-    expect(moved.from < start && start < moved.to).toBe(true);
   });
 
   test("a press finds the bar on its line, also beside a bar that is too small to see", () => {

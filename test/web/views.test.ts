@@ -57,6 +57,7 @@ const VIEWS: readonly (readonly [string, () => string])[] = [
   ["the storage", () => "/storage"],
   ["the storage of a session", () => "/storage?session=agent-0"],
   ["the service", () => "/service"],
+  ["the reference of the API", () => "/docs"],
   ["the API", () => "/docs?op=pushEvents"],
 ];
 

@@ -1,0 +1,147 @@
+/** The conversation of a session, compared with its transcript. */
+import { beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import {
+  ARABIC,
+  CHINESE,
+  conversationIn,
+  failing,
+  FAILURE,
+  fiveAgents,
+  makeSession,
+  pushAll,
+  run,
+  say,
+  spoken,
+  toolCalls,
+} from "../support/inspector-sessions.ts";
+import { useInspector } from "../support/inspector.ts";
+import { items, lettersOf, readConversation, region } from "../support/inspector-view.ts";
+import { needs } from "../support/tools.ts";
+import { useService } from "../support/use-service.ts";
+
+const TOOL_CALLS = 2_000;
+
+const inspector = useInspector();
+const { service } = useService();
+const agents = fiveAgents();
+let empty: string;
+
+beforeAll(async () => {
+  empty = await makeSession(service, { name: "Nothing was said" });
+  for (const { scenario, agent, events } of agents) {
+    const sessionId = `talk-${agent}-${scenario}`;
+    await say(service, sessionId, {
+      payload: `A question for ${agent}`,
+      sender: { display_name: "Ann" },
+    });
+    await pushAll(
+      service,
+      sessionId,
+      events.map(({ payload }) => payload),
+    );
+  }
+  await pushAll(service, "talk-failing", failing());
+  await pushAll(service, "talk-tools", toolCalls(TOOL_CALLS));
+  for (const [name, { question, answer }] of Object.entries({ ARABIC, CHINESE })) {
+    await say(service, `talk-${name}`, { payload: question });
+    await pushAll(service, `talk-${name}`, conversationIn({ answer }));
+  }
+});
+
+const transcriptSchema = z.looseObject({
+  messages: z.array(z.looseObject({ role: z.string(), content: z.unknown().optional() })),
+});
+
+async function transcriptOf(sessionId: string) {
+  const url = `http://${service.httpAddress}/api/ambient/v1/sessions/${sessionId}/transcript`;
+  return transcriptSchema.parse(await (await fetch(url)).json()).messages;
+}
+
+const urlOf = (sessionId: string): string => `http://${service.httpAddress}/sessions/${sessionId}`;
+
+describe("the conversation in chromium", needs("chromium"), () => {
+  test.each(agents)("shows each message of $agent, $scenario", async ({ agent, scenario }) => {
+    const sessionId = `talk-${agent}-${scenario}`;
+    const messages = await transcriptOf(sessionId);
+    expect(messages.length).toBeGreaterThan(1);
+    await inspector.visit(urlOf(sessionId), {}, async (page) => {
+      await items(page).getByText(`A question for ${agent}`).first().waitFor();
+      const read = await readConversation(page);
+      expect(read.items).toHaveLength(read.size);
+      const shown = lettersOf(read.items.map(({ text }) => text).join("\n"));
+      const said = messages.filter(({ role }) => role === "user" || role === "assistant");
+      const texts = said.flatMap(({ content }) => (typeof content === "string" ? [content] : []));
+      expect(texts.filter((text) => !shown.includes(lettersOf(text)))).toEqual([]);
+      expect(read.items.some(({ label }) => label === "Message of Ann")).toBe(true);
+    });
+  });
+
+  test("has a card for each of 2,000 calls, which opens to arguments and result", async () => {
+    await inspector.visit(urlOf("talk-tools"), {}, async (page) => {
+      const last = items(page).getByRole("button", { name: "search" }).last();
+      await last.waitFor();
+      // At the end of a long conversation only a screen of it is drawn.
+      expect(await items(page).count()).toBeLessThan(200);
+      const card = page.getByRole("article", { name: /^Tool call/ }).last();
+      await card.getByRole("button", { expanded: false }).first().click();
+      await card
+        .getByRole("region", { name: "Arguments" })
+        .getByText(`src/file-${TOOL_CALLS - 1}.ts`)
+        .waitFor();
+      await card.getByRole("region", { name: "Result" }).getByText("lines").first().waitFor();
+      const size = () => items(page).last().getAttribute("aria-setsize");
+      await expect.poll(size).toBe(String(TOOL_CALLS + 2));
+    });
+  });
+
+  test("shows the error of a failed run, and the call that got no result", async () => {
+    await inspector.visit(urlOf("talk-failing"), {}, async (page) => {
+      await items(page).getByText(FAILURE).waitFor();
+      expect(await items(page).getByText("I shall look.").count()).toBe(1);
+      await page.getByRole("article", { name: "Tool call look_up, failed" }).waitFor();
+      await page.getByRole("article", { name: "Run failed, error" }).getByText("TIMEOUT").waitFor();
+    });
+  });
+
+  test("says that nothing was said", async () => {
+    await inspector.visit(urlOf(empty), {}, async (page) => {
+      await region(page, "Conversation").getByText("Nothing was said yet").waitFor();
+      expect(await page.getByRole("heading", { name: "Nothing was said" }).count()).toBe(1);
+    });
+  });
+
+  test("reads Arabic from the right, and Chinese from the left", async () => {
+    const directionOf = (text: string) => `(() => {
+      const walker = document.createTreeWalker(document.querySelector("[role=feed]"), NodeFilter.SHOW_TEXT);
+      while (walker.nextNode())
+        if (walker.currentNode.data.includes(${JSON.stringify(text)}))
+          return getComputedStyle(walker.currentNode.parentElement).direction;
+      return "not found";
+    })()`;
+    await inspector.visit(urlOf("talk-ARABIC"), {}, async (page) => {
+      await items(page).getByText("الرباط").waitFor();
+      expect(await page.evaluate(directionOf("عاصمة المغرب هي"))).toBe("rtl");
+      expect(await page.evaluate(directionOf(ARABIC.question))).toBe("rtl");
+    });
+    await inspector.visit(urlOf("talk-CHINESE"), {}, async (page) => {
+      await items(page).getByText("两万一千").waitFor();
+      expect(await page.evaluate(directionOf("长城全长约"))).toBe("ltr");
+    });
+  });
+
+  test("has Markdown, with links that leave no trace", async () => {
+    const text =
+      "# Title\n\n- one\n- two\n\n[a page](https://example.com/page) and `code`\n\n|a|b|\n|-|-|\n|1|2|\n";
+    await pushAll(service, "talk-markdown", run("r", spoken("m", text)));
+    await inspector.visit(urlOf("talk-markdown"), {}, async (page) => {
+      const message = page.getByRole("article", { name: "Message of Agent" });
+      await message.getByRole("heading", { name: "Title" }).waitFor();
+      expect(await message.getByRole("listitem").allInnerTexts()).toEqual(["one", "two"]);
+      expect(await message.getByRole("cell").allInnerTexts()).toEqual(["1", "2"]);
+      const link = message.getByRole("link", { name: "a page" });
+      expect(await link.getAttribute("href")).toBe("https://example.com/page");
+      expect(await link.getAttribute("rel")).toBe("noopener noreferrer");
+    });
+  });
+});

@@ -1,0 +1,162 @@
+/** The session page without a pointer: everything that a person does with the keys alone. */
+import type { Page } from "playwright-core";
+import { beforeAll, describe, expect, test } from "vitest";
+import { called, pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
+import { useInspector } from "../support/inspector.ts";
+import { items } from "../support/inspector-view.ts";
+import { needs } from "../support/tools.ts";
+import { useService } from "../support/use-service.ts";
+
+const inspector = useInspector();
+const { service } = useService();
+const PATH = "/sessions/keyboard";
+const TABS_MAX = 80;
+
+beforeAll(async () => {
+  await say(service, "keyboard", { payload: "Where is it?" });
+  await pushAll(
+    service,
+    "keyboard",
+    run("first", [
+      ...spoken("k1", "I ", "shall ", "look."),
+      ...called({
+        id: "k-call",
+        name: "look_up",
+        args: ['{"where":"drawer"}'],
+        result: '{"found":"key"}',
+      }),
+      ...spoken("k2", "In ", "the ", "drawer."),
+    ]),
+  );
+  await pushAll(service, "keyboard", run("second", spoken("k3", "Anything else?")));
+});
+
+interface Focused {
+  readonly role: string;
+  readonly name: string;
+  readonly isVisible: boolean;
+}
+
+/** The element with the focus, and whether a person sees that it has it. */
+function focused(page: Page): Promise<Focused> {
+  return page.evaluate<Focused>(`(() => {
+    const element = document.activeElement;
+    const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(element);
+    return {
+      role: element.getAttribute("role") ?? element.tagName.toLowerCase(),
+      name: element.getAttribute("aria-label") ?? element.innerText ?? "",
+      isVisible: (outlineStyle !== "none" && outlineWidth !== "0px") || boxShadow !== "none",
+    };
+  })()`);
+}
+
+/** Tab, until the focus is on such an element. */
+async function tabTo(page: Page, wanted: RegExp): Promise<void> {
+  const passed: string[] = [];
+  for (let tabs = 0; tabs < TABS_MAX; tabs += 1) {
+    await page.keyboard.press("Tab");
+    const { name, role, isVisible } = await focused(page);
+    if (role !== "body" && !isVisible) throw new Error(`nobody sees the focus on ${role} ${name}`);
+    if (wanted.test(name)) return;
+    passed.push(`${role} ${name.slice(0, 40)}`);
+  }
+  throw new Error(`no Tab led to ${String(wanted)}:\n${passed.join("\n")}`);
+}
+
+const urlOf = (path: string): string => `http://${service.httpAddress}${path}`;
+
+describe("the keyboard alone, in chromium,", needs("chromium"), () => {
+  test("sends a message", async () => {
+    await inspector.visit(urlOf(PATH), {}, async (page) => {
+      await items(page).first().waitFor();
+      await tabTo(page, /^Message$/);
+      await page.keyboard.type("By the keys alone");
+      await page.keyboard.press("Enter");
+      await items(page).getByText("By the keys alone").waitFor();
+      expect(await page.getByRole("textbox", { name: "Message" }).inputValue()).toBe("");
+    });
+  });
+
+  test("opens a tool card and closes it", async () => {
+    await inspector.visit(urlOf(PATH), {}, async (page) => {
+      await items(page).first().waitFor();
+      await tabTo(page, /^look_up$/);
+      const result = items(page).getByRole("region", { name: "Result" });
+      await page.keyboard.press("Enter");
+      await result.getByText("key").first().waitFor();
+      await page.keyboard.press("Enter");
+      await expect.poll(() => result.count()).toBe(0);
+    });
+  });
+
+  test("goes to an event by its number, and back to the newest", async () => {
+    await inspector.visit(urlOf(PATH), {}, async (page) => {
+      await items(page).getByText("Anything else?").waitFor();
+      await page.keyboard.press("g");
+      await page.keyboard.type("4");
+      await page.keyboard.press("Enter");
+      await expect.poll(() => new URL(page.url()).search).toBe("?at=4");
+      await expect.poll(() => items(page).getByText("In the drawer.").count()).toBe(0);
+      // Two tokens of three have been said at this event.
+      await items(page).getByText("I shall", { exact: true }).waitFor();
+      const slider = page.getByRole("slider", { name: "Event shown" });
+      expect(await slider.getAttribute("aria-valuenow")).toBe("4");
+      await tabTo(page, /^Event shown$/);
+      await page.keyboard.press("ArrowRight");
+      await items(page).getByText("I shall look.").waitFor();
+      await page.keyboard.press("End");
+      await items(page).getByText("Anything else?").waitFor();
+      await expect.poll(() => new URL(page.url()).search).toBe("");
+    });
+  });
+
+  test("goes from run to run", async () => {
+    await inspector.visit(urlOf(PATH), {}, async (page) => {
+      await page.getByRole("article", { name: "Run second, end" }).waitFor();
+      const slider = page.getByRole("slider", { name: "Event shown" });
+      const now = async () => Number(await slider.getAttribute("aria-valuenow"));
+      await page.keyboard.press("[");
+      await expect.poll(now).toBe(17);
+      await page.keyboard.press("[");
+      await expect.poll(now).toBe(1);
+      await page.keyboard.press("]");
+      await expect.poll(now).toBe(17);
+    });
+  });
+
+  test("plays the session and pauses it", async () => {
+    await inspector.visit(urlOf(`${PATH}?at=1`), {}, async (page) => {
+      await page.getByRole("article", { name: "Run first, start" }).waitFor();
+      await page.keyboard.press(" ");
+      // The recorded events are milliseconds apart, so it arrives at the end by itself.
+      await items(page).getByText("Anything else?").waitFor();
+      await expect.poll(() => page.getByRole("button", { name: "Play" }).count()).toBe(1);
+    });
+  });
+
+  test("lists its keys, and gives the focus back", async () => {
+    await inspector.visit(urlOf(PATH), {}, async (page) => {
+      await items(page).first().waitFor();
+      await tabTo(page, /^Play$/);
+      await page.keyboard.press("?");
+      const help = page.getByRole("dialog");
+      await help.getByText("Play or pause").waitFor();
+      await help.getByText("Go to an event by number").waitFor();
+      await page.keyboard.press("Escape");
+      await help.waitFor({ state: "detached" });
+      expect((await focused(page)).name).toBe("Play");
+    });
+  });
+
+  test("skips to the content, and leaves every part again", async () => {
+    await inspector.visit(urlOf(PATH), {}, async (page) => {
+      await items(page).first().waitFor();
+      await page.keyboard.press("Tab");
+      expect((await focused(page)).name).toBe("Skip to the content");
+      await page.keyboard.press("Enter");
+      expect((await focused(page)).role).toBe("main");
+      // A whole round through the page comes back to its beginning: no part keeps the focus.
+      await tabTo(page, /Live$/);
+    });
+  });
+});

@@ -1,0 +1,116 @@
+/** A person talks to an agent through the page, and the runner of the test answers. */
+import { beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { called, pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
+import { useInspector } from "../support/inspector.ts";
+import { items, region } from "../support/inspector-view.ts";
+import { needs } from "../support/tools.ts";
+import { claim, finish } from "../support/turns.ts";
+import { useService } from "../support/use-service.ts";
+
+const inspector = useInspector();
+const { service, client } = useService();
+const urlOf = (sessionId: string): string => `http://${service.httpAddress}/sessions/${sessionId}`;
+const messagesSchema = z.array(z.looseObject({ event_type: z.string(), payload: z.string() }));
+
+async function messagesOf(sessionId: string) {
+  const url = `http://${service.httpAddress}/api/ambient/v1/sessions/${sessionId}/messages`;
+  return messagesSchema.parse(await (await fetch(url)).json());
+}
+
+beforeAll(() => say(service, "asked", { payload: "First" }));
+
+describe("talk in chromium", needs("chromium"), () => {
+  test("sends a message under a name, shows it waiting, and then the run that takes it", async () => {
+    await inspector.visit(urlOf("asked"), {}, async (page) => {
+      await items(page).getByText("First").waitFor();
+      await page.getByLabel("as", { exact: true }).fill("Ann");
+      await page.getByRole("textbox", { name: "Message" }).fill("Second\nline");
+      await page.getByRole("button", { name: "Send" }).click();
+      const message = page.getByRole("article", { name: "Message of Ann" });
+      await message.getByText("Second").waitFor();
+      await message.getByText("waiting").waitFor();
+      await region(page, "Talk").getByText("2 messages wait").waitFor();
+      await claim(client, { sessionId: "asked", runId: "r1" });
+      await message.getByText("waiting").waitFor({ state: "detached" });
+      await region(page, "Talk").getByText("a run is open").waitFor();
+      await pushAll(service, "asked", spoken("a1", "An answer"));
+      await items(page).getByText("An answer").waitFor();
+      await finish(client, "asked", "r1");
+      await page.getByRole("article", { name: "Run r1, end" }).waitFor();
+      expect((await messagesOf("asked")).at(-1)?.payload).toContain("Second\nline");
+    });
+  });
+
+  test("asks to end the open run, with a reason, and asks once", async () => {
+    await pushAll(service, "cancelled", run("long", spoken("c1", "I begin")).slice(0, -1));
+    await inspector.visit(urlOf("cancelled"), {}, async (page) => {
+      await page.getByRole("button", { name: "Cancel the run" }).click();
+      await page.getByRole("textbox", { name: "Reason" }).fill("Too long");
+      await page.getByRole("button", { name: "Cancel the run" }).click();
+      await region(page, "Talk").getByText("the run is asked to end").waitFor();
+      await expect.poll(() => page.getByRole("button", { name: "Cancel the run" }).count()).toBe(0);
+      const stored = await messagesOf("cancelled");
+      expect(stored.filter(({ payload }) => payload.includes("Too long"))).toHaveLength(1);
+    });
+  });
+
+  test("answers a question of the agent", async () => {
+    const interrupts = [
+      { id: "i1", reason: "tool_call", message: "May I delete the file?", toolCallId: "q-call" },
+    ];
+    const asking = run("asking", called({ id: "q-call", name: "delete", args: ["{}"] }));
+    const end = {
+      type: "RUN_FINISHED",
+      threadId: "t",
+      runId: "asking",
+      outcome: { type: "interrupt", interrupts },
+    };
+    await pushAll(service, "question", [...asking.slice(0, -1), end]);
+    await inspector.visit(urlOf("question"), {}, async (page) => {
+      const question = region(page, "Questions of the agent");
+      await question.getByText("May I delete the file?").waitFor();
+      await question.getByRole("button", { name: "Deny" }).click();
+      await question.waitFor({ state: "detached" });
+      await region(page, "Talk").getByText("the answer waits for a run").waitFor();
+      const [stored] = await messagesOf("question");
+      const sent: unknown = JSON.parse(stored?.payload ?? "");
+      expect(sent).toMatchObject({
+        resume: [{ interruptId: "i1", status: "resolved", payload: { approved: false } }],
+      });
+    });
+  });
+
+  test("gives a thumb with a comment, which the page then shows", async () => {
+    await pushAll(service, "rated", run("r", spoken("rated-1", "A good answer")));
+    await inspector.visit(urlOf("rated"), {}, async (page) => {
+      const message = page.getByRole("article", { name: "Message of Agent" });
+      await message.getByRole("button", { name: "Bad" }).click();
+      await message.getByRole("textbox", { name: "Comment" }).fill("Not so good");
+      // The thumb itself is on its way before.
+      await message.getByRole("button", { name: "Add", disabled: false }).waitFor();
+      await page.keyboard.press("Enter");
+      await message.getByText("Not so good").waitFor();
+      await page.reload();
+      await expect.poll(() => message.getByText("Not so good").count()).toBe(1);
+    });
+  });
+
+  test("keeps the text of a refused message, and sends it again once", async () => {
+    await say(service, "refused", { payload: "Before" });
+    await inspector.visit(urlOf("refused"), {}, async (page) => {
+      await items(page).getByText("Before").waitFor();
+      const box = page.getByRole("textbox", { name: "Message" });
+      await page.context().setOffline(true);
+      await box.fill("Through a bad line");
+      await box.press("Enter");
+      await region(page, "Talk").getByRole("alert").waitFor();
+      expect(await box.inputValue()).toBe("Through a bad line");
+      await page.context().setOffline(false);
+      await page.getByRole("button", { name: "Send again" }).click();
+      await items(page).getByText("Through a bad line").waitFor();
+      const stored = await messagesOf("refused");
+      expect(stored.filter(({ payload }) => payload.includes("bad line"))).toHaveLength(1);
+    });
+  });
+});
