@@ -4,6 +4,9 @@ import { Button } from "./ui/button.tsx";
 import { Dialog } from "./ui/dialog.tsx";
 import "./token-dialog.css";
 
+/** What a header can carry, and at most what the service reads of one (docs/security.md). */
+const SENDABLE = /^[!-~]{1,8192}$/;
+
 /** Asks for a token while a call waits for one. */
 export function TokenDialog() {
   const question = useSyncExternalStore(onTokenChange, openQuestion);
@@ -16,14 +19,15 @@ function Ask({ wasRefused }: { readonly wasRefused: boolean }) {
   const input = useRef<HTMLInputElement>(null);
   // After the dialog has opened, which puts the focus on its first button.
   useEffect(() => input.current?.focus(), []);
-  const token = text.trim();
+  const token = text.trim().replace(/^Bearer\s+/i, "");
+  const isSendable = SENDABLE.test(token);
   return (
     <Dialog title="Token" onClose={() => giveToken(undefined)}>
       <form
         className="token-dialog"
         onSubmit={(event) => {
           event.preventDefault();
-          if (token !== "") giveToken(token);
+          if (isSendable) giveToken(token);
         }}
       >
         {wasRefused && (
@@ -41,8 +45,13 @@ function Ask({ wasRefused }: { readonly wasRefused: boolean }) {
           value={text}
           onChange={(event) => setText(event.target.value)}
         />
+        {token !== "" && !isSendable && (
+          <p role="alert" className="token-dialog-refused">
+            A token has no spaces, only ASCII characters, and at most 8,192 of them.
+          </p>
+        )}
         <div>
-          <Button type="submit" look="primary" disabled={token === ""}>
+          <Button type="submit" look="primary" disabled={!isSendable}>
             Continue
           </Button>
         </div>

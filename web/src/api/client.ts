@@ -1,5 +1,5 @@
 /** Calls of the public HTTP API, with the reader's token. */
-import { askForToken, currentToken } from "./token.ts";
+import { askForToken, currentToken, mayAskAgain } from "./token.ts";
 
 export const API = "/api/ambient/v1";
 
@@ -72,9 +72,10 @@ export async function call(
   { signal, headers }: Pick<CallOptions, "signal" | "headers">,
   init: RequestInit,
 ): Promise<Response> {
+  // The reader sends something.
+  if (init.method === "POST") mayAskAgain();
   for (;;) {
     const token = currentToken();
-    const beganMs = performance.now();
     const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
     const response = await fetch(address, {
       ...init,
@@ -89,7 +90,7 @@ export async function call(
     if (response.ok) return response;
     const error = await errorOf(response);
     if (response.status !== 401) throw error;
-    if ((await askForToken({ token, beganMs })) === undefined) throw error;
+    if ((await askForToken(token)) === undefined) throw error;
     signal?.throwIfAborted();
   }
 }

@@ -12,8 +12,8 @@ interface Question {
 }
 
 let question: Question | undefined;
-/** The reader's last answer that was no token. */
-let declinedMs = Number.NEGATIVE_INFINITY;
+/** Calls that the page makes by itself do not ask a reader who has declined. */
+let isDeclined = false;
 const listeners = new Set<() => void>();
 
 function changed(): void {
@@ -24,24 +24,14 @@ export function currentToken(): string | undefined {
   return sessionStorage.getItem(KEY) ?? undefined;
 }
 
-export interface RefusedCall {
-  /** Its token, if it had one. */
-  readonly token: string | undefined;
-  /** By `performance.now`. */
-  readonly beganMs: number;
-}
-
 /**
  * Waits for a token other than the refused one; undefined when the reader gives none. At once when
- * the reader has answered since the call began: several calls of a view are refused one by one.
+ * the reader has answered: several calls of a view are refused one by one, and again and again.
  */
-export async function askForToken({
-  token: refused,
-  beganMs,
-}: RefusedCall): Promise<string | undefined> {
+export async function askForToken(refused: string | undefined): Promise<string | undefined> {
   const known = currentToken();
   if (known !== undefined && known !== refused) return known;
-  if (declinedMs > beganMs) return undefined;
+  if (isDeclined) return undefined;
   if (question === undefined) {
     question = { refused, answer: Promise.withResolvers() };
     changed();
@@ -51,12 +41,17 @@ export async function askForToken({
 
 /** The reader's answer; undefined: no token. */
 export function giveToken(token: string | undefined): void {
-  if (token === undefined) declinedMs = performance.now();
-  else sessionStorage.setItem(KEY, token);
+  isDeclined = token === undefined;
+  if (token !== undefined) sessionStorage.setItem(KEY, token);
   const asked = question;
   question = undefined;
   asked?.answer.resolve(token);
   changed();
+}
+
+/** The reader does something that needs a token. */
+export function mayAskAgain(): void {
+  isDeclined = false;
 }
 
 /** The next call asks for another one. */

@@ -223,7 +223,8 @@ export class SessionLog {
   #isOver(error: unknown): boolean {
     const { reason, status, message } = refusalOf(error);
     this.problem = { reason, message };
-    const isRefused = status === 401 || status === 403 || status === 404;
+    // 400: no session has such an id.
+    const isRefused = [400, 401, 403, 404].includes(status);
     if (reason === "CURSOR_BEYOND_HEAD") this.#beginAgain();
     else this.state = isRefused || reason === "SESSION_DELETED" ? "gone" : "reconnecting";
     this.#changed();

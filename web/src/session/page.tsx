@@ -9,6 +9,7 @@ import { useMemo } from "react";
 import type { SessionLog } from "../model/log.ts";
 import type { Scrub } from "../model/scrub.ts";
 import { openRunOf } from "../model/standing.ts";
+import { Button } from "../ui/button.tsx";
 import { Empty } from "../ui/empty.tsx";
 import { Link } from "../ui/link.tsx";
 import { visible } from "../ui/text.ts";
@@ -56,6 +57,9 @@ function Session({ id, log, scrub }: SessionProps) {
   if (log.state === "gone" && log.rows.length === 0 && log.messages.length === 0) {
     return (
       <Empty title={visible(log.problem?.message ?? "This session cannot be read.")}>
+        {log.problem?.reason === "UNAUTHENTICATED" && (
+          <Button onClick={() => location.reload()}>Try again</Button>
+        )}
         <Link to="/">All sessions</Link>
       </Empty>
     );

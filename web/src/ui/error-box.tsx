@@ -1,4 +1,5 @@
 import { ApiError } from "../api/client.ts";
+import { mayAskAgain } from "../api/token.ts";
 import { Button } from "./button.tsx";
 import { visible } from "./text.ts";
 import "./error-box.css";
@@ -27,7 +28,16 @@ export function ErrorBox({
           ))}
         </ul>
       )}
-      {retry !== undefined && <Button onClick={retry}>Try again</Button>}
+      {retry !== undefined && (
+        <Button
+          onClick={() => {
+            mayAskAgain();
+            retry();
+          }}
+        >
+          Try again
+        </Button>
+      )}
     </div>
   );
 }

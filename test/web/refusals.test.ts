@@ -1,0 +1,66 @@
+/** What the page does when the service refuses: it says why, and neither asks nor tries without end. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Doors } from "../support/callers.ts";
+import { say } from "../support/inspector-sessions.ts";
+import { useInspector } from "../support/inspector.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { needs } from "../support/tools.ts";
+
+const inspector = useInspector();
+let service: ServiceProcess;
+let url: string;
+let token: string;
+
+beforeAll(async () => {
+  const doors = await Doors.make();
+  ({ token } = doors.add("admin", ["admin"]));
+  await doors.save();
+  service = await startService({ env: doors.env });
+  url = `http://${service.httpAddress}`;
+  await say({ httpAddress: service.httpAddress, token }, "guarded", { payload: "hello" });
+});
+afterAll(() => endService(service));
+
+describe("in chromium", needs("chromium"), () => {
+  // The state of the service is read every two seconds, and each refusal asked for a token again.
+  test("a reader who gives no token is left alone until they try again", async () => {
+    await inspector.visit(`${url}/service`, {}, async (page, { requests }) => {
+      const asked = page.getByRole("dialog", { name: "Token" });
+      await asked.waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByRole("alert").filter({ hasText: "UNAUTHENTICATED" }).waitFor();
+      const before = requests.length;
+      await expect.poll(() => requests.length, { timeout: 10_000 }).toBeGreaterThan(before + 1);
+      expect(await asked.count()).toBe(0);
+      await page.getByRole("button", { name: "Try again" }).click();
+      await asked.getByLabel("This service wants a token").fill(token);
+      await page.keyboard.press("Enter");
+      await page.getByRole("heading", { name: "Service" }).waitFor();
+    });
+    await inspector.visit(`${url}/sessions/guarded`, {}, async (page) => {
+      await page.getByRole("dialog", { name: "Token" }).waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByRole("button", { name: "Try again" }).click();
+      await page.getByRole("dialog", { name: "Token" }).waitFor();
+    });
+  });
+
+  // A browser sends no such header, which the page took for a lost connection, without end.
+  test("a token that no header can carry is refused in the dialog", async () => {
+    await inspector.visit(url, {}, async (page) => {
+      const field = page.getByLabel("This service wants a token");
+      for (const unfit of [`“${token}”`, `${token}\u200b`, `${token} twice`, "x".repeat(8_193)]) {
+        await field.fill(unfit);
+        await page.getByText("A token has no spaces").waitFor();
+        await page.keyboard.press("Enter");
+        expect(await page.getByRole("button", { name: "Continue" }).isDisabled()).toBe(true);
+      }
+      await field.fill(`Bearer ${token}`);
+      await page.keyboard.press("Enter");
+      await page.getByRole("link", { name: "guarded" }).waitFor();
+      // The page said for ever that it reconnects to such a session.
+      await page.goto(`${url}/sessions/no%2Fid`);
+      await page.getByText("id must be 1 to 128 bytes").waitFor();
+    });
+  });
+});
