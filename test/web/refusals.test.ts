@@ -63,4 +63,24 @@ describe("in chromium", needs("chromium"), () => {
       await page.getByText("id must be 1 to 128 bytes").waitFor();
     });
   });
+
+  // The page kept the field and the button, whose messages were then refused.
+  test("a session that is deleted while it is shown says so, and takes nothing more", async () => {
+    const door = { httpAddress: service.httpAddress, token };
+    await say(door, "short", { payload: "hello" });
+    await inspector.visit(`${url}/sessions/short`, {}, async (page) => {
+      await page.getByLabel("This service wants a token").fill(token);
+      await page.keyboard.press("Enter");
+      await page.getByLabel("Message", { exact: true }).waitFor();
+      await page.getByText("hello").first().waitFor();
+      const headers = { authorization: `Bearer ${token}` };
+      await fetch(`${url}/api/ambient/v1/sessions/short`, { method: "DELETE", headers });
+      await page
+        .getByRole("alert")
+        .filter({ hasText: /^. session short/ })
+        .waitFor();
+      expect(await page.getByLabel("Message", { exact: true }).count()).toBe(0);
+      await page.getByText("hello").first().waitFor();
+    });
+  });
 });

@@ -4,6 +4,7 @@
  */
 import { type FormEvent, type KeyboardEvent, useId, useRef, useState } from "react";
 import type { Item } from "../model/conversation.ts";
+import type { Problem } from "../model/log.ts";
 import type { Moment } from "../model/scrub.ts";
 import { SendKeys } from "../model/sending.ts";
 import { answeredIn, lastEndMs, openRunOf, wasAskedToEnd } from "../model/standing.ts";
@@ -33,6 +34,7 @@ export function Talk({ moment, isPast }: TalkProps) {
   const asked = isPast ? [] : moment.interrupts;
   const open = asked.filter(({ id }) => !answered.has(String(id)));
   const waiting = isPast ? 0 : moment.items.filter(isWaiting).length;
+  if (log.state === "gone") return <Gone problem={log.problem} />;
   if (!rights.maySend && !(rights.mayCancel && openRun !== undefined)) return null;
   return (
     <section className="talk" aria-label="Talk">
@@ -62,6 +64,13 @@ export function Talk({ moment, isPast }: TalkProps) {
       {rights.maySend && <Composer sessionId={sessionId} />}
     </section>
   );
+}
+
+/** Nothing can be sent to a session that was deleted, or that the token no longer opens. */
+function Gone({ problem }: { problem: Problem | undefined }) {
+  const error = new Error(problem?.message ?? "This session cannot be read.");
+  if (problem?.reason !== "UNAUTHENTICATED") return <ErrorBox error={error} />;
+  return <ErrorBox error={error} retry={() => location.reload()} />;
 }
 
 function isWaiting(item: Item): boolean {
