@@ -116,6 +116,7 @@ describe("a hostile text", () => {
   test("shows its control characters and its changes of direction", () => {
     expect(visible("a\u0000b\u001b[31m")).toBe("a\u2400b\u241b[31m");
     expect(visible("\u202egpj.exe\u2066")).toBe("‹U+202E›gpj.exe‹U+2066›");
+    expect(visible("\u061c")).toBe("‹U+061C›");
     expect(visible("\u{e0041}\ufeff\u007f")).toBe("‹U+E0041›‹U+FEFF›␡");
   });
 

@@ -113,4 +113,35 @@ describe("talk in chromium", needs("chromium"), () => {
       expect(stored.filter(({ payload }) => payload.includes("bad line"))).toHaveLength(1);
     });
   });
+
+  // Bug: some megabytes in the text field stopped the page for more than a minute.
+  test("refuses a text that is too long, and keeps what was typed", async () => {
+    await say(service, "long-text", { payload: "Before" });
+    await inspector.visit(urlOf("long-text"), {}, async (page) => {
+      await items(page).getByText("Before").waitFor();
+      const box = page.getByRole("textbox", { name: "Message" });
+      await box.fill("typed");
+      await box.fill("x".repeat(200_001));
+      await region(page, "Talk").getByRole("alert").getByText("at most 200,000").waitFor();
+      expect(await box.inputValue()).toBe("typed");
+      await box.fill("shorter");
+      await region(page, "Talk").getByRole("alert").waitFor({ state: "detached" });
+    });
+  });
+
+  // Bug: each piece of a long message parsed all of its Markdown again, so frames took a second.
+  test("shows a long text that grows as it is, and its Markdown at its end", async () => {
+    const [start, content, end] = spoken("m1", `**bold** ${"word ".repeat(5_000)}`);
+    if (start === undefined || content === undefined || end === undefined) throw new Error("none");
+    await pushAll(service, "grows", [...run("r1", []).slice(0, 1), start, content]);
+    await inspector.visit(urlOf("grows"), {}, async (page) => {
+      await items(page)
+        .getByRole("button", { name: /^Show all/ })
+        .click();
+      await items(page).getByText("**bold**").waitFor();
+      await pushAll(service, "grows", [end]);
+      await items(page).locator("strong", { hasText: "bold" }).waitFor();
+      expect(await items(page).getByText("**bold**").count()).toBe(0);
+    });
+  });
 });

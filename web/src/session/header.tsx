@@ -33,7 +33,7 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
       {name !== "" && name !== id && <code className="header-id">{visible(id)}</code>}
       <CopyButton text={id} what="the id of the session" />
       <LiveBadge log={log} />
-      {isRunning && <Badge tone="accent">run open</Badge>}
+      {isRunning && log.state !== "gone" && <Badge tone="accent">run open</Badge>}
       {phase !== "" && (
         <span title="The phase that the runner has reported">
           <Badge tone={PHASES[phase.toLowerCase()] ?? "neutral"}>{visible(phase)}</Badge>

@@ -12,16 +12,19 @@ import "./markdown.css";
 
 /** Above this a text is not parsed: the parser takes a second for a megabyte. */
 const MARKDOWN_CHARS_MAX = 200_000;
+/** The same for a text that grows: each piece of it is a new text. */
+const LIVE_CHARS_MAX = 20_000;
 
 const LINK = /^(?:https?:\/\/|mailto:)/i;
 
 export function Markdown({ text, isLive = false }: { text: string; isLive?: boolean }) {
   const deferred = useDeferredValue(text);
   const shown = isLive ? deferred : text;
+  const charsMax = isLive ? LIVE_CHARS_MAX : MARKDOWN_CHARS_MAX;
   return (
     <CutText text={shown}>
       {(part) =>
-        part.length > MARKDOWN_CHARS_MAX ? (
+        part.length > charsMax ? (
           <pre className="markdown-plain" tabIndex={0}>
             {visible(part)}
           </pre>

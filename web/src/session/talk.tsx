@@ -10,6 +10,7 @@ import { SendKeys } from "../model/sending.ts";
 import { answeredIn, lastEndMs, openRunOf, wasAskedToEnd } from "../model/standing.ts";
 import { Button } from "../ui/button.tsx";
 import { ErrorBox } from "../ui/error-box.tsx";
+import { count } from "../ui/format.ts";
 import { visible } from "../ui/text.ts";
 import { focus } from "./focus.ts";
 import { useInSession } from "./in-session.ts";
@@ -114,12 +115,20 @@ function CancelRun({ sessionId, runId }: { sessionId: string; runId: string }) {
   );
 }
 
+const ROWS_MAX = 8;
+/** A text field with some megabytes stops the page for a minute. */
+const MESSAGE_CHARS_MAX = 200_000;
+const TOO_LONG = new Error(
+  `The text was not taken: a message on this page has at most ${count(MESSAGE_CHARS_MAX)} characters.`,
+);
+
 function Composer({ sessionId }: { sessionId: string }) {
   const [text, setText] = useState("");
   const [name, setName] = useRemembered("talk.name", "");
   const keys = useRef(new SendKeys());
   const nameId = useId();
   const { send, isSending, error, forget } = useSending(sendMessage);
+  const [isTooLong, setIsTooLong] = useState(false);
   const submit = (event?: FormEvent): void => {
     event?.preventDefault();
     if (text.trim() === "") return;
@@ -138,14 +147,22 @@ function Composer({ sessionId }: { sessionId: string }) {
   return (
     <form className="talk-composer" onSubmit={submit}>
       {error !== undefined && <ErrorBox error={error} />}
+      {isTooLong && <ErrorBox error={TOO_LONG} />}
       <textarea
         aria-label="Message"
         placeholder="Write a message"
-        rows={Math.min(Math.max(text.split("\n").length, 1), 8)}
+        rows={text.split("\n", ROWS_MAX).length}
         dir="auto"
         value={text}
         readOnly={isSending}
+        onPaste={(event) => {
+          if (event.clipboardData.getData("text").length <= MESSAGE_CHARS_MAX) return;
+          event.preventDefault();
+          setIsTooLong(true);
+        }}
         onChange={({ target }) => {
+          setIsTooLong(target.value.length > MESSAGE_CHARS_MAX);
+          if (target.value.length > MESSAGE_CHARS_MAX) return;
           setText(target.value);
           forget();
         }}

@@ -60,6 +60,8 @@ export class SessionFeed {
   #pages = 0;
   #removed = 0;
   #isLoading = false;
+  /** A read that began before a deletion may still have the session. */
+  readonly #deleted = new Set<string>();
 
   constructor(filter: SessionFilter) {
     this.#filter = filter;
@@ -138,7 +140,8 @@ export class SessionFeed {
         ...(isRunning && { running: true }),
       },
     });
-    return { items: items.map(itemOf), total: metadata.total };
+    const left = items.map(itemOf).filter(({ id }) => !this.#deleted.has(id));
+    return { items: left, total: metadata.total };
   }
 
   /** Reads the first page, and plans the next time. */
@@ -201,6 +204,7 @@ export class SessionFeed {
       if (told.state === "LIVE") void this.#readAgain();
       return;
     }
+    if (told.type === "EVENT_TYPE_DELETED") this.#deleted.add(told.resourceId);
     const { items, total } = this.#sessions;
     const known = items.find(({ id }) => id === told.resourceId);
     // The stream does not tell the failure.
