@@ -4,7 +4,7 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { RunnerOptions } from "../../src/sdk/core.ts";
 import { listen } from "../../src/sdk/http/server.ts";
 import { createRunner } from "../../src/sdk/loop.ts";
-import { echo, TestBridge } from "../support/echo-bridge.ts";
+import { echo, saying, TestBridge } from "../support/echo-bridge.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -31,7 +31,7 @@ function typesIn(sse: string): readonly string[] {
 test("a run over HTTP with a long input is stored without it", async () => {
   // Bug: the service refused RUN_STARTED, and stored the rest of the run outside of any run.
   const sessionId = newSession();
-  const url = await serve(new TestBridge(), { sessionId });
+  const url = await serve(new TestBridge((input) => saying(input, "Short")), { sessionId });
   const messages = [{ id: "m-1", role: "user", content: "x".repeat(2 ** 20) }];
   const run = await post(url, { runId: "r-1", messages });
   expect(typesIn(await run.text()).at(-1)).toBe("RUN_FINISHED");

@@ -104,7 +104,7 @@ describe("a statement of a process that is busy for longer than its limit", () =
     database = createDatabase({
       url: () => created.url,
       connectionsMax: 1,
-      statementTimeoutMs: 100,
+      statementTimeoutMs: 2_000, // A server without CPU may take a second for the statement.
       lockTimeoutMs: 10,
     });
     await database.start();
@@ -120,7 +120,7 @@ describe("a statement of a process that is busy for longer than its limit", () =
           witness`select 1 from pg_stat_activity where pid = ${String(pid)} and query like '%pg_sleep%'`,
       )
       .toHaveLength(1);
-    busyFor(2_500);
+    busyFor(4_500);
     expect((await running)[0]).toMatchObject({ n: 7 });
     expect(await pidOf()).toBe(pid);
   });
@@ -128,7 +128,7 @@ describe("a statement of a process that is busy for longer than its limit", () =
   test("is answered, if only a part of it was sent before", async () => {
     // The driver sends the values of a new statement after the server has told their types.
     const running = database.run(sql`select ${8}::int as n`);
-    busyFor(2_500);
+    busyFor(4_500);
     expect((await running)[0]).toMatchObject({ n: 8 });
     expect(await pidOf()).toBe(pid);
   });
