@@ -11,6 +11,7 @@ import {
   useEffect,
   useId,
   useLayoutEffect,
+  useMemo,
   useRef,
   useState,
 } from "react";
@@ -65,7 +66,7 @@ function useWidthOf(box: RefObject<HTMLElement | null>): number {
 
 const ROW_PX = 24;
 const PAGE_ROWS = 20;
-const OVERSCAN = 12;
+const OVERSCAN = 6;
 /** The browser rounds where it scrolls to. */
 const END_PX = 4;
 
@@ -75,7 +76,10 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
   const widthPx = useWidthOf(box);
-  const columns = all.filter(({ abovePx = 0 }) => widthPx >= abovePx);
+  const columns = useMemo(
+    () => all.filter(({ abovePx = 0 }) => widthPx >= abovePx),
+    [all, widthPx],
+  );
   const rows = useRows(box, props);
   useEffect(() => {
     if (opened !== undefined && opened >= 0)
@@ -112,10 +116,11 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
     >
       <Head columns={columns} />
       <div role="rowgroup" className="virtual-table-body" style={{ height: rows.getTotalSize() }}>
-        {items.map(({ index, key, start }) => (
+        {items.map(({ index, key, start, size }) => (
           <div
             key={key}
-            ref={rows.measureElement}
+            // Of the others the height is known, and each measure is a layout of the page.
+            ref={index === opened || size !== ROW_PX ? rows.measureElement : undefined}
             data-index={index}
             role="presentation"
             className="virtual-table-item"
