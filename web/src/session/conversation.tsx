@@ -32,13 +32,13 @@ interface ConversationProps {
   readonly isLoading: boolean;
 }
 
-export function Conversation({ items, isLoading }: ConversationProps) {
+export const Conversation = memo(function Conversation({ items, isLoading }: ConversationProps) {
   return (
     <RememberOpened>
       <List items={items} isLoading={isLoading} />
     </RememberOpened>
   );
-}
+});
 
 function List({ items, isLoading }: ConversationProps) {
   const scroller = useRef<HTMLDivElement>(null);

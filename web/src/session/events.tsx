@@ -2,7 +2,7 @@
  * The log as it is stored: a row a line, or, taken apart, an event a line. A row that is open shows
  * its JSON and the events that it was merged from.
  */
-import { useMemo, useRef, useState } from "react";
+import { memo, useMemo, useRef, useState } from "react";
 import {
   type Entries,
   type Entry,
@@ -31,7 +31,7 @@ export interface EventsProps {
   readonly cursor: Cursor;
 }
 
-export function Events({ cursor }: EventsProps) {
+export const Events = memo(function Events({ cursor }: EventsProps) {
   const { log, moveTo } = useInSession();
   const version = useLogVersion(log);
   const [isRaw, setRaw] = useState(false);
@@ -91,7 +91,7 @@ export function Events({ cursor }: EventsProps) {
       </p>
     </section>
   );
-}
+});
 
 interface TableProps {
   readonly entries: Entries;

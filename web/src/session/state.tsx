@@ -1,5 +1,5 @@
 /** The shared state at the cursor, and what the last change before the cursor did to it. */
-import { useMemo } from "react";
+import { memo, useMemo } from "react";
 import type { Moment } from "../model/scrub.ts";
 import { type Change, stateDiff } from "../model/state-diff.ts";
 import { Button } from "../ui/button.tsx";
@@ -18,7 +18,7 @@ export interface StateProps {
 
 const PATHS_LISTED = 3;
 
-export function State({ moment }: StateProps) {
+export const State = memo(function State({ moment }: StateProps) {
   const { moveTo } = useInSession();
   const { state, stateChange: change } = moment;
   const { seq, before } = change ?? {};
@@ -76,7 +76,7 @@ export function State({ moment }: StateProps) {
       </div>
     </section>
   );
-}
+});
 
 function Sum({
   seq,

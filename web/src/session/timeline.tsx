@@ -2,7 +2,7 @@
  * What happened when: runs, steps, calls, texts and thinking as bars, with what waited above them.
  * The canvas is for eyes; the same bars are a table, and the selected one is read out.
  */
-import { useMemo, useState } from "react";
+import { memo, useMemo, useState } from "react";
 import type { Bar } from "../model/bars.ts";
 import {
   around,
@@ -35,11 +35,11 @@ const ZOOM = 1.5;
 /** The times of a session that was pushed at once tell nothing. */
 const SHORT_MS = 50;
 
-export function Timeline({ cursor }: { readonly cursor: Cursor }) {
+export const Timeline = memo(function Timeline({ cursor }: { readonly cursor: Cursor }) {
   const { log, sessionId, moveTo } = useInSession();
   const parts = useTimeline(log);
   const nowMs = useNow();
-  const statuses = useRuns(sessionId, parts.bars);
+  const statuses = useRuns(sessionId, parts);
   const [chosen, setBy] = useState<By>();
   const [folds, setFolds] = useState(true);
   const [isTable, setTable] = useState(false);
@@ -105,7 +105,7 @@ export function Timeline({ cursor }: { readonly cursor: Cursor }) {
       <Spoken bar={hit === undefined ? selected : undefined} nowMs={liveMs} />
     </section>
   );
-}
+});
 
 interface ToolbarProps {
   readonly scene: Scene;

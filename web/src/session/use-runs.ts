@@ -1,6 +1,6 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { API, get } from "../api/client.ts";
-import type { Bar } from "../model/bars.ts";
+import type { SceneParts } from "../model/scene.ts";
 import type { RunStatus } from "./described.ts";
 
 interface Run extends RunStatus {
@@ -22,12 +22,14 @@ const PAGE_RUNS = 100;
 /** A stalled run is known only by its silence, so a session with an open run is asked again. */
 const AGAIN_MS = 15_000;
 
-/** What the service says of the runs; read again when one begins or ends. */
-export function useRuns(id: string, bars: readonly Bar[]): RunStatuses {
+/** What the service says of the runs; read again when one begins or ends, but not for each page of a gap. */
+export function useRuns(id: string, { bars, beginning }: SceneParts): RunStatuses {
+  const hasGap = beginning !== undefined;
   const runs = bars.filter(({ kind }) => kind === "run");
   const ended = runs.filter(({ state }) => state !== "open").length;
   const { data } = useQuery({
-    queryKey: ["runs", id, runs.length, ended],
+    queryKey: ["runs", id, ...(hasGap ? ["gap"] : [runs.length, ended])],
+    enabled: runs.length > 0,
     queryFn: ({ signal }) => readAll(id, signal),
     placeholderData: keepPreviousData,
     refetchInterval: ended < runs.length ? AGAIN_MS : false,

@@ -1,5 +1,5 @@
 /** The log of a session and its moments, opened once for all parts of the page. */
-import { useEffect, useState, useSyncExternalStore } from "react";
+import { useCallback, useEffect, useState, useSyncExternalStore } from "react";
 import { SessionLog } from "../model/log.ts";
 import { type Cursor, type Moment, Scrub } from "../model/scrub.ts";
 import { httpSource } from "./log-source.ts";
@@ -13,7 +13,7 @@ interface Opened {
 export function useSessionLog(sessionId: string): Opened {
   const [opened] = useState(() => {
     const log = new SessionLog(httpSource(sessionId), { soon: nextFrame });
-    return { log, scrub: new Scrub(sessionId, log) };
+    return { log, scrub: new Scrub(sessionId, log, { turn }) };
   });
   useEffect(() => {
     const { log, scrub } = opened;
@@ -29,7 +29,28 @@ export function useSessionLog(sessionId: string): Opened {
 
 /** Renders again when the log has changed. Its rows are one list that grows: depend on the number. */
 export function useLogVersion(log: SessionLog): number {
-  return useSyncExternalStore(log.subscribe, () => log.version);
+  const subscribe = useCallback((listener: () => void) => calmly(log, listener), [log]);
+  return useSyncExternalStore(subscribe, () => log.version);
+}
+
+const READING_MS = 250;
+
+/** While the middle of a long session is read, a view is not drawn for each page of it. */
+function calmly(log: SessionLog, listener: () => void): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const tell = (): void => {
+    clearTimeout(timer);
+    timer = undefined;
+    listener();
+  };
+  const unsubscribe = log.subscribe(() => {
+    if (log.isLive && !log.isJoined) timer ??= setTimeout(tell, READING_MS);
+    else tell();
+  });
+  return () => {
+    clearTimeout(timer);
+    unsubscribe();
+  };
 }
 
 /** The session at the cursor. */
@@ -42,4 +63,20 @@ export function useMoment(scrub: Scrub, cursor: Cursor): Moment {
 function nextFrame(run: () => void): void {
   if (document.hidden) setTimeout(run, 250);
   else requestAnimationFrame(() => run());
+}
+
+/** A reader who moved so recently scrolls still: the fold waits longer between its slices. */
+const MOVING_MS = 200;
+const TURN_MOVING_MS = 40;
+
+let movedMs = Number.NEGATIVE_INFINITY;
+// Not "scroll": the page scrolls by itself while rows come.
+for (const type of ["wheel", "touchmove", "keydown"])
+  addEventListener(type, () => (movedMs = performance.now()), { capture: true, passive: true });
+
+async function turn(): Promise<void> {
+  const isMoving = performance.now() - movedMs < MOVING_MS;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  setTimeout(() => resolve(), isMoving ? TURN_MOVING_MS : 0);
+  await promise;
 }
