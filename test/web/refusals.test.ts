@@ -73,6 +73,8 @@ describe("in chromium", needs("chromium"), () => {
       await page.keyboard.press("Enter");
       await page.getByLabel("Message", { exact: true }).waitFor();
       await page.getByText("hello").first().waitFor();
+      // The transcript shows it before the log has its row.
+      await page.locator(".header-counts").getByText("message", { exact: true }).waitFor();
       const headers = { authorization: `Bearer ${token}` };
       await fetch(`${url}/api/ambient/v1/sessions/short`, { method: "DELETE", headers });
       await page
