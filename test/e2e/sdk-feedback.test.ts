@@ -14,7 +14,8 @@ import { emit } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
 
 const { giveFeedback } = SessionService.method;
-const { service, client } = useService();
+// A ledger of its own: a follower reads the feedback of all sessions.
+const { service, client } = useService({});
 
 /** Answers with the status for a trace; the default is 200. */
 async function scores(statusOf: (traceId: unknown) => number = () => 200) {
