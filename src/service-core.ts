@@ -45,12 +45,14 @@ export interface Base {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
+  /** The name of this instance, for the other instances and for pages. Another one after each start. */
+  readonly instance: string;
 }
 
 export type Core = ReturnType<typeof createCore>;
 
 export function createCore(config: Config, base: Base, postgres: Postgres) {
-  const { log, metrics, clock } = base;
+  const { log, metrics, clock, instance } = base;
   const { database, refusal } = postgres;
   const reader = createReader(database);
   const folded: TranscriptDependencies["reader"] = {
@@ -73,7 +75,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const groups = new OpenGroups();
   const wakeUps = wakingAll(live, feeds, (sessionId) => cancels.hinted(sessionId));
   const exchange = createExchange(
-    { wakeUps, log, metrics, clock },
+    { instance, wakeUps, log, metrics, clock },
     createCarrier(config, postgres),
   );
   const commits = new CommitFailures(clock);

@@ -12,7 +12,7 @@ import { append, type AppendOptions, appendNothing } from "./store/append.ts";
 import { createDatabase, type Database, inSchema } from "./store/database.ts";
 import { DiskSpace } from "./store/disk-space.ts";
 import { createEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
-import { readFailures } from "./store/failures.ts";
+import { readFailures } from "./store/runs.ts";
 import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
 import { readKept } from "./store/pages.ts";
 import { migrateUp } from "./store/migrate.ts";

@@ -80,7 +80,12 @@ export interface Service extends Unit {
 }
 
 export function createService(config: Config, log: Log): Service {
-  const base: Base = { log, metrics: createMetrics(), clock: systemClock };
+  const base: Base = {
+    log,
+    metrics: createMetrics(),
+    clock: systemClock,
+    instance: randomUUID(),
+  };
   const { metrics } = base;
   const tracing = createTracingOf(config, base);
   const postgres = createPostgres(config, base);
@@ -182,7 +187,7 @@ interface EdgeParts extends Base, Core {
 
 /** The two servers that callers reach. */
 function createEdges(config: Config, parts: EdgeParts) {
-  const { doors, database, reader, live, transcripts, clock, metrics } = parts;
+  const { doors, database, reader, live, transcripts, clock, metrics, instance } = parts;
   const memory = new FairShare({
     max: config.receivedBytesMax / RESIDENT_PER_HELD_BYTE,
     stillTicksMax: STILL_TICKS,
@@ -204,12 +209,12 @@ function createEdges(config: Config, parts: EdgeParts) {
     { live, transcripts, clock, metrics, timers: systemTimers, capabilitiesOf },
     { ...AGUI_LIMITS, ...config },
   );
-  const identity = { instance: randomUUID(), startedAtMs: msOf(clock.nowMicros()) };
+  const startedAtMs = msOf(clock.nowMicros());
   const reads = authorisedReads(doors, {
     ...parts.conversation.reads,
     exports: createExportHandlers(reader, metrics.limitUse),
     storage: parts.storage,
-    figures: { readFigures: () => readFigures({ ...identity, metrics, clock }) },
+    figures: { readFigures: () => readFigures({ instance, startedAtMs, metrics, clock }) },
     talk: createAguiTalk({ join, transcripts, push: handlers.pushSessionMessage, metrics }),
   });
   const http = createHttpServer(

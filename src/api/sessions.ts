@@ -17,7 +17,7 @@ import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import type { Redactor } from "../redaction/redactor.ts";
 import { sessionNotFound } from "../store/failure.ts";
-import type { Failure } from "../store/failures.ts";
+import type { Failure } from "../store/runs.ts";
 import type {
   NewSession,
   SessionChange,

@@ -14,7 +14,7 @@ import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/fail
 import type { LedgerReader } from "../store/reader.ts";
 import { headOf, type StreamName } from "../store/rows.ts";
 import type { SessionScope } from "../store/sessions.ts";
-import type { SessionSums, StorageReader, Totals, TypeSum } from "../store/storage.ts";
+import type { SessionStorage, StorageReader, Totals, TypeSum } from "../store/storage.ts";
 
 export interface SessionStorageRequest {
   readonly sessionId: string;
@@ -23,7 +23,7 @@ export interface SessionStorageRequest {
   readonly afterSeq: bigint;
 }
 
-export type SessionStorage = SessionSums;
+export type { SessionStorage };
 
 export interface Storage extends Totals {
   /** Undefined for a caller that does not see every session. */

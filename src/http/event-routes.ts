@@ -80,10 +80,10 @@ export const stateParameter = flagParameter(
   "A stream tells where it stands by events named watch_state, and not by comments.",
 );
 
-/** The query parameters of a watch; the messages' route, which also answers JSON, has more. */
 /** The fragment index of a merged row, for a caller that restores its events itself. */
 const fragmentsParameter = flagParameter("Merged rows come with `fragments`.");
 
+/** The query parameters of a watch; the messages' route, which also answers JSON, has more. */
 export const liveParameters = {
   after_seq: seqParameter("Only what has a higher number. A stream: Last-Event-ID wins over it."),
   state_frames: stateParameter,

@@ -19,7 +19,7 @@ export function serviceRoutes(app: App, { figures }: ServiceRouteParts): void {
 }
 
 function jsonOf(figures: Figures): z.input<typeof serviceSchema> {
-  const { rowsStored, watchers, connections, commit } = figures;
+  const { rowsStored, connections, commit } = figures;
   return {
     kind: "Service",
     instance: figures.instance,
@@ -41,7 +41,7 @@ function jsonOf(figures: Figures): z.input<typeof serviceSchema> {
       })),
     },
     queue: { rows: figures.queueRows, bytes: figures.queueBytes },
-    watchers: Object.values(watchers).reduce((sum, count) => sum + count, 0),
+    watchers: figures.watchers,
     push_streams: figures.pushStreams,
     connections: { grpc: connections["grpc"] ?? 0, http: connections["http"] ?? 0 },
     memory_bytes: figures.memoryBytes,

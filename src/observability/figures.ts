@@ -27,7 +27,7 @@ export interface Figures {
   readonly commit: Durations;
   readonly queueRows: number;
   readonly queueBytes: number;
-  readonly watchers: ByLabel;
+  readonly watchers: number;
   readonly pushStreams: number;
   readonly connections: ByLabel;
   readonly memoryBytes: number;
@@ -75,7 +75,7 @@ export async function readFigures(parts: FigureParts): Promise<Figures> {
     commit: await durationsOf(metrics.commitSeconds),
     queueRows: await total(metrics.queueRows),
     queueBytes: await total(metrics.queueBytes),
-    watchers: await byLabel(metrics.watchers, "stream"),
+    watchers: await total(metrics.watchers),
     pushStreams: await total(metrics.pushStreams),
     connections: await byLabel(metrics.connections, "server"),
     memoryBytes: process.memoryUsage.rss(),

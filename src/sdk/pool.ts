@@ -10,7 +10,6 @@
  * for `lostAfterMs`. The epoch of that claim is the next one after that of the lost run, so of several
  * runners that see it, one takes over.
  */
-
 import { readdir } from "node:fs/promises";
 import { basename, dirname } from "node:path";
 import { timestampMs } from "@bufbuild/protobuf/wkt";

@@ -238,6 +238,12 @@ export type Field = string | number | boolean | null | Uint8Array;
 /** One row of an answer, by the names of its columns. */
 export type Fields = Readonly<Record<string, Field>>;
 
+/** A bigint of an answer: the driver gives it as text. */
+export function bigintOf(field: Field | undefined): bigint {
+  if (typeof field !== "string") throw new TypeError("a number is not there");
+  return BigInt(field);
+}
+
 /** One row of an answer in the text form of the server; null for null. */
 export type Columns = readonly (Buffer | null)[];
 

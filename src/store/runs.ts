@@ -8,7 +8,7 @@
  * (`joined`).
  */
 import { type SQL, sql } from "drizzle-orm";
-import type { Database, Fields } from "./database.ts";
+import { bigintOf, type Database, type Fields } from "./database.ts";
 import { sessionEvents } from "./schema.ts";
 import { microsColumn } from "./columns.ts";
 
@@ -183,6 +183,58 @@ export function joined(left: RunStretch, right: RunStretch): RunStretch | undefi
   };
 }
 
+/** A run's end is its last row, or near to it. */
+const ROWS_LOOKED_AT_MAX = 32;
+
+/** A page of 1,000 sessions would otherwise read up to a thousand payloads of any size. */
+const PAYLOAD_BYTES_MAX = 4_096;
+
+/** How the last ended run of a session failed. */
+export interface Failure {
+  readonly runId: string;
+  readonly seq: bigint;
+  readonly atMicros: bigint;
+  /** The RUN_ERROR; undefined when it is large. */
+  readonly payload: string | undefined;
+}
+
+/**
+ * Only sessions whose last ended run has failed are in the answer. No column has it: it is looked for
+ * among the newest rows, when a caller asks for it, and no push pays for it.
+ */
+export async function readFailures(
+  database: Database,
+  sessionIds: readonly string[],
+): Promise<ReadonlyMap<string, Failure>> {
+  if (sessionIds.length === 0) return new Map();
+  const rows = await database.run(sql`
+    select asked.id, ended.seq, ended.run_id, ended.at, ended.payload
+    from json_array_elements_text(${JSON.stringify(sessionIds)}::text::json) as asked(id)
+    cross join lateral (
+      select seq, event_type, run_id,
+        ${microsColumn(sql`coalesce(completed_at, created_at)`)} as at,
+        case when octet_length(payload) <= ${PAYLOAD_BYTES_MAX} then payload end as payload
+      from (
+        select * from ${sessionEvents} where session_id = asked.id
+        order by seq desc limit ${ROWS_LOOKED_AT_MAX}
+      ) newest
+      where conformant and event_type in ('RUN_FINISHED', 'RUN_ERROR')
+      order by seq desc limit 1
+    ) ended
+    where ended.event_type = 'RUN_ERROR'`);
+  return new Map(
+    rows.map((row) => [
+      String(row["id"]),
+      {
+        runId: String(row["run_id"] ?? ""),
+        seq: bigintOf(row["seq"]),
+        atMicros: bigintOf(row["at"]),
+        payload: typeof row["payload"] === "string" ? row["payload"] : undefined,
+      },
+    ]),
+  );
+}
+
 function stretchOf(fields: Fields): RunStretch {
   const endSeq = fields["end_seq"];
   return {
@@ -204,9 +256,4 @@ function stretchOf(fields: Fields): RunStretch {
             atMicros: bigintOf(fields["end_at"]),
           },
   };
-}
-
-function bigintOf(field: Fields[string] | undefined): bigint {
-  if (typeof field !== "string") throw new TypeError("a number is not there");
-  return BigInt(field);
 }

@@ -8,7 +8,7 @@
  */
 import { and, getTableName, isNull, type SQL, sql } from "drizzle-orm";
 import { storedBytes, TABLE } from "./columns.ts";
-import type { Database, Fields } from "./database.ts";
+import { bigintOf, type Database, type Fields } from "./database.ts";
 import type { StreamName } from "./rows.ts";
 import { sessions } from "./schema.ts";
 import { belongsTo, type SessionScope } from "./sessions.ts";
@@ -32,7 +32,7 @@ export interface TypeSum {
   readonly rawBytes: bigint;
 }
 
-export interface SessionSums {
+export interface SessionStorage {
   /** The largest first. */
   readonly types: readonly TypeSum[];
   /** All rows up to this number were read. */
@@ -63,7 +63,7 @@ export interface SampledTypes {
 }
 
 export interface StorageReader {
-  sumsOf(request: SumsRequest): Promise<SessionSums>;
+  sumsOf(request: SumsRequest): Promise<SessionStorage>;
   totals(scope: SessionScope): Promise<Totals>;
   sampledTypes(stream: StreamName, scope: SessionScope): Promise<SampledTypes>;
   /** The size of all tables and indexes on disk. */
@@ -214,9 +214,4 @@ function typeSumOf(fields: Fields): TypeSum {
     bytes: bigintOf(fields["bytes"]),
     rawBytes: bigintOf(fields["raw_bytes"]),
   };
-}
-
-function bigintOf(field: Fields[string] | undefined): bigint {
-  if (typeof field !== "string") throw new TypeError("a number is not there");
-  return BigInt(field);
 }

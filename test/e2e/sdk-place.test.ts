@@ -2,7 +2,7 @@
  * Runs over HTTP and claimed turns of one session: one at a time. The calls of the runner can be held
  * here, so that a run over HTTP comes at a chosen moment of a claim.
  */
-import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { deferred } from "../../src/base/deferred.ts";
 import { ledger, type LedgerClient } from "../../src/runner/client.ts";
 import type { AgentEvent, RunInput } from "../../src/sdk/bridge.ts";
@@ -12,23 +12,12 @@ import { listen } from "../../src/sdk/http/server.ts";
 import { createRunner, type Runner } from "../../src/sdk/loop.ts";
 import { Session } from "../../src/sdk/session.ts";
 import { TestBridge } from "../support/echo-bridge.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { say, standing } from "../support/turns.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
-let client: RpcClient;
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(() => service.grpcAddress);
-});
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+// A ledger of its own: a pool serves all sessions.
+const { service, client } = useService({});
 
 const POLL = { timeout: 60_000 };
 const DONE = ["RUN_STARTED", "RUN_FINISHED"];

@@ -1,4 +1,5 @@
 /** The wake-ups of one instance: all calls of its `live`, in words. */
+import { randomUUID } from "node:crypto";
 import { vi } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import type { Carrier } from "../../src/live/hints/carrier.ts";
@@ -32,7 +33,7 @@ export class WakeUpInstance implements AsyncDisposable {
     const log = createLogTo({ write });
     this.#adapter = carrier.name;
     this.exchange = createExchange(
-      { wakeUps, log, metrics: this.#metrics, clock: systemClock },
+      { instance: randomUUID(), wakeUps, log, metrics: this.#metrics, clock: systemClock },
       carrier,
     );
   }

@@ -1,6 +1,7 @@
 /**
  * Announcements between instances, over a carrier in memory whose lines the test opens and breaks.
  */
+import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import type { Carrier, Line } from "../../src/live/hints/carrier.ts";
@@ -83,7 +84,8 @@ class Exchanging {
       const { msg }: { readonly msg: string } = JSON.parse(line);
       this.logged.push(msg);
     };
-    const parts = { wakeUps, log: createLogTo({ write }), metrics: this.metrics };
+    const log = createLogTo({ write });
+    const parts = { instance: randomUUID(), wakeUps, log, metrics: this.metrics };
     const clock = { ...systemClock, monotonicMs: () => this.nowMs };
     this.exchange = createExchange({ ...parts, clock, timers: this.timers }, this.carrier);
   }
@@ -260,7 +262,7 @@ test("an exchange without a carrier does nothing", async () => {
     regained: () => expect.unreachable(),
   };
   const exchange = createExchange(
-    { wakeUps, log, metrics: createMetrics(), clock: systemClock, timers },
+    { instance: "one", wakeUps, log, metrics: createMetrics(), clock: systemClock, timers },
     undefined,
   );
   await exchange.start();

@@ -7,7 +7,6 @@
  * The exchange tells `live` when the line is lost and when it is back; meanwhile the poll finds the
  * news. Without a carrier (WAKE_UPS=poll) this exchange does nothing.
  */
-import { randomUUID } from "node:crypto";
 import { BoundedMap } from "../../base/bounded-map.ts";
 import type { Clock } from "../../base/clock.ts";
 import { Paced } from "../../base/paced.ts";
@@ -30,6 +29,8 @@ export interface Exchange extends Unit {
 }
 
 interface ExchangeParts {
+  /** The name that its announcements have. */
+  readonly instance: string;
   readonly wakeUps: WakeUps;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "wakeUps" | "wakeUpsConnected" | "countHeard">;
@@ -60,7 +61,6 @@ const HEARD_MS = 60_000;
 const HEARD_MAX = 1_000;
 
 class CarriedExchange implements Exchange {
-  readonly #id = randomUUID();
   readonly #parts: ExchangeParts;
   readonly #adapter: Carrier["name"];
   readonly #announcer: Announcer;
@@ -72,13 +72,13 @@ class CarriedExchange implements Exchange {
   #isConnected: boolean | undefined;
 
   constructor(parts: ExchangeParts, carrier: Carrier) {
-    const { log, metrics, wakeUps, timers = systemTimers } = parts;
+    const { instance, log, metrics, wakeUps, timers = systemTimers } = parts;
     this.#parts = parts;
     metrics.countHeard(() => this.#countHeard());
     this.#adapter = carrier.name;
     const labels = { adapter: carrier.name, direction: "sent" };
     this.#announcer = new Announcer({
-      from: this.#id,
+      from: instance,
       send: (text) => carrier.send(text),
       sent: () => metrics.wakeUps.inc(labels),
       timers,
@@ -126,8 +126,8 @@ class CarriedExchange implements Exchange {
 
   #received(text: string): void {
     const { from, sessions } = decodeAnnouncement(text);
-    if (from === this.#id) return;
-    const { metrics, wakeUps, clock } = this.#parts;
+    const { instance, metrics, wakeUps, clock } = this.#parts;
+    if (from === instance) return;
     metrics.wakeUps.inc({ adapter: this.#adapter, direction: "received" });
     if (from !== "") this.#heardMs.set(from, clock.monotonicMs());
     if (sessions === "any") this.#missed.ask();
