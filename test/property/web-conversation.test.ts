@@ -16,7 +16,7 @@ import { PERSONS, spokenBy } from "../../src/conversation/canonical/talk.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import type { Item } from "../../web/src/model/conversation.ts";
 import { History } from "../../web/src/model/history.ts";
-import type { Row, Said } from "../../web/src/model/log.ts";
+import type { Row, Said } from "../../web/src/model/source.ts";
 import { Moment, whereIn } from "../../web/src/model/scrub.ts";
 import { MIXED, streamOf } from "../support/agui-colliding.ts";
 import { anyEvents, legalEvents, logged, stored } from "../support/agui-drawn.ts";

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { factsOf, questionBefore, type ToolCall, toolPairs } from "../../web/src/model/compare.ts";
-import type { Row } from "../../web/src/model/log.ts";
+import type { Row } from "../../web/src/model/source.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
 
 /** Rows of events, one second apart unless they say otherwise. */

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Axis } from "../../web/src/model/axis.ts";
-import { SessionLog, type Row } from "../../web/src/model/log.ts";
+import { SessionLog } from "../../web/src/model/log.ts";
+import type { Row } from "../../web/src/model/source.ts";
 import { Entries, FilteredRows, NO_FILTER } from "../../web/src/model/row-filter.ts";
 import {
   eventAt,

@@ -1,18 +1,19 @@
 /** The frame of the page: navigation, the view of the address, and what every view shares. */
-import { lazy, Suspense, useState, useSyncExternalStore } from "react";
+import { Component, lazy, type ReactNode, Suspense, useState, useSyncExternalStore } from "react";
 import { useCaller } from "./api/caller.ts";
 import { currentToken, forgetToken, onTokenChange } from "./api/token.ts";
-import { Broken } from "./broken.tsx";
 import { usePlace, type View, viewOf } from "./router.ts";
 import { TokenDialog } from "./token-dialog.tsx";
 import { Button } from "./ui/button.tsx";
+import { Dialog } from "./ui/dialog.tsx";
 import { Empty } from "./ui/empty.tsx";
-import { FRAME, KeyHelp } from "./ui/key-help.tsx";
-import { useKeys } from "./ui/keyboard.ts";
+import { useKeyGroups, useKeys } from "./ui/keyboard.ts";
 import { Link } from "./ui/link.tsx";
 import { setTheme, type Theme, useTheme } from "./ui/theme.ts";
 import { SessionsPage } from "./sessions/page.tsx";
+import { visible } from "./ui/text.ts";
 import { Toasts } from "./ui/toast.tsx";
+import "./ui/key-help.css";
 import "./app.css";
 
 const SessionPage = lazy(async () => ({
@@ -30,6 +31,9 @@ const ServicePage = lazy(async () => ({
 const DocsPage = lazy(async () => ({
   default: (await import("./docs/page.tsx")).DocsPage,
 }));
+
+/** The title of the keys that every view has. */
+const FRAME = "Everywhere";
 
 export function App() {
   const { path } = usePlace();
@@ -141,4 +145,66 @@ function ThemeSwitch() {
       <span aria-hidden="true">{SIGNS[theme]}</span>
     </Button>
   );
+}
+
+const NAMES: Readonly<Record<string, string>> = {
+  " ": "space",
+  ArrowDown: "↓",
+  ArrowUp: "↑",
+  ArrowLeft: "←",
+  ArrowRight: "→",
+  Escape: "esc",
+};
+
+function KeyHelp({ onClose }: { readonly onClose: () => void }) {
+  const all = useKeyGroups().filter(({ bindings }) => bindings.length > 0);
+  // The frame's own keys come last: a reader looks for those of the view.
+  const groups = all.toSorted((a, b) => Number(a.title === FRAME) - Number(b.title === FRAME));
+  return (
+    <Dialog title="Keys" onClose={onClose}>
+      {groups.map(({ title, bindings }) => (
+        <section key={title} className="key-help">
+          <h3>{title}</h3>
+          <dl>
+            {bindings.map(({ keys, does }) => (
+              <div key={does}>
+                <dt>
+                  {keys.map((key) => (
+                    <kbd key={key}>{NAMES[key] ?? key}</kbd>
+                  ))}
+                </dt>
+                <dd>{does}</dd>
+              </div>
+            ))}
+          </dl>
+        </section>
+      ))}
+    </Dialog>
+  );
+}
+
+/**
+ * Keeps the frame when a view fails. The service may have a newer page than this tab: then a part
+ * that has not been loaded yet is gone, and loading the page again mends it.
+ */
+class Broken extends Component<
+  { readonly children: ReactNode },
+  { readonly error: Error | undefined }
+> {
+  override state: { readonly error: Error | undefined } = { error: undefined };
+
+  static getDerivedStateFromError(error: unknown): { readonly error: Error } {
+    return { error: error instanceof Error ? error : new Error(String(error)) };
+  }
+
+  override render(): ReactNode {
+    const { error } = this.state;
+    if (error === undefined) return this.props.children;
+    return (
+      <Empty title="This view failed.">
+        <p role="alert">{visible(error.message)}</p>
+        <Button onClick={() => location.reload()}>Load the page again</Button>
+      </Empty>
+    );
+  }
 }

@@ -2,8 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { API, get } from "../api/client.ts";
 import { type RunFacts, factsOf, questionBefore } from "../model/compare.ts";
-import type { Row } from "../model/log.ts";
-import { type EventItem, type MessageItem, HeldRow, saidOf } from "../model/source.ts";
+import { type EventItem, HeldRow, type MessageItem, type Row, saidOf } from "../model/source.ts";
 import { sessionPath } from "../router.ts";
 
 /** Of `GET /sessions/{id}/runs`. */

@@ -8,7 +8,7 @@ import "../no-eval.ts";
 import { isObject, type JsonObject, parseObject } from "../../../src/agui/json.ts";
 import { Canonical } from "../../../src/conversation/canonical/canonical.ts";
 import { difference } from "./difference.ts";
-import type { Row, Said } from "./log.ts";
+import type { Row, Said } from "./source.ts";
 
 export interface ToolCall {
   readonly id: string;

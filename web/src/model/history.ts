@@ -20,8 +20,7 @@ import {
   type Origin,
   StateLine,
 } from "./lines.ts";
-import type { Row, Said } from "./log.ts";
-import { sentAtMs } from "./source.ts";
+import { type Row, type Said, sentAtMs } from "./source.ts";
 import { Patches, Track } from "./versions.ts";
 
 export interface RunMark {

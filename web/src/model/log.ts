@@ -17,46 +17,15 @@
  */
 import { backoffMs } from "../../../src/base/backoff.ts";
 import { Payloads } from "./payloads.ts";
-import { type EventItem, type LogSource, HeldRow, type MessageItem, saidOf } from "./source.ts";
-
-/** A stored row of the events' stream. */
-export interface Row {
-  /** The number of its first event, and of its last. */
-  readonly seq: number;
-  readonly lastSeq: number;
-  readonly type: string;
-  /** Empty outside a run. */
-  readonly runId: string;
-  /** When its first event happened, and its last; milliseconds with microseconds as fraction. */
-  readonly atMs: number;
-  readonly endMs: number;
-  /** About when the service stored it. */
-  readonly storedMs: number;
-  /** The raw events that it stands for. */
-  readonly count: number;
-  /** Of the payload, as UTF-8. */
-  readonly bytes: number;
-  /** JSON text. Undefined: dropped to save memory; `SessionLog.read` gets it again. */
-  readonly payload: string | undefined;
-  /** The fragment index of a merged row, as `decodeFragments` of src/compressor takes it. */
-  readonly fragments: Uint8Array | undefined;
-  /** False: no version of AG-UI has such an event, so clients get it as CUSTOM. */
-  readonly isConformant: boolean;
-}
-
-/** A row of the messages' stream. */
-export interface Said {
-  readonly seq: number;
-  readonly id: string;
-  /** `user`, `assistant`, `system`, `error`, `tool_use`, `tool_result` or `lifecycle`. */
-  readonly type: string;
-  readonly payload: string;
-  readonly atMs: number;
-  readonly storedMs: number;
-  readonly sentMs: number | undefined;
-  /** Who wrote it, in the spelling of ProtoJSON (`displayName`). */
-  readonly sender: Readonly<Record<string, unknown>> | undefined;
-}
+import {
+  type EventItem,
+  HeldRow,
+  type LogSource,
+  type MessageItem,
+  type Row,
+  type Said,
+  saidOf,
+} from "./source.ts";
 
 export interface Problem {
   readonly reason: string;

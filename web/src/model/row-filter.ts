@@ -2,7 +2,8 @@
  * The rows that a reader wants to see, and where each of them, or each of their events, stands in a
  * table. Kept while the log grows: only new rows are looked at.
  */
-import type { Row, SessionLog } from "./log.ts";
+import type { SessionLog } from "./log.ts";
+import type { Row } from "./source.ts";
 
 export interface Filter {
   /** Empty: all. */

@@ -13,7 +13,8 @@ import { isAfter, Times } from "../../../src/conversation/canonical/commit-order
 import { decodeFragments } from "../../../src/compressor/fragments.ts";
 import { type Item, itemsAt, messagesAt } from "./conversation.ts";
 import { History, type RunNow } from "./history.ts";
-import type { Row, Said, SessionLog } from "./log.ts";
+import type { SessionLog } from "./log.ts";
+import type { Row, Said } from "./source.ts";
 import type { At } from "./versions.ts";
 
 /** The number of an event, or the newest one, also when there are newer ones later. */

@@ -2,7 +2,6 @@
 import { conform } from "../../../src/agui/conform.ts";
 import { isObject, parseJson } from "../../../src/agui/json.ts";
 import { utf8Bytes } from "../../../src/compressor/text.ts";
-import type { Row, Said } from "./log.ts";
 
 /** Of /events/history and of the stream of rows, with `fragments=true`. */
 export interface EventItem {
@@ -60,18 +59,29 @@ export interface LogSource {
   readonly followMessages: (following: Following<MessageItem>) => Promise<never>;
 }
 
-/** A row whose payload may be dropped. */
-export class HeldRow implements Row {
+/** A stored row of the events' stream. */
+export type Row = Readonly<Pick<HeldRow, keyof HeldRow>>;
+
+/** The log itself may drop the payload of a row. */
+export class HeldRow {
+  /** The number of its first event, and of its last. */
   readonly seq: number;
   readonly lastSeq: number;
   readonly type: string;
+  /** Empty outside a run. */
   readonly runId: string;
+  /** When its first event happened, and its last; milliseconds with microseconds as fraction. */
   readonly atMs: number;
   readonly endMs: number;
+  /** About when the service stored it. */
   readonly storedMs: number;
+  /** The raw events that it stands for. */
   readonly count: number;
+  /** Of the payload, as UTF-8. */
   readonly bytes: number;
+  /** The fragment index of a merged row, as `decodeFragments` of src/compressor takes it. */
   readonly fragments: Uint8Array | undefined;
+  /** JSON text. Undefined: dropped to save memory; `SessionLog.read` gets it again. */
   payload: string | undefined;
   #isConformant: boolean | undefined;
 
@@ -90,11 +100,28 @@ export class HeldRow implements Row {
     this.fragments = fragments === undefined ? undefined : bytesOf(fragments);
   }
 
-  /** Only while the row has its payload, or if it was read before. */
+  /**
+   * False: no version of AG-UI has such an event, so clients get it as CUSTOM. Known only while the
+   * row has its payload, or if it was asked before.
+   */
   get isConformant(): boolean {
     this.#isConformant ??= this.payload === undefined || isConformant(this.type, this.payload);
     return this.#isConformant;
   }
+}
+
+/** A row of the messages' stream. */
+export interface Said {
+  readonly seq: number;
+  readonly id: string;
+  /** `user`, `assistant`, `system`, `error`, `tool_use`, `tool_result` or `lifecycle`. */
+  readonly type: string;
+  readonly payload: string;
+  readonly atMs: number;
+  readonly storedMs: number;
+  readonly sentMs: number | undefined;
+  /** Who wrote it, in the spelling of ProtoJSON (`displayName`). */
+  readonly sender: Readonly<Record<string, unknown>> | undefined;
 }
 
 /** When its sender sent it, by the sender's clock, or else when the service took it. */

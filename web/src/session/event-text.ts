@@ -2,7 +2,7 @@
 import { type CatalogueEntry, lookup } from "../../../src/agui/catalogue.ts";
 import { isObject, parseJson } from "../../../src/agui/json.ts";
 import { expand } from "../../../src/compressor/expand.ts";
-import type { Row } from "../model/log.ts";
+import type { Row } from "../model/source.ts";
 
 export interface RawEvent {
   readonly seq: number;

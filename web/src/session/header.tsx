@@ -1,5 +1,7 @@
 /** What the page shows: the session's name and id, where it stands, and its sizes. */
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { API, get } from "../api/client.ts";
 import type { SessionLog } from "../model/log.ts";
 import { Badge, type Tone } from "../ui/badge.tsx";
 import { Button } from "../ui/button.tsx";
@@ -10,8 +12,29 @@ import { Link } from "../ui/link.tsx";
 import { cut, visible } from "../ui/text.ts";
 import { sessionPath } from "../router.ts";
 import { CopyButton } from "./code-block.tsx";
-import type { SessionFacts } from "./use-session.ts";
 import "./header.css";
+
+/** The session as GET /sessions/{id} has it; 64-bit numbers are text. */
+interface SessionFacts {
+  readonly name: string;
+  readonly phase?: string;
+  readonly projectId?: string;
+  readonly capabilities?: string;
+  readonly payloadBytes: string;
+}
+
+/** The name, phase and capabilities change rarely, and the log does not tell of them. */
+const AGAIN_MS = 10_000;
+
+export function useSession(id: string): SessionFacts | undefined {
+  const path = `${API}/sessions/${encodeURIComponent(id)}`;
+  const { data } = useQuery({
+    queryKey: ["session", id],
+    queryFn: async ({ signal }) => await get<SessionFacts>(path, { signal }),
+    refetchInterval: AGAIN_MS,
+  });
+  return data;
+}
 
 const NAME_CHARS = 200;
 

@@ -2,18 +2,21 @@
  * Text of people and agents as Markdown. Such a text is hostile: HTML in it stays text, a link goes
  * only to http, https and mailto, and a picture is a link, because its host would learn who looks.
  */
-import { memo, type ReactNode, useDeferredValue } from "react";
+import { memo, type ReactNode, useDeferredValue, useState } from "react";
 import ReactMarkdown, { type Components } from "react-markdown";
 import remarkGfm from "remark-gfm";
-import { visible } from "../ui/text.ts";
+import { Button } from "../ui/button.tsx";
+import { count } from "../ui/format.ts";
+import { cut, visible } from "../ui/text.ts";
 import { CodeBlock } from "./code-block.tsx";
-import { CutText } from "./cut-text.tsx";
 import "./markdown.css";
 
 /** Above this a text is not parsed: the parser takes a second for a megabyte. */
 const MARKDOWN_CHARS_MAX = 200_000;
 /** The same for a text that grows: each piece of it is a new text. */
 const LIVE_CHARS_MAX = 20_000;
+/** A longer text is cut, with a button for the rest. */
+const SHOWN_CHARS_MAX = 20_000;
 
 const LINK = /^(?:https?:\/\/|mailto:)/i;
 
@@ -33,6 +36,26 @@ export function Markdown({ text, isLive = false }: { text: string; isLive?: bool
         )
       }
     </CutText>
+  );
+}
+
+/** Draws the beginning of a huge text, and all of it on request. */
+function CutText({
+  text,
+  children,
+}: {
+  readonly text: string;
+  readonly children: (part: string) => ReactNode;
+}) {
+  const [isWhole, setIsWhole] = useState(false);
+  const shown = isWhole ? text : cut(text, SHOWN_CHARS_MAX);
+  return (
+    <>
+      {children(shown)}
+      {shown.length < text.length && (
+        <Button onClick={() => setIsWhole(true)}>Show all {count(text.length)} characters</Button>
+      )}
+    </>
   );
 }
 

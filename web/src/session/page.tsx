@@ -5,7 +5,8 @@
  *                         ├───────────────    narrow   one of four
  *                         │ events or state   below    the scrubber
  */
-import { useMemo } from "react";
+import { useMemo, useSyncExternalStore } from "react";
+import { useCaller } from "../api/caller.ts";
 import type { SessionLog } from "../model/log.ts";
 import type { Scrub } from "../model/scrub.ts";
 import { openRunOf } from "../model/standing.ts";
@@ -15,8 +16,8 @@ import { Link } from "../ui/link.tsx";
 import { visible } from "../ui/text.ts";
 import { Conversation } from "./conversation.tsx";
 import { Events } from "./events.tsx";
-import { Header } from "./header.tsx";
-import { type InSession, SessionContext } from "./in-session.ts";
+import { Header, useSession } from "./header.tsx";
+import { type InSession, type Rights, SessionContext } from "./in-session.ts";
 import { Scrubber } from "./scrubber.tsx";
 import { Split } from "./split.tsx";
 import { State } from "./state.tsx";
@@ -25,10 +26,7 @@ import { Talk } from "./talk.tsx";
 import { Timeline } from "./timeline.tsx";
 import { useCursor } from "./use-cursor.ts";
 import { useRemembered } from "./use-remembered.ts";
-import { useRights } from "./use-rights.ts";
-import { useSession } from "./use-session.ts";
 import { useLogVersion, useMoment, useSessionLog } from "./use-session-log.ts";
-import { useWidth } from "./use-width.ts";
 import "./page.css";
 
 export function SessionPage({ id }: { readonly id: string }) {
@@ -103,4 +101,35 @@ function Session({ id, log, scrub }: SessionProps) {
       </div>
     </SessionContext>
   );
+}
+
+/** What the reader's token allows. Before the service has said so, nothing. */
+function useRights(): Rights {
+  const caller = useCaller();
+  return useMemo(() => {
+    const may = (action: string): boolean => caller?.actions.includes(action) === true;
+    return {
+      maySend: may("message.push.user"),
+      mayCancel: may("run.cancel"),
+      mayGiveFeedback: may("feedback.give"),
+      actor: caller?.kind === "anonymous" ? caller.kind : `${caller?.kind}:${caller?.id}`,
+    };
+  }, [caller]);
+}
+
+const WIDE = matchMedia("(min-width: 1200px) and (min-height: 620px)");
+const MIDDLE = matchMedia("(min-width: 760px)");
+
+/** How many parts of a session have room beside each other. */
+function useWidth(): "wide" | "middle" | "narrow" {
+  return useSyncExternalStore(subscribe, () =>
+    WIDE.matches ? "wide" : MIDDLE.matches ? "middle" : "narrow",
+  );
+}
+
+function subscribe(listener: () => void): () => void {
+  for (const query of [WIDE, MIDDLE]) query.addEventListener("change", listener);
+  return () => {
+    for (const query of [WIDE, MIDDLE]) query.removeEventListener("change", listener);
+  };
 }

@@ -5,7 +5,7 @@ import { Badge, type Tone } from "../ui/badge.tsx";
 import { count } from "../ui/format.ts";
 import { JsonText, JsonTree } from "../ui/json-tree.tsx";
 import { visible } from "../ui/text.ts";
-import { At } from "./at.tsx";
+import { At } from "./origin.tsx";
 import { useInSession } from "./in-session.ts";
 import { useOpen } from "./opened.tsx";
 import "./quiet-line.css";

@@ -7,7 +7,8 @@ import {
   useRef,
   useState,
 } from "react";
-import type { Row, SessionLog } from "../model/log.ts";
+import type { SessionLog } from "../model/log.ts";
+import type { Row } from "../model/source.ts";
 import { type Mark, Marks, runBeside, thinned } from "../model/marks.ts";
 import { SPEEDS } from "../model/player.ts";
 import { Button } from "../ui/button.tsx";

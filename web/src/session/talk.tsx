@@ -11,8 +11,8 @@ import { answeredIn, lastEndMs, openRunOf, wasAskedToEnd } from "../model/standi
 import { Button } from "../ui/button.tsx";
 import { ErrorBox } from "../ui/error-box.tsx";
 import { count } from "../ui/format.ts";
+import { focus } from "../ui/keyboard.ts";
 import { visible } from "../ui/text.ts";
-import { focus } from "./focus.ts";
 import { useInSession } from "./in-session.ts";
 import { Interrupts } from "./interrupts.tsx";
 import { cancelRun, sendAnswers, sendMessage } from "./talk-api.ts";

@@ -4,8 +4,7 @@ import { duration } from "../ui/format.ts";
 import { visible } from "../ui/text.ts";
 import { JsonText } from "../ui/json-tree.tsx";
 import { CopyButton } from "./code-block.tsx";
-import { At } from "./at.tsx";
-import { OfSubagent } from "./of-subagent.tsx";
+import { At, OfSubagent } from "./origin.tsx";
 import { useOpen } from "./opened.tsx";
 import "./tool-card.css";
 

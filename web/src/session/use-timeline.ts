@@ -2,7 +2,8 @@
  * The timeline of a log, which grows with it. Rows behind a gap, while the middle of a large session
  * is read, are a timeline of their own, so that the newest part shows at once.
  */
-import type { Row, SessionLog } from "../model/log.ts";
+import type { SessionLog } from "../model/log.ts";
+import type { Row } from "../model/source.ts";
 import type { SceneParts } from "../model/scene.ts";
 import { Timeline } from "../model/timeline.ts";
 import { waitsOf } from "../model/waits.ts";

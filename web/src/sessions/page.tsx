@@ -1,14 +1,15 @@
 /** All sessions, the newest activity first, as they change. */
 import { useEffect, useMemo, useSyncExternalStore } from "react";
+import type { StreamState } from "../api/stream.ts";
 import type { SessionFilter } from "../model/session-list.ts";
 import { Button } from "../ui/button.tsx";
-import { Connection, ConnectionNotice } from "../ui/connection.tsx";
 import { Empty } from "../ui/empty.tsx";
 import { ErrorBox } from "../ui/error-box.tsx";
 import { count } from "../ui/format.ts";
 import { SessionFeed } from "./feed.ts";
 import { clearFilter, Filters, useFilter } from "./filters.tsx";
 import { SessionTable } from "./table.tsx";
+import "../ui/connection.css";
 import "./page.css";
 
 function useFeed({ query, projectId, phase, isRunning }: SessionFilter): SessionFeed {
@@ -77,5 +78,44 @@ function Nothing({ filter }: { readonly filter: SessionFilter }) {
       <pre>npx session-ledger demo</pre>
       <p>A session is also made by its first message or event.</p>
     </Empty>
+  );
+}
+
+const WORDS: Record<StreamState, string> = {
+  connecting: "connecting",
+  open: "live",
+  reconnecting: "reconnecting",
+  paused: "paused",
+  ended: "ended",
+};
+
+const SIGNS: Record<StreamState, string> = {
+  connecting: "◌",
+  open: "●",
+  reconnecting: "△",
+  paused: "‖",
+  ended: "✕",
+};
+
+/** Whether what is shown is current. Told to a person who cannot see it when it changes. */
+function Connection({ state }: { readonly state: StreamState }) {
+  return (
+    <span className={`connection connection-${state}`} role="status">
+      <span aria-hidden="true">{SIGNS[state]}</span> {WORDS[state]}
+    </span>
+  );
+}
+
+/** Across the page while the service does not answer. */
+function ConnectionNotice({ state }: { readonly state: StreamState }) {
+  return (
+    <div role="status">
+      {state === "reconnecting" && (
+        <p className="connection-notice">
+          <span aria-hidden="true">△</span> The connection to the service is lost. The page tries
+          again, and continues where it was.
+        </p>
+      )}
+    </div>
   );
 }

@@ -2,7 +2,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { API, get } from "../api/client.ts";
-import { type Storage, totalOf, savedOf } from "../model/storage-sums.ts";
+import {
+  added,
+  savedOf,
+  type Storage,
+  type StoragePage as SumsPage,
+  totalOf,
+  type TypeSum,
+} from "../model/storage-sums.ts";
 import { sessionPath, setQuery, usePlace } from "../router.ts";
 import { Badge } from "../ui/badge.tsx";
 import { Button } from "../ui/button.tsx";
@@ -13,7 +20,6 @@ import { Link } from "../ui/link.tsx";
 import { visible } from "../ui/text.ts";
 import { percent, TypeTable } from "./type-table.tsx";
 import { SessionTable } from "./session-table.tsx";
-import { useSessionSums } from "./use-session-sums.ts";
 import "./storage.css";
 
 const REFRESH_MS = 30_000;
@@ -139,6 +145,44 @@ function One({ id }: { readonly id: string }) {
       )}
     </>
   );
+}
+
+const STREAMS = ["events", "messages"] as const;
+
+interface SessionSums {
+  readonly sums: readonly TypeSum[];
+  readonly isWhole: boolean;
+}
+
+/** The pages of both streams, added up as they come. */
+function useSessionSums(id: string) {
+  return useQuery({
+    queryKey: ["storage", "session", id],
+    queryFn: async ({ client, queryKey, signal }): Promise<SessionSums> => {
+      const isFirst = client.getQueryData(queryKey) === undefined;
+      let sums: readonly TypeSum[] = [];
+      for await (const page of pagesOf(id, signal)) {
+        sums = added(sums, page.items);
+        // A later reading replaces the sums when it is whole.
+        if (isFirst) client.setQueryData(queryKey, { sums, isWhole: false });
+      }
+      return { sums, isWhole: true };
+    },
+  });
+}
+
+async function* pagesOf(id: string, signal: AbortSignal): AsyncGenerator<SumsPage> {
+  const path = `${API}${sessionPath(id)}/storage`;
+  for (const stream of STREAMS) {
+    let after = 0;
+    for (let hasMore = true; hasMore; ) {
+      const query = { stream, after_seq: after };
+      const page = await get<SumsPage>(path, { query, signal });
+      yield page;
+      after = page.next_after_seq;
+      hasMore = page.has_more;
+    }
+  }
 }
 
 function Totals({ children }: { readonly children: ReactNode }) {

@@ -80,3 +80,8 @@ export function useKeyGroups(): readonly Group[] {
     () => groups,
   );
 }
+
+/** For `ref` of a field that a press of the reader has opened. */
+export function focus(field: HTMLElement | null): void {
+  field?.focus();
+}

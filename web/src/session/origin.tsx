@@ -1,4 +1,5 @@
 import { clockText, timeText } from "../ui/format.ts";
+import { visible } from "../ui/text.ts";
 import { useInSession } from "./in-session.ts";
 
 /** The time of an item. A press moves the page to the event that made it. */
@@ -16,5 +17,15 @@ export function At({ seq, atMs }: { readonly seq: number; readonly atMs: number 
     >
       {clockText(atMs)}
     </button>
+  );
+}
+
+/** Who did it, if it was not the agent itself. */
+export function OfSubagent({ name }: { readonly name: string | undefined }) {
+  if (name === undefined) return null;
+  return (
+    <span className="message-role">
+      by <bdi>{visible(name)}</bdi>
+    </span>
   );
 }
