@@ -67,6 +67,12 @@ describe("roles", () => {
     expect(alone.toSorted()).toEqual(["session.delete", "session.erase", "token.issue"]);
   });
 
+  // A list has the failures of sessions, whose texts are of their events.
+  test("every role that lists sessions may read them", () => {
+    const lists = ALLOWED["session.list"].filter((role) => !ALLOWED["session.read"].includes(role));
+    expect(lists).toEqual([]);
+  });
+
   test("no role but admin may push messages of the user and of the agent", () => {
     expect(MESSAGE_TYPES.filter((type) => pushActionOf(type) === "message.push.user")).toEqual([
       "user",

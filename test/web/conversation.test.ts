@@ -81,6 +81,8 @@ describe("the conversation in chromium", needs("chromium"), () => {
     await inspector.visit(urlOf("talk-tools"), {}, async (page) => {
       const last = items(page).getByRole("button", { name: "search" }).last();
       await last.waitFor();
+      const size = () => items(page).last().getAttribute("aria-setsize");
+      await expect.poll(size).toBe(String(TOOL_CALLS + 2));
       // At the end of a long conversation only a screen of it is drawn.
       expect(await items(page).count()).toBeLessThan(200);
       const card = page.getByRole("article", { name: /^Tool call/ }).last();
@@ -90,8 +92,6 @@ describe("the conversation in chromium", needs("chromium"), () => {
         .getByText(`src/file-${TOOL_CALLS - 1}.ts`)
         .waitFor();
       await card.getByRole("region", { name: "Result" }).getByText("lines").first().waitFor();
-      const size = () => items(page).last().getAttribute("aria-setsize");
-      await expect.poll(size).toBe(String(TOOL_CALLS + 2));
     });
   });
 

@@ -115,8 +115,11 @@ describe("in chromium", needs("chromium"), () => {
   test("the API has its routes, found by words and by keys", async () => {
     await inspector.visit(at("/docs"), {}, async (page) => {
       await page.getByRole("heading", { name: "HTTP API" }).waitFor();
+      const routes = page.getByRole("navigation", { name: "Routes" }).getByRole("link");
+      expect(await routes.count()).toBeGreaterThan(20);
       await page.keyboard.press("/");
       await page.keyboard.type("push events");
+      await expect.poll(() => routes.count()).toBeLessThan(10);
       await page.getByRole("link", { name: "POST Push events" }).click();
       await page.getByRole("heading", { name: "Push events" }).waitFor();
       expect(await page.getByText("client-seq", { exact: true }).count()).toBe(1);

@@ -116,7 +116,7 @@ describe("hostile payloads in chromium", needs("chromium"), () => {
 
   test.each([
     ["/", "hostile"],
-    ["/storage", "By type"],
+    ["/storage", "overlong"],
     [`/storage?session=${SESSION}`, "REASONING_START"],
     [`${PATH}/compare`, "The same question"],
   ])("are text on %s", async (path, text) => {

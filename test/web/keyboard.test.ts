@@ -1,6 +1,8 @@
 /** The session page without a pointer: everything that a person does with the keys alone. */
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { called, pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
 import { useInspector } from "../support/inspector.ts";
 import { items } from "../support/inspector-view.ts";
@@ -8,9 +10,11 @@ import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
 const inspector = useInspector();
-const { service } = useService();
+const { service, client } = useService();
 const PATH = "/sessions/keyboard";
 const TABS_MAX = 80;
+/** One a second: a test that is late by half a minute still finds them playing. */
+const SLOW_WORDS = 60;
 
 beforeAll(async () => {
   await say(service, "keyboard", { payload: "Where is it?" });
@@ -29,6 +33,17 @@ beforeAll(async () => {
     ]),
   );
   await pushAll(service, "keyboard", run("second", spoken("k3", "Anything else?")));
+  const words = Array.from({ length: SLOW_WORDS }, (_, n) => `word${n} `);
+  for (const [n, event] of run("slow", spoken("slow", ...words)).entries()) {
+    const createdAt = timestampFromMs(Date.UTC(2026, 0, 1) + n * 1_000);
+    const payload = JSON.stringify(event);
+    await client.unary(SessionService.method.pushSessionEvent, {
+      sessionId: "slow",
+      eventType: event.type,
+      payload,
+      createdAt,
+    });
+  }
 });
 
 interface Focused {
@@ -124,13 +139,32 @@ describe("the keyboard alone, in chromium,", needs("chromium"), () => {
     });
   });
 
-  test("plays the session and pauses it", async () => {
+  test("plays the session to its end", async () => {
     await inspector.visit(urlOf(`${PATH}?at=1`), {}, async (page) => {
       await page.getByRole("article", { name: "Run first, start" }).waitFor();
       await page.keyboard.press(" ");
       // The recorded events are milliseconds apart, so it arrives at the end by itself.
       await items(page).getByText("Anything else?").waitFor();
       await expect.poll(() => page.getByRole("button", { name: "Play" }).count()).toBe(1);
+    });
+  });
+
+  test("pauses a replay, and goes on from there", async () => {
+    await inspector.visit(urlOf("/sessions/slow?at=1"), {}, async (page) => {
+      const slider = page.getByRole("slider", { name: "Event shown" });
+      const now = async () => Number(await slider.getAttribute("aria-valuenow"));
+      await page.getByRole("article", { name: "Run slow, start" }).waitFor();
+      await page.keyboard.press(" ");
+      await expect.poll(now).toBeGreaterThan(2);
+      await page.keyboard.press(" ");
+      await page.getByRole("button", { name: "Play" }).waitFor();
+      const paused = await now();
+      expect(paused).toBeLessThan(SLOW_WORDS);
+      // The address follows the replay a little later, and then it stays.
+      await expect.poll(() => new URL(page.url()).search).toBe(`?at=${paused}`);
+      expect(await now()).toBe(paused);
+      await page.keyboard.press(" ");
+      await expect.poll(now).toBeGreaterThan(paused);
     });
   });
 

@@ -2,6 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
 import { createSessionWriter } from "../../src/runner/index.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { pushAll, say } from "../support/inspector-sessions.ts";
@@ -33,14 +34,17 @@ async function restarted(): Promise<void> {
   service = await startService({ dataDir, env });
 }
 
-/** Says `token0. token1. …` until it is stopped. */
+/** Says `token0. token1. …` until it is stopped; the first token is event 3. */
 class Runner {
   readonly #writer;
   readonly #ended: Promise<void>;
+  /** In ten milliseconds. */
+  readonly #pace: number;
   #count = 0;
   #isStopped = false;
 
-  constructor(sessionId: string) {
+  constructor(sessionId: string, { pace = 1 } = {}) {
+    this.#pace = pace;
     this.#writer = createSessionWriter({ address: service.grpcAddress, sessionId });
     this.#writer.event({ type: "RUN_STARTED", threadId: sessionId, runId: "live" });
     this.#writer.event({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
@@ -52,12 +56,11 @@ class Runner {
   }
 
   async #talk(): Promise<void> {
-    for (; !this.#isStopped; this.#count += 1) {
-      this.#writer.event({
-        type: "TEXT_MESSAGE_CONTENT",
-        messageId: "m",
-        delta: `token${this.#count}. `,
-      });
+    while (!this.#isStopped) {
+      for (let said = 0; said < this.#pace; said += 1, this.#count += 1) {
+        const delta = `token${this.#count}. `;
+        this.#writer.event({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta });
+      }
       await delay(10); // The pace of the agent, not a wait of the test.
     }
   }
@@ -77,6 +80,53 @@ class Runner {
 /** The tokens of the one message, as the page shows them. */
 async function shownTokens(page: Page): Promise<readonly number[]> {
   return tokensIn(await page.getByRole("article", { name: "Message of Agent" }).innerText());
+}
+
+/** The event that the scrubber shows, and the tokens beside it, of one instant of the page. */
+async function shownInstant(page: Page): Promise<Instant> {
+  const { seq, text } = instantSchema.parse(await page.evaluate(READ_INSTANT));
+  return { seq, tokens: tokensIn(text) };
+}
+
+interface Instant {
+  readonly seq: number;
+  readonly tokens: readonly number[];
+}
+
+const instantSchema = z.object({ seq: z.number(), text: z.string() });
+const READ_INSTANT = `({
+  seq: Number(document.querySelector("[role=slider][aria-label='Event shown']").ariaValueNow),
+  text: document.querySelector("[aria-label='Message of Agent']")?.innerText ?? "",
+})`;
+
+/** The tokens up to an event: two others come before the first one. */
+const tokensAt = (seq: number): readonly number[] => upTo(Math.max(seq - 2, 0));
+
+/** Each move of the pointer shows another instant, with the tokens up to it and no others. */
+async function drag(page: Page, parts: readonly number[]): Promise<void> {
+  for (const part of parts) {
+    const before = await shownInstant(page);
+    await pointAt(page, part);
+    await expect.poll(async () => (await shownInstant(page)).seq).not.toBe(before.seq);
+    await expect
+      .poll(async () => {
+        const { seq, tokens } = await shownInstant(page);
+        return tokens.join() === tokensAt(seq).join();
+      })
+      .toBe(true);
+  }
+}
+
+/** Moves the pointer to a part of the bar, from 0 to 1. */
+async function pointAt(page: Page, part: number): Promise<void> {
+  const box = await page.getByRole("slider", { name: "Event shown" }).boundingBox();
+  if (box === null) throw new Error("the bar is not drawn");
+  await page.mouse.move(box.x + box.width * part, box.y + box.height / 2);
+}
+
+async function numberOf(page: Page, attribute: "aria-valuenow" | "aria-valuemax"): Promise<number> {
+  const bar = page.getByRole("slider", { name: "Event shown" });
+  return Number(await bar.getAttribute(attribute));
 }
 
 const upTo = (count: number): readonly number[] => Array.from({ length: count }, (_, n) => n);
@@ -127,6 +177,50 @@ describe("a live session in chromium", needs("chromium"), () => {
       await expect
         .poll(async () => (await readConversation(page)).items.map(({ label }) => label))
         .toEqual(live.items.map(({ label }) => label));
+    });
+  });
+
+  test("is dragged through while 500 events a second come, and each instant is whole", async () => {
+    await inspector.visit(`http://${service.httpAddress}/sessions/dragged`, {}, async (page) => {
+      const runner = new Runner("dragged", { pace: 5 });
+      await items(page).getByText("token100.").waitFor();
+      await pointAt(page, 0.9);
+      await page.mouse.down();
+      await drag(page, [0.7, 0.2, 0.5, 0.05, 0.8, 0.3]);
+      // The pointer rests: what comes does not move the page.
+      const held = await numberOf(page, "aria-valuenow");
+      const head = await numberOf(page, "aria-valuemax");
+      await expect.poll(() => numberOf(page, "aria-valuemax")).toBeGreaterThan(head + 500);
+      expect(await numberOf(page, "aria-valuenow")).toBe(held);
+      await page.mouse.up();
+      await page.getByRole("button", { name: "Live" }).click();
+      const count = await runner.end();
+      await expect.poll(() => shownTokens(page)).toEqual(upTo(count));
+    });
+  });
+
+  test("is dragged on while the service is killed and comes back", async () => {
+    await inspector.visit(`http://${service.httpAddress}/sessions/held`, {}, async (page) => {
+      const runner = new Runner("held");
+      await items(page).getByText("token100.").waitFor();
+      await pointAt(page, 0.9);
+      await page.mouse.down();
+      await drag(page, [0.5]);
+      await service.kill("SIGKILL");
+      await page.getByRole("status").getByText("reconnecting").waitFor();
+      await drag(page, [0.2, 0.7]);
+      const head = await numberOf(page, "aria-valuemax");
+      await restarted();
+      await page
+        .getByRole("status")
+        .getByText(/^\W*live$/)
+        .waitFor();
+      await expect.poll(() => numberOf(page, "aria-valuemax")).toBeGreaterThan(head + 100);
+      await drag(page, [0.3, 0.9]);
+      await page.mouse.up();
+      await page.getByRole("button", { name: "Live" }).click();
+      const count = await runner.end();
+      await expect.poll(() => shownTokens(page)).toEqual(upTo(count));
     });
   });
 

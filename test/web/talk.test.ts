@@ -1,4 +1,5 @@
 /** A person talks to an agent through the page, and the runner of the test answers. */
+import type { Route } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { called, pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
@@ -107,7 +108,18 @@ describe("talk in chromium", needs("chromium"), () => {
       await region(page, "Talk").getByRole("alert").waitFor();
       expect(await box.inputValue()).toBe("Through a bad line");
       await page.context().setOffline(false);
+      // This time the message is stored, and the answer is lost.
+      const loseAnswer = async (route: Route): Promise<void> => {
+        await route.fetch();
+        await route.abort();
+      };
+      await page.route("**/messages", loseAnswer, { times: 1 });
+      const failed = page.waitForEvent("requestfailed");
       await page.getByRole("button", { name: "Send again" }).click();
+      await failed;
+      await region(page, "Talk").getByRole("alert").waitFor();
+      await page.getByRole("button", { name: "Send again" }).click();
+      await expect.poll(() => box.inputValue()).toBe("");
       await items(page).getByText("Through a bad line").waitFor();
       const stored = await messagesOf("refused");
       expect(stored.filter(({ payload }) => payload.includes("bad line"))).toHaveLength(1);

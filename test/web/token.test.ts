@@ -1,7 +1,8 @@
 /** A service that wants tokens: the page asks for one, keeps it to itself, and shows what it allows. */
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type Caller, Doors } from "../support/callers.ts";
+import { type Caller, Doors, sessionCaller } from "../support/callers.ts";
+import { RpcClient } from "../support/grpc-client.ts";
 import { pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
 import { type Seen, useInspector } from "../support/inspector.ts";
 import { items, region } from "../support/inspector-view.ts";
@@ -25,6 +26,7 @@ beforeAll(async () => {
   service = await startService({ env: { ...doors.env, CALL_LOG: "all" } });
   const door = { httpAddress: service.httpAddress, token: callers.admin.token };
   await say(door, "guarded", { payload: "A guarded question" });
+  await say(door, "hidden", { payload: "Of somebody else" });
   // The run stays open, so it could be cancelled.
   await pushAll(door, "guarded", run("r1", spoken("m1", "A guarded answer")).slice(0, -1));
 });
@@ -37,15 +39,21 @@ async function give(page: Page, token: string): Promise<void> {
   await dialog.getByRole("button", { name: "Continue" }).click();
 }
 
-/** Answers of the API that refuse the caller. */
-async function refusals({ requests }: Seen): Promise<readonly string[]> {
-  const answers = await Promise.all(
-    requests.map(async (request) => ({
-      url: request.url(),
-      answer: request.existingResponse(),
-    })),
-  );
-  return answers.flatMap(({ url, answer }) => (answer?.status() === 403 ? [url] : []));
+/** Answers that are errors, but for those that ask for a token. */
+function failures({ requests }: Seen): readonly string[] {
+  return requests.flatMap((request) => {
+    const status = request.existingResponse()?.status() ?? 0;
+    return status >= 400 && status !== 401 ? [`${status} ${request.url()}`] : [];
+  });
+}
+
+/** Controls that some callers may not use. */
+async function controls(page: Page): Promise<object> {
+  return {
+    send: await page.getByRole("textbox", { name: "Message" }).count(),
+    cancel: await page.getByRole("button", { name: "Cancel the run" }).count(),
+    thumbs: await items(page).getByRole("button", { name: "Good" }).count(),
+  };
 }
 
 describe("a token in chromium", needs("chromium"), () => {
@@ -103,14 +111,51 @@ describe("a token in chromium", needs("chromium"), () => {
     await inspector.visit(urlOf("/sessions/guarded"), {}, async (page, seen) => {
       await give(page, callers[role].token);
       await items(page).getByText("A guarded answer").waitFor();
-      const shown = async () => ({
-        send: await page.getByRole("textbox", { name: "Message" }).count(),
-        cancel: await page.getByRole("button", { name: "Cancel the run" }).count(),
-        thumbs: await items(page).getByRole("button", { name: "Good" }).count(),
-      });
-      await expect.poll(shown).toEqual(expected);
+      await expect.poll(() => controls(page)).toEqual(expected);
       await region(page, "Conversation").waitFor();
-      expect(await refusals(seen)).toEqual([]);
+      expect(failures(seen)).toEqual([]);
     });
   });
+
+  test.each([
+    ["runner", { send: 0, cancel: 0, thumbs: 0 }],
+    ["viewer", { send: 0, cancel: 0, thumbs: 1 }],
+    ["editor", { send: 1, cancel: 1, thumbs: 1 }],
+  ] as const)(
+    "for one session, as %s, shows it alone and asks for nothing else",
+    async (role, expected) => {
+      const client = new RpcClient(() => service.grpcAddress);
+      const of = { sessionId: "guarded", role };
+      const { token } = await sessionCaller(client, callers.admin, of).finally(() =>
+        client.close(),
+      );
+      await inspector.visit(urlOf("/"), {}, async (page, seen) => {
+        await give(page, token);
+        await page.getByText("1 session ·").waitFor();
+        await expect
+          .poll(() => page.getByRole("navigation").getByRole("link").allInnerTexts())
+          .toEqual(["Sessions", "Storage", "API"]);
+        await page.getByRole("link", { name: "guarded" }).click();
+        await items(page).getByText("A guarded answer").waitFor();
+        await expect.poll(() => controls(page)).toEqual(expected);
+        await page
+          .getByRole("status")
+          .getByText(/^\W*live$/)
+          .waitFor();
+        await page.getByRole("link", { name: "Compare runs" }).click();
+        await page.getByRole("heading", { name: "The same question" }).waitFor();
+        await page.getByRole("link", { name: "Storage", exact: true }).click();
+        await page
+          .getByText("1 session", { exact: true })
+          .or(page.getByRole("heading", { name: "By session" }))
+          .first()
+          .waitFor();
+        await page.getByRole("link", { name: "API", exact: true }).click();
+        await page.getByRole("heading", { name: "HTTP API" }).waitFor();
+        expect(failures(seen)).toEqual([]);
+        await page.goto(urlOf("/sessions/hidden"));
+        await page.getByText("session hidden does not exist").waitFor();
+      });
+    },
+  );
 });
