@@ -11,6 +11,9 @@ import { z } from "zod";
 import { openChromium } from "./browser.ts";
 import { needs } from "./tools.ts";
 
+/** Longer than any step of a page takes on a busy machine. */
+const LIMIT_MS = 60_000;
+
 export interface Look {
   readonly width?: 1440 | 900 | 380;
   readonly scheme?: "light" | "dark";
@@ -58,6 +61,7 @@ export function useInspector(): Inspector {
         colorScheme: scheme,
         reducedMotion: "reduce",
       });
+      context.setDefaultTimeout(LIMIT_MS);
       try {
         const { page, seen } = await watched(context);
         await page.goto(url);
@@ -75,7 +79,8 @@ const REPORT_VIOLATIONS = `document.addEventListener("securitypolicyviolation", 
   reportViolation(effectiveDirective + " " + blockedURI + " at " + sourceFile + ":" + lineNumber);
 });`;
 
-function troublesIn(seen: Seen, origin: string): readonly string[] {
+/** What a page may not do, of what it did. */
+export function troublesIn(seen: Seen, origin: string): readonly string[] {
   const asked = seen.requests.map((request) => request.url()).filter((url) => !isOf(url, origin));
   return [
     ...seen.dialogs.map((text) => `dialog: ${text}`),

@@ -1,6 +1,7 @@
 /** The conversation of a session, compared with its transcript. */
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
+import { eventually } from "../support/eventually.ts";
 import {
   ARABIC,
   CHINESE,
@@ -67,13 +68,16 @@ describe("the conversation in chromium", needs("chromium"), () => {
     expect(messages.length).toBeGreaterThan(1);
     await inspector.visit(urlOf(sessionId), {}, async (page) => {
       await items(page).getByText(`A question for ${agent}`).first().waitFor();
-      const read = await readConversation(page);
-      expect(read.items).toHaveLength(read.size);
-      const shown = lettersOf(read.items.map(({ text }) => text).join("\n"));
       const said = messages.filter(({ role }) => role === "user" || role === "assistant");
       const texts = said.flatMap(({ content }) => (typeof content === "string" ? [content] : []));
-      expect(texts.filter((text) => !shown.includes(lettersOf(text)))).toEqual([]);
-      expect(read.items.some(({ label }) => label === "Message of Ann")).toBe(true);
+      // The items change under the reader when the log takes the place of the transcript.
+      await eventually(async () => {
+        const read = await readConversation(page);
+        expect(read.items).toHaveLength(read.size);
+        const shown = lettersOf(read.items.map(({ text }) => text).join("\n"));
+        expect(texts.filter((text) => !shown.includes(lettersOf(text)))).toEqual([]);
+        expect(read.items.some(({ label }) => label === "Message of Ann")).toBe(true);
+      });
     });
   });
 
@@ -81,6 +85,7 @@ describe("the conversation in chromium", needs("chromium"), () => {
     await inspector.visit(urlOf("talk-tools"), {}, async (page) => {
       const last = items(page).getByRole("button", { name: "search" }).last();
       await last.waitFor();
+      // The runs come with the log, which takes the place of the transcript.
       const size = () => items(page).last().getAttribute("aria-setsize");
       await expect.poll(size).toBe(String(TOOL_CALLS + 2));
       // At the end of a long conversation only a screen of it is drawn.
@@ -98,7 +103,7 @@ describe("the conversation in chromium", needs("chromium"), () => {
   test("shows the error of a failed run, and the call that got no result", async () => {
     await inspector.visit(urlOf("talk-failing"), {}, async (page) => {
       await items(page).getByText(FAILURE).waitFor();
-      expect(await items(page).getByText("I shall look.").count()).toBe(1);
+      await expect.poll(() => items(page).getByText("I shall look.").count()).toBe(1);
       await page.getByRole("article", { name: "Tool call look_up, failed" }).waitFor();
       await page.getByRole("article", { name: "Run failed, error" }).getByText("TIMEOUT").waitFor();
     });
@@ -107,7 +112,8 @@ describe("the conversation in chromium", needs("chromium"), () => {
   test("says that nothing was said", async () => {
     await inspector.visit(urlOf(empty), {}, async (page) => {
       await region(page, "Conversation").getByText("Nothing was said yet").waitFor();
-      expect(await page.getByRole("heading", { name: "Nothing was said" }).count()).toBe(1);
+      const heading = page.getByRole("heading", { name: "Nothing was said" });
+      await expect.poll(() => heading.count()).toBe(1);
     });
   });
 
@@ -121,12 +127,12 @@ describe("the conversation in chromium", needs("chromium"), () => {
     })()`;
     await inspector.visit(urlOf("talk-ARABIC"), {}, async (page) => {
       await items(page).getByText("الرباط").waitFor();
-      expect(await page.evaluate(directionOf("عاصمة المغرب هي"))).toBe("rtl");
-      expect(await page.evaluate(directionOf(ARABIC.question))).toBe("rtl");
+      for (const text of ["عاصمة المغرب هي", ARABIC.question])
+        await expect.poll(() => page.evaluate(directionOf(text))).toBe("rtl");
     });
     await inspector.visit(urlOf("talk-CHINESE"), {}, async (page) => {
       await items(page).getByText("两万一千").waitFor();
-      expect(await page.evaluate(directionOf("长城全长约"))).toBe("ltr");
+      await expect.poll(() => page.evaluate(directionOf("长城全长约"))).toBe("ltr");
     });
   });
 
@@ -137,8 +143,9 @@ describe("the conversation in chromium", needs("chromium"), () => {
     await inspector.visit(urlOf("talk-markdown"), {}, async (page) => {
       const message = page.getByRole("article", { name: "Message of Agent" });
       await message.getByRole("heading", { name: "Title" }).waitFor();
-      expect(await message.getByRole("listitem").allInnerTexts()).toEqual(["one", "two"]);
-      expect(await message.getByRole("cell").allInnerTexts()).toEqual(["1", "2"]);
+      const textsOf = (role: "listitem" | "cell") => message.getByRole(role).allInnerTexts();
+      await expect.poll(() => textsOf("listitem")).toEqual(["one", "two"]);
+      await expect.poll(() => textsOf("cell")).toEqual(["1", "2"]);
       const link = message.getByRole("link", { name: "a page" });
       expect(await link.getAttribute("href")).toBe("https://example.com/page");
       expect(await link.getAttribute("rel")).toBe("noopener noreferrer");

@@ -55,12 +55,13 @@ describe("in chromium", needs("chromium"), () => {
     await inspector.visit(at("/storage"), {}, async (page) => {
       const row = page.getByRole("row", { name: /^TEXT_MESSAGE_CONTENT/ });
       await expect.poll(() => row.count()).toBe(1);
-      const cells = await row.getByRole("cell").allInnerTexts();
+      const cells = async () =>
+        (await row.getByRole("cell").allInnerTexts()).slice(0, 2).map(Number);
       // Of three answers; those of one run are merged.
-      expect(cells.slice(0, 2).map(Number)).toEqual([3, 16]);
+      await expect.poll(cells).toEqual([3, 16]);
       await page.getByRole("button", { name: "Rows" }).click();
       const header = page.getByRole("columnheader", { name: "Rows" }).first();
-      expect(await header.getAttribute("aria-sort")).toBe("descending");
+      await expect.poll(() => header.getAttribute("aria-sort")).toBe("descending");
       await page.getByRole("link", { name: "Storage of other by type" }).click();
       await page.getByRole("heading", { name: "Storage of other" }).waitFor();
       expect(new URL(page.url()).search).toBe("?session=other");
@@ -73,14 +74,14 @@ describe("in chromium", needs("chromium"), () => {
       await page.getByText(/ready$/).waitFor();
       const pushed = page.getByRole("figure", { name: "Pushed rows a second" });
       // The first rate needs two answers.
-      await expect.poll(() => pushed.innerText(), { timeout: 15_000 }).toMatch(/events\s+0/);
+      await expect.poll(() => pushed.innerText()).toMatch(/events\s+0/);
       const stored = page.getByText("Rows stored").locator("xpath=following-sibling::dd");
       const before = Number((await stored.innerText()).replaceAll(",", ""));
       await makeSession(service, { name: "Pushed meanwhile" });
       await pushAll(service, "meanwhile", runOf("four", { text: "Now.", args: "{}", tokens: 1 }));
       await fetch(at("/api/ambient/v1/sessions/none"));
       const after = async () => Number((await stored.innerText()).replaceAll(",", ""));
-      await expect.poll(after, { timeout: 15_000 }).toBeGreaterThan(before);
+      await expect.poll(after).toBeGreaterThan(before);
       await expect.poll(() => pushed.innerText()).toMatch(/0 to [1-9.]/);
       await page.getByRole("cell", { name: "SESSION_NOT_FOUND" }).waitFor();
     });
@@ -94,11 +95,14 @@ describe("in chromium", needs("chromium"), () => {
           .getByRole("cell")
           .allInnerTexts();
       await expect.poll(() => cells("Tokens in all")).toEqual(["100", "250", "+150 (250 %)"]);
-      expect((await cells("Model")).slice(0, 2)).toEqual(["model-one", "model-two"]);
+      await expect
+        .poll(async () => (await cells("Model")).slice(0, 2))
+        .toEqual(["model-one", "model-two"]);
       await page.getByRole("heading", { name: "The same question" }).waitFor();
       const marked = (side: "A" | "B") =>
         page.getByRole("region", { name: side, exact: true }).locator("mark").allInnerTexts();
-      expect([await marked("A"), await marked("B")]).toEqual([["old"], ["new"]]);
+      await expect.poll(() => marked("A")).toEqual(["old"]);
+      await expect.poll(() => marked("B")).toEqual(["new"]);
       await page.getByText(/other arguments$/).click();
       await page.getByText('"it?"').waitFor();
 
@@ -122,7 +126,7 @@ describe("in chromium", needs("chromium"), () => {
       await expect.poll(() => routes.count()).toBeLessThan(10);
       await page.getByRole("link", { name: "POST Push events" }).click();
       await page.getByRole("heading", { name: "Push events" }).waitFor();
-      expect(await page.getByText("client-seq", { exact: true }).count()).toBe(1);
+      await expect.poll(() => page.getByText("client-seq", { exact: true }).count()).toBe(1);
       expect(new URL(page.url()).searchParams.get("op")).toBe("pushEvents");
     });
   });

@@ -2,7 +2,7 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { seriousFindings, useInspector } from "../support/inspector.ts";
+import { seriousFindings, troublesIn, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 
 const inspector = useInspector();
@@ -53,8 +53,11 @@ describe("a visit in chromium", needs("chromium"), () => {
     ["/foreign", /^request: http:\/\/foreign\.example\/pixel\.png/],
     ["/error", /^error: Error: from a script/],
   ])("fails on %s by %s", async (path, message) => {
-    const visit = inspector.visit(url + path, {}, async () => undefined);
     const trouble = expect.arrayContaining([expect.stringMatching(message)]);
+    const visit = inspector.visit(url + path, {}, async (_page, seen) => {
+      // The browser tells of it when the page may have been loaded.
+      await expect.poll(() => troublesIn(seen, url)).toEqual(trouble);
+    });
     await expect(visit).rejects.toMatchObject({ actual: trouble });
   });
 

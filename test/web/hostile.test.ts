@@ -5,6 +5,7 @@
  */
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
+import { eventually } from "../support/eventually.ts";
 import { pushAll, rename, say } from "../support/inspector-sessions.ts";
 import {
   ATTACKS,
@@ -69,15 +70,18 @@ describe("hostile payloads in chromium", needs("chromium"), () => {
   test("are text in the conversation", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
       await items(page).first().waitFor();
-      const read = await readConversation(page);
-      expect(read.items).toHaveLength(read.size);
-      const shown = lettersOf(read.items.map(({ text }) => text).join("\n"));
-      for (const attack of [
-        "<script>window.ran=1;alert(1)</script>",
-        "<base href=",
-        "Picture: picture",
-      ])
-        expect(shown).toContain(lettersOf(attack));
+      // The items change under the reader when the log takes the place of the transcript.
+      await eventually(async () => {
+        const read = await readConversation(page);
+        expect(read.items).toHaveLength(read.size);
+        const shown = lettersOf(read.items.map(({ text }) => text).join("\n"));
+        for (const attack of [
+          "<script>window.ran=1;alert(1)</script>",
+          "<base href=",
+          "Picture: picture",
+        ])
+          expect(shown).toContain(lettersOf(attack));
+      });
       await openAll(page);
       expect(await traces(page)).toEqual(NO_TRACE);
     });
@@ -86,11 +90,13 @@ describe("hostile payloads in chromium", needs("chromium"), () => {
   test("do not turn the text around them", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
       await items(page).first().waitFor();
-      const read = await readConversation(page);
-      const text = read.items.map((item) => item.label + item.text).join("\n");
-      // Shown as a sign that can be seen, and not as the control itself.
-      expect(text).not.toContain(TURNED);
-      expect(text).toContain("fdp.exe");
+      await eventually(async () => {
+        const read = await readConversation(page);
+        const text = read.items.map((item) => item.label + item.text).join("\n");
+        // Shown as a sign that can be seen, and not as the control itself.
+        expect(text).not.toContain(TURNED);
+        expect(text).toContain("fdp.exe");
+      });
       const title = await page.title();
       expect(title).not.toMatch(/[\u202A-\u202E\u2066-\u2069]/);
     });

@@ -80,21 +80,26 @@ async function tabTo(page: Page, wanted: RegExp): Promise<void> {
 
 const urlOf = (path: string): string => `http://${service.httpAddress}${path}`;
 
+/** The transcript shows the texts before the log has its runs, and the page then changes under the keys. */
+const isRead = (page: Page): Promise<void> =>
+  page.getByRole("article", { name: "Run second, end" }).waitFor();
+
 describe("the keyboard alone, in chromium,", needs("chromium"), () => {
   test("sends a message", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await items(page).first().waitFor();
+      await isRead(page);
       await tabTo(page, /^Message$/);
       await page.keyboard.type("By the keys alone");
       await page.keyboard.press("Enter");
       await items(page).getByText("By the keys alone").waitFor();
-      expect(await page.getByRole("textbox", { name: "Message" }).inputValue()).toBe("");
+      const box = page.getByRole("textbox", { name: "Message" });
+      await expect.poll(() => box.inputValue()).toBe("");
     });
   });
 
   test("opens a tool card and closes it", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await items(page).first().waitFor();
+      await isRead(page);
       await tabTo(page, /^look_up$/);
       const result = items(page).getByRole("region", { name: "Result" });
       await page.keyboard.press("Enter");
@@ -106,7 +111,7 @@ describe("the keyboard alone, in chromium,", needs("chromium"), () => {
 
   test("goes to an event by its number, and back to the newest", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await items(page).getByText("Anything else?").waitFor();
+      await isRead(page);
       await page.keyboard.press("g");
       await page.keyboard.type("4");
       await page.keyboard.press("Enter");
@@ -115,7 +120,7 @@ describe("the keyboard alone, in chromium,", needs("chromium"), () => {
       // Two tokens of three have been said at this event.
       await items(page).getByText("I shall", { exact: true }).waitFor();
       const slider = page.getByRole("slider", { name: "Event shown" });
-      expect(await slider.getAttribute("aria-valuenow")).toBe("4");
+      await expect.poll(() => slider.getAttribute("aria-valuenow")).toBe("4");
       await tabTo(page, /^Event shown$/);
       await page.keyboard.press("ArrowRight");
       await items(page).getByText("I shall look.").waitFor();
@@ -127,7 +132,7 @@ describe("the keyboard alone, in chromium,", needs("chromium"), () => {
 
   test("goes from run to run", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await page.getByRole("article", { name: "Run second, end" }).waitFor();
+      await isRead(page);
       const slider = page.getByRole("slider", { name: "Event shown" });
       const now = async () => Number(await slider.getAttribute("aria-valuenow"));
       await page.keyboard.press("[");
@@ -170,7 +175,7 @@ describe("the keyboard alone, in chromium,", needs("chromium"), () => {
 
   test("lists its keys, and gives the focus back", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await items(page).first().waitFor();
+      await isRead(page);
       await tabTo(page, /^Play$/);
       await page.keyboard.press("?");
       const help = page.getByRole("dialog");
@@ -178,17 +183,17 @@ describe("the keyboard alone, in chromium,", needs("chromium"), () => {
       await help.getByText("Go to an event by number").waitFor();
       await page.keyboard.press("Escape");
       await help.waitFor({ state: "detached" });
-      expect((await focused(page)).name).toBe("Play");
+      await expect.poll(async () => (await focused(page)).name).toBe("Play");
     });
   });
 
   test("skips to the content, and leaves every part again", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await items(page).first().waitFor();
+      await isRead(page);
       await page.keyboard.press("Tab");
-      expect((await focused(page)).name).toBe("Skip to the content");
+      await expect.poll(async () => (await focused(page)).name).toBe("Skip to the content");
       await page.keyboard.press("Enter");
-      expect((await focused(page)).role).toBe("main");
+      await expect.poll(async () => (await focused(page)).role).toBe("main");
       // A whole round through the page comes back to its beginning: no part keeps the focus.
       await tabTo(page, /Live$/);
     });

@@ -169,6 +169,7 @@ describe("a live session in chromium", needs("chromium"), () => {
       await expect.poll(async () => (await shownTokens(page)).length).toBeGreaterThan(back);
       const count = await runner.end();
       await expect.poll(() => shownTokens(page)).toEqual(upTo(count));
+      await page.getByRole("article", { name: "Run live, end" }).waitFor();
       // A page that was not there for any of it shows the same.
       const live = await readConversation(page);
       await page.reload();

@@ -39,11 +39,11 @@ describe("in chromium, the events", needs("chromium"), () => {
       const rows = events.getByRole("row").filter({ hasText: "TEXT_MESSAGE_CONTENT" });
       await rows.first().waitFor();
       // The service has merged the words into one row.
-      expect(await rows.count()).toBe(1);
+      await expect.poll(() => rows.count()).toBe(1);
       await events.getByRole("button", { name: "Events", exact: true }).click();
       await expect.poll(() => rows.count()).toBe(WORDS.length);
       const grid = events.getByRole("grid");
-      expect(await grid.getAttribute("aria-rowcount")).toBe(String(EVENTS.length + 1));
+      await expect.poll(() => grid.getAttribute("aria-rowcount")).toBe(String(EVENTS.length + 1));
     });
   });
 
@@ -54,8 +54,8 @@ describe("in chromium, the events", needs("chromium"), () => {
         const count = await events.getByRole("grid").getAttribute("aria-rowcount");
         return Number(count) - 1;
       };
-      await events.getByRole("row").nth(2).waitFor();
-      const all = await shown();
+      const all = EVENTS.length - (WORDS.length - 1); // The words are one row.
+      await expect.poll(shown).toBe(all);
       await events.getByLabel("Type", { exact: true }).selectOption("TOOL_CALL_RESULT");
       await expect.poll(shown).toBe(2);
       await events.getByRole("button", { name: "Clear" }).click();
@@ -75,7 +75,7 @@ describe("in chromium, the events", needs("chromium"), () => {
       await events.getByRole("row").filter({ hasText: "TEXT_MESSAGE_CONTENT" }).click();
       const fragments = events.getByRole("table", { name: "Fragments" });
       await fragments.getByText("forty-two.").waitFor();
-      expect(await fragments.getByRole("row").count()).toBe(WORDS.length + 1);
+      await expect.poll(() => fragments.getByRole("row").count()).toBe(WORDS.length + 1);
       await events.getByText("messageId").first().waitFor();
       await fragments.getByRole("button").first().click();
       await expect.poll(() => new URL(page.url()).search).toBe("?at=5");
@@ -130,7 +130,7 @@ describe("in chromium, the timeline", needs("chromium"), () => {
       const timeline = region(page, "Timeline");
       const fit = timeline.getByRole("button", { name: "Fit" });
       await timeline.getByText(/2 runs/).waitFor();
-      expect(await fit.isDisabled()).toBe(true);
+      await expect.poll(() => fit.isDisabled()).toBe(true);
       await page.keyboard.press("+");
       await expect.poll(() => fit.isDisabled()).toBe(false);
       await page.keyboard.press("0");
@@ -144,6 +144,11 @@ describe("in chromium, the scrubber", needs("chromium"), () => {
     await inspector.visit(url(), {}, async (page) => {
       await items(page).getByText("The answer is forty-two.").waitFor();
       const bar = page.getByRole("slider", { name: "Event shown" });
+      // The bar has its length, and the page its last shape, when the whole log is read.
+      await expect.poll(() => bar.getAttribute("aria-valuemax")).toBe(String(EVENTS.length));
+      await region(page, "Timeline")
+        .getByText(/2 runs/)
+        .waitFor();
       const box = await bar.boundingBox();
       if (box === null) throw new Error("the bar is not drawn");
       // The event of the second word.
@@ -161,9 +166,8 @@ describe("in chromium, the scrubber", needs("chromium"), () => {
   test("an address leads to its instant", async () => {
     await inspector.visit(url("?at=6"), {}, async (page) => {
       await items(page).getByText("The answer", { exact: true }).waitFor();
-      expect(await page.getByRole("textbox", { name: "Number of the event" }).inputValue()).toBe(
-        "6",
-      );
+      const number = page.getByRole("textbox", { name: "Number of the event" });
+      await expect.poll(() => number.inputValue()).toBe("6");
     });
   });
 });

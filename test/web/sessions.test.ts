@@ -44,7 +44,7 @@ describe("in chromium", needs("chromium"), () => {
       await say(service, "first", { payload: "hello" });
       await rowOf(page, "first").waitFor();
       await page.getByText("1 session ·").waitFor();
-      expect(await rowOf(page, "first").innerText()).toContain("1 waiting");
+      await expect.poll(() => rowOf(page, "first").innerText()).toContain("1 waiting");
     });
   });
 
@@ -100,7 +100,7 @@ describe("in chromium", needs("chromium"), () => {
       await page.getByText("No session has all of this.").waitFor();
       await page.getByRole("button", { name: "Show all sessions" }).click();
       await rowOf(page, "Red Fox").waitFor();
-      expect(new URL(page.url()).search).toBe("");
+      await expect.poll(() => new URL(page.url()).search).toBe("");
     });
   });
 
@@ -257,7 +257,7 @@ describe("with tokens, in chromium", needs("chromium"), () => {
       await asked.getByLabel("This service wants a token").fill(viewer.token);
       await page.keyboard.press("Enter");
       await rowOf(page, "guarded").waitFor();
-      expect(await reason.count()).toBe(0);
+      await expect.poll(() => reason.count()).toBe(0);
     });
   });
 });

@@ -51,8 +51,9 @@ describe("talk in chromium", needs("chromium"), () => {
       await page.getByRole("button", { name: "Cancel the run" }).click();
       await region(page, "Talk").getByText("the run is asked to end").waitFor();
       await expect.poll(() => page.getByRole("button", { name: "Cancel the run" }).count()).toBe(0);
-      const stored = await messagesOf("cancelled");
-      expect(stored.filter(({ payload }) => payload.includes("Too long"))).toHaveLength(1);
+      const stored = async () =>
+        (await messagesOf("cancelled")).filter(({ payload }) => payload.includes("Too long"));
+      await expect.poll(stored).toHaveLength(1);
     });
   });
 
@@ -74,9 +75,9 @@ describe("talk in chromium", needs("chromium"), () => {
       await question.getByRole("button", { name: "Deny" }).click();
       await question.waitFor({ state: "detached" });
       await region(page, "Talk").getByText("the answer waits for a run").waitFor();
-      const [stored] = await messagesOf("question");
-      const sent: unknown = JSON.parse(stored?.payload ?? "");
-      expect(sent).toMatchObject({
+      const sent = async (): Promise<unknown> =>
+        JSON.parse((await messagesOf("question"))[0]?.payload ?? "null");
+      await expect.poll(sent).toMatchObject({
         resume: [{ interruptId: "i1", status: "resolved", payload: { approved: false } }],
       });
     });
@@ -121,8 +122,9 @@ describe("talk in chromium", needs("chromium"), () => {
       await page.getByRole("button", { name: "Send again" }).click();
       await expect.poll(() => box.inputValue()).toBe("");
       await items(page).getByText("Through a bad line").waitFor();
-      const stored = await messagesOf("refused");
-      expect(stored.filter(({ payload }) => payload.includes("bad line"))).toHaveLength(1);
+      const stored = async () =>
+        (await messagesOf("refused")).filter(({ payload }) => payload.includes("bad line"));
+      await expect.poll(stored).toHaveLength(1);
     });
   });
 
@@ -153,7 +155,7 @@ describe("talk in chromium", needs("chromium"), () => {
       await items(page).getByText("**bold**").waitFor();
       await pushAll(service, "grows", [end]);
       await items(page).locator("strong", { hasText: "bold" }).waitFor();
-      expect(await items(page).getByText("**bold**").count()).toBe(0);
+      await expect.poll(() => items(page).getByText("**bold**").count()).toBe(0);
     });
   });
 });

@@ -24,7 +24,8 @@ const FIRST_LOAD_BYTES_MAX = 250_000;
 const WIDTHS = [1440, 380] as const;
 
 const inspector = useInspector();
-const { service } = useService();
+// A ledger of its own: two views show all sessions, also those of an attacker in another file.
+const { service } = useService({});
 let empty: string;
 
 beforeAll(async () => {
