@@ -52,7 +52,8 @@ const manifest = z
   })
   .parse(parse(readFileSync(`${ROOT}/examples/kubernetes-pool/pool.yaml`, "utf8")));
 
-const { service, client } = useService();
+// A ledger of its own: a pool answers in every session that waits.
+const { service, client } = useService({});
 
 test("the pod of the pool answers, writes no file, keeps to its memory, and stops in time", async () => {
   const { spec, metadata } = manifest.spec.template;

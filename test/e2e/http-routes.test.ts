@@ -67,9 +67,11 @@ describe("sessions", () => {
 
   test("are listed, read and deleted", async () => {
     const name = "a name";
-    const { metadata } = await client.unary(SessionService.method.createSession, { name });
+    const projectId = newSession(); // Sessions of other files are in the list too.
+    const request = { name, projectId };
+    const { metadata } = await client.unary(SessionService.method.createSession, request);
     const id = metadata?.id ?? "";
-    const listed = await ask(LIST, "/sessions?page=1&size=1");
+    const listed = await ask(LIST, `/sessions?page=1&size=1&project_id=${projectId}`);
     expect(await listed.json()).toMatchObject({
       items: [{ metadata: { id, kind: "Session", href: `${API}/sessions/${id}` }, name }],
       metadata: { page: 1, size: 1 },
