@@ -219,7 +219,11 @@ test("a defect is INTERNAL without detail outside, and its detail in the log has
     violations: [],
     retryAfterMs: undefined,
   });
-  const record = service.log.find((line) => line.includes('"code":"INTERNAL"')) ?? "{}";
+  const record = await eventually(() => {
+    const found = service.log.find((line) => line.includes('"code":"INTERNAL"'));
+    if (found === undefined) throw new Error("the log has no record of the defect");
+    return found;
+  });
   const { err, level } = z
     .object({ level: z.string(), err: z.object({ message: z.string() }) })
     .parse(JSON.parse(record));

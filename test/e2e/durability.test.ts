@@ -16,6 +16,7 @@ import {
   makeDirectory,
   runningPostmaster,
 } from "../support/embedded-fixture.ts";
+import { eventually } from "../support/eventually.ts";
 import { problemsOf } from "../support/history-check.ts";
 import { poll, send, watch } from "../support/history-clients.ts";
 import { plan, PUSH_KINDS } from "../support/history-pushes.ts";
@@ -162,10 +163,13 @@ describe.each(Object.entries(FAULTS))("SIGKILL of %s while all clients push", (f
 
   // Bug: a restart of PostgreSQL was not counted.
   test("restarts of the server are counted", async () => {
-    const restarts = service.log.filter((line) => line.includes("embedded_postgres_restarted"));
-    const metrics = await fetch(`http://${service.opsAddress}/metrics`);
-    const counter = "session_ledger_postgres_restarts_total";
-    expect((await metrics.text()).split("\n")).toContain(`${counter} ${restarts.length}`);
+    await eventually(async () => {
+      const metrics = await fetch(`http://${service.opsAddress}/metrics`);
+      const lines = (await metrics.text()).split("\n");
+      const restarts = service.log.filter((line) => line.includes("embedded_postgres_restarted"));
+      const counter = "session_ledger_postgres_restarts_total";
+      expect(lines).toContain(`${counter} ${restarts.length}`);
+    });
   });
 
   test("no acknowledged push is lost or doubled, and no reader saw a gap", async () => {

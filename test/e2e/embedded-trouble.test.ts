@@ -66,7 +66,7 @@ test("a disk that is nearly full refuses pushes with DISK_FULL, and reads contin
   const metrics = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
   const free = /session_ledger_disk_free_bytes\{setting="DATA_DIR"\} (\d+)/.exec(metrics)?.[1];
   expect(Number(free)).toBeLessThan(RESERVE_MIB * MIB);
-  expect(service.log.some((line) => line.includes("disk_full"))).toBe(true);
+  await expect.poll(() => service.log.some((line) => line.includes("disk_full"))).toBe(true);
   await rm(ballast);
   const next = await eventually(() => push(client, "messages", { sessionId }));
   expect(next.seq).toBe(BigInt(rows.length + 1));

@@ -9,6 +9,7 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { bearer, type Caller, Doors, sessionCaller } from "../support/callers.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
+import { eventually } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { holdSession } from "../support/held-session.ts";
 import { Replicas } from "../support/replicas.ts";
@@ -203,9 +204,11 @@ describe("a feed", () => {
       const refused = await refusalOf(events(0, request, caller));
       expect(refused).toMatchObject({ code: "PERMISSION_DENIED" });
     }
-    const opened = replicas.at(0).log.filter((line) => line.includes('"action":"feed.read"'));
-    expect(opened.some((line) => line.includes('"stream":"events"'))).toBe(true);
-    expect(opened.some((line) => line.includes('"msg":"denied"'))).toBe(true);
+    await eventually(() => {
+      const opened = replicas.at(0).log.filter((line) => line.includes('"action":"feed.read"'));
+      expect(opened.some((line) => line.includes('"stream":"events"'))).toBe(true);
+      expect(opened.some((line) => line.includes('"msg":"denied"'))).toBe(true);
+    });
   });
 
   test("of messages has every message, with its own cursors", async () => {

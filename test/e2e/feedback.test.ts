@@ -273,10 +273,13 @@ describe("with tokens", () => {
     ]);
     const refused = await failureOf(give("agent-0123456789abcdef", "thumbs_up"));
     expect(refused).toMatchObject({ code: "PERMISSION_DENIED" });
-    const denied = guarded.log.filter((line) => line.includes("feedback.give"));
-    expect(denied.map((line) => JSON.parse(line) as unknown)).toMatchObject([
-      { audit: true, action: "feedback.give", actor: "agent", reason: "role" },
-    ]);
+    const denied = () =>
+      guarded.log
+        .filter((line) => line.includes("feedback.give"))
+        .map((line): unknown => JSON.parse(line));
+    await expect
+      .poll(denied)
+      .toMatchObject([{ audit: true, action: "feedback.give", actor: "agent", reason: "role" }]);
   });
 });
 

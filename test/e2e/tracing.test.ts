@@ -297,7 +297,9 @@ describe("a collector that fails", () => {
     await pushMany(clientOf(service));
     const failed = 'session_ledger_trace_spans_total{outcome="failed"}';
     await eventually(async () => expect(await metricOf(service, failed)).toBeGreaterThan(0));
-    expect(service.log.filter((line) => line.includes("traces_not_sent"))).toHaveLength(1);
+    await expect
+      .poll(() => service.log.filter((line) => line.includes("traces_not_sent")))
+      .toHaveLength(1);
     expect(await service.stop()).toBe(0);
   });
 

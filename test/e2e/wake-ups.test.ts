@@ -10,7 +10,7 @@ import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
 
-const SOON = { timeout: 20_000 };
+const SOON = { timeout: 30_000 };
 
 let database: OpenDatabase;
 
@@ -116,6 +116,8 @@ describe.skipIf(needs("nats-server").skip)("NATS (nats-server)", () => {
     expect((await fetch(`http://${pair.services[0]?.opsAddress}/readyz`)).status).toBe(200);
     await hearEachOther(pair, "by-poll-without-nats");
     expect(await pair.metric(0, "wake_ups_connected")).toContain('{adapter="nats"} 0');
-    expect(pair.services[0]?.log.filter((line) => line.includes("wake_ups_lost"))).toHaveLength(1);
+    await expect
+      .poll(() => pair.services[0]?.log.filter((line) => line.includes("wake_ups_lost")))
+      .toHaveLength(1);
   });
 });
