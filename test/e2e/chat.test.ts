@@ -155,7 +155,7 @@ async function shows(page: Page, ...expected: readonly string[]): Promise<void> 
       .evaluateAll((lines) =>
         lines.map(({ className, textContent }) => (className === "user" ? "> " : "") + textContent),
       );
-  await expect.poll(talk, { timeout: 20_000 }).toEqual(expected);
+  await expect.poll(talk).toEqual(expected);
 }
 
 test(
@@ -201,8 +201,8 @@ test("a person stops an answer, and what was said stays", needs("chromium"), asy
   await shows(page, "> Count to a million.", "One,");
   const stop = page.getByRole("button", { name: "Stop" });
   await stop.click();
-  await expect.poll(() => stop.isDisabled(), { timeout: 20_000 }).toBe(true);
-  await expect.poll(() => words.askedBy, { timeout: 20_000 }).toBe(0);
+  await expect.poll(() => stop.isDisabled()).toBe(true);
+  await expect.poll(() => words.askedBy).toBe(0);
   await page.reload();
   await shows(page, "> Count to a million.", "One,");
   await type(page, "Good.");
@@ -224,7 +224,7 @@ test(
     await type(page, long);
     const alert = page.getByRole("alert");
     await expect
-      .poll(() => alert.textContent(), { timeout: 20_000 })
+      .poll(() => alert.textContent())
       .toMatch(/^messages has \d+ bytes, at most 1048576 are accepted$/);
     await shows(page);
     expect(await page.getByLabel("Message").inputValue()).toBe(long);

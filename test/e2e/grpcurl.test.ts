@@ -163,7 +163,7 @@ describe("rows", () => {
       expect(await call("WatchSessionMessages", snapshot)).toEqual(pushed);
       const bounded = await run([
         "-max-time",
-        "1",
+        "5",
         "-d",
         JSON.stringify({ sessionId: "bounded" }),
         service.grpcAddress,
@@ -254,8 +254,16 @@ describe("health, as grpc_health_probe asks for it", () => {
   // A probe brings the definition along; it works where reflection is off.
   const PROTOS = fileURLToPath(new URL("../../proto", import.meta.url));
   const PROBE = ["-import-path", PROTOS, "-proto", "grpc/health/v1/health.proto"];
-  const check = (address: string, name: string) =>
-    run([...PROBE, "-max-time", "5", "-d", JSON.stringify({ service: name }), address, CHECK]);
+  const check = (address: string, name: string, secondsMax = "60") =>
+    run([
+      ...PROBE,
+      "-max-time",
+      secondsMax,
+      "-d",
+      JSON.stringify({ service: name }),
+      address,
+      CHECK,
+    ]);
 
   test("grpcurl: the server and the service are SERVING", needs("grpcurl"), async () => {
     for (const name of ["", SERVICE]) {
@@ -280,7 +288,7 @@ describe("health, as grpc_health_probe asks for it", () => {
     expect((await states.next()).value).toEqual({ status: "NOT_SERVING" });
     expect((await states.next()).done).toBe(true);
     expect(await ended).toBe(0);
-    const gone = await check(stopping.grpcAddress, "");
+    const gone = await check(stopping.grpcAddress, "", "5");
     expect(gone.exitCode).toBe(1);
     // Up to 1.9.3 it continues with "connection refused"; 1.9.4 tries until its time is over.
     expect(gone.stderr).toContain("Failed to dial target host");

@@ -301,7 +301,7 @@ describe("a stream", () => {
           .reduce((sum, value) => sum + value, 0),
       );
     };
-    expect(await openNow()).toEqual([0, 0]);
+    await expect.poll(openNow).toEqual([0, 0]);
     const sockets = await Promise.all(
       Array.from({ length: 5 }, () =>
         ask(there.httpAddress, `${API}/sessions/${sessionId}/events`),

@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
 import { AGUI_CLIENTS, type AguiClient, type OpenClient } from "../support/agui-clients.ts";
+import { eventually } from "../support/eventually.ts";
 import { newSession, push, type PushFields } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -148,12 +149,11 @@ class Follower {
 
   /** Resolves when the client shows exactly this. */
   async shows(...contents: readonly unknown[]): Promise<void> {
-    const wait = { interval: 10, timeout: 20_000 };
-    await vi.waitFor(() => {
+    await eventually(() => {
       const shown = shownBy(this.agent).map((message) => message.content);
       if (!isDeepStrictEqual(shown, contents))
         throw new Error(`it shows ${JSON.stringify(shown)}, and not ${JSON.stringify(contents)}`);
-    }, wait);
+    });
   }
 }
 
@@ -315,7 +315,7 @@ describe.each(HTTP_CLIENTS)("$name that follows", (client) => {
     await say(sessionId, "events", { eventType: "assistant" });
     await follower.shows("question", "answer", "next", "events");
     await happen(sessionId, started("r1"), ...text("m1", "events"), finished("r1"));
-    await vi.waitFor(() =>
+    await eventually(() =>
       expect(plain(shownBy(follower.agent)).at(-1)).toEqual(assistant("m1", "events")),
     );
     await follower.shows("question", "answer", "next", "events");
@@ -330,7 +330,7 @@ describe.each(HTTP_CLIENTS)("$name that follows", (client) => {
     await follower.shows("May I?");
     await say(sessionId, "wait");
     await follower.shows("May I?", "wait");
-    await vi.waitFor(() =>
+    await eventually(() =>
       expect(follower.agent.conversation().interrupts).toEqual(outcome.interrupts),
     );
     expect((await transcript(sessionId)).interrupts).toEqual(outcome.interrupts);

@@ -148,7 +148,7 @@ test("a run over HTTP whose end the service refuses has an end", async () => {
   });
   const { id, begin } = serving(bridge);
   await read(await begin("by-http"));
-  expect(await marksOf(id)).toEqual(["RUN_STARTED", "RUN_ERROR"]);
+  await expect.poll(() => marksOf(id), POLL).toEqual(["RUN_STARTED", "RUN_ERROR"]);
   expect(await standing(client, id)).toEqual([0n, 0n, undefined]);
 });
 

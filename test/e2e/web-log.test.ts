@@ -266,9 +266,9 @@ test("a log that went back is read again", async () => {
   ]);
   await eventually(() => expect(opened.log.generation).toBeGreaterThan(0));
   await untilComplete(opened);
-  expect(opened.log.head).toBe(11);
+  await eventually(() => expect(opened.log.head).toBe(11));
   const { messages } = await transcript(sessionId);
-  expect(opened.scrub.at("live").messages).toEqual(messages);
+  await eventually(() => expect(opened.scrub.at("live").messages).toEqual(messages));
 });
 
 test("a deleted session ends its log", async () => {

@@ -196,13 +196,13 @@ export async function nextTurn(
     },
     async finish(more = {}) {
       writer.event({ type: "RUN_FINISHED", threadId: sessionId, runId, ...more });
-      await writer.close({ timeoutMs: 20_000 });
+      await writer.close({ timeoutMs: 60_000 });
       client.close();
     },
   };
 }
 
-export const WAIT = { interval: 10, timeout: 20_000 };
+export const WAIT = { interval: 10, timeout: 30_000 };
 
 /** Resolves when the page shows exactly these texts. */
 export function shows(page: Page, ...texts: readonly unknown[]): Promise<void> {

@@ -8,7 +8,7 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { SlowTable } from "./slow-table.ts";
 
-const HEAR_LIMIT_MS = 10_000;
+const HEAR_LIMIT_MS = 30_000;
 
 export class WakeUpInstance implements AsyncDisposable {
   readonly exchange: Exchange;
