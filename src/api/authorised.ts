@@ -69,6 +69,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     return (principal, { sessionId }) => authorizer.authorize(principal, action, named(sessionId));
   };
   const readEvents = bySession("ListSessionEvents");
+  const readMessages = bySession("ListSessionMessages");
   const pushEvent = bySession("PushSessionEvent");
   return {
     ...authorisedSessions(parts, served),
@@ -88,7 +89,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     listRuns: unary(bySession("ListRuns"), served.listRuns),
     giveFeedback: unary(bySession("GiveFeedback"), served.giveFeedback),
     pushSessionEvents: pushStream(authorizer, served.pushSessionEvents),
-    listSessionMessages: unary(bySession("ListSessionMessages"), served.listSessionMessages),
+    listSessionMessages: unary(readMessages, served.listSessionMessages),
     listSessionEvents: unary(readEvents, served.listSessionEvents),
     watchSessionMessages: stream(bySession("WatchSessionMessages"), served.watchSessionMessages),
     watchSessionEvents: stream(bySession("WatchSessionEvents"), served.watchSessionEvents),
@@ -97,6 +98,10 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     readEventHistory: unary(
       (principal, { page }) => readEvents(principal, page),
       served.readEventHistory,
+    ),
+    readMessageHistory: unary(
+      (principal, { page }) => readMessages(principal, page),
+      served.readMessageHistory,
     ),
   };
 }

@@ -50,14 +50,32 @@ export interface EventHistory {
   readonly page: ListSessionEventsResponse;
   /** The number of raw events in the session, independent of the page. */
   readonly total: bigint;
+  /** Of each row, if they are wanted and the rows are not expanded. */
+  readonly recordedMicros: readonly bigint[];
 }
 
 export interface EventHistoryRequest {
   readonly page: ListSessionEventsRequest;
   readonly span: Span;
+  readonly recorded: boolean;
+}
+
+export interface MessageHistory {
+  readonly page: ListSessionMessagesResponse;
+  /** Of each message, if they are wanted. */
+  readonly recordedMicros: readonly bigint[];
+}
+
+export interface MessageHistoryRequest {
+  readonly page: ListSessionMessagesRequest;
+  readonly recorded: boolean;
 }
 
 export interface HistoryHandlers {
+  readonly readMessageHistory: (
+    request: MessageHistoryRequest,
+    context: CallContext,
+  ) => Promise<MessageHistory>;
   readonly readEventHistory: (
     request: EventHistoryRequest,
     context: CallContext,
@@ -70,26 +88,28 @@ export function createListHandlers(
   return {
     async listSessionMessages(request): Promise<ListSessionMessagesResponse> {
       const { page } = await read("messages", request);
-      return {
-        $typeName: "ambient.v1.ListSessionMessagesResponse",
-        items: page.rows.map((row) => toSessionMessage(row)),
-        ...cursorsOf(page),
-      };
+      return messagesOf(page);
+    },
+    async readMessageHistory({ page: request, recorded }): Promise<MessageHistory> {
+      const { page } = await read("messages", request, { recorded });
+      return { page: messagesOf(page), recordedMicros: page.recordedMicros };
     },
     async listSessionEvents(request): Promise<ListSessionEventsResponse> {
       const { page } = await read("events", request);
       return eventsOf(page, request);
     },
-    async readEventHistory({ page: request, span }): Promise<EventHistory> {
-      const { page, end } = await read("events", request, span);
-      return { page: eventsOf(page, request), total: end };
+    async readEventHistory({ page: request, span, recorded }): Promise<EventHistory> {
+      const form = { span, recorded: recorded && !request.expand };
+      const { page, end } = await read("events", request, form);
+      const { recordedMicros } = page;
+      return { page: eventsOf(page, request), total: end, recordedMicros };
     },
   };
 
   async function read<S extends StreamName>(
     stream: S,
     request: ListSessionMessagesRequest | ListSessionEventsRequest,
-    span?: Span,
+    { span, recorded = false }: { readonly span?: Span; readonly recorded?: boolean } = {},
   ): Promise<{ readonly page: Page<S>; readonly end: bigint }> {
     check(request);
     const { sessionId } = request;
@@ -108,6 +128,7 @@ export function createListHandlers(
         rowsMax: itemsMax,
         bytesMax: PAGE_BYTES_MAX,
         filter: filterOf(request, span),
+        recorded,
         ...(expand ? { eventsMax: itemsMax + seen } : { undecoded: true }),
       });
     };
@@ -126,6 +147,14 @@ export function createListHandlers(
     const isRead = expected !== undefined && after === afterSeq;
     return { page: isRead ? expected : await readAfter(after), end };
   }
+}
+
+function messagesOf(page: Page<"messages">): ListSessionMessagesResponse {
+  return {
+    $typeName: "ambient.v1.ListSessionMessagesResponse",
+    items: page.rows.map((row) => toSessionMessage(row)),
+    ...cursorsOf(page),
+  };
 }
 
 function eventsOf(

@@ -11,6 +11,7 @@ import {
 import type { Sender, SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { MESSAGE_TYPES } from "../api/push.ts";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
+import { timestampOf } from "../contract/times.ts";
 import type { ServiceError } from "../base/errors.ts";
 import { PROBLEM_TYPE, problemOf } from "./plumbing/problem.ts";
 
@@ -110,6 +111,11 @@ export const senderSchema = z
   )
   .meta({ description: "At most 1,024 bytes a field." });
 
+const recordedText = timeText.optional().meta({
+  description:
+    "On request: the time of the commit, which gives the rows of both streams one order.",
+});
+
 export const messageItemSchema = z
   .strictObject({
     id: z.string().meta({ format: "uuid" }),
@@ -120,6 +126,7 @@ export const messageItemSchema = z
     created_at: timeText,
     sent_at: timeText.optional().meta({ description: "As pushed." }),
     sender: senderSchema.optional(),
+    recorded_at: recordedText,
   })
   .meta({ id: "Message" });
 
@@ -140,11 +147,15 @@ export const eventItemSchema = z
     fragments: z.string().optional().meta({
       description: "On request: the index of a merged row, ambient.v1.Fragments in base64.",
     }),
+    recorded_at: recordedText,
   })
   .meta({ id: "Event" });
 
 /** The result is JSON text. */
-export function messageItem(message: SessionMessage): string {
+export function messageItem(
+  message: SessionMessage,
+  { recordedMicros }: { readonly recordedMicros?: bigint | undefined } = {},
+): string {
   return jsonObject({
     id: JSON.stringify(message.id),
     session_id: JSON.stringify(message.sessionId),
@@ -154,6 +165,7 @@ export function messageItem(message: SessionMessage): string {
     created_at: timeJson(message.createdAt),
     sent_at: timeJson(message.sentAt),
     sender: message.sender && senderJson(message.sender),
+    recorded_at: recordedJson(recordedMicros),
   });
 }
 
@@ -169,7 +181,10 @@ function senderJson({ id, name, displayName, isBot, ...from }: Sender): string {
 /** The result is JSON text. */
 export function eventItem(
   event: SessionEvent,
-  { fragments = false }: { readonly fragments?: boolean } = {},
+  {
+    fragments = false,
+    recordedMicros,
+  }: { readonly fragments?: boolean; readonly recordedMicros?: bigint | undefined } = {},
 ): string {
   return jsonObject({
     id: JSON.stringify(event.id),
@@ -182,6 +197,7 @@ export function eventItem(
     event_count: String(event.eventCount),
     run_id: event.runId === "" ? undefined : JSON.stringify(event.runId),
     fragments: fragments && event.fragments ? `"${base64Of(event.fragments)}"` : undefined,
+    recorded_at: recordedJson(recordedMicros),
   });
 }
 
@@ -224,6 +240,10 @@ export function problemJson(error: ServiceError): string {
 
 function timeJson(time: Timestamp | undefined): string | undefined {
   return time === undefined ? undefined : `"${rfc3339Of(time)}"`;
+}
+
+function recordedJson(micros: bigint | undefined): string | undefined {
+  return micros === undefined ? undefined : timeJson(timestampOf(micros));
 }
 
 /** With microseconds, always six digits, so that texts sort as times do. */

@@ -110,7 +110,7 @@ export function eventRoutes(app: App, parts: EventRouteParts): void {
       expand: query.expand,
     });
     const history = await parts.handlers.readEventHistory(
-      { page: asked, span: { startMicros, endMicros } },
+      { page: asked, span: { startMicros, endMicros }, recorded: query.recorded },
       callContextOf(request),
     );
     const isFiltered =
@@ -166,7 +166,10 @@ export function followMessages(parts: EventRouteParts, following: Following): Pr
     }),
     context,
   );
-  const frames = framesOf(rows, messageItem, { named: query.state_frames, place: undefined });
+  const frames = framesOf(rows, (row) => messageItem(row), {
+    named: query.state_frames,
+    place: undefined,
+  });
   return sendEventStream(reply, context, cursor.naming(frames), parts);
 }
 
@@ -295,14 +298,18 @@ async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerato
  * The fields around the items are those that older clients expect of a list. Each list starts a
  * page of its own at its cursor, so `page` is 1, and `size` is the number of items.
  */
-function historyJson({ page, total }: EventHistory, query: HistoryForm): string {
+function historyJson({ page, total, recordedMicros }: EventHistory, query: HistoryForm): string {
   const { isFiltered, descending, fragments } = query;
   return jsonObject({
     kind: '"SessionEventList"',
     page: "1",
     size: String(page.items.length),
     total: isFiltered ? undefined : total.toString(),
-    items: jsonArray(page.items.map((item) => eventItem(item, { fragments }))),
+    items: jsonArray(
+      page.items.map((item, at) =>
+        eventItem(item, { fragments, recordedMicros: recordedMicros[at] }),
+      ),
+    ),
     next_after_seq: page.nextAfterSeq.toString(),
     next_before_seq: descending ? page.nextBeforeSeq.toString() : undefined,
     has_more: String(page.hasMore),
@@ -337,6 +344,7 @@ const HISTORY = {
       end_time: timeParameter("Only what went on at this time or earlier."),
       expand: flagParameter("Each event as it was before compression."),
       fragments: fragmentsParameter,
+      recorded: flagParameter("Rows come with `recorded_at`; not with `expand`."),
     })
     .refine(
       ({ start_time: start, end_time: end }) =>

@@ -32,11 +32,17 @@ import {
   liveHeaders,
   liveParameters,
 } from "./event-routes.ts";
-import { NO_QUERY, optionalCountParameter, sessionParams, timeParameter } from "./parameters.ts";
+import {
+  flagParameter,
+  NO_QUERY,
+  optionalCountParameter,
+  sessionParams,
+  timeParameter,
+} from "./parameters.ts";
 
 export interface MessageRouteParts extends EventRouteParts {
   readonly handlers: EventRouteParts["handlers"] &
-    Pick<Handlers<typeof SessionService>, "listSessionMessages" | "pushSessionMessage">;
+    Pick<Handlers<typeof SessionService>, "pushSessionMessage">;
 }
 
 /** The meaning of an empty event_type: a person writes from a browser. */
@@ -44,25 +50,36 @@ const DEFAULT_TYPE = "user";
 const LIMIT = { fallback: 100, max: 1_000 };
 const NO_TEXT = { field: "idempotency_key", description: "idempotency_key must be UTF-8" };
 /** The same refusal as for the events' stream: a caller that sets a limit expects an end. */
+const NO_RECORDED = {
+  field: "recorded",
+  description: "recorded must not be given for a stream",
+};
 const NO_LIMIT = { field: "limit", description: "limit must not be given for a stream" };
 
 export function messageRoutes(app: App, parts: MessageRouteParts): void {
   const { handlers } = parts;
   app.get("/sessions/:id/messages", { schema: LIST }, async (request, reply) => {
     const { id: sessionId } = request.params;
-    const { after_seq: afterSeq, limit: pageSize } = request.query;
+    const { after_seq: afterSeq, limit: pageSize, recorded } = request.query;
     vary(reply, "Accept");
     if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
-      if (pageSize !== undefined) throw invalidArgument([NO_LIMIT]);
+      const misplaced = [
+        ...(pageSize === undefined ? [] : [NO_LIMIT]),
+        ...(recorded ? [NO_RECORDED] : []),
+      ];
+      if (misplaced.length > 0) throw invalidArgument(misplaced);
       await followMessages(parts, { request, reply, sessionId, query: request.query });
       return reply;
     }
     const asked = { sessionId, afterSeq: afterSeq ?? 0n, pageSize: pageSize ?? LIMIT.fallback };
-    const page = await handlers.listSessionMessages(
-      create(ListSessionMessagesRequestSchema, asked),
+    const { page, recordedMicros } = await handlers.readMessageHistory(
+      { page: create(ListSessionMessagesRequestSchema, asked), recorded },
       callContextOf(request),
     );
-    return sendJson(reply, jsonArray(page.items.map(messageItem)));
+    const items = page.items.map((message, at) =>
+      messageItem(message, { recordedMicros: recordedMicros[at] }),
+    );
+    return sendJson(reply, jsonArray(items));
   });
   app.post("/sessions/:id/messages", { schema: PUSH }, async (request, reply) => {
     const { event_type: eventType, payload, sent_at: sentAt, sender } = request.body;
@@ -107,6 +124,7 @@ const LIST = {
   querystring: z.strictObject({
     ...liveParameters,
     limit: optionalCountParameter("The most rows of a page; not for a stream.", LIMIT),
+    recorded: flagParameter("Messages come with `recorded_at`; not for a stream."),
   }),
   response: {
     200: {

@@ -75,7 +75,6 @@ export interface HttpParts {
       | "updateSession"
       | "updateSessionStatus"
       | "deleteSession"
-      | "listSessionMessages"
       | "pushSessionMessage"
       | "pushSessionEvents"
       | "claimTurn"

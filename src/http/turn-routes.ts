@@ -59,7 +59,7 @@ function turnJson(turn: ClaimTurnResponse): string {
   const { runStarted, messages, waiting, producerEpoch, lostRunId } = turn;
   return jsonObject({
     run_started: runStarted && eventItem(runStarted),
-    messages: jsonArray(messages.map(messageItem)),
+    messages: jsonArray(messages.map((message) => messageItem(message))),
     waiting: waiting.toString(),
     producer_epoch: `"${producerEpoch}"`,
     lost_run_id: lostRunId === "" ? undefined : JSON.stringify(lostRunId),

@@ -51,6 +51,8 @@ export interface PageRequest<S extends StreamName> extends RowForm {
    * a row too.
    */
   readonly eventsMax?: number;
+  /** The page has the times by which the rows of both streams are in one order. */
+  readonly recorded?: boolean;
 }
 
 /**
@@ -95,6 +97,8 @@ export interface Page<S extends StreamName> {
   readonly nextBefore: bigint;
   /** There may be more rows in the direction of the read. */
   readonly hasMore: boolean;
+  /** Of each row, if the request wants them. */
+  readonly recordedMicros: readonly bigint[];
 }
 
 export async function readPage<S extends StreamName>(
@@ -107,6 +111,9 @@ export async function readPage<S extends StreamName>(
   const [followed, server] = [COLUMNS[stream], COLUMNS[stream] + 1];
   database.answeredBy(read[0]?.[server]?.toString());
   const rows = read.map((columns) => rowOf(stream, sessionId, columns, request));
+  const recordedMicros = request.recorded
+    ? read.map((columns) => BigInt(String(columns[server + 1])))
+    : [];
   const cut = read.at(-1)?.[followed]?.toString() === "t";
   const last = rows.at(-1);
   const first = rows[0];
@@ -117,6 +124,7 @@ export async function readPage<S extends StreamName>(
       nextAfter: first === undefined ? request.after : lastSeqOf(first),
       nextBefore: cut ? lowest : (border.seq ?? lowest),
       hasMore: cut || border.more,
+      recordedMicros,
     };
   }
   const highest = last === undefined ? request.after : lastSeqOf(last);
@@ -125,6 +133,7 @@ export async function readPage<S extends StreamName>(
     nextAfter: cut || border.seq === undefined || border.seq < highest ? highest : border.seq,
     nextBefore: first?.seq ?? request.before ?? 0n,
     hasMore: cut || border.more,
+    recordedMicros,
   };
 }
 
@@ -159,7 +168,7 @@ async function borderOf(database: Database, request: PageRequest<StreamName>): P
 
 /** Exported for the plan test. */
 export function pageStatement(request: PageRequest<StreamName>, border: Border): SQL {
-  const { stream, descending, rowsMax, bytesMax, filter, eventsMax } = request;
+  const { stream, descending, rowsMax, bytesMax, filter, eventsMax, recorded } = request;
   const events = eventsMax === undefined ? undefined : eventsOf(request);
   const inside =
     border.seq === undefined
@@ -171,7 +180,8 @@ export function pageStatement(request: PageRequest<StreamName>, border: Border):
   // 1,000 takes 3.4 µs of its time a row, with frames of RANGE and a second window for the count
   // 4.0, and 2.2 without any window (rows of 600 bytes, PostgreSQL 18.4, on a busy machine).
   return sql`
-    select ${columnsOf(stream)}, followed, case when bytes = size then ${SERVER} end from (
+    select ${columnsOf(stream)}, followed, case when bytes = size then ${SERVER} end
+      ${recorded ? sql`, ${microsColumn(sql`recorded_at`)}` : sql``} from (
       select *, ${events === undefined ? sql`` : sql`sum(${events}) over w - ${events} as events_before,`}
         sum(size) over w as bytes, lead(seq) over w is not null as followed
       from (

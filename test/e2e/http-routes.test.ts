@@ -365,6 +365,42 @@ describe("the list of events", () => {
     expect(events.map((event) => JSON.parse(event.payload).delta)).toEqual(["He", "llo"]);
   });
 
+  test("gives the times of the commits, which order the rows of both streams", async () => {
+    const id = await sessionWithRun();
+    const items = async (path: typeof PATH | "/sessions/{id}/messages", query: string) => {
+      const route = path.replace("{id}", id);
+      const page: unknown = await (await ask(path, `${route}${query}`)).json();
+      const list: readonly { recorded_at?: string }[] = Array.isArray(page)
+        ? page
+        : Object(page).items;
+      return list.map(({ recorded_at: at }) => at);
+    };
+    const up = await items(PATH, "?recorded=true");
+    expect(up).toEqual(Array.from(up, () => expect.stringMatching(/^20.*\.\d{6}Z$/)));
+    const micros = up.map((at = "") =>
+      Number(`${at.slice(11, 19)}${at.slice(20, 26)}`.replaceAll(":", "")),
+    );
+    expect(micros).toEqual(micros.toSorted((one, other) => one - other));
+    expect(await items(PATH, "?recorded=true&descending=true")).toEqual(up.toReversed());
+    expect(await items(PATH, "?recorded=true&event_type=RUN_STARTED")).toEqual(up.slice(0, 1));
+    expect(await items(PATH, "?limit=1")).toEqual([undefined]);
+    expect(await items(PATH, "?recorded=true&expand=true&limit=1")).toEqual([undefined]);
+    const messages = `/sessions/${id}/messages`;
+    const { created_at: saidAt } = Object(
+      await (await ask("/sessions/{id}/messages", messages, post({ payload: "hi" }))).json(),
+    );
+    const [recordedAt] = await items("/sessions/{id}/messages", "?recorded=true");
+    expect(recordedAt).toEqual(expect.stringMatching(/^20.*\.\d{6}Z$/));
+    expect(Date.parse(recordedAt ?? "")).toBeGreaterThanOrEqual(Date.parse(saidAt) - 1_000);
+    expect(await items("/sessions/{id}/messages", "")).toEqual([undefined]);
+    const headers = { accept: "text/event-stream" };
+    const refused = await ask("/sessions/{id}/messages", `${messages}?recorded=true`, { headers });
+    expect(refused.status).toBe(400);
+    expect(JSON.stringify(await refused.json())).toContain(
+      "recorded must not be given for a stream",
+    );
+  });
+
   test("returns each raw event with expand", async () => {
     const id = await sessionWithRun();
     const page = await ask(PATH, `/sessions/${id}/events/history?expand=true&after_seq=2&limit=2`);

@@ -159,6 +159,36 @@ test("each moment equals the transcript up to the same number", async () => {
   }
 });
 
+// Bug: the page took the time in the id of a row for the time of its commit.
+test("regression: messages and events of one millisecond are in the order of the transcript", async () => {
+  const sessionId = newSession();
+  const chunk = (messageId: string) => {
+    return { type: "TEXT_MESSAGE_CHUNK", role: "assistant", messageId, delta: messageId };
+  };
+  await events(sessionId, [{ type: "RUN_STARTED", threadId: "t", runId: "r" }, chunk("a")]);
+  await events(sessionId, [chunk("b")]);
+  for (const text of ["one", "two"]) await say(sessionId, text);
+  // As two instances whose clocks differ would have stored them: one, a, two, b.
+  for (const [table, seq, micros] of [
+    ["session_events", 1, 100],
+    ["session_messages", 1, 200],
+    ["session_events", 2, 300],
+    ["session_messages", 2, 400],
+    ["session_events", 3, 500],
+  ] as const) {
+    const { sql } = database;
+    const time = `2026-11-23T12:00:00.000${micros}Z`;
+    await sql`update ${sql(table)} set recorded_at = ${time}::text::timestamptz, created_at = ${time}::text::timestamptz
+      where session_id = ${sessionId} and seq = ${seq}`;
+  }
+  const opened = open(sessionId);
+  await untilComplete(opened);
+  const { messages } = await transcript(sessionId);
+  const said = messages.map(({ content }) => content);
+  expect(said).toEqual(["one", "a", "two", "b"]);
+  expect(opened.scrub.at("live").messages).toEqual(messages);
+});
+
 test("the stream of rows gives each row with its index, under its last number", async () => {
   const sessionId = newSession();
   await events(sessionId, run("r"));

@@ -46,7 +46,7 @@ function rowsOf({ events, said }: Session): readonly Row[] {
     for (const { eventType: type, payload, eventCount: count, fragments } of merged) {
       const isConformant = events[seq - 1]?.conformant ?? true;
       const index = fragments === undefined ? undefined : encodeFragments(fragments);
-      const times = { atMs: seq, endMs: seq, storedMs: seq };
+      const times = { atMs: seq, endMs: seq, storedMs: seq, recordedMs: seq };
       const [bytes, runId, lastSeq] = [payload.length, "", seq + count - 1];
       rows.push({
         seq,
@@ -154,7 +154,15 @@ function sessions(events: fc.Arbitrary<readonly JsonObject[]>): fc.Arbitrary<Ses
     const inOrder = talk.toSorted(([one], [other]) => one - other);
     for (const [index, [place, { type, payload }]] of inOrder.entries()) {
       const after = Math.min(place, drawn.length);
-      const row = { seq: index + 1, id: `row-${index}`, type, payload, atMs: 5, storedMs: 5 };
+      const row = {
+        seq: index + 1,
+        id: `row-${index}`,
+        type,
+        payload,
+        atMs: 5,
+        storedMs: 5,
+        recordedMs: 5,
+      };
       const list = said.get(after) ?? [];
       said.set(after, [...list, { ...row, sentMs: undefined, sender: undefined }]);
     }

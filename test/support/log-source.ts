@@ -60,14 +60,14 @@ export function logSource(
       await rest(RETRY_MS, undefined, { signal });
     }
   };
-  const history = "/events/history?fragments=true";
+  const history = "/events/history?fragments=true&recorded=true";
   return {
     rowsBefore: (before, limit, signal) =>
       get(`${history}&descending=true&before_seq=${before}&limit=${limit}`, signal),
     rowsAfter: (after, limit, signal) =>
       get(`${history}&after_seq=${after}&limit=${limit}`, signal),
     messagesAfter: (after, limit, signal) =>
-      get(`/messages?after_seq=${after}&limit=${limit}`, signal),
+      get(`/messages?after_seq=${after}&limit=${limit}&recorded=true`, signal),
     transcript: (signal) => get("/transcript", signal),
     followRows: (following) =>
       follow("/events?expand=false&fragments=true&state_frames=true", following),

@@ -9,6 +9,7 @@ import {
   PushSessionEventsRequestSchema,
 } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { ListSessionEventsRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { ListSessionMessagesRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import {
   PushSessionMessageRequestSchema,
   WatchSessionMessagesRequestSchema,
@@ -178,9 +179,11 @@ describe("a call", () => {
       waits: false,
     };
     const page = create(ListSessionEventsRequestSchema, of);
+    const messages = create(ListSessionMessagesRequestSchema, of);
     const span = { startMicros: undefined, endMicros: undefined };
     const calls = [
-      () => methods.readEventHistory({ page, span }, context),
+      () => methods.readEventHistory({ page, span, recorded: false }, context),
+      () => methods.readMessageHistory({ page: messages, recorded: false }, context),
       () => reads.runs.listRuns({ ...of, afterSeq: 0n, runsMax: 1 }, context),
       () => reads.transcripts.readTranscript({ ...of, upToSeq: undefined }, context),
       () => reads.exports.exportEvents("s1", context),

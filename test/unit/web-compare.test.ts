@@ -20,6 +20,7 @@ function rowsOf(events: readonly (Record<string, unknown> & { at?: number; count
       atMs,
       endMs: atMs,
       storedMs: atMs,
+      recordedMs: atMs,
       count,
       bytes: payload.length,
       payload,
@@ -144,9 +145,9 @@ describe("the facts of a run", () => {
   });
 
   test("without an input, the question is the last message of a person before the run", () => {
-    const said = (type: string, payload: string, storedMs: number) => {
-      const at = { atMs: 0, storedMs, sentMs: undefined };
-      return { seq: storedMs, id: payload, type, payload, sender: undefined, ...at };
+    const said = (type: string, payload: string, recordedMs: number) => {
+      const at = { atMs: 0, storedMs: 0, recordedMs, sentMs: undefined };
+      return { seq: recordedMs, id: payload, type, payload, sender: undefined, ...at };
     };
     const messages = [
       said("user", "first", 1),

@@ -15,7 +15,7 @@ function merged(deltas: readonly string[]): Row {
   const row = compressor.flush();
   if (row?.fragments === undefined) throw new Error("nothing was merged");
   const numbers = { seq: 7, lastSeq: 6 + deltas.length, count: deltas.length, bytes: 1 };
-  const times = { atMs: 100, endMs: 99 + deltas.length, storedMs: 200 };
+  const times = { atMs: 100, endMs: 99 + deltas.length, storedMs: 200, recordedMs: undefined };
   const { payload } = row;
   const fragments = encodeFragments(row.fragments);
   const about = { type: "TEXT_MESSAGE_CONTENT", runId: "r", isConformant: true };

@@ -22,7 +22,7 @@ function row(seq: number, atMs: number, event: { type: string; [field: string]: 
   const { count: given, ...rest } = event;
   const count = typeof given === "number" ? given : 1;
   const payload = JSON.stringify(rest);
-  const times = { atMs, endMs: atMs + count - 1, storedMs: atMs };
+  const times = { atMs, endMs: atMs + count - 1, storedMs: atMs, recordedMs: undefined };
   const numbers = { seq, lastSeq: seq + count - 1, count, bytes: payload.length };
   const about = { runId: seq < 100 ? "r1" : "r2", fragments: undefined, isConformant: true };
   return { ...numbers, ...times, ...about, type: event.type, payload };

@@ -12,7 +12,7 @@ test.each([
   ["the service took it, if the sender's clock is ahead", 9_000, 5_000],
 ])("regression: a message is shown at the time when %s", (_, sentMs, shownMs) => {
   const history = new History("s");
-  history.hear({ ...SAID, sentMs, atMs: 5_000, storedMs: 5_000 });
+  history.hear({ ...SAID, sentMs, atMs: 5_000, storedMs: 5_000, recordedMs: 5_000 });
   const moment = new Moment(history, { seq: 1, cutSeq: -1, missing: 0 }, { isExact: true });
   expect(moment.items.map(({ kind, atMs }) => [kind, atMs])).toEqual([["message", shownMs]]);
 });

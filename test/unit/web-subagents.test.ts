@@ -33,6 +33,7 @@ test("what a subagent says and calls has its own time, and the name of the subag
       atMs: seq,
       endMs: seq,
       storedMs: seq,
+      recordedMs: seq,
       count: 1,
       bytes: 0,
       payload: JSON.stringify(event),

@@ -58,7 +58,7 @@ export function useFacts(sessionId: string, run: Run | undefined) {
       const facts = factsOf(sessionId, rows);
       const isWhole = run === undefined || (rows.at(-1)?.lastSeq ?? 0) >= run.last_seq;
       if (facts.question !== undefined) return { facts, isWhole };
-      const query = { after_seq: 0, limit: PAGE_MESSAGES };
+      const query = { after_seq: 0, limit: PAGE_MESSAGES, recorded: true };
       const path = `${pathOf(sessionId)}/messages`;
       const items = await get<readonly MessageItem[]>(path, { query, signal });
       return { facts: { ...facts, question: questionBefore(items.map(saidOf), rows) }, isWhole };
@@ -75,6 +75,7 @@ async function rowsOf(
     after: first - 1,
     upTo: last,
     limit: PAGE_ROWS,
+    recorded: true,
     max: ROWS_MAX,
     signal,
   });
@@ -85,18 +86,19 @@ interface Collecting {
   readonly after?: number;
   readonly upTo?: number;
   readonly limit?: number;
+  readonly recorded?: true;
   readonly max: number;
   readonly signal: AbortSignal;
 }
 
 async function collect<T>(
   path: string,
-  { after: from = 0, upTo = Number.POSITIVE_INFINITY, limit, max, signal }: Collecting,
+  { after: from = 0, upTo = Number.POSITIVE_INFINITY, limit, recorded, max, signal }: Collecting,
 ): Promise<readonly T[]> {
   const items: T[] = [];
   let after = from;
   for (let hasMore = true; hasMore && after < upTo && items.length < max; ) {
-    const query = { after_seq: after, limit };
+    const query = { after_seq: after, limit, recorded };
     const page = await get<Page<T>>(path, { query, signal });
     items.push(...page.items);
     after = page.next_after_seq;

@@ -211,8 +211,8 @@ export function questionBefore(
   messages: readonly Said[],
   rows: readonly Row[],
 ): string | undefined {
-  const startedMs = rows[0]?.storedMs ?? 0;
-  return messages.findLast(({ type, storedMs }) => type === "user" && storedMs <= startedMs)
+  const startedMs = rows[0]?.recordedMs ?? 0;
+  return messages.findLast(({ type, recordedMs = 0 }) => type === "user" && recordedMs <= startedMs)
     ?.payload;
 }
 

@@ -9,7 +9,11 @@
  * the transcript that the service gave.
  */
 import type { JsonObject } from "../../../src/agui/json.ts";
-import { isAfter, Times } from "../../../src/conversation/canonical/commit-order.ts";
+import {
+  type CommitTimes,
+  isAfter,
+  Times,
+} from "../../../src/conversation/canonical/commit-order.ts";
 import { decodeFragments } from "../../../src/compressor/fragments.ts";
 import { type Item, itemsAt, messagesAt } from "./conversation.ts";
 import { History, type RunNow } from "./history.ts";
@@ -104,8 +108,9 @@ export class Scrub {
   readonly #listeners = new Set<() => void>();
   #unsubscribe: (() => void) | undefined;
   #history: History;
-  #rowTimes = new Times();
-  #saidTimes = new Times();
+  /** Of rows that came in pages, as the service has it; and of the others, by their ids. */
+  #recorded = new Order();
+  #stored = new Order();
   #rowsTaken = 0;
   #messagesHeard = 0;
   #generation = 0;
@@ -220,8 +225,8 @@ export class Scrub {
     if (this.#generation === this.#log.generation) return;
     this.#generation = this.#log.generation;
     this.#history = new History(this.#sessionId);
-    this.#rowTimes = new Times();
-    this.#saidTimes = new Times();
+    this.#recorded = new Order();
+    this.#stored = new Order();
     this.#rowsTaken = 0;
     this.#messagesHeard = 0;
     this.#preview = undefined;
@@ -248,7 +253,10 @@ export class Scrub {
 
   #isNext(said: Said, row: Row | undefined): boolean {
     if (row === undefined) return true;
-    return !isAfter(this.#saidTimes.of(timesOf(said)), this.#rowTimes.of(timesOf(row)));
+    const [saidMs, rowMs] = [said.recordedMs, row.recordedMs];
+    if (saidMs === undefined || rowMs === undefined)
+      return this.#stored.isFirst(timesOf(said.storedMs, said), timesOf(row.storedMs, row));
+    return this.#recorded.isFirst(timesOf(saidMs, said), timesOf(rowMs, row));
   }
 
   #tell(): void {
@@ -262,8 +270,20 @@ export class Scrub {
   }
 }
 
-function timesOf({ storedMs, atMs }: Row | Said) {
-  return { recordedMicros: storedMs * 1_000, createdMicros: atMs * 1_000 };
+/** The order of the commits of both streams, as src/conversation/merging.ts makes it. */
+class Order {
+  readonly #rows = new Times();
+  readonly #said = new Times();
+
+  /** Of the next message and the next row, the message is the first. */
+  isFirst(said: CommitTimes, row: CommitTimes): boolean {
+    const rowTimes = this.#rows.of(row);
+    return !isAfter(this.#said.of(said), rowTimes);
+  }
+}
+
+function timesOf(recordedMs: number, { atMs }: Row | Said): CommitTimes {
+  return { recordedMicros: recordedMs * 1_000, createdMicros: atMs * 1_000 };
 }
 
 /** Inside a merged row, the text of the later events is not there yet. */
@@ -314,6 +334,7 @@ const ROW = {
   atMs: 0,
   endMs: 0,
   storedMs: 0,
+  recordedMs: undefined,
   count: 1,
   bytes: 0,
   fragments: undefined,

@@ -15,6 +15,8 @@ export interface EventItem {
   readonly run_id?: string;
   /** Base64 of ambient.v1.Fragments. */
   readonly fragments?: string;
+  /** Of a page; a stream does not give it. */
+  readonly recorded_at?: string;
 }
 
 export interface MessageItem {
@@ -25,6 +27,7 @@ export interface MessageItem {
   readonly created_at: string;
   readonly sent_at?: string;
   readonly sender?: Readonly<Record<string, unknown>>;
+  readonly recorded_at?: string;
 }
 
 export interface RowsPage {
@@ -75,6 +78,8 @@ export class HeldRow {
   readonly endMs: number;
   /** About when the service stored it. */
   readonly storedMs: number;
+  /** By the clock of the database; undefined: the row came by a stream. */
+  readonly recordedMs: number | undefined;
   /** The raw events that it stands for. */
   readonly count: number;
   /** Of the payload, as UTF-8. */
@@ -87,6 +92,7 @@ export class HeldRow {
 
   constructor(item: EventItem) {
     const { seq, payload, event_count: count, fragments, completed_at: completed } = item;
+    const { recorded_at: recorded } = item;
     this.seq = seq;
     this.lastSeq = seq + count - 1;
     this.type = oneOf(item.event_type);
@@ -94,6 +100,7 @@ export class HeldRow {
     this.atMs = millisOf(item.created_at);
     this.endMs = completed === undefined ? this.atMs : millisOf(completed);
     this.storedMs = storedMsOf(item.id, this.atMs);
+    this.recordedMs = recorded === undefined ? undefined : millisOf(recorded);
     this.count = count;
     this.bytes = utf8Bytes(payload);
     this.payload = payload;
@@ -119,6 +126,7 @@ export interface Said {
   readonly payload: string;
   readonly atMs: number;
   readonly storedMs: number;
+  readonly recordedMs: number | undefined;
   readonly sentMs: number | undefined;
   /** Who wrote it, in the spelling of ProtoJSON (`displayName`). */
   readonly sender: Readonly<Record<string, unknown>> | undefined;
@@ -130,7 +138,7 @@ export function sentAtMs({ sentMs, atMs }: Pick<Said, "sentMs" | "atMs">): numbe
 }
 
 export function saidOf(item: MessageItem): Said {
-  const { id, seq, payload, sent_at: sentAt, sender } = item;
+  const { id, seq, payload, sent_at: sentAt, sender, recorded_at: recordedAt } = item;
   const atMs = millisOf(item.created_at);
   return {
     seq,
@@ -139,6 +147,7 @@ export function saidOf(item: MessageItem): Said {
     payload,
     atMs,
     storedMs: storedMsOf(id, atMs),
+    recordedMs: recordedAt === undefined ? undefined : millisOf(recordedAt),
     sentMs: sentAt === undefined ? undefined : millisOf(sentAt),
     sender: sender && camelCased(sender),
   };
@@ -163,8 +172,9 @@ function millisOf(time: string): number {
 }
 
 /**
- * The service makes the id of a row just before it stores the row, so the time in the id gives the
- * order of commits. An import may have kept ids without a time.
+ * A row of a stream does not say when it was stored. The service makes the id of a row just before
+ * it stores the row, so the time in the id is nearly the same. An import may have kept ids without
+ * a time.
  */
 function storedMsOf(id: string, atMs: number): number {
   return id[14] === "7" ? Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16) : atMs;

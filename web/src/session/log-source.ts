@@ -8,13 +8,22 @@ export function httpSource(sessionId: string): LogSource {
   const history = `${base}/events/history`;
   return {
     rowsBefore: (before, limit, signal) => {
-      const query = { before_seq: before, descending: true, limit, fragments: true };
+      const query = {
+        before_seq: before,
+        descending: true,
+        limit,
+        fragments: true,
+        recorded: true,
+      };
       return get(history, { query, signal });
     },
     rowsAfter: (after, limit, signal) =>
-      get(history, { query: { after_seq: after, limit, fragments: true }, signal }),
+      get(history, {
+        query: { after_seq: after, limit, fragments: true, recorded: true },
+        signal,
+      }),
     messagesAfter: (after, limit, signal) =>
-      get(`${base}/messages`, { query: { after_seq: after, limit }, signal }),
+      get(`${base}/messages`, { query: { after_seq: after, limit, recorded: true }, signal }),
     transcript: (signal) => get(`${base}/transcript`, { signal }),
     followRows: (following) => {
       const query = { expand: false, fragments: true };
