@@ -2,6 +2,7 @@
  * Every view in a wide and a narrow window, light and dark: axe finds nothing serious, and the checks of a visit hold, so no view
  * breaks the Content-Security-Policy, asks another origin or has an error of a script.
  */
+import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { firstLoadOf } from "../support/browser.ts";
 import {
@@ -62,7 +63,53 @@ const VIEWS: readonly (readonly [string, () => string])[] = [
   ["the API", () => "/docs?op=pushEvents"],
 ];
 
+/**
+ * What a person cannot reach: the page is wider than the window, or a control stays outside of it, or below another
+ * element, when it has the focus.
+ */
+const OUT_OF_REACH = `(async () => {
+  const nameOf = (one) => one.tagName + " " + (one.ariaLabel ?? one.innerText ?? one.name).slice(0, 60);
+  const frame = () => new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
+  const { scrollWidth } = document.documentElement;
+  const found = scrollWidth > innerWidth ? ["the page: " + scrollWidth] : [];
+  const controls = "button, a[href], input, select, textarea, [role=slider]";
+  for (const one of document.querySelectorAll(controls)) {
+    if (!one.isConnected || one.disabled || !one.checkVisibility()) continue;
+    one.focus();
+    one.scrollIntoView({ block: "nearest", inline: "nearest" });
+    await frame();
+    if (!one.isConnected) continue; // A list has drawn other rows.
+    const { left, top, width, height } = one.getBoundingClientRect();
+    const right = Math.min(left + width, innerWidth);
+    const bottom = Math.min(top + height, innerHeight);
+    if (left < -1 || top < -1 || right - left < Math.min(width, 24) || bottom - top < Math.min(height, 12))
+      found.push("outside: " + nameOf(one));
+    const there = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
+    if (there === null || !(one.contains(there) || there.contains(one)))
+      found.push("covered: " + nameOf(one) + " by " + (there && nameOf(there)));
+  }
+  return found;
+})()`;
+
+/** As a window of 1440 × 900 pixels whose page is drawn twice as large. */
+async function zoom(page: Page): Promise<void> {
+  const debug = await page.context().newCDPSession(page);
+  const metrics = { width: 720, height: 450, deviceScaleFactor: 2, mobile: false };
+  await debug.send("Emulation.setDeviceMetricsOverride", metrics);
+}
+
 describe("in chromium", needs("chromium"), () => {
+  test.each(VIEWS)("at a zoom of 200 % nothing is out of reach in %s", async (_name, path) => {
+    const url = `http://${service.httpAddress}${path()}`;
+    await inspector.visit(url, {}, async (page) => {
+      await zoom(page);
+      await page.getByRole("main").waitFor();
+      await expect.poll(() => page.getByText(/^Loading/).count()).toBe(0);
+      expect(await page.evaluate("[innerWidth, devicePixelRatio]")).toEqual([720, 2]);
+      expect(await page.evaluate(OUT_OF_REACH)).toEqual([]);
+    });
+  });
+
   test.each(VIEWS)(
     "axe finds nothing serious in %s, wide or narrow, light or dark",
     async (_name, path) => {
