@@ -71,7 +71,8 @@ test("a busy pool whose connections were killed leaves none open", async () => {
   await expect.poll(sockets).toBeLessThanOrEqual(before + CONNECTIONS_MAX);
   await database.run(sql`select 1`);
   await database.stop();
-  expect(sockets()).toBe(before);
+  // Fewer, if another file of this worker has left some that have closed meanwhile.
+  await expect.poll(sockets).toBeLessThanOrEqual(before);
 });
 
 test.each(["08000", "08006", "08P01"])(
