@@ -65,7 +65,7 @@ describe("in chromium", needs("chromium"), () => {
       await page.keyboard.type("4");
       await page.keyboard.press("Enter");
       await expect.poll(() => items(page).getByText("New answer").count()).toBe(0);
-      expect(await items(page).getByText("Old answer").count()).toBe(1);
+      await expect.poll(() => items(page).getByText("Old answer").count()).toBe(1);
     });
   });
 
@@ -97,7 +97,7 @@ describe("in chromium", needs("chromium"), () => {
         .getByRole("alert")
         .filter({ hasText: /^. session erased/ })
         .waitFor();
-      expect(await page.getByLabel("Message", { exact: true }).count()).toBe(0);
+      await expect.poll(() => page.getByLabel("Message", { exact: true }).count()).toBe(0);
       await page.reload();
       await page
         .getByText("session erased was deleted")
