@@ -246,8 +246,11 @@ test("a writer whose successor has begun is fenced and reports its lost records"
 });
 
 test("a normal close is no failure in the metrics of the service", async () => {
+  const metricsText = async () => (await fetch(`http://${service.opsAddress}/metrics`)).text();
+  // A stream of another test is counted when it has ended, a little after its writer.
+  await expect.poll(metricsText).toMatch(/^session_ledger_push_streams 0$/m);
   const ended = async (code: string): Promise<number> => {
-    const metrics = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
+    const metrics = await metricsText();
     const line = new RegExp(
       `^session_ledger_calls_total\\{method="PushSessionEvents",code="${code}"\\} (\\d+)$`,
       "m",
