@@ -9,7 +9,18 @@ const SERVICE = "http://127.0.0.1:8000";
 
 export default defineConfig({
   root: import.meta.dirname,
-  plugins: [react()],
+  plugins: [
+    react(),
+    {
+      // Else a browser may draw the page before the script has set the theme of the reader.
+      name: "draw-with-theme",
+      transformIndexHtml: {
+        order: "post",
+        handler: (html) =>
+          html.replace('<script type="module"', '<script type="module" blocking="render"'),
+      },
+    },
+  ],
   build: {
     target: "es2023",
     // The policy of the page allows no `data:` but for images, and no inline script.

@@ -52,6 +52,7 @@ interface Opened {
 
 interface OpenOptions {
   readonly payloadCharsMax?: number;
+  readonly payloadRowsMax?: number;
   /** The messages of people are read after it. */
   readonly gate?: Promise<void>;
 }
@@ -337,4 +338,23 @@ test("payloads above the budget are dropped, and are read again", async () => {
   if (dropped === undefined) return;
   expect(JSON.parse((await log.read(dropped)) ?? "")).toMatchObject({ value: dropped.seq - 1 });
   expect(dropped.payload).toBeDefined();
+});
+
+test("of many rows only some have their payload, and those in sight are read at once", async () => {
+  const sessionId = newSession();
+  await events(sessionId, steps(0, 1_000));
+  const opened = open(sessionId, { payloadRowsMax: 300 });
+  await untilComplete(opened);
+  const { log, asked } = opened;
+  const held = () => log.rows.filter(({ payload }) => payload !== undefined).length;
+  await eventually(() => expect(held()).toBe(300));
+  const inSight = log.rows.slice(200, 230);
+  expect(inSight.every(({ payload }) => payload === undefined)).toBe(true);
+  asked.length = 0;
+  const payloads = await Promise.all(inSight.map((row) => log.read(row)));
+  expect(payloads.map((payload) => JSON.parse(payload ?? "").value)).toEqual(
+    inSight.map(({ seq }) => seq - 1),
+  );
+  expect(asked).toHaveLength(1);
+  expect(held()).toBe(300);
 });

@@ -16,3 +16,26 @@ test.each([
   const moment = new Moment(history, { seq: 1, cutSeq: -1, missing: 0 }, { isExact: true });
   expect(moment.items.map(({ kind, atMs }) => [kind, atMs])).toEqual([["message", shownMs]]);
 });
+
+// Bug: an agent that repeated a question in a MESSAGES_SNAPSHOT took the name of who had asked.
+test("regression: a question that a snapshot repeats without a name keeps its sender", () => {
+  const history = new History("s");
+  const sender = { id: "u1", displayName: "Ann" };
+  history.hear({ ...SAID, sender, sentMs: 1, atMs: 1, storedMs: 1, recordedMs: 1 });
+  const messages = [{ id: "m", role: "user", content: "Hi" }];
+  const event = { type: "MESSAGES_SNAPSHOT", messages };
+  const times = { atMs: 2, endMs: 2, storedMs: 2, recordedMs: 2 };
+  const form = { runId: "", count: 1, bytes: 1, fragments: undefined, isConformant: true };
+  history.take({
+    seq: 1,
+    lastSeq: 1,
+    ...form,
+    ...times,
+    type: event.type,
+    payload: JSON.stringify(event),
+  });
+  const moment = new Moment(history, { seq: 1, cutSeq: -1, missing: 0 }, { isExact: true });
+  expect(moment.items).toMatchObject([{ kind: "message", name: "Ann", by: "person" }]);
+  // The transcript has what the snapshot says, as every client of AG-UI does.
+  expect(moment.messages).toEqual(messages);
+});

@@ -93,13 +93,18 @@ interface Said {
 /** The sender and the times; the name is the one that a person reads. */
 function aboutPerson({ sender, createdAtMicros, sentAtMicros }: Row): Said {
   const by = sender === undefined ? undefined : objectIn(sender);
-  const name = [by?.["displayName"], by?.["name"]].find((one) => typeof one === "string");
+  const name = senderName(by);
   const session = {
     createdAt: isoOf(createdAtMicros),
     ...(sentAtMicros === undefined ? {} : { sentAt: isoOf(sentAtMicros) }),
     ...(by === undefined ? {} : { sender: by }),
   };
-  return { ...(typeof name === "string" && { name }), metadata: { session } };
+  return { ...(name !== undefined && { name }), metadata: { session } };
+}
+
+/** The name that a person reads. */
+export function senderName(sender: JsonObject | undefined): string | undefined {
+  return [sender?.["displayName"], sender?.["name"]].find((one) => typeof one === "string");
 }
 
 function metadataOf({ metadata }: JsonObject, said: Said): Pick<Said, "metadata"> {

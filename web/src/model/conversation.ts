@@ -2,6 +2,7 @@
  * What the conversation view shows at one moment of a session: items in the order of the
  * conversation. An item that did not change between two moments is the same object.
  */
+import { senderName } from "../../../src/conversation/canonical/talk.ts";
 import { isObject, type JsonObject } from "../../../src/agui/json.ts";
 import type { History, RunMark } from "./history.ts";
 import { type CallLine, FixedLine, MessageLine, StateLine } from "./lines.ts";
@@ -183,7 +184,8 @@ function messageItem(
       ...base,
       id,
       role: String(role),
-      name: typeof name === "string" ? name : undefined,
+      // A snapshot may repeat what a person said without the name: the row still has its sender.
+      name: typeof name === "string" ? name : senderName(said?.sender),
       content,
       isStreaming,
       by: said?.by,

@@ -16,7 +16,7 @@
  * A log that went back (a restored database) is read again from the beginning.
  */
 import { backoffMs } from "../../../src/base/backoff.ts";
-import { Payloads } from "./payloads.ts";
+import { type PayloadLimits, Payloads } from "./payloads.ts";
 import {
   type EventItem,
   HeldRow,
@@ -32,14 +32,17 @@ export interface Problem {
   readonly message: string;
 }
 
-export interface LogOptions {
+export interface LogOptions extends PayloadLimits {
   /** Calls back soon: a page uses its frames, so that many changes are drawn once. */
   readonly soon: (run: () => void) => void;
-  readonly payloadCharsMax: number;
 }
 
 /** About 128 MiB where all of it is beyond Latin-1. */
 const PAYLOAD_CHARS_MAX = 64 * 1024 * 1024;
+/** A payload costs memory beside its characters. */
+const PAYLOAD_ROWS_MAX = 50_000;
+/** Dropped payloads that one request gets again: more than a table shows. */
+const READ_ROWS = 100;
 const FIRST_PAGE_ROWS = 300;
 const PAGE_ROWS = 1_000;
 const PAGE_MESSAGES = 1_000;
@@ -64,6 +67,9 @@ export class SessionLog {
   /** Undefined: nothing folds this log. */
   #foldedSeq: number | undefined;
   #room: (() => void) | undefined;
+  /** Reads of dropped payloads that are under way, by the numbers of their rows. */
+  readonly #reads: { readonly from: number; readonly to: number; readonly done: Promise<void> }[] =
+    [];
 
   /** The number of the newest raw event. */
   head = 0;
@@ -78,11 +84,15 @@ export class SessionLog {
 
   constructor(
     source: LogSource,
-    { soon = later, payloadCharsMax = PAYLOAD_CHARS_MAX }: Partial<LogOptions> = {},
+    {
+      soon = later,
+      payloadCharsMax = PAYLOAD_CHARS_MAX,
+      payloadRowsMax = PAYLOAD_ROWS_MAX,
+    }: Partial<LogOptions> = {},
   ) {
     this.#source = source;
     this.#soon = soon;
-    this.#payloads = new Payloads(payloadCharsMax);
+    this.#payloads = new Payloads({ payloadCharsMax, payloadRowsMax });
   }
 
   /** Also after a stop: the log continues where it was. */
@@ -155,7 +165,18 @@ export class SessionLog {
   /** The payload of a row, read again if it was dropped; undefined: it was erased meanwhile. */
   async read(row: Row): Promise<string | undefined> {
     if (row.payload !== undefined) return row.payload;
-    const page = await this.#source.rowsAfter(row.seq - 1, 100, this.#stopping.signal);
+    const known = this.#reads.find(({ from, to }) => from <= row.seq && row.seq < to);
+    const last = this.#rows[this.indexOf(row.seq) + READ_ROWS - 1];
+    const read = known ?? { from: row.seq, to: last?.seq ?? Infinity, done: this.#readFrom(row) };
+    if (known === undefined) this.#reads.push(read);
+    await read.done.finally(() => {
+      if (known === undefined) this.#reads.splice(this.#reads.indexOf(read), 1);
+    });
+    return row.payload;
+  }
+
+  async #readFrom(row: Row): Promise<void> {
+    const page = await this.#source.rowsAfter(row.seq - 1, READ_ROWS, this.#stopping.signal);
     for (const item of page.items) {
       const known = this.#rows[this.indexOf(item.seq)];
       if (known === undefined || known.seq !== item.seq || known.payload !== undefined) continue;
@@ -164,7 +185,6 @@ export class SessionLog {
     }
     this.#payloads.drop(this.#foldedSeq, row.seq);
     this.#changed();
-    return row.payload;
   }
 
   async #keepReading(): Promise<void> {

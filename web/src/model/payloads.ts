@@ -1,5 +1,5 @@
 /**
- * The payloads that a log holds, up to a budget. Above it the payloads that came first are dropped:
+ * The payloads that a log holds, up to two bounds. Above them the payloads that came first are dropped:
  * those of the oldest rows, until a view has asked for one of them again.
  */
 import type { HeldRow } from "./source.ts";
@@ -7,19 +7,24 @@ import type { HeldRow } from "./source.ts";
 /** Fewer places of dropped payloads are not worth a copy of the list. */
 const DROPPED_MAX = 10_000;
 
+export interface PayloadLimits {
+  readonly payloadCharsMax: number;
+  readonly payloadRowsMax: number;
+}
+
 export class Payloads {
-  readonly #charsMax: number;
+  readonly #limits: PayloadLimits;
   /** In the order in which they came; those before #oldest are dropped. */
   #rows: HeldRow[] = [];
   #oldest = 0;
   #chars = 0;
 
-  constructor(charsMax: number) {
-    this.#charsMax = charsMax;
+  constructor(limits: PayloadLimits) {
+    this.#limits = limits;
   }
 
   emptied(): Payloads {
-    return new Payloads(this.#charsMax);
+    return new Payloads(this.#limits);
   }
 
   hold(row: HeldRow): HeldRow {
@@ -31,7 +36,8 @@ export class Payloads {
   /** Rows above `foldedSeq` keep theirs, and so does the row with the number `keep`. */
   drop(foldedSeq = Number.POSITIVE_INFINITY, keep = -1): void {
     let kept: HeldRow | undefined;
-    while (this.#chars > this.#charsMax) {
+    const { payloadCharsMax, payloadRowsMax } = this.#limits;
+    while (this.#chars > payloadCharsMax || this.#rows.length - this.#oldest > payloadRowsMax) {
       const row = this.#rows[this.#oldest];
       if (row === undefined || row.lastSeq > foldedSeq) break;
       this.#oldest += 1;

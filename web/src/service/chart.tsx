@@ -59,14 +59,18 @@ export function Chart({
           </div>
         ))}
       </dl>
-      {/* Colours and series are read when it is made. */}
-      <Plot
-        key={`${theme} ${isDark}`}
-        atMs={atMs}
-        series={series}
-        format={format}
-        isBinary={isBinary}
-      />
+      {atMs.length === 0 ? (
+        <p className="chart-plot">The first measure comes in a few seconds.</p>
+      ) : (
+        // Colours and series are read when it is made.
+        <Plot
+          key={`${theme} ${isDark}`}
+          atMs={atMs}
+          series={series}
+          format={format}
+          isBinary={isBinary}
+        />
+      )}
     </figure>
   );
 }

@@ -182,12 +182,19 @@ function Charts({
   );
 }
 
-function Refusals({ refusals }: { readonly refusals: readonly Refusal[] }) {
+/** A runner that asked for a turn was later than another one: that is no error. */
+const NORMAL = "NOTHING_WAITS";
+
+function Refusals({ refusals: all }: { readonly refusals: readonly Refusal[] }) {
+  const refusals = all.filter(({ reason }) => reason !== NORMAL);
+  const late = all.find(({ reason }) => reason === NORMAL);
   return (
     <section className="service-refusals" aria-labelledby="service-refusals">
       <h2 id="service-refusals">Last errors</h2>
       {refusals.length === 0 ? (
-        <p className="service-note">No call or request was refused since the start.</p>
+        <p className="service-note">
+          No call or request was refused with an error since the start.
+        </p>
       ) : (
         <table>
           <thead>
@@ -211,6 +218,12 @@ function Refusals({ refusals }: { readonly refusals: readonly Refusal[] }) {
             ))}
           </tbody>
         </table>
+      )}
+      {late !== undefined && (
+        <p className="service-note">
+          No error: <code>{NORMAL}</code> {count(late.count)} {late.count === 1 ? "time" : "times"}.
+          A runner asked for a turn, and no message waited.
+        </p>
       )}
     </section>
   );

@@ -2,7 +2,7 @@
  * The log as it is stored: a row a line, or, taken apart, an event a line. A row that is open shows
  * its JSON and the events that it was merged from.
  */
-import { memo, useMemo, useRef, useState } from "react";
+import { memo, useEffect, useMemo, useRef, useState } from "react";
 import {
   type Entries,
   type Entry,
@@ -10,6 +10,7 @@ import {
   FilteredRows,
   NO_FILTER,
 } from "../model/row-filter.ts";
+import type { Row } from "../model/source.ts";
 import { Button } from "../ui/button.tsx";
 import { Empty } from "../ui/empty.tsx";
 import { bytes, clockText, count } from "../ui/format.ts";
@@ -158,7 +159,7 @@ const ROW_COLUMNS: readonly Column<Entry>[] = [
   {
     name: "Content",
     width: "minmax(80px, 3fr)",
-    cell: ({ row }) => contentOf(row.type, row.payload),
+    cell: ({ row }) => <Content row={row} payload={row.payload} />,
   },
   { name: "Run", width: "88px", abovePx: 640, cell: runOf },
   {
@@ -186,7 +187,10 @@ const EVENT_COLUMNS: readonly Column<Entry>[] = ROW_COLUMNS.flatMap((column) => 
       return [{ ...column, cell: ({ row, seq }) => clockText(eventPayload(row, seq).atMs) }];
     case "Content":
       return [
-        { ...column, cell: ({ row, seq }) => contentOf(row.type, eventPayload(row, seq).payload) },
+        {
+          ...column,
+          cell: ({ row, seq }) => <Content row={row} payload={eventPayload(row, seq).payload} />,
+        },
       ];
     default:
       return [column];
@@ -207,8 +211,20 @@ function runOf({ row: { runId } }: Entry) {
   return <bdi title={text}>{text}</bdi>;
 }
 
-function contentOf(type: string, payload: string | undefined) {
-  if (payload === undefined) return <span className="events-muted">…</span>;
-  const text = cut(previewOf(type, payload), PREVIEW_CHARS_MAX);
+/** A reader who scrolls past needs no payload. */
+const READ_AFTER_MS = 100;
+
+/** The payload of a row that was read long ago is read again while the row is in sight. */
+function Content({ row, payload }: { readonly row: Row; readonly payload: string | undefined }) {
+  const { log } = useInSession();
+  const isDropped = payload === undefined;
+  useEffect(() => {
+    if (!isDropped) return undefined;
+    // Without an answer it stays as it is, and the page says that the connection is lost.
+    const timer = setTimeout(() => void log.read(row).catch(() => undefined), READ_AFTER_MS);
+    return () => clearTimeout(timer);
+  }, [log, row, isDropped]);
+  if (isDropped) return <span className="events-muted">…</span>;
+  const text = cut(previewOf(row.type, payload), PREVIEW_CHARS_MAX);
   return <bdi className="events-content">{visible(text.replaceAll(/\s+/g, " "))}</bdi>;
 }

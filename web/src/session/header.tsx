@@ -21,6 +21,8 @@ interface SessionFacts {
   readonly projectId?: string;
   readonly capabilities?: string;
   readonly payloadBytes: string;
+  /** Messages that wait for a turn. */
+  readonly waiting?: string;
 }
 
 /** The name, phase and capabilities change rarely, and the log does not tell of them. */
@@ -47,7 +49,6 @@ interface HeaderProps {
 
 export function Header({ id, log, facts, isRunning }: HeaderProps) {
   const name = facts?.name ?? "";
-  const phase = facts?.phase ?? "";
   return (
     <header className="header">
       <h1 className="header-name">
@@ -57,11 +58,7 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
       <CopyButton text={id} what="the id of the session" />
       <LiveBadge log={log} />
       {isRunning && log.state !== "gone" && <Badge tone="accent">run open</Badge>}
-      {phase !== "" && (
-        <span title="The phase that the runner has reported">
-          <Badge tone={PHASES[phase.toLowerCase()] ?? "neutral"}>{visible(phase)}</Badge>
-        </span>
-      )}
+      <Phase facts={facts} isRunning={isRunning} />
       <dl className="header-counts">
         <Count name={log.head === 1 ? "event" : "events"} value={count(log.head)} />
         <Count name={log.rows.length === 1 ? "row" : "rows"} value={count(log.rows.length)} />
@@ -76,6 +73,23 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
         Compare runs
       </Link>
     </header>
+  );
+}
+
+/** A runner of a pool reports `Stopped` after each turn: then the page says what is to come. */
+function Phase({ facts, isRunning }: Pick<HeaderProps, "facts" | "isRunning">) {
+  const { phase = "", waiting = "0" } = facts ?? {};
+  if (phase === "") return null;
+  const isBetween = phase === "Stopped" && !isRunning;
+  const word = waiting === "0" ? "idle" : "waits for a turn";
+  return (
+    <span title={`The phase that the runner has reported: ${visible(phase)}`}>
+      {isBetween ? (
+        <Badge tone={waiting === "0" ? "neutral" : "warn"}>{word}</Badge>
+      ) : (
+        <Badge tone={PHASES[phase.toLowerCase()] ?? "neutral"}>{visible(phase)}</Badge>
+      )}
+    </span>
   );
 }
 

@@ -34,6 +34,8 @@ export function SessionPage({ id }: { readonly id: string }) {
   return opened === undefined ? null : <Session id={id} {...opened} />;
 }
 
+const DELETED = "This session was deleted.";
+
 interface SessionProps {
   readonly id: string;
   readonly log: SessionLog;
@@ -53,9 +55,10 @@ function Session({ id, log, scrub }: SessionProps) {
   const [tab, setTab] = useRemembered("session.tab", "Conversation");
   const width = useWidth();
   if (log.state === "gone" && log.rows.length === 0 && log.messages.length === 0) {
+    const { reason, message = "This session cannot be read." } = log.problem ?? {};
     return (
-      <Empty title={visible(log.problem?.message ?? "This session cannot be read.")}>
-        {log.problem?.reason === "UNAUTHENTICATED" && (
+      <Empty role="alert" title={visible(reason === "SESSION_DELETED" ? DELETED : message)}>
+        {reason === "UNAUTHENTICATED" && (
           <Button onClick={() => location.reload()}>Try again</Button>
         )}
         <Link to="/">All sessions</Link>
