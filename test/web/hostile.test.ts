@@ -146,6 +146,7 @@ describe("hostile payloads in chromium", needs("chromium"), () => {
       for (const path of [...paths, `${PATH}?at=99999999999999999999`, `${PATH}?at=-1`]) {
         await page.goto(urlOf(path));
         await page.getByRole("main").getByText(/\S/).first().waitFor();
+        await expect.poll(() => page.getByText(/^Loading/).count()).toBe(0);
         expect(await traces(page)).toEqual(NO_TRACE);
       }
     });
