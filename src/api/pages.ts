@@ -92,7 +92,7 @@ export function createListHandlers(
     },
     async readMessageHistory({ page: request, recorded }): Promise<MessageHistory> {
       const { page } = await read("messages", request, { recorded });
-      return { page: messagesOf(page), recordedMicros: page.recordedMicros };
+      return { page: messagesOf(page), recordedMicros: page.recordedMicros ?? [] };
     },
     async listSessionEvents(request): Promise<ListSessionEventsResponse> {
       const { page } = await read("events", request);
@@ -101,7 +101,7 @@ export function createListHandlers(
     async readEventHistory({ page: request, span, recorded }): Promise<EventHistory> {
       const form = { span, recorded: recorded && !request.expand };
       const { page, end } = await read("events", request, form);
-      const { recordedMicros } = page;
+      const { recordedMicros = [] } = page;
       return { page: eventsOf(page, request), total: end, recordedMicros };
     },
   };

@@ -98,7 +98,7 @@ export interface Page<S extends StreamName> {
   /** There may be more rows in the direction of the read. */
   readonly hasMore: boolean;
   /** Of each row, if the request wants them. */
-  readonly recordedMicros: readonly bigint[];
+  readonly recordedMicros: readonly bigint[] | undefined;
 }
 
 export async function readPage<S extends StreamName>(
@@ -113,7 +113,7 @@ export async function readPage<S extends StreamName>(
   const rows = read.map((columns) => rowOf(stream, sessionId, columns, request));
   const recordedMicros = request.recorded
     ? read.map((columns) => BigInt(String(columns[server + 1])))
-    : [];
+    : undefined;
   const cut = read.at(-1)?.[followed]?.toString() === "t";
   const last = rows.at(-1);
   const first = rows[0];
