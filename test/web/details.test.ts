@@ -93,7 +93,8 @@ describe("in chromium", needs("chromium"), () => {
 
   test("j and k go through the items of the conversation", async () => {
     await inspector.visit(url(), {}, async (page) => {
-      await items(page).getByText("A house.").waitFor();
+      // The log has taken the place of the transcript, which has no runs.
+      await page.getByRole("article", { name: "Run open, start" }).waitFor();
       const focused = () => page.evaluate("document.activeElement.ariaLabel");
       await page.keyboard.press("k");
       await expect.poll(focused).toMatch(/^Tool call measure/);

@@ -99,10 +99,7 @@ describe("in chromium", needs("chromium"), () => {
         .waitFor();
       await expect.poll(() => page.getByLabel("Message", { exact: true }).count()).toBe(0);
       await page.reload();
-      await page
-        .getByText("session erased was deleted")
-        .or(page.getByText(/not found/))
-        .waitFor();
+      await page.getByRole("alert").getByText("This session was deleted.").waitFor();
       expect(await items(page).count()).toBe(0);
     });
   });
