@@ -2,7 +2,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { called, pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
 import { useInspector } from "../support/inspector.ts";
-import { items, region } from "../support/inspector-view.ts";
+import { region } from "../support/inspector-view.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
