@@ -4,22 +4,19 @@
  * session's lock whether the session is deleted, the key, the epoch, and the room in the session.
  */
 import { hash } from "node:crypto";
-import { toBinary } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import {
-  type Fragments,
-  FragmentsSchema,
-  type PushSessionEventRequest,
-} from "../../gen/ambient/v1/events_pb.ts";
+import type { PushSessionEventRequest } from "../../gen/ambient/v1/events_pb.ts";
 import type { PushSessionMessageRequest } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { ValidationMode } from "../agui/conform.ts";
 import { checkMessageType } from "../agui/message-types.ts";
+import { readPayload } from "../agui/payload.ts";
 import { type EventRow as AguiRow, eventRows, type RowsOptions } from "../agui/rows.ts";
 import { actorOf } from "../auth/principal.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
-import { checkFragments } from "../compressor/fragments.ts";
+import { checkFragments, encodeFragments, type FragmentIndex } from "../compressor/fragments.ts";
+import { rewrittenIndex } from "../compressor/rewrite.ts";
 import type { Ingest } from "../ingest/ingest.ts";
 import type { Acknowledged } from "../ingest/queue.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
@@ -108,7 +105,7 @@ export function createPushHandlers(
       const mode = options.validation;
       const payload = redactor?.payload(request.payload) ?? request.payload;
       const accepted = acceptEvent(request, payload, { mode, nowMicros: clock.nowMicros() });
-      const push = eventPush(request, accepted);
+      const push = eventPush(request, accepted, redactor);
       pay(push, context);
       groups.close(request.sessionId);
       const { rows, deduplicated } = await store(push, context);
@@ -202,21 +199,46 @@ function acceptEvent(
   return accepted.rows;
 }
 
-function eventPush(request: PushSessionEventRequest, [first, ...others]: AguiRows): Unattributed {
+function eventPush(
+  request: PushSessionEventRequest,
+  [first, ...others]: AguiRows,
+  redactor: Redactor | undefined,
+): Unattributed {
   const { eventCount, fragments } = request;
-  const index = fragments === undefined ? undefined : indexOf(fragments, first);
+  const kept = redactor && fragments ? redactedIndex(request, first, redactor) : fragments;
+  const index = kept && indexOf(kept, first);
   const rows = [newEventRow(first, index), ...others.map((row) => newEventRow(row, undefined))];
   const rest = [request.completedAt, eventCount, request.createdAt, fragments];
   return pushOf(request, "events", rows, rest);
 }
 
 /**
+ * The index for a row whose payload is redacted: the `rawEvent` of each event may have a secret, and
+ * the row's payload has only the first one.
+ */
+function redactedIndex(
+  { payload, fragments }: PushSessionEventRequest,
+  row: AguiRow,
+  redactor: Redactor,
+): FragmentIndex | undefined {
+  if (fragments?.rawEvents === undefined || !readPayload(payload).ok) return fragments;
+  const { eventType, eventCount } = row;
+  const sent = { eventType, payload, eventCount };
+  refuse(checkFragments(sent, fragments));
+  const numbered = { ...sent, fragments, seq: 1n, createdAtMicros: 0n };
+  const index = rewrittenIndex(numbered, row.payload, (one) => redactor.besidesDelta(one).payload);
+  if (index !== undefined) return index;
+  const description = "fragments.raw_events must have one form also after redaction";
+  throw invalidArgument([{ field: "fragments.raw_events", description }]);
+}
+
+/**
  * The fragment index in its stored form: checked against its row, and encoded in the one canonical
  * way.
  */
-function indexOf(fragments: Fragments, row: AguiRow): Uint8Array {
+function indexOf(fragments: FragmentIndex, row: AguiRow): Uint8Array {
   refuse(checkFragments(row, fragments));
-  const index = toBinary(FragmentsSchema, fragments, { writeUnknownFields: false });
+  const index = encodeFragments(fragments);
   refuseLargeIndex(index.length, ROW_BYTES_MAX - Buffer.byteLength(row.payload));
   return index;
 }

@@ -20,7 +20,15 @@ import { EVENT_COUNT_MAX, isCompressible } from "../agui/catalogue.ts";
 import { readPayload } from "../agui/payload.ts";
 import { EXPANDED_BYTES_MAX, type FragmentIndex } from "./fragments.ts";
 import { type Frame, type Framed, framedOf, type Pieces } from "./frame.ts";
-import { PAIR_SAVES_BYTES, type ScannedText, utf8Bytes, withEscapedHalves } from "./text.ts";
+import { RawWriter } from "./raw-events.ts";
+import type { RawPieces } from "./raw-frame.ts";
+import {
+  PAIR_SAVES_BYTES,
+  type ScannedText,
+  UNIT_BYTES_MAX,
+  utf8Bytes,
+  withEscapedHalves,
+} from "./text.ts";
 
 export class Compressor<E extends IncomingEvent = IncomingEvent> {
   readonly #limits: CompressorLimits;
@@ -160,6 +168,8 @@ class Group<E extends IncomingEvent> {
   readonly #firstMs: Time | undefined;
   #lastMs: Time | undefined;
   readonly #timestampDeltasMs: bigint[] = [];
+  /** Undefined until a `rawEvent` differs from the first. */
+  #raw: RawWriter | undefined;
 
   /** Undefined when no other event can join: the event is a row of its own. */
   static open<E extends IncomingEvent>(
@@ -189,13 +199,15 @@ class Group<E extends IncomingEvent> {
   }
 
   get isFull(): boolean {
-    return this.#lengths.length >= this.#eventsMax;
+    const raw = this.#raw;
+    if (this.#lengths.length >= this.#eventsMax) return true;
+    return raw !== undefined && (raw.isFull || UNIT_BYTES_MAX * raw.units > RAW_BYTES_MAX);
   }
 
   /** False when the event does not fit the group or its limits; then the group is unchanged. */
   add(event: E, payload: string, framed: Framed | undefined): boolean {
     if (event.eventType !== this.#first.eventType) return false;
-    const pieces = framed?.frame === this.#frame ? framed.pieces : this.#frame.match(payload);
+    const pieces = this.#match(payload, framed);
     if (pieces === undefined || !this.#admits(pieces.delta)) return false;
     if (this.#lastMs !== undefined && pieces.timestampMs !== undefined) {
       const deltaMs = difference(pieces.timestampMs, this.#lastMs);
@@ -212,16 +224,32 @@ class Group<E extends IncomingEvent> {
     if (this.#lengths.length === 1) return rowOfOne(first, this.#firstPayload);
     const delta = this.#texts.join("");
     const timestamp = this.#firstMs === undefined ? "" : String(this.#firstMs);
+    const lengths = this.#lengths;
+    const timestampDeltasMs = this.#timestampDeltasMs;
+    const rawEvents = this.#raw && { lengths, ...this.#raw.close() };
     return {
       eventType: first.eventType,
       payload: this.#frame.print({ delta, timestamp }),
       eventCount: this.#lengths.length,
       createdAtMicros: first.createdAtMicros,
       completedAtMicros: this.#latestMicros,
-      fragments: { lengths: this.#lengths, timestampDeltasMs: this.#timestampDeltasMs },
+      fragments:
+        rawEvents === undefined
+          ? { lengths, timestampDeltasMs }
+          : { lengths: [], timestampDeltasMs, rawEvents },
       first,
       last: this.#last,
     };
+  }
+
+  #match(payload: string, framed: Framed | undefined): Pieces | RawPieces | undefined {
+    if (this.#raw !== undefined) return this.#raw.match(payload);
+    const pieces = framed?.frame === this.#frame ? framed.pieces : this.#frame.match(payload);
+    if (pieces !== undefined || !payload.includes('"rawEvent"')) return pieces;
+    const raw = new RawWriter(this.#firstPayload, this.#lengths.length);
+    const rawPieces = raw.match(payload);
+    if (rawPieces !== undefined) this.#raw = raw;
+    return rawPieces;
   }
 
   #admits(delta: ScannedText | undefined): boolean {
@@ -237,8 +265,9 @@ class Group<E extends IncomingEvent> {
     return this.#endsHigh && startsLow ? bytes - PAIR_SAVES_BYTES : bytes;
   }
 
-  #take(event: E, { payload, pieces }: { payload: string; pieces: Pieces }): void {
+  #take(event: E, { payload, pieces }: { payload: string; pieces: Pieces | RawPieces }): void {
     this.#last = event;
+    if (this.#raw !== undefined && "values" in pieces) this.#raw.push(pieces, payload.length);
     if (event.createdAtMicros > this.#latestMicros) this.#latestMicros = event.createdAtMicros;
     const { delta } = pieces;
     if (delta === undefined) {
@@ -261,6 +290,9 @@ class Group<E extends IncomingEvent> {
     this.#heldUnits = 0;
   }
 }
+
+/** The payloads of a row with `rawEvents`; one more is far smaller than the rest. */
+const RAW_BYTES_MAX = EXPANDED_BYTES_MAX - 1024 * 1024;
 
 type Time = number | bigint;
 

@@ -15,9 +15,10 @@
  * index step by step.
  */
 import type { Span } from "../agui/spans.ts";
-import { type FragmentIndex, readFragments } from "./fragments.ts";
+import { encodeFragments, type FragmentIndex, readFragments } from "./fragments.ts";
 import { Frame, gapsOf } from "./frame.ts";
-import { withEscapedHalves } from "./text.ts";
+import { RawReader } from "./raw-events.ts";
+import { Texts } from "./text.ts";
 
 export interface ExpandableRow {
   /** The number of its first event. */
@@ -51,67 +52,41 @@ export function* expand(
     if (row.seq > afterSeq) yield { seq: row.seq, eventType, payload, createdAtMicros };
     return;
   }
-  const index = readIndex(fragments);
-  const gaps = gapsOf(payload);
-  const { delta } = gaps;
-  const timestamp = index.hasTimestamps ? gaps.timestamp : undefined;
-  const frame = new Frame(payload, { delta, timestamp });
+  const index = readFragments(
+    fragments instanceof Uint8Array ? fragments : encodeFragments(fragments),
+  );
+  const { rawEvents, timestampDeltasMs } = index;
+  const { lengths } = rawEvents ?? index;
+  const { delta, rawEvent, ...gaps } = gapsOf(payload);
+  const timestamp = timestampDeltasMs.isAtEnd ? undefined : gaps.timestamp;
+  const raw =
+    rawEvents &&
+    new RawReader(payload, { delta, timestamp, rawEvent }, { ...rawEvents, eventCount });
+  const frame = raw?.frame ?? new Frame(payload, { delta, timestamp });
+  const values = raw?.values ?? NO_VALUES;
   const texts = delta && new Texts(payload, delta);
   const times = timestamp && new Times(payload, timestamp, createdAtMicros);
   let { seq } = row;
   for (let at = 0; at < eventCount; at += 1, seq += 1n) {
-    if (at > 0) times?.advance(index.nextDelta());
-    const units = index.nextLength() - 1;
-    if (seq <= afterSeq) {
+    if (at > 0) times?.advance(timestampDeltasMs.sint64());
+    const units = lengths.uint32() - 1;
+    if (seq <= afterSeq && raw === undefined) {
       texts?.skip(units);
       continue;
     }
+    const text = texts?.next(units);
+    if (at > 0) raw?.advance(text);
+    if (seq <= afterSeq) continue;
     yield {
       seq,
       eventType,
-      payload: frame.print({ delta: texts?.next(units) ?? "", timestamp: times?.text ?? "" }),
+      payload: frame.print({ delta: text ?? "", timestamp: times?.text ?? "", values }),
       createdAtMicros: times?.createdAtMicros ?? createdAtMicros,
     };
   }
 }
 
-/** Cuts the text of a JSON string into pieces of a given number of UTF-16 units. */
-class Texts {
-  readonly #payload: string;
-  #at: number;
-  /** The place of the next escape; before it, each unit of the value is a unit of its text. */
-  #escape: number;
-
-  constructor(payload: string, { start }: Span) {
-    this.#payload = payload;
-    this.#at = start;
-    this.#escape = this.#nextEscape();
-  }
-
-  next(units: number): string {
-    const start = this.#at;
-    this.skip(units);
-    return withEscapedHalves(this.#payload.slice(start, this.#at));
-  }
-
-  skip(units: number): void {
-    let left = units;
-    while (this.#escape < this.#at + left) {
-      left -= this.#escape - this.#at + 1; // The escape is one unit.
-      const isLong = this.#payload.charCodeAt(this.#escape + 1) === LETTER_U;
-      this.#at = this.#escape + (isLong ? 6 : 2); // \u0061, \n
-      this.#escape = this.#nextEscape();
-    }
-    this.#at += left;
-  }
-
-  #nextEscape(): number {
-    const found = this.#payload.indexOf("\\", this.#at);
-    return found === -1 ? Number.POSITIVE_INFINITY : found;
-  }
-}
-
-const LETTER_U = 0x75;
+const NO_VALUES: readonly never[] = [];
 
 /** The times of the events, in order; plain numbers as long as they are exact. */
 class Times {
@@ -156,34 +131,4 @@ const MICROS_MAX = 253_402_300_799_999_999n;
 function clamped(micros: bigint): bigint {
   if (micros < MICROS_MIN) return MICROS_MIN;
   return micros > MICROS_MAX ? MICROS_MAX : micros;
-}
-
-/** The numbers of an index in order; each is read once. */
-interface IndexReader {
-  readonly hasTimestamps: boolean;
-  nextLength(): number;
-  nextDelta(): Milliseconds;
-}
-
-function readIndex(fragments: FragmentIndex | Uint8Array): IndexReader {
-  if (fragments instanceof Uint8Array) {
-    const { lengths, timestampDeltasMs } = readFragments(fragments);
-    return {
-      hasTimestamps: !timestampDeltasMs.isAtEnd,
-      nextLength: () => lengths.uint32(),
-      nextDelta: () => timestampDeltasMs.sint64(),
-    };
-  }
-  const { lengths, timestampDeltasMs } = fragments;
-  let length = 0;
-  let delta = 0;
-  return {
-    hasTimestamps: timestampDeltasMs.length > 0,
-    nextLength: () => lengths[length++] ?? missing(),
-    nextDelta: () => timestampDeltasMs[delta++] ?? missing(),
-  };
-}
-
-function missing(): never {
-  throw new RangeError("the fragment index is shorter than its row");
 }

@@ -6,7 +6,10 @@
 import { isCompressible } from "../agui/catalogue.ts";
 import { memberSpans, type Span } from "../agui/spans.ts";
 import type { Violation } from "../base/errors.ts";
-import { utf8Bytes } from "./text.ts";
+import { gapsOf } from "./frame.ts";
+import { type EncodedRawEvents, type RawEvents, RawReader, TEXTS_BYTES_MAX } from "./raw-events.ts";
+import { Texts, UNIT_BYTES_MAX, utf8Bytes } from "./text.ts";
+import { VarintReader, VarintWriter } from "./varint.ts";
 
 /** The limit for the expansion of one row, so that it cannot exhaust a reader's memory. */
 export const EXPANDED_BYTES_MAX = 64 * 1024 * 1024;
@@ -16,62 +19,129 @@ export interface FragmentIndex {
   readonly lengths: readonly number[];
   /** Each payload timestamp minus the previous one; empty where the payloads have none. */
   readonly timestampDeltasMs: readonly bigint[];
+  /** For fragments with a `rawEvent` each; then it has the lengths, and `lengths` is empty. */
+  readonly rawEvents?: RawEvents | undefined;
 }
 
-/** The message `Fragments`: its two fields, each packed. (proto/ambient/v1/events.proto) */
+/** The messages `Fragments` and `RawEvents`; all fields have a length. (events.proto) */
 const LENGTHS_TAG = (1 << 3) | 2;
 const TIMESTAMP_DELTAS_TAG = (2 << 3) | 2;
+const RAW_EVENTS_TAG = (3 << 3) | 2;
+const STEPS_TAG = (2 << 3) | 2;
+const TEXTS_TAG = (3 << 3) | 2;
 
 /** The message `Fragments` in its one canonical encoding, which the service also stores. */
-export function encodeFragments({ lengths, timestampDeltasMs }: FragmentIndex): Uint8Array {
-  const packedLengths = new VarintWriter();
-  for (const length of lengths) packedLengths.uint32(length);
+export function encodeFragments(index: FragmentIndex): Uint8Array {
+  const { lengths, timestampDeltasMs, rawEvents } = index;
   const packedDeltas = new VarintWriter();
   for (const deltaMs of timestampDeltasMs) packedDeltas.sint64(deltaMs);
   return Uint8Array.from([
-    ...packedField(LENGTHS_TAG, packedLengths.bytes),
-    ...packedField(TIMESTAMP_DELTAS_TAG, packedDeltas.bytes),
+    ...listed(LENGTHS_TAG, packed(lengths)),
+    ...listed(TIMESTAMP_DELTAS_TAG, packedDeltas.bytes),
+    ...(rawEvents === undefined ? [] : message(RAW_EVENTS_TAG, encodeRawEvents(rawEvents))),
   ]);
 }
 
-function packedField(tag: number, packed: readonly number[]): readonly number[] {
-  if (packed.length === 0) return [];
+function encodeRawEvents({ lengths, steps, texts }: RawEvents): readonly number[] {
+  return [
+    ...listed(LENGTHS_TAG, packed(lengths)),
+    ...listed(STEPS_TAG, packed(steps)),
+    ...listed(TEXTS_TAG, [...new TextEncoder().encode(texts)]),
+  ];
+}
+
+function packed(numbers: readonly number[]): readonly number[] {
+  const writer = new VarintWriter();
+  for (const number of numbers) writer.uint32(number);
+  return writer.bytes;
+}
+
+function listed(tag: number, bytes: readonly number[]): readonly number[] {
+  return bytes.length === 0 ? [] : message(tag, bytes);
+}
+
+function message(tag: number, bytes: readonly number[]): readonly number[] {
   const writer = new VarintWriter();
   writer.uint32(tag);
-  writer.uint32(packed.length);
-  return [...writer.bytes, ...packed];
+  writer.uint32(bytes.length);
+  return [...writer.bytes, ...bytes];
 }
 
 /** Throws a RangeError when the bytes are not such an encoding. */
 export function decodeFragments(bytes: Uint8Array): FragmentIndex {
-  const encoded = readFragments(bytes);
-  const lengths: number[] = [];
-  while (!encoded.lengths.isAtEnd) lengths.push(encoded.lengths.uint32());
-  const timestampDeltasMs: bigint[] = [];
-  while (!encoded.timestampDeltasMs.isAtEnd)
-    timestampDeltasMs.push(BigInt(encoded.timestampDeltasMs.sint64()));
-  return { lengths, timestampDeltasMs };
+  const { lengths, timestampDeltasMs, rawEvents } = readFragments(bytes);
+  const deltas: bigint[] = [];
+  while (!timestampDeltasMs.isAtEnd) deltas.push(BigInt(timestampDeltasMs.sint64()));
+  return {
+    lengths: numbersOf(lengths),
+    timestampDeltasMs: deltas,
+    ...(rawEvents && {
+      rawEvents: {
+        lengths: numbersOf(rawEvents.lengths),
+        steps: numbersOf(rawEvents.steps),
+        texts: rawEvents.texts,
+      },
+    }),
+  };
 }
 
-/** The two lists of an encoded index; each is read on demand. */
+function numbersOf(list: VarintReader): readonly number[] {
+  const numbers: number[] = [];
+  while (!list.isAtEnd) numbers.push(list.uint32());
+  return numbers;
+}
+
+/** The lists of an encoded index; each is read on demand. */
 interface EncodedIndex {
   readonly lengths: VarintReader;
   readonly timestampDeltasMs: VarintReader;
+  readonly rawEvents: EncodedRawEvents | undefined;
 }
 
 export function readFragments(bytes: Uint8Array): EncodedIndex {
-  const reader = new VarintReader(bytes);
-  let lengths = NO_NUMBERS;
-  let timestampDeltasMs = NO_NUMBERS;
+  const parts = partsOf(new VarintReader(bytes), TAGS);
+  const raw = parts.get(RAW_EVENTS_TAG);
+  return {
+    lengths: parts.get(LENGTHS_TAG) ?? nothing(),
+    timestampDeltasMs: parts.get(TIMESTAMP_DELTAS_TAG) ?? nothing(),
+    rawEvents: raw && readRawEvents(raw),
+  };
+}
+
+function readRawEvents(reader: VarintReader): EncodedRawEvents {
+  const parts = partsOf(reader, RAW_TAGS);
+  return {
+    lengths: parts.get(LENGTHS_TAG) ?? nothing(),
+    steps: parts.get(STEPS_TAG) ?? nothing(),
+    texts: textOfBytes(parts.get(TEXTS_TAG) ?? nothing()),
+  };
+}
+
+const TAGS = [LENGTHS_TAG, TIMESTAMP_DELTAS_TAG, RAW_EVENTS_TAG];
+const RAW_TAGS = [LENGTHS_TAG, STEPS_TAG, TEXTS_TAG];
+
+function partsOf(reader: VarintReader, tags: readonly number[]): Map<number, VarintReader> {
+  const parts = new Map<number, VarintReader>();
   while (!reader.isAtEnd) {
     const tag = reader.uint32();
-    const list = reader.part(reader.uint32());
-    if (tag === LENGTHS_TAG && lengths === NO_NUMBERS) lengths = list;
-    else if (tag === TIMESTAMP_DELTAS_TAG && timestampDeltasMs === NO_NUMBERS)
-      timestampDeltasMs = list;
-    else throw new RangeError("the fragment index has a field that is not its own");
+    const part = reader.part(reader.uint32());
+    if (!tags.includes(tag) || parts.has(tag))
+      throw new RangeError("the fragment index has a field that is not its own");
+    parts.set(tag, part);
   }
-  return { lengths, timestampDeltasMs };
+  return parts;
+}
+
+function textOfBytes(reader: VarintReader): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(reader.rest);
+  } catch {
+    throw new RangeError("the fragment index has a text that is not UTF-8");
+  }
+}
+
+function nothing(): VarintReader {
+  return new VarintReader(new Uint8Array());
 }
 
 /** A row before its storage: its payload is an object without a repeated key. */
@@ -88,21 +158,65 @@ export function checkFragments(row: MergedRow, index: FragmentIndex): readonly V
     return [violation("fragments", `absent: ${eventType} carries no fragment of a text`)];
   const spans = new Map(memberSpans(payload).map(({ key, valueSpan }) => [key, valueSpan]));
   const delta = spans.get("delta");
-  return [
-    checkLengths(index.lengths, { eventCount, delta: delta && valueOf(payload, delta) }),
+  const { rawEvents } = index;
+  const found = [
+    checkLengths(rawEvents?.lengths ?? index.lengths, {
+      field: rawEvents === undefined ? "fragments.lengths" : "fragments.raw_events.lengths",
+      eventCount,
+      delta: delta && valueOf(payload, delta),
+    }),
+    rawEvents !== undefined && index.lengths.length > 0
+      ? violation("fragments.lengths", "empty beside raw_events, which has the lengths")
+      : undefined,
     checkTimestamps(index.timestampDeltasMs, {
       eventCount,
       timestamp: textOf(payload, spans.get("timestamp")),
     }),
     checkSize(row, delta),
-  ].filter((found) => found !== undefined);
+  ].filter((one) => one !== undefined);
+  if (rawEvents === undefined || found.length > 0) return found;
+  const raw = checkRawEvents(row, rawEvents);
+  return raw === undefined ? [] : [raw];
+}
+
+/** Reads the values as a reader of the row does, because any of them may be wrong. */
+function checkRawEvents(
+  { payload, eventCount }: MergedRow,
+  { lengths, steps, texts }: RawEvents,
+): Violation | undefined {
+  const name = "fragments.raw_events";
+  const textsBytes = utf8Bytes(texts);
+  if (textsBytes > TEXTS_BYTES_MAX)
+    return violation(`${name}.texts`, `at most ${TEXTS_BYTES_MAX} bytes, but is ${textsBytes}`);
+  const gaps = gapsOf(payload);
+  const deltas = gaps.delta && new Texts(payload, gaps.delta);
+  try {
+    const reader = new VarintReader(Uint8Array.from(packed(steps)));
+    const raw = new RawReader(payload, gaps, { steps: reader, texts, eventCount });
+    const deltaBytes = utf8Bytes(textOf(payload, gaps.delta));
+    let bytes = (utf8Bytes(payload) - deltaBytes - utf8Bytes(raw.values.join(""))) * eventCount;
+    for (const [at, length] of lengths.entries()) {
+      const delta = deltas?.next(length - 1);
+      if (at > 0) raw.advance(delta);
+      for (const value of raw.values) bytes += UNIT_BYTES_MAX * value.length;
+      if (bytes > EXPANDED_BYTES_MAX)
+        return violation("payload", `at most ${EXPANDED_BYTES_MAX} bytes when expanded`);
+    }
+    return undefined;
+  } catch (error) {
+    if (error instanceof RangeError) return { field: name, description: error.message };
+    throw error;
+  }
 }
 
 function checkLengths(
   lengths: readonly number[],
-  { eventCount, delta }: { readonly eventCount: number; readonly delta: unknown },
+  {
+    field,
+    eventCount,
+    delta,
+  }: { readonly field: string; readonly eventCount: number; readonly delta: unknown },
 ): Violation | undefined {
-  const field = "fragments.lengths";
   if (lengths.length !== eventCount)
     return violation(field, `${eventCount} numbers, as event_count is, but is ${lengths.length}`);
   if (delta === undefined)
@@ -139,8 +253,7 @@ function checkSize(
   { payload, eventCount }: MergedRow,
   delta: Span | undefined,
 ): Violation | undefined {
-  // At most 3 bytes per unit.
-  if (3 * payload.length * eventCount <= EXPANDED_BYTES_MAX) return undefined;
+  if (UNIT_BYTES_MAX * payload.length * eventCount <= EXPANDED_BYTES_MAX) return undefined;
   // The quotes stay.
   const deltaBytes = delta === undefined ? 0 : utf8Bytes(textOf(payload, delta)) - 2;
   const expandedBytes = (utf8Bytes(payload) - deltaBytes) * eventCount;
@@ -160,112 +273,3 @@ function textOf(text: string, span: Span | undefined): string {
 function violation(field: string, expected: string): Violation {
   return { field, description: `${field} must be ${expected}` };
 }
-
-/**
- * Integers in protobuf's encoding: seven bits per byte, the low ones first, the top bit for "more
- * follow"; signed ones with their sign in the lowest bit. An index mostly takes one byte per token,
- * so integers that fit a JavaScript number stay numbers.
- */
-const MORE = 0x80;
-const SEVEN_BITS = 0x7f;
-const UINT32_MAX = 0xffff_ffff;
-/** Integers below it, doubled, are still exact in 32-bit arithmetic. */
-const SMALL = 2 ** 30;
-
-class VarintWriter {
-  readonly bytes: number[] = [];
-
-  uint32(value: number): void {
-    if (!Number.isInteger(value) || value < 0 || value > UINT32_MAX)
-      throw new RangeError(`${value} is no unsigned number of 32 bits`);
-    let rest = value;
-    while (rest >= MORE) {
-      this.bytes.push((rest & SEVEN_BITS) | MORE);
-      rest >>>= 7;
-    }
-    this.bytes.push(rest);
-  }
-
-  sint64(value: bigint): void {
-    const small = Number(value);
-    if (small > -SMALL && small < SMALL) {
-      this.uint32((small << 1) ^ (small >> 31));
-      return;
-    }
-    if (BigInt.asIntN(64, value) !== value)
-      throw new RangeError(`${value} is no signed number of 64 bits`);
-    let rest = BigInt.asUintN(64, (value << 1n) ^ (value >> 63n));
-    while (rest >= BigInt(MORE)) {
-      this.bytes.push(Number(rest & BigInt(SEVEN_BITS)) | MORE);
-      rest >>= 7n;
-    }
-    this.bytes.push(Number(rest));
-  }
-}
-
-class VarintReader {
-  readonly #bytes: Uint8Array;
-  #at: number;
-  readonly #end: number;
-
-  constructor(bytes: Uint8Array, { start = 0, end = bytes.length } = {}) {
-    this.#bytes = bytes;
-    this.#at = start;
-    this.#end = end;
-  }
-
-  get isAtEnd(): boolean {
-    return this.#at >= this.#end;
-  }
-
-  uint32(): number {
-    const value = this.#varint();
-    if (value <= UINT32_MAX) return Number(value);
-    throw new RangeError("a number of the fragment index is larger than 32 bits");
-  }
-
-  /** A bigint only when a number would be inexact. */
-  sint64(): number | bigint {
-    const value = this.#varint();
-    if (typeof value === "number") return (value >>> 1) ^ -(value & 1);
-    return BigInt.asIntN(64, (value >> 1n) ^ -(value & 1n));
-  }
-
-  /** A reader for the next `bytes` bytes. */
-  part(bytes: number): VarintReader {
-    const start = this.#at;
-    if (bytes > this.#end - start) throw cutShort();
-    this.#at = start + bytes;
-    return new VarintReader(this.#bytes, { start, end: this.#at });
-  }
-
-  /** A number below 2^28, or a bigint. */
-  #varint(): number | bigint {
-    let value = 0;
-    for (let shift = 0; shift < 28; shift += 7) {
-      const byte = this.#byte();
-      value |= (byte & SEVEN_BITS) << shift;
-      if (byte < MORE) return value;
-    }
-    let wide = BigInt(value);
-    for (let shift = 28n; shift < 70n; shift += 7n) {
-      const byte = this.#byte();
-      wide |= BigInt(byte & SEVEN_BITS) << shift;
-      if (byte < MORE && wide >> 64n === 0n) return wide;
-    }
-    throw new RangeError("a number of the fragment index is larger than 64 bits");
-  }
-
-  #byte(): number {
-    const byte = this.#at < this.#end ? this.#bytes[this.#at] : undefined;
-    if (byte === undefined) throw cutShort();
-    this.#at += 1;
-    return byte;
-  }
-}
-
-function cutShort(): RangeError {
-  return new RangeError("the fragment index is cut short");
-}
-
-const NO_NUMBERS = new VarintReader(new Uint8Array());

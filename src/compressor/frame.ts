@@ -32,6 +32,8 @@ export interface Gaps {
   /** Between its quotes. */
   readonly delta: Span | undefined;
   readonly timestamp: Span | undefined;
+  /** No gap of a Frame; see RawFrame. */
+  readonly rawEvent?: Span | undefined;
 }
 
 /** Undefined where the payload merges with none: no JSON object, a repeated key, other values. */
@@ -51,11 +53,13 @@ export function framedOf(payload: string): Framed | undefined {
 export function gapsOf(payload: string): Gaps {
   let delta: Span | undefined;
   let timestamp: Span | undefined;
+  let rawEvent: Span | undefined;
   for (const { key, valueSpan } of memberSpans(payload)) {
     if (key === "delta") delta = { start: valueSpan.start + 1, end: valueSpan.end - 1 };
     else if (key === "timestamp") timestamp = valueSpan;
+    else if (key === "rawEvent") rawEvent = valueSpan;
   }
-  return { delta, timestamp };
+  return { delta, timestamp, rawEvent };
 }
 
 function isPlainInteger(payload: string, span: Span | undefined): boolean {
@@ -119,7 +123,7 @@ export class Frame {
 }
 
 /** A slice is compared in words: half the time of startsWith for a head of 175 units. */
-function isAt(text: string, start: number, part: string): boolean {
+export function isAt(text: string, start: number, part: string): boolean {
   return text.slice(start, start + part.length) === part;
 }
 
@@ -137,7 +141,7 @@ interface ReadInteger {
 }
 
 /** A decimal integer in its canonical spelling: no `1.0`, `1e5`, `-0`, `007`. */
-function readInteger(text: string, start: number): ReadInteger | undefined {
+export function readInteger(text: string, start: number): ReadInteger | undefined {
   const isNegative = text.charCodeAt(start) === MINUS;
   const firstDigit = isNegative ? start + 1 : start;
   let value = 0;

@@ -23,3 +23,4 @@ export type { ExpandableRow, RawEvent } from "./expand.ts";
 /** The fragment index of a row as the bytes of the message `ambient.v1.Fragments`, and back. */
 export { decodeFragments, encodeFragments } from "./fragments.ts";
 export type { FragmentIndex } from "./fragments.ts";
+export type { RawEvents } from "./raw-events.ts";

@@ -1,3 +1,5 @@
+import type { Span } from "../agui/spans.ts";
+
 /**
  * Scans the body of a JSON string, unit by unit: its end, its size as spelled, and the size of its
  * value. It is one pass, because it runs once for every token of every agent.
@@ -110,11 +112,11 @@ function bytesAfter(previous: number, unit: number): number {
   return isLow(unit) && isHigh(previous) ? 3 - PAIR_SAVES_BYTES : 3;
 }
 
-function isHigh(unit: number): boolean {
+export function isHigh(unit: number): boolean {
   return unit >= 0xd800 && unit <= 0xdbff;
 }
 
-function isLow(unit: number): boolean {
+export function isLow(unit: number): boolean {
   return unit >= 0xdc00 && unit <= 0xdfff;
 }
 
@@ -123,6 +125,8 @@ function hexDigit(unit: number): number {
   const lower = unit | 0x20;
   return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : NOTHING;
 }
+
+export const UNIT_BYTES_MAX = 3;
 
 const WIDE = /[\u0080-\uffff]/;
 
@@ -145,4 +149,40 @@ export function withEscapedHalves(json: string): string {
 
 function escaped(half: string): string {
   return `\\u${half.charCodeAt(0).toString(16)}`;
+}
+
+/** Cuts the text of a JSON string into pieces of a given number of UTF-16 units. */
+export class Texts {
+  readonly #payload: string;
+  #at: number;
+  /** The place of the next escape; before it, each unit of the value is a unit of its text. */
+  #escape: number;
+
+  constructor(payload: string, { start }: Span) {
+    this.#payload = payload;
+    this.#at = start;
+    this.#escape = this.#nextEscape();
+  }
+
+  next(units: number): string {
+    const start = this.#at;
+    this.skip(units);
+    return withEscapedHalves(this.#payload.slice(start, this.#at));
+  }
+
+  skip(units: number): void {
+    let left = units;
+    while (this.#escape < this.#at + left) {
+      left -= this.#escape - this.#at + 1; // The escape is one unit.
+      const isLong = this.#payload.charCodeAt(this.#escape + 1) === LETTER_U;
+      this.#at = this.#escape + (isLong ? 6 : 2); // \u0061, \n
+      this.#escape = this.#nextEscape();
+    }
+    this.#at += left;
+  }
+
+  #nextEscape(): number {
+    const found = this.#payload.indexOf("\\", this.#at);
+    return found === -1 ? Number.POSITIVE_INFINITY : found;
+  }
 }

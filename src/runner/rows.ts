@@ -1,12 +1,16 @@
 /** The rows of a session: their JSON, their times, and their form as plain values for readers. */
-import { toJson, toJsonString } from "@bufbuild/protobuf";
+import { toBinary, toJson, toJsonString } from "@bufbuild/protobuf";
 import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
-import { type SessionEvent, SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
+import {
+  FragmentsSchema,
+  type SessionEvent,
+  SessionEventSchema,
+} from "../../gen/ambient/v1/events_pb.ts";
 import { type SessionMessage, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { type Session, SessionSchema } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type JsonObject, parseObject } from "../agui/json.ts";
 import { msOf } from "../base/clock.ts";
-import type { FragmentIndex } from "../compressor/fragments.ts";
+import { decodeFragments, type FragmentIndex } from "../compressor/fragments.ts";
 
 export type StreamName = "messages" | "events";
 export type LedgerRow = SessionEvent | SessionMessage;
@@ -105,10 +109,7 @@ export class EventItem extends Item {
     this.eventCount = row.eventCount;
     this.completedAtMicros = microsOf(row.completedAt);
     this.runId = row.runId === "" ? undefined : row.runId;
-    this.fragments = row.fragments && {
-      lengths: row.fragments.lengths,
-      timestampDeltasMs: row.fragments.timestampDeltasMs,
-    };
+    this.fragments = row.fragments && decodeFragments(toBinary(FragmentsSchema, row.fragments));
   }
 
   /** `completedAtMicros`, cut to milliseconds. */

@@ -27,14 +27,25 @@ const deltaMs = fc.oneof(
   fc.constantFrom(...EDGES.flatMap((edge) => [edge - 1n, edge, -edge, -edge - 1n])),
   fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
 );
-const index: fc.Arbitrary<FragmentIndex> = fc.record({
-  lengths: fc.array(length),
-  timestampDeltasMs: fc.array(deltaMs),
-});
+const texts = fc.oneof(fc.string({ unit: "grapheme" }), fc.constant("\ufeff"));
+const index: fc.Arbitrary<FragmentIndex> = fc.record(
+  {
+    lengths: fc.array(length),
+    timestampDeltasMs: fc.array(deltaMs),
+    rawEvents: fc.record({ lengths: fc.array(length), steps: fc.array(length), texts }),
+  },
+  { requiredKeys: ["lengths", "timestampDeltasMs"] },
+);
 
-function byProtobuf({ lengths, timestampDeltasMs }: FragmentIndex): Uint8Array {
-  const message = { lengths: [...lengths], timestampDeltasMs: [...timestampDeltasMs] };
-  return toBinary(FragmentsSchema, create(FragmentsSchema, message));
+function byProtobuf({ lengths, timestampDeltasMs, rawEvents }: FragmentIndex): Uint8Array {
+  const message = create(FragmentsSchema, {
+    lengths: [...lengths],
+    timestampDeltasMs: [...timestampDeltasMs],
+    ...(rawEvents && {
+      rawEvents: { ...rawEvents, lengths: [...rawEvents.lengths], steps: [...rawEvents.steps] },
+    }),
+  });
+  return toBinary(FragmentsSchema, message);
 }
 
 test("an index is encoded as protobuf encodes it, and decodes to the same", () => {
@@ -51,8 +62,11 @@ test("an index is encoded as protobuf encodes it, and decodes to the same", () =
 /** What protobuf reads of bytes, when it does. */
 function readByProtobuf(bytes: Uint8Array): FragmentIndex | undefined {
   try {
-    const { lengths, timestampDeltasMs } = fromBinary(FragmentsSchema, bytes);
-    return { lengths, timestampDeltasMs };
+    const message = fromBinary(FragmentsSchema, bytes);
+    const { lengths, timestampDeltasMs, rawEvents: raw } = message;
+    if (raw === undefined) return { lengths, timestampDeltasMs };
+    const rawEvents = { lengths: raw.lengths, steps: raw.steps, texts: raw.texts };
+    return { lengths, timestampDeltasMs, rawEvents };
   } catch {
     return undefined;
   }
@@ -91,7 +105,12 @@ test.each<[string, readonly number[], string]>([
   ["a list that is cut short", [0x0a, 3, 1, 1], "cut short"],
   ["a number that is cut short", [0x0a, 1, 0x80], "cut short"],
   ["no list after the field", [0x0a], "cut short"],
-  ["a field of another message", [0x1a, 0], "not its own"],
+  ["a field of another message", [0x22, 0], "not its own"],
+  ["raw events that are cut short", [0x1a, 2, 0x0a], "cut short"],
+  ["raw events twice", [0x1a, 0, 0x1a, 0], "not its own"],
+  ["a field of another message in raw events", [0x1a, 2, 0x22, 0], "not its own"],
+  ["a text twice", [0x1a, 6, 0x1a, 1, 0x61, 0x1a, 1, 0x62], "not its own"],
+  ["a text that is cut in a character", [0x1a, 4, 0x1a, 2, 0xc3, 0x28], "not UTF-8"],
   ["a number that is not in a list", [0x08, 0], "not its own"],
   ["a list twice", [0x0a, 1, 1, 0x0a, 1, 1], "not its own"],
   ["a length of 33 bits", [0x0a, 5, 0xff, 0xff, 0xff, 0xff, 0x1f], "larger than 32 bits"],
@@ -113,6 +132,7 @@ test.each<FragmentIndex>([
   { lengths: [Number.NaN], timestampDeltasMs: [] },
   { lengths: [], timestampDeltasMs: [2n ** 63n] },
   { lengths: [], timestampDeltasMs: [-(2n ** 63n) - 1n] },
+  { lengths: [], timestampDeltasMs: [], rawEvents: { lengths: [], steps: [-1], texts: "" } },
 ])("%o has no encoding", (given) => {
   expect(() => encodeFragments(given)).toThrow(RangeError);
 });

@@ -1,7 +1,8 @@
 /**
  * Streams of fragments for property tests, in every spelling of JSON: few shapes of payload, so that
  * neighbours often share one, each with its own order of keys, white space and escapes, and events that
- * differ from a shape only in text and time. Some shapes merge with nothing, and some events are no JSON.
+ * differ from a shape only in text and time, or in values of their `rawEvent`. Some shapes merge with
+ * nothing, and some events are no JSON.
  */
 import * as fc from "fast-check";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
@@ -9,7 +10,7 @@ import type { IncomingEvent } from "../../src/compressor/compressor.ts";
 
 export interface WildEvent extends IncomingEvent {
   /** Neighbours of one shape merge; undefined: merges with nothing, broken: unknown. */
-  readonly shape: number | "broken" | undefined;
+  readonly shape: string | undefined;
   /** Undefined when the payload has no plain one. */
   readonly timestampMs: bigint | undefined;
 }
@@ -51,8 +52,31 @@ interface Shape {
   readonly number: number;
   readonly merges: boolean;
   readonly isTimed: boolean;
-  readonly print: (delta: string, timestamp: string) => string;
+  /** Whether a `rawEvent` differs from event to event. */
+  readonly hasRaw: boolean;
+  readonly print: (texts: Texts) => string;
 }
+
+interface Texts {
+  readonly delta: string;
+  readonly timestamp: string;
+  /** The values of the `rawEvent`, and its form: payloads of two forms never merge. */
+  readonly values: readonly string[];
+  readonly form: string;
+}
+
+/** Values of a `rawEvent`; %D is the delta. */
+const rawValue = fc.oneof(
+  { weight: 4, arbitrary: fc.constant('"%D"') },
+  { weight: 2, arbitrary: fc.constantFrom('"same"', "null", "true", "false", "0", "-1.50e+2") },
+  fc.constantFrom('"a😀b"', '"a😁b"', '"😀"', '""', '"\\ud83d"', '"\\\""', '"a%Db"', '"%D%D"'),
+  fc.nat().map((at) => `"2026-11-23T10:00:00.${at}Z"`),
+  fc.nat().map(String),
+);
+const rawForm = fc.oneof(
+  { weight: 8, arbitrary: fc.constant("{}") },
+  fc.constantFrom("[]", '{"b":0}'),
+);
 
 const others = fc.subarray([
   '"messageId":"m"',
@@ -81,12 +105,17 @@ const shape = (number: number): fc.Arbitrary<Shape> =>
       ),
       deltaKey: fc.constantFrom('"delta"', '"delta"', '"d\\u0065lta"'),
       others,
-      places: fc.array(fc.nat(), { minLength: 11, maxLength: 11 }),
+      hasRaw: fc.boolean(),
+      places: fc.array(fc.nat(), { minLength: 12, maxLength: 12 }),
       spaces: fc.tuple(space, space, space, space),
     })
-    .map(({ type, delta, timestamp, deltaKey, others: more, places, spaces }) => {
+    .map(({ type, delta, timestamp, deltaKey, others: all, hasRaw, places, spaces }) => {
       const [a, b, c, d] = spaces;
+      const more = all.filter((member) => !hasRaw || !member.startsWith('"rawEvent"'));
       const gaps = [
+        ...(hasRaw
+          ? [`"rawEvent":{"text"${a}:${b}%0,"k:":{"delta":%1,${c}"r":%F},"l":[%2${d},"a",7]}`]
+          : []),
         ...(delta === "text" ? [`${deltaKey}${a}:${b}"%D"`] : []),
         ...(delta === "twice" ? ['"delta":"%D"', `"d\\u0065lta":"%D"`] : []),
         ...(["text", "twice", "none"].includes(delta) ? [] : [`"delta":${delta}`]),
@@ -106,7 +135,13 @@ const shape = (number: number): fc.Arbitrary<Shape> =>
         number,
         merges: isFragment && fits,
         isTimed: timestamp === "plain",
-        print: (body, time) => text.replaceAll("%D", () => body).replaceAll("%T", () => time),
+        hasRaw,
+        print: ({ delta: body, timestamp: time, values, form }) =>
+          text
+            .replace("%F", () => form)
+            .replaceAll(/%[012]/g, (slot) => values[Number(slot.slice(1))] ?? "")
+            .replaceAll("%D", () => body)
+            .replaceAll("%T", () => time),
       };
     });
 
@@ -125,17 +160,23 @@ export const wildStream: fc.Arbitrary<readonly WildEvent[]> = fc
       fc
         .record({
           which: fc.nat({ max: 2 }),
-          parts: fc.array(fc.tuple(textBody, plainTime, fc.bigInt({ min: 0n, max: 9n })), {
-            minLength: 1,
-            maxLength: 5,
-          }),
+          parts: fc.array(
+            fc.record({
+              delta: textBody,
+              timestamp: plainTime,
+              time: fc.bigInt({ min: 0n, max: 9n }),
+              values: fc.tuple(rawValue, rawValue, rawValue),
+              form: rawForm,
+            }),
+            { minLength: 1, maxLength: 5 },
+          ),
           broken: fc.option(breakage, { freq: 12 }),
           apart: fc.oneof({ weight: 9, arbitrary: fc.constant(undefined) }, fc.boolean()),
         })
         .map(({ which, parts, broken, apart }) =>
-          parts.map(([delta, timestamp, time]): WildEvent => {
-            const { type, number, merges, isTimed, print } = shapes[which] ?? shapes[0];
-            const payload = print(delta, String(timestamp));
+          parts.map(({ delta, timestamp, time, values, form }): WildEvent => {
+            const { type, number, merges, isTimed, hasRaw, print } = shapes[which] ?? shapes[0];
+            const payload = print({ delta, timestamp: String(timestamp), values, form });
             const event = {
               eventType: type,
               createdAtMicros: time,
@@ -143,7 +184,11 @@ export const wildStream: fc.Arbitrary<readonly WildEvent[]> = fc
               timestampMs: isTimed ? timestamp : undefined,
             };
             if (broken === null)
-              return { ...event, payload, shape: merges && apart !== false ? number : undefined };
+              return {
+                ...event,
+                payload,
+                shape: merges && apart !== false ? `${number} ${hasRaw ? form : ""}` : undefined,
+              };
             const cut = broken.at === "end" ? payload.length : broken.at % payload.length;
             const rest = payload.slice(cut + broken.drops);
             return {

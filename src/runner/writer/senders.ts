@@ -7,10 +7,14 @@
  * send, a row with its count and its end. A service that knows only those skips ours; then a row
  * whose answer was lost may be stored twice.
  */
-import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { PushSessionEventRequestSchema } from "../../../gen/ambient/v1/events_pb.ts";
+import { fromBinary, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  FragmentsSchema,
+  type PushSessionEventRequestSchema,
+} from "../../../gen/ambient/v1/events_pb.ts";
 import { isObject, parseJson } from "../../agui/json.ts";
 import { type CompressedRow, Compressor, type IncomingEvent } from "../../compressor/compressor.ts";
+import { encodeFragments } from "../../compressor/fragments.ts";
 import { ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, type RpcFailure } from "../failure.ts";
 import { lastSeqOf, timestampOf } from "../rows.ts";
@@ -227,12 +231,7 @@ class UnaryRows {
       ...(completedAtMicros === undefined ? {} : { completedAt: timestampOf(completedAtMicros) }),
       ...(fragments === undefined
         ? {}
-        : {
-            fragments: {
-              lengths: [...fragments.lengths],
-              timestampDeltasMs: [...fragments.timestampDeltasMs],
-            },
-          }),
+        : { fragments: fromBinary(FragmentsSchema, encodeFragments(fragments)) }),
     };
   }
 }

@@ -289,7 +289,8 @@ function timesOf(recordedMs: number, { atMs }: Row | Said): CommitTimes {
 /** Inside a merged row, the text of the later events is not there yet. */
 export function whereIn(row: Row | undefined, seq: number): At {
   if (row?.fragments === undefined || row.lastSeq <= seq) return { seq, cutSeq: -1, missing: 0 };
-  const { lengths } = decodeFragments(row.fragments);
+  const index = decodeFragments(row.fragments);
+  const { lengths } = index.rawEvents ?? index;
   let missing = 0;
   for (const length of lengths.slice(seq - row.seq + 1)) missing += Math.max(0, length - 1);
   return { seq, cutSeq: row.seq, missing };

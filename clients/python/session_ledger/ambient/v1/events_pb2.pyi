@@ -11,12 +11,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Fragments(_message.Message):
-    __slots__ = ("lengths", "timestamp_deltas_ms")
+    __slots__ = ("lengths", "timestamp_deltas_ms", "raw_events")
     LENGTHS_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_DELTAS_MS_FIELD_NUMBER: _ClassVar[int]
+    RAW_EVENTS_FIELD_NUMBER: _ClassVar[int]
     lengths: _containers.RepeatedScalarFieldContainer[int]
     timestamp_deltas_ms: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, lengths: _Optional[_Iterable[int]] = ..., timestamp_deltas_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+    raw_events: RawEvents
+    def __init__(self, lengths: _Optional[_Iterable[int]] = ..., timestamp_deltas_ms: _Optional[_Iterable[int]] = ..., raw_events: _Optional[_Union[RawEvents, _Mapping]] = ...) -> None: ...
+
+class RawEvents(_message.Message):
+    __slots__ = ("lengths", "steps", "texts")
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    lengths: _containers.RepeatedScalarFieldContainer[int]
+    steps: _containers.RepeatedScalarFieldContainer[int]
+    texts: str
+    def __init__(self, lengths: _Optional[_Iterable[int]] = ..., steps: _Optional[_Iterable[int]] = ..., texts: _Optional[str] = ...) -> None: ...
 
 class PushSessionEventRequest(_message.Message):
     __slots__ = ("session_id", "event_type", "payload", "completed_at", "event_count", "idempotency_key", "producer_epoch", "created_at", "fragments")
