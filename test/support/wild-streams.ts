@@ -170,7 +170,7 @@ export const wildStream: fc.Arbitrary<readonly WildEvent[]> = fc
             }),
             { minLength: 1, maxLength: 5 },
           ),
-          broken: fc.option(breakage, { freq: 12 }),
+          broken: fc.oneof({ weight: 11, arbitrary: fc.constant(null) }, breakage),
           apart: fc.oneof({ weight: 9, arbitrary: fc.constant(undefined) }, fc.boolean()),
         })
         .map(({ which, parts, broken, apart }) =>
