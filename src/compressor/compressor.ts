@@ -9,8 +9,9 @@
  *            └ any other event ───────────┴──► closes it, and is a row
  *
  * A fragment joins when it has the group's type, and its payload has the same bytes except the
- * values of `delta` and `timestamp`. Those bytes include the ids of its message, tool call and
- * subagent, and every unknown field: payloads that differ anywhere else are never merged.
+ * values of `delta` and `timestamp`, and values inside of its `rawEvent` (raw-events.ts). Those bytes
+ * include the ids of its message, tool call and subagent, and every unknown field: payloads that
+ * differ anywhere else are never merged.
  *
  * A limit also closes a group: text, events, bytes, age. There is no timer and no clock here. The
  * caller passes the time. The caller must flush at `dueAtMs` when no event comes, at the end of the

@@ -268,6 +268,17 @@ describe("an event is refused for", () => {
       fields: ["fragments.lengths"],
     },
     {
+      title: "raw events with a step that takes more texts than there are",
+      push: {
+        eventType: "TEXT_MESSAGE_CONTENT",
+        payload: '{"messageId":"m","delta":"ab","rawEvent":{"at":1}}',
+        eventCount: 2,
+        fragments: { rawEvents: { lengths: [2, 2], steps: [0, 4 * 9 + 2, 0, 0], texts: "2" } },
+      },
+      fields: ["fragments.raw_events"],
+      message: /texts of another length/,
+    },
+    {
       title: "fewer time differences than fragments have",
       push: {
         eventType: "TEXT_MESSAGE_CONTENT",

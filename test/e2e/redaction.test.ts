@@ -8,6 +8,7 @@ import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
+import { mergeFragments } from "../support/merging.ts";
 import { type MessageStream, RpcClient } from "../support/grpc-client.ts";
 import { API, Following } from "../support/http-following.ts";
 import { eventsOf, fragments, PushStreamClient } from "../support/push-stream.ts";
@@ -259,6 +260,42 @@ describe("a unary push", () => {
     const deltas = deltasOf(await eventsOf(client, sessionId, { expand: true }));
     expect(deltas.map((delta) => delta.length)).toEqual([8, text.length - 10, 2]);
     expect(deltas.join("")).toBe(`say ${masked} twice: ${masked}`);
+  });
+
+  test("of a merged row is masked in the rawEvent of each of its events", async () => {
+    const sessionId = newSession();
+    const [one, two, three] = [secret(), secret(), secret({ parts: 2 })];
+    const event = (delta: string, key: string | number, copy = delta) =>
+      JSON.stringify({
+        type: "TEXT_MESSAGE_CONTENT",
+        messageId: "m",
+        delta,
+        rawEvent: { key, text: copy, headers: { at: key } },
+      });
+    const [half = "", rest = ""] = three.pieces;
+    const sent = [
+      event(`ghp_${half}`, one.whole, ""),
+      event(rest, two.whole, ""),
+      event(" and ", `${two.whole}!`),
+      event("more", 7),
+    ];
+    const [row] = mergeFragments(
+      sent.map((payload) => ({ eventType: "TEXT_MESSAGE_CONTENT", payload })),
+    );
+    if (row?.fragments === undefined) throw new Error("nothing was merged");
+    expect(row.eventCount).toBe(4);
+    expect(row.fragments.rawEvents?.texts).toContain(two.pieces[0]);
+    await push(client, "events", { sessionId, ...row, fragments: row.fragments });
+    const events = await eventsOf(client, sessionId, { expand: true });
+    const values = events.map(({ payload }) => JSON.parse(payload));
+    expect(values.map(({ delta }) => delta).join("")).toBe(`${three.masked} and more`);
+    expect(values.map(({ rawEvent }) => rawEvent.key)).toEqual([
+      one.masked,
+      two.masked,
+      `${two.masked}!`,
+      7,
+    ]);
+    expect(values.map(({ rawEvent }) => rawEvent.text)).toEqual(["", "", " and ", "more"]);
   });
 
   test("of a grouped event is masked", async () => {

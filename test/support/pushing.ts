@@ -1,7 +1,8 @@
 /** Pushes and reads of both streams under one name, for tests of both. */
 import { randomUUID } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
-import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { FragmentsSchema, SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type CallOptions, type MessageStream, type RpcClient, RpcFailure } from "./grpc-client.ts";
@@ -31,7 +32,7 @@ export interface PushFields {
   readonly completedAt?: Time;
   readonly createdAt?: Time;
   readonly eventCount?: number;
-  readonly fragments?: { readonly lengths?: number[]; readonly timestampDeltasMs?: bigint[] };
+  readonly fragments?: MessageInitShape<typeof FragmentsSchema>;
 }
 
 type SenderText = "id" | "name" | "displayName" | "channel" | "channelId" | "threadId";

@@ -27,7 +27,8 @@ function rowsOf(events: readonly ReturnType<typeof event>[]) {
   expect(expandAll(rows).map(({ payload }) => payload)).toEqual(
     events.map(({ payload }) => payload),
   );
-  for (const row of rows) if (row.fragments) expect(checkFragments(row, row.fragments)).toEqual([]);
+  const found = rows.map((row) => row.fragments && checkFragments(row, row.fragments));
+  expect(found.flat().filter((violation) => violation !== undefined)).toEqual([]);
   return rows;
 }
 
@@ -58,7 +59,7 @@ describe("the index", () => {
       },
     });
     const bytes = Buffer.from(encodeFragments(index ?? never())).toString("hex");
-    expect(bytes).toBe("1a110a03040504120701090004060000" + "1a0138");
+    expect(bytes).toBe("1a110a030405041207010900040600001a0138");
   });
 
   test("has no place for what never differs, keys, and nothing for each further event", () => {
@@ -75,9 +76,9 @@ describe("the index", () => {
     expect(index?.rawEvents).toEqual({
       lengths: [2, 2, 2],
       steps: [
-        ...[0, step(LITERAL, 8), 1, 5, step(LITERAL, 1), 12, 1],
-        ...[0, step(LITERAL, 2), 2, 2, step(LITERAL, 0), 4, 1],
-      ],
+        [0, step(LITERAL, 8), 1, 5, step(LITERAL, 1), 12, 1],
+        [0, step(LITERAL, 2), 2, 2, step(LITERAL, 0), 4, 1],
+      ].flat(),
       texts: "10:00:004😁",
     });
   });
@@ -180,8 +181,8 @@ describe("a pushed index", () => {
   });
 
   function raw2(change: Partial<RawEvents>): FragmentIndex {
-    const { rawEvents, ...index } = raw([]);
-    return { ...index, rawEvents: { lengths: [2, 2], steps: [], texts: "", ...change } };
+    const rawEvents = { lengths: [2, 2], steps: [], texts: "", ...change };
+    return { lengths: [], timestampDeltasMs: [], rawEvents };
   }
 
   test("for more than 64 MiB is refused", () => {
@@ -206,7 +207,6 @@ describe("a pushed index", () => {
       steps: fc.array(fc.oneof(fc.nat(3), fc.nat(24), fc.nat(2 ** 32 - 1)), { maxLength: 12 }),
       texts: fc.oneof(fc.constantFrom("", '"', '""', "12", "x"), fc.string({ maxLength: 3 })),
     });
-    let accepted = 0;
     fc.assert(
       fc.property(some, ({ eventCount, steps, texts }) => {
         const lengths = Array.from({ length: eventCount }, (_, at) => (at === 0 ? 3 : 1));
@@ -216,16 +216,13 @@ describe("a pushed index", () => {
         expect(stored).toEqual(fragments);
         const merged = { eventType, payload, eventCount };
         const isFit = checkFragments(merged, fragments).length === 0;
-        const events = () => [...expand({ ...merged, seq: 1n, createdAtMicros: 0n, fragments })];
-        if (!isFit) return;
-        accepted += 1;
-        const all = events();
+        fc.pre(isFit);
+        const all = [...expand({ ...merged, seq: 1n, createdAtMicros: 0n, fragments })];
         expect(all).toHaveLength(eventCount);
         for (const one of all) expect(JSON.parse(one.payload)).toHaveProperty("rawEvent.n");
       }),
-      properties({ runs: 20_000 }),
+      { ...properties({ runs: 2_000 }), maxSkipsPerRun: 1_000 },
     );
-    expect(accepted).toBeGreaterThan(0);
   });
 });
 
