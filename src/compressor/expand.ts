@@ -62,31 +62,34 @@ export function* expand(
   const raw =
     rawEvents &&
     new RawReader(payload, { delta, timestamp, rawEvent }, { ...rawEvents, eventCount });
-  const frame = raw?.frame ?? new Frame(payload, { delta, timestamp });
-  const values = raw?.values ?? NO_VALUES;
+  const frame = new Frame(payload, { delta, timestamp });
   const texts = delta && new Texts(payload, delta);
   const times = timestamp && new Times(payload, timestamp, createdAtMicros);
   let { seq } = row;
   for (let at = 0; at < eventCount; at += 1, seq += 1n) {
     if (at > 0) times?.advance(timestampDeltasMs.sint64());
     const units = lengths.uint32() - 1;
-    if (seq <= afterSeq && raw === undefined) {
-      texts?.skip(units);
-      continue;
+    let printed: string;
+    if (raw === undefined) {
+      if (seq <= afterSeq) {
+        texts?.skip(units);
+        continue;
+      }
+      printed = frame.print({ delta: texts?.next(units) ?? "", timestamp: times?.text ?? "" });
+    } else {
+      const text = texts?.next(units);
+      if (at > 0) raw.advance(text);
+      if (seq <= afterSeq) continue;
+      printed = raw.print({ delta: text ?? "", timestamp: times?.text ?? "" });
     }
-    const text = texts?.next(units);
-    if (at > 0) raw?.advance(text);
-    if (seq <= afterSeq) continue;
     yield {
       seq,
       eventType,
-      payload: frame.print({ delta: text ?? "", timestamp: times?.text ?? "", values }),
+      payload: printed,
       createdAtMicros: times?.createdAtMicros ?? createdAtMicros,
     };
   }
 }
-
-const NO_VALUES: readonly never[] = [];
 
 /** The times of the events, in order; plain numbers as long as they are exact. */
 class Times {

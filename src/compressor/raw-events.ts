@@ -218,7 +218,7 @@ export interface EncodedRawEvents {
  */
 export class RawReader {
   readonly values: string[];
-  readonly frame: RawFrame;
+  readonly #frame: RawFrame;
   readonly #texts: string;
   readonly #columns: readonly PlaceSteps[];
 
@@ -239,7 +239,7 @@ export class RawReader {
       place += 1;
     }
     if (textAt !== texts.length) throw misfit("texts of another length");
-    this.frame = new RawFrame(payload, gaps, spans);
+    this.#frame = new RawFrame(payload, gaps, spans);
     this.values = spans.map(({ start, end }) => payload.slice(start, end));
     this.#texts = texts;
     this.#columns = columns;
@@ -262,6 +262,11 @@ export class RawReader {
       if (delta === undefined) throw misfit("the text of a payload without one");
       this.values[at] = `"${delta}"`;
     }
+  }
+
+  /** The payload of the event. */
+  print(pieces: { readonly delta: string; readonly timestamp: string }): string {
+    return this.#frame.print({ ...pieces, values: this.values });
   }
 
   #literal(column: PlaceSteps, before: string): string {
