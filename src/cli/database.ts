@@ -141,7 +141,7 @@ export async function migrateDatabase(
   const { migrateDown, migrateUp, migrationStatus } = await import("../store/migrate.ts");
   const run = { up: migrateUp, down: migrateDown, status: migrationStatus }[command];
   const { databaseSchema: schema } = config;
-  return withDatabaseUrl(config, (url) => run(url, { ...options, schema }));
+  return withDatabaseUrl(config, {}, (url) => run(url, { ...options, schema }));
 }
 
 export async function embeddedUrl({ dataDir }: Config): Promise<string> {
@@ -165,11 +165,12 @@ export async function withDatabase<T>(
   config: Config,
   prepare: (url: string, options: SchemaOptions) => Promise<unknown>,
   work: (database: Database) => Promise<T>,
+  { joins = false, statementTimeoutMs = config.statementTimeoutMs }: DatabaseUse = {},
 ): Promise<T> {
   const { createDatabase } = await import("../store/database.ts");
-  return withDatabaseUrl(config, async (url) => {
+  return withDatabaseUrl(config, { joins }, async (url) => {
     await prepare(url, { schema: config.databaseSchema });
-    const { statementTimeoutMs, lockTimeoutMs } = config;
+    const { lockTimeoutMs } = config;
     // A command runs one statement at a time, and a pool that lost a connection opens another.
     const limits = { connectionsMax: 2, statementTimeoutMs, lockTimeoutMs };
     const database = createDatabase({ url: () => url, ...limits });
@@ -182,14 +183,33 @@ export async function withDatabase<T>(
   });
 }
 
-/** Runs with the URL of the service's database; an embedded one is started and stopped for it. */
-async function withDatabaseUrl<T>(config: Config, work: (url: string) => Promise<T>): Promise<T> {
+/** For commands whose statements read a whole table, or copy the files of the server. */
+export const STATEMENT_TIMEOUT_MS = 600_000;
+
+interface DatabaseUse {
+  /** Works beside a service that runs the embedded database. */
+  readonly joins?: boolean;
+  readonly statementTimeoutMs?: number;
+}
+
+/**
+ * Runs with the URL of the service's database; an embedded one is started and stopped for it, unless
+ * it runs and the work may join it.
+ */
+async function withDatabaseUrl<T>(
+  config: Config,
+  { joins = false }: DatabaseUse,
+  work: (url: string) => Promise<T>,
+): Promise<T> {
   const { inSchema } = await import("../store/database.ts");
   if (config.databaseUrl !== undefined) {
     const { databaseUrl: url, databaseSchema } = config;
     const { naming } = await import("../store/failure.ts");
     return naming({ setting: "DATABASE_URL", url }, () => work(inSchema(url, databaseSchema)));
   }
+  const { runningServer } = await import("../postgres/cluster.ts");
+  const running = joins ? await runningServer(config.dataDir) : undefined;
+  if (running !== undefined) return work(inSchema(running.url, config.databaseSchema));
   const { createEmbeddedPostgres } = await import("../postgres/embedded-postgres.ts");
   const log = createLog({ level: "warn", pretty: process.stderr.isTTY, to: "stderr" });
   const embedded = createEmbeddedPostgres({ dataDir: config.dataDir, log });

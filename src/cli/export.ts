@@ -2,15 +2,9 @@
  * A session as JSON lines, up to its head when the command began: the raw events, each with its
  * payload from before the merge, in the form that `push` reads; or the messages, in the form of
  * `tail`.
- *
- * A file is complete or absent: it is written under another name and renamed when it is complete
- * and on disk. So for a script, an existing file is a complete file.
  */
-import { open, realpath, rename, rm, stat } from "node:fs/promises";
-import { finished } from "node:stream/promises";
 import { type Command, Option } from "commander";
 import { systemClock } from "../base/clock.ts";
-import { codeOf } from "../base/errors.ts";
 import { oneLine } from "../runner/lines.ts";
 import { headSeq, readRows } from "../runner/session-reader.ts";
 import { isEvent, lastSeqOf, rowJson, type StreamName } from "../runner/rows.ts";
@@ -20,9 +14,10 @@ import {
   connected,
   type ConnectionFlags,
 } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode, type Output, Printer, tell, UsageError } from "./io.ts";
+import { type CliIo, EXIT, type ExitCode, Printer, tell } from "./io.ts";
 import { startProgress } from "./progress.ts";
 import type { Finish } from "./serve.ts";
+import { openTarget, type Target, type TargetFlags } from "./target.ts";
 
 export function addExport(program: Command, io: CliIo, finish: Finish): void {
   const command = program
@@ -45,11 +40,8 @@ export function addExport(program: Command, io: CliIo, finish: Finish): void {
   );
 }
 
-interface ExportFlags extends ConnectionFlags {
+interface ExportFlags extends ConnectionFlags, TargetFlags {
   readonly stream: StreamName;
-  /** Without it, or `-`: stdout. */
-  readonly output?: string;
-  readonly force?: boolean;
 }
 
 async function exportSession(sessionId: string, flags: ExportFlags, io: CliIo): Promise<ExitCode> {
@@ -109,74 +101,4 @@ async function run(
   const seconds = ((systemClock.monotonicMs() - startMs) / 1_000).toFixed(1);
   tell(io, `${lines} ${stream} in ${seconds} s, session ${sessionId} up to ${head}`);
   return EXIT.done;
-}
-
-/** The target of the lines. */
-interface Target {
-  readonly output: Output;
-  readonly isTerminal: boolean;
-  /** All lines are written and on disk. */
-  complete(): Promise<void>;
-  /** Removes an incomplete file. */
-  discard(): Promise<void>;
-  /** Converts a failure of the printing: an error of the file, or another error. */
-  failureOf(error: unknown): unknown;
-}
-
-async function openTarget({ output, force = false }: ExportFlags, io: CliIo): Promise<Target> {
-  if (output === undefined || output === "-") {
-    return {
-      output: io.stdout,
-      isTerminal: io.stdout.isTTY === true,
-      complete: async () => undefined,
-      discard: async () => undefined,
-      failureOf: (error) => error,
-    };
-  }
-  const path = await placeOf(output, force);
-  const partial = `${path}.${process.pid}.partial`;
-  const handle = await open(partial, "wx").catch((error: unknown) => {
-    throw cannotWrite(output, error);
-  });
-  const file = handle.createWriteStream({ flush: true });
-  let failure: unknown;
-  file.on("error", (error) => (failure ??= error));
-  let isThere = true;
-  return {
-    output: file,
-    isTerminal: false,
-    complete: async () => {
-      try {
-        file.end();
-        await finished(file);
-        await rename(partial, path);
-        isThere = false;
-      } catch (error) {
-        throw cannotWrite(output, error);
-      }
-    },
-    discard: async () => {
-      file.destroy();
-      if (isThere) await rm(partial, { force: true });
-    },
-    failureOf: (error) => (error === failure ? cannotWrite(output, error) : error),
-  };
-}
-
-/** The file itself, when the path is a link to it. */
-async function placeOf(output: string, force: boolean): Promise<string> {
-  const found = await stat(output).catch((error: unknown) => {
-    if (codeOf(error) === "ENOENT") return undefined;
-    throw cannotWrite(output, error);
-  });
-  if (found === undefined) return output;
-  // A device or a pipe must be written to, and never replaced: the shell's > does that.
-  if (!found.isFile()) throw new UsageError(`cannot write ${output}: it is not a file`);
-  if (!force) throw new UsageError(`${output} exists already; --force replaces it`);
-  return realpath(output);
-}
-
-function cannotWrite(output: string, cause: unknown): UsageError {
-  const why = cause instanceof Error ? cause.message : String(cause);
-  return new UsageError(`cannot write ${output}: ${why}`, { cause });
 }

@@ -1,10 +1,12 @@
 import { Command, CommanderError } from "commander";
 import { packageVersion } from "../observability/version.ts";
 import { addCompletion } from "./completion.ts";
+import { addBackup } from "./backup.ts";
 import { type CliIo, EXIT, exitHelp, explain, tell } from "./io.ts";
 import { addExport } from "./export.ts";
 import { addDatabaseCommands } from "./database.ts";
 import { addDemo } from "./demo.ts";
+import { addDumpCommands } from "./dump.ts";
 import { addPush } from "./push.ts";
 import { addProcessCommands, ENVIRONMENT_HELP, type Finish } from "./serve.ts";
 import { addConversationCommands } from "./conversation.ts";
@@ -73,6 +75,8 @@ const COMMANDS = [
   addProcessCommands,
   addDemo,
   addDatabaseCommands,
+  addDumpCommands,
+  addBackup,
   addTalkCommands,
   addPush,
   addTail,

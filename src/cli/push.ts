@@ -319,7 +319,10 @@ interface Input {
   readonly bytesTotal: number | undefined;
 }
 
-async function openInput(file: string | undefined, { stdin, signal }: CliIo): Promise<Input> {
+export async function openInput(
+  file: string | undefined,
+  { stdin, signal }: CliIo,
+): Promise<Input> {
   if (file === undefined || file === "-") {
     return { stream: addAbortSignal(signal, stdin), bytesTotal: undefined };
   }

@@ -16,6 +16,7 @@ import {
   open,
   readFile,
   readdir,
+  realpath,
   rename,
   rm,
   symlink,
@@ -37,7 +38,7 @@ interface Cluster {
 const ROLE = "postgres";
 
 /** Directories with this prefix are deleted, so no other program may use it. */
-const DRAFT_PREFIX = "session-ledger-initdb-";
+export const DRAFT_PREFIX = "session-ledger-initdb-";
 
 interface ClusterOptions {
   readonly binaries: UsableBinaries;
@@ -61,7 +62,7 @@ export async function openCluster(place: Place, options: ClusterOptions): Promis
     throw refusal(
       `the database in ${directory} was made by PostgreSQL ${found.trim()}, and this session-ledger ` +
         `brings PostgreSQL ${options.binaries.majorVersion}, which cannot read it: start the ` +
-        "session-ledger that made it, save the database with pg_dump, and restore it into a new DATA_DIR",
+        "session-ledger that made it, save it with `session-ledger dump`, and restore it into a new DATA_DIR",
     );
   }
   const password = await readFile(join(directory, "password"), "utf8").catch(unlessMissing);
@@ -74,15 +75,23 @@ export async function openCluster(place: Place, options: ClusterOptions): Promis
 
 /** The URL of the server that another process runs in that DATA_DIR. */
 export async function runningUrl(dataDir: string): Promise<string> {
-  const directory = join(dataDir, "postgres");
-  const port = await readyPort(join(directory, "data"));
-  if (port === undefined) {
-    throw refusal(
-      `no embedded PostgreSQL runs in ${directory}: start the service with that DATA_DIR`,
-    );
-  }
-  const password = (await readFile(join(directory, "password"), "utf8")).trim();
-  return connectionUrl({ password, port });
+  const running = await runningServer(dataDir);
+  if (running !== undefined) return running.url;
+  throw refusal(
+    `no embedded PostgreSQL runs in ${join(dataDir, "postgres")}: start the service with that DATA_DIR`,
+  );
+}
+
+/** The server that another process runs in that DATA_DIR; undefined: there is none. */
+export async function runningServer(
+  dataDir: string,
+): Promise<{ readonly url: string; readonly clusterDir: string } | undefined> {
+  const clusterDir = await realpath(join(dataDir, "postgres")).catch(unlessMissing);
+  if (clusterDir === undefined) return undefined;
+  const port = await readyPort(join(clusterDir, "data"));
+  if (port === undefined) return undefined;
+  const password = (await readFile(join(clusterDir, "password"), "utf8")).trim();
+  return { url: connectionUrl({ password, port }), clusterDir };
 }
 
 export function connectionUrl(to: { readonly password: string; readonly port: number }): string {
@@ -193,7 +202,7 @@ async function removeDraft(draft: string): Promise<void> {
   await rm(draft, { recursive: true, force: true, maxRetries: 3 }).catch(() => undefined);
 }
 
-async function syncDirectory(path: string): Promise<void> {
+export async function syncDirectory(path: string): Promise<void> {
   const directory = await open(path, "r");
   try {
     await directory.sync();

@@ -36,7 +36,14 @@ import {
   START_MS_MAX,
 } from "./server.ts";
 import { lockDataDir } from "./lock.ts";
-import { type Place, choosePlace, linkCluster, openDataDir } from "./place.ts";
+import {
+  choosePlace,
+  linkCluster,
+  openDataDir,
+  type Place,
+  type PlaceOptions,
+  USUAL_PLACE,
+} from "./place.ts";
 import { refusal } from "./process.ts";
 
 /** The delay before a failed start is tried again. */
@@ -54,16 +61,12 @@ interface EmbeddedPostgres extends Unit {
   freeBytes(): Promise<number>;
 }
 
-interface EmbeddedOptions {
+interface EmbeddedOptions extends Partial<PlaceOptions> {
   readonly dataDir: string;
   readonly log: EmbeddedLog;
   /** Called each time a server that ended on its own is up again. */
   readonly restarted?: () => void;
   readonly fastStopMs?: number;
-  /** As root: the user that runs the server; created when it does not exist. */
-  readonly userName?: string;
-  /** As root: the place of clusters whose DATA_DIR that user cannot enter. */
-  readonly systemDir?: string;
 }
 
 type Context = Required<EmbeddedOptions> & { readonly signal: AbortSignal };
@@ -256,8 +259,7 @@ function contextOf(options: EmbeddedOptions, signal: AbortSignal): Context {
   return {
     restarted: () => undefined,
     fastStopMs: FAST_STOP_MS_MAX,
-    userName: "postgres",
-    systemDir: "/var/lib/session-ledger",
+    ...USUAL_PLACE,
     ...options,
     signal,
   };

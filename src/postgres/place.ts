@@ -67,9 +67,21 @@ async function makeDirectory(path: string): Promise<void> {
   }
 }
 
+export interface PlaceOptions {
+  /** As root: the user that runs the server; created when it does not exist. */
+  readonly userName: string;
+  /** As root: the place of clusters whose DATA_DIR that user cannot enter. */
+  readonly systemDir: string;
+}
+
+export const USUAL_PLACE: PlaceOptions = {
+  userName: "postgres",
+  systemDir: "/var/lib/session-ledger",
+};
+
 export async function choosePlace(
   dataDir: string,
-  options: { readonly log: EmbeddedLog; readonly userName: string; readonly systemDir: string },
+  options: PlaceOptions & { readonly log: EmbeddedLog },
 ): Promise<Place> {
   const existing = await existingCluster(join(dataDir, CLUSTER_NAME));
   if (existing !== undefined) return placeOf(existing);

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomInt, randomUUID } from "node:crypto";
 import { lchown, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
-import { basename, join } from "node:path";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -231,10 +231,11 @@ export async function serverState(pgData: string, pid: number): Promise<string |
   return Number(lines?.[0]) === pid ? lines?.[STATE_LINE]?.trim() : undefined;
 }
 
-/** The port of a server that takes connections. */
+/** The port of a server that takes connections; undefined also when a killed server left its file. */
 export async function readyPort(pgData: string): Promise<number | undefined> {
   const lines = await readPidFile(pgData);
-  return lines?.[STATE_LINE]?.trim() === "ready" ? Number(lines[PORT_LINE]) : undefined;
+  if (lines?.[STATE_LINE]?.trim() !== "ready") return undefined;
+  return (await isServerOf(Number(lines[0]), pgData)) ? Number(lines[PORT_LINE]) : undefined;
 }
 
 /**
@@ -278,10 +279,13 @@ export async function clearLeftover(
   options.log.info({ pid }, "embedded_postgres_stale_pid_replaced");
 }
 
-/** A postmaster keeps its start arguments, and we always pass `-D <directory>`. */
+/**
+ * A postmaster keeps its start arguments, and the first ones are always these (`serverArguments`).
+ * Some systems give them as one text, and the paths in it may have spaces.
+ */
 async function isServerOf(pid: number, pgData: string): Promise<boolean> {
-  const [program = "", ...args] = (await argumentsOf(pid)) ?? [];
-  return basename(program) === "postgres" && args[args.indexOf("-D") + 1] === pgData;
+  const text = (await argumentsOf(pid))?.join(" ") ?? "";
+  return text.includes(`postgres -D ${pgData} -c `);
 }
 
 function strangerOf(pid: number, pgData: string): Postmaster {

@@ -193,7 +193,7 @@ describe("the embedded server refuses with a clear error", () => {
     const own = await readFile(path, "utf8");
     await writeFile(path, "17\n");
     await expect(unitIn(dataDir).start()).rejects.toThrow(
-      /made by PostgreSQL 17.*brings PostgreSQL 18.*pg_dump/,
+      /made by PostgreSQL 17.*brings PostgreSQL 18.*session-ledger dump/,
     );
     await writeFile(path, own);
     const unit = unitIn(dataDir);

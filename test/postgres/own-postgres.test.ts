@@ -1,43 +1,17 @@
 /** A PostgreSQL of one's own: what its role may do, what its database holds already, and its version. */
-import { chmod, chown } from "node:fs/promises";
-import { join } from "node:path";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
-import { accountNamed } from "../../src/postgres/place.ts";
-import { runProgram } from "../../src/postgres/process.ts";
-import { FAST_STOP_MS_MAX, launch, randomPort } from "../../src/postgres/server.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { DEBIAN_15, startDebian } from "../support/debian-postgres.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { newSession, push, rowsOf } from "../support/pushing.ts";
 import { runCommand, startService } from "../support/service-process.ts";
-import { needs, toolPath } from "../support/tools.ts";
+import { needs } from "../support/tools.ts";
 
 interface Server {
   readonly url: string;
   stop(): Promise<unknown>;
-}
-
-/** As Debian installs it. */
-const DEBIAN_15 = "/usr/lib/postgresql/15/bin/postgres";
-
-async function startDebians(): Promise<Server> {
-  const postgresPath = toolPath(DEBIAN_15);
-  const account = process.getuid?.() === 0 ? await accountNamed("postgres") : undefined;
-  const directory = await makeDirectory();
-  await chmod(directory, 0o755);
-  if (account !== undefined) await chown(directory, account.uid, account.gid);
-  const pgData = join(directory, "data");
-  const args = [`--pgdata=${pgData}`, "--username=postgres", "--auth=trust", "--encoding=UTF8"];
-  const initdb = postgresPath.replace(/postgres$/, "initdb");
-  const made = await runProgram(initdb, args, { account, timeoutMs: 60_000 });
-  expect(made).toMatchObject({ code: 0 });
-  const port = randomPort();
-  const signal = new AbortController().signal;
-  const fastStopMs = FAST_STOP_MS_MAX;
-  const options = { postgresPath, pgData, port, account, log: recordingLog(), fastStopMs, signal };
-  const server = await launch(options);
-  return { url: `postgres://postgres@127.0.0.1:${port}/postgres`, stop: () => server.stop() };
 }
 
 const versions = [
@@ -54,7 +28,7 @@ describe.each(versions)("PostgreSQL $version", { timeout: 120_000 }, ({ skip, ma
     if (skip) return;
     server =
       major === 15
-        ? await startDebians()
+        ? await startDebian()
         : { url: inject("postgresUrl"), stop: () => Promise.resolve() };
     owner = postgres(server.url, { max: 1, onnotice: () => undefined });
   });

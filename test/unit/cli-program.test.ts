@@ -51,7 +51,7 @@ describe("help", () => {
     const { exitCode, stdout } = await run(["--help"]);
     expect(exitCode).toBe(0);
     const lines = stdout.trimEnd().split("\n");
-    expect(lines.length).toBeLessThanOrEqual(36);
+    expect(lines.length).toBeLessThanOrEqual(44);
     expect(lines.filter((line) => line.length > 80)).toEqual([]);
     expect(stdout).toContain("session-ledger help environment");
   });
@@ -75,6 +75,9 @@ describe("help", () => {
     "sessions",
     "erase",
     "retention",
+    "dump",
+    "restore",
+    "backup",
     "import",
     "migrate",
   ])("of %s shows the exit codes", async (command) => {

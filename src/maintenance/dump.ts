@@ -1,0 +1,199 @@
+/**
+ * Writes a ledger, or chosen sessions of it, as JSON lines that `restore` reads. All lines come from
+ * one snapshot: a transaction with repeatable reads, beside running services. Memory is bounded by
+ * one page of rows.
+ *
+ *   {"dump": "session-ledger", "version": 1, "columns": {"session": ["id", …], …}}
+ *   {"session": {…}}
+ *   {"message": {…}}                     its rows: messages, events, and the places of imported rows
+ *   {"event": {…}}
+ *   {"end": {"session": "…", "message": 1, "event": 1, "imported": 0}}
+ *   …                                    the sessions in the order of the bytes of their ids
+ *   {"token_key": {…}}, {"import": {…}}  only of a whole ledger
+ *   {"end": {"sessions": 1}}
+ *
+ * The lines depend on the rows alone, so a dump of a restored ledger has the same bytes.
+ */
+import { sessionNotFound } from "../store/failure.ts";
+import { storedBytes } from "../store/columns.ts";
+import { type Database, type Fields, type SQL, sql, type Transaction } from "../store/database.ts";
+import {
+  DUMPED_KINDS,
+  dumpedColumns,
+  rowAsJson,
+  SESSION_KINDS,
+  type SessionKind,
+  tableOf,
+} from "../store/dump-tables.ts";
+
+/** The meaning of the lines. A column more is no new version, because the first line names all. */
+export const DUMP_VERSION = 1;
+
+const PAGE_ROWS_MAX = 1_000;
+/** Payloads and other long fields of a page; one row may have more. */
+const PAGE_BYTES_MAX = 4 * 1024 * 1024;
+
+export interface DumpCall {
+  /** Undefined: every session, also deleted and erased ones, and the keys that sign tokens. */
+  readonly sessionIds: readonly string[] | undefined;
+  /** False: no line is wanted any more. */
+  readonly print: (line: string) => Promise<boolean>;
+  readonly signal: AbortSignal;
+}
+
+export interface DumpSummary {
+  readonly sessions: number;
+  readonly rows: number;
+}
+
+/** Undefined: the reader left, or the signal was aborted. */
+export async function dump(database: Database, call: DumpCall): Promise<DumpSummary | undefined> {
+  return database.transaction(async (transaction) => {
+    await transaction.execute(sql`set transaction isolation level repeatable read, read only`);
+    // A reader of the lines may take its time.
+    await transaction.execute(sql`set local idle_in_transaction_session_timeout = 0`);
+    await transaction.execute(sql`set local bytea_output = 'hex'`);
+    return new Dump(transaction, call).write();
+  });
+}
+
+class Dump {
+  readonly #transaction: Transaction;
+  readonly #call: DumpCall;
+  #rows = 0;
+
+  constructor(transaction: Transaction, call: DumpCall) {
+    this.#transaction = transaction;
+    this.#call = call;
+  }
+
+  async write(): Promise<DumpSummary | undefined> {
+    const { sessionIds } = this.#call;
+    if (sessionIds !== undefined) await this.#refuseUnknown(sessionIds);
+    const columns = Object.fromEntries(
+      DUMPED_KINDS.map((kind) => [kind, dumpedColumns(kind)] as const),
+    );
+    const first = { dump: "session-ledger", version: DUMP_VERSION, columns };
+    if (!(await this.#print(JSON.stringify(first)))) return undefined;
+    let sessions = 0;
+    for await (const id of this.#ids()) {
+      if (!(await this.#session(id))) return undefined;
+      sessions += 1;
+    }
+    if (sessionIds === undefined) {
+      for (const [kind, order] of LAST) {
+        const read = sql`select ${rowAsJson(kind)} as line from ${tableOf(kind)} t order by ${order}`;
+        for (const { line } of await this.#transaction.execute(read))
+          if (!(await this.#print(`{"${kind}":${String(line)}}`))) return undefined;
+      }
+    }
+    if (!(await this.#print(`{"end":{"sessions":${sessions}}}`))) return undefined;
+    return { sessions, rows: this.#rows };
+  }
+
+  async #refuseUnknown(sessionIds: readonly string[]): Promise<void> {
+    const [unknown] = await this.#transaction.execute(sql`
+      select id from ${chosen(sessionIds)} where not exists (select from sessions s where s.id = wanted.id)
+      limit 1`);
+    if (unknown !== undefined) throw sessionNotFound(String(unknown["id"]));
+  }
+
+  /** In the order of their bytes, which is the same in every database. */
+  async *#ids(): AsyncGenerator<string, void, undefined> {
+    const { sessionIds } = this.#call;
+    const from =
+      sessionIds === undefined
+        ? sql`sessions`
+        : sql`(select distinct id from ${chosen(sessionIds)}) c`;
+    await this.#transaction.execute(
+      sql`declare ids no scroll cursor for select id from ${from} order by id collate "C"`,
+    );
+    for (;;) {
+      const ids = await this.#transaction.execute(sql.raw(`fetch ${PAGE_ROWS_MAX} from ids`));
+      for (const { id } of ids) yield String(id);
+      if (ids.length < PAGE_ROWS_MAX) return;
+    }
+  }
+
+  async #session(id: string): Promise<boolean> {
+    const [session] = await this.#transaction.execute(
+      sql`select ${rowAsJson("session")} as line from ${tableOf("session")} t where t.id = ${id}`,
+    );
+    if (!(await this.#print(`{"session":${String(session?.["line"])}}`))) return false;
+    const counts: Partial<Record<SessionKind, number>> = {};
+    for (const kind of SESSION_KINDS) {
+      let [count, after]: [number, Fields | undefined] = [0, undefined];
+      for (;;) {
+        const page = await this.#transaction.execute(pageStatement(kind, { id, after }));
+        for (const { line } of page)
+          if (!(await this.#print(`{"${kind}":${String(line)}}`))) return false;
+        count += page.length;
+        after = page.at(-1);
+        if (after?.["is_last"] !== false) break;
+      }
+      counts[kind] = count;
+      this.#rows += count;
+    }
+    return this.#print(JSON.stringify({ end: { session: id, ...counts } }));
+  }
+
+  async #print(line: string): Promise<boolean> {
+    return !this.#call.signal.aborted && (await this.#call.print(line));
+  }
+}
+
+/** The last lines, and their order. */
+const LAST = [
+  ["token_key", sql`t.id collate "C"`],
+  ["import", sql`t.source collate "C", t.stream collate "C"`],
+] as const;
+
+interface Paged {
+  /** The primary key within a session. */
+  readonly order: SQL;
+  readonly beyond: (last: Fields) => SQL;
+  /** The long fields of a row. */
+  readonly bytes: SQL;
+}
+
+const BY_NUMBER = {
+  order: sql`seq`,
+  beyond: ({ key }: Fields) => sql`seq > ${String(key)}::bigint`,
+} as const;
+
+const PAGED: Readonly<Record<SessionKind, Paged>> = {
+  message: { ...BY_NUMBER, bytes: storedBytes("messages") },
+  event: { ...BY_NUMBER, bytes: storedBytes("events") },
+  imported: {
+    order: sql`stream, old_seq`,
+    beyond: ({ key }) =>
+      sql`(stream, old_seq) > (split_part(${key}, ',', 1), split_part(${key}, ',', 2)::bigint)`,
+    bytes: sql`0`,
+  },
+};
+
+/** Exported for the plan test. */
+export function pageStatement(
+  kind: SessionKind,
+  { id, after }: { readonly id: string; readonly after: Fields | undefined },
+): SQL {
+  const { order, beyond, bytes } = PAGED[kind];
+  return sql`
+    select ${rowAsJson(kind)} as line, concat_ws(',', ${order}) as key, not followed as is_last
+    from (
+      select *, sum(bytes) over w - bytes as bytes_before, lead(bytes) over w is not null as followed
+      from (
+        select *, ${bytes} as bytes from ${tableOf(kind)}
+        where session_id = ${id} ${after === undefined ? sql`` : sql`and ${beyond(after)}`}
+        order by ${order} limit ${PAGE_ROWS_MAX + 1}
+      ) wanted
+      window w as (order by ${order} rows unbounded preceding)
+    ) t
+    where bytes_before < ${PAGE_BYTES_MAX}
+    order by ${order} limit ${PAGE_ROWS_MAX}`;
+}
+
+function chosen(sessionIds: readonly string[]): SQL {
+  const list = JSON.stringify(sessionIds);
+  return sql`json_array_elements_text(${list}::text::json) as wanted(id)`;
+}
