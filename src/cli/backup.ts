@@ -2,7 +2,7 @@
 import type { Command } from "commander";
 import { createLog } from "../observability/log.ts";
 import { codeOf } from "../base/errors.ts";
-import { STATEMENT_TIMEOUT_MS, withDatabase } from "./database.ts";
+import { inDatabase } from "./database.ts";
 import { type CliIo, EXIT, type ExitCode, tell, UsageError } from "./io.ts";
 import { configOf, type Finish } from "./serve.ts";
 
@@ -25,29 +25,23 @@ async function backUp(directory: string, io: CliIo): Promise<ExitCode> {
   const { openBackup } = await import("../postgres/backup.ts");
   const { runningServer } = await import("../postgres/cluster.ts");
   const { copyWhileRunning } = await import("../store/base-backup.ts");
-  const use = { joins: true, statementTimeoutMs: STATEMENT_TIMEOUT_MS };
-  const work = withDatabase(
-    config,
-    anySchema,
-    async (database) => {
-      const { clusterDir } = (await runningServer(config.dataDir)) ?? {};
-      if (clusterDir === undefined) throw new Error("the embedded database ended");
-      const backup = await openBackup(clusterDir, { directory, signal: io.signal });
-      try {
-        await copyWhileRunning(database, {
-          data: async () => {
-            await backup.copyData();
-            await backup.copyControl();
-          },
-          log: backup.copyLog,
-        });
-        return await backup.complete();
-      } finally {
-        await backup.discard();
-      }
-    },
-    use,
-  );
+  const work = inDatabase(config, anySchema, async (database) => {
+    const { clusterDir } = (await runningServer(config.dataDir)) ?? {};
+    if (clusterDir === undefined) throw new Error("the embedded database ended");
+    const backup = await openBackup(clusterDir, { directory, signal: io.signal });
+    try {
+      await copyWhileRunning(database, {
+        data: async () => {
+          await backup.copyData();
+          await backup.copyControl();
+        },
+        log: backup.copyLog,
+      });
+      return await backup.complete();
+    } finally {
+      await backup.discard();
+    }
+  });
   return copied(work, { what: `backed up to ${directory}`, io });
 }
 

@@ -160,6 +160,18 @@ export async function retainDatabase(
   );
 }
 
+/**
+ * For commands on a whole ledger: they run beside services, also beside the one that runs the
+ * embedded database, and their statements may read whole tables.
+ */
+export function inDatabase<T>(
+  config: Config,
+  prepare: (url: string, options: SchemaOptions) => Promise<unknown>,
+  work: (database: Database) => Promise<T>,
+): Promise<T> {
+  return withDatabase(config, prepare, work, { joins: true, statementTimeoutMs: 600_000 });
+}
+
 /** `prepare` runs first: it checks or migrates the schema. */
 export async function withDatabase<T>(
   config: Config,
@@ -182,9 +194,6 @@ export async function withDatabase<T>(
     }
   });
 }
-
-/** For commands whose statements read a whole table, or copy the files of the server. */
-export const STATEMENT_TIMEOUT_MS = 600_000;
 
 interface DatabaseUse {
   /** Works beside a service that runs the embedded database. */

@@ -4,13 +4,10 @@
  */
 import { stat } from "node:fs/promises";
 import type { Command } from "commander";
-import type { Config } from "../config/config.ts";
 import type { DumpLine, RestoreCounts } from "../maintenance/restore.ts";
 import { fromJsonLines, JsonLinesError } from "../runner/lines.ts";
-import type { Database } from "../store/database.ts";
-import type { SchemaOptions } from "../store/migrate.ts";
 import { restoreDirectory } from "./backup.ts";
-import { STATEMENT_TIMEOUT_MS, withDatabase } from "./database.ts";
+import { inDatabase } from "./database.ts";
 import { type CliIo, EXIT, type ExitCode, Printer, tell, UsageError, visible } from "./io.ts";
 import { openInput } from "./push.ts";
 import { configOf, type Finish } from "./serve.ts";
@@ -145,13 +142,4 @@ function saidOf({ sessions, rows, present, refused }: RestoreCounts): string {
     ...(refused > 0 ? [`${refused} are there and different`] : []),
   ];
   return [`restored ${sessions} sessions with ${rows} rows`, ...others].join(", ");
-}
-
-function inDatabase<T>(
-  config: Config,
-  prepare: (url: string, options: SchemaOptions) => Promise<unknown>,
-  work: (database: Database) => Promise<T>,
-): Promise<T> {
-  const use = { joins: true, statementTimeoutMs: STATEMENT_TIMEOUT_MS };
-  return withDatabase(config, prepare, work, use);
 }

@@ -15,6 +15,7 @@ import { addSessions } from "./session-list.ts";
 import { addSessionCommands } from "./sessions.ts";
 import { addTail } from "./tail.ts";
 import { addTalkCommands } from "./talk.ts";
+import { addVerify } from "./verify.ts";
 
 /**
  * Runs one command and resolves with its exit code (io.ts); without a command it starts the
@@ -77,6 +78,7 @@ const COMMANDS = [
   addDatabaseCommands,
   addDumpCommands,
   addBackup,
+  addVerify,
   addTalkCommands,
   addPush,
   addTail,

@@ -14,7 +14,6 @@
  *
  * The lines depend on the rows alone, so a dump of a restored ledger has the same bytes.
  */
-import { sessionNotFound } from "../store/failure.ts";
 import { storedBytes } from "../store/columns.ts";
 import { type Database, type Fields, type SQL, sql, type Transaction } from "../store/database.ts";
 import {
@@ -25,6 +24,7 @@ import {
   type SessionKind,
   tableOf,
 } from "../store/dump-tables.ts";
+import { inSnapshot, refuseUnknown, sessionIds } from "./snapshot.ts";
 
 /** The meaning of the lines. A column more is no new version, because the first line names all. */
 export const DUMP_VERSION = 1;
@@ -48,13 +48,7 @@ export interface DumpSummary {
 
 /** Undefined: the reader left, or the signal was aborted. */
 export async function dump(database: Database, call: DumpCall): Promise<DumpSummary | undefined> {
-  return database.transaction(async (transaction) => {
-    await transaction.execute(sql`set transaction isolation level repeatable read, read only`);
-    // A reader of the lines may take its time.
-    await transaction.execute(sql`set local idle_in_transaction_session_timeout = 0`);
-    await transaction.execute(sql`set local bytea_output = 'hex'`);
-    return new Dump(transaction, call).write();
-  });
+  return inSnapshot(database, (transaction) => new Dump(transaction, call).write());
 }
 
 class Dump {
@@ -68,19 +62,19 @@ class Dump {
   }
 
   async write(): Promise<DumpSummary | undefined> {
-    const { sessionIds } = this.#call;
-    if (sessionIds !== undefined) await this.#refuseUnknown(sessionIds);
+    const { sessionIds: chosen } = this.#call;
+    await refuseUnknown(this.#transaction, chosen);
     const columns = Object.fromEntries(
       DUMPED_KINDS.map((kind) => [kind, dumpedColumns(kind)] as const),
     );
     const first = { dump: "session-ledger", version: DUMP_VERSION, columns };
     if (!(await this.#print(JSON.stringify(first)))) return undefined;
     let sessions = 0;
-    for await (const id of this.#ids()) {
+    for await (const id of sessionIds(this.#transaction, chosen)) {
       if (!(await this.#session(id))) return undefined;
       sessions += 1;
     }
-    if (sessionIds === undefined) {
+    if (chosen === undefined) {
       for (const [kind, order] of LAST) {
         const read = sql`select ${rowAsJson(kind)} as line from ${tableOf(kind)} t order by ${order}`;
         for (const { line } of await this.#transaction.execute(read))
@@ -89,30 +83,6 @@ class Dump {
     }
     if (!(await this.#print(`{"end":{"sessions":${sessions}}}`))) return undefined;
     return { sessions, rows: this.#rows };
-  }
-
-  async #refuseUnknown(sessionIds: readonly string[]): Promise<void> {
-    const [unknown] = await this.#transaction.execute(sql`
-      select id from ${chosen(sessionIds)} where not exists (select from sessions s where s.id = wanted.id)
-      limit 1`);
-    if (unknown !== undefined) throw sessionNotFound(String(unknown["id"]));
-  }
-
-  /** In the order of their bytes, which is the same in every database. */
-  async *#ids(): AsyncGenerator<string, void, undefined> {
-    const { sessionIds } = this.#call;
-    const from =
-      sessionIds === undefined
-        ? sql`sessions`
-        : sql`(select distinct id from ${chosen(sessionIds)}) c`;
-    await this.#transaction.execute(
-      sql`declare ids no scroll cursor for select id from ${from} order by id collate "C"`,
-    );
-    for (;;) {
-      const ids = await this.#transaction.execute(sql.raw(`fetch ${PAGE_ROWS_MAX} from ids`));
-      for (const { id } of ids) yield String(id);
-      if (ids.length < PAGE_ROWS_MAX) return;
-    }
   }
 
   async #session(id: string): Promise<boolean> {
@@ -191,9 +161,4 @@ export function pageStatement(
     ) t
     where bytes_before < ${PAGE_BYTES_MAX}
     order by ${order} limit ${PAGE_ROWS_MAX}`;
-}
-
-function chosen(sessionIds: readonly string[]): SQL {
-  const list = JSON.stringify(sessionIds);
-  return sql`json_array_elements_text(${list}::text::json) as wanted(id)`;
 }

@@ -71,7 +71,7 @@ export async function restore(
     const columns = columnsIn(await input.next());
     while (!input.hasEnded) {
       const group = await database.transaction((transaction) =>
-        new Group(transaction, columns, input, call).write(done.refused),
+        new Group(transaction, columns, input, call).write(done),
       );
       for (const name of COUNTS) done[name] += group[name];
       call.committed({ ...done });
@@ -95,7 +95,6 @@ class Input {
   readonly #lines: AsyncIterator<DumpLine>;
   readonly #signal: AbortSignal;
   #last: DumpLine | undefined;
-  /** The last line of the dump was read. */
   hasEnded = false;
 
   constructor(lines: AsyncIterator<DumpLine>, signal: AbortSignal) {
@@ -113,6 +112,13 @@ class Input {
     }
     this.#last = value;
     return value;
+  }
+
+  /** After the last line of the dump. */
+  async end(): Promise<void> {
+    const { done, value } = await this.#lines.next();
+    if (done !== true) throw new WrongDump(`line ${value.number}: the dump ends before this line`);
+    this.hasEnded = true;
   }
 
   async close(): Promise<void> {
@@ -176,7 +182,7 @@ class Group {
     this.#call = call;
   }
 
-  async write(refusedBefore: number): Promise<Record<(typeof COUNTS)[number], number>> {
+  async write(before: RestoreCounts): Promise<RestoreCounts> {
     // The lines may come slowly.
     await this.#transaction.execute(sql`set local idle_in_transaction_session_timeout = 0`);
     const counts = { sessions: 0, rows: 0, present: 0, refused: 0 };
@@ -190,10 +196,16 @@ class Group {
         lines += rows + 1;
       } else if (kind === "token_key" || kind === "import") {
         // An import that went on where this ledger has other rows would leave rows out.
-        if (kind === "token_key" || counts.refused + refusedBefore === 0)
+        if (kind === "token_key" || counts.refused + before.refused === 0)
           await this.#insert(kind, [line]);
       } else if (kind === "end") {
-        this.#input.hasEnded = true;
+        const read = sessionsOf(before) + sessionsOf(counts);
+        if (content["sessions"] !== read) {
+          throw new WrongDump(
+            `line ${line.number}: expected the end of the dump, with its ${read} sessions`,
+          );
+        }
+        await this.#input.end();
         return counts;
       } else throw new WrongDump(`line ${line.number}: a row without the line of its session`);
     }
@@ -282,6 +294,10 @@ class Group {
       throw new WrongDump(`${place}: PostgreSQL refuses a row: ${error.message}`);
     }
   }
+}
+
+function sessionsOf({ sessions, present, refused }: RestoreCounts): number {
+  return sessions + present + refused;
 }
 
 /** The rows of the lines as the alias `r`. */

@@ -128,8 +128,9 @@ export async function openBackup(
         if (isNeeded || name.endsWith(".history"))
           await copy(join("data", "pg_wal", name), { mayVanish: false });
       }
-      if (files[join("data", "pg_wal", firstSegment)] === undefined)
-        throw new Error(`segment ${firstSegment} of the write-ahead log is gone`);
+      for (const segment of [firstSegment, lastSegment])
+        if (files[join("data", "pg_wal", segment)] === undefined)
+          throw new Error(`segment ${segment} of the write-ahead log is gone`);
       await make(join("data", "pg_wal", "archive_status"));
       const path = join("data", "backup_label");
       await writeFile(join(draft, path), label, { mode: 0o600, flush: true });

@@ -93,6 +93,11 @@ test("a restored ledger with every kind of session gives the same bytes again", 
   });
   expect((await at(other, "dump")).stdout).toBe(text);
 
+  expect(await at(other, "verify")).toEqual({
+    exitCode: 0,
+    stdout: "",
+    stderr: "session-ledger: verified 11 sessions, 0 are damaged\n",
+  });
   expect(await at(other, "restore", file)).toMatchObject({
     exitCode: 0,
     stderr: "session-ledger: restored 0 sessions with 0 rows, 11 were there already\n",
@@ -234,6 +239,33 @@ test("chosen sessions come without the keys of tokens, and never change a sessio
   );
   const rows = await other.sql`select distinct session_id from session_events`;
   expect(rows).toEqual([{ session_id: "merged" }]);
+});
+
+test("verify ends with 1 and names the damage of a session, and with 4 for an unknown one", async () => {
+  const damaged = await emptyLedger();
+  await at(damaged, "restore", file);
+  await damaged.sql`delete from session_messages where session_id = 'claimed' and seq = 2`;
+  const run = await at(damaged, "verify");
+  expect(run).toMatchObject({
+    exitCode: 1,
+    stderr: "session-ledger: verified 11 sessions, 1 are damaged\n",
+  });
+  expect(run.stdout.split("\n")).toEqual([
+    "claimed: messages: the row at 3 should be at 2",
+    expect.stringMatching(/^claimed: it counts 4 rows, and has 3$/),
+    expect.stringMatching(/^claimed: it counts \d+ stored bytes, and has \d+$/),
+    "",
+  ]);
+  const json = await at(damaged, "verify", "claimed", "known", "--json");
+  const sessions = json.stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  expect(sessions).toMatchObject([
+    { sessionId: "claimed", messages: 2, problems: { length: 3 } },
+    { sessionId: "known", problems: [] },
+  ]);
+  expect(await at(damaged, "verify", "nobody")).toMatchObject({ exitCode: 4, stdout: "" });
 });
 
 test("an unknown session ends a dump with 4, and leaves no file", async () => {

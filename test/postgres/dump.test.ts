@@ -176,6 +176,21 @@ describe("a wrong dump", () => {
     ],
     ["that is another file", () => ['{"type":"CUSTOM"}'], "line 1: expected the first line"],
     ["that is empty", () => [], "the dump is cut off after line 0"],
+    [
+      "with another dump behind it",
+      () => [...right, ...right],
+      "line 8: the dump ends before this line",
+    ],
+    [
+      "without a session that has no rows",
+      () => [...right.slice(0, 1), '{"end":{"session":"x"}}', ...right.slice(1)],
+      "line 2: expected the end of the dump, with its 0 sessions",
+    ],
+    [
+      "without one of its sessions",
+      () => right.toSpliced(1, 5),
+      "line 2: expected the end of the dump, with its 0 sessions",
+    ],
     ["without its end", () => right.slice(0, -1), "the dump is cut off after line 6"],
     [
       "without the end of a session",

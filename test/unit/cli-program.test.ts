@@ -78,6 +78,7 @@ describe("help", () => {
     "dump",
     "restore",
     "backup",
+    "verify",
     "import",
     "migrate",
   ])("of %s shows the exit codes", async (command) => {

@@ -1,0 +1,174 @@
+/**
+ * Compares the rows of each session with what the row of the session says of them, in one snapshot:
+ *
+ *   numbers    each row begins where the row before it ends, and the last one ends at the counter
+ *   counts     the rows and their stored bytes are those that the session counts
+ *   indexes    each fragment index takes its row apart into `event_count` events
+ *
+ * So it finds a row that was removed, added or moved, and a text that was changed to another length
+ * or in a merged row. It does not find a text that another one of the same length replaced. Rows at
+ * the beginning of a session may be missing: retention erases them, and subtracts them from the counts.
+ */
+import { checkFragments, decodeFragments } from "../compressor/fragments.ts";
+import { storedBytes, TABLE } from "../store/columns.ts";
+import { type Database, type Fields, type SQL, sql, type Transaction } from "../store/database.ts";
+import type { StreamName } from "../store/rows.ts";
+import { inSnapshot, refuseUnknown, sessionIds } from "./snapshot.ts";
+
+export interface VerifyCall {
+  /** Undefined: every session, also deleted ones. */
+  readonly sessionIds: readonly string[] | undefined;
+  /** Called for each session; false: no further one is wanted. */
+  readonly verified: (session: VerifiedSession) => Promise<boolean>;
+  readonly signal: AbortSignal;
+}
+
+export interface VerifiedSession {
+  readonly sessionId: string;
+  readonly messages: number;
+  readonly events: number;
+  /** Empty: the session is whole. */
+  readonly problems: readonly string[];
+}
+
+/** A damaged session names at most this number of merged rows. */
+const INDEXES_NAMED_MAX = 20;
+
+export function verify(database: Database, call: VerifyCall): Promise<void> {
+  return inSnapshot(database, async (transaction) => {
+    await refuseUnknown(transaction, call.sessionIds);
+    for await (const id of sessionIds(transaction, call.sessionIds)) {
+      if (call.signal.aborted) return;
+      if (!(await call.verified(await verifySession(transaction, id)))) return;
+    }
+  });
+}
+
+async function verifySession(
+  transaction: Transaction,
+  sessionId: string,
+): Promise<VerifiedSession> {
+  const [fields] = await transaction.execute(sumsStatement(sessionId));
+  const [messages, events] = [sumsOf("messages", fields), sumsOf("events", fields)];
+  const [rows, bytes] = [messages.rows + events.rows, messages.bytes + events.bytes];
+  const counted = { rows: numberOf(fields, "row_count"), bytes: numberOf(fields, "payload_bytes") };
+  const problems = [...problemsOf("messages", messages), ...problemsOf("events", events)];
+  if (rows !== counted.rows) problems.push(`it counts ${counted.rows} rows, and has ${rows}`);
+  if (bytes !== counted.bytes)
+    problems.push(`it counts ${counted.bytes} stored bytes, and has ${bytes}`);
+  problems.push(...(await indexProblems(transaction, sessionId)));
+  return { sessionId, messages: Number(messages.rows), events: Number(events.rows), problems };
+}
+
+interface Sums {
+  readonly rows: bigint;
+  readonly bytes: bigint;
+  /** The last number of the last row, and the counter of the session. */
+  readonly last: bigint;
+  readonly head: bigint;
+  /** The first row that does not begin where the row before it ends. */
+  readonly wrong: bigint;
+  readonly expected: bigint;
+  readonly holes: bigint;
+}
+
+function problemsOf(stream: StreamName, sums: Sums): string[] {
+  const { rows, last, head, wrong, expected, holes } = sums;
+  const problems: string[] = [];
+  if (holes > 0n) {
+    const further = holes > 1n ? `, and ${holes - 1n} further rows are like it` : "";
+    problems.push(`${stream}: the row at ${wrong} should be at ${expected}${further}`);
+  }
+  if (rows > 0n && last !== head)
+    problems.push(`${stream}: the last number is ${last}, and the session is at ${head}`);
+  return problems;
+}
+
+function sumsStatement(sessionId: string): SQL {
+  const sums = (stream: StreamName): SQL => {
+    const taken = stream === "events" ? sql`event_count` : sql`1`;
+    return sql`
+      select count(*) as rows, coalesce(sum(bytes), 0) as bytes, coalesce(max(following), 1) - 1 as last,
+        coalesce(min(seq) filter (where seq <> expected), 0) as wrong,
+        coalesce((array_agg(expected order by seq) filter (where seq <> expected))[1], 0) as expected,
+        count(*) filter (where seq <> expected) as holes
+      from (
+        select seq, seq + ${taken} as following, lag(seq + ${taken}) over (order by seq) as expected,
+          ${storedBytes(stream)} as bytes
+        from ${TABLE[stream]} where session_id = ${sessionId}
+      ) rows`;
+  };
+  return sql`
+    select ${names("messages", "m")}, ${names("events", "e")}, s.message_seq::text as messages_head,
+      s.event_seq::text as events_head, s.row_count::text as row_count,
+      s.payload_bytes::text as payload_bytes
+    from sessions s, (${sums("messages")}) m, (${sums("events")}) e where s.id = ${sessionId}`;
+}
+
+function names(stream: StreamName, alias: string): SQL {
+  return sql.raw(SUMS.map((name) => `${alias}.${name}::text as ${stream}_${name}`).join(", "));
+}
+
+const SUMS = ["rows", "bytes", "last", "wrong", "expected", "holes"] as const;
+
+function sumsOf(stream: StreamName, fields: Fields | undefined): Sums {
+  const of = (name: keyof Sums): bigint => numberOf(fields, `${stream}_${name}`);
+  return {
+    rows: of("rows"),
+    bytes: of("bytes"),
+    last: of("last"),
+    head: of("head"),
+    wrong: of("wrong"),
+    expected: of("expected"),
+    holes: of("holes"),
+  };
+}
+
+function numberOf(fields: Fields | undefined, name: string): bigint {
+  return BigInt(String(fields?.[name]));
+}
+
+const PAGE_ROWS_MAX = 500;
+
+async function indexProblems(
+  transaction: Transaction,
+  sessionId: string,
+): Promise<readonly string[]> {
+  const problems: string[] = [];
+  let after = "0";
+  for (;;) {
+    const page = await transaction.execute(sql`
+      select seq::text as seq, event_type, payload, event_count, fragments from (
+        select *, sum(${storedBytes("events")}) over (order by seq) - ${storedBytes("events")} as before
+        from (
+          select * from ${TABLE.events}
+          where session_id = ${sessionId} and seq > ${after}::bigint and fragments is not null
+          order by seq limit ${PAGE_ROWS_MAX}
+        ) merged
+      ) counted
+      where before < ${PAGE_BYTES_MAX} order by seq`);
+    for (const row of page) {
+      const problem = indexProblem(row);
+      if (problem === undefined) continue;
+      problems.push(`events: the row at ${String(row["seq"])} does not expand: ${problem}`);
+      if (problems.length === INDEXES_NAMED_MAX) return problems;
+    }
+    const last = page.at(-1);
+    if (last === undefined) return problems;
+    after = String(last["seq"]);
+  }
+}
+
+const PAGE_BYTES_MAX = 4 * 1024 * 1024;
+
+function indexProblem(row: Fields): string | undefined {
+  const { event_type: type, payload, event_count: count, fragments } = row;
+  if (!(fragments instanceof Uint8Array)) return "its index is no bytes";
+  try {
+    const merged = { eventType: String(type), payload: String(payload), eventCount: Number(count) };
+    const [violation] = checkFragments(merged, decodeFragments(fragments));
+    return violation && `${violation.field}: ${violation.description}`;
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}
