@@ -2,6 +2,7 @@
  * The way of the rows: into the database, to watchers, to other instances, and out of it again.
  * Part of service.ts.
  */
+import { randomUUID } from "node:crypto";
 import { OpenGroups } from "./api/push-stream/open-groups.ts";
 import { createConversation } from "./api/conversation.ts";
 import { createStorageHandlers } from "./api/storage.ts";
@@ -23,6 +24,7 @@ import { createExchange, type Exchange, type WakeUps } from "./live/hints/exchan
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
 import { createLive, type Live } from "./live/live.ts";
 import { Retention } from "./maintenance/retention.ts";
+import { TextIndex } from "./search/index-unit.ts";
 import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
 import { CommitFailures } from "./observability/readiness.ts";
@@ -100,6 +102,13 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     transcripts.forget(sessionId);
   };
   const retention = createRetention(config, { database, log, metrics, erased });
+  const texts =
+    config.search === "on"
+      ? new TextIndex(
+          { ...base, database, reader: folded },
+          { holder: randomUUID(), language: config.searchLanguage, isGentle: true },
+        )
+      : undefined;
   metrics.watchWaiting(() => waitingIn(database));
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const runsReader = { ...reader, ...createRunsReader(database) };
@@ -107,7 +116,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const storage = createStorageHandlers({ reader, storage: createStorageReader(database), clock });
   const reads = { transcripts, conversation, storage };
   const flow = { ...reads, database, reader, live, feeds, exchange, waits };
-  return { ...flow, commits, ingest, order, groups, cancels, news, retention };
+  return { ...flow, commits, ingest, order, groups, cancels, news, retention, texts };
 }
 
 interface NewsParts {

@@ -2,7 +2,7 @@
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
  *   traces (if on) ─► ports are free ─► TLS ─► files of tokens and keys are read ─► embedded PostgreSQL (without DATABASE_URL)
- *     ─► schema ─► pool ─► tokens ─► live ─► feeds ─► wake-ups ─► ingest ─► transcripts ─► cancels ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► waiting claims ─► readiness
+ *     ─► schema ─► pool ─► tokens ─► live ─► feeds ─► wake-ups ─► ingest ─► transcripts ─► cancels ─► retention ─► texts of search ─► ops port ─► HTTP and gRPC, which stop together ─► waiting claims ─► readiness
  *
  * So a stop first ends the parts that callers see (health, watches, calls in progress), then
  * commits the waiting pushes and announces them to the other instances, and closes the database
@@ -13,6 +13,7 @@ import { authorisedMethods, authorisedReads, type ServedMethods } from "./api/au
 import { createExportHandlers } from "./api/export.ts";
 import { createFeedHandlers } from "./api/feed.ts";
 import { createFeedbackHandlers } from "./api/feedback.ts";
+import { createSearchHandlers } from "./api/search.ts";
 import { createListHandlers } from "./api/pages.ts";
 import { createPushHandlers } from "./api/push.ts";
 import { createEventListHandlers } from "./api/push-list.ts";
@@ -57,6 +58,7 @@ import { ownerOf, readCapabilities } from "./store/sessions.ts";
 import { createCancelStore } from "./store/cancels.ts";
 import { lostAfter } from "./store/streams.ts";
 import { createTurnStore } from "./store/turns.ts";
+import { findTexts } from "./search/find.ts";
 import { checkFree, SERVERS } from "./transport/listen.ts";
 import { TlsMaterial } from "./transport/watched-files.ts";
 
@@ -117,6 +119,7 @@ export function createService(config: Config, log: Log): Service {
     core.transcripts,
     core.cancels,
     core.retention,
+    core.texts,
     ops,
     together([http, rpc]),
     core.waits,
@@ -274,6 +277,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       metrics,
     }),
     ...createListHandlers({ ...reader, ...pages }),
+    ...createSearchHandlers({ find: (asked) => findTexts(database, asked) }, config),
     ...createSessionHandlers(store, news, redactor),
     ...parts.conversation.handlers,
     ...createEraseHandlers(eraseStore(database, metrics), news.deleted),

@@ -85,6 +85,11 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     claimTurn: unary(bySession("ClaimTurn"), takeOvers(audit, served.claimTurn)),
     cancelRun: unary(bySession("CancelRun"), cancels(audit, served.cancelRun)),
     cancelOpenRun: unary(bySession("CancelRun"), cancels(audit, served.cancelOpenRun)),
+    // The handler finds only texts of the caller's sessions.
+    searchTexts: unary(
+      (principal) => authorizer.authorize(principal, actionOf("SearchTexts"), undefined),
+      served.searchTexts,
+    ),
     getTranscript: unary(bySession("GetTranscript"), served.getTranscript),
     listRuns: unary(bySession("ListRuns"), served.listRuns),
     giveFeedback: unary(bySession("GiveFeedback"), served.giveFeedback),

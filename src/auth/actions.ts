@@ -10,6 +10,8 @@ export type Action =
   | "session.create"
   | "session.read"
   | "session.list"
+  /** The texts of all sessions that the caller may read. */
+  | "session.search"
   | "session.update"
   | "session.status"
   | "session.delete"
@@ -40,6 +42,7 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "session.create": ["admin", "editor"],
   "session.read": ["admin", "editor", "viewer", "runner", "service"],
   "session.list": ["admin", "editor", "viewer", "runner", "service"],
+  "session.search": ["admin", "editor", "viewer", "runner", "service"],
   "session.update": ["admin", "editor"],
   "session.status": ["admin", "runner"],
   "session.delete": ["admin"],
@@ -72,6 +75,7 @@ export const REACH: Readonly<Record<Action, Reach>> = {
   "session.create": "project",
   "session.read": "session",
   "session.list": "sessions",
+  "session.search": "sessions",
   "session.update": "session",
   "session.status": "session",
   "session.delete": "session",
@@ -97,6 +101,7 @@ export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   DeleteSession: "session.delete",
   ListSessions: "session.list",
   WatchSessions: "session.list",
+  SearchTexts: "session.search",
   PushSessionMessage: "by message type",
   WatchSessionMessages: "session.read",
   PushSessionEvent: "event.push",
@@ -133,6 +138,7 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served | "public">> = {
   "GET /api/ambient/v1/messages": "feed.read",
   "GET /api/ambient/v1/service": "service.read",
   "GET /api/ambient/v1/storage": "session.list",
+  "GET /api/ambient/v1/search": "session.search",
   "GET /api/ambient/v1/sessions": "session.list",
   "POST /api/ambient/v1/sessions": "session.create",
   "GET /api/ambient/v1/sessions/:id": "session.read",

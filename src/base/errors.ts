@@ -34,6 +34,7 @@ export type ErrorReason =
   | "RUN_NOT_FOUND"
   | "NOTHING_WAITS"
   | "TOO_MANY_PENDING"
+  | "SEARCH_OFF"
   | "SESSION_FULL"
   | "KEY_REUSED"
   | "MESSAGE_NOT_STORED"

@@ -6,6 +6,7 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import { type Config, loadConfig } from "../config/config.ts";
 import type { RetentionOptions, RetentionSummary } from "../maintenance/retention.ts";
 import { createLog } from "../observability/log.ts";
+import type { Reindexed } from "../search/reindex.ts";
 import type { Database } from "../store/database.ts";
 import type { MigrationStatus, SchemaOptions } from "../store/migrate.ts";
 import { addSessionArgument, namedSession, type SessionFlag } from "./arguments.ts";
@@ -24,6 +25,7 @@ import { configOf, type Finish } from "./serve.ts";
 export function addDatabaseCommands(program: Command, io: CliIo, finish: Finish): void {
   addMigrate(program, io, finish);
   addRetention(program, io, finish);
+  addReindex(program, io, finish);
 }
 
 function addMigrate(program: Command, io: CliIo, finish: Finish): void {
@@ -60,6 +62,26 @@ function addRetention(program: Command, io: CliIo, finish: Finish): void {
     .action(async (session: string | undefined, flags: RetentionFlags) =>
       finish(await retention(namedSession(session, flags), flags, io)),
     );
+}
+
+function addReindex(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("reindex")
+    .summary("make the index of search again, from the rows")
+    .description(
+      "make the index of search again, from the rows; needed after a change of SEARCH_LANGUAGE. A running service does the work in its pauses",
+    );
+  addSessionArgument(command, "only of this session; default: of all sessions").action(
+    async (session: string | undefined, flags: SessionFlag) =>
+      finish(await reindex(namedSession(session, flags), io)),
+  );
+}
+
+async function reindex(sessionId: string | undefined, io: CliIo): Promise<ExitCode> {
+  const { texts, isLeft } = await io.reindex(sessionId, configOf(io));
+  const line = isLeft ? "a running service stores the texts again" : `stored ${texts} texts`;
+  await printLine(io, line);
+  return io.signal.aborted ? EXIT.interrupted : EXIT.done;
 }
 
 /** Has the rules of RETENTION_AFTER. */
@@ -170,6 +192,18 @@ export function inDatabase<T>(
   work: (database: Database) => Promise<T>,
 ): Promise<T> {
   return withDatabase(config, prepare, work, { joins: true, statementTimeoutMs: 600_000 });
+}
+
+export async function reindexDatabase(
+  asked: { readonly sessionId: string | undefined; readonly signal: AbortSignal },
+  config: Config,
+): Promise<Reindexed> {
+  const { refuseOtherSchema } = await import("../store/migrate.ts");
+  const { reindexTexts } = await import("../search/reindex.ts");
+  const { searchLanguage: language } = config;
+  return inDatabase(config, refuseOtherSchema, (database) =>
+    reindexTexts(database, { ...asked, language }),
+  );
 }
 
 /** `prepare` runs first: it checks or migrates the schema. */

@@ -13,6 +13,7 @@ import {
 } from "../config/config.ts";
 import type { RetentionOptions, RetentionSummary } from "../maintenance/retention.ts";
 import { type NoConnection, noConnectionOf, RpcFailure } from "../runner/failure.ts";
+import type { Reindexed } from "../search/reindex.ts";
 import type { MigrationStatus } from "../store/migrate.ts";
 
 export type MigrateCommand = "up" | "down" | "status";
@@ -40,6 +41,8 @@ export interface CliIo {
     options: RetentionOptions,
     config: Config,
   ) => Promise<RetentionSummary | undefined>;
+  /** Forgets the stored texts of one session, or of all, and stores them again. */
+  readonly reindex: (sessionId: string | undefined, config: Config) => Promise<Reindexed>;
   /** Runs the tool tools/import-upstream with these arguments; resolves with its exit code. */
   readonly importUpstream: (argv: readonly string[]) => Promise<number>;
 }

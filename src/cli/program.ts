@@ -13,6 +13,7 @@ import { addConversationCommands } from "./conversation.ts";
 import { addFeed } from "./feed.ts";
 import { addSessions } from "./session-list.ts";
 import { addSessionCommands } from "./sessions.ts";
+import { addSearch } from "./search.ts";
 import { addTail } from "./tail.ts";
 import { addTalkCommands } from "./talk.ts";
 import { addVerify } from "./verify.ts";
@@ -86,6 +87,7 @@ const COMMANDS = [
   addExport,
   addConversationCommands,
   addSessions,
+  addSearch,
   addSessionCommands,
   addImport,
   addCompletion,

@@ -16,7 +16,7 @@ export interface FoldReader extends Pick<LedgerReader, "pageAfter"> {
 
 interface RowsOf {
   readonly sessionId: string;
-  readonly fold: Fold;
+  readonly fold: Pick<Fold, "cut" | "needsAllTalk">;
   readonly upTo: Cut;
 }
 

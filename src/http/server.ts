@@ -57,6 +57,7 @@ import { messageRoutes } from "./message-routes.ts";
 import type { DescribedRoute } from "./openapi.ts";
 import { OpenRequests } from "./plumbing/open-requests.ts";
 import { RequestRecords } from "./plumbing/request-records.ts";
+import { searchRoutes } from "./search-routes.ts";
 import { serviceRoutes } from "./service-routes.ts";
 import { sessionRoutes } from "./session-routes.ts";
 import { UnsentFrames } from "./sse.ts";
@@ -71,6 +72,7 @@ export interface HttpParts {
       Handlers<typeof SessionService>,
       | "createSession"
       | "listSessions"
+      | "searchTexts"
       | "getSession"
       | "updateSession"
       | "updateSessionStatus"
@@ -246,6 +248,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
       exportRoutes(api, parts);
       feedRoutes(api, streams);
       storageRoutes(api, parts);
+      searchRoutes(api, parts);
       serviceRoutes(api, parts);
       done();
     },

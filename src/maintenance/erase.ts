@@ -126,7 +126,8 @@ function refuseLeft({ signal }: EraseCall): void {
  * another batch has deleted. Such a row is not deleted again and not counted. When all rows of the
  * batch are such rows, another batch held the session a moment ago, and the answer is `busy`, and
  * never "no rows left". The counts are subtracted from the locked version of the session's row:
- * PostgreSQL follows the row to its newest version.
+ * PostgreSQL follows the row to its newest version. A function deletes the texts that search has of the
+ * rows: it sees all of them, because the lock also excludes the instance that stores texts.
  */
 
 /**
@@ -199,7 +200,7 @@ export function eraseStatement(beginning: Beginning): SQL {
   return sql`
     with held as materialized (
       select ${SPARED_FROM} as spared_from, turn_seq from sessions where id = ${sessionId}
-      for no key update skip locked
+      for update skip locked
     ), cut as materialized (
       select max(seq) as seq
       from (${beginningOf(beginning, { after: 0n, rowsMax: ERASED_ROWS_MAX })}) counted
@@ -221,7 +222,9 @@ export function eraseStatement(beginning: Beginning): SQL {
       from counted where id = ${sessionId} and counted.rows > 0
     )
     select exists (select from held) as is_held, (select seq from cut) is not null as saw_rows,
-      rows, bytes from counted`;
+      case when rows > 0 then ledger_forget_texts(${sessionId}, ${stream}, (select seq from cut)) end
+        as texts, rows, bytes
+    from counted`;
 }
 
 /** Messages above this number wait for a turn, or belong to that of the open run. */

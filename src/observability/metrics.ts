@@ -143,6 +143,15 @@ function ingestInstruments(make: Instruments) {
       "Erased rows, by stream and cause (retention, erase).",
       ["stream", "by"],
     ),
+    textsIndexed: make.counter("texts_indexed_total", "Texts stored for search by this instance."),
+    indexPassed: make.gauge(
+      "search_index_passed_timestamp_seconds",
+      "Time at which this instance had stored the texts of all rows; 0: it never did.",
+    ),
+    indexFailures: make.counter(
+      "search_index_failures_total",
+      "Failures of the index of search; it continues.",
+    ),
     retentionPassed: make.gauge(
       "retention_passed_timestamp_seconds",
       "Time of the last complete pass of retention; 0 before.",

@@ -24,9 +24,12 @@ import { storeError } from "./failure.ts";
 import {
   importedRows,
   imports,
+  indexedSessions,
+  leases,
   sessionEvents,
   sessionMessages,
   sessions,
+  sessionTexts,
   tokenKeys,
 } from "./schema.ts";
 import { inTransaction, type Transaction } from "./database.ts";
@@ -161,7 +164,17 @@ function tableOf(schema: string | undefined): string {
   return `"${schema ?? "drizzle"}".__drizzle_migrations`;
 }
 
-const TABLES = [sessions, sessionMessages, sessionEvents, imports, importedRows, tokenKeys];
+const TABLES = [
+  sessions,
+  sessionMessages,
+  sessionEvents,
+  sessionTexts,
+  indexedSessions,
+  leases,
+  imports,
+  importedRows,
+  tokenKeys,
+];
 
 /**
  * Creates the schema if one was chosen. Refuses a state in which the migration would fail half-way,

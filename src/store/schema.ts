@@ -1,5 +1,6 @@
 /**
- * The three tables of the ledger, the keys that sign tokens, and the records of imports. Some
+ * The three tables of the ledger, the texts for search that are derived from them, the keys that sign
+ * tokens, and the records of imports. Some
  * features are left out on purpose: foreign keys (they are row triggers; the locked session row is
  * the guarantee), sequences, triggers, and indexes of rows beside the primary key, the idempotency key
  * and the time of recording, by which feeds read.
@@ -26,6 +27,8 @@ import {
 } from "drizzle-orm/pg-core";
 
 const bytea = customType<{ data: Uint8Array; driverData: Uint8Array }>({ dataType: () => "bytea" });
+
+const tsvector = customType<{ data: string }>({ dataType: () => "tsvector" });
 
 const time = (name: string) =>
   timestamp(name, { withTimezone: true, precision: 6, mode: "string" });
@@ -169,6 +172,54 @@ export const sessionEvents = pgTable(
     index("session_events_recorded").on(table.recordedAt),
   ],
 );
+
+/**
+ * The texts that search finds, derived from the rows by one instance at a time (search/index-unit.ts).
+ * A deletion of rows deletes the texts that begin in them, in the same transaction.
+ */
+export const sessionTexts = pgTable(
+  "session_texts",
+  {
+    sessionId: text("session_id").notNull(),
+    /** MD5 of the role and the text: a text that is said again has no further row. */
+    digest: uuid("digest").notNull(),
+    /** A long text has several rows, from 0. */
+    part: integer("part").notNull(),
+    /** The row in which the text begins. */
+    stream: text("stream").notNull(),
+    seq: number("seq").notNull(),
+    eventType: text("event_type").notNull(),
+    createdAt: time("created_at").notNull(),
+    runId: text("run_id"),
+    role: text("role").notNull(),
+    text: text("text").notNull(),
+    /** Its words, and marks for the filters (search/words.ts). */
+    words: tsvector("words").notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.sessionId, table.digest, table.part] }),
+    index("session_texts_row").on(table.sessionId, table.stream, table.seq),
+    index("session_texts_created").on(table.createdAt),
+    // A question would read the list of pending words one by one.
+    index("session_texts_words").using("gin", table.words).with({ fastupdate: false }),
+  ],
+);
+
+/** How far the texts of a session are stored; a session without a row has none. */
+export const indexedSessions = pgTable("indexed_sessions", {
+  sessionId: text("session_id").primaryKey(),
+  messageSeq: number("message_seq").notNull(),
+  eventSeq: number("event_seq").notNull(),
+  /** The events have the agent's part, so message rows of the agent repeat it. */
+  hasSpeech: boolean("has_speech").notNull(),
+});
+
+/** Work that one instance does at a time: its name, the instance, and the time until which it is its. */
+export const leases = pgTable("leases", {
+  name: text("name").primaryKey(),
+  holder: text("holder").notNull(),
+  heldUntil: time("held_until").notNull(),
+});
 
 /**
  * Keys that sign session tokens: every instance verifies with all of them, and the newest one

@@ -262,7 +262,8 @@ export function weightsStatement(request: SessionsPage): SQL {
 
 type Filtered = Pick<SessionsPage, "scope" | "filter">;
 
-function listedIn(request: Filtered): SQL | undefined {
+/** The sessions that a list with these filters has. */
+export function listedIn(request: Filtered): SQL | undefined {
   return and(isNull(sessions.deletedAt), belongsTo(request), isInState(request));
 }
 

@@ -21,6 +21,7 @@ import { profilePush, profileStream } from "./profile.ts";
 import { benchPush } from "./push.ts";
 import { benchRedaction } from "./redaction.ts";
 import { benchRead } from "./read.ts";
+import { benchSearch } from "./search.ts";
 import { benchSdk } from "./sdk.ts";
 import { benchStream } from "./stream.ts";
 import { benchTurns } from "./turns.ts";
@@ -45,6 +46,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   flow: benchFlow,
   turns: benchTurns,
   inspector: benchInspector,
+  search: benchSearch,
   against: benchAgainst,
   "profile push": profilePush,
   "profile stream": profileStream,

@@ -19,6 +19,7 @@ const BENCHES = [
   "flow",
   "turns",
   "inspector",
+  "search",
 ] as const;
 /** Needs `--old`, so `all` omits it. */
 const AGAINST = "against";
@@ -55,7 +56,8 @@ export const USAGE = `usage: npm run bench -- ${BENCHES.join("|")}|all [options]
   --rounds N    how often each server gets its turn
   --parts A,B   of watch: latency, wakeUps, fanOut, idle, slow;
                 of against: push, doors, stream1, stream50, read, replay, watch
-                of hostile: 1 to 10; of inspector: load, paint, scroll, latency, heap
+                of hostile: 1 to 10; of inspector: load, paint, scroll, latency, heap;
+                of search: find, push
   --old DIR     another checkout with its node_modules, for against: old and new by turns;
                 for hostile: that one alone
   --corpus DIR  recorded streams, for compression, redaction and stream

@@ -58,6 +58,7 @@ export function runWith(
     embeddedUrl: elsewhere,
     migrate: elsewhere,
     retention: elsewhere,
+    reindex: elsewhere,
     importUpstream: elsewhere,
   });
 }

@@ -40,6 +40,7 @@ export function httpParts(
     pushEventList: notAsked,
     pushSessionEvents: notAsked,
     listSessions: notAsked,
+    searchTexts: notAsked,
     getSession: notAsked,
     updateSession: notAsked,
     updateSessionStatus: notAsked,

@@ -74,6 +74,16 @@ function roleOf({ role }: JsonObject): string {
   return known ?? "Message";
 }
 
+/** The texts of a message, without calls and what is no text. */
+export function spokenText(message: JsonObject): string {
+  return piecesOf(message)
+    .flatMap((piece) => {
+      if (piece.kind === "prose" || piece.kind === "output") return [piece.text];
+      return piece.kind === "note" && piece.what === "error" ? [piece.detail ?? ""] : [];
+    })
+    .join("\n");
+}
+
 function ownerOf(
   { role, name, toolCallId, activityType }: JsonObject,
   toolNames: ReadonlyMap<unknown, string>,

@@ -2,6 +2,16 @@ DROP FUNCTION ledger_append(text[], boolean, boolean, json, json, json, json);
 --> statement-breakpoint
 DROP FUNCTION ledger_open_stream(text, bigint, boolean, boolean);
 --> statement-breakpoint
+DROP FUNCTION ledger_store_texts(text, json, json, regconfig, json);
+--> statement-breakpoint
+DROP FUNCTION ledger_forget_texts(text, text, bigint);
+--> statement-breakpoint
+DROP TABLE "session_texts";
+--> statement-breakpoint
+DROP TABLE "indexed_sessions";
+--> statement-breakpoint
+DROP TABLE "leases";
+--> statement-breakpoint
 DROP TABLE "imported_rows";
 --> statement-breakpoint
 DROP TABLE "imports";

@@ -14,6 +14,19 @@ CREATE TABLE "imports" (
 	CONSTRAINT "imports_source_stream_pk" PRIMARY KEY("source","stream")
 );
 --> statement-breakpoint
+CREATE TABLE "indexed_sessions" (
+	"session_id" text PRIMARY KEY NOT NULL,
+	"message_seq" bigint NOT NULL,
+	"event_seq" bigint NOT NULL,
+	"has_speech" boolean NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "leases" (
+	"name" text PRIMARY KEY NOT NULL,
+	"holder" text NOT NULL,
+	"held_until" timestamp(6) with time zone NOT NULL
+);
+--> statement-breakpoint
 CREATE TABLE "session_events" (
 	"session_id" text NOT NULL,
 	"seq" bigint NOT NULL,
@@ -47,6 +60,21 @@ CREATE TABLE "session_messages" (
 	"created_at" timestamp(6) with time zone NOT NULL,
 	"recorded_at" timestamp(6) with time zone NOT NULL,
 	CONSTRAINT "session_messages_session_id_seq_pk" PRIMARY KEY("session_id","seq")
+);
+--> statement-breakpoint
+CREATE TABLE "session_texts" (
+	"session_id" text NOT NULL,
+	"digest" uuid NOT NULL,
+	"part" integer NOT NULL,
+	"stream" text NOT NULL,
+	"seq" bigint NOT NULL,
+	"event_type" text NOT NULL,
+	"created_at" timestamp(6) with time zone NOT NULL,
+	"run_id" text,
+	"role" text NOT NULL,
+	"text" text NOT NULL,
+	"words" "tsvector" NOT NULL,
+	CONSTRAINT "session_texts_session_id_digest_part_pk" PRIMARY KEY("session_id","digest","part")
 );
 --> statement-breakpoint
 CREATE TABLE "sessions" (
@@ -113,6 +141,9 @@ CREATE UNIQUE INDEX "session_events_key" ON "session_events" USING btree ("sessi
 CREATE INDEX "session_events_recorded" ON "session_events" USING btree ("recorded_at");--> statement-breakpoint
 CREATE UNIQUE INDEX "session_messages_key" ON "session_messages" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "session_messages_recorded" ON "session_messages" USING btree ("recorded_at");--> statement-breakpoint
+CREATE INDEX "session_texts_row" ON "session_texts" USING btree ("session_id","stream","seq");--> statement-breakpoint
+CREATE INDEX "session_texts_created" ON "session_texts" USING btree ("created_at");--> statement-breakpoint
+CREATE INDEX "session_texts_words" ON "session_texts" USING gin ("words") WITH (fastupdate=false);--> statement-breakpoint
 CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null;--> statement-breakpoint
 CREATE INDEX "sessions_of_project" ON "sessions" USING btree ("project_id","created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and project_id is not null;--> statement-breakpoint
 CREATE INDEX "sessions_waiting" ON "sessions" USING btree ("waiting_since","id") WHERE deleted_at is null and waiting_since is not null;--> statement-breakpoint
@@ -123,3 +154,5 @@ CREATE INDEX "sessions_labels" ON "sessions" USING gin (ledger_labels("labels"))
 -- Room in each page for the next version of its rows: each push updates its session's row.
 ALTER TABLE "sessions" SET (fillfactor = 70);--> statement-breakpoint
 -- include ledger.sql
+--> statement-breakpoint
+-- include texts.sql

@@ -1,0 +1,124 @@
+/** SearchTexts: the checks of a question, and the tokens of pages. The room `search` finds the texts. */
+import type { FoundText } from "../../gen/ambient/v1/search_pb.ts";
+import { SearchOrder } from "../../gen/ambient/v1/search_pb.ts";
+import type { SearchTextsRequest } from "../../gen/ambient/v1/search_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { ID_BYTES_MAX } from "../base/ids.ts";
+import { checkTextBytes, checkTime, violationsOf } from "../contract/checks.ts";
+import type { Handlers } from "../contract/context.ts";
+import { microsOf, timestampOf } from "../contract/times.ts";
+import type { Found, SearchCursor, SearchPage, SearchRequest } from "../search/find.ts";
+import { ROLES } from "../search/text-fold.ts";
+
+const TEXTS_MAX = 100;
+const TEXTS_DEFAULT = 20;
+const QUERY_BYTES_MAX = 1_024;
+
+interface SearchParts {
+  /** Undefined: the question has no word to look for. */
+  readonly find: (request: SearchRequest) => Promise<SearchPage | undefined>;
+}
+
+export function createSearchHandlers(
+  { find }: SearchParts,
+  { search, searchLanguage: language }: { search: "on" | "off"; searchLanguage: string },
+): Pick<Handlers<typeof SessionService>, "searchTexts"> {
+  return {
+    async searchTexts(request, { principal }) {
+      if (search === "off") {
+        const message = "search is switched off (SEARCH=off)";
+        throw new ServiceError("failed_precondition", "SEARCH_OFF", message);
+      }
+      const cursor = request.pageToken === "" ? undefined : cursorIn(request);
+      const violations = violationsOf(checksOf(request, cursor));
+      if (violations.length > 0) throw invalidArgument(violations);
+      const { query, projectId, sessionId, role, eventType, pageSize, after, before } = request;
+      const page = await find({
+        query,
+        language,
+        scope: principal,
+        projectId,
+        sessionId,
+        role,
+        eventType,
+        afterMicros: after && microsOf(after),
+        beforeMicros: before && microsOf(before),
+        isBestFirst: request.orderBy === SearchOrder.BEST,
+        textsMax: pageSize === 0 ? TEXTS_DEFAULT : pageSize,
+        cursor,
+      });
+      if (page === undefined) throw invalidArgument([NO_WORD]);
+      return {
+        $typeName: "ambient.v1.SearchTextsResponse",
+        items: page.found.map(foundOf),
+        nextPageToken: page.next === undefined ? "" : tokenOf(page.next),
+      };
+    },
+  };
+}
+
+const NO_WORD = {
+  field: "query",
+  description: "query must have a word to look for, which is not among the most common ones",
+};
+
+function checksOf(request: SearchTextsRequest, cursor: SearchCursor | undefined) {
+  const { query, projectId, sessionId, role, eventType, pageSize, pageToken } = request;
+  const isBest = request.orderBy === SearchOrder.BEST;
+  const isRole = role === "" || ROLES.some((one) => one === role);
+  const isToken = cursor === undefined ? pageToken === "" : "skipped" in cursor === isBest;
+  return [
+    query.trim() === "" ? NO_WORD : checkTextBytes("query", query, QUERY_BYTES_MAX),
+    checkTextBytes("project_id", projectId, QUERY_BYTES_MAX),
+    checkTextBytes("session_id", sessionId, ID_BYTES_MAX),
+    isRole ? undefined : { field: "role", description: `role must be one of ${ROLES.join(", ")}` },
+    checkTextBytes("event_type", eventType, ID_BYTES_MAX),
+    checkTime("after", request.after),
+    checkTime("before", request.before),
+    isBest || request.orderBy === SearchOrder.UNSPECIFIED
+      ? undefined
+      : { field: "order_by", description: "order_by must be SEARCH_ORDER_BEST, or not given" },
+    pageSize >= 0 && pageSize <= TEXTS_MAX
+      ? undefined
+      : {
+          field: "page_size",
+          description: `page_size must be 1 to ${TEXTS_MAX}, or 0 for the default`,
+        },
+    isToken
+      ? undefined
+      : {
+          field: "page_token",
+          description: "page_token must be next_page_token of the page before, or empty",
+        },
+  ];
+}
+
+function foundOf({ key, excerpt, ...found }: Found): FoundText {
+  return {
+    $typeName: "ambient.v1.FoundText",
+    ...found,
+    sessionId: key.sessionId,
+    createdAt: timestampOf(key.micros),
+    excerpt: excerpt.map((piece) => ({ $typeName: "ambient.v1.ExcerptPiece", ...piece })),
+  };
+}
+
+/** Of the best matches, the number of pages before; else the last text of the page. */
+const SKIPPED = /^best-(\d{1,4})$/;
+const KEY =
+  /^(-?\d{1,18})\.(\d{1,6})\.([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\.([^\0]{1,255})$/;
+
+function tokenOf(cursor: SearchCursor): string {
+  if ("skipped" in cursor) return `best-${cursor.skipped}`;
+  const { micros, part, digest, sessionId } = cursor;
+  return `${micros}.${part}.${digest}.${sessionId}`;
+}
+
+function cursorIn({ pageToken }: SearchTextsRequest): SearchCursor | undefined {
+  const skipped = SKIPPED.exec(pageToken)?.[1];
+  if (skipped !== undefined) return { skipped: Number(skipped) };
+  const [, micros = "", part, digest = "", sessionId = ""] = KEY.exec(pageToken) ?? [];
+  if (sessionId === "" || !sessionId.isWellFormed()) return undefined;
+  return { micros: BigInt(micros), part: Number(part), digest, sessionId };
+}

@@ -1,0 +1,137 @@
+/** The command `search`: texts that people and agents said, over all sessions. */
+import { toJsonString } from "@bufbuild/protobuf";
+import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { type FoundText, FoundTextSchema, SearchOrder } from "../../gen/ambient/v1/search_pb.ts";
+import { durationMs } from "../base/duration.ts";
+import { ledger } from "../runner/client.ts";
+import { countArgument } from "./arguments.ts";
+import { seconds } from "./columns.ts";
+import {
+  addConnectionOptions,
+  type Connection,
+  connected,
+  type ConnectionFlags,
+} from "./connection.ts";
+import { type CliIo, EXIT, type ExitCode } from "./io.ts";
+import type { Finish } from "./serve.ts";
+import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
+
+export function addSearch(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("search")
+    .summary("find texts that people and agents said")
+    .description(
+      'find texts that people and agents said, in all sessions that you may read: words, "a phrase", -word, or',
+    )
+    .argument("<words...>", "the words that a text must have")
+    .option("-s, --session <id>", "only this session", "")
+    .option("--project <id>", "only sessions of this project", "")
+    .option("--role <role>", "only user, assistant, reasoning, tool, error or another role", "")
+    .option("--type <type>", "only texts whose first row has this event type", "")
+    .option(
+      "--after <time>",
+      "only texts that began at or after this time, or age: 7d",
+      timeArgument,
+    )
+    .option("--before <time>", "only texts that began before this time, or age: 7d", timeArgument)
+    .addOption(
+      new Option("--order <order>", "best: the best match first")
+        .choices(["newest", "best"])
+        .default("newest"),
+    )
+    .option("-n, --limit <texts>", "end after this number of texts; default: 20", countArgument());
+  addConnectionOptions(addOutputOptions(command)).action(
+    async (words: readonly string[], flags: SearchFlags) => finish(await search(words, flags, io)),
+  );
+}
+
+interface SearchFlags extends ConnectionFlags, OutputFlags {
+  readonly session: string;
+  readonly project: string;
+  readonly role: string;
+  readonly type: string;
+  readonly after?: Date;
+  readonly before?: Date;
+  readonly order: "newest" | "best";
+  readonly limit?: number;
+}
+
+const ZONED = /^\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:\d\d))?$/i;
+
+function timeArgument(text: string): Date {
+  const ageMs = durationMs(text);
+  const time = new Date(ageMs === undefined ? text : Date.now() - ageMs);
+  if ((ageMs !== undefined || ZONED.test(text)) && !Number.isNaN(time.getTime())) return time;
+  throw new InvalidArgumentError("Expected a time like 2026-01-31T12:00:00Z, or an age like 7d.");
+}
+
+const TEXTS_DEFAULT = 20;
+const PAGE_SIZE_MAX = 100;
+
+async function search(words: readonly string[], flags: SearchFlags, io: CliIo): Promise<ExitCode> {
+  const { limit = TEXTS_DEFAULT } = flags;
+  return connected(io, flags, async (connection) => {
+    const forms = {
+      json: (found: FoundText) => toJsonString(FoundTextSchema, found),
+      columns: COLUMNS,
+    };
+    await printRecords(allFound(connection, words, { ...flags, limit }), forms, {
+      flags,
+      io,
+      limit,
+    });
+    return EXIT.done;
+  });
+}
+
+async function* allFound(
+  { client, retry }: Connection,
+  words: readonly string[],
+  flags: SearchFlags & { readonly limit: number },
+): AsyncGenerator<FoundText, void, undefined> {
+  const { session: sessionId, project: projectId, role, type: eventType, after, before } = flags;
+  // A word of the shell with a space is a phrase.
+  const query = words.map((word) => (/^[^"]*\s[^"]*$/.test(word) ? `"${word}"` : word)).join(" ");
+  let pageToken = "";
+  do {
+    const request = {
+      query,
+      sessionId,
+      projectId,
+      role,
+      eventType,
+      pageToken,
+      orderBy: flags.order === "best" ? SearchOrder.BEST : SearchOrder.UNSPECIFIED,
+      pageSize: Math.min(flags.limit, PAGE_SIZE_MAX),
+      ...(after === undefined ? {} : { after: timestampFromDate(after) }),
+      ...(before === undefined ? {} : { before: timestampFromDate(before) }),
+    };
+    const page = await client.call(ledger.searchTexts, request, retry);
+    yield* page.items;
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
+}
+
+const COLUMNS: readonly Column<FoundText>[] = [
+  { heading: "TIME", width: 20, text: ({ createdAt }) => seconds(createdAt) },
+  { heading: "SESSION", width: 36, text: ({ sessionId }) => sessionId },
+  { heading: "ROW", width: 12, text: ({ stream, seq }) => `${stream.slice(0, -1)} ${seq}` },
+  {
+    heading: "ROLE",
+    width: 9,
+    text: ({ role }) => role,
+    style: ({ role }) => (role === "error" ? "red" : undefined),
+  },
+  { heading: "RUN", width: 36, isWide: true, text: ({ runId }) => runId },
+  { heading: "TYPE", width: 20, isWide: true, text: ({ eventType }) => eventType },
+  {
+    heading: "TEXT",
+    width: 0,
+    text: ({ excerpt }) =>
+      excerpt
+        .map(({ text, isMatch }) => (isMatch ? `[${text}]` : text))
+        .join("")
+        .replaceAll(/\s+/g, " "),
+  },
+];

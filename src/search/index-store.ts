@@ -1,0 +1,196 @@
+/** The statements of the instance that stores texts (index-unit.ts). */
+import { createHash } from "node:crypto";
+import { ServiceError } from "../base/errors.ts";
+import { isoOf } from "../store/columns.ts";
+import { type Database, type SQL, sql } from "../store/database.ts";
+import { indexedSessions, leases, sessionTexts } from "../store/schema.ts";
+import type { FoundText } from "./text-fold.ts";
+import { comparable, joinedWordsOf, markOf, partsOf, withoutControls } from "./words.ts";
+
+const LEASE = "search";
+/** Another instance takes over after this time without a sign of the holder. */
+const LEASE_S = 30;
+
+/** False: another instance stores texts. */
+export async function holdLease(database: Database, holder: string): Promise<boolean> {
+  const held = await database.run(sql`
+    insert into ${leases} as held (name, holder, held_until)
+    values (${LEASE}, ${holder}, clock_timestamp() + interval '1 second' * ${LEASE_S}::int)
+    on conflict (name) do update set holder = excluded.holder, held_until = excluded.held_until
+    where held.holder = excluded.holder or held.held_until < clock_timestamp() returning 1`);
+  return held.length > 0;
+}
+
+export async function endLease(database: Database, holder: string): Promise<void> {
+  await database.run(sql`delete from ${leases} where name = ${LEASE} and holder = ${holder}`);
+}
+
+export async function checkLanguage(database: Database, language: string): Promise<void> {
+  const [found] = await database.run(
+    sql`select exists (select from pg_ts_config where cfgname = ${language}) as there`,
+  );
+  if (found?.["there"] === true) return;
+  const message = `SEARCH_LANGUAGE: expected a text search configuration of the database, like simple; got ${JSON.stringify(language)}`;
+  throw new ServiceError("invalid_argument", "INVALID_REQUEST", message);
+}
+
+/** How far the texts of a session are stored. */
+export interface Stored {
+  readonly messages: bigint;
+  readonly events: bigint;
+  readonly hasSpeech: boolean;
+}
+
+/** A session with rows behind that. */
+export interface Behind {
+  readonly sessionId: string;
+  readonly head: { readonly messages: bigint; readonly events: bigint };
+  readonly stored: Stored;
+}
+
+/** Sessions that one statement reads, and that it returns. */
+const LOOKED_AT_MAX = 20_000;
+const BEHIND_MAX = 500;
+
+interface BehindPage {
+  readonly behind: readonly Behind[];
+  /** Undefined: there are no other sessions. */
+  readonly next: string | undefined;
+}
+
+/** The sessions after an id whose rows are not all stored as texts, in the order of ids. */
+export async function behindAfter(database: Database, after: string): Promise<BehindPage> {
+  const rows = await database.run(behindStatement(after));
+  const behind = rows.flatMap((row) =>
+    row["id"] === null
+      ? []
+      : [
+          {
+            sessionId: String(row["id"]),
+            head: {
+              messages: BigInt(String(row["message_seq"])),
+              events: BigInt(String(row["event_seq"])),
+            },
+            stored: {
+              messages: BigInt(String(row["messages"])),
+              events: BigInt(String(row["events"])),
+              hasSpeech: row["has_speech"] === true,
+            },
+          },
+        ],
+  );
+  const isCut = behind.length === BEHIND_MAX;
+  const last = isCut ? behind.at(-1)?.sessionId : rows[0]?.["last"];
+  const hasMore = isCut || Number(rows[0]?.["looked_at"]) === LOOKED_AT_MAX;
+  return { behind, next: hasMore && typeof last === "string" ? last : undefined };
+}
+
+/** Exported for the plan test. */
+export function behindStatement(after: string): SQL {
+  return sql`
+    with looked as materialized (
+      select id, message_seq, event_seq from sessions
+      where id > ${after} and deleted_at is null order by id limit ${LOOKED_AT_MAX}
+    )
+    select (select max(id) from looked) as last, (select count(*) from looked) as looked_at, behind.*
+    from (select) one left join (
+      select looked.*, coalesce(i.message_seq, 0) as messages, coalesce(i.event_seq, 0) as events,
+        coalesce(i.has_speech, false) as has_speech
+      from looked left join ${indexedSessions} i on i.session_id = looked.id
+      where looked.message_seq > coalesce(i.message_seq, 0)
+        or looked.event_seq > coalesce(i.event_seq, 0)
+      order by looked.id limit ${BEHIND_MAX}
+    ) behind on true`;
+}
+
+interface Storing {
+  readonly sessionId: string;
+  /** How far the session was stored when the fold began. */
+  readonly from: Stored;
+  readonly upTo: Stored;
+  readonly language: string;
+  readonly texts: readonly FoundText[];
+}
+
+/** Rows and characters of one statement. */
+const STORED_ROWS_MAX = 200;
+const STORED_CHARS_MAX = 400_000;
+
+/** The number of new rows; undefined: the session must be folded again from what is stored. */
+export async function storeTexts(
+  database: Database,
+  { sessionId, from, upTo, language, texts }: Storing,
+): Promise<number | undefined> {
+  const batches = batchesOf(texts.flatMap((text) => rowsOf(sessionId, text)));
+  let count = 0;
+  for (const [at, rows] of batches.entries()) {
+    const end = at === batches.length - 1 ? upTo : from;
+    const [fields] = await database.run(sql`
+      select ledger_store_texts(${sessionId}, ${cursorJson(from)}::text::json,
+        ${cursorJson(end)}::text::json, ${language}::text::regconfig,
+        ${JSON.stringify(rows)}::text::json) as stored`);
+    const stored = fields?.["stored"];
+    if (typeof stored !== "string") return undefined;
+    count += Number(stored);
+  }
+  return count;
+}
+
+function cursorJson({ messages, events, hasSpeech }: Stored): string {
+  return JSON.stringify({ m: String(messages), e: String(events), sp: hasSpeech });
+}
+
+/** A row as ledger_store_texts reads it. */
+interface TextRow {
+  readonly tx: string;
+}
+
+function rowsOf(sessionId: string, found: FoundText): readonly TextRow[] {
+  const { stream, seq, eventType, createdMicros, runId, role, text } = found;
+  const hash = createHash("sha256").update(`${role}\n${text}`).digest("hex").slice(0, 32);
+  const marks = [markOf("session", sessionId), markOf("role", role), markOf("type", eventType)];
+  return partsOf(text).map((part, at) => ({
+    lo: comparable(part),
+    d: hash,
+    p: at,
+    t: stream,
+    n: String(seq),
+    ty: eventType,
+    ca: isoOf(BigInt(createdMicros)),
+    ...(runId !== "" && { run: withoutControls(runId) }),
+    ro: role,
+    tx: part,
+    ma: [...marks, ...joinedWordsOf(comparable(part) ?? "")],
+  }));
+}
+
+/** At least one batch, which may be empty. */
+function batchesOf(rows: readonly TextRow[]): readonly (readonly TextRow[])[] {
+  const batches: TextRow[][] = [[]];
+  let chars = 0;
+  for (const row of rows) {
+    const last = batches.at(-1) ?? [];
+    if (last.length >= STORED_ROWS_MAX || chars > STORED_CHARS_MAX) {
+      batches.push([row]);
+      chars = row.tx.length;
+    } else {
+      last.push(row);
+      chars += row.tx.length;
+    }
+  }
+  return batches;
+}
+
+/** Forgets all texts, or those of one session; the instance that stores texts begins again. */
+export async function forgetTexts(
+  database: Database,
+  sessionId: string | undefined,
+): Promise<void> {
+  if (sessionId === undefined) {
+    await database.run(sql`truncate ${sessionTexts}, ${indexedSessions}`);
+    return;
+  }
+  await database.run(sql`
+    with gone as (delete from ${indexedSessions} where session_id = ${sessionId})
+    delete from ${sessionTexts} where session_id = ${sessionId}`);
+}

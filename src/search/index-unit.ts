@@ -1,0 +1,258 @@
+/**
+ * Stores the texts that search finds, beside the pushes and never in them. One instance does it at a
+ * time: it holds a lease, and another one takes over half a minute after its last sign.
+ *
+ *   each second: sessions with rows behind what is stored ── one after another ──► fold ──► texts
+ *                                                                                  │ at rest?
+ *                                  stored up to here, in the transaction of the texts ◄┘
+ *
+ * The fold of a session with an open run stays in memory, so its rows are read once; what is stored
+ * moves when the fold is at rest. After a crash, or on another instance, a fold begins again from what
+ * is stored, and finds the same texts, which are stored once. A fold without rows for a minute, or too
+ * large, is closed: its open messages are stored as they are.
+ *
+ * Each part of the work is followed by a pause: as long as the part on an idle process, and forty times
+ * as long on a busy one. So texts come late under load, and pushes do not.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import type { Clock } from "../base/clock.ts";
+import { BoundedMap } from "../base/bounded-map.ts";
+import { ServiceError } from "../base/errors.ts";
+import { Repeating } from "../base/repeating.ts";
+import type { Unit } from "../base/unit.ts";
+import type { RowsLimits } from "../conversation/folding.ts";
+import { type FoldReader, rowsFor } from "../conversation/past.ts";
+import type { Log } from "../observability/log.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import type { Database } from "../store/database.ts";
+import {
+  type Behind,
+  behindAfter,
+  checkLanguage,
+  endLease,
+  holdLease,
+  type Stored,
+  storeTexts,
+} from "./index-store.ts";
+import { TextFold } from "./text-fold.ts";
+
+interface IndexParts {
+  readonly database: Database;
+  readonly reader: FoldReader;
+  readonly clock: Pick<Clock, "monotonicMs">;
+  readonly log: Log;
+  readonly metrics: Pick<Metrics, "textsIndexed" | "indexPassed" | "indexFailures">;
+}
+
+export interface IndexOptions {
+  /** The instance. */
+  readonly holder: string;
+  /** A configuration of PostgreSQL's text search. */
+  readonly language: string;
+  /** Without it, the work has no pauses. */
+  readonly isGentle: boolean;
+  readonly idleMs?: number;
+}
+
+const PASS_INTERVAL_MS = 1_000;
+const LEASE_ASKED_AFTER_MS = 10_000;
+const IDLE_MS = 60_000;
+const FOLD_BYTES_MAX = 16 * 1_048_576;
+/** Of all folds between two passes; above it the oldest are closed. */
+const FOLDS_BYTES_MAX = 64 * 1_048_576;
+/** An almost empty fold; a rough number, so that small folds are not free. */
+const FOLD_BYTES_MIN = 4_096;
+/** Rows of one session, before the others get a turn. */
+const VISIT_ROWS_MAX = 20_000;
+/** The pause on a process without an idle moment, in multiples of the work before it. */
+const BUSY_PAUSES = 40;
+const PAUSE_MAX_MS = 2_000;
+
+const ROWS: RowsLimits = {
+  pageRowsMax: 500,
+  pageBytesMax: 524_288,
+  sliceRowsMax: 250,
+  sliceBytesMax: 262_144,
+  restMs: 0,
+};
+
+interface Held {
+  readonly fold: TextFold;
+  from: Stored;
+  rowsAtMs: number;
+}
+
+export class TextIndex implements Unit {
+  readonly #parts: IndexParts;
+  readonly #options: IndexOptions;
+  readonly #repeating = new Repeating(() => this.#repeat());
+  readonly #ending = new AbortController();
+  /** The oldest comes first. */
+  readonly #folds = new Map<string, Held>();
+  /** The heads of sessions whose texts cannot be stored. */
+  readonly #failed = new BoundedMap<string, string>(10_000);
+  #askedMs = Number.NEGATIVE_INFINITY;
+  #holds = false;
+  #isFailing = false;
+
+  constructor(parts: IndexParts, options: IndexOptions) {
+    this.#parts = parts;
+    this.#options = options;
+    parts.database.onOtherServer(() => this.#folds.clear());
+  }
+
+  async start(): Promise<void> {
+    await checkLanguage(this.#parts.database, this.#options.language);
+    this.#repeating.start(PASS_INTERVAL_MS);
+  }
+
+  async stop(): Promise<void> {
+    this.#ending.abort();
+    await this.#repeating.stop();
+    if (!this.#holds) return;
+    this.#holds = false;
+    await endLease(this.#parts.database, this.#options.holder).catch(() => undefined);
+  }
+
+  async #repeat(): Promise<void> {
+    const { log, metrics } = this.#parts;
+    try {
+      await this.pass();
+      this.#isFailing = false;
+    } catch (error) {
+      this.#folds.clear();
+      if (this.#ending.signal.aborted) return;
+      metrics.indexFailures.inc();
+      if (!this.#isFailing) log.warn({ err: error }, "search_index_failed");
+      this.#isFailing = true;
+    }
+  }
+
+  /** Stores the texts of all rows there are. False: another instance does. */
+  async pass(): Promise<boolean> {
+    const { database, metrics } = this.#parts;
+    let next: string | undefined = "";
+    while (next !== undefined) {
+      const beganMs = performance.now();
+      if (!(await this.#mayGoOn())) return false;
+      const page = await behindAfter(database, next);
+      await this.#rest(performance.now() - beganMs);
+      for (const session of page.behind) if (!(await this.#visit(session))) return false;
+      next = page.next;
+    }
+    await this.#closeSome();
+    metrics.indexPassed.setToCurrentTime();
+    return true;
+  }
+
+  /** False: the unit stops, or another instance has the lease. */
+  async #mayGoOn(): Promise<boolean> {
+    if (this.#ending.signal.aborted) return false;
+    const nowMs = this.#parts.clock.monotonicMs();
+    if (nowMs - this.#askedMs < LEASE_ASKED_AFTER_MS) return this.#holds;
+    this.#holds = await holdLease(this.#parts.database, this.#options.holder);
+    this.#askedMs = nowMs;
+    if (!this.#holds) this.#folds.clear();
+    return this.#holds;
+  }
+
+  async #visit(session: Behind): Promise<boolean> {
+    const { sessionId, head } = session;
+    const { log, metrics } = this.#parts;
+    const failedAt = `${head.messages} ${head.events}`;
+    if (this.#failed.get(sessionId) === failedAt) return true;
+    try {
+      return await this.#index(session);
+    } catch (error) {
+      this.#folds.delete(sessionId);
+      if (error instanceof ServiceError) throw error;
+      // The others must not wait for a session that nobody can index.
+      this.#failed.set(sessionId, failedAt);
+      metrics.indexFailures.inc();
+      log.warn({ err: error, sessionId }, "search_index_failed");
+      return true;
+    }
+  }
+
+  async #index({ sessionId, head, stored }: Behind): Promise<boolean> {
+    const { reader, clock } = this.#parts;
+    const held = this.#heldOf(sessionId, stored);
+    const { fold } = held;
+    if (fold.cut.events >= head.events && fold.cut.messages >= head.messages) return true;
+    let taken = 0;
+    let beganMs = performance.now();
+    const rows = rowsFor(reader, { sessionId, fold, upTo: head }, ROWS);
+    for await (const slice of rows) {
+      for (const row of slice.rows) fold.take(row);
+      fold.skipTo({ events: slice.events, messages: 0n });
+      held.rowsAtMs = clock.monotonicMs();
+      taken += slice.rows.length;
+      if (!(await this.#store(sessionId, held, fold.bytes > FOLD_BYTES_MAX))) return true;
+      await this.#rest(performance.now() - beganMs);
+      beganMs = performance.now();
+      if (!(await this.#mayGoOn())) return false;
+      // Closed; the next pass continues.
+      if (this.#folds.get(sessionId) !== held || taken >= VISIT_ROWS_MAX) return true;
+    }
+    fold.skipTo(head);
+    await this.#store(sessionId, held, false);
+    return true;
+  }
+
+  #heldOf(sessionId: string, stored: Stored): Held {
+    const known = this.#folds.get(sessionId);
+    const isOfNow = known?.from.events === stored.events && known.from.messages === stored.messages;
+    if (known !== undefined && isOfNow) return known;
+    const rowsAtMs = this.#parts.clock.monotonicMs();
+    const held = { fold: new TextFold(sessionId, stored), from: stored, rowsAtMs };
+    this.#folds.delete(sessionId);
+    this.#folds.set(sessionId, held);
+    return held;
+  }
+
+  /** False: the fold is not of the rows of now, and is dropped. */
+  async #store(sessionId: string, held: Held, isClosing: boolean): Promise<boolean> {
+    const { database, metrics } = this.#parts;
+    const { fold, from } = held;
+    const texts = fold.given({ all: isClosing });
+    const moves = isClosing || fold.isAtRest;
+    const upTo = moves ? { ...fold.cut, hasSpeech: fold.hasSpeech } : from;
+    const isStill = upTo.events === from.events && upTo.messages === from.messages;
+    if (texts.length === 0 && isStill) return true;
+    const { language } = this.#options;
+    const count = await storeTexts(database, { sessionId, from, upTo, language, texts });
+    if (count !== undefined) metrics.textsIndexed.inc(count);
+    held.from = upTo;
+    if (isClosing || count === undefined) this.#folds.delete(sessionId);
+    return count !== undefined;
+  }
+
+  /** Folds that are at rest hold nothing that is not stored. */
+  async #closeSome(): Promise<void> {
+    const nowMs = this.#parts.clock.monotonicMs();
+    const { idleMs = IDLE_MS } = this.#options;
+    let bytes = 0;
+    for (const [sessionId, { fold }] of this.#folds) {
+      if (fold.isAtRest) this.#folds.delete(sessionId);
+      else bytes += FOLD_BYTES_MIN + fold.bytes;
+    }
+    for (const [sessionId, held] of this.#folds) {
+      if (nowMs - held.rowsAtMs < idleMs && bytes <= FOLDS_BYTES_MAX) continue;
+      bytes -= FOLD_BYTES_MIN + held.fold.bytes;
+      await this.#store(sessionId, held, true);
+    }
+  }
+
+  async #rest(busyMs: number): Promise<void> {
+    if (!this.#options.isGentle || this.#ending.signal.aborted) return;
+    const before = performance.eventLoopUtilization();
+    await this.#pause(busyMs);
+    const { utilization } = performance.eventLoopUtilization(before);
+    await this.#pause(busyMs * BUSY_PAUSES * utilization ** 2);
+  }
+
+  async #pause(pauseMs: number): Promise<void> {
+    const { signal } = this.#ending;
+    await delay(Math.min(pauseMs, PAUSE_MAX_MS), undefined, { signal }).catch(() => undefined);
+  }
+}

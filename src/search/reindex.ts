@@ -1,0 +1,54 @@
+/** The command `reindex`: forgets the stored texts, and stores them again unless a running service does. */
+import { randomUUID } from "node:crypto";
+import { systemClock } from "../base/clock.ts";
+import { createLog } from "../observability/log.ts";
+import { createMetrics } from "../observability/metrics.ts";
+import type { Database } from "../store/database.ts";
+import { readLogged } from "../store/pages.ts";
+import { createReader } from "../store/reader.ts";
+import { readTalk } from "../store/talk.ts";
+import { checkLanguage, forgetTexts } from "./index-store.ts";
+import { TextIndex } from "./index-unit.ts";
+
+export interface Reindexed {
+  /** The number of stored texts. */
+  readonly texts: number;
+  /** A running service has the lease, and stores the texts. */
+  readonly isLeft: boolean;
+}
+
+interface ReindexOptions {
+  /** Undefined: all sessions. */
+  readonly sessionId: string | undefined;
+  readonly language: string;
+  readonly signal: AbortSignal;
+}
+
+export async function reindexTexts(
+  database: Database,
+  { sessionId, language, signal }: ReindexOptions,
+): Promise<Reindexed> {
+  await checkLanguage(database, language);
+  await forgetTexts(database, sessionId);
+  const reader = {
+    ...createReader(database),
+    loggedAfter: (page: Parameters<typeof readLogged>[1]) => readLogged(database, page),
+    talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
+  };
+  const metrics = createMetrics();
+  const log = createLog({ level: "warn", pretty: process.stderr.isTTY, to: "stderr" });
+  const index = new TextIndex(
+    { database, reader, clock: systemClock, log, metrics },
+    { holder: randomUUID(), language, isGentle: false },
+  );
+  const stop = (): void => void index.stop();
+  signal.addEventListener("abort", stop, { once: true });
+  try {
+    const isDone = await index.pass();
+    const { values } = await metrics.textsIndexed.get();
+    return { texts: values[0]?.value ?? 0, isLeft: !isDone && !signal.aborted };
+  } finally {
+    signal.removeEventListener("abort", stop);
+    await index.stop();
+  }
+}

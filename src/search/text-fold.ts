@@ -1,0 +1,214 @@
+/**
+ * The texts of a stretch of a session's rows, as a reader of the transcript sees them. It is the fold of a
+ * transcript that gives out each message when it has ended, with the row in which it begins:
+ *
+ *   rows of both streams ──► canonical ──► transcript ──► changed messages ── all parts closed ──► texts
+ *                                └─ names of tools, errors ──────────────────────────────────────► texts
+ *
+ * It may begin at any row. Between two rows it is at rest when no run and no message is open; a fold that
+ * begins there has the same texts.
+ */
+import { isObject, type JsonObject } from "../agui/json.ts";
+import { Canonical } from "../conversation/canonical/canonical.ts";
+import { PERSONS, spokenBy } from "../conversation/canonical/talk.ts";
+import type { Entry } from "../conversation/transcript/message-list.ts";
+import { spokenText } from "../conversation/transcript/readable.ts";
+import { Transcript } from "../conversation/transcript/transcript.ts";
+import type { LoggedRow } from "../store/pages.ts";
+import type { StreamName } from "../store/rows.ts";
+import type { TalkRow } from "../store/talk.ts";
+
+/** The row in which a text begins. */
+interface Place {
+  readonly stream: StreamName;
+  readonly seq: bigint;
+  readonly eventType: string;
+  readonly createdMicros: number;
+  /** The run that was open; empty: none. */
+  readonly runId: string;
+}
+
+export interface FoundText extends Place {
+  readonly role: string;
+  readonly text: string;
+}
+
+/** The numbers up to which all rows of both streams were taken. */
+interface Cut {
+  readonly events: bigint;
+  readonly messages: bigint;
+}
+
+export const ROLES = [
+  "user",
+  "assistant",
+  "reasoning",
+  "system",
+  "developer",
+  "tool",
+  "error",
+  "other",
+] as const;
+
+export class TextFold {
+  readonly #canonical: Canonical;
+  readonly #transcript = new Transcript();
+  readonly #places = new WeakMap<Entry, Place>();
+  /** Messages that were not given out since their last change. */
+  readonly #changed = new Set<Entry>();
+  /** Ids of open messages, and of open calls. */
+  readonly #open = new Set<unknown>();
+  #found: FoundText[] = [];
+  #here: Place | undefined;
+  #hasSpeech: boolean;
+  #cut: Cut;
+
+  constructor(sessionId: string, from: Cut & { readonly hasSpeech: boolean }) {
+    this.#canonical = new Canonical(sessionId);
+    this.#cut = from;
+    this.#hasSpeech = from.hasSpeech;
+    this.#transcript.observe({
+      added: (entry) => {
+        if (this.#here === undefined) return;
+        this.#places.set(entry, this.#here);
+        this.#changed.add(entry);
+        this.#nameTools(entry.message["toolCalls"]);
+      },
+      changed: (entry) => void this.#changed.add(entry),
+      removed: (entry) => void this.#changed.delete(entry),
+    });
+  }
+
+  get cut(): Cut {
+    return this.#cut;
+  }
+
+  get hasSpeech(): boolean {
+    return this.#hasSpeech || this.#canonical.hasSpeech;
+  }
+
+  /** False: only the message rows of people matter. */
+  get needsAllTalk(): boolean {
+    return !this.hasSpeech;
+  }
+
+  get isAtRest(): boolean {
+    return this.#runId === "" && this.#open.size === 0;
+  }
+
+  /** The memory it holds, as conversation/transcript/weight.ts estimates it. */
+  get bytes(): number {
+    return this.#canonical.bytes + this.#transcript.bytes;
+  }
+
+  /** The next row of both streams. */
+  take(row: LoggedRow | TalkRow): void {
+    if (row.stream === "events") this.#takeEvent(row);
+    else this.#takeMessage(row);
+  }
+
+  /** There are no other rows up to these numbers. */
+  skipTo({ events, messages }: Cut): void {
+    this.#cut = {
+      events: events > this.#cut.events ? events : this.#cut.events,
+      messages: messages > this.#cut.messages ? messages : this.#cut.messages,
+    };
+  }
+
+  /** The texts that have ended since the last call; with `all` also those that have not. */
+  given({ all }: { readonly all: boolean }): readonly FoundText[] {
+    const found = this.#found;
+    this.#found = [];
+    for (const entry of this.#changed) {
+      if (!all && this.#isOpen(entry.message)) continue;
+      this.#changed.delete(entry);
+      const place = this.#places.get(entry);
+      const text = spokenText(entry.message);
+      if (place !== undefined && text !== "")
+        found.push({ ...place, role: roleOf(entry.message), text });
+    }
+    return found;
+  }
+
+  #takeEvent(row: LoggedRow): void {
+    const { stream, seq, eventType, createdMicros } = row;
+    const runBefore = this.#runId;
+    const events = this.#canonical.next(row);
+    this.#here = { stream, seq, eventType, createdMicros, runId: this.#runId || runBefore };
+    for (const { value } of events) {
+      this.#follow(value, eventType);
+      this.#transcript.apply(value);
+    }
+    this.skipTo({ events: seq + BigInt(row.eventCount) - 1n, messages: 0n });
+  }
+
+  #takeMessage(row: TalkRow): void {
+    const { stream, seq, eventType, createdMicros } = row;
+    this.#here = { stream, seq, eventType, createdMicros, runId: this.#runId };
+    if (eventType === PERSONS || this.needsAllTalk) {
+      const spoken = spokenBy(row);
+      const messages = this.#canonical.said(spoken);
+      this.#transcript.say(messages, spoken.isPersons ? "person" : "agent");
+    }
+    this.skipTo({ events: 0n, messages: seq });
+  }
+
+  #follow(value: JsonObject, stored: string): void {
+    switch (value["type"]) {
+      case "TEXT_MESSAGE_START":
+      case "REASONING_MESSAGE_START":
+        this.#open.add(value["messageId"]);
+        return;
+      case "TEXT_MESSAGE_END":
+      case "REASONING_MESSAGE_END":
+        this.#open.delete(value["messageId"]);
+        return;
+      case "TOOL_CALL_START":
+        this.#find("tool", value["toolCallName"]);
+        return;
+      case "RUN_ERROR":
+      case "SUBAGENT_ERROR":
+        // Another event may stand for the end of a run that has none.
+        if (stored === value["type"]) this.#find("error", errorText(value));
+        if (value["type"] === "RUN_ERROR") this.#open.clear();
+        return;
+      case "RUN_STARTED":
+      case "RUN_FINISHED":
+        this.#open.clear();
+        return;
+      default:
+    }
+  }
+
+  #nameTools(calls: unknown): void {
+    if (!Array.isArray(calls)) return;
+    for (const call of (calls as readonly unknown[]).filter(isObject)) {
+      const called = call["function"];
+      if (isObject(called)) this.#find("tool", called["name"]);
+    }
+  }
+
+  #find(role: string, text: unknown): void {
+    if (this.#here !== undefined && typeof text === "string" && text !== "")
+      this.#found.push({ ...this.#here, role, text });
+  }
+
+  #isOpen({ id }: Entry["message"]): boolean {
+    return this.#open.has(id);
+  }
+
+  get #runId(): string {
+    const { run } = this.#canonical;
+    return run?.status === "running" ? run.runId : "";
+  }
+}
+
+function errorText({ message, code }: JsonObject): unknown {
+  return typeof code === "string" ? `${String(message)} (${code})` : message;
+}
+
+function roleOf({ role, name }: Entry["message"]): string {
+  // A row of type `error` becomes a message of the system with this name.
+  if (role === "system" && name === "error") return "error";
+  return ROLES.find((one) => one === role) ?? "other";
+}

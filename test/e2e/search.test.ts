@@ -1,0 +1,176 @@
+/** Search as callers have it: over gRPC, HTTP and the command line, with tokens, and after a restart. */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { z } from "zod";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { bearer, type Caller, Doors, sessionCaller } from "../support/callers.ts";
+import { runHere } from "../support/command-line.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { OpenApi } from "../support/openapi.ts";
+import {
+  endService,
+  runCommand,
+  type ServiceProcess,
+  startAgain,
+  startService,
+} from "../support/service-process.ts";
+
+const { createSession, deleteSession, eraseSession, pushSessionMessage, searchTexts } =
+  SessionService.method;
+
+const pageSchema = z.object({ items: z.array(z.unknown()), next_cursor: z.string() });
+const problemSchema = z.object({ violations: z.array(z.object({ field: z.string() })) });
+
+let doors: Doors;
+let service: ServiceProcess;
+let client: RpcClient;
+let root: Caller;
+let alice: Caller;
+
+beforeAll(async () => {
+  doors = await Doors.make();
+  root = doors.add("root", ["admin"]);
+  alice = doors.add("alice", ["viewer"], "alpha");
+  await doors.save();
+  service = await startService({ env: doors.env });
+  client = new RpcClient(() => service.grpcAddress);
+});
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+async function said(projectId: string, payload: string): Promise<string> {
+  const as = { metadata: bearer(root) };
+  const { metadata } = await client.unary(createSession, { name: projectId, projectId }, as);
+  const sessionId = metadata?.id ?? "";
+  await client.unary(pushSessionMessage, { sessionId, eventType: "user", payload }, as);
+  return sessionId;
+}
+
+async function sessionsFor(query: string, caller = root, more: object = {}) {
+  const as = { metadata: bearer(caller) };
+  const { items } = await client.unary(searchTexts, { query, ...more }, as);
+  return items.map(({ sessionId }) => sessionId).toSorted();
+}
+
+const ask = (path: string, caller = root) =>
+  fetch(`http://${service.httpAddress}/api/ambient/v1/search?${path}`, {
+    headers: { authorization: `Bearer ${caller.token}` },
+  });
+
+test("callers find the texts of the sessions that they may read, and no others", async () => {
+  const [a, b] = [await said("alpha", "a capybara"), await said("beta", "the capybara")];
+  await expect.poll(() => sessionsFor("capybara")).toEqual([a, b].toSorted());
+  expect(await sessionsFor("capybara", alice)).toEqual([a]);
+  expect(await sessionsFor("capybara", alice, { projectId: "beta" })).toEqual([]);
+  expect(await sessionsFor("capybara", alice, { sessionId: b })).toEqual([]);
+  const runner = await sessionCaller(client, root, { sessionId: b, role: "runner" });
+  expect(await sessionsFor("capybara", runner)).toEqual([b]);
+  const as = { metadata: bearer(root) };
+  await client.unary(deleteSession, { id: a }, as);
+  expect(await sessionsFor("capybara")).toEqual([b]);
+  await client.unary(eraseSession, { id: b }, as);
+  expect(await sessionsFor("capybara")).toEqual([]);
+});
+
+test("HTTP answers as its document says, and names wrong parameters", async () => {
+  const document = await fetch(`http://${service.httpAddress}/openapi.json`, {
+    headers: { authorization: `Bearer ${root.token}` },
+  });
+  const openApi = new OpenApi(await document.json());
+  const asked = { method: "GET", path: "/api/ambient/v1/search" };
+  const ids = [await said("alpha", "pangolin <b>one</b>"), await said("alpha", "pangolin two")];
+  await expect.poll(() => sessionsFor("pangolin")).toHaveLength(2);
+  const first = await ask("q=pangolin&limit=1");
+  expect(await openApi.fault(asked, first.clone())).toBeUndefined();
+  const page = pageSchema.parse(await first.json());
+  expect(page.items).toMatchObject([
+    {
+      session_id: ids[1],
+      session_name: "alpha",
+      project_id: "alpha",
+      stream: "messages",
+      seq: 1,
+      role: "user",
+      event_type: "user",
+      excerpt: [
+        { text: "pangolin", is_match: true },
+        { text: " two", is_match: false },
+      ],
+    },
+  ]);
+  const second = await ask(`q=pangolin&limit=1&cursor=${encodeURIComponent(page.next_cursor)}`);
+  expect(await second.json()).toEqual({
+    kind: "FoundTextList",
+    items: [expect.objectContaining({ session_id: ids[0] })],
+  });
+  for (const [query, field] of [
+    ["", "q"],
+    ["q=the", "q"],
+    ["q=-x", "q"],
+    ["q=a%00b", "q"],
+    ["q=x&role=wizard", "role"],
+    ["q=x&limit=0", "limit"],
+    ["q=x&cursor=x", "cursor"],
+    ["q=x&cursor=best-3", "cursor"],
+    ["q=x&order=best&cursor=1.0.00000000-0000-0000-0000-000000000000.s", "cursor"],
+    ["q=x&after=yesterday", "after"],
+    ["q=x&order=oldest", "order"],
+    ["q=x&page=2", "page"],
+  ] as const) {
+    const refused = await ask(query);
+    const fault = await openApi.fault(asked, refused.clone());
+    const { violations } = problemSchema.parse(await refused.json());
+    const answer = { query, fault, status: refused.status, field: violations[0]?.field };
+    expect(answer).toEqual({ query, fault: undefined, status: 400, field });
+  }
+});
+
+test("the command prints what it finds, also after a restart and after reindex", async () => {
+  const id = await said("alpha", "An armadillo rolls.");
+  const env = () => ({
+    SESSION_LEDGER_ADDRESS: service.grpcAddress,
+    SESSION_LEDGER_TOKEN: root.token,
+  });
+  await expect.poll(() => sessionsFor("armadillo")).toEqual([id]);
+  await service.stop();
+  service = await startAgain(service, doors.env);
+  const later = await said("alpha", "Another armadillo rolled.");
+  await expect.poll(() => sessionsFor("armadillo")).toEqual([id, later].toSorted());
+  const table = await runHere(["search", "armadillo", "rolling", "-s", id, "-o", "table"], {
+    env: env(),
+  });
+  expect(table.stdout).toMatch(/message 1 +user +An \[armadillo\] \[rolls\]\.\n$/);
+  const json = await runHere(["search", "armadillo", "-s", id, "--after", "1h"], { env: env() });
+  expect(JSON.parse(json.stdout)).toMatchObject({ sessionId: id, seq: "1" });
+  expect(await runHere(["search", "armadillo", "--before", "1h"], { env: env() })).toMatchObject({
+    stdout: "",
+    exitCode: 0,
+  });
+  expect(await runHere(["search", "the"], { env: env() })).toMatchObject({ exitCode: 4 });
+  const again = await runCommand(["reindex"], { env: { DATABASE_URL: service.databaseUrl } });
+  expect(again).toMatchObject({
+    exitCode: 0,
+    stdout: "a running service stores the texts again\n",
+  });
+  await expect.poll(() => sessionsFor("armadillo")).toEqual([id, later].toSorted());
+});
+
+test("SEARCH=off refuses, and a language that the database does not have ends the start", async () => {
+  const off = await startService({ env: { SEARCH: "off" } });
+  try {
+    const answer = await fetch(`http://${off.httpAddress}/api/ambient/v1/search?q=x`);
+    expect(await answer.json()).toMatchObject({ reason: "SEARCH_OFF" });
+  } finally {
+    await endService(off);
+  }
+  const { exitCode, stderr } = await runCommand(["reindex"], {
+    env: { DATABASE_URL: service.databaseUrl, SEARCH_LANGUAGE: "klingon" },
+  });
+  expect([exitCode, stderr]).toEqual([
+    2,
+    expect.stringContaining("SEARCH_LANGUAGE: expected a text search configuration"),
+  ]);
+});
