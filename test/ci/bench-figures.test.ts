@@ -156,6 +156,7 @@ test("the command line selects benchmarks, and refuses unknown ones", () => {
     "flow",
     "turns",
     "inspector",
+    "search",
   ]);
   expect(readOptions(["profile", "push"])?.benches).toEqual(["profile push"]);
   expect(readOptions(["profile", "stream"])?.benches).toEqual(["profile stream"]);
