@@ -13,6 +13,7 @@ export type {
   FlushResult,
   SessionWriter,
   SessionWriterOptions,
+  Text,
   TextOptions,
   WriterMessage,
   WriterProblem,

@@ -64,6 +64,9 @@ export interface WriterMessage {
   readonly sender?: Sender;
 }
 
+/** The answer of an agent: whole, in pieces, or as bytes of UTF-8. */
+export type Text = string | AsyncIterable<string | Uint8Array>;
+
 export interface TextOptions {
   /** Default: the session's id. */
   readonly threadId?: string;
@@ -184,12 +187,12 @@ export interface SessionWriter {
   /** One message. Never throws and never waits. */
   message(message: WriterMessage): void;
   /**
-   * A plain stream of text as one run: RUN_STARTED, the text message and its pieces, RUN_FINISHED,
+   * A text, or a plain stream of one, as one run: RUN_STARTED, the text message and its pieces, RUN_FINISHED,
    * and one assistant message where messages are derived. Resolves when the stream has ended. When
    * the stream throws, the run ends with RUN_ERROR and the promise still resolves: the record has
    * the error, and the maker of the stream knows it.
    */
-  text(stream: AsyncIterable<string>, options?: TextOptions): Promise<void>;
+  text(answer: Text, options?: TextOptions): Promise<void>;
   /**
    * A signal for the work on a run: it aborts when somebody cancels the run (its reason is a
    * `RunCancelled`), and when the writer ends because another writer took over or the service

@@ -15,6 +15,7 @@ import { withEscapedHalves } from "../../compressor/text.ts";
 import { MessageDeriver } from "../derive/derive.ts";
 import { asRpcFailure, textOf } from "../failure.ts";
 import type { Sender } from "../rows.ts";
+import { eventsOfText } from "../text.ts";
 import { openSpoolFile } from "../spool/file.ts";
 import type { MessageRecord } from "../spool/spool.ts";
 import { Book } from "./book.ts";
@@ -26,6 +27,7 @@ import type {
   FlushResult,
   SessionWriter,
   SessionWriterOptions,
+  Text,
   TextOptions,
   WriterMessage,
   WriterStats,
@@ -109,9 +111,9 @@ class Writer implements SessionWriter {
     this.#book.refuse(stream, { reason: INVALID, message: textOf(error) });
   }
 
-  async text(stream: AsyncIterable<string>, options: TextOptions = {}): Promise<void> {
+  async text(answer: Text, options: TextOptions = {}): Promise<void> {
     const { sessionId: threadId } = this.#options;
-    for await (const event of eventsOfText(stream, { threadId, ...options })) this.event(event);
+    for await (const event of eventsOfText(answer, { threadId, ...options })) this.event(event);
   }
 
   async flush(options?: FlushOptions): Promise<FlushResult> {
@@ -167,28 +169,6 @@ function endsRun(payload: string): boolean {
 }
 
 type FlushOptions = { readonly timeoutMs?: number } | undefined;
-
-/** A plain stream of text, as the events of one run; when the text fails, the last event is a RUN_ERROR. */
-async function* eventsOfText(
-  stream: AsyncIterable<string>,
-  options: TextOptions & { readonly threadId: string },
-): AsyncGenerator<object, void, undefined> {
-  const { threadId, role = "assistant" } = options;
-  const { runId = crypto.randomUUID(), messageId = crypto.randomUUID() } = options;
-  yield { type: "RUN_STARTED", threadId, runId };
-  yield { type: "TEXT_MESSAGE_START", messageId, role };
-  try {
-    // An empty piece has no content, and older AG-UI clients refuse it.
-    for await (const delta of stream) {
-      if (delta !== "") yield { type: "TEXT_MESSAGE_CONTENT", messageId, delta };
-    }
-  } catch (error) {
-    yield { type: "RUN_ERROR", message: textOf(error) };
-    return;
-  }
-  yield { type: "TEXT_MESSAGE_END", messageId };
-  yield { type: "RUN_FINISHED", threadId, runId };
-}
 
 /** Turns the agent's values into records and messages, without delaying the agent. */
 

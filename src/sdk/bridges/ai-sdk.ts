@@ -18,7 +18,7 @@ import {
   type RunInput,
 } from "../bridge.ts";
 import { type AiSdkMessage, aiSdkMessages } from "./ai-sdk-messages.ts";
-import { Constructs, contentOf } from "./constructs.ts";
+import { EventMaker, contentOf } from "../../agui/event-maker.ts";
 import { APPROVAL_SCHEMA, DENIED } from "./history.ts";
 
 /** What a run gives your function. */
@@ -108,7 +108,7 @@ type Events = Generator<AgentEvent, void, undefined>;
 /** The events of one run. */
 class AiSdkRun {
   readonly #input: RunInput;
-  readonly #constructs = new Constructs();
+  readonly #constructs = new EventMaker();
   /** Our ids of texts and reasonings: a provider uses its own again in the next step. */
   readonly #ids = new Map<string, string>();
   readonly #interrupts: unknown[] = [];

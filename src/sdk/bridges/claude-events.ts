@@ -5,7 +5,7 @@
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import type { AgentEvent, RunInput } from "../bridge.ts";
-import { Constructs, contentOf, type Owner } from "./constructs.ts";
+import { EventMaker, contentOf, type Owner } from "../../agui/event-maker.ts";
 import { APPROVAL_SCHEMA } from "./history.ts";
 
 /** A message of the SDK. Types that the bridge does not know are left out. */
@@ -30,7 +30,7 @@ interface Block {
 
 export class ClaudeRun {
   readonly #input: RunInput;
-  readonly #constructs = new Constructs();
+  readonly #constructs = new EventMaker();
   /** The message that is streamed, by the subagent. */
   readonly #streamed = new Map<string | undefined, Streamed>();
   readonly #streamedIds = new Set<string>();

@@ -5,13 +5,13 @@
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import type { AgentEvent, RunInput } from "../bridge.ts";
-import { Constructs, contentOf } from "./constructs.ts";
+import { EventMaker, contentOf } from "../../agui/event-maker.ts";
 
 type Events = Generator<AgentEvent, void, undefined>;
 
 export class LangGraphRun {
   readonly #input: RunInput;
-  readonly #constructs = new Constructs();
+  readonly #constructs = new EventMaker();
   /** The names of the open steps, by the id of the task. */
   readonly #steps = new Map<string, string>();
   /** The messages of each task that runs: a message ends with its task, as nothing else says so. */

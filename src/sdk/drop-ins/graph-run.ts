@@ -1,6 +1,6 @@
 /** One run of a graph, as its callbacks tell it. */
 import { isObject, type JsonObject } from "../../agui/json.ts";
-import { contentOf } from "../bridges/constructs.ts";
+import { contentOf } from "../../agui/event-maker.ts";
 import { objectsIn, reasoningIn, textIn } from "../bridges/langgraph-events.ts";
 import { RecordedRun, type RecordOptions } from "./recorded-run.ts";
 

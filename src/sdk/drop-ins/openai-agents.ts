@@ -8,7 +8,7 @@
  * asked for. A trace has no texts by tokens, and none at all where tracing is off.
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
-import { contentOf } from "../bridges/constructs.ts";
+import { contentOf } from "../../agui/event-maker.ts";
 import { RecordedRun, type RecordOptions } from "./recorded-run.ts";
 
 export interface RecordAgentStreamOptions extends RecordOptions {

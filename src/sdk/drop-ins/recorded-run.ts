@@ -3,7 +3,7 @@ import { textOf } from "../../runner/failure.ts";
 import type { SessionWriter, WriterProblem } from "../../runner/writer/types.ts";
 import { createSessionWriter } from "../../runner/writer/writer.ts";
 import type { AgentEvent } from "../bridge.ts";
-import { Constructs } from "../bridges/constructs.ts";
+import { EventMaker } from "../../agui/event-maker.ts";
 import type { Connection } from "./follow-run.ts";
 
 export interface RecordOptions extends Connection {
@@ -17,7 +17,7 @@ interface Ids {
 }
 
 export class RecordedRun {
-  readonly constructs = new Constructs();
+  readonly constructs = new EventMaker();
   readonly #ids: Ids;
   readonly #writer: SessionWriter;
 

@@ -4,18 +4,22 @@
  * newest first. A framework may therefore leave out what it does not know: a tool call without an end
  * gets its END with the result.
  */
-import type { AgentEvent } from "../bridge.ts";
+/** One AG-UI event, as an object that JSON can print. */
+export interface AguiEvent {
+  readonly type: string;
+  readonly [member: string]: unknown;
+}
 
 /** The subagent that an event belongs to; empty: the agent itself. */
 export interface Owner {
   readonly subagentRunId?: string;
 }
 
-type Events = Generator<AgentEvent, void, undefined>;
+type Events = Generator<AguiEvent, void, undefined>;
 
-export class Constructs {
+export class EventMaker {
   /** The END events of each open construct, in the order of their STARTs. */
-  readonly #open = new Map<string, readonly AgentEvent[]>();
+  readonly #open = new Map<string, readonly AguiEvent[]>();
   /** Tool calls of this run, open or not. */
   readonly #calls = new Set<string>();
 
@@ -95,7 +99,7 @@ export class Constructs {
   }
 
   /** Steps that are open at the same time have different names. Returns the name of the step. */
-  *step(name: string): Generator<AgentEvent, string, undefined> {
+  *step(name: string): Generator<AguiEvent, string, undefined> {
     let stepName = name;
     for (let nth = 2; this.#open.has(`step ${stepName}`); nth += 1) stepName = `${name} ${nth}`;
     yield* this.#start(
@@ -138,7 +142,7 @@ export class Constructs {
     for (const key of [...this.#open.keys()].toReversed()) yield* this.#end(key);
   }
 
-  *#start(key: string, start: readonly AgentEvent[], end: readonly AgentEvent[]): Events {
+  *#start(key: string, start: readonly AguiEvent[], end: readonly AguiEvent[]): Events {
     if (this.#open.has(key)) return;
     this.#open.set(key, end);
     yield* start;

@@ -1,0 +1,100 @@
+/**
+ * Entries of a history in the format of chirino/memory-service: one block of one role, with a text, with
+ * the events of the answer, or with attachments.
+ *
+ *   {"id": …, "conversationId": …, "channel": "history", "contentType": "history/lc4j",
+ *    "content": [{"role": "AI", "text": …, "events": […]}], "createdAt": …}
+ *
+ * An entry becomes events of AG-UI. Its other members (the user, its time, attachments) have no place
+ * there, so RUN_STARTED keeps them as its `rawEvent`: an entry with empty texts, which an export fills.
+ */
+import { isObject, type JsonObject } from "../agui/json.ts";
+import { ID_BYTES_MAX } from "../base/ids.ts";
+
+export type Role = "USER" | "AI";
+
+/** An entry with one block. */
+export interface Entry {
+  readonly id: string;
+  readonly role: Role;
+  readonly text: string;
+  /** Undefined: the entry has a text only. */
+  readonly events: readonly JsonObject[] | undefined;
+  readonly createdAtMs: number | undefined;
+  /** The entry without the parts above. */
+  readonly kept: JsonObject;
+}
+
+/** A value that is not an entry of a history. */
+export class NotAnEntry extends Error {
+  override readonly name = "NotAnEntry";
+}
+
+/** The entries of a line: one, those of a page, or one for each block. `id` names entries without one. */
+export function entriesIn(value: JsonObject, id: () => string): readonly Entry[] {
+  const { data } = value;
+  const given = Array.isArray(data) ? data : [value];
+  return given.flatMap((entry: unknown) => {
+    if (!isObject(entry)) throw new NotAnEntry("data: expected a list of entries");
+    return blocksOf(entry, id);
+  });
+}
+
+function blocksOf(entry: JsonObject, newId: () => string): readonly Entry[] {
+  const { id = newId(), channel = "history", contentType = "history", content } = entry;
+  if (typeof id !== "string" || id === "") throw new NotAnEntry("id: expected a text");
+  if (id.length * 4 > ID_BYTES_MAX && new TextEncoder().encode(id).length > ID_BYTES_MAX - 8)
+    throw new NotAnEntry(`id: expected at most ${ID_BYTES_MAX - 8} bytes`);
+  if (channel !== "history") throw new NotAnEntry(`channel: expected history`);
+  if (typeof contentType !== "string" || !/^history(\/|$)/.test(contentType))
+    throw new NotAnEntry("contentType: expected history, or a format of it");
+  if (!Array.isArray(content) || content.length === 0)
+    throw new NotAnEntry("content: expected a list with a block");
+  return content.map((block: unknown, at) =>
+    entryOf(entry, block, { id: at === 0 ? id : `${id}:${at}`, path: `content[${at}]` }),
+  );
+}
+
+function entryOf(
+  entry: JsonObject,
+  block: unknown,
+  { id, path }: { readonly id: string; readonly path: string },
+): Entry {
+  if (!isObject(block)) throw new NotAnEntry(`${path}: expected an object`);
+  const { role, text, events, attachments } = block;
+  if (role !== "USER" && role !== "AI") throw new NotAnEntry(`${path}.role: expected USER or AI`);
+  if (text !== undefined && text !== null && typeof text !== "string")
+    throw new NotAnEntry(`${path}.text: expected a text`);
+  if (events !== undefined && !(Array.isArray(events) && events.every(isObject)))
+    throw new NotAnEntry(`${path}.events: expected a list of objects`);
+  if (text === undefined && events === undefined && attachments === undefined)
+    throw new NotAnEntry(`${path}: expected text, events or attachments`);
+  const createdAtMs = Date.parse(String(entry["createdAt"]));
+  // The events do not tell the text as a whole.
+  const emptied =
+    events === undefined ? (typeof text === "string" ? { text: "" } : {}) : { events: [] };
+  return {
+    id,
+    role,
+    text: text ?? "",
+    events: role === "AI" && Array.isArray(events) ? events : undefined,
+    createdAtMs: Number.isFinite(createdAtMs) && createdAtMs >= 0 ? createdAtMs : undefined,
+    kept: { ...entry, ...("id" in entry && { id }), content: [{ ...block, ...emptied }] },
+  };
+}
+
+/** The entries that a RUN_STARTED keeps; empty: the run is no entry's. */
+export function keptEntries(started: JsonObject): readonly JsonObject[] {
+  const raw = started["rawEvent"];
+  const entries = isObject(raw) ? raw[KEPT] : undefined;
+  return Array.isArray(entries) ? entries.filter(isObject) : [];
+}
+
+/** The member of `rawEvent` that has the entries. */
+export const KEPT = "historyEntries";
+
+/** The only block of a kept entry. */
+export function blockOf({ content }: JsonObject): JsonObject {
+  const block: unknown = Array.isArray(content) ? content[0] : undefined;
+  return isObject(block) ? block : {};
+}

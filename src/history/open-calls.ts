@@ -1,0 +1,75 @@
+/**
+ * Tool calls on their way out: LangChain4j tells of a call when its arguments are whole, so these are held
+ * until then, in bounded memory. When all held arguments have too many characters, they go out as parts.
+ */
+import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
+import { textOf } from "./langchain4j.ts";
+
+interface OpenCall {
+  readonly name: string;
+  args: string;
+  /** A part of the arguments has gone out. */
+  isCut: boolean;
+}
+
+type Tell = (event: JsonObject) => void;
+
+export class OpenCalls {
+  readonly #charsMax: number;
+  readonly #calls = new Map<string, OpenCall>();
+  #chars = 0;
+
+  /** `charsMax`: of the arguments of all calls. */
+  constructor(charsMax: number) {
+    this.#charsMax = charsMax;
+  }
+
+  start({ toolCallId, toolCallName }: JsonObject): void {
+    const name = textOf(toolCallName) ?? "unknown";
+    this.#calls.set(String(toolCallId), { name, args: "", isCut: false });
+  }
+
+  args({ toolCallId, delta }: JsonObject, tell: Tell): void {
+    const call = this.#calls.get(String(toolCallId));
+    if (call === undefined) return;
+    for (let rest = textOf(delta) ?? ""; rest !== ""; ) {
+      if (this.#chars === this.#charsMax)
+        for (const [id, open] of this.#calls) this.#cut(id, open, tell);
+      const piece = rest.slice(0, this.#charsMax - this.#chars);
+      rest = rest.slice(piece.length);
+      call.args += piece;
+      this.#chars += piece.length;
+    }
+  }
+
+  end({ toolCallId }: JsonObject, tell: Tell): void {
+    const id = String(toolCallId);
+    const call = this.#calls.get(id);
+    if (call === undefined) return;
+    this.#calls.delete(id);
+    const { name: toolName, isCut } = call;
+    if (isCut) {
+      this.#cut(id, call, tell);
+      return tell({ eventType: "CompleteToolCall", id, toolName });
+    }
+    this.#chars -= call.args.length;
+    // A parsed number with many digits would be another one.
+    const parsed = /\d{16}/.test(call.args) ? undefined : parseJson(call.args);
+    const input = isObject(parsed) ? parsed : call.args;
+    tell({ eventType: "BeforeToolExecution", id, toolName, input });
+  }
+
+  clear(): void {
+    this.#calls.clear();
+    this.#chars = 0;
+  }
+
+  #cut(id: string, call: OpenCall, tell: Tell): void {
+    if (call.args === "") return;
+    const part = { id, toolName: call.name, partialArguments: call.args };
+    tell({ eventType: "PartialToolCall", ...part });
+    this.#chars -= call.args.length;
+    call.args = "";
+    call.isCut = true;
+  }
+}

@@ -1,0 +1,138 @@
+/**
+ * Spring AI's ChatClientResponse objects, as its ChatClient streams them and Jackson prints them, as
+ * AG-UI events. A ChatResponse, a Generation and a ToolResponseMessage may also stand alone. A stream is
+ * one run: Spring AI has no event for its end, so the last finish reason is the end.
+ */
+import { type AguiEvent, contentOf } from "../agui/event-maker.ts";
+import { isObject, type JsonObject } from "../agui/json.ts";
+import {
+  type End,
+  endRun,
+  failureOf,
+  type Mapper,
+  mapped,
+  textOf,
+  TRUNCATED,
+  usageFrom,
+} from "./langchain4j.ts";
+import { type RunNames, ToldRun } from "./told-run.ts";
+
+export function* fromSpringAi(
+  responses: Iterable<JsonObject>,
+  names: RunNames,
+): Generator<AguiEvent, void, undefined> {
+  yield* mapped(responses, new SpringAiMapper(names));
+}
+
+export class SpringAiMapper implements Mapper {
+  readonly #run: ToldRun;
+  /** The arguments so far of calls that wait for their result. */
+  readonly #args = new Map<string, string>();
+  #failure: End | undefined;
+  #result: JsonObject | undefined;
+  #finishReason: string | undefined;
+
+  constructor(names: RunNames) {
+    this.#run = new ToldRun(names);
+  }
+
+  take(value: JsonObject): readonly AguiEvent[] {
+    this.#failure = failureOf(value) ?? this.#failure;
+    if (failureOf(value) === undefined) this.#response(value);
+    return this.#run.take();
+  }
+
+  end(): readonly AguiEvent[] {
+    const finishReason = this.#finishReason;
+    const finished: End = { kind: "finished", result: { finishReason, ...this.#result } };
+    endRun(this.#run, this.#failure ?? (finishReason === undefined ? TRUNCATED : finished));
+    return this.#run.take();
+  }
+
+  #response(value: JsonObject): void {
+    const inner = value["chatResponse"];
+    const response = isObject(inner) ? inner : value;
+    const { metadata } = response;
+    if (isObject(metadata)) this.#metadata(metadata);
+    const generations = generationsOf(response);
+    if (generations.length === 0 && !isObject(metadata)) this.#run.custom("spring.unknown", value);
+    generations.forEach((generation, lane) => this.#generation(generation, lane));
+  }
+
+  /** The counts are those of the run so far; a part of a stream may have zeros. */
+  #metadata({ usage, model, id }: JsonObject): void {
+    const counted = usageFrom(usage, model);
+    if (Object.values(counted ?? {}).some((count) => typeof count === "number" && count > 0))
+      this.#run.setUsage(counted);
+    const told = Object.entries({ id, modelName: model });
+    const known = told.filter(([, text]) => typeof text === "string" && text !== "");
+    this.#result = { ...this.#result, ...Object.fromEntries(known) };
+  }
+
+  #generation({ output, metadata: told }: JsonObject, lane: number): void {
+    const message = isObject(output) ? output : {};
+    const metadata = isObject(message["metadata"]) ? message["metadata"] : {};
+    const ending = isObject(told) ? told : {};
+    const reasoning = reasoningOf(message, metadata, ending);
+    if (reasoning !== undefined) this.#run.thinking(reasoning, lane);
+    const text = textOf(message["text"]) ?? "";
+    if (isThought(metadata)) this.#run.thinking(text, lane);
+    else this.#run.text(text, lane);
+    for (const call of objectsIn(message["toolCalls"])) this.#call(call);
+    for (const response of objectsIn(message["responses"])) this.#answer(response);
+    const reason = textOf(ending["finishReason"]) ?? "";
+    if (reason === "") return;
+    this.#finishReason = reason;
+    if (/tool/i.test(reason)) this.#run.endRound();
+  }
+
+  /** Parts of a stream may repeat a call; a repeated call has the same arguments, or longer ones. */
+  #call({ id, name, arguments: args }: JsonObject): void {
+    const own = textOf(id) === "" ? undefined : textOf(id);
+    const text = args === undefined || args === null ? "" : contentOf(args);
+    const before = own === undefined ? undefined : this.#args.get(own);
+    if (before !== undefined && !text.startsWith(before)) return;
+    this.#run.endReasoning();
+    this.#run.endTexts();
+    const more = text.slice(before?.length ?? 0);
+    const call = this.#run.part({ id: own, name: textOf(name), args: more });
+    this.#args.set(call.id, text);
+  }
+
+  #answer({ id, name, responseData }: JsonObject): void {
+    const told = { id: textOf(id) === "" ? undefined : textOf(id), name: textOf(name) };
+    if (!this.#run.answered({ ...told, args: undefined }, responseData))
+      this.#run.custom("spring.ToolResponse", { ...told, responseData });
+  }
+}
+
+function generationsOf(value: JsonObject): readonly JsonObject[] {
+  const { results, result, output, messageType } = value;
+  if (Array.isArray(results)) return results.filter(isObject);
+  if (isObject(result)) return [result];
+  if (isObject(output)) return [value];
+  return typeof messageType === "string" ? [{ output: value }] : [];
+}
+
+/** OpenAI, DeepSeek: the message or its metadata; Ollama: the metadata of the generation. */
+function reasoningOf(
+  message: JsonObject,
+  metadata: JsonObject,
+  ending: JsonObject,
+): string | undefined {
+  return (
+    textOf(metadata["reasoningContent"]) ??
+    textOf(message["reasoningContent"]) ??
+    textOf(metadata["thinking"]) ??
+    textOf(ending["thinking"])
+  );
+}
+
+/** Anthropic, Gemini: the text itself is a thought. */
+function isThought({ thinking, isThought: thought, signature }: JsonObject): boolean {
+  return thinking === true || thought === true || typeof signature === "string";
+}
+
+function objectsIn(list: unknown): readonly JsonObject[] {
+  return Array.isArray(list) ? list.filter(isObject) : [];
+}

@@ -1,0 +1,391 @@
+/**
+ * A session as entries of a history (entry.ts): what a person said, and one entry of each run with the
+ * events of LangChain4j. Pieces of one text are joined, so merged rows and raw events give the same.
+ *
+ * The memory is bounded. An entry ends after ENTRY_CHARS_MAX characters, and the run goes on in the next
+ * one; the cut is at a number of characters, so it is in the same place however the rows are merged.
+ */
+import { isObject, type JsonObject } from "../agui/json.ts";
+import { BoundedMap } from "../base/bounded-map.ts";
+import { Canonical } from "../conversation/canonical/canonical.ts";
+import { blockOf, keptEntries, type Role } from "./entry.ts";
+import { textOf } from "./langchain4j.ts";
+import { OpenCalls } from "./open-calls.ts";
+
+/**
+ * `history`: texts alone. `history/lc4j`: answers with their events. `text`: role and text, without the
+ * members around them.
+ */
+export const HISTORY_FORMATS = ["history", "history/lc4j", "text"] as const;
+export type HistoryFormat = (typeof HISTORY_FORMATS)[number];
+
+/** A stored row, merged or not, or an event of one. */
+export interface HistoryRow {
+  readonly seq: bigint;
+  readonly eventType: string;
+  readonly payload: string;
+  readonly createdAtMicros: bigint;
+}
+
+interface ExportOptions {
+  readonly sessionId: string;
+  /** Default: ENTRY_CHARS_MAX. */
+  readonly entryCharsMax?: number;
+}
+
+export function* toHistory(
+  rows: Iterable<HistoryRow>,
+  format: HistoryFormat,
+  options: ExportOptions,
+): Generator<JsonObject, void, undefined> {
+  const history = new HistoryExport(format, options);
+  for (const row of rows) yield* history.take(row);
+  yield* history.end();
+}
+
+/** Of one entry. */
+const ENTRY_CHARS_MAX = 1_048_576;
+/** Ids that are remembered, so that an input that repeats the conversation adds nothing. */
+const KNOWN_IDS_MAX = 100_000;
+const CALLS_MAX = 10_000;
+
+/** An answer that is being made. */
+interface Draft {
+  readonly id: string;
+  readonly createdAtMicros: bigint;
+  readonly kept: JsonObject | undefined;
+  /** The place of this entry in its run, from 1. */
+  part: number;
+  events: JsonObject[];
+  /** The pieces of the last event, if that is a text. */
+  open: { readonly type: PieceType; readonly pieces: string[] } | undefined;
+  chars: number;
+}
+
+type PieceType = "PartialResponse" | "PartialThinking";
+
+export class HistoryExport {
+  readonly #format: HistoryFormat;
+  readonly #sessionId: string;
+  readonly #canonical: Canonical;
+  readonly #known = new BoundedMap<string, true>(KNOWN_IDS_MAX);
+  readonly #names = new BoundedMap<string, string>(CALLS_MAX);
+  readonly #charsMax: number;
+  readonly #calls: OpenCalls;
+  /** Texts of others than the agent. */
+  readonly #others = new Map<string, { readonly role: string; text: string }>();
+  /** Steps that ended, and are told when more of the run comes. */
+  #endedSteps = 0;
+  #draft: Draft | undefined;
+  #entries: JsonObject[] = [];
+
+  constructor(
+    format: HistoryFormat,
+    { sessionId, entryCharsMax = ENTRY_CHARS_MAX }: ExportOptions,
+  ) {
+    this.#charsMax = entryCharsMax;
+    this.#calls = new OpenCalls(entryCharsMax);
+    this.#format = format;
+    this.#sessionId = sessionId;
+    this.#canonical = new Canonical(sessionId);
+  }
+
+  /** The entries that the row completes. */
+  take(row: HistoryRow): readonly JsonObject[] {
+    const events = this.#canonical.next({ ...row, conformant: true });
+    for (const { value } of events) this.#event(value, row);
+    return this.#taken();
+  }
+
+  /** There are no more rows; a run that has not ended is an entry so far. */
+  end(): readonly JsonObject[] {
+    this.#close();
+    return this.#taken();
+  }
+
+  #taken(): readonly JsonObject[] {
+    const entries = this.#entries;
+    this.#entries = [];
+    return entries;
+  }
+
+  #event(value: JsonObject, row: HistoryRow): void {
+    const { type } = value;
+    if (type === "RUN_STARTED") return this.#begin(value, row);
+    if (type === "MESSAGES_SNAPSHOT") return this.#heard(value["messages"], row);
+    // LangChain4j knows no agents inside of agents.
+    if (typeof value["subagentRunId"] === "string") return;
+    switch (type) {
+      case "TEXT_MESSAGE_START":
+        return this.#startText(value);
+      case "TEXT_MESSAGE_CONTENT":
+        return this.#text(value, row);
+      case "TEXT_MESSAGE_END":
+        return this.#endText(value, row);
+      case "REASONING_MESSAGE_CONTENT":
+        return this.#piece("PartialThinking", textOf(value["delta"]) ?? "", row);
+      case "TOOL_CALL_START":
+        this.#names.set(String(value["toolCallId"]), textOf(value["toolCallName"]) ?? "unknown");
+        return this.#calls.start(value);
+      case "TOOL_CALL_ARGS":
+        return this.#calls.args(value, (event) => this.#tell(event, row));
+      case "TOOL_CALL_END":
+        return this.#calls.end(value, (event) => this.#tell(event, row));
+      case "TOOL_CALL_RESULT":
+        return this.#result(value, row);
+      case "ACTIVITY_SNAPSHOT":
+        return this.#activity(value, row);
+      case "CUSTOM":
+        return this.#custom(value, row);
+      case "STEP_FINISHED":
+        this.#endedSteps += 1;
+        return;
+      case "RUN_FINISHED":
+      case "RUN_ERROR":
+        return this.#endRun(value, row);
+    }
+  }
+
+  #begin(started: JsonObject, row: HistoryRow): void {
+    this.#close();
+    const kept = keptEntries(started);
+    const { input } = started;
+    const said = kept.filter((entry) => blockOf(entry)["role"] === "USER");
+    if (isObject(input)) this.#heard(input["messages"], row, said);
+    const answer = kept.find((entry) => blockOf(entry)["role"] === "AI");
+    // A run that keeps what people said, and no answer, has none.
+    if (kept.length === 0 || answer !== undefined)
+      this.#open(textOf(started["runId"]) ?? "", row, answer);
+  }
+
+  /** Messages that the session did not have before. */
+  #heard(messages: unknown, row: HistoryRow, kept: readonly JsonObject[] = []): void {
+    if (!Array.isArray(messages)) return;
+    for (const [at, { id, role, content }] of messages.filter(isObject).entries()) {
+      if (typeof id !== "string") continue;
+      const isKnown = this.#known.has(id);
+      this.#known.set(id, true);
+      if (!isKnown && role === "user") this.#said(id, contentText(content), row, kept[at]);
+    }
+  }
+
+  #said(id: string, text: string, row: HistoryRow, kept?: JsonObject): void {
+    this.#add("USER", { id, createdAtMicros: row.createdAtMicros, kept }, { text });
+  }
+
+  #open(id: string, { createdAtMicros }: HistoryRow, kept?: JsonObject): Draft {
+    this.#endedSteps = 0;
+    const events: JsonObject[] = [];
+    this.#draft = { id, createdAtMicros, kept, part: 1, events, open: undefined, chars: 0 };
+    return this.#draft;
+  }
+
+  /** Events may lie outside of all runs. */
+  #drafted(row: HistoryRow): Draft {
+    return this.#draft ?? this.#open(`${this.#sessionId}:${row.seq}`, row);
+  }
+
+  #startText({ messageId, role }: JsonObject): void {
+    if (typeof messageId !== "string") return;
+    const isKnown = this.#known.has(messageId);
+    this.#known.set(messageId, true);
+    if (role === "assistant" || typeof role !== "string") return;
+    this.#others.set(messageId, { role: isKnown ? "" : role, text: "" });
+  }
+
+  #text({ messageId, delta }: JsonObject, row: HistoryRow): void {
+    const other = this.#others.get(String(messageId));
+    const text = textOf(delta) ?? "";
+    if (other === undefined) return this.#piece("PartialResponse", text, row);
+    other.text += text.slice(0, Math.max(0, this.#charsMax - other.text.length));
+  }
+
+  #endText({ messageId }: JsonObject, row: HistoryRow): void {
+    const id = String(messageId);
+    const other = this.#others.get(id);
+    this.#others.delete(id);
+    if (other?.role === "user") this.#said(id, other.text, row);
+  }
+
+  #piece(type: PieceType, text: string, row: HistoryRow): void {
+    if (text === "") return;
+    this.#stepsEnded(row);
+    const draft = this.#drafted(row);
+    for (let rest = text; rest !== ""; ) {
+      const room = this.#room(draft, 1);
+      const piece = rest.slice(0, room);
+      rest = rest.slice(room);
+      if (draft.open?.type !== type) {
+        endPiece(draft);
+        draft.open = { type, pieces: [] };
+      }
+      draft.open.pieces.push(piece);
+      draft.chars += piece.length;
+    }
+  }
+
+  #tell(event: JsonObject, row: HistoryRow): void {
+    this.#stepsEnded(row);
+    const draft = this.#drafted(row);
+    const chars = JSON.stringify(event).length;
+    this.#room(draft, chars);
+    endPiece(draft);
+    draft.events.push(event);
+    draft.chars += chars;
+  }
+
+  /** Ends the entry if it has no room for these characters; returns its room. */
+  #room(draft: Draft, chars: number): number {
+    if (draft.chars > 0 && draft.chars + chars > this.#charsMax) {
+      this.#complete(draft);
+      draft.part += 1;
+      draft.events = [];
+      draft.open = undefined;
+      draft.chars = 0;
+    }
+    return this.#charsMax - draft.chars;
+  }
+
+  #result({ toolCallId, content }: JsonObject, row: HistoryRow): void {
+    const id = String(toolCallId);
+    const toolName = this.#names.get(id);
+    const named = toolName === undefined ? {} : { toolName };
+    const output = typeof content === "string" ? content : contentText(content);
+    this.#tell({ eventType: "ToolExecuted", id, ...named, output }, row);
+  }
+
+  #activity({ activityType, content }: JsonObject, row: HistoryRow): void {
+    if (activityType !== "lc4j.content_fetched" || !isObject(content)) return;
+    this.#tell({ eventType: "ContentFetched", ...content }, row);
+  }
+
+  /** What the import did not know goes out as it came. */
+  #custom({ name, value }: JsonObject, row: HistoryRow): void {
+    if (typeof name === "string" && name.startsWith("lc4j.") && isObject(value))
+      this.#tell(value, row);
+  }
+
+  #stepsEnded(row: HistoryRow): void {
+    const ended = this.#endedSteps;
+    this.#endedSteps = 0;
+    for (let nth = 0; nth < ended; nth += 1) this.#tell({ eventType: "IntermediateResponse" }, row);
+  }
+
+  #endRun(end: JsonObject, row: HistoryRow): void {
+    this.#endedSteps = 0; // The end of the run tells of the last step.
+    const event = endEventOf(end, this.#draft?.kept !== undefined);
+    const draft = this.#draft;
+    const isEmpty = draft === undefined || (draft.chars === 0 && draft.kept === undefined);
+    if (event !== undefined && !isEmpty) this.#tell(event, row);
+    this.#close();
+  }
+
+  #close(): void {
+    const draft = this.#draft;
+    this.#draft = undefined;
+    this.#calls.clear();
+    this.#others.clear();
+    this.#endedSteps = 0;
+    if (draft !== undefined) this.#complete(draft);
+  }
+
+  #complete(draft: Draft): void {
+    endPiece(draft);
+    const { part, events, kept: first, createdAtMicros } = draft;
+    const kept = part === 1 ? first : undefined;
+    if (events.length === 0 && kept === undefined) return;
+    const chunks = events.filter(({ eventType }) => eventType === "PartialResponse");
+    const text = chunks.map(({ chunk }) => textOf(chunk) ?? "").join("");
+    const id = part === 1 ? draft.id : `${draft.id}.${part}`;
+    this.#add("AI", { id, createdAtMicros, kept }, { text, events });
+  }
+
+  #add(
+    role: Role,
+    { id, createdAtMicros, kept }: Pick<Draft, "id" | "createdAtMicros" | "kept">,
+    { text, events }: { readonly text: string; readonly events?: readonly JsonObject[] },
+  ): void {
+    const isRich = this.#format === "history/lc4j";
+    const block = kept && blockOf(kept);
+    const hasNoText = text === "" && (block?.["text"] ?? "") === "";
+    if (!isRich && hasNoText && block?.["attachments"] === undefined) return;
+    if (this.#format === "text") {
+      this.#entries.push({ role, text: text === "" ? (textOf(block?.["text"]) ?? "") : text });
+      return;
+    }
+    const isWithEvents =
+      isRich && events !== undefined && (block === undefined || "events" in block);
+    const content = isWithEvents
+      ? { role, ...(text !== "" && block === undefined && { text }), ...block, events }
+      : {
+          role,
+          ...without(block, "events"),
+          ...((block === undefined || text !== "") && { text }),
+        };
+    const contentType = isWithEvents ? "history/lc4j" : "history";
+    this.#entries.push({
+      ...(kept ?? {
+        id,
+        conversationId: this.#sessionId,
+        channel: "history",
+        contentType,
+        createdAt: new Date(Number(createdAtMicros / 1_000n)).toISOString(),
+      }),
+      ...(isRich ? {} : { contentType }),
+      content: [content],
+    });
+  }
+}
+
+function endPiece(draft: Draft): void {
+  const { open } = draft;
+  if (open === undefined) return;
+  draft.events.push({ eventType: open.type, chunk: open.pieces.join("") });
+  draft.open = undefined;
+}
+
+/** `isKept`: the run was an entry, which may have had no event for its end. */
+function endEventOf(end: JsonObject, isKept: boolean): JsonObject | undefined {
+  const { type, code, message, outcome, result, usage } = end;
+  if (type === "RUN_ERROR") {
+    if (code === "CANCELLED") return { eventType: "StreamAborted" };
+    if (code === "TRUNCATED") return undefined;
+    return { eventType: "StreamError", error: message, ...(code !== undefined && { code }) };
+  }
+  if (isObject(outcome) && outcome["type"] === "cancelled") return { eventType: "StreamAborted" };
+  const metadata = { ...(isObject(result) && metadataIn(result)), ...usageIn(usage) };
+  const isEmpty = Object.keys(metadata).length === 0;
+  if (isEmpty && isKept) return undefined;
+  return { eventType: "ChatCompleted", ...(!isEmpty && { metadata }) };
+}
+
+function metadataIn({ id, modelName, finishReason }: JsonObject): JsonObject {
+  const told = Object.entries({ id, modelName, finishReason });
+  return Object.fromEntries(told.filter(([, value]) => typeof value === "string"));
+}
+
+function usageIn(usage: unknown): JsonObject {
+  const first: unknown = Array.isArray(usage) ? usage[0] : undefined;
+  if (!isObject(first)) return {};
+  const { inputTokens, outputTokens, totalTokens } = first;
+  const counts = Object.entries({
+    inputTokenCount: inputTokens,
+    outputTokenCount: outputTokens,
+    totalTokenCount: totalTokens,
+  }).filter(([, count]) => typeof count === "number");
+  return counts.length === 0 ? {} : { tokenUsage: Object.fromEntries(counts) };
+}
+
+/** The texts of a message's content, which may have parts. */
+function contentText(content: unknown): string {
+  if (typeof content === "string") return content;
+  if (!Array.isArray(content)) return "";
+  return content
+    .filter(isObject)
+    .flatMap(({ text }) => (typeof text === "string" ? [text] : []))
+    .join("\n");
+}
+
+function without(block: JsonObject | undefined, member: string): JsonObject {
+  return Object.fromEntries(Object.entries(block ?? {}).filter(([name]) => name !== member));
+}

@@ -1,0 +1,14 @@
+/** Events as the rows that an export of a history reads. */
+import type { HistoryRow } from "../../src/history/to-history.ts";
+
+export function historyRows(
+  events: readonly { readonly type?: unknown }[],
+  createdAtMs: number,
+): readonly HistoryRow[] {
+  return events.map((event, at) => ({
+    seq: BigInt(at + 1),
+    eventType: String(event.type),
+    payload: JSON.stringify(event),
+    createdAtMicros: BigInt(createdAtMs) * 1_000n,
+  }));
+}

@@ -1,0 +1,119 @@
+/**
+ * The tables of docs/history.md. The vectors in test/vectors/history are for clients in any language: of
+ * each, the events that the input becomes, and the entries that an export of these events gives.
+ */
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { z } from "zod";
+import type { AguiEvent } from "../../src/agui/event-maker.ts";
+import { NotAnEntry } from "../../src/history/entry.ts";
+import { fromHistory } from "../../src/history/from-history.ts";
+import { fromLangChain4j } from "../../src/history/langchain4j.ts";
+import { fromSpringAi } from "../../src/history/spring-ai.ts";
+import { toHistory } from "../../src/history/to-history.ts";
+import { checkLegal } from "../support/agui-legal.ts";
+import { historyRows } from "../support/history-rows.ts";
+
+const object = z.record(z.string(), z.unknown());
+const vectorsSchema = z.object({
+  sessionId: z.string(),
+  runId: z.string(),
+  createdAt: z.string(),
+  cases: z.array(
+    z.object({
+      name: z.string(),
+      input: z.array(object),
+      events: z.array(object),
+      history: z.array(object),
+    }),
+  ),
+});
+
+const MAPPINGS = {
+  langchain4j: fromLangChain4j,
+  "spring-ai": fromSpringAi,
+  entries: fromHistory,
+};
+
+describe.each(Object.entries(MAPPINGS))("%s", (file, map) => {
+  const text = readFileSync(`test/vectors/history/${file}.json`, "utf8");
+  const { cases, createdAt, ...names } = vectorsSchema.parse(JSON.parse(text));
+  const createdAtMs = Date.parse(createdAt);
+
+  test.each(cases)("$name", async ({ input, events, history }) => {
+    const made = [...map(input, names)];
+    expect(made).toEqual(events);
+    const rows = historyRows(made, createdAtMs);
+    expect([...toHistory(rows, "history/lc4j", names)]).toEqual(history);
+    await checkLegal(made);
+  });
+});
+
+const NAMES = { sessionId: "s1", runId: "run" };
+
+function textsOf(events: Iterable<AguiEvent>, format: "history" | "text"): readonly unknown[] {
+  return [...toHistory(historyRows([...events], 0), format, NAMES)];
+}
+
+const entry = (id: string, role: string, text: string) => ({ id, content: [{ role, text }] });
+
+test("gives texts alone, as entries or with nothing around them", () => {
+  const answer = [
+    { eventType: "PartialThinking", chunk: "hm" },
+    { eventType: "PartialResponse", chunk: "fine" },
+    { eventType: "ChatCompleted" },
+  ];
+  const events = [
+    ...fromHistory([entry("e1", "USER", "How are you?")], NAMES),
+    ...fromLangChain4j(answer, NAMES),
+  ];
+  expect(textsOf(events, "text")).toEqual([
+    { role: "USER", text: "How are you?" },
+    { role: "AI", text: "fine" },
+  ]);
+  expect(textsOf(events, "history")).toMatchObject([
+    { id: "e1", contentType: "history", content: [{ role: "USER", text: "How are you?" }] },
+    { id: "run", contentType: "history", content: [{ role: "AI", text: "fine" }] },
+  ]);
+});
+
+test("an input that repeats the conversation adds what is new", () => {
+  const run = (runId: string, ids: readonly string[]) => {
+    const messages = ids.map((id) => ({ id, role: "user", content: `I am ${id}` }));
+    return [
+      { type: "RUN_STARTED", threadId: "s1", runId, input: { threadId: "s1", runId, messages } },
+      { type: "RUN_FINISHED", threadId: "s1", runId },
+    ];
+  };
+  const texts = textsOf([...run("a", ["1"]), ...run("b", ["1", "2"])], "text");
+  expect(texts).toEqual([
+    { role: "USER", text: "I am 1" },
+    { role: "USER", text: "I am 2" },
+  ]);
+});
+
+test("a long text is cut into events that a service accepts", () => {
+  const text = "\u0001".repeat(1_000_000);
+  const made = [...fromLangChain4j([{ eventType: "PartialResponse", chunk: text }], NAMES)];
+  expect(Math.max(...made.map((event) => JSON.stringify(event).length))).toBeLessThan(1_048_576);
+  expect(made.map(({ delta }) => delta ?? "").join("")).toBe(text);
+});
+
+describe("refuses as an entry, and names the field", () => {
+  test.each([
+    [{ id: 5, content: [{ role: "AI", text: "" }] }, /^id:/],
+    [{ id: "x".repeat(121), content: [{ role: "AI", text: "" }] }, /^id:/],
+    [{ channel: "context", content: [{ role: "AI", text: "" }] }, /^channel:/],
+    [{ contentType: "LC4J", content: [{ role: "AI", text: "" }] }, /^contentType:/],
+    [{ content: [] }, /^content:/],
+    [{ content: [{ role: "SYSTEM", text: "" }] }, /^content\[0\].role:/],
+    [{ content: [{ role: "AI" }] }, /^content\[0\]:/],
+    [{ content: [{ role: "AI", text: 5 }] }, /^content\[0\].text:/],
+    [{ content: [{ role: "AI", events: [1] }] }, /^content\[0\].events:/],
+    [{ data: [7] }, /^data:/],
+  ])("%j", (value, message) => {
+    const map = () => [...fromHistory([value], NAMES)];
+    expect(map).toThrow(NotAnEntry);
+    expect(map).toThrow(message);
+  });
+});
