@@ -173,6 +173,7 @@ export function authorisedReads(
     exports: {
       exportEvents: stream(allow, (id, context) => exports.exportEvents(id, context)),
       exportMessages: stream(allow, (id, context) => exports.exportMessages(id, context)),
+      exportHistory: stream(allowOf, (request, context) => exports.exportHistory(request, context)),
     },
     talk: stream(allowOf, talk),
     storage: {

@@ -8,8 +8,10 @@
  */
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { serverBusy, takeSeat } from "../auth/caller-memory.ts";
+import type { JsonObject } from "../agui/json.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import { FairShare } from "../base/fair-share.ts";
+import { HistoryExport, type HistoryFormat } from "../history/to-history.ts";
 import { expand, type RawEvent } from "../compressor/expand.ts";
 import type { LimitUse } from "../observability/limit-metrics.ts";
 import type { LedgerReader } from "../store/reader.ts";
@@ -23,6 +25,16 @@ export interface ExportHandlers {
   /** Each element stands for one row and yields that row's events on demand. */
   readonly exportEvents: Export<Iterable<RawEvent>>;
   readonly exportMessages: Export<SessionMessage>;
+  /** Entries of a history; a run that is open is an entry so far. */
+  exportHistory(
+    request: HistoryRequest,
+    context: CallContext,
+  ): AsyncGenerator<JsonObject, void, undefined>;
+}
+
+interface HistoryRequest {
+  readonly sessionId: string;
+  readonly format: HistoryFormat;
 }
 
 type Export<T> = (sessionId: string, context: CallContext) => AsyncGenerator<T, void, undefined>;
@@ -87,6 +99,11 @@ export function createExportHandlers(
     },
     async *exportMessages(sessionId, context) {
       for await (const row of rowsOf("messages", sessionId, context)) yield toSessionMessage(row);
+    },
+    async *exportHistory({ sessionId, format }, context) {
+      const history = new HistoryExport(format, { sessionId });
+      for await (const row of rowsOf("events", sessionId, context)) yield* history.take(row);
+      yield* history.end();
     },
   };
 }

@@ -156,6 +156,7 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served | "public">> = {
   "GET /api/ambient/v1/sessions/:id/runs": "session.read",
   "GET /api/ambient/v1/sessions/:id/transcript": "session.read",
   "GET /api/ambient/v1/sessions/:id/export": "session.read",
+  "GET /api/ambient/v1/sessions/:id/history": "session.read",
   "GET /api/ambient/v1/sessions/:id/storage": "session.read",
   // A new message is pushed by PushSessionMessage, which checks message.push.user; so it is below.
   "POST /agui/sessions/:id": "session.read",

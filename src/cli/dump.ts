@@ -9,7 +9,7 @@ import { fromJsonLines, JsonLinesError } from "../runner/lines.ts";
 import { restoreDirectory } from "./backup.ts";
 import { inDatabase } from "./database.ts";
 import { type CliIo, EXIT, type ExitCode, Printer, tell, UsageError, visible } from "./io.ts";
-import { openInput } from "./push.ts";
+import { openInput } from "./push-rows.ts";
 import { configOf, type Finish } from "./serve.ts";
 import { openTarget, type Target, type TargetFlags } from "./target.ts";
 

@@ -1,13 +1,21 @@
 /**
  * A session as JSON lines, up to its head when the command began: the raw events, each with its
  * payload from before the merge, in the form that `push` reads; or the messages, in the form of
- * `tail`.
+ * `tail`; or entries of a history (src/history).
  */
 import { type Command, Option } from "commander";
 import { systemClock } from "../base/clock.ts";
+import { HISTORY_FORMATS, HistoryExport, type HistoryFormat } from "../history/to-history.ts";
 import { oneLine } from "../runner/lines.ts";
 import { headSeq, readRows } from "../runner/session-reader.ts";
-import { isEvent, lastSeqOf, rowJson, type StreamName } from "../runner/rows.ts";
+import {
+  isEvent,
+  lastSeqOf,
+  type LedgerRow,
+  microsOf,
+  rowJson,
+  type StreamName,
+} from "../runner/rows.ts";
 import {
   addConnectionOptions,
   type Connection,
@@ -33,6 +41,14 @@ export function addExport(program: Command, io: CliIo, finish: Finish): void {
         .choices(["events", "messages"])
         .default("events"),
     )
+    .addOption(
+      new Option(
+        "--format <name>",
+        "entries of a history: texts, answers with LangChain4j's events, or role and text alone",
+      )
+        .choices(HISTORY_FORMATS)
+        .conflicts("stream"),
+    )
     .option("-o, --output <path>", "a file, which exists only when it is complete; default: stdout")
     .option("--force", "replace an existing file");
   addConnectionOptions(command).action(async (sessionId: string, flags: ExportFlags) =>
@@ -42,11 +58,12 @@ export function addExport(program: Command, io: CliIo, finish: Finish): void {
 
 interface ExportFlags extends ConnectionFlags, TargetFlags {
   readonly stream: StreamName;
+  readonly format?: HistoryFormat;
 }
 
 async function exportSession(sessionId: string, flags: ExportFlags, io: CliIo): Promise<ExitCode> {
   const target = await openTarget(flags, io);
-  const request = { sessionId, stream: flags.stream };
+  const request = { sessionId, stream: flags.stream, format: flags.format };
   try {
     return await connected(io, flags, (connection) => run(request, { connection, target, io }));
   } catch (error) {
@@ -68,14 +85,21 @@ interface Run {
 const PROGRESS_STEPS = 10_000n;
 const PROGRESS_FORMAT = "{bar} {percentage}% | {lines} lines | {eta_formatted} to go";
 
+interface Asked {
+  readonly sessionId: string;
+  readonly stream: StreamName;
+  readonly format: HistoryFormat | undefined;
+}
+
 async function run(
-  { sessionId, stream }: { readonly sessionId: string; readonly stream: StreamName },
+  { sessionId, stream, format }: Asked,
   { connection, target, io }: Run,
 ): Promise<ExitCode> {
   const { client, retry } = connection;
   const startMs = systemClock.monotonicMs();
   const head = await headSeq(client, { stream, sessionId }, retry);
-  const request = { stream, sessionId, afterSeq: 0n, expand: stream === "events", untilSeq: head };
+  const expand = stream === "events" && format === undefined;
+  const request = { stream, sessionId, afterSeq: 0n, expand, untilSeq: head };
   const progress = startProgress(io.stderr, {
     format: PROGRESS_FORMAT,
     total: Number(PROGRESS_STEPS),
@@ -84,12 +108,18 @@ async function run(
   const printer = new Printer(target.output, io.signal);
   let lines = 0;
   try {
+    const form = format === undefined ? rowLines : historyLines(format, sessionId);
     for await (const row of readRows(client, request, retry)) {
-      const line = isEvent(row) ? oneLine(row.payload) : rowJson(row);
-      if (!(await printer.print(line))) return EXIT.done; // The reader has closed the pipe.
-      lines += 1;
+      for (const line of form.take(row)) {
+        if (!(await printer.print(line))) return EXIT.done; // The reader has closed the pipe.
+        lines += 1;
+      }
       progress.update(Number((lastSeqOf(row) * PROGRESS_STEPS) / head), { lines });
       if (io.signal.aborted) break;
+    }
+    for (const line of io.signal.aborted ? [] : form.end()) {
+      if (!(await printer.print(line))) return EXIT.done;
+      lines += 1;
     }
   } catch (error) {
     throw target.failureOf(error);
@@ -99,6 +129,36 @@ async function run(
   if (io.signal.aborted) return EXIT.interrupted;
   await target.complete();
   const seconds = ((systemClock.monotonicMs() - startMs) / 1_000).toFixed(1);
-  tell(io, `${lines} ${stream} in ${seconds} s, session ${sessionId} up to ${head}`);
+  tell(
+    io,
+    `${lines} ${format === undefined ? stream : "entries"} in ${seconds} s, session ${sessionId} up to ${head}`,
+  );
   return EXIT.done;
+}
+
+/** What the rows become. */
+interface LineForm {
+  take(row: LedgerRow): readonly string[];
+  /** There are no more rows. */
+  end(): readonly string[];
+}
+
+const rowLines: LineForm = {
+  take: (row) => [isEvent(row) ? oneLine(row.payload) : rowJson(row)],
+  end: () => [],
+};
+
+function historyLines(format: HistoryFormat, sessionId: string): LineForm {
+  const history = new HistoryExport(format, { sessionId });
+  return {
+    take: ({ seq, eventType, payload, createdAt }) => {
+      const createdAtMicros = microsOf(createdAt) ?? 0n; // Every service sends this field.
+      return printed(history.take({ seq, eventType, payload, createdAtMicros }));
+    },
+    end: () => printed(history.end()),
+  };
+}
+
+function printed(entries: readonly object[]): readonly string[] {
+  return entries.map((entry) => JSON.stringify(entry));
 }

@@ -188,7 +188,7 @@ const MEANINGS: Readonly<Record<ExitCode, string>> = {
   [EXIT.done]:
     "Done. `tail`, `feed`, `sessions --watch` and `demo` also end with this code on Ctrl-C, and `tail` and `export` at the next line after the reader of the output has gone.",
   [EXIT.incomplete]:
-    "Partly done: `push` had refused lines, `import` refused sessions, `retention` found sessions that were locked, `verify` found damaged sessions, `restore` found sessions that are there and different or a dump that is wrong from some line on, or `migrate status` found pending migrations.",
+    "Partly done: `push` or `import` had refused lines, `import` refused sessions, `retention` found sessions that were locked, `verify` found damaged sessions, `restore` found sessions that are there and different or a dump that is wrong from some line on, or `migrate status` found pending migrations.",
   [EXIT.usage]:
     "Nothing was done: an option or a setting in the environment is wrong, the database refuses its URL, or a file (of an option or of a setting) cannot be read or written, or has the wrong content.",
   [EXIT.unavailable]:

@@ -16,6 +16,7 @@ import { serverBusy, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../contract/context.ts";
 import type { ExportHandlers } from "../api/export.ts";
+import { HISTORY_FORMATS } from "../history/to-history.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import type { Log } from "../observability/log.ts";
 import { acceptsGzip } from "./plumbing/request-checks.ts";
@@ -36,6 +37,9 @@ type StreamName = "events" | "messages";
 /** The memory of an export beside its page: chunks of text, and the compressor. */
 const EXPORT_BYTES = 1024 * 1024;
 
+/** And of a history: an entry, the arguments of open calls, and their text. */
+const HISTORY_BYTES = EXPORT_BYTES + 8 * 1024 * 1024;
+
 /** Lines are sent together: a transfer chunk for each line would cost more than the line. */
 const CHUNK_CHARS = 64 * 1024;
 
@@ -45,20 +49,45 @@ export function exportRoutes(app: App, { exports, log }: ExportParts): void {
     messages: (id, context) => messageLines(exports.exportMessages(id, context)),
   } satisfies Record<StreamName, (id: string, context: CallContext) => AsyncIterable<string>>;
 
-  app.get("/sessions/:id/export", { schema: EXPORT }, async (request, reply) => {
-    const { id } = request.params;
-    const { stream } = request.query;
-    const context = callContextOf(request);
-    if (context.memory?.mayAnswer(EXPORT_BYTES) === false) throw serverBusy();
-    const chunks = chunksOf(linesOf[stream](id, context));
+  const answerWith = async (
+    { request, reply, context }: Call,
+    fileName: string,
+    lines: AsyncIterable<string>,
+  ): Promise<void> => {
+    const chunks = chunksOf(lines);
     // A refusal is an error answer, and never an incomplete file.
     const first = await chunks.next();
     try {
-      await send(request, reply, { fileName: fileNameOf(id, stream), first, chunks });
+      await send(request, reply, { fileName, first, chunks });
     } catch (error) {
       if (!context.hasEnded) log.error({ err: ServiceError.from(error) }, "export broke off");
     }
+  };
+  app.get("/sessions/:id/export", { schema: EXPORT }, async (request, reply) => {
+    const { id } = request.params;
+    const { stream } = request.query;
+    const call = callOf(request, reply, EXPORT_BYTES);
+    await answerWith(call, fileNameOf(id, stream), linesOf[stream](id, call.context));
   });
+  app.get("/sessions/:id/history", { schema: HISTORY }, async (request, reply) => {
+    const { id } = request.params;
+    const call = callOf(request, reply, HISTORY_BYTES);
+    const asked = { sessionId: id, format: request.query.format };
+    const entries = exports.exportHistory(asked, call.context);
+    await answerWith(call, fileNameOf(id, "history"), entryLines(entries));
+  });
+}
+
+function callOf(request: FastifyRequest, reply: FastifyReply, bytes: number): Call {
+  const context = callContextOf(request);
+  if (context.memory?.mayAnswer(bytes) === false) throw serverBusy();
+  return { request, reply, context };
+}
+
+interface Call {
+  readonly request: FastifyRequest;
+  readonly reply: FastifyReply;
+  readonly context: CallContext;
 }
 
 const EXPORT = {
@@ -73,6 +102,28 @@ const EXPORT = {
       .enum(["events", "messages"], { error: "must be events or messages" })
       .default("events")
       .meta({ description: "Which of the two." }),
+  }),
+  response: {
+    200: answer("JSON lines.", z.string(), "application/x-ndjson"),
+    ...PROBLEMS,
+  },
+};
+
+const HISTORY = {
+  operationId: "exportHistory",
+  summary: "The conversation as entries of a history",
+  description:
+    "A line an entry, in the format of chirino/memory-service: a text of a person, or the answer of a run. Limits and errors are those of an export.",
+  tags: ["conversation"],
+  params: sessionParams,
+  querystring: z.strictObject({
+    format: z
+      .enum(HISTORY_FORMATS, { error: `must be one of ${HISTORY_FORMATS.join(", ")}` })
+      .default("history")
+      .meta({
+        description:
+          "`history`: texts. `history/lc4j`: answers with the events of LangChain4j. `text`: role and text, without ids and times.",
+      }),
   }),
   response: {
     200: answer("JSON lines.", z.string(), "application/x-ndjson"),
@@ -152,6 +203,10 @@ async function* messageLines(messages: AsyncIterable<SessionMessage>): AsyncGene
   for await (const message of messages) yield `${messageItem(message)}\n`;
 }
 
+async function* entryLines(entries: AsyncIterable<object>): AsyncGenerator<string> {
+  for await (const entry of entries) yield `${JSON.stringify(entry)}\n`;
+}
+
 /** In JSON text a line break is white space between two tokens; inside a string it is an escape. */
 function oneLine(json: string): string {
   return json.replaceAll(/[\r\n]+/g, " ");
@@ -161,6 +216,6 @@ function oneLine(json: string): string {
  * Ids are `[A-Za-z0-9._:-]`. Not every file system accepts a colon, and the prefix prevents a
  * leading dot.
  */
-function fileNameOf(sessionId: string, stream: StreamName): string {
+function fileNameOf(sessionId: string, stream: StreamName | "history"): string {
   return `session-${sessionId.replaceAll(":", "_")}.${stream}.jsonl`;
 }

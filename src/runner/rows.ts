@@ -154,7 +154,7 @@ export function timestampOf(micros: bigint): { readonly seconds: bigint; readonl
   };
 }
 
-function microsOf(time: Timestamp | undefined): bigint | undefined {
+export function microsOf(time: Timestamp | undefined): bigint | undefined {
   if (time === undefined) return undefined;
   return time.seconds * MICROS_PER_SECOND + BigInt(Math.floor(time.nanos / NANOS_PER_MICRO));
 }

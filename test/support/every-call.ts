@@ -177,6 +177,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
   "GET /api/ambient/v1/sessions/:id/storage": session("/storage"),
   "GET /api/ambient/v1/sessions/:id/export": session("/export"),
   "GET /api/ambient/v1/sessions/:id/export  messages": session("/export?stream=messages"),
+  "GET /api/ambient/v1/sessions/:id/history": session("/history?format=text"),
   "POST /agui/sessions/:id": { path: (id) => `/agui/sessions/${id}`, body: () => RUN },
   "POST /agui/sessions/:id  replay": {
     path: (id) => `/agui/sessions/${id}?replay=events`,

@@ -12,3 +12,11 @@ export function historyRows(
     createdAtMicros: BigInt(createdAtMs) * 1_000n,
   }));
 }
+
+/** The texts under a name, joined; values that are no text count as none. */
+export function joinedTexts(
+  events: readonly Readonly<Record<string, unknown>>[],
+  name: string,
+): string {
+  return events.map(({ [name]: text }) => (typeof text === "string" ? text : "")).join("");
+}

@@ -63,7 +63,7 @@ export function httpParts(
     runs: { listRuns: notAsked },
     transcripts: { readTranscript: notAsked },
     talk: notAsked,
-    exports: { exportEvents: notAsked, exportMessages: notAsked },
+    exports: { exportEvents: notAsked, exportMessages: notAsked, exportHistory: notAsked },
     storage: { readSessionStorage: notAsked, readStorage: notAsked },
     figures: { readFigures: notAsked },
     authenticator: { asks: false, authenticate: notAsked, refusalOf: notAsked },

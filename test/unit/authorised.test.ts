@@ -157,7 +157,11 @@ describe("a call", () => {
     const reads = authorisedReads(parts, {
       runs: { listRuns: notReached },
       transcripts: { readTranscript: notReached },
-      exports: { exportEvents: notReached, exportMessages: notReached },
+      exports: {
+        exportEvents: notReached,
+        exportMessages: notReached,
+        exportHistory: notReached,
+      },
       talk: notReached,
       storage: { readSessionStorage: notReached, readStorage: notReached },
       figures: { readFigures: notReached },
@@ -188,6 +192,7 @@ describe("a call", () => {
       () => reads.transcripts.readTranscript({ ...of, upToSeq: undefined }, context),
       () => reads.exports.exportEvents("s1", context),
       () => reads.exports.exportMessages("s1", context),
+      () => reads.exports.exportHistory({ ...of, format: "history" }, context),
       () => reads.talk(input, context),
       () => reads.storage.readSessionStorage({ ...of, stream: "events", afterSeq: 0n }, context),
     ];

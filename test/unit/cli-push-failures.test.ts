@@ -1,6 +1,6 @@
 /** A push sends a line again after a failure, continues with the next one, or ends. */
 import { expect, test } from "vitest";
-import { isFaultOfLine, mayRepeat } from "../../src/cli/push.ts";
+import { isFaultOfLine, mayRepeat } from "../../src/cli/push-rows.ts";
 import { RpcFailure } from "../../src/runner/failure.ts";
 
 const wrongField = [{ field: "payload.delta", description: "expected a string" }];

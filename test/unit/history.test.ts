@@ -12,7 +12,7 @@ import { fromLangChain4j } from "../../src/history/langchain4j.ts";
 import { fromSpringAi } from "../../src/history/spring-ai.ts";
 import { toHistory } from "../../src/history/to-history.ts";
 import { checkLegal } from "../support/agui-legal.ts";
-import { historyRows } from "../support/history-rows.ts";
+import { historyRows, joinedTexts } from "../support/history-rows.ts";
 
 const object = z.record(z.string(), z.unknown());
 const vectorsSchema = z.object({
@@ -96,7 +96,33 @@ test("a long text is cut into events that a service accepts", () => {
   const text = "\u0001".repeat(1_000_000);
   const made = [...fromLangChain4j([{ eventType: "PartialResponse", chunk: text }], NAMES)];
   expect(Math.max(...made.map((event) => JSON.stringify(event).length))).toBeLessThan(1_048_576);
-  expect(made.map(({ delta }) => delta ?? "").join("")).toBe(text);
+  expect(joinedTexts(made, "delta")).toBe(text);
+});
+
+test("a long run is several entries, which hold all of it", () => {
+  const text = "x".repeat(1_500_000);
+  const args = JSON.stringify({ long: text });
+  const events = [
+    { eventType: "PartialResponse", chunk: text },
+    { eventType: "BeforeToolExecution", id: "c1", toolName: "f", arguments: args },
+    { eventType: "ChatCompleted" },
+  ];
+  const rows = historyRows([...fromLangChain4j(events, NAMES)], 0);
+  const entries = [...toHistory(rows, "history/lc4j", NAMES)];
+  expect(entries.map(({ id }) => id)).toEqual(["run", "run.2", "run.3", "run.4"]);
+  const told = entries.flatMap(({ content }) =>
+    z
+      .array(z.object({ events: z.array(object) }))
+      .parse(content)
+      .flatMap(({ events: made }) => made),
+  );
+  expect(joinedTexts(told, "chunk")).toBe(text);
+  expect(joinedTexts(told, "partialArguments")).toBe(args);
+  // The parts of a call come in again as one call.
+  const again = [...fromLangChain4j(told, NAMES)];
+  expect(again.filter(({ type }) => type === "TOOL_CALL_START")).toHaveLength(1);
+  const parts = again.filter(({ type }) => type === "TOOL_CALL_ARGS");
+  expect(joinedTexts(parts, "delta")).toBe(args);
 });
 
 describe("refuses as an entry, and names the field", () => {

@@ -11,7 +11,7 @@ import {
   UsageError,
   visible,
 } from "../../src/cli/io.ts";
-import { programNamed, runProgram } from "../../src/cli/program.ts";
+import { programNamed, runProgram } from "../../src/cli/running.ts";
 import { configOf } from "../../src/cli/serve.ts";
 import type { Config } from "../../src/config/config.ts";
 import { redactionOptions, createRedactor } from "../../src/redaction/redactor.ts";
@@ -35,6 +35,10 @@ export function importUpstream(argv: readonly string[], io: ImportIo): Promise<n
           .default(500),
       )
       .option("--json", "the report as JSON on stdout")
+      .addHelpText(
+        "after",
+        "\nA file of another system: session-ledger import --format history --help",
+      )
       .action(async (flags: Flags) => finish(await importDatabase(flags, io))),
   );
 }

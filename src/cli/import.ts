@@ -1,0 +1,142 @@
+/**
+ * Imports a file of another system: its lines become AG-UI events, each with an idempotency key of its run
+ * and its place in the run. The same file again therefore stores nothing twice.
+ */
+import type { Readable } from "node:stream";
+import { Option } from "commander";
+import type { AguiEvent } from "../agui/event-maker.ts";
+import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
+import { NotAnEntry } from "../history/entry.ts";
+import { HistoryMapper } from "../history/from-history.ts";
+import { LangChain4jMapper, type Mapper } from "../history/langchain4j.ts";
+import { SpringAiMapper } from "../history/spring-ai.ts";
+import type { RunNames } from "../history/told-run.ts";
+import { decodeLine, isBlank, LINE_BYTES_MAX, readLines } from "../runner/lines.ts";
+import { type AiSdkPart, eventsOfRecordedParts } from "../sdk/bridges/ai-sdk-run.ts";
+import { addConnectionOptions, type ConnectionFlags } from "./connection.ts";
+import { type CliIo, type ExitCode, UsageError } from "./io.ts";
+import type { Refusal } from "./push-lines.ts";
+import { rowsOf } from "./push.ts";
+import { keyed, type PushRun, pushRows, runIdOf, tellRefusal, withInput } from "./push-rows.ts";
+import { programNamed, runProgram } from "./running.ts";
+
+const IMPORT_FORMATS = ["lc4j", "spring", "vercelai", "history", "jsonl"] as const;
+type ImportFormat = (typeof IMPORT_FORMATS)[number];
+
+/** Runs the command with these arguments, and resolves with its exit code. */
+export function importFile(argv: readonly string[], io: CliIo): Promise<number> {
+  return runProgram(argv, io, (_, finish) => {
+    const command = programNamed("session-ledger import", io)
+      .description("Import a file of another system into a session; a repeat stores nothing twice.")
+      .argument("<file>", "the file, one JSON object per line; - is stdin")
+      .requiredOption("-s, --session <id>", "the session to append to")
+      .addOption(
+        new Option(
+          "--format <name>",
+          "events of LangChain4j, responses of Spring AI, parts of the AI SDK, entries of a history, or AG-UI events",
+        ).choices(IMPORT_FORMATS),
+      )
+      .option("--run-id <id>", "the first run; default: made of the content of the file")
+      .option("--json", "the summary as JSON on stdout");
+    return addConnectionOptions(command).action(async (file: string, flags: ImportFlags) =>
+      finish(await importInto({ ...flags, file }, io)),
+    );
+  });
+}
+
+interface ImportFlags extends ConnectionFlags {
+  readonly format: ImportFormat;
+  readonly session: string;
+  readonly runId?: string;
+  readonly json?: boolean;
+}
+
+type Flags = ImportFlags & { readonly file: string };
+
+async function importInto(flags: Flags, io: CliIo): Promise<ExitCode> {
+  const { session: sessionId, format } = flags;
+  const parts = { sessionId, stream: "events", keys: true, stopOnRefused: false, io } as const;
+  if (format === "jsonl")
+    return withInput(flags, parts, (input, run) => pushRows(rowsOf(input, { as: "events" }), run));
+  if (flags.runId === undefined && flags.file === "-")
+    throw new UsageError("--run-id: expected, as stdin has no content before it is read");
+  const runId = flags.runId ?? (await runIdOf(format, flags));
+  const names = { sessionId, runId };
+  return withInput(flags, parts, (input, run) => {
+    const values = new InputValues(input, run);
+    return pushRows(keyed(EVENTS[format](values, names), values), run);
+  });
+}
+
+type Events = AsyncIterable<AguiEvent>;
+
+const EVENTS: Readonly<
+  Record<Exclude<ImportFormat, "jsonl">, (values: InputValues, names: RunNames) => Events>
+> = {
+  lc4j: (values, names) => mappedBy(new LangChain4jMapper(names), values),
+  spring: (values, names) => mappedBy(new SpringAiMapper(names), values),
+  history: (values, names) => mappedBy(new HistoryMapper(names), values),
+  vercelai: (values, { sessionId: threadId, runId }) =>
+    eventsOfRecordedParts(partsOf(values), { threadId, runId }),
+};
+
+async function* mappedBy(
+  mapper: Mapper,
+  values: InputValues,
+): AsyncGenerator<AguiEvent, void, undefined> {
+  let isEmpty = true;
+  for await (const value of values) {
+    isEmpty = false;
+    try {
+      yield* mapper.take(value);
+    } catch (error) {
+      if (!(error instanceof NotAnEntry)) throw error;
+      values.refuse({ reason: "NOT_AN_ENTRY", message: error.message });
+    }
+  }
+  if (!isEmpty) yield* mapper.end();
+}
+
+async function* partsOf(values: InputValues): AsyncGenerator<AiSdkPart, void, undefined> {
+  for await (const value of values) {
+    const { type } = value;
+    if (typeof type === "string") yield { ...value, type };
+    else values.refuse({ reason: "NO_TYPE", message: "the part has no `type`" });
+  }
+}
+
+/** The objects of an input, and the place that it is read to. A line that is none is refused. */
+class InputValues implements AsyncIterable<JsonObject> {
+  readonly #input: Readable;
+  readonly #run: PushRun;
+  line = 0;
+  endByte = 0;
+
+  constructor(input: Readable, run: PushRun) {
+    this.#input = input;
+    this.#run = run;
+  }
+
+  refuse(refusal: Refusal): void {
+    tellRefusal(this.line, refusal, this.#run);
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<JsonObject, void, undefined> {
+    for await (const line of readLines(this.#input, { bytesMax: LINE_BYTES_MAX })) {
+      this.line = line.number;
+      this.endByte = line.endByte;
+      this.#run.summary.lines = line.number;
+      const text = decodeLine(line);
+      if (text === undefined) {
+        const isTooLong = line.bytes === undefined;
+        const message = isTooLong ? `is longer than ${LINE_BYTES_MAX} bytes` : "is not UTF-8";
+        this.refuse({ reason: isTooLong ? "LINE_TOO_LONG" : "NOT_UTF8", message });
+        continue;
+      }
+      if (isBlank(text)) continue;
+      const value = parseJson(text);
+      if (isObject(value)) yield value;
+      else this.refuse({ reason: "NOT_JSON", message: "the line is not a JSON object" });
+    }
+  }
+}

@@ -1,0 +1,282 @@
+/**
+ * Sends rows one after the other, each with its idempotency key, and tells of the refused ones. A row is
+ * a line of an input (push.ts), or one of the events that an import makes of a line (import.ts).
+ */
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { open } from "node:fs/promises";
+import { addAbortSignal, type Readable } from "node:stream";
+import type { AguiEvent } from "../agui/event-maker.ts";
+import { systemClock } from "../base/clock.ts";
+import { ledger } from "../runner/client.ts";
+import { RpcFailure } from "../runner/failure.ts";
+import { retrying } from "../runner/retry.ts";
+import { lastSeqOf, type LedgerRow, type StreamName } from "../runner/rows.ts";
+import { type Connection, connected, type ConnectionFlags } from "./connection.ts";
+import {
+  type CliIo,
+  EXIT,
+  type ExitCode,
+  explain,
+  explainCall,
+  printLine,
+  tell,
+  UsageError,
+} from "./io.ts";
+import { type Progress, startProgress } from "./progress.ts";
+import type { Refusal, RowLine } from "./push-lines.ts";
+
+/** A row to push, and the line of the input that it is from. */
+export interface InputRow {
+  readonly line: number;
+  /** The number of input bytes up to the end of the line. */
+  readonly endByte: number;
+  readonly read: RowLine;
+  readonly key: string;
+}
+
+export interface PushRun {
+  readonly sessionId: string;
+  readonly stream: StreamName;
+  /** False: no keys, so a push with an unknown outcome is not sent again. */
+  readonly keys: boolean;
+  readonly stopOnRefused: boolean;
+  readonly connection: Connection;
+  readonly summary: Summary;
+  readonly progress: Progress;
+  readonly io: CliIo;
+}
+
+/** Refused lines are reported one by one up to this number, and then only counted. */
+const REFUSALS_SHOWN_MAX = 20;
+const FILE_FORMAT =
+  "{bar} {percentage}% | {lines} lines | {refused} refused | {eta_formatted} to go";
+/** The length of a pipe's input is unknown, so the bar has no end. */
+const PIPE_FORMAT = "{lines} lines | {refused} refused | {duration_formatted}";
+
+interface PushFlags extends ConnectionFlags {
+  /** Without it, or `-`: stdin. */
+  readonly file?: string | undefined;
+  readonly json?: boolean;
+}
+
+type Parts = Pick<PushRun, "sessionId" | "stream" | "keys" | "stopOnRefused">;
+
+/** Opens the input and the connection, sends, and prints the summary. */
+export async function withInput(
+  flags: PushFlags,
+  { io, ...parts }: Parts & { readonly io: CliIo },
+  send: (input: Readable, run: PushRun) => Promise<ExitCode>,
+): Promise<ExitCode> {
+  const { stream, bytesTotal } = await openInput(flags.file, io);
+  return connected(io, flags, async (connection) => {
+    const startMs = systemClock.monotonicMs();
+    const summary = new Summary(parts.sessionId);
+    const progress = startProgress(io.stderr, {
+      format: bytesTotal === undefined ? PIPE_FORMAT : FILE_FORMAT,
+      total: bytesTotal ?? 0,
+    });
+    const exitCode = await send(stream, { ...parts, connection, summary, progress, io });
+    progress.stop();
+    const elapsedMs = systemClock.monotonicMs() - startMs;
+    tell(io, summary.text(elapsedMs));
+    if (flags.json === true) await printLine(io, summary.json(elapsedMs));
+    return exitCode;
+  });
+}
+
+export async function pushRows(rows: AsyncIterable<InputRow>, run: PushRun): Promise<ExitCode> {
+  const { stopOnRefused, summary, progress, io } = run;
+  try {
+    for await (const row of rows) {
+      const { line: lines, endByte } = row;
+      if (io.signal.aborted) return EXIT.interrupted;
+      summary.lines = lines;
+      const refusal = await pushRow(row, run);
+      if (refusal !== undefined) tellRefusal(lines, refusal, run);
+      progress.update(endByte, { lines, refused: summary.refused });
+      if (refusal !== undefined && stopOnRefused) break;
+    }
+  } catch (error) {
+    // The signal ends the reading of the input and the pause between attempts.
+    if (io.signal.aborted) return EXIT.interrupted;
+    const { exitCode, message } = explain(error);
+    progress.note(`session-ledger: line ${summary.lines}: ${message}`);
+    return exitCode;
+  }
+  if (io.signal.aborted) return EXIT.interrupted;
+  return summary.refused > 0 ? EXIT.incomplete : EXIT.done;
+}
+
+/** Resolves when the row is stored or refused; rejects when further rows would fail too. */
+async function pushRow({ read, key }: InputRow, run: PushRun): Promise<Refusal | undefined> {
+  const { sessionId, stream, keys, connection, summary } = run;
+  if (read.kind === "empty") return undefined;
+  if (read.kind === "refused") return read;
+  const { kind: _, ...given } = read;
+  const request = { sessionId, ...given, idempotencyKey: keys ? key : "" };
+  const { client } = connection;
+  const send = () =>
+    stream === "events"
+      ? client.call(ledger.pushSessionEvent, request)
+      : client.call(ledger.pushSessionMessage, request);
+  try {
+    const row = await retrying<LedgerRow>(send, {
+      ...connection.retry,
+      mayRepeat: (failure) => mayRepeat(failure, run) && connection.retry.mayRepeat(failure),
+    });
+    summary.stored(lastSeqOf(row), row.deduplicated);
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof RpcFailure) || !isFaultOfLine(error)) throw error;
+    return refusalOf(error);
+  }
+}
+
+export function refusalOf(failure: RpcFailure): Refusal {
+  return { reason: failure.reason ?? failure.code, message: explainCall(failure) };
+}
+
+/** Without a key, a push whose answer was lost may be stored, and a repeat would store it twice. */
+export function mayRepeat(failure: RpcFailure, { keys }: { readonly keys: boolean }): boolean {
+  return failure.wasRefusedForNow || (keys && failure.wasLost);
+}
+
+/** Other lines may be accepted; a wrong session id, for example, would refuse all lines. */
+export function isFaultOfLine({ code, wasRefusedForNow, violations }: RpcFailure): boolean {
+  if (violations.some(({ field }) => field === "session_id")) return false;
+  return (
+    code === "INVALID_ARGUMENT" ||
+    code === "ALREADY_EXISTS" ||
+    (code === "RESOURCE_EXHAUSTED" && !wasRefusedForNow)
+  );
+}
+
+export function tellRefusal(
+  number: number,
+  { reason, message }: Refusal,
+  { summary, progress }: Pick<PushRun, "summary" | "progress">,
+): void {
+  summary.refuse(reason);
+  if (summary.refused > REFUSALS_SHOWN_MAX) return;
+  progress.note(`session-ledger: line ${number} refused: ${message}`);
+  if (summary.refused === REFUSALS_SHOWN_MAX) {
+    progress.note("session-ledger: further refusals are only counted");
+  }
+}
+
+/** The results of a push, during the push and at its end. */
+class Summary {
+  readonly #sessionId: string;
+  readonly #refusedByReason = new Map<string, number>();
+  lines = 0;
+  refused = 0;
+  #pushed = 0;
+  #deduplicated = 0;
+  #lastSeq = 0n;
+
+  constructor(sessionId: string) {
+    this.#sessionId = sessionId;
+  }
+
+  refuse(reason: string): void {
+    this.refused += 1;
+    this.#refusedByReason.set(reason, (this.#refusedByReason.get(reason) ?? 0) + 1);
+  }
+
+  stored(lastSeq: bigint, deduplicated: boolean): void {
+    if (deduplicated) this.#deduplicated += 1;
+    else this.#pushed += 1;
+    if (lastSeq > this.#lastSeq) this.#lastSeq = lastSeq;
+  }
+
+  /** By a stream: the events of one acknowledgement. */
+  streamed(events: number, lastSeq: bigint): void {
+    this.#pushed += events;
+    if (lastSeq > this.#lastSeq) this.#lastSeq = lastSeq;
+  }
+
+  text(elapsedMs: number): string {
+    const perSecond = elapsedMs > 0 ? Math.round((this.#pushed * 1_000) / elapsedMs) : 0;
+    const reasons = Array.from(this.#refusedByReason, ([reason, count]) => `${reason} ${count}`);
+    return [
+      `${this.#pushed} pushed`,
+      `${this.#deduplicated} already there`,
+      `${this.refused} refused${reasons.length === 0 ? "" : ` (${reasons.join(", ")})`}`,
+      `in ${(elapsedMs / 1_000).toFixed(1)} s, ${perSecond}/s`,
+      `session ${this.#sessionId} is at ${this.#lastSeq}`,
+    ].join(", ");
+  }
+
+  json(elapsedMs: number): string {
+    return JSON.stringify({
+      sessionId: this.#sessionId,
+      lines: this.lines,
+      pushed: this.#pushed,
+      deduplicated: this.#deduplicated,
+      refused: this.refused,
+      refusedByReason: Object.fromEntries(this.#refusedByReason),
+      lastSeq: String(this.#lastSeq), // As in protobuf's JSON: 64 bits do not fit a JSON number.
+      elapsedMs: Math.round(elapsedMs),
+    });
+  }
+}
+
+/** A key is made of the run and of the place in it, so a longer file continues an earlier one. */
+export async function* keyed(
+  events: AsyncIterable<AguiEvent>,
+  place: { readonly line: number; readonly endByte: number },
+): AsyncGenerator<InputRow, void, undefined> {
+  let run = "";
+  let nth = 0;
+  for await (const event of events) {
+    if (event.type === "RUN_STARTED") {
+      run = createHash("sha256").update(String(event["runId"])).digest("hex").slice(0, 32);
+      nth = 0;
+    }
+    nth += 1;
+    const { type: eventType } = event;
+    const read = { kind: "row", eventType, payload: JSON.stringify(event) } as const;
+    yield { line: place.line, endByte: place.endByte, read, key: `import:${run}:${nth}` };
+  }
+}
+
+/** Two files with the same beginning have different runs. */
+export async function runIdOf(format: string, { file }: Pick<PushFlags, "file">): Promise<string> {
+  if (file === undefined || file === "-") return crypto.randomUUID();
+  const digest = createHash("sha256");
+  try {
+    for await (const chunk of createReadStream(file)) digest.update(chunk);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new UsageError(`cannot read ${file}: ${why}`, { cause: error });
+  }
+  return `${format}-${digest.digest("hex").slice(0, 16)}`;
+}
+
+interface Input {
+  readonly stream: Readable;
+  readonly bytesTotal: number | undefined;
+}
+
+export async function openInput(
+  file: string | undefined,
+  { stdin, signal }: CliIo,
+): Promise<Input> {
+  if (file === undefined || file === "-") {
+    return { stream: addAbortSignal(signal, stdin), bytesTotal: undefined };
+  }
+  try {
+    const handle = await open(file);
+    const found = await handle.stat();
+    if (found.isDirectory()) {
+      await handle.close();
+      throw new UsageError("it is a directory");
+    }
+    const stream = addAbortSignal(signal, handle.createReadStream());
+    return { stream, bytesTotal: found.isFile() ? found.size : undefined };
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new UsageError(`cannot read ${file}: ${why}`, { cause: error });
+  }
+}

@@ -1,0 +1,267 @@
+/**
+ * One run of the AI SDK as AG-UI events, made of the parts of its full stream: live (ai-sdk.ts), or
+ * recorded, with ids that are the same each time.
+ */
+import { type AguiEvent, contentOf, EventMaker } from "../../agui/event-maker.ts";
+import { isObject } from "../../agui/json.ts";
+import { textOf } from "../../runner/failure.ts";
+import type { AgentEvent } from "../bridge.ts";
+import { APPROVAL_SCHEMA, DENIED } from "./history.ts";
+
+/** A part of the full stream: the members that the bridge reads. */
+export interface AiSdkPart {
+  readonly type: string;
+  readonly id?: string;
+  readonly text?: string;
+  readonly delta?: string;
+  readonly toolCallId?: string;
+  readonly toolName?: string;
+  readonly input?: unknown;
+  readonly output?: unknown;
+  readonly error?: unknown;
+  readonly reason?: unknown;
+  readonly preliminary?: boolean;
+  readonly file?: { readonly base64: string; readonly mediaType: string };
+  readonly toolCall?: { readonly toolCallId: string; readonly toolName: string };
+  readonly isAutomatic?: boolean;
+  readonly response?: { readonly modelId?: string };
+  readonly totalUsage?: AiSdkUsage;
+}
+
+interface AiSdkUsage {
+  readonly inputTokens?: number | undefined;
+  readonly outputTokens?: number | undefined;
+  readonly totalTokens?: number | undefined;
+  readonly inputTokenDetails?: {
+    readonly cacheReadTokens?: number | undefined;
+    readonly cacheWriteTokens?: number | undefined;
+  };
+  readonly outputTokenDetails?: { readonly reasoningTokens?: number | undefined };
+}
+
+interface RunNames {
+  readonly threadId: string;
+  readonly runId: string;
+}
+
+/**
+ * The events of recorded parts. The ids are counted, and a part that ends the run before its finish, or
+ * no such part, makes a RUN_ERROR.
+ */
+export async function* eventsOfRecordedParts(
+  parts: AsyncIterable<AiSdkPart>,
+  names: RunNames,
+): AsyncGenerator<AguiEvent, void, undefined> {
+  let count = 0;
+  let end: "finish" | "abort" | undefined;
+  const noted = async function* (): AsyncGenerator<AiSdkPart, void, undefined> {
+    for await (const part of parts) {
+      if (part.type === "finish" || part.type === "abort") end = part.type;
+      yield part;
+    }
+  };
+  const run = new AiSdkRun(names, () => `${names.runId}:${(count += 1)}`);
+  yield { type: "RUN_STARTED", ...names };
+  try {
+    for await (const event of run.events(noted()))
+      if (event.type !== "RUN_FINISHED" || end === "finish") yield event;
+  } catch (error) {
+    yield* run.endAll();
+    yield { type: "RUN_ERROR", message: textOf(error) };
+    return;
+  }
+  if (end === "finish") return;
+  yield* run.endAll();
+  const [message, code] =
+    end === "abort"
+      ? ["the stream was cancelled", "CANCELLED"]
+      : ["the stream ended without a terminal event", "TRUNCATED"];
+  yield { type: "RUN_ERROR", message, code };
+}
+
+type Events = Generator<AgentEvent, void, undefined>;
+
+/** The events of one run. */
+export class AiSdkRun {
+  readonly #input: RunNames;
+  readonly #newId: () => string;
+  readonly #constructs = new EventMaker();
+  /** Our ids of texts and reasonings: a provider uses its own again in the next step. */
+  readonly #ids = new Map<string, string>();
+  readonly #interrupts: unknown[] = [];
+  #steps = 0;
+  #step: string | undefined;
+  /** The message that the next tool call belongs to, and whether a text has begun it. */
+  #message: { id: string; hasText: boolean };
+  #model: string | undefined;
+  #usage: AiSdkUsage = {};
+
+  constructor(input: RunNames, newId: () => string = () => crypto.randomUUID()) {
+    this.#input = input;
+    this.#newId = newId;
+    this.#message = { id: newId(), hasText: false };
+  }
+
+  async *events(parts: AsyncIterable<AiSdkPart>): AsyncGenerator<AgentEvent, void, undefined> {
+    for await (const part of parts) {
+      if (part.type === "error") throw asError(part.error);
+      // The run was cancelled: how it ends is for the runner to say.
+      if (part.type === "abort") return;
+      yield* this.#eventsOf(part);
+    }
+    yield* this.endAll();
+    yield this.#finished();
+  }
+
+  /** ENDs of what is open. */
+  *endAll(): Events {
+    yield* this.#constructs.endAll();
+  }
+
+  *#eventsOf(part: AiSdkPart): Events {
+    const { id = "", text = "", delta = "", toolCallId = "" } = part;
+    const open = this.#constructs;
+    switch (part.type) {
+      case "start-step":
+        this.#message = { id: this.#newId(), hasText: false };
+        this.#steps += 1;
+        this.#step = yield* open.step(`step ${this.#steps}`);
+        break;
+      case "finish-step":
+        this.#model = part.response?.modelId;
+        if (this.#step !== undefined) yield* open.endStep(this.#step);
+        break;
+      case "finish":
+        this.#usage = part.totalUsage ?? {};
+        break;
+      case "text-start":
+        if (this.#message.hasText) this.#message.id = this.#newId();
+        this.#message.hasText = true;
+        this.#ids.set(id, this.#message.id);
+        break;
+      case "text-delta":
+        yield* open.text(this.#idOf(id), text);
+        break;
+      case "text-end":
+        yield* open.endText(this.#idOf(id));
+        break;
+      case "reasoning-start":
+        this.#ids.set(id, this.#newId());
+        break;
+      case "reasoning-delta":
+        yield* open.reasoning(this.#idOf(id), text);
+        break;
+      case "reasoning-end":
+        yield* open.endReasoning(this.#idOf(id));
+        break;
+      case "tool-input-start":
+        yield* this.#call(id, part.toolName);
+        break;
+      case "tool-input-delta":
+        yield* open.args(id, delta);
+        break;
+      case "tool-input-end":
+        yield* open.endCall(id);
+        break;
+      case "tool-call":
+        yield* this.#wholeCall(toolCallId, part);
+        break;
+      case "tool-result":
+      case "tool-error":
+      case "tool-output-denied":
+        if (part.preliminary !== true)
+          yield* open.result(toolCallId, { content: resultOf(part), messageId: this.#newId() });
+        break;
+      case "tool-approval-request":
+        this.#ask(part);
+        break;
+      case "source":
+      case "file":
+        yield activityOf(part, this.#newId());
+        break;
+    }
+  }
+
+  /** Texts and reasonings whose start is missing keep the id of the provider. */
+  #idOf(id: string): string {
+    return this.#ids.get(id) ?? id;
+  }
+
+  *#call(toolCallId: string, name = "unknown"): Events {
+    yield* this.#constructs.call(toolCallId, { name, parentMessageId: this.#message.id });
+  }
+
+  /** A provider that does not stream arguments sends the call alone. */
+  *#wholeCall(toolCallId: string, { toolName, input }: AiSdkPart): Events {
+    if (!this.#constructs.hasCall(toolCallId)) {
+      yield* this.#call(toolCallId, toolName);
+      yield* this.#constructs.args(toolCallId, contentOf(input));
+    }
+    yield* this.#constructs.endCall(toolCallId);
+  }
+
+  #ask({ toolCall, isAutomatic, reason }: AiSdkPart): void {
+    if (toolCall === undefined || isAutomatic === true) return;
+    const { toolCallId, toolName } = toolCall;
+    this.#interrupts.push({
+      id: toolCallId,
+      toolCallId,
+      reason: "approval",
+      message: typeof reason === "string" ? reason : `May the agent call ${toolName}?`,
+      responseSchema: APPROVAL_SCHEMA,
+    });
+  }
+
+  #finished(): AgentEvent {
+    const { threadId, runId } = this.#input;
+    const usage = usageOf(this.#usage, this.#model);
+    return {
+      type: "RUN_FINISHED",
+      threadId,
+      runId,
+      ...(this.#interrupts.length > 0 && {
+        outcome: { type: "interrupt", interrupts: this.#interrupts },
+      }),
+      ...(usage !== undefined && { usage: [usage] }),
+    };
+  }
+}
+
+function resultOf({ type, output, error }: AiSdkPart): string {
+  if (type === "tool-output-denied") return DENIED;
+  return type === "tool-error" ? `Error: ${asError(error).message}` : contentOf(output);
+}
+
+function activityOf({ type, file, ...source }: AiSdkPart, messageId: string): AgentEvent {
+  const content = file === undefined ? source : { mediaType: file.mediaType, base64: file.base64 };
+  return {
+    type: "ACTIVITY_SNAPSHOT",
+    messageId,
+    activityType: type,
+    content,
+    replace: true,
+  };
+}
+
+/** Undefined if the provider counted nothing. */
+function usageOf(
+  { inputTokens, outputTokens, totalTokens, inputTokenDetails, outputTokenDetails }: AiSdkUsage,
+  model: string | undefined,
+): object | undefined {
+  const counts = Object.entries({
+    inputTokens,
+    outputTokens,
+    totalTokens,
+    cachedInputTokens: inputTokenDetails?.cacheReadTokens,
+    cacheWriteInputTokens: inputTokenDetails?.cacheWriteTokens,
+    reasoningTokens: outputTokenDetails?.reasoningTokens,
+  }).filter(([, count]) => Number.isFinite(count));
+  if (counts.length === 0) return undefined;
+  return { ...(model !== undefined && { model }), ...Object.fromEntries(counts) };
+}
+
+function asError(value: unknown): Error {
+  if (value instanceof Error) return value;
+  const message = isObject(value) && typeof value["message"] === "string" ? value["message"] : "";
+  return new Error(message === "" ? contentOf(value) : message, { cause: value });
+}
