@@ -2,7 +2,6 @@
  * The way of the rows: into the database, to watchers, to other instances, and out of it again.
  * Part of service.ts.
  */
-import { randomUUID } from "node:crypto";
 import { OpenGroups } from "./api/push-stream/open-groups.ts";
 import { createConversation } from "./api/conversation.ts";
 import { createStorageHandlers } from "./api/storage.ts";
@@ -106,7 +105,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     config.search === "on"
       ? new TextIndex(
           { ...base, database, reader: folded },
-          { holder: randomUUID(), language: config.searchLanguage, isGentle: true },
+          { holder: instance, language: config.searchLanguage, isGentle: true },
         )
       : undefined;
   metrics.watchWaiting(() => waitingIn(database));
