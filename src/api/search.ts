@@ -12,7 +12,6 @@ import type { Found, SearchCursor, SearchPage, SearchRequest } from "../search/f
 import { ROLES } from "../search/text-fold.ts";
 
 const TEXTS_MAX = 100;
-const TEXTS_DEFAULT = 20;
 const QUERY_BYTES_MAX = 1_024;
 
 interface SearchParts {
@@ -45,7 +44,7 @@ export function createSearchHandlers(
         afterMicros: after && microsOf(after),
         beforeMicros: before && microsOf(before),
         isBestFirst: request.orderBy === SearchOrder.BEST,
-        textsMax: pageSize === 0 ? TEXTS_DEFAULT : pageSize,
+        textsMax: pageSize || TEXTS_MAX,
         cursor,
       });
       if (page === undefined) throw invalidArgument([NO_WORD]);

@@ -129,7 +129,7 @@ const SEARCH = {
       description:
         "best: the best match first, of all matches, or of those among the newest 10,000 texts if more than 2,000 texts match.",
     }),
-    limit: countParameter("The most texts of a page.", { fallback: 20, max: 100 }),
+    limit: countParameter("The most texts of a page.", { fallback: 100, max: 100 }),
     cursor: textParameter("`next_cursor` of the page before, with the same other parameters."),
   }),
   response: {

@@ -229,6 +229,8 @@ const EXAMPLES: Readonly<
     bad: [],
     beside: { REDACTION: "on" },
   },
+  SEARCH: { good: [["off", "off"]], bad: ["false"] },
+  SEARCH_LANGUAGE: { good: [["german", "german"]], bad: ["ger man", "a;b"] },
   RETENTION_AFTER: {
     good: [
       ["720h", 2_592_000_000],

@@ -82,7 +82,7 @@ export type SearchTextsRequest = Message<"ambient.v1.SearchTextsRequest"> & {
   orderBy: SearchOrder;
 
   /**
-   * Texts of a page: 1 to 100, 0 for the default of 20.
+   * Texts of a page: 1 to 100, 0 for 100.
    *
    * @generated from field: int32 page_size = 9;
    */

@@ -1366,7 +1366,7 @@ var File_ambient_v1_sessions_proto protoreflect.FileDescriptor
 const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\n" +
 	"\x19ambient/v1/sessions.proto\x12\n" +
-	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1dambient/v1/conversation.proto\x1a\x1dambient/v1/event_stream.proto\x1a\x17ambient/v1/events.proto\x1a\x15ambient/v1/feed.proto\x1a\x19ambient/v1/messages.proto\x1a\x16ambient/v1/turns.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb1\t\n" +
+	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1dambient/v1/conversation.proto\x1a\x1dambient/v1/event_stream.proto\x1a\x17ambient/v1/events.proto\x1a\x15ambient/v1/feed.proto\x1a\x19ambient/v1/messages.proto\x1a\x17ambient/v1/search.proto\x1a\x16ambient/v1/turns.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb1\t\n" +
 	"\aSession\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.ambient.v1.ObjectReferenceR\bmetadata\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
@@ -1513,7 +1513,7 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\fSessionOrder\x12\x1d\n" +
 	"\x19SESSION_ORDER_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SESSION_ORDER_ACTIVITY\x10\x01\x12\x19\n" +
-	"\x15SESSION_ORDER_WAITING\x10\x022\x80\x0f\n" +
+	"\x15SESSION_ORDER_WAITING\x10\x022\xd0\x0f\n" +
 	"\x0eSessionService\x12@\n" +
 	"\n" +
 	"GetSession\x12\x1d.ambient.v1.GetSessionRequest\x1a\x13.ambient.v1.Session\x12F\n" +
@@ -1533,7 +1533,8 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\tClaimTurn\x12\x1c.ambient.v1.ClaimTurnRequest\x1a\x1d.ambient.v1.ClaimTurnResponse\x12E\n" +
 	"\tCancelRun\x12\x1c.ambient.v1.CancelRunRequest\x1a\x1a.ambient.v1.SessionMessage\x12I\n" +
 	"\rGetTranscript\x12 .ambient.v1.GetTranscriptRequest\x1a\x16.ambient.v1.Transcript\x12E\n" +
-	"\bListRuns\x12\x1b.ambient.v1.ListRunsRequest\x1a\x1c.ambient.v1.ListRunsResponse\x12I\n" +
+	"\bListRuns\x12\x1b.ambient.v1.ListRunsRequest\x1a\x1c.ambient.v1.ListRunsResponse\x12N\n" +
+	"\vSearchTexts\x12\x1e.ambient.v1.SearchTextsRequest\x1a\x1f.ambient.v1.SearchTextsResponse\x12I\n" +
 	"\fGiveFeedback\x12\x1f.ambient.v1.GiveFeedbackRequest\x1a\x18.ambient.v1.SessionEvent\x12`\n" +
 	"\x11IssueSessionToken\x12$.ambient.v1.IssueSessionTokenRequest\x1a%.ambient.v1.IssueSessionTokenResponse\x12Q\n" +
 	"\fEraseSession\x12\x1f.ambient.v1.EraseSessionRequest\x1a .ambient.v1.EraseSessionResponse\x12F\n" +
@@ -1592,19 +1593,21 @@ var file_ambient_v1_sessions_proto_goTypes = []any{
 	(*CancelRunRequest)(nil),            // 33: ambient.v1.CancelRunRequest
 	(*GetTranscriptRequest)(nil),        // 34: ambient.v1.GetTranscriptRequest
 	(*ListRunsRequest)(nil),             // 35: ambient.v1.ListRunsRequest
-	(*GiveFeedbackRequest)(nil),         // 36: ambient.v1.GiveFeedbackRequest
-	(*WatchEventsRequest)(nil),          // 37: ambient.v1.WatchEventsRequest
-	(*WatchMessagesRequest)(nil),        // 38: ambient.v1.WatchMessagesRequest
-	(*SessionMessage)(nil),              // 39: ambient.v1.SessionMessage
-	(*SessionEvent)(nil),                // 40: ambient.v1.SessionEvent
-	(*ListSessionMessagesResponse)(nil), // 41: ambient.v1.ListSessionMessagesResponse
-	(*ListSessionEventsResponse)(nil),   // 42: ambient.v1.ListSessionEventsResponse
-	(*PushSessionEventsResponse)(nil),   // 43: ambient.v1.PushSessionEventsResponse
-	(*ClaimTurnResponse)(nil),           // 44: ambient.v1.ClaimTurnResponse
-	(*Transcript)(nil),                  // 45: ambient.v1.Transcript
-	(*ListRunsResponse)(nil),            // 46: ambient.v1.ListRunsResponse
-	(*FeedEvent)(nil),                   // 47: ambient.v1.FeedEvent
-	(*FeedMessage)(nil),                 // 48: ambient.v1.FeedMessage
+	(*SearchTextsRequest)(nil),          // 36: ambient.v1.SearchTextsRequest
+	(*GiveFeedbackRequest)(nil),         // 37: ambient.v1.GiveFeedbackRequest
+	(*WatchEventsRequest)(nil),          // 38: ambient.v1.WatchEventsRequest
+	(*WatchMessagesRequest)(nil),        // 39: ambient.v1.WatchMessagesRequest
+	(*SessionMessage)(nil),              // 40: ambient.v1.SessionMessage
+	(*SessionEvent)(nil),                // 41: ambient.v1.SessionEvent
+	(*ListSessionMessagesResponse)(nil), // 42: ambient.v1.ListSessionMessagesResponse
+	(*ListSessionEventsResponse)(nil),   // 43: ambient.v1.ListSessionEventsResponse
+	(*PushSessionEventsResponse)(nil),   // 44: ambient.v1.PushSessionEventsResponse
+	(*ClaimTurnResponse)(nil),           // 45: ambient.v1.ClaimTurnResponse
+	(*Transcript)(nil),                  // 46: ambient.v1.Transcript
+	(*ListRunsResponse)(nil),            // 47: ambient.v1.ListRunsResponse
+	(*SearchTextsResponse)(nil),         // 48: ambient.v1.SearchTextsResponse
+	(*FeedEvent)(nil),                   // 49: ambient.v1.FeedEvent
+	(*FeedMessage)(nil),                 // 50: ambient.v1.FeedMessage
 }
 var file_ambient_v1_sessions_proto_depIdxs = []int32{
 	19, // 0: ambient.v1.Session.metadata:type_name -> ambient.v1.ObjectReference
@@ -1643,36 +1646,38 @@ var file_ambient_v1_sessions_proto_depIdxs = []int32{
 	33, // 33: ambient.v1.SessionService.CancelRun:input_type -> ambient.v1.CancelRunRequest
 	34, // 34: ambient.v1.SessionService.GetTranscript:input_type -> ambient.v1.GetTranscriptRequest
 	35, // 35: ambient.v1.SessionService.ListRuns:input_type -> ambient.v1.ListRunsRequest
-	36, // 36: ambient.v1.SessionService.GiveFeedback:input_type -> ambient.v1.GiveFeedbackRequest
-	15, // 37: ambient.v1.SessionService.IssueSessionToken:input_type -> ambient.v1.IssueSessionTokenRequest
-	8,  // 38: ambient.v1.SessionService.EraseSession:input_type -> ambient.v1.EraseSessionRequest
-	37, // 39: ambient.v1.SessionService.WatchEvents:input_type -> ambient.v1.WatchEventsRequest
-	38, // 40: ambient.v1.SessionService.WatchMessages:input_type -> ambient.v1.WatchMessagesRequest
-	1,  // 41: ambient.v1.SessionService.GetSession:output_type -> ambient.v1.Session
-	1,  // 42: ambient.v1.SessionService.CreateSession:output_type -> ambient.v1.Session
-	1,  // 43: ambient.v1.SessionService.UpdateSession:output_type -> ambient.v1.Session
-	1,  // 44: ambient.v1.SessionService.UpdateSessionStatus:output_type -> ambient.v1.Session
-	10, // 45: ambient.v1.SessionService.DeleteSession:output_type -> ambient.v1.DeleteSessionResponse
-	12, // 46: ambient.v1.SessionService.ListSessions:output_type -> ambient.v1.ListSessionsResponse
-	14, // 47: ambient.v1.SessionService.WatchSessions:output_type -> ambient.v1.SessionWatchEvent
-	39, // 48: ambient.v1.SessionService.PushSessionMessage:output_type -> ambient.v1.SessionMessage
-	39, // 49: ambient.v1.SessionService.WatchSessionMessages:output_type -> ambient.v1.SessionMessage
-	40, // 50: ambient.v1.SessionService.PushSessionEvent:output_type -> ambient.v1.SessionEvent
-	40, // 51: ambient.v1.SessionService.WatchSessionEvents:output_type -> ambient.v1.SessionEvent
-	41, // 52: ambient.v1.SessionService.ListSessionMessages:output_type -> ambient.v1.ListSessionMessagesResponse
-	42, // 53: ambient.v1.SessionService.ListSessionEvents:output_type -> ambient.v1.ListSessionEventsResponse
-	43, // 54: ambient.v1.SessionService.PushSessionEvents:output_type -> ambient.v1.PushSessionEventsResponse
-	44, // 55: ambient.v1.SessionService.ClaimTurn:output_type -> ambient.v1.ClaimTurnResponse
-	39, // 56: ambient.v1.SessionService.CancelRun:output_type -> ambient.v1.SessionMessage
-	45, // 57: ambient.v1.SessionService.GetTranscript:output_type -> ambient.v1.Transcript
-	46, // 58: ambient.v1.SessionService.ListRuns:output_type -> ambient.v1.ListRunsResponse
-	40, // 59: ambient.v1.SessionService.GiveFeedback:output_type -> ambient.v1.SessionEvent
-	16, // 60: ambient.v1.SessionService.IssueSessionToken:output_type -> ambient.v1.IssueSessionTokenResponse
-	9,  // 61: ambient.v1.SessionService.EraseSession:output_type -> ambient.v1.EraseSessionResponse
-	47, // 62: ambient.v1.SessionService.WatchEvents:output_type -> ambient.v1.FeedEvent
-	48, // 63: ambient.v1.SessionService.WatchMessages:output_type -> ambient.v1.FeedMessage
-	41, // [41:64] is the sub-list for method output_type
-	18, // [18:41] is the sub-list for method input_type
+	36, // 36: ambient.v1.SessionService.SearchTexts:input_type -> ambient.v1.SearchTextsRequest
+	37, // 37: ambient.v1.SessionService.GiveFeedback:input_type -> ambient.v1.GiveFeedbackRequest
+	15, // 38: ambient.v1.SessionService.IssueSessionToken:input_type -> ambient.v1.IssueSessionTokenRequest
+	8,  // 39: ambient.v1.SessionService.EraseSession:input_type -> ambient.v1.EraseSessionRequest
+	38, // 40: ambient.v1.SessionService.WatchEvents:input_type -> ambient.v1.WatchEventsRequest
+	39, // 41: ambient.v1.SessionService.WatchMessages:input_type -> ambient.v1.WatchMessagesRequest
+	1,  // 42: ambient.v1.SessionService.GetSession:output_type -> ambient.v1.Session
+	1,  // 43: ambient.v1.SessionService.CreateSession:output_type -> ambient.v1.Session
+	1,  // 44: ambient.v1.SessionService.UpdateSession:output_type -> ambient.v1.Session
+	1,  // 45: ambient.v1.SessionService.UpdateSessionStatus:output_type -> ambient.v1.Session
+	10, // 46: ambient.v1.SessionService.DeleteSession:output_type -> ambient.v1.DeleteSessionResponse
+	12, // 47: ambient.v1.SessionService.ListSessions:output_type -> ambient.v1.ListSessionsResponse
+	14, // 48: ambient.v1.SessionService.WatchSessions:output_type -> ambient.v1.SessionWatchEvent
+	40, // 49: ambient.v1.SessionService.PushSessionMessage:output_type -> ambient.v1.SessionMessage
+	40, // 50: ambient.v1.SessionService.WatchSessionMessages:output_type -> ambient.v1.SessionMessage
+	41, // 51: ambient.v1.SessionService.PushSessionEvent:output_type -> ambient.v1.SessionEvent
+	41, // 52: ambient.v1.SessionService.WatchSessionEvents:output_type -> ambient.v1.SessionEvent
+	42, // 53: ambient.v1.SessionService.ListSessionMessages:output_type -> ambient.v1.ListSessionMessagesResponse
+	43, // 54: ambient.v1.SessionService.ListSessionEvents:output_type -> ambient.v1.ListSessionEventsResponse
+	44, // 55: ambient.v1.SessionService.PushSessionEvents:output_type -> ambient.v1.PushSessionEventsResponse
+	45, // 56: ambient.v1.SessionService.ClaimTurn:output_type -> ambient.v1.ClaimTurnResponse
+	40, // 57: ambient.v1.SessionService.CancelRun:output_type -> ambient.v1.SessionMessage
+	46, // 58: ambient.v1.SessionService.GetTranscript:output_type -> ambient.v1.Transcript
+	47, // 59: ambient.v1.SessionService.ListRuns:output_type -> ambient.v1.ListRunsResponse
+	48, // 60: ambient.v1.SessionService.SearchTexts:output_type -> ambient.v1.SearchTextsResponse
+	41, // 61: ambient.v1.SessionService.GiveFeedback:output_type -> ambient.v1.SessionEvent
+	16, // 62: ambient.v1.SessionService.IssueSessionToken:output_type -> ambient.v1.IssueSessionTokenResponse
+	9,  // 63: ambient.v1.SessionService.EraseSession:output_type -> ambient.v1.EraseSessionResponse
+	49, // 64: ambient.v1.SessionService.WatchEvents:output_type -> ambient.v1.FeedEvent
+	50, // 65: ambient.v1.SessionService.WatchMessages:output_type -> ambient.v1.FeedMessage
+	42, // [42:66] is the sub-list for method output_type
+	18, // [18:42] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
 	18, // [18:18] is the sub-list for extension extendee
 	0,  // [0:18] is the sub-list for field type_name
@@ -1689,6 +1694,7 @@ func file_ambient_v1_sessions_proto_init() {
 	file_ambient_v1_events_proto_init()
 	file_ambient_v1_feed_proto_init()
 	file_ambient_v1_messages_proto_init()
+	file_ambient_v1_search_proto_init()
 	file_ambient_v1_turns_proto_init()
 	file_ambient_v1_sessions_proto_msgTypes[0].OneofWrappers = []any{}
 	file_ambient_v1_sessions_proto_msgTypes[2].OneofWrappers = []any{}

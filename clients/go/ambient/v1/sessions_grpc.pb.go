@@ -40,6 +40,7 @@ const (
 	SessionService_CancelRun_FullMethodName            = "/ambient.v1.SessionService/CancelRun"
 	SessionService_GetTranscript_FullMethodName        = "/ambient.v1.SessionService/GetTranscript"
 	SessionService_ListRuns_FullMethodName             = "/ambient.v1.SessionService/ListRuns"
+	SessionService_SearchTexts_FullMethodName          = "/ambient.v1.SessionService/SearchTexts"
 	SessionService_GiveFeedback_FullMethodName         = "/ambient.v1.SessionService/GiveFeedback"
 	SessionService_IssueSessionToken_FullMethodName    = "/ambient.v1.SessionService/IssueSessionToken"
 	SessionService_EraseSession_FullMethodName         = "/ambient.v1.SessionService/EraseSession"
@@ -116,6 +117,11 @@ type SessionServiceClient interface {
 	GetTranscript(ctx context.Context, in *GetTranscriptRequest, opts ...grpc.CallOption) (*Transcript, error)
 	// Reads a page of runs, in order.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
+	// Finds texts that people and agents said: messages, the texts of events, names of tools, errors. The
+	// index is filled in the background, so a new text is found some seconds after its end, and later under
+	// load. Nobody finds a text of a session that GetSession would not give. FAILED_PRECONDITION
+	// (SEARCH_OFF) with SEARCH=off.
+	SearchTexts(ctx context.Context, in *SearchTextsRequest, opts ...grpc.CallOption) (*SearchTextsResponse, error)
 	// Records what the caller thinks of a message, as a META event. The last feedback of a caller on a
 	// message counts: it is in the message's metadata, as `session.feedback`. The same feedback again is
 	// the same row. It is possible at any time, and never refused because of a run or an epoch. For
@@ -354,6 +360,16 @@ func (c *sessionServiceClient) ListRuns(ctx context.Context, in *ListRunsRequest
 	return out, nil
 }
 
+func (c *sessionServiceClient) SearchTexts(ctx context.Context, in *SearchTextsRequest, opts ...grpc.CallOption) (*SearchTextsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchTextsResponse)
+	err := c.cc.Invoke(ctx, SessionService_SearchTexts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionServiceClient) GiveFeedback(ctx context.Context, in *GiveFeedbackRequest, opts ...grpc.CallOption) (*SessionEvent, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SessionEvent)
@@ -491,6 +507,11 @@ type SessionServiceServer interface {
 	GetTranscript(context.Context, *GetTranscriptRequest) (*Transcript, error)
 	// Reads a page of runs, in order.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
+	// Finds texts that people and agents said: messages, the texts of events, names of tools, errors. The
+	// index is filled in the background, so a new text is found some seconds after its end, and later under
+	// load. Nobody finds a text of a session that GetSession would not give. FAILED_PRECONDITION
+	// (SEARCH_OFF) with SEARCH=off.
+	SearchTexts(context.Context, *SearchTextsRequest) (*SearchTextsResponse, error)
 	// Records what the caller thinks of a message, as a META event. The last feedback of a caller on a
 	// message counts: it is in the message's metadata, as `session.feedback`. The same feedback again is
 	// the same row. It is possible at any time, and never refused because of a run or an epoch. For
@@ -572,6 +593,9 @@ func (UnimplementedSessionServiceServer) GetTranscript(context.Context, *GetTran
 }
 func (UnimplementedSessionServiceServer) ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListRuns not implemented")
+}
+func (UnimplementedSessionServiceServer) SearchTexts(context.Context, *SearchTextsRequest) (*SearchTextsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SearchTexts not implemented")
 }
 func (UnimplementedSessionServiceServer) GiveFeedback(context.Context, *GiveFeedbackRequest) (*SessionEvent, error) {
 	return nil, status.Error(codes.Unimplemented, "method GiveFeedback not implemented")
@@ -901,6 +925,24 @@ func _SessionService_ListRuns_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_SearchTexts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchTextsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).SearchTexts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_SearchTexts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).SearchTexts(ctx, req.(*SearchTextsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SessionService_GiveFeedback_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GiveFeedbackRequest)
 	if err := dec(in); err != nil {
@@ -1039,6 +1081,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListRuns",
 			Handler:    _SessionService_ListRuns_Handler,
+		},
+		{
+			MethodName: "SearchTexts",
+			Handler:    _SessionService_SearchTexts_Handler,
 		},
 		{
 			MethodName: "GiveFeedback",

@@ -6,6 +6,7 @@ from session_ledger.ambient.v1 import event_stream_pb2 as _event_stream_pb2
 from session_ledger.ambient.v1 import events_pb2 as _events_pb2
 from session_ledger.ambient.v1 import feed_pb2 as _feed_pb2
 from session_ledger.ambient.v1 import messages_pb2 as _messages_pb2
+from session_ledger.ambient.v1 import search_pb2 as _search_pb2
 from session_ledger.ambient.v1 import turns_pb2 as _turns_pb2
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2

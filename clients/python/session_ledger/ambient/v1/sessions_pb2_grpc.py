@@ -8,6 +8,7 @@ from session_ledger.ambient.v1 import event_stream_pb2 as ambient_dot_v1_dot_eve
 from session_ledger.ambient.v1 import events_pb2 as ambient_dot_v1_dot_events__pb2
 from session_ledger.ambient.v1 import feed_pb2 as ambient_dot_v1_dot_feed__pb2
 from session_ledger.ambient.v1 import messages_pb2 as ambient_dot_v1_dot_messages__pb2
+from session_ledger.ambient.v1 import search_pb2 as ambient_dot_v1_dot_search__pb2
 from session_ledger.ambient.v1 import sessions_pb2 as ambient_dot_v1_dot_sessions__pb2
 from session_ledger.ambient.v1 import turns_pb2 as ambient_dot_v1_dot_turns__pb2
 
@@ -136,6 +137,11 @@ class SessionServiceStub(object):
                 '/ambient.v1.SessionService/ListRuns',
                 request_serializer=ambient_dot_v1_dot_conversation__pb2.ListRunsRequest.SerializeToString,
                 response_deserializer=ambient_dot_v1_dot_conversation__pb2.ListRunsResponse.FromString,
+                _registered_method=True)
+        self.SearchTexts = channel.unary_unary(
+                '/ambient.v1.SessionService/SearchTexts',
+                request_serializer=ambient_dot_v1_dot_search__pb2.SearchTextsRequest.SerializeToString,
+                response_deserializer=ambient_dot_v1_dot_search__pb2.SearchTextsResponse.FromString,
                 _registered_method=True)
         self.GiveFeedback = channel.unary_unary(
                 '/ambient.v1.SessionService/GiveFeedback',
@@ -321,6 +327,16 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SearchTexts(self, request, context):
+        """Finds texts that people and agents said: messages, the texts of events, names of tools, errors. The
+        index is filled in the background, so a new text is found some seconds after its end, and later under
+        load. Nobody finds a text of a session that GetSession would not give. FAILED_PRECONDITION
+        (SEARCH_OFF) with SEARCH=off.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GiveFeedback(self, request, context):
         """Records what the caller thinks of a message, as a META event. The last feedback of a caller on a
         message counts: it is in the message's metadata, as `session.feedback`. The same feedback again is
@@ -456,6 +472,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListRuns,
                     request_deserializer=ambient_dot_v1_dot_conversation__pb2.ListRunsRequest.FromString,
                     response_serializer=ambient_dot_v1_dot_conversation__pb2.ListRunsResponse.SerializeToString,
+            ),
+            'SearchTexts': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchTexts,
+                    request_deserializer=ambient_dot_v1_dot_search__pb2.SearchTextsRequest.FromString,
+                    response_serializer=ambient_dot_v1_dot_search__pb2.SearchTextsResponse.SerializeToString,
             ),
             'GiveFeedback': grpc.unary_unary_rpc_method_handler(
                     servicer.GiveFeedback,
@@ -976,6 +997,33 @@ class SessionService(object):
             '/ambient.v1.SessionService/ListRuns',
             ambient_dot_v1_dot_conversation__pb2.ListRunsRequest.SerializeToString,
             ambient_dot_v1_dot_conversation__pb2.ListRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchTexts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ambient.v1.SessionService/SearchTexts',
+            ambient_dot_v1_dot_search__pb2.SearchTextsRequest.SerializeToString,
+            ambient_dot_v1_dot_search__pb2.SearchTextsResponse.FromString,
             options,
             channel_credentials,
             insecure,
