@@ -284,7 +284,8 @@ describe("a unary push", () => {
     );
     if (row?.fragments === undefined) throw new Error("nothing was merged");
     expect(row.eventCount).toBe(4);
-    expect(row.fragments.rawEvents?.texts).toContain(two.pieces[0]);
+    // The two secrets can begin or end alike, and such ends are not in the texts.
+    expect(row.fragments.rawEvents?.texts).toContain(two.pieces[0]?.slice(8, -8));
     await push(client, "events", { sessionId, ...row, fragments: row.fragments });
     const events = await eventsOf(client, sessionId, { expand: true });
     const values = events.map(({ payload }) => JSON.parse(payload));
