@@ -1,8 +1,9 @@
 /** The statements of the instance that stores texts (index-unit.ts). */
 import { createHash } from "node:crypto";
 import { ServiceError } from "../base/errors.ts";
-import { isoOf } from "../store/columns.ts";
-import { type Database, type SQL, sql } from "../store/database.ts";
+import { isoOf, microsColumn, TABLE } from "../store/columns.ts";
+import { bigintOf, type Database, type Fields, type SQL, sql } from "../store/database.ts";
+import type { StreamName } from "../store/rows.ts";
 import { indexedSessions, leases, sessionTexts } from "../store/schema.ts";
 import type { FoundText } from "./text-fold.ts";
 import { comparable, joinedWordsOf, markOf, partsOf, withoutControls } from "./words.ts";
@@ -11,14 +12,17 @@ const LEASE = "search";
 /** Another instance takes over after this time without a sign of the holder. */
 const LEASE_S = 30;
 
-/** False: another instance stores texts. */
-export async function holdLease(database: Database, holder: string): Promise<boolean> {
-  const held = await database.run(sql`
+/**
+ * The count of times that all of the work was asked for again, which the holder compares; undefined:
+ * another instance stores texts.
+ */
+export async function holdLease(database: Database, holder: string): Promise<number | undefined> {
+  const [held] = await database.run(sql`
     insert into ${leases} as held (name, holder, held_until)
     values (${LEASE}, ${holder}, clock_timestamp() + interval '1 second' * ${LEASE_S}::int)
     on conflict (name) do update set holder = excluded.holder, held_until = excluded.held_until
-    where held.holder = excluded.holder or held.held_until < clock_timestamp() returning 1`);
-  return held.length > 0;
+    where held.holder = excluded.holder or held.held_until < clock_timestamp() returning asked_again`);
+  return held === undefined ? undefined : Number(held["asked_again"]);
 }
 
 export async function endLease(database: Database, holder: string): Promise<void> {
@@ -51,39 +55,64 @@ export interface Behind {
 /** Sessions that one statement reads, and that it returns. */
 const LOOKED_AT_MAX = 20_000;
 const BEHIND_MAX = 500;
+/** Rows that one statement reads to find their sessions. */
+const RECENT_ROWS_MAX = 5_000;
 
-interface BehindPage {
+interface BehindPage<Place> {
   readonly behind: readonly Behind[];
-  /** Undefined: there are no other sessions. */
-  readonly next: string | undefined;
+  /** Undefined: there are no others. */
+  readonly next: Place | undefined;
 }
 
 /** The sessions after an id whose rows are not all stored as texts, in the order of ids. */
-export async function behindAfter(database: Database, after: string): Promise<BehindPage> {
+export async function behindAfter(database: Database, after: string): Promise<BehindPage<string>> {
   const rows = await database.run(behindStatement(after));
-  const behind = rows.flatMap((row) =>
-    row["id"] === null
-      ? []
-      : [
-          {
-            sessionId: String(row["id"]),
-            head: {
-              messages: BigInt(String(row["message_seq"])),
-              events: BigInt(String(row["event_seq"])),
-            },
-            stored: {
-              messages: BigInt(String(row["messages"])),
-              events: BigInt(String(row["events"])),
-              hasSpeech: row["has_speech"] === true,
-            },
-          },
-        ],
-  );
+  const behind = behindIn(rows);
   const isCut = behind.length === BEHIND_MAX;
   const last = isCut ? behind.at(-1)?.sessionId : rows[0]?.["last"];
   const hasMore = isCut || Number(rows[0]?.["looked_at"]) === LOOKED_AT_MAX;
   return { behind, next: hasMore && typeof last === "string" ? last : undefined };
 }
+
+/** Of these sessions, those whose rows are not all stored as texts. */
+export async function behindAmong(
+  database: Database,
+  sessionIds: readonly string[],
+): Promise<readonly Behind[]> {
+  if (sessionIds.length === 0) return [];
+  const ids = sql`(select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json) as session_id)`;
+  return behindIn(await database.run(sql`${behindOf(sql`${ids} wanted`)} order by looked.id`));
+}
+
+/** Sessions with rows that were recorded at or after a time, whose rows are not all stored as texts. */
+export async function behindSince(
+  database: Database,
+  { stream, micros }: { readonly stream: StreamName; readonly micros: bigint },
+): Promise<BehindPage<bigint>> {
+  const rows = await database.run(sinceStatement(stream, micros), { prepare: false });
+  const isFull = Number(rows[0]?.["looked_at"]) === RECENT_ROWS_MAX;
+  return { behind: behindIn(rows), next: isFull ? bigintOf(rows[0]?.["last"]) : undefined };
+}
+
+function behindIn(rows: readonly Fields[]): readonly Behind[] {
+  return rows
+    .filter((row) => typeof row["id"] === "string")
+    .map((row) => ({
+      sessionId: String(row["id"]),
+      head: { messages: bigintOf(row["message_seq"]), events: bigintOf(row["event_seq"]) },
+      stored: {
+        messages: bigintOf(row["messages"]),
+        events: bigintOf(row["events"]),
+        hasSpeech: row["has_speech"] === true,
+      },
+    }));
+}
+
+const BEHIND = sql`
+  select looked.*, coalesce(i.message_seq, 0) as messages, coalesce(i.event_seq, 0) as events,
+    coalesce(i.has_speech, false) as has_speech`;
+const IS_BEHIND = sql`looked.message_seq > coalesce(i.message_seq, 0)
+  or looked.event_seq > coalesce(i.event_seq, 0)`;
 
 /** Exported for the plan test. */
 export function behindStatement(after: string): SQL {
@@ -94,13 +123,37 @@ export function behindStatement(after: string): SQL {
     )
     select (select max(id) from looked) as last, (select count(*) from looked) as looked_at, behind.*
     from (select) one left join (
-      select looked.*, coalesce(i.message_seq, 0) as messages, coalesce(i.event_seq, 0) as events,
-        coalesce(i.has_speech, false) as has_speech
-      from looked left join ${indexedSessions} i on i.session_id = looked.id
-      where looked.message_seq > coalesce(i.message_seq, 0)
-        or looked.event_seq > coalesce(i.event_seq, 0)
-      order by looked.id limit ${BEHIND_MAX}
+      ${BEHIND} from looked left join ${indexedSessions} i on i.session_id = looked.id
+      where ${IS_BEHIND} order by looked.id limit ${BEHIND_MAX}
     ) behind on true`;
+}
+
+/** With LIMIT each look-up is a walk down the key, for any statistics. */
+function behindOf(ids: SQL): SQL {
+  return sql`
+    ${BEHIND} from ${ids}
+    cross join lateral (
+      select id, message_seq, event_seq from sessions
+      where id = wanted.session_id and deleted_at is null limit 1
+    ) looked
+    left join lateral (
+      select * from ${indexedSessions} where session_id = looked.id limit 1
+    ) i on true
+    where ${IS_BEHIND}`;
+}
+
+/** It reads the new rows, however many sessions there are. Exported for the plan test. */
+export function sinceStatement(stream: StreamName, micros: bigint): SQL {
+  return sql`
+    with recent as materialized (
+      select session_id, recorded_at from ${TABLE[stream]}
+      where recorded_at >= ${isoOf(micros)}::timestamptz
+      order by recorded_at limit ${RECENT_ROWS_MAX}
+    )
+    select ${microsColumn(sql`(select max(recorded_at) from recent)`)} as last,
+      (select count(*) from recent) as looked_at, behind.*
+    from (select) one
+    left join (${behindOf(sql`(select distinct session_id from recent) wanted`)}) behind on true`;
 }
 
 interface Storing {
@@ -186,11 +239,13 @@ export async function forgetTexts(
   database: Database,
   sessionId: string | undefined,
 ): Promise<void> {
-  if (sessionId === undefined) {
-    await database.run(sql`truncate ${sessionTexts}, ${indexedSessions}`);
-    return;
-  }
+  await (sessionId === undefined
+    ? database.run(sql`truncate ${sessionTexts}, ${indexedSessions}`)
+    : database.run(sql`
+        with gone as (delete from ${indexedSessions} where session_id = ${sessionId})
+        delete from ${sessionTexts} where session_id = ${sessionId}`));
   await database.run(sql`
-    with gone as (delete from ${indexedSessions} where session_id = ${sessionId})
-    delete from ${sessionTexts} where session_id = ${sessionId}`);
+    insert into ${leases} as held (name, holder, held_until, asked_again)
+    values (${LEASE}, '', clock_timestamp(), 1)
+    on conflict (name) do update set asked_again = held.asked_again + 1`);
 }

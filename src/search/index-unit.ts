@@ -2,9 +2,14 @@
  * Stores the texts that search finds, beside the pushes and never in them. One instance does it at a
  * time: it holds a lease, and another one takes over half a minute after its last sign.
  *
- *   each second: sessions with rows behind what is stored ── one after another ──► fold ──► texts
- *                                                                                  │ at rest?
- *                                  stored up to here, in the transaction of the texts ◄┘
+ *   each second: sessions with new rows ──┐
+ *   at first, and each ten minutes: all ──┴─ rows behind what is stored? ──► fold ──► texts
+ *                                                                             │ at rest?
+ *                             stored up to here, in the transaction of the texts ◄┘
+ *
+ * A pass reads the rows that were recorded since a time at which all older ones were visible
+ * (live/horizon.ts), so it costs the same with any number of sessions. Restored and imported rows have
+ * older times; they wait for the pass over all sessions.
  *
  * The fold of a session with an open run stays in memory, so its rows are read once; what is stored
  * moves when the fold is at rest. After a crash, or on another instance, a fold begins again from what
@@ -22,12 +27,16 @@ import { Repeating } from "../base/repeating.ts";
 import type { Unit } from "../base/unit.ts";
 import type { RowsLimits } from "../conversation/folding.ts";
 import { type FoldReader, rowsFor } from "../conversation/past.ts";
+import { horizonAfter, type HorizonState, NO_HORIZON } from "../live/horizon.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Database } from "../store/database.ts";
+import { createFeedReader, type Look } from "../store/feed.ts";
 import {
   type Behind,
   behindAfter,
+  behindAmong,
+  behindSince,
   checkLanguage,
   endLease,
   holdLease,
@@ -55,7 +64,10 @@ export interface IndexOptions {
 }
 
 const PASS_INTERVAL_MS = 1_000;
+const WHOLE_INTERVAL_MS = 600_000;
 const LEASE_ASKED_AFTER_MS = 10_000;
+/** Rows that become visible later than this after their time wait for the pass over all sessions. */
+const RECENT_MICROS = 60_000_000n;
 const IDLE_MS = 60_000;
 const FOLD_BYTES_MAX = 16 * 1_048_576;
 /** Of all folds between two passes; above it the oldest are closed. */
@@ -91,14 +103,25 @@ export class TextIndex implements Unit {
   readonly #folds = new Map<string, Held>();
   /** The heads of sessions whose texts cannot be stored. */
   readonly #failed = new BoundedMap<string, string>(10_000);
+  /** Sessions that the next pass visits, with new rows or without. */
+  readonly #left = new Set<string>();
+  #horizon = NO_HORIZON;
+  /** Undefined: the next pass is over all sessions. */
+  #wholeMs: number | undefined;
   #askedMs = Number.NEGATIVE_INFINITY;
+  #askedAgain: number | undefined;
   #holds = false;
   #isFailing = false;
 
   constructor(parts: IndexParts, options: IndexOptions) {
     this.#parts = parts;
     this.#options = options;
-    parts.database.onOtherServer(() => this.#folds.clear());
+    parts.database.onOtherServer(() => this.#forget());
+  }
+
+  /** True: a pass has left rows to the next one. */
+  get hasMore(): boolean {
+    return this.#left.size > 0;
   }
 
   async start(): Promise<void> {
@@ -120,7 +143,7 @@ export class TextIndex implements Unit {
       await this.pass();
       this.#isFailing = false;
     } catch (error) {
-      this.#folds.clear();
+      this.#forget();
       if (this.#ending.signal.aborted) return;
       metrics.indexFailures.inc();
       if (!this.#isFailing) log.warn({ err: error }, "search_index_failed");
@@ -128,21 +151,56 @@ export class TextIndex implements Unit {
     }
   }
 
-  /** Stores the texts of all rows there are. False: another instance does. */
+  #forget(): void {
+    this.#folds.clear();
+    this.#wholeMs = undefined;
+  }
+
+  /** Stores the texts of the rows there are. False: another instance does. */
   async pass(): Promise<boolean> {
-    const { database, metrics } = this.#parts;
-    let next: string | undefined = "";
-    while (next !== undefined) {
-      const beganMs = performance.now();
-      if (!(await this.#mayGoOn())) return false;
-      const page = await behindAfter(database, next);
+    if (!(await this.#mayGoOn())) return false;
+    const horizon = horizonAt(this.#horizon, await createFeedReader(this.#parts.database).look());
+    let beganMs = performance.now();
+    for await (const page of this.#pages()) {
       await this.#rest(performance.now() - beganMs);
-      for (const session of page.behind) if (!(await this.#visit(session))) return false;
-      next = page.next;
+      for (const session of page) if (!(await this.#visit(session))) return false;
+      if (!(await this.#mayGoOn())) return false;
+      beganMs = performance.now();
     }
+    this.#horizon = horizon;
     await this.#closeSome();
-    metrics.indexPassed.setToCurrentTime();
+    this.#parts.metrics.indexPassed.setToCurrentTime();
     return true;
+  }
+
+  /** The sessions to visit. */
+  async *#pages(): AsyncGenerator<readonly Behind[], void, undefined> {
+    const { database, clock } = this.#parts;
+    const nowMs = clock.monotonicMs();
+    const left = [...this.#left];
+    this.#left.clear();
+    const { micros } = this.#horizon;
+    const isDue = this.#wholeMs === undefined || nowMs - this.#wholeMs >= WHOLE_INTERVAL_MS;
+    if (isDue || micros === undefined) {
+      this.#wholeMs = nowMs;
+      for (let next: string | undefined = ""; next !== undefined; ) {
+        const page: Awaited<ReturnType<typeof behindAfter>> = await behindAfter(database, next);
+        yield page.behind;
+        next = page.next;
+      }
+      return;
+    }
+    if (left.length > 0) yield behindAmong(database, left);
+    for (const stream of ["messages", "events"] as const) {
+      for (let next: bigint | undefined = micros; next !== undefined; ) {
+        const since = { stream, micros: next };
+        const page: Awaited<ReturnType<typeof behindSince>> = await behindSince(database, since);
+        yield page.behind;
+        // More rows of one time than a page has are an import.
+        if (page.next === next) this.#wholeMs = undefined;
+        next = page.next === next ? undefined : page.next;
+      }
+    }
   }
 
   /** False: the unit stops, or another instance has the lease. */
@@ -150,8 +208,11 @@ export class TextIndex implements Unit {
     if (this.#ending.signal.aborted) return false;
     const nowMs = this.#parts.clock.monotonicMs();
     if (nowMs - this.#askedMs < LEASE_ASKED_AFTER_MS) return this.#holds;
-    this.#holds = await holdLease(this.#parts.database, this.#options.holder);
+    const askedAgain = await holdLease(this.#parts.database, this.#options.holder);
     this.#askedMs = nowMs;
+    if (askedAgain !== this.#askedAgain) this.#wholeMs = undefined;
+    this.#askedAgain = askedAgain;
+    this.#holds = askedAgain !== undefined;
     if (!this.#holds) this.#folds.clear();
     return this.#holds;
   }
@@ -191,8 +252,11 @@ export class TextIndex implements Unit {
       await this.#rest(performance.now() - beganMs);
       beganMs = performance.now();
       if (!(await this.#mayGoOn())) return false;
-      // Closed; the next pass continues.
-      if (this.#folds.get(sessionId) !== held || taken >= VISIT_ROWS_MAX) return true;
+      // Closed, or the others get a turn; the next pass continues.
+      if (this.#folds.get(sessionId) !== held || taken >= VISIT_ROWS_MAX) {
+        this.#left.add(sessionId);
+        return true;
+      }
     }
     fold.skipTo(head);
     await this.#store(sessionId, held, false);
@@ -223,6 +287,7 @@ export class TextIndex implements Unit {
     const count = await storeTexts(database, { sessionId, from, upTo, language, texts });
     if (count !== undefined) metrics.textsIndexed.inc(count);
     held.from = upTo;
+    if (count === undefined) this.#left.add(sessionId);
     if (isClosing || count === undefined) this.#folds.delete(sessionId);
     return count !== undefined;
   }
@@ -255,4 +320,10 @@ export class TextIndex implements Unit {
     const { signal } = this.#ending;
     await delay(Math.min(pauseMs, PAUSE_MAX_MS), undefined, { signal }).catch(() => undefined);
   }
+}
+
+function horizonAt(state: HorizonState, look: Look): HorizonState {
+  const next = horizonAfter(state, look);
+  const floor = look.atMicros - RECENT_MICROS;
+  return next.micros === undefined || next.micros < floor ? { ...next, micros: floor } : next;
 }

@@ -44,7 +44,8 @@ export async function reindexTexts(
   const stop = (): void => void index.stop();
   signal.addEventListener("abort", stop, { once: true });
   try {
-    const isDone = await index.pass();
+    let isDone = await index.pass();
+    while (isDone && index.hasMore) isDone = await index.pass();
     const { values } = await metrics.textsIndexed.get();
     return { texts: values[0]?.value ?? 0, isLeft: !isDone && !signal.aborted };
   } finally {

@@ -8,9 +8,12 @@ import { type SQL, sql } from "./database.ts";
 import {
   importedRows,
   imports,
+  indexedSessions,
+  leases,
   sessionEvents,
   sessionMessages,
   sessions,
+  sessionTexts,
   tokenKeys,
 } from "./schema.ts";
 
@@ -32,7 +35,7 @@ const DUMPED: Readonly<Record<DumpedKind, PgTable>> = {
 };
 
 /** Tables whose rows come from the rows of other tables. */
-export const DERIVED: readonly string[] = [];
+export const DERIVED: readonly string[] = [sessionTexts, indexedSessions, leases].map(getTableName);
 
 /** The columns of a line, in the order of the schema. */
 export function dumpedColumns(kind: DumpedKind): readonly string[] {

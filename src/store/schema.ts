@@ -219,6 +219,8 @@ export const leases = pgTable("leases", {
   name: text("name").primaryKey(),
   holder: text("holder").notNull(),
   heldUntil: time("held_until").notNull(),
+  /** Raised by a command that wants all of the work done again. */
+  askedAgain: integer("asked_again").notNull().default(0),
 });
 
 /**

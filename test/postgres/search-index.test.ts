@@ -2,12 +2,17 @@
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { behindAfter, behindStatement } from "../../src/search/index-store.ts";
+import {
+  behindAfter,
+  behindStatement,
+  forgetTexts,
+  sinceStatement,
+} from "../../src/search/index-store.ts";
 import type { Database } from "../../src/store/database.ts";
 import { readLogged } from "../../src/store/pages.ts";
 import { eventually } from "../support/eventually.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
-import { linesFor, push, run, said, spoken, textIndex } from "../support/texts.ts";
+import { event, linesFor, push, run, said, spoken, textIndex } from "../support/texts.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
 let ledger: TestLedger;
@@ -97,4 +102,68 @@ test("all sessions that are behind are found in pages by their keys, and no othe
   const lines = await database.run(sql`explain ${behindStatement("many-0500")}`);
   const plan = lines.map((line) => String(line["QUERY PLAN"])).join("\n");
   expect(plan).toContain("sessions_pkey");
+});
+
+// Bug: each pass, once a second, looked at all sessions.
+test("a pass reads the new rows, and all sessions at first, each ten minutes and when asked", async () => {
+  await database.run(sql`delete from leases`);
+  let nowMs = 0;
+  const unit = textIndex(database, { clock: { monotonicMs: () => nowMs } });
+  const foundAfterPass = async (sessionId: string) => {
+    expect(await unit.pass()).toBe(true);
+    return (await linesFor(database, "yak", { sessionId })).length > 0;
+  };
+  const old = (sessionId: string) =>
+    database.run(sql`
+      update session_messages set recorded_at = recorded_at - interval '2 minutes'
+      where session_id = ${sessionId}`);
+  const says = (sessionId: string) =>
+    push(database, { sessionId, stream: "messages" }, [said("user", "a yak")]);
+  for (const id of ["yak-old", "yak-new"]) await says(id);
+  await old("yak-old");
+  expect(await foundAfterPass("yak-old")).toBe(true);
+  expect(await foundAfterPass("yak-new")).toBe(true);
+
+  for (const id of ["yak-restored", "yak-said"]) await says(id);
+  await push(database, { sessionId: "yak-events" }, run("r", ...spoken("m", "yaks graze")));
+  await old("yak-restored");
+  expect(await foundAfterPass("yak-restored")).toBe(false);
+  expect(await foundAfterPass("yak-said")).toBe(true);
+  expect(await foundAfterPass("yak-events")).toBe(true);
+  nowMs += 600_000;
+  expect(await foundAfterPass("yak-restored")).toBe(true);
+
+  await forgetTexts(database, "yak-old");
+  expect(await foundAfterPass("yak-old")).toBe(false);
+  nowMs += 10_000;
+  expect(await foundAfterPass("yak-old")).toBe(true);
+  await unit.stop();
+});
+
+test("new rows are found by their times, and their sessions by their keys, however many there are", async () => {
+  await database.run(sql`
+    insert into sessions (id, created_at, updated_at, message_seq, event_seq)
+    select 'crowd-' || n, now(), now(), 1, 1 from generate_series(1, 5000) n`);
+  for (const table of [sql`session_messages`, sql`session_events`])
+    await database.run(sql`
+      insert into ${table} (session_id, seq, id, event_type, payload, created_at, recorded_at)
+      select 'crowd-' || n, 1, gen_random_uuid(), 'other', '{}', now(), now() - interval '1 day'
+      from generate_series(1, 5000) n`);
+  const [now] = await database.run(
+    sql`select (extract(epoch from clock_timestamp()) * 1000000)::bigint as micros`,
+  );
+  for (const stream of ["messages", "events"] as const) {
+    const row = stream === "messages" ? said("user", "a zho") : event({ type: "RAW", event: 1 });
+    for (const sessionId of ["crowd-7", "crowd-8"])
+      await push(database, { sessionId, stream }, [row]);
+    await database.run(sql`analyze`);
+    const statement = sinceStatement(stream, BigInt(String(now?.["micros"])));
+    const lines = await database.run(sql`explain analyze ${statement}`, { prepare: false });
+    const plan = lines.map((line) => String(line["QUERY PLAN"])).join("\n");
+    expect(plan).toContain(`using session_${stream}_recorded`);
+    expect(plan).toContain("using sessions_pkey");
+    expect(plan).not.toContain("Seq Scan");
+    const read = [...plan.matchAll(/actual [^)]*rows=([\d.]+)/g)].map(([, count]) => Number(count));
+    expect(Math.max(...read)).toBe(2);
+  }
 });

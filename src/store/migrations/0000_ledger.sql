@@ -24,7 +24,8 @@ CREATE TABLE "indexed_sessions" (
 CREATE TABLE "leases" (
 	"name" text PRIMARY KEY NOT NULL,
 	"holder" text NOT NULL,
-	"held_until" timestamp(6) with time zone NOT NULL
+	"held_until" timestamp(6) with time zone NOT NULL,
+	"asked_again" integer DEFAULT 0 NOT NULL
 );
 --> statement-breakpoint
 CREATE TABLE "session_events" (
