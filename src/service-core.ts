@@ -115,7 +115,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const storage = createStorageHandlers({ reader, storage: createStorageReader(database), clock });
   const reads = { transcripts, conversation, storage };
   const flow = { ...reads, database, reader, live, feeds, exchange, waits };
-  return { ...flow, commits, ingest, order, groups, cancels, news, retention, texts };
+  return { ...flow, commits, refusal, ingest, order, groups, cancels, news, retention, texts };
 }
 
 interface NewsParts {

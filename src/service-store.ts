@@ -12,6 +12,7 @@ import { append, type AppendOptions, appendNothing } from "./store/append.ts";
 import { createDatabase, type Database, inSchema } from "./store/database.ts";
 import { DiskSpace } from "./store/disk-space.ts";
 import { createEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
+import { forksOf } from "./store/fork.ts";
 import { readFailures } from "./store/runs.ts";
 import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
 import { readKept } from "./store/pages.ts";
@@ -77,6 +78,7 @@ export function sessionStore(database: Database): SessionStore {
   return {
     createSession: (session) => sessions.createSession(database, session),
     getSession: (id) => sessions.getSession(database, id),
+    forksOf: (id, scope) => forksOf(database, id, scope),
     listSessions: (page) => sessions.listSessions(database, page),
     readFailures: (ids) => readFailures(database, ids),
     updateSession: (id, change) => sessions.updateSession(database, id, change),

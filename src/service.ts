@@ -18,6 +18,7 @@ import { createListHandlers } from "./api/pages.ts";
 import { createPushHandlers } from "./api/push.ts";
 import { createEventListHandlers } from "./api/push-list.ts";
 import { createPushStreamHandlers } from "./api/push-stream/push-streams.ts";
+import { createForkHandlers } from "./api/fork.ts";
 import { createEraseHandlers, createSessionHandlers } from "./api/sessions.ts";
 import { createAguiTalk } from "./api/talk.ts";
 import { createTokenHandlers } from "./api/tokens.ts";
@@ -51,6 +52,7 @@ import { type Base, type Core, createCore } from "./service-core.ts";
 import { createPostgres, eraseStore, sessionStore, tokenKeyStore } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
 import { createFeedbackStore } from "./store/feedback.ts";
+import { forkSession } from "./store/fork.ts";
 import { reasonOf, sessionNotFound } from "./store/failure.ts";
 import { type PageRequest, readPage } from "./store/pages.ts";
 import type { StreamName } from "./store/rows.ts";
@@ -279,6 +281,12 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     ...createListHandlers({ ...reader, ...pages }),
     ...createSearchHandlers({ find: (asked) => findTexts(database, asked) }, config),
     ...createSessionHandlers(store, news, redactor),
+    ...createForkHandlers({
+      fork: (request) => forkSession(database, request),
+      getSession: (id) => store.getSession(id),
+      changed: news.changed,
+      refusal: parts.refusal,
+    }),
     ...parts.conversation.handlers,
     ...createEraseHandlers(eraseStore(database, metrics), news.deleted),
     ...createWatchHandlers({ live, reader }, config),

@@ -26,7 +26,7 @@ import type { ExportHandlers } from "./export.ts";
 import type { HistoryHandlers } from "./pages.ts";
 import type { EventListHandlers } from "./push-list.ts";
 import type { Figures } from "../observability/figures.ts";
-import { cancels, recorded, takeOvers } from "./recorded.ts";
+import { cancels, forks, recorded, takeOvers } from "./recorded.ts";
 import type { StorageHandlers } from "./storage.ts";
 import type { CancelHandlers } from "./turns/cancel-run.ts";
 import type { RunsHandlers } from "./runs.ts";
@@ -75,6 +75,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     ...authorisedSessions(parts, served),
     // This method writes its own audit record, because only the handler knows the token's id.
     issueSessionToken: unary(bySession("IssueSessionToken"), served.issueSessionToken),
+    forkSession: unary(bySession("ForkSession"), forks(audit, served.forkSession)),
     pushSessionMessage: unary(
       (principal, { sessionId, eventType }) =>
         authorizer.authorize(principal, pushActionOf(eventType), named(sessionId)),

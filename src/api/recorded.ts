@@ -8,6 +8,7 @@ import type { CallContext, Handlers } from "../contract/context.ts";
 import { cancelTextOf } from "./turns/cancel-run.ts";
 
 type ClaimTurn = Handlers<typeof SessionService>["claimTurn"];
+type ForkSession = Handlers<typeof SessionService>["forkSession"];
 
 /**
  * Writes an audit record of an action that cannot be undone: the old texts are gone too. An
@@ -66,5 +67,17 @@ export function cancels<
       audit.done(act, { runId, messageSeq: String(message.seq) });
     }
     return message;
+  };
+}
+
+/** Writes an audit record of each fork, also of one that was there: the history has another name now. */
+export function forks(audit: Audit, handle: ForkSession): ForkSession {
+  return async (request, context) => {
+    const session = await handle(request, context);
+    const { sessionId, newId, atSeq, atMessageSeq } = request;
+    const at = atSeq > 0n ? { atSeq: String(atSeq) } : { atMessageSeq: String(atMessageSeq) };
+    const act = { principal: context.principal, action: "session.fork", sessionId } as const;
+    audit.done(act, { newId, ...at });
+    return session;
   };
 }

@@ -24,6 +24,7 @@ import type {
   ListOrder,
   SessionList,
   SessionRecord,
+  SessionScope,
   SessionsPage,
 } from "../store/sessions.ts";
 import { type Check, checkTextBytes, checkTime, violationsOf } from "../contract/checks.ts";
@@ -52,6 +53,8 @@ const PHASES = ["Pending", "Creating", "Running", "Stopping", "Stopped", "Comple
 export interface SessionStore {
   createSession(session: NewSession): Promise<SessionRecord>;
   getSession(id: string): Promise<SessionRecord | undefined>;
+  /** The ids of its newest forks that the caller sees. */
+  forksOf(id: string, scope: SessionScope): Promise<readonly string[]>;
   listSessions(page: SessionsPage): Promise<SessionList>;
   readFailures(ids: readonly string[]): Promise<ReadonlyMap<string, Failure>>;
   updateSession(id: string, change: SessionChange): Promise<SessionRecord | undefined>;
@@ -98,9 +101,10 @@ export function createSessionHandlers(
       changed(made.id);
       return toSession(made);
     },
-    async getSession({ id }) {
+    async getSession({ id }, { principal: scope }) {
       refuse([checkSessionId(id, "id")]);
-      return toSession(found(id, await store.getSession(id)));
+      const [record, forks] = await Promise.all([store.getSession(id), store.forksOf(id, scope)]);
+      return { ...toSession(found(id, record)), forks: [...forks] };
     },
     async listSessions(request, { principal: scope }) {
       refuse([
@@ -225,9 +229,10 @@ function capabilitiesChecks(capabilities: string | undefined): readonly Check[] 
 }
 
 function filterChecks(request: ListSessionsRequest): readonly Check[] {
-  const { query, orderBy, waiting, phase } = request;
+  const { query, orderBy, waiting, phase, parentSessionId: parent } = request;
   return [
     checkTextBytes("query", query, NAME_BYTES_MAX),
+    parent === "" ? undefined : checkSessionId(parent, "parent_session_id"),
     ...belongingChecks(request),
     phase === "" ? undefined : checkPhase(phase),
     ORDERS.has(orderBy) ? undefined : { field: "order_by", description: "order_by is unknown" },
@@ -317,6 +322,11 @@ export function toSession(record: SessionRecord, failure?: Failure): Session {
     turnSeq: record.turnSeq,
     waiting: record.pendingCount,
     ...(failure && { failure: toRunFailure(failure) }),
+    ...given({
+      forkedAtSeq: record.forkedAtSeq,
+      forkedAtMessageSeq: record.forkedAtMessageSeq,
+    }),
+    forks: [],
   };
 }
 

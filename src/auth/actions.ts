@@ -9,6 +9,8 @@ import type { Role } from "./principal.ts";
 export type Action =
   | "session.create"
   | "session.read"
+  /** Makes another session with its history. */
+  | "session.fork"
   | "session.list"
   /** The texts of all sessions that the caller may read. */
   | "session.search"
@@ -41,6 +43,7 @@ export type Served =
 export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "session.create": ["admin", "editor"],
   "session.read": ["admin", "editor", "viewer", "runner", "service"],
+  "session.fork": ["admin", "editor"],
   "session.list": ["admin", "editor", "viewer", "runner", "service"],
   "session.search": ["admin", "editor", "viewer", "runner", "service"],
   "session.update": ["admin", "editor"],
@@ -63,17 +66,20 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
  * The check of a scoped caller's scope:
  *
  *   session   the call names one session: one of the caller's project, or the caller's own session
+ *   copy      the same, and a new session goes into the project of that one; not for a token for one
+ *             session
  *   sessions  the call names none; the handler limits the answer to the caller's sessions
  *   project   the call concerns a whole project: a new session goes into the caller's project, and a
  *             feed has the rows of that project; a token for one session may do neither
  *   nothing   the call concerns no session
  *   all       the call concerns all sessions, so a scoped caller may not do it
  */
-type Reach = "session" | "sessions" | "project" | "nothing" | "all";
+type Reach = "session" | "copy" | "sessions" | "project" | "nothing" | "all";
 
 export const REACH: Readonly<Record<Action, Reach>> = {
   "session.create": "project",
   "session.read": "session",
+  "session.fork": "copy",
   "session.list": "sessions",
   "session.search": "sessions",
   "session.update": "session",
@@ -96,6 +102,7 @@ export const REACH: Readonly<Record<Action, Reach>> = {
 export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   GetSession: "session.read",
   CreateSession: "session.create",
+  ForkSession: "session.fork",
   UpdateSession: "session.update",
   UpdateSessionStatus: "session.status",
   DeleteSession: "session.delete",
@@ -142,6 +149,7 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served | "public">> = {
   "GET /api/ambient/v1/sessions": "session.list",
   "POST /api/ambient/v1/sessions": "session.create",
   "GET /api/ambient/v1/sessions/:id": "session.read",
+  "POST /api/ambient/v1/sessions/:id/fork": "session.fork",
   "PATCH /api/ambient/v1/sessions/:id": "session.update",
   "PATCH /api/ambient/v1/sessions/:id/status": "session.status",
   "DELETE /api/ambient/v1/sessions/:id": "session.delete",

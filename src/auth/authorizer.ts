@@ -62,7 +62,7 @@ export class RoleAndScope {
     const act: Act = { principal, action, sessionId };
     const denial = denialOf(principal, action);
     if (denial !== undefined) throw this.#forbid(act, denial);
-    if (isUnscoped(principal) || REACH[action] !== "session" || sessionId === undefined) return;
+    if (isUnscoped(principal) || !NAMES_ONE.has(REACH[action]) || sessionId === undefined) return;
     if (principal.sessionId !== undefined && principal.sessionId !== sessionId) {
       throw this.#hide(act, sessionId);
     }
@@ -93,11 +93,13 @@ export class RoleAndScope {
   }
 }
 
+const NAMES_ONE: ReadonlySet<string> = new Set(["session", "copy"]);
+
 /** Why a principal may not do an action on any session; undefined: it may, on its sessions. */
 export function denialOf(principal: Principal, action: Action): Denial | undefined {
   if (!principal.roles.some((role) => ALLOWED[action].includes(role))) return "role";
   const reach = REACH[action];
-  const isBound = reach === "project" && principal.sessionId !== undefined;
+  const isBound = (reach === "project" || reach === "copy") && principal.sessionId !== undefined;
   return isBound || (reach === "all" && !isUnscoped(principal)) ? "scope" : undefined;
 }
 

@@ -36,6 +36,7 @@ export type ErrorReason =
   | "TOO_MANY_PENDING"
   | "SEARCH_OFF"
   | "SESSION_FULL"
+  | "FORK_TOO_LARGE"
   | "KEY_REUSED"
   | "MESSAGE_NOT_STORED"
   | "MESSAGE_NOT_FOUND"

@@ -91,6 +91,14 @@ export const FIELDS: readonly SessionColumn[] = [
   field("AGENT", ({ agentId = "" }) => agentId),
   field("CREATED BY", ({ createdByUserId = "" }) => createdByUserId),
   field("PARENT", ({ parentSessionId = "" }) => parentSessionId),
+  field("FORKED AT", ({ forkedAtSeq, forkedAtMessageSeq }) =>
+    forkedAtSeq !== undefined
+      ? `event ${forkedAtSeq}`
+      : forkedAtMessageSeq === undefined
+        ? ""
+        : `message ${forkedAtMessageSeq}`,
+  ),
+  field("FORKS", ({ forks }) => forks.join(" ")),
   field("STARTED", ({ startTime }) => seconds(startTime)),
   field("COMPLETED", ({ completionTime }) => seconds(completionTime)),
   field("LABELS", ({ labels = "" }) => labels),

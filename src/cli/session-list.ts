@@ -40,6 +40,7 @@ export function addSessions(program: Command, io: CliIo, finish: Finish): void {
     .option("--query <text>", "only sessions whose name or id contains this text, in any case")
     .addOption(labelOption("only sessions with this label; the option can be repeated"))
     .option("--project <id>", "only sessions of this project")
+    .option("--parent <session>", "only sessions that this one has started, and its forks")
     .addOption(
       new Option("--order <order>", "waiting: the longest wait first, with --waiting")
         .choices(Object.keys(ORDERS))
@@ -58,6 +59,7 @@ interface SessionsFlags extends ConnectionFlags, OutputFlags {
   readonly query?: string;
   readonly label?: Labels;
   readonly project?: string;
+  readonly parent?: string;
   readonly order: keyof typeof ORDERS;
   readonly watch?: boolean;
   readonly limit?: number;
@@ -71,14 +73,19 @@ type Filters = Required<Pick<Listing, "running" | "waiting" | "labels" | "projec
 
 async function sessions(flags: SessionsFlags, io: CliIo): Promise<ExitCode> {
   const { running = false, waiting = false, label: labels = {}, project: projectId = "" } = flags;
-  const { limit, watch = false, query = "", order } = flags;
-  if (watch && (query !== "" || order !== "newest"))
-    throw new UsageError("--watch: expected no --query and no --order");
+  const { limit, watch = false, query = "", order, parent: parentSessionId = "" } = flags;
+  if (watch && (query !== "" || parentSessionId !== "" || order !== "newest"))
+    throw new UsageError("--watch: expected no --query, no --parent and no --order");
   const filters = { running, waiting, labels, projectId };
   const printing = { flags, io, ...(limit === undefined ? {} : { limit }) };
   return connected(io, flags, async (connection) => {
     if (!watch) {
-      const listed = allSessions(connection, { ...filters, query, orderBy: ORDERS[order] });
+      const listed = allSessions(connection, {
+        ...filters,
+        query,
+        parentSessionId,
+        orderBy: ORDERS[order],
+      });
       await printRecords(listed, { json: sessionJson, columns: COLUMNS }, printing);
       return EXIT.done;
     }

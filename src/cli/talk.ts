@@ -6,13 +6,14 @@ import { ledger } from "../runner/client.ts";
 import { noConnectionOf } from "../runner/failure.ts";
 import { LINE_BYTES_MAX } from "../runner/lines.ts";
 import { rowJson, sessionJson } from "../runner/rows.ts";
-import { type Labels, labelOption } from "./arguments.ts";
+import { type Labels, labelOption, seqArgument } from "./arguments.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, EXIT, type ExitCode, printLine, tell, UsageError, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
 
 export function addTalkCommands(program: Command, io: CliIo, finish: Finish): void {
   addCreate(program, io, finish);
+  addFork(program, io, finish);
   addSay(program, io, finish);
   addFeedback(program, io, finish);
   addCancel(program, io, finish);
@@ -31,6 +32,21 @@ function addCreate(program: Command, io: CliIo, finish: Finish): void {
     .option("--json", "the session as JSON");
   addConnectionOptions(command).action(async (name: string, flags: CreateFlags) =>
     finish(await create(name, flags, io)),
+  );
+}
+
+function addFork(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("fork")
+    .summary("make a session with the history of another one up to a number")
+    .description("make a session with the history of another one up to a number, and print its id")
+    .argument("<session>", "the session to branch")
+    .option("--at <seq>", "the number of the last event", seqArgument)
+    .option("--at-message <seq>", "the number of the last message, instead", seqArgument)
+    .option("--id <id>", "the id of the new session; default: a random one for this command")
+    .option("--json", "the session as JSON");
+  addConnectionOptions(command).action(async (sessionId: string, flags: ForkFlags) =>
+    finish(await fork(sessionId, flags, io)),
   );
 }
 
@@ -110,6 +126,25 @@ async function create(name: string, flags: CreateFlags, io: CliIo): Promise<Exit
     );
     // The plain id is for `$(…)`.
     await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
+    return EXIT.done;
+  });
+}
+
+interface ForkFlags extends ConnectionFlags {
+  readonly at?: bigint;
+  readonly atMessage?: bigint;
+  readonly id?: string;
+  readonly json?: boolean;
+}
+
+async function fork(sessionId: string, flags: ForkFlags, io: CliIo): Promise<ExitCode> {
+  const { at: atSeq = 0n, atMessage: atMessageSeq = 0n, id: newId = randomUUID() } = flags;
+  if ((atSeq === 0n) === (atMessageSeq === 0n))
+    throw new UsageError("fork: expected --at or --at-message, with a number from 1");
+  return connected(io, flags, async ({ client, retry }) => {
+    const request = { sessionId, newId, atSeq, atMessageSeq };
+    const session = await client.call(ledger.forkSession, request, retry);
+    await printLine(io, flags.json === true ? sessionJson(session) : newId);
     return EXIT.done;
   });
 }

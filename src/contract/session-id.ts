@@ -2,7 +2,7 @@ import type { Violation } from "../base/errors.ts";
 import { ID_BYTES_MAX, isSessionId } from "../base/ids.ts";
 
 /** The fields of the contract that name a session. */
-type SessionIdField = "session_id" | "id" | "parent_session_id";
+type SessionIdField = "session_id" | "id" | "new_id" | "parent_session_id";
 
 /** The violation of a session id that a caller sent. */
 export function checkSessionId(

@@ -108,6 +108,8 @@ function timeError(text: unknown): string {
 }
 
 function seqOf(text: unknown): unknown {
+  if (typeof text === "number")
+    return Number.isSafeInteger(text) && text >= 0 ? BigInt(text) : text;
   if (text === undefined || !isDigits(text)) return text;
   const seq = BigInt(text);
   return seq <= SEQ_MAX ? seq : text;

@@ -41,6 +41,7 @@ import { callerRoutes } from "./caller-routes.ts";
 import { conversationRoutes } from "./conversation-routes.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
 import { feedbackRoutes } from "./feedback-routes.ts";
+import { forkRoutes } from "./fork-routes.ts";
 import { exportRoutes } from "./export-routes.ts";
 import { eventPushRoutes } from "./event-push-routes.ts";
 import { eventRoutes } from "./event-routes.ts";
@@ -71,6 +72,7 @@ export interface HttpParts {
     Pick<
       Handlers<typeof SessionService>,
       | "createSession"
+      | "forkSession"
       | "listSessions"
       | "searchTexts"
       | "getSession"
@@ -235,6 +237,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
     (api: App, _options, done) => {
       callerRoutes(api);
       sessionRoutes(api, streams);
+      forkRoutes(api, parts);
       conversationRoutes(api, parts);
       messageRoutes(api, streams);
       turnRoutes(api, parts);

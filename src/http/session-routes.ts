@@ -52,7 +52,7 @@ export interface SessionRouteParts extends EventStreamOptions {
 }
 
 /** A field that every session has is present even when it is empty. */
-const EMITTED = { alwaysEmitImplicit: true } as const;
+export const EMITTED = { alwaysEmitImplicit: true } as const;
 
 const PAGE_MAX = 100_000;
 const SIZE = { fallback: 100, max: 1_000 };
@@ -60,7 +60,7 @@ const SIZE = { fallback: 100, max: 1_000 };
 /** The JSON of protobuf has numbers of 64 bits as text. */
 const int64Text = z.string().meta({ format: "int64" });
 
-const sessionSchema = z
+export const sessionSchema = z
   .strictObject({
     metadata: z.strictObject({
       id: z.string(),
@@ -100,6 +100,11 @@ const sessionSchema = z
       })
       .optional()
       .meta({ description: "How its last ended run failed; only in a list with `failures`." }),
+    forkedAtSeq: int64Text.optional(),
+    forkedAtMessageSeq: int64Text.optional(),
+    forks: z
+      .array(z.string())
+      .meta({ description: "Its newest 100 forks; not in lists and streams." }),
   })
   .meta({ id: "Session" });
 
@@ -116,7 +121,7 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
   const { handlers } = parts;
   app.get("/sessions", { schema: LIST }, async (request, reply) => {
     const { order_by: orderBy, project_id: projectId, state_frames, ...rest } = request.query;
-    const { page = 0, size = 0, query, phase, failures, ...filters } = rest;
+    const { page = 0, size = 0, query, phase, failures, parent_session_id, ...filters } = rest;
     vary(reply, "Accept");
     if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
       const asked = create(WatchSessionsRequestSchema, {
@@ -124,14 +129,16 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
         projectId,
         stateFrames: true,
       });
-      refuseOfAStream({ page, size, query, phase, failures, order_by: orderBy });
+      const others = { query, phase, failures, parent_session_id, order_by: orderBy };
+      refuseOfAStream({ page, size, ...others });
       const context = streamContextOf(request);
       const frames = framesOf(handlers.watchSessions(asked, context), state_frames);
       await sendEventStream(reply, context, frames, parts);
       return reply;
     }
+    const parentSessionId = parent_session_id;
     const listing = { ...filters, page, size, query, phase, failures, projectId, orderBy };
-    const asked = create(ListSessionsRequestSchema, listing);
+    const asked = create(ListSessionsRequestSchema, { ...listing, parentSessionId });
     const listed = await handlers.listSessions(asked, callContextOf(request));
     return sendJson(reply, JSON.stringify(toJson(ListSessionsResponseSchema, listed, EMITTED)));
   });
@@ -248,6 +255,9 @@ const LIST = {
       z.string().regex(/^[^=]*=/, { error: "must be key=value" }),
     ).transform((pairs) => Object.fromEntries(pairs.map(pairOf))),
     project_id: textParameter("Only sessions of this project."),
+    parent_session_id: textParameter(
+      "Only sessions that this one has started, and its forks; not for a stream.",
+    ),
     state_frames: stateParameter,
   }),
   response: {

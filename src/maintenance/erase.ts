@@ -54,6 +54,7 @@ export async function eraseSession(
     const erased = await database.run(sql`
       update sessions set name = '', phase = null, prompt = null,
         created_by_user_id = null, llm_model = null, agent_id = null, parent_session_id = null,
+        forked_at_seq = null, forked_at_message_seq = null,
         labels = null, annotations = null, capabilities = null, open_run_id = null,
         open_turn_seq = null, cancel_seq = null, pending_count = 0, waiting_since = null,
         row_count = 0, payload_bytes = 0, erased_at = clock_timestamp()

@@ -3,7 +3,6 @@ import { createHash } from "node:crypto";
 import { ServiceError } from "../base/errors.ts";
 import { isoOf, microsColumn, TABLE } from "../store/columns.ts";
 import { bigintOf, type Database, type Fields, type SQL, sql } from "../store/database.ts";
-import type { StreamName } from "../store/rows.ts";
 import { indexedSessions, leases, sessionTexts } from "../store/schema.ts";
 import type { FoundText } from "./text-fold.ts";
 import { comparable, joinedWordsOf, markOf, partsOf, withoutControls } from "./words.ts";
@@ -84,12 +83,16 @@ export async function behindAmong(
   return behindIn(await database.run(sql`${behindOf(sql`${ids} wanted`)} order by looked.id`));
 }
 
-/** Sessions with rows that were recorded at or after a time, whose rows are not all stored as texts. */
+/** New rows, and forks, whose rows have the times of their parents. */
+export const NEW = ["messages", "events", "forks"] as const;
+type New = (typeof NEW)[number];
+
+/** Sessions with something that is new since a time, whose rows are not all stored as texts. */
 export async function behindSince(
   database: Database,
-  { stream, micros }: { readonly stream: StreamName; readonly micros: bigint },
+  { of, micros }: { readonly of: New; readonly micros: bigint },
 ): Promise<BehindPage<bigint>> {
-  const rows = await database.run(sinceStatement(stream, micros), { prepare: false });
+  const rows = await database.run(sinceStatement(of, micros), { prepare: false });
   const isFull = Number(rows[0]?.["looked_at"]) === RECENT_ROWS_MAX;
   return { behind: behindIn(rows), next: isFull ? bigintOf(rows[0]?.["last"]) : undefined };
 }
@@ -142,11 +145,18 @@ function behindOf(ids: SQL): SQL {
     where ${IS_BEHIND}`;
 }
 
-/** It reads the new rows, however many sessions there are. Exported for the plan test. */
-export function sinceStatement(stream: StreamName, micros: bigint): SQL {
+const RECORDED: Readonly<Record<New, SQL>> = {
+  messages: sql`${TABLE.messages}`,
+  events: sql`${TABLE.events}`,
+  forks: sql`(select id as session_id, changed_at as recorded_at from sessions
+    where forked_at_seq is not null or forked_at_message_seq is not null)`,
+};
+
+/** It reads what is new, however many sessions there are. Exported for the plan test. */
+export function sinceStatement(of: New, micros: bigint): SQL {
   return sql`
     with recent as materialized (
-      select session_id, recorded_at from ${TABLE[stream]}
+      select session_id, recorded_at from ${RECORDED[of]} rows
       where recorded_at >= ${isoOf(micros)}::timestamptz
       order by recorded_at limit ${RECENT_ROWS_MAX}
     )

@@ -8,8 +8,8 @@
  *                             stored up to here, in the transaction of the texts ◄┘
  *
  * A pass reads the rows that were recorded since a time at which all older ones were visible
- * (live/horizon.ts), so it costs the same with any number of sessions. Restored and imported rows have
- * older times; they wait for the pass over all sessions.
+ * (live/horizon.ts), so it costs the same with any number of sessions, and the forks that were made
+ * since. Restored and imported rows have older times; they wait for the pass over all sessions.
  *
  * The fold of a session with an open run stays in memory, so its rows are read once; what is stored
  * moves when the fold is at rest. After a crash, or on another instance, a fold begins again from what
@@ -40,6 +40,7 @@ import {
   checkLanguage,
   endLease,
   holdLease,
+  NEW,
   type Stored,
   storeTexts,
 } from "./index-store.ts";
@@ -191,9 +192,9 @@ export class TextIndex implements Unit {
       return;
     }
     if (left.length > 0) yield behindAmong(database, left);
-    for (const stream of ["messages", "events"] as const) {
+    for (const of of NEW) {
       for (let next: bigint | undefined = micros; next !== undefined; ) {
-        const since = { stream, micros: next };
+        const since = { of, micros: next };
         const page: Awaited<ReturnType<typeof behindSince>> = await behindSince(database, since);
         yield page.behind;
         // More rows of one time than a page has are an import.

@@ -46,6 +46,9 @@ export const sessions = pgTable(
     llmModel: text("llm_model"),
     agentId: text("agent_id"),
     parentSessionId: text("parent_session_id"),
+    /** Of a fork: the number of the parent that was asked for, of its events or of its messages. */
+    forkedAtSeq: number("forked_at_seq"),
+    forkedAtMessageSeq: number("forked_at_message_seq"),
     labels: text("labels"),
     annotations: text("annotations"),
     /** AgentCapabilities of AG-UI, as JSON text. */
@@ -100,6 +103,9 @@ export const sessions = pgTable(
     index("sessions_of_project")
       .on(table.projectId, table.createdAt.desc(), table.id.desc())
       .where(sql`deleted_at is null and project_id is not null`),
+    index("sessions_of_parent")
+      .on(table.parentSessionId, table.createdAt.desc(), table.id.desc())
+      .where(sql`deleted_at is null and parent_session_id is not null`),
     index("sessions_waiting")
       .on(table.waitingSince, table.id)
       .where(sql`deleted_at is null and waiting_since is not null`),

@@ -18,6 +18,8 @@ export interface SessionRecord {
   readonly llmModel: string | null;
   readonly agentId: string | null;
   readonly parentSessionId: string | null;
+  readonly forkedAtSeq: bigint | null;
+  readonly forkedAtMessageSeq: bigint | null;
   readonly labels: string | null;
   readonly annotations: string | null;
   readonly capabilities: string | null;
@@ -63,6 +65,8 @@ export interface SessionFilter {
   readonly labels?: Readonly<Record<string, string>>;
   /** Empty: any. */
   readonly projectId?: string;
+  /** Empty: any. */
+  readonly parentSessionId?: string;
 }
 
 export type ListOrder = keyof typeof ORDERS;
@@ -105,6 +109,8 @@ export const RECORD = {
   llmModel: sessions.llmModel,
   agentId: sessions.agentId,
   parentSessionId: sessions.parentSessionId,
+  forkedAtSeq: sessions.forkedAtSeq,
+  forkedAtMessageSeq: sessions.forkedAtMessageSeq,
   labels: sessions.labels,
   annotations: sessions.annotations,
   capabilities: sessions.capabilities,
@@ -269,11 +275,12 @@ export function listedIn(request: Filtered): SQL | undefined {
 
 /** The filters that also hold for a deleted session. */
 export function belongsTo({ scope, filter = {} }: Filtered): SQL | undefined {
-  const { labels = {}, projectId = "" } = filter;
+  const { labels = {}, projectId = "", parentSessionId = "" } = filter;
   return and(
     scope.projectId === undefined ? undefined : eq(sessions.projectId, scope.projectId),
     scope.sessionId === undefined ? undefined : eq(sessions.id, scope.sessionId),
     projectId === "" ? undefined : eq(sessions.projectId, projectId),
+    parentSessionId === "" ? undefined : eq(sessions.parentSessionId, parentSessionId),
     Object.keys(labels).length === 0
       ? undefined
       : sql`${sessions.labels} is not null and ledger_labels(${sessions.labels}) @> ledger_labels(${JSON.stringify(labels)}::text)`,

@@ -98,7 +98,7 @@ function expected(call: Call, caller: Caller, place: Place): string {
   const mayDo = may(action);
   // A typed message is pushed after the session was read.
   const done = call.messageType === undefined || may(pushed) ? "OK" : "PERMISSION_DENIED";
-  const isOfProject = action === "session.create" || action === "feed.read";
+  const isOfProject = ["session.create", "session.fork", "feed.read"].includes(action);
   if (!mayDo || (isOfProject && caller.sessionId !== undefined)) return "PERMISSION_DENIED";
   const isScoped = caller.projectId !== undefined || caller.sessionId !== undefined;
   if (action === "service.read" && isScoped) return "PERMISSION_DENIED";
@@ -166,7 +166,9 @@ describe("the table of actions", () => {
       const actions = Object.entries(ALLOWED)
         .filter(([, allowed]) => allowed.some((role) => roles.includes(role)))
         .map(([action]) => action)
-        .filter((action) => !isBound || !["session.create", "feed.read"].includes(action))
+        .filter(
+          (action) => !isBound || !["session.create", "session.fork", "feed.read"].includes(action),
+        )
         .filter((action) => (!isBound && projectId === undefined) || action !== "service.read");
       expect(await answer.json(), `of ${caller.name}`).toMatchObject({
         roles,

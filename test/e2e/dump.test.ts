@@ -78,13 +78,13 @@ test("a restored ledger with every kind of session gives the same bytes again", 
   expect(dumped).toMatchObject({
     exitCode: 0,
     stdout: "",
-    stderr: expect.stringMatching(/^session-ledger: dumped 11 sessions with \d+ rows\n$/),
+    stderr: expect.stringMatching(/^session-ledger: dumped 12 sessions with \d+ rows\n$/),
   });
   expect((await stat(file)).mode & 0o777).toBe(0o600);
   const text = await readFile(file, "utf8");
   const ids = text.match(/(?<=^\{"session":\{"id":")[^"]+/gm);
   expect(ids).toEqual(EVERY_SESSION);
-  expect(kindsIn(text)).toMatchObject({ dump: 1, end: 12, imported: 3, import: 1 });
+  expect(kindsIn(text)).toMatchObject({ dump: 1, end: 13, imported: 3, import: 1 });
 
   const other = await emptyLedger();
   expect(await at(other, "restore", file)).toMatchObject({
@@ -96,11 +96,11 @@ test("a restored ledger with every kind of session gives the same bytes again", 
   expect(await at(other, "verify")).toEqual({
     exitCode: 0,
     stdout: "",
-    stderr: "session-ledger: verified 11 sessions, 0 are damaged\n",
+    stderr: "session-ledger: verified 12 sessions, 0 are damaged\n",
   });
   expect(await at(other, "restore", file)).toMatchObject({
     exitCode: 0,
-    stderr: "session-ledger: restored 0 sessions with 0 rows, 11 were there already\n",
+    stderr: "session-ledger: restored 0 sessions with 0 rows, 12 were there already\n",
   });
   expect((await at(other, "dump")).stdout).toBe(text);
 });
@@ -248,7 +248,7 @@ test("verify ends with 1 and names the damage of a session, and with 4 for an un
   const run = await at(damaged, "verify");
   expect(run).toMatchObject({
     exitCode: 1,
-    stderr: "session-ledger: verified 11 sessions, 1 are damaged\n",
+    stderr: "session-ledger: verified 12 sessions, 1 are damaged\n",
   });
   expect(run.stdout.split("\n")).toEqual([
     "claimed: messages: the row at 3 should be at 2",

@@ -56,6 +56,7 @@ const RUN = {
 const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   GetSession: (id) => ({ id }),
   CreateSession: () => ({ name: "walked" }),
+  ForkSession: (sessionId) => ({ sessionId, newId: randomUUID(), atMessageSeq: 1n }),
   UpdateSession: (id) => ({ id, annotations: "walked" }),
   UpdateSessionStatus: (id) => ({ id, phase: "Running" }),
   DeleteSession: (id) => ({ id }),
@@ -127,6 +128,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
     body: () => ({ name: "walked" }),
   },
   "GET /api/ambient/v1/sessions/:id": session(""),
+  "POST /api/ambient/v1/sessions/:id/fork": {
+    ...session("/fork"),
+    body: () => ({ newId: randomUUID(), atMessageSeq: "1" }),
+  },
   "PATCH /api/ambient/v1/sessions/:id": {
     ...session(""),
     body: () => ({ annotations: "walked" }),

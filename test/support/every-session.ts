@@ -14,6 +14,7 @@ export const EVERY_SESSION = [
   "deleted",
   "empty",
   "erased",
+  "forked",
   "known",
   "large",
   "merged",
@@ -90,6 +91,8 @@ export async function fillEveryKind(client: RpcClient, databaseUrl: string): Pro
     kind: "thumbs_up",
     comment: "good",
   });
+
+  await client.unary(method.forkSession, { sessionId: "z:texts", newId: "forked", atSeq: 2n });
 
   const raw = fragments(Array.from({ length: 40 }, (_, at) => `${at} ü`)).map(
     ({ payload = "" }) => ({

@@ -37,6 +37,7 @@ export function httpParts(
 ): HttpParts {
   const handlers: Handlers = {
     createSession: notAsked,
+    forkSession: notAsked,
     pushEventList: notAsked,
     pushSessionEvents: notAsked,
     listSessions: notAsked,

@@ -42,6 +42,8 @@ function fixture(ttlMaxMs = 24 * HOUR_MS) {
     llmModel: null,
     agentId: null,
     parentSessionId: null,
+    forkedAtSeq: null,
+    forkedAtMessageSeq: null,
     labels: null,
     annotations: null,
     capabilities: null,

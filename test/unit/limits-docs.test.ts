@@ -106,6 +106,8 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "e2e/turns",
     "takes the waiting messages of people in order, and stores the start of the run",
   ],
+  ["rows, and stored bytes, of a fork", "postgres/fork", "above a limit is refused by the size"],
+  ["forks that an instance copies at once, and that wait", "unit/fork", "the next one is refused"],
   ["bytes of the reason of a cancel", "e2e/cancels", "is refused with the fields that are wrong"],
   ["seconds that a claim waits", "e2e/turns", "names each wrong field, and stores nothing"],
   ["exports of an instance under way", "unit/http-export", "is refused while 64 others are open"],

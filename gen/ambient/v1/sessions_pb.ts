@@ -31,7 +31,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file ambient/v1/sessions.proto.
  */
 export const file_ambient_v1_sessions: GenFile = /*@__PURE__*/
-  fileDesc("ChlhbWJpZW50L3YxL3Nlc3Npb25zLnByb3RvEgphbWJpZW50LnYxIrQHCgdTZXNzaW9uEi0KCG1ldGFkYXRhGAEgASgLMhsuYW1iaWVudC52MS5PYmplY3RSZWZlcmVuY2USDAoEbmFtZRgCIAEoCRITCgZwcm9tcHQYBCABKAlIAIgBARIfChJjcmVhdGVkX2J5X3VzZXJfaWQYBSABKAlIAYgBARIWCglsbG1fbW9kZWwYCyABKAlIAogBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgOIAEoCUgDiAEBEhMKBmxhYmVscxgSIAEoCUgEiAEBEhgKC2Fubm90YXRpb25zGBMgASgJSAWIAQESFwoKcHJvamVjdF9pZBgUIAEoCUgGiAEBEhIKBXBoYXNlGBUgASgJSAeIAQESMwoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBICIgBARI4Cg9jb21wbGV0aW9uX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAmIAQESFQoIYWdlbnRfaWQYICABKAlICogBARI5ChBsYXN0X2FjdGl2aXR5X2F0GCEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgLiAEBEhkKDGNhcGFiaWxpdGllcxhkIAEoCUgMiAEBEhMKC21lc3NhZ2Vfc2VxGGUgASgDEhEKCWV2ZW50X3NlcRhmIAEoAxIMCgRyb3dzGGcgASgDEhUKDXBheWxvYWRfYnl0ZXMYaCABKAMSGAoLb3Blbl9ydW5faWQYaSABKAlIDYgBARIQCgh0dXJuX3NlcRhqIAEoAxIPCgd3YWl0aW5nGGsgASgDEiwKB2ZhaWx1cmUYbCABKAsyFi5hbWJpZW50LnYxLlJ1bkZhaWx1cmVIDogBAUIJCgdfcHJvbXB0QhUKE19jcmVhdGVkX2J5X3VzZXJfaWRCDAoKX2xsbV9tb2RlbEIUChJfcGFyZW50X3Nlc3Npb25faWRCCQoHX2xhYmVsc0IOCgxfYW5ub3RhdGlvbnNCDQoLX3Byb2plY3RfaWRCCAoGX3BoYXNlQg0KC19zdGFydF90aW1lQhIKEF9jb21wbGV0aW9uX3RpbWVCCwoJX2FnZW50X2lkQhMKEV9sYXN0X2FjdGl2aXR5X2F0Qg8KDV9jYXBhYmlsaXRpZXNCDgoMX29wZW5fcnVuX2lkQgoKCF9mYWlsdXJlSgQIAxAESgQIBhALSgQIDBANSgQIDRAOSgQIDxASSgQIGBAgInAKClJ1bkZhaWx1cmUSDgoGcnVuX2lkGAEgASgJEgsKA3NlcRgCIAEoAxIPCgdtZXNzYWdlGAMgASgJEgwKBGNvZGUYBCABKAkSJgoCYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIrACChRDcmVhdGVTZXNzaW9uUmVxdWVzdBIMCgRuYW1lGAEgASgJEhMKBnByb21wdBgDIAEoCUgAiAEBEhYKCWxsbV9tb2RlbBgKIAEoCUgBiAEBEh4KEXBhcmVudF9zZXNzaW9uX2lkGA0gASgJSAKIAQESEwoGbGFiZWxzGBEgASgJSAOIAQESGAoLYW5ub3RhdGlvbnMYEiABKAlIBIgBARIXCgpwcm9qZWN0X2lkGBMgASgJSAWIAQFCCQoHX3Byb21wdEIMCgpfbGxtX21vZGVsQhQKEl9wYXJlbnRfc2Vzc2lvbl9pZEIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0INCgtfcHJvamVjdF9pZEoECAIQA0oECAQQCkoECAsQDEoECAwQDUoECA4QESIfChFHZXRTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCSKOAQoUVXBkYXRlU2Vzc2lvblJlcXVlc3QSCgoCaWQYASABKAkSEQoEbmFtZRgCIAEoCUgAiAEBEhMKBmxhYmVscxhkIAEoCUgBiAEBEhgKC2Fubm90YXRpb25zGGUgASgJSAKIAQFCBwoFX25hbWVCCQoHX2xhYmVsc0IOCgxfYW5ub3RhdGlvbnNKBAgDEBQiigIKGlVwZGF0ZVNlc3Npb25TdGF0dXNSZXF1ZXN0EgoKAmlkGAEgASgJEhIKBXBoYXNlGAIgASgJSACIAQESMwoKc3RhcnRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAYgBARI4Cg9jb21wbGV0aW9uX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAKIAQESGQoMY2FwYWJpbGl0aWVzGGQgASgJSAOIAQFCCAoGX3BoYXNlQg0KC19zdGFydF90aW1lQhIKEF9jb21wbGV0aW9uX3RpbWVCDwoNX2NhcGFiaWxpdGllc0oECAUQDCIiChREZWxldGVTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCSIhChNFcmFzZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIjgKFEVyYXNlU2Vzc2lvblJlc3BvbnNlEhAKCG1lc3NhZ2VzGAEgASgDEg4KBmV2ZW50cxgCIAEoAyIXChVEZWxldGVTZXNzaW9uUmVzcG9uc2UirwIKE0xpc3RTZXNzaW9uc1JlcXVlc3QSDAoEcGFnZRgBIAEoBRIMCgRzaXplGAIgASgFEg8KB3J1bm5pbmcYZCABKAgSDwoHd2FpdGluZxhlIAEoCBINCgVxdWVyeRhmIAEoCRIqCghvcmRlcl9ieRhnIAEoDjIYLmFtYmllbnQudjEuU2Vzc2lvbk9yZGVyEjsKBmxhYmVscxhoIAMoCzIrLmFtYmllbnQudjEuTGlzdFNlc3Npb25zUmVxdWVzdC5MYWJlbHNFbnRyeRISCgpwcm9qZWN0X2lkGGkgASgJEg0KBXBoYXNlGGogASgJEhAKCGZhaWx1cmVzGGsgASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiYgoUTGlzdFNlc3Npb25zUmVzcG9uc2USIgoFaXRlbXMYASADKAsyEy5hbWJpZW50LnYxLlNlc3Npb24SJgoIbWV0YWRhdGEYAiABKAsyFC5hbWJpZW50LnYxLkxpc3RNZXRhIs8BChRXYXRjaFNlc3Npb25zUmVxdWVzdBIPCgdydW5uaW5nGGQgASgIEg8KB3dhaXRpbmcYZSABKAgSPAoGbGFiZWxzGGggAygLMiwuYW1iaWVudC52MS5XYXRjaFNlc3Npb25zUmVxdWVzdC5MYWJlbHNFbnRyeRISCgpwcm9qZWN0X2lkGGkgASgJEhQKDHN0YXRlX2ZyYW1lcxhqIAEoCBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIqABChFTZXNzaW9uV2F0Y2hFdmVudBIjCgR0eXBlGAEgASgOMhUuYW1iaWVudC52MS5FdmVudFR5cGUSJAoHc2Vzc2lvbhgCIAEoCzITLmFtYmllbnQudjEuU2Vzc2lvbhITCgtyZXNvdXJjZV9pZBgDIAEoCRIrCgt3YXRjaF9zdGF0ZRhkIAEoDjIWLmFtYmllbnQudjEuV2F0Y2hTdGF0ZSJkChhJc3N1ZVNlc3Npb25Ub2tlblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEiYKA3R0bBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJaChlJc3N1ZVNlc3Npb25Ub2tlblJlc3BvbnNlEg0KBXRva2VuGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wKmQKDFNlc3Npb25PcmRlchIdChlTRVNTSU9OX09SREVSX1VOU1BFQ0lGSUVEEAASGgoWU0VTU0lPTl9PUkRFUl9BQ1RJVklUWRABEhkKFVNFU1NJT05fT1JERVJfV0FJVElORxACMtAPCg5TZXNzaW9uU2VydmljZRJACgpHZXRTZXNzaW9uEh0uYW1iaWVudC52MS5HZXRTZXNzaW9uUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJGCg1DcmVhdGVTZXNzaW9uEiAuYW1iaWVudC52MS5DcmVhdGVTZXNzaW9uUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJGCg1VcGRhdGVTZXNzaW9uEiAuYW1iaWVudC52MS5VcGRhdGVTZXNzaW9uUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJSChNVcGRhdGVTZXNzaW9uU3RhdHVzEiYuYW1iaWVudC52MS5VcGRhdGVTZXNzaW9uU3RhdHVzUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJUCg1EZWxldGVTZXNzaW9uEiAuYW1iaWVudC52MS5EZWxldGVTZXNzaW9uUmVxdWVzdBohLmFtYmllbnQudjEuRGVsZXRlU2Vzc2lvblJlc3BvbnNlElEKDExpc3RTZXNzaW9ucxIfLmFtYmllbnQudjEuTGlzdFNlc3Npb25zUmVxdWVzdBogLmFtYmllbnQudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USUgoNV2F0Y2hTZXNzaW9ucxIgLmFtYmllbnQudjEuV2F0Y2hTZXNzaW9uc1JlcXVlc3QaHS5hbWJpZW50LnYxLlNlc3Npb25XYXRjaEV2ZW50MAESVwoSUHVzaFNlc3Npb25NZXNzYWdlEiUuYW1iaWVudC52MS5QdXNoU2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0GhouYW1iaWVudC52MS5TZXNzaW9uTWVzc2FnZRJdChRXYXRjaFNlc3Npb25NZXNzYWdlcxInLmFtYmllbnQudjEuV2F0Y2hTZXNzaW9uTWVzc2FnZXNSZXF1ZXN0GhouYW1iaWVudC52MS5TZXNzaW9uTWVzc2FnZTABElEKEFB1c2hTZXNzaW9uRXZlbnQSIy5hbWJpZW50LnYxLlB1c2hTZXNzaW9uRXZlbnRSZXF1ZXN0GhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQSVwoSV2F0Y2hTZXNzaW9uRXZlbnRzEiUuYW1iaWVudC52MS5XYXRjaFNlc3Npb25FdmVudHNSZXF1ZXN0GhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQwARJmChNMaXN0U2Vzc2lvbk1lc3NhZ2VzEiYuYW1iaWVudC52MS5MaXN0U2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBonLmFtYmllbnQudjEuTGlzdFNlc3Npb25NZXNzYWdlc1Jlc3BvbnNlEmAKEUxpc3RTZXNzaW9uRXZlbnRzEiQuYW1iaWVudC52MS5MaXN0U2Vzc2lvbkV2ZW50c1JlcXVlc3QaJS5hbWJpZW50LnYxLkxpc3RTZXNzaW9uRXZlbnRzUmVzcG9uc2USZAoRUHVzaFNlc3Npb25FdmVudHMSJC5hbWJpZW50LnYxLlB1c2hTZXNzaW9uRXZlbnRzUmVxdWVzdBolLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudHNSZXNwb25zZSgBMAESSAoJQ2xhaW1UdXJuEhwuYW1iaWVudC52MS5DbGFpbVR1cm5SZXF1ZXN0Gh0uYW1iaWVudC52MS5DbGFpbVR1cm5SZXNwb25zZRJFCglDYW5jZWxSdW4SHC5hbWJpZW50LnYxLkNhbmNlbFJ1blJlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlEkkKDUdldFRyYW5zY3JpcHQSIC5hbWJpZW50LnYxLkdldFRyYW5zY3JpcHRSZXF1ZXN0GhYuYW1iaWVudC52MS5UcmFuc2NyaXB0EkUKCExpc3RSdW5zEhsuYW1iaWVudC52MS5MaXN0UnVuc1JlcXVlc3QaHC5hbWJpZW50LnYxLkxpc3RSdW5zUmVzcG9uc2USTgoLU2VhcmNoVGV4dHMSHi5hbWJpZW50LnYxLlNlYXJjaFRleHRzUmVxdWVzdBofLmFtYmllbnQudjEuU2VhcmNoVGV4dHNSZXNwb25zZRJJCgxHaXZlRmVlZGJhY2sSHy5hbWJpZW50LnYxLkdpdmVGZWVkYmFja1JlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudBJgChFJc3N1ZVNlc3Npb25Ub2tlbhIkLmFtYmllbnQudjEuSXNzdWVTZXNzaW9uVG9rZW5SZXF1ZXN0GiUuYW1iaWVudC52MS5Jc3N1ZVNlc3Npb25Ub2tlblJlc3BvbnNlElEKDEVyYXNlU2Vzc2lvbhIfLmFtYmllbnQudjEuRXJhc2VTZXNzaW9uUmVxdWVzdBogLmFtYmllbnQudjEuRXJhc2VTZXNzaW9uUmVzcG9uc2USRgoLV2F0Y2hFdmVudHMSHi5hbWJpZW50LnYxLldhdGNoRXZlbnRzUmVxdWVzdBoVLmFtYmllbnQudjEuRmVlZEV2ZW50MAESTAoNV2F0Y2hNZXNzYWdlcxIgLmFtYmllbnQudjEuV2F0Y2hNZXNzYWdlc1JlcXVlc3QaFy5hbWJpZW50LnYxLkZlZWRNZXNzYWdlMAFCwgEKG2lvLnNlc3Npb25sZWRnZXIuYW1iaWVudC52MVABWkhnaXRodWIuY29tL3Nlc3Npb24tbGVkZ2VyL3Nlc3Npb24tbGVkZ2VyL2NsaWVudHMvZ28vYW1iaWVudC92MTthbWJpZW50djGiAgNBTUKqAhhTZXNzaW9uTGVkZ2VyLkFtYmllbnQuVjHKAhhTZXNzaW9uTGVkZ2VyXEFtYmllbnRcVjHqAhpTZXNzaW9uTGVkZ2VyOjpBbWJpZW50OjpWMWIGcHJvdG8z", [file_ambient_v1_common, file_ambient_v1_conversation, file_ambient_v1_event_stream, file_ambient_v1_events, file_ambient_v1_feed, file_ambient_v1_messages, file_ambient_v1_search, file_ambient_v1_turns, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChlhbWJpZW50L3YxL3Nlc3Npb25zLnByb3RvEgphbWJpZW50LnYxIq8ICgdTZXNzaW9uEi0KCG1ldGFkYXRhGAEgASgLMhsuYW1iaWVudC52MS5PYmplY3RSZWZlcmVuY2USDAoEbmFtZRgCIAEoCRITCgZwcm9tcHQYBCABKAlIAIgBARIfChJjcmVhdGVkX2J5X3VzZXJfaWQYBSABKAlIAYgBARIWCglsbG1fbW9kZWwYCyABKAlIAogBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgOIAEoCUgDiAEBEhMKBmxhYmVscxgSIAEoCUgEiAEBEhgKC2Fubm90YXRpb25zGBMgASgJSAWIAQESFwoKcHJvamVjdF9pZBgUIAEoCUgGiAEBEhIKBXBoYXNlGBUgASgJSAeIAQESMwoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBICIgBARI4Cg9jb21wbGV0aW9uX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAmIAQESFQoIYWdlbnRfaWQYICABKAlICogBARI5ChBsYXN0X2FjdGl2aXR5X2F0GCEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgLiAEBEhkKDGNhcGFiaWxpdGllcxhkIAEoCUgMiAEBEhMKC21lc3NhZ2Vfc2VxGGUgASgDEhEKCWV2ZW50X3NlcRhmIAEoAxIMCgRyb3dzGGcgASgDEhUKDXBheWxvYWRfYnl0ZXMYaCABKAMSGAoLb3Blbl9ydW5faWQYaSABKAlIDYgBARIQCgh0dXJuX3NlcRhqIAEoAxIPCgd3YWl0aW5nGGsgASgDEiwKB2ZhaWx1cmUYbCABKAsyFi5hbWJpZW50LnYxLlJ1bkZhaWx1cmVIDogBARIaCg1mb3JrZWRfYXRfc2VxGHMgASgDSA+IAQESIgoVZm9ya2VkX2F0X21lc3NhZ2Vfc2VxGHQgASgDSBCIAQESDQoFZm9ya3MYdSADKAlCCQoHX3Byb21wdEIVChNfY3JlYXRlZF9ieV91c2VyX2lkQgwKCl9sbG1fbW9kZWxCFAoSX3BhcmVudF9zZXNzaW9uX2lkQgkKB19sYWJlbHNCDgoMX2Fubm90YXRpb25zQg0KC19wcm9qZWN0X2lkQggKBl9waGFzZUINCgtfc3RhcnRfdGltZUISChBfY29tcGxldGlvbl90aW1lQgsKCV9hZ2VudF9pZEITChFfbGFzdF9hY3Rpdml0eV9hdEIPCg1fY2FwYWJpbGl0aWVzQg4KDF9vcGVuX3J1bl9pZEIKCghfZmFpbHVyZUIQCg5fZm9ya2VkX2F0X3NlcUIYChZfZm9ya2VkX2F0X21lc3NhZ2Vfc2VxSgQIAxAESgQIBhALSgQIDBANSgQIDRAOSgQIDxASSgQIGBAgInAKClJ1bkZhaWx1cmUSDgoGcnVuX2lkGAEgASgJEgsKA3NlcRgCIAEoAxIPCgdtZXNzYWdlGAMgASgJEgwKBGNvZGUYBCABKAkSJgoCYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIrACChRDcmVhdGVTZXNzaW9uUmVxdWVzdBIMCgRuYW1lGAEgASgJEhMKBnByb21wdBgDIAEoCUgAiAEBEhYKCWxsbV9tb2RlbBgKIAEoCUgBiAEBEh4KEXBhcmVudF9zZXNzaW9uX2lkGA0gASgJSAKIAQESEwoGbGFiZWxzGBEgASgJSAOIAQESGAoLYW5ub3RhdGlvbnMYEiABKAlIBIgBARIXCgpwcm9qZWN0X2lkGBMgASgJSAWIAQFCCQoHX3Byb21wdEIMCgpfbGxtX21vZGVsQhQKEl9wYXJlbnRfc2Vzc2lvbl9pZEIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0INCgtfcHJvamVjdF9pZEoECAIQA0oECAQQCkoECAsQDEoECAwQDUoECA4QESJgChJGb3JrU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIOCgZhdF9zZXEYAiABKAMSFgoOYXRfbWVzc2FnZV9zZXEYAyABKAMSDgoGbmV3X2lkGAQgASgJIh8KEUdldFNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIo4BChRVcGRhdGVTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCRIRCgRuYW1lGAIgASgJSACIAQESEwoGbGFiZWxzGGQgASgJSAGIAQESGAoLYW5ub3RhdGlvbnMYZSABKAlIAogBAUIHCgVfbmFtZUIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0oECAMQFCKKAgoaVXBkYXRlU2Vzc2lvblN0YXR1c1JlcXVlc3QSCgoCaWQYASABKAkSEgoFcGhhc2UYAiABKAlIAIgBARIzCgpzdGFydF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgBiAEBEjgKD2NvbXBsZXRpb25fdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAogBARIZCgxjYXBhYmlsaXRpZXMYZCABKAlIA4gBAUIICgZfcGhhc2VCDQoLX3N0YXJ0X3RpbWVCEgoQX2NvbXBsZXRpb25fdGltZUIPCg1fY2FwYWJpbGl0aWVzSgQIBRAMIiIKFERlbGV0ZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIiEKE0VyYXNlU2Vzc2lvblJlcXVlc3QSCgoCaWQYASABKAkiOAoURXJhc2VTZXNzaW9uUmVzcG9uc2USEAoIbWVzc2FnZXMYASABKAMSDgoGZXZlbnRzGAIgASgDIhcKFURlbGV0ZVNlc3Npb25SZXNwb25zZSLKAgoTTGlzdFNlc3Npb25zUmVxdWVzdBIMCgRwYWdlGAEgASgFEgwKBHNpemUYAiABKAUSDwoHcnVubmluZxhkIAEoCBIPCgd3YWl0aW5nGGUgASgIEg0KBXF1ZXJ5GGYgASgJEioKCG9yZGVyX2J5GGcgASgOMhguYW1iaWVudC52MS5TZXNzaW9uT3JkZXISOwoGbGFiZWxzGGggAygLMisuYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0LkxhYmVsc0VudHJ5EhIKCnByb2plY3RfaWQYaSABKAkSDQoFcGhhc2UYaiABKAkSEAoIZmFpbHVyZXMYayABKAgSGQoRcGFyZW50X3Nlc3Npb25faWQYcCABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJiChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIiCgVpdGVtcxgBIAMoCzITLmFtYmllbnQudjEuU2Vzc2lvbhImCghtZXRhZGF0YRgCIAEoCzIULmFtYmllbnQudjEuTGlzdE1ldGEizwEKFFdhdGNoU2Vzc2lvbnNSZXF1ZXN0Eg8KB3J1bm5pbmcYZCABKAgSDwoHd2FpdGluZxhlIAEoCBI8CgZsYWJlbHMYaCADKAsyLC5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbnNSZXF1ZXN0LkxhYmVsc0VudHJ5EhIKCnByb2plY3RfaWQYaSABKAkSFAoMc3RhdGVfZnJhbWVzGGogASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEioAEKEVNlc3Npb25XYXRjaEV2ZW50EiMKBHR5cGUYASABKA4yFS5hbWJpZW50LnYxLkV2ZW50VHlwZRIkCgdzZXNzaW9uGAIgASgLMhMuYW1iaWVudC52MS5TZXNzaW9uEhMKC3Jlc291cmNlX2lkGAMgASgJEisKC3dhdGNoX3N0YXRlGGQgASgOMhYuYW1iaWVudC52MS5XYXRjaFN0YXRlImQKGElzc3VlU2Vzc2lvblRva2VuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSJgoDdHRsGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIloKGUlzc3VlU2Vzc2lvblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAqZAoMU2Vzc2lvbk9yZGVyEh0KGVNFU1NJT05fT1JERVJfVU5TUEVDSUZJRUQQABIaChZTRVNTSU9OX09SREVSX0FDVElWSVRZEAESGQoVU0VTU0lPTl9PUkRFUl9XQUlUSU5HEAIylBAKDlNlc3Npb25TZXJ2aWNlEkAKCkdldFNlc3Npb24SHS5hbWJpZW50LnYxLkdldFNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkYKDUNyZWF0ZVNlc3Npb24SIC5hbWJpZW50LnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkIKC0ZvcmtTZXNzaW9uEh4uYW1iaWVudC52MS5Gb3JrU2Vzc2lvblJlcXVlc3QaEy5hbWJpZW50LnYxLlNlc3Npb24SRgoNVXBkYXRlU2Vzc2lvbhIgLmFtYmllbnQudjEuVXBkYXRlU2Vzc2lvblJlcXVlc3QaEy5hbWJpZW50LnYxLlNlc3Npb24SUgoTVXBkYXRlU2Vzc2lvblN0YXR1cxImLmFtYmllbnQudjEuVXBkYXRlU2Vzc2lvblN0YXR1c1JlcXVlc3QaEy5hbWJpZW50LnYxLlNlc3Npb24SVAoNRGVsZXRlU2Vzc2lvbhIgLmFtYmllbnQudjEuRGVsZXRlU2Vzc2lvblJlcXVlc3QaIS5hbWJpZW50LnYxLkRlbGV0ZVNlc3Npb25SZXNwb25zZRJRCgxMaXN0U2Vzc2lvbnMSHy5hbWJpZW50LnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIC5hbWJpZW50LnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlElIKDVdhdGNoU2Vzc2lvbnMSIC5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbnNSZXF1ZXN0Gh0uYW1iaWVudC52MS5TZXNzaW9uV2F0Y2hFdmVudDABElcKElB1c2hTZXNzaW9uTWVzc2FnZRIlLmFtYmllbnQudjEuUHVzaFNlc3Npb25NZXNzYWdlUmVxdWVzdBoaLmFtYmllbnQudjEuU2Vzc2lvbk1lc3NhZ2USXQoUV2F0Y2hTZXNzaW9uTWVzc2FnZXMSJy5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBoaLmFtYmllbnQudjEuU2Vzc2lvbk1lc3NhZ2UwARJRChBQdXNoU2Vzc2lvbkV2ZW50EiMuYW1iaWVudC52MS5QdXNoU2Vzc2lvbkV2ZW50UmVxdWVzdBoYLmFtYmllbnQudjEuU2Vzc2lvbkV2ZW50ElcKEldhdGNoU2Vzc2lvbkV2ZW50cxIlLmFtYmllbnQudjEuV2F0Y2hTZXNzaW9uRXZlbnRzUmVxdWVzdBoYLmFtYmllbnQudjEuU2Vzc2lvbkV2ZW50MAESZgoTTGlzdFNlc3Npb25NZXNzYWdlcxImLmFtYmllbnQudjEuTGlzdFNlc3Npb25NZXNzYWdlc1JlcXVlc3QaJy5hbWJpZW50LnYxLkxpc3RTZXNzaW9uTWVzc2FnZXNSZXNwb25zZRJgChFMaXN0U2Vzc2lvbkV2ZW50cxIkLmFtYmllbnQudjEuTGlzdFNlc3Npb25FdmVudHNSZXF1ZXN0GiUuYW1iaWVudC52MS5MaXN0U2Vzc2lvbkV2ZW50c1Jlc3BvbnNlEmQKEVB1c2hTZXNzaW9uRXZlbnRzEiQuYW1iaWVudC52MS5QdXNoU2Vzc2lvbkV2ZW50c1JlcXVlc3QaJS5hbWJpZW50LnYxLlB1c2hTZXNzaW9uRXZlbnRzUmVzcG9uc2UoATABEkgKCUNsYWltVHVybhIcLmFtYmllbnQudjEuQ2xhaW1UdXJuUmVxdWVzdBodLmFtYmllbnQudjEuQ2xhaW1UdXJuUmVzcG9uc2USRQoJQ2FuY2VsUnVuEhwuYW1iaWVudC52MS5DYW5jZWxSdW5SZXF1ZXN0GhouYW1iaWVudC52MS5TZXNzaW9uTWVzc2FnZRJJCg1HZXRUcmFuc2NyaXB0EiAuYW1iaWVudC52MS5HZXRUcmFuc2NyaXB0UmVxdWVzdBoWLmFtYmllbnQudjEuVHJhbnNjcmlwdBJFCghMaXN0UnVucxIbLmFtYmllbnQudjEuTGlzdFJ1bnNSZXF1ZXN0GhwuYW1iaWVudC52MS5MaXN0UnVuc1Jlc3BvbnNlEk4KC1NlYXJjaFRleHRzEh4uYW1iaWVudC52MS5TZWFyY2hUZXh0c1JlcXVlc3QaHy5hbWJpZW50LnYxLlNlYXJjaFRleHRzUmVzcG9uc2USSQoMR2l2ZUZlZWRiYWNrEh8uYW1iaWVudC52MS5HaXZlRmVlZGJhY2tSZXF1ZXN0GhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQSYAoRSXNzdWVTZXNzaW9uVG9rZW4SJC5hbWJpZW50LnYxLklzc3VlU2Vzc2lvblRva2VuUmVxdWVzdBolLmFtYmllbnQudjEuSXNzdWVTZXNzaW9uVG9rZW5SZXNwb25zZRJRCgxFcmFzZVNlc3Npb24SHy5hbWJpZW50LnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIC5hbWJpZW50LnYxLkVyYXNlU2Vzc2lvblJlc3BvbnNlEkYKC1dhdGNoRXZlbnRzEh4uYW1iaWVudC52MS5XYXRjaEV2ZW50c1JlcXVlc3QaFS5hbWJpZW50LnYxLkZlZWRFdmVudDABEkwKDVdhdGNoTWVzc2FnZXMSIC5hbWJpZW50LnYxLldhdGNoTWVzc2FnZXNSZXF1ZXN0GhcuYW1iaWVudC52MS5GZWVkTWVzc2FnZTABQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_ambient_v1_common, file_ambient_v1_conversation, file_ambient_v1_event_stream, file_ambient_v1_events, file_ambient_v1_feed, file_ambient_v1_messages, file_ambient_v1_search, file_ambient_v1_turns, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A session: one conversation with one agent.
@@ -201,6 +201,29 @@ export type Session = Message<"ambient.v1.Session"> & {
    * @generated from field: optional ambient.v1.RunFailure failure = 108;
    */
   failure?: RunFailure | undefined;
+
+  /**
+   * Of a fork: the number of an event, as ForkSession named it. `parent_session_id` is the session with that
+   * number; it is a name only, and the session may be gone.
+   *
+   * @generated from field: optional int64 forked_at_seq = 115;
+   */
+  forkedAtSeq?: bigint | undefined;
+
+  /**
+   * Of a fork: the number of a message, as ForkSession named it.
+   *
+   * @generated from field: optional int64 forked_at_message_seq = 116;
+   */
+  forkedAtMessageSeq?: bigint | undefined;
+
+  /**
+   * Ids of the newest 100 forks of it that the caller sees, the newest first. Only GetSession returns them;
+   * ListSessions with `parent_session_id` lists all.
+   *
+   * @generated from field: repeated string forks = 117;
+   */
+  forks: string[];
 };
 
 /**
@@ -323,6 +346,50 @@ export const CreateSessionRequestSchema: GenMessage<CreateSessionRequest> = /*@_
   messageDesc(file_ambient_v1_sessions, 2);
 
 /**
+ * Names the beginning of a session. Exactly one of the two numbers is needed.
+ *
+ * @generated from message ambient.v1.ForkSessionRequest
+ */
+export type ForkSessionRequest = Message<"ambient.v1.ForkSessionRequest"> & {
+  /**
+   * The parent. Required.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The number of an event: the history ends with its row, and has the messages that were committed before
+   * it. A number inside a merged row ends it before that row, as `after_seq` would; the first and the last
+   * number of a row have all of it.
+   *
+   * @generated from field: int64 at_seq = 2;
+   */
+  atSeq: bigint;
+
+  /**
+   * The number of a message: the history ends with it, and has the events that were committed before it.
+   *
+   * @generated from field: int64 at_message_seq = 3;
+   */
+  atMessageSeq: bigint;
+
+  /**
+   * The id of the new session, chosen by the caller; required.
+   *
+   * @generated from field: string new_id = 4;
+   */
+  newId: string;
+};
+
+/**
+ * Describes the message ambient.v1.ForkSessionRequest.
+ * Use `create(ForkSessionRequestSchema)` to create a new message.
+ */
+export const ForkSessionRequestSchema: GenMessage<ForkSessionRequest> = /*@__PURE__*/
+  messageDesc(file_ambient_v1_sessions, 3);
+
+/**
  * Names a session to read.
  *
  * @generated from message ambient.v1.GetSessionRequest
@@ -341,7 +408,7 @@ export type GetSessionRequest = Message<"ambient.v1.GetSessionRequest"> & {
  * Use `create(GetSessionRequestSchema)` to create a new message.
  */
 export const GetSessionRequestSchema: GenMessage<GetSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 3);
+  messageDesc(file_ambient_v1_sessions, 4);
 
 /**
  * New texts of a session. Absent fields stay unchanged.
@@ -383,7 +450,7 @@ export type UpdateSessionRequest = Message<"ambient.v1.UpdateSessionRequest"> & 
  * Use `create(UpdateSessionRequestSchema)` to create a new message.
  */
 export const UpdateSessionRequestSchema: GenMessage<UpdateSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 4);
+  messageDesc(file_ambient_v1_sessions, 5);
 
 /**
  * A runner's report about a session. Absent fields stay unchanged.
@@ -434,7 +501,7 @@ export type UpdateSessionStatusRequest = Message<"ambient.v1.UpdateSessionStatus
  * Use `create(UpdateSessionStatusRequestSchema)` to create a new message.
  */
 export const UpdateSessionStatusRequestSchema: GenMessage<UpdateSessionStatusRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 5);
+  messageDesc(file_ambient_v1_sessions, 6);
 
 /**
  * Names a session to delete.
@@ -455,7 +522,7 @@ export type DeleteSessionRequest = Message<"ambient.v1.DeleteSessionRequest"> & 
  * Use `create(DeleteSessionRequestSchema)` to create a new message.
  */
 export const DeleteSessionRequestSchema: GenMessage<DeleteSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 6);
+  messageDesc(file_ambient_v1_sessions, 7);
 
 /**
  * Names a session to erase.
@@ -476,7 +543,7 @@ export type EraseSessionRequest = Message<"ambient.v1.EraseSessionRequest"> & {
  * Use `create(EraseSessionRequestSchema)` to create a new message.
  */
 export const EraseSessionRequestSchema: GenMessage<EraseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 7);
+  messageDesc(file_ambient_v1_sessions, 8);
 
 /**
  * The number of erased rows.
@@ -504,7 +571,7 @@ export type EraseSessionResponse = Message<"ambient.v1.EraseSessionResponse"> & 
  * Use `create(EraseSessionResponseSchema)` to create a new message.
  */
 export const EraseSessionResponseSchema: GenMessage<EraseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 8);
+  messageDesc(file_ambient_v1_sessions, 9);
 
 /**
  * Empty: the session is deleted.
@@ -519,7 +586,7 @@ export type DeleteSessionResponse = Message<"ambient.v1.DeleteSessionResponse"> 
  * Use `create(DeleteSessionResponseSchema)` to create a new message.
  */
 export const DeleteSessionResponseSchema: GenMessage<DeleteSessionResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 9);
+  messageDesc(file_ambient_v1_sessions, 10);
 
 /**
  * The page of sessions to read.
@@ -598,6 +665,13 @@ export type ListSessionsRequest = Message<"ambient.v1.ListSessionsRequest"> & {
    * @generated from field: bool failures = 107;
    */
   failures: boolean;
+
+  /**
+   * Only sessions that this one has started, and its forks; empty: any.
+   *
+   * @generated from field: string parent_session_id = 112;
+   */
+  parentSessionId: string;
 };
 
 /**
@@ -605,7 +679,7 @@ export type ListSessionsRequest = Message<"ambient.v1.ListSessionsRequest"> & {
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 10);
+  messageDesc(file_ambient_v1_sessions, 11);
 
 /**
  * A page of sessions.
@@ -635,7 +709,7 @@ export type ListSessionsResponse = Message<"ambient.v1.ListSessionsResponse"> & 
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 11);
+  messageDesc(file_ambient_v1_sessions, 12);
 
 /**
  * Follows the changes of all sessions that the caller sees. All filters hold together, for the state
@@ -687,7 +761,7 @@ export type WatchSessionsRequest = Message<"ambient.v1.WatchSessionsRequest"> & 
  * Use `create(WatchSessionsRequestSchema)` to create a new message.
  */
 export const WatchSessionsRequestSchema: GenMessage<WatchSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 12);
+  messageDesc(file_ambient_v1_sessions, 13);
 
 /**
  * A changed session, or a frame with the state of the watch. Rows alone are no change, nor is a message
@@ -731,7 +805,7 @@ export type SessionWatchEvent = Message<"ambient.v1.SessionWatchEvent"> & {
  * Use `create(SessionWatchEventSchema)` to create a new message.
  */
 export const SessionWatchEventSchema: GenMessage<SessionWatchEvent> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 13);
+  messageDesc(file_ambient_v1_sessions, 14);
 
 /**
  * Asks for a token for one session.
@@ -767,7 +841,7 @@ export type IssueSessionTokenRequest = Message<"ambient.v1.IssueSessionTokenRequ
  * Use `create(IssueSessionTokenRequestSchema)` to create a new message.
  */
 export const IssueSessionTokenRequestSchema: GenMessage<IssueSessionTokenRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 14);
+  messageDesc(file_ambient_v1_sessions, 15);
 
 /**
  * A token and its end.
@@ -795,7 +869,7 @@ export type IssueSessionTokenResponse = Message<"ambient.v1.IssueSessionTokenRes
  * Use `create(IssueSessionTokenResponseSchema)` to create a new message.
  */
 export const IssueSessionTokenResponseSchema: GenMessage<IssueSessionTokenResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 15);
+  messageDesc(file_ambient_v1_sessions, 16);
 
 /**
  * The order of listed sessions.
@@ -869,6 +943,24 @@ export const SessionService: GenService<{
   createSession: {
     methodKind: "unary";
     input: typeof CreateSessionRequestSchema;
+    output: typeof SessionSchema;
+  },
+  /**
+   * Makes a session whose history is that of another one up to a number, for admins and editors: a copy of
+   * its rows with their numbers, ids, keys and times, and of its name, labels, annotations, capabilities and
+   * project. Readers see the session as it was then; a run that was open is open, without a producer, and a
+   * message that waited waits. Epochs, client numbers and cancels are not copied: a writer begins as in a
+   * new session. Nothing that later happens to one of the two changes the other. Feeds that are past the
+   * times of the rows do not send them again. The same request again answers the session that it has made;
+   * another one for a taken `new_id` is ALREADY_EXISTS (SESSION_EXISTS). A number above the newest one is
+   * OUT_OF_RANGE (CURSOR_BEYOND_HEAD), and one whose rows were erased too (ROW_ERASED). Above 200,000 rows or
+   * 128 MiB the call is FAILED_PRECONDITION (FORK_TOO_LARGE).
+   *
+   * @generated from rpc ambient.v1.SessionService.ForkSession
+   */
+  forkSession: {
+    methodKind: "unary";
+    input: typeof ForkSessionRequestSchema;
     output: typeof SessionSchema;
   },
   /**

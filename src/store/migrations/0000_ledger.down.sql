@@ -6,6 +6,10 @@ DROP FUNCTION ledger_store_texts(text, json, json, regconfig, json);
 --> statement-breakpoint
 DROP FUNCTION ledger_forget_texts(text, text, bigint);
 --> statement-breakpoint
+DROP FUNCTION ledger_fork(text, text, bigint, bigint, text, bigint, bigint);
+--> statement-breakpoint
+DROP FUNCTION ledger_messages_at(text, bigint, bigint);
+--> statement-breakpoint
 DROP TABLE "session_texts";
 --> statement-breakpoint
 DROP TABLE "indexed_sessions";

@@ -88,6 +88,8 @@ CREATE TABLE "sessions" (
 	"llm_model" text,
 	"agent_id" text,
 	"parent_session_id" text,
+	"forked_at_seq" bigint,
+	"forked_at_message_seq" bigint,
 	"labels" text,
 	"annotations" text,
 	"capabilities" text,
@@ -147,6 +149,7 @@ CREATE INDEX "session_texts_created" ON "session_texts" USING btree ("created_at
 CREATE INDEX "session_texts_words" ON "session_texts" USING gin ("words") WITH (fastupdate=false);--> statement-breakpoint
 CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null;--> statement-breakpoint
 CREATE INDEX "sessions_of_project" ON "sessions" USING btree ("project_id","created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and project_id is not null;--> statement-breakpoint
+CREATE INDEX "sessions_of_parent" ON "sessions" USING btree ("parent_session_id","created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and parent_session_id is not null;--> statement-breakpoint
 CREATE INDEX "sessions_waiting" ON "sessions" USING btree ("waiting_since","id") WHERE deleted_at is null and waiting_since is not null;--> statement-breakpoint
 CREATE INDEX "sessions_running" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and open_run_id is not null;--> statement-breakpoint
 CREATE INDEX "sessions_cancelled" ON "sessions" USING btree ("id") WHERE deleted_at is null and cancel_seq is not null;--> statement-breakpoint
@@ -157,3 +160,5 @@ ALTER TABLE "sessions" SET (fillfactor = 70);--> statement-breakpoint
 -- include ledger.sql
 --> statement-breakpoint
 -- include texts.sql
+--> statement-breakpoint
+-- include fork.sql

@@ -130,7 +130,15 @@ type Session struct {
 	Waiting int64 `protobuf:"varint,107,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	// How its last ended run failed. Only in a list that asks for it; absent when the run has not failed,
 	// and when its end is not among the newest 32 rows.
-	Failure       *RunFailure `protobuf:"bytes,108,opt,name=failure,proto3,oneof" json:"failure,omitempty"`
+	Failure *RunFailure `protobuf:"bytes,108,opt,name=failure,proto3,oneof" json:"failure,omitempty"`
+	// Of a fork: the number of an event, as ForkSession named it. `parent_session_id` is the session with that
+	// number; it is a name only, and the session may be gone.
+	ForkedAtSeq *int64 `protobuf:"varint,115,opt,name=forked_at_seq,json=forkedAtSeq,proto3,oneof" json:"forked_at_seq,omitempty"`
+	// Of a fork: the number of a message, as ForkSession named it.
+	ForkedAtMessageSeq *int64 `protobuf:"varint,116,opt,name=forked_at_message_seq,json=forkedAtMessageSeq,proto3,oneof" json:"forked_at_message_seq,omitempty"`
+	// Ids of the newest 100 forks of it that the caller sees, the newest first. Only GetSession returns them;
+	// ListSessions with `parent_session_id` lists all.
+	Forks         []string `protobuf:"bytes,117,rep,name=forks,proto3" json:"forks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -326,6 +334,27 @@ func (x *Session) GetFailure() *RunFailure {
 	return nil
 }
 
+func (x *Session) GetForkedAtSeq() int64 {
+	if x != nil && x.ForkedAtSeq != nil {
+		return *x.ForkedAtSeq
+	}
+	return 0
+}
+
+func (x *Session) GetForkedAtMessageSeq() int64 {
+	if x != nil && x.ForkedAtMessageSeq != nil {
+		return *x.ForkedAtMessageSeq
+	}
+	return 0
+}
+
+func (x *Session) GetForks() []string {
+	if x != nil {
+		return x.Forks
+	}
+	return nil
+}
+
 // The RUN_ERROR that ended a run.
 type RunFailure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -508,6 +537,81 @@ func (x *CreateSessionRequest) GetProjectId() string {
 	return ""
 }
 
+// Names the beginning of a session. Exactly one of the two numbers is needed.
+type ForkSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The parent. Required.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The number of an event: the history ends with its row, and has the messages that were committed before
+	// it. A number inside a merged row ends it before that row, as `after_seq` would; the first and the last
+	// number of a row have all of it.
+	AtSeq int64 `protobuf:"varint,2,opt,name=at_seq,json=atSeq,proto3" json:"at_seq,omitempty"`
+	// The number of a message: the history ends with it, and has the events that were committed before it.
+	AtMessageSeq int64 `protobuf:"varint,3,opt,name=at_message_seq,json=atMessageSeq,proto3" json:"at_message_seq,omitempty"`
+	// The id of the new session, chosen by the caller; required.
+	NewId         string `protobuf:"bytes,4,opt,name=new_id,json=newId,proto3" json:"new_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForkSessionRequest) Reset() {
+	*x = ForkSessionRequest{}
+	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForkSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForkSessionRequest) ProtoMessage() {}
+
+func (x *ForkSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForkSessionRequest.ProtoReflect.Descriptor instead.
+func (*ForkSessionRequest) Descriptor() ([]byte, []int) {
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ForkSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ForkSessionRequest) GetAtSeq() int64 {
+	if x != nil {
+		return x.AtSeq
+	}
+	return 0
+}
+
+func (x *ForkSessionRequest) GetAtMessageSeq() int64 {
+	if x != nil {
+		return x.AtMessageSeq
+	}
+	return 0
+}
+
+func (x *ForkSessionRequest) GetNewId() string {
+	if x != nil {
+		return x.NewId
+	}
+	return ""
+}
+
 // Names a session to read.
 type GetSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -519,7 +623,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +635,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +648,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{3}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetSessionRequest) GetId() string {
@@ -571,7 +675,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +687,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +700,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{4}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UpdateSessionRequest) GetId() string {
@@ -648,7 +752,7 @@ type UpdateSessionStatusRequest struct {
 
 func (x *UpdateSessionStatusRequest) Reset() {
 	*x = UpdateSessionStatusRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +764,7 @@ func (x *UpdateSessionStatusRequest) String() string {
 func (*UpdateSessionStatusRequest) ProtoMessage() {}
 
 func (x *UpdateSessionStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +777,7 @@ func (x *UpdateSessionStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionStatusRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionStatusRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{5}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UpdateSessionStatusRequest) GetId() string {
@@ -722,7 +826,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +838,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +851,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{6}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DeleteSessionRequest) GetId() string {
@@ -768,7 +872,7 @@ type EraseSessionRequest struct {
 
 func (x *EraseSessionRequest) Reset() {
 	*x = EraseSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +884,7 @@ func (x *EraseSessionRequest) String() string {
 func (*EraseSessionRequest) ProtoMessage() {}
 
 func (x *EraseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +897,7 @@ func (x *EraseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseSessionRequest.ProtoReflect.Descriptor instead.
 func (*EraseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{7}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *EraseSessionRequest) GetId() string {
@@ -816,7 +920,7 @@ type EraseSessionResponse struct {
 
 func (x *EraseSessionResponse) Reset() {
 	*x = EraseSessionResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +932,7 @@ func (x *EraseSessionResponse) String() string {
 func (*EraseSessionResponse) ProtoMessage() {}
 
 func (x *EraseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +945,7 @@ func (x *EraseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseSessionResponse.ProtoReflect.Descriptor instead.
 func (*EraseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{8}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EraseSessionResponse) GetMessages() int64 {
@@ -867,7 +971,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +983,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +996,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{9}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{10}
 }
 
 // The page of sessions to read.
@@ -919,14 +1023,16 @@ type ListSessionsRequest struct {
 	// Only sessions in this phase, as last reported; empty: any.
 	Phase string `protobuf:"bytes,106,opt,name=phase,proto3" json:"phase,omitempty"`
 	// Also return `failure` of each session.
-	Failures      bool `protobuf:"varint,107,opt,name=failures,proto3" json:"failures,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Failures bool `protobuf:"varint,107,opt,name=failures,proto3" json:"failures,omitempty"`
+	// Only sessions that this one has started, and its forks; empty: any.
+	ParentSessionId string `protobuf:"bytes,112,opt,name=parent_session_id,json=parentSessionId,proto3" json:"parent_session_id,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +1044,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1057,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{10}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListSessionsRequest) GetPage() int32 {
@@ -1024,6 +1130,13 @@ func (x *ListSessionsRequest) GetFailures() bool {
 	return false
 }
 
+func (x *ListSessionsRequest) GetParentSessionId() string {
+	if x != nil {
+		return x.ParentSessionId
+	}
+	return ""
+}
+
 // A page of sessions.
 type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1039,7 +1152,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1164,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1177,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{11}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListSessionsResponse) GetItems() []*Session {
@@ -1103,7 +1216,7 @@ type WatchSessionsRequest struct {
 
 func (x *WatchSessionsRequest) Reset() {
 	*x = WatchSessionsRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1228,7 @@ func (x *WatchSessionsRequest) String() string {
 func (*WatchSessionsRequest) ProtoMessage() {}
 
 func (x *WatchSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1241,7 @@ func (x *WatchSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{12}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchSessionsRequest) GetRunning() bool {
@@ -1185,7 +1298,7 @@ type SessionWatchEvent struct {
 
 func (x *SessionWatchEvent) Reset() {
 	*x = SessionWatchEvent{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1310,7 @@ func (x *SessionWatchEvent) String() string {
 func (*SessionWatchEvent) ProtoMessage() {}
 
 func (x *SessionWatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1323,7 @@ func (x *SessionWatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWatchEvent.ProtoReflect.Descriptor instead.
 func (*SessionWatchEvent) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{13}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SessionWatchEvent) GetType() EventType {
@@ -1257,7 +1370,7 @@ type IssueSessionTokenRequest struct {
 
 func (x *IssueSessionTokenRequest) Reset() {
 	*x = IssueSessionTokenRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1382,7 @@ func (x *IssueSessionTokenRequest) String() string {
 func (*IssueSessionTokenRequest) ProtoMessage() {}
 
 func (x *IssueSessionTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1395,7 @@ func (x *IssueSessionTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSessionTokenRequest.ProtoReflect.Descriptor instead.
 func (*IssueSessionTokenRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{14}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *IssueSessionTokenRequest) GetSessionId() string {
@@ -1319,7 +1432,7 @@ type IssueSessionTokenResponse struct {
 
 func (x *IssueSessionTokenResponse) Reset() {
 	*x = IssueSessionTokenResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1444,7 @@ func (x *IssueSessionTokenResponse) String() string {
 func (*IssueSessionTokenResponse) ProtoMessage() {}
 
 func (x *IssueSessionTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1457,7 @@ func (x *IssueSessionTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSessionTokenResponse.ProtoReflect.Descriptor instead.
 func (*IssueSessionTokenResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{15}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *IssueSessionTokenResponse) GetToken() string {
@@ -1366,7 +1479,8 @@ var File_ambient_v1_sessions_proto protoreflect.FileDescriptor
 const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\n" +
 	"\x19ambient/v1/sessions.proto\x12\n" +
-	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1dambient/v1/conversation.proto\x1a\x1dambient/v1/event_stream.proto\x1a\x17ambient/v1/events.proto\x1a\x15ambient/v1/feed.proto\x1a\x19ambient/v1/messages.proto\x1a\x17ambient/v1/search.proto\x1a\x16ambient/v1/turns.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb1\t\n" +
+	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1dambient/v1/conversation.proto\x1a\x1dambient/v1/event_stream.proto\x1a\x17ambient/v1/events.proto\x1a\x15ambient/v1/feed.proto\x1a\x19ambient/v1/messages.proto\x1a\x17ambient/v1/search.proto\x1a\x16ambient/v1/turns.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd4\n" +
+	"\n" +
 	"\aSession\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.ambient.v1.ObjectReferenceR\bmetadata\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
@@ -1394,7 +1508,10 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\vopen_run_id\x18i \x01(\tH\rR\topenRunId\x88\x01\x01\x12\x19\n" +
 	"\bturn_seq\x18j \x01(\x03R\aturnSeq\x12\x18\n" +
 	"\awaiting\x18k \x01(\x03R\awaiting\x125\n" +
-	"\afailure\x18l \x01(\v2\x16.ambient.v1.RunFailureH\x0eR\afailure\x88\x01\x01B\t\n" +
+	"\afailure\x18l \x01(\v2\x16.ambient.v1.RunFailureH\x0eR\afailure\x88\x01\x01\x12'\n" +
+	"\rforked_at_seq\x18s \x01(\x03H\x0fR\vforkedAtSeq\x88\x01\x01\x126\n" +
+	"\x15forked_at_message_seq\x18t \x01(\x03H\x10R\x12forkedAtMessageSeq\x88\x01\x01\x12\x14\n" +
+	"\x05forks\x18u \x03(\tR\x05forksB\t\n" +
 	"\a_promptB\x15\n" +
 	"\x13_created_by_user_idB\f\n" +
 	"\n" +
@@ -1411,7 +1528,9 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\r_capabilitiesB\x0e\n" +
 	"\f_open_run_idB\n" +
 	"\n" +
-	"\b_failureJ\x04\b\x03\x10\x04J\x04\b\x06\x10\vJ\x04\b\f\x10\rJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x12J\x04\b\x18\x10 \"\x8f\x01\n" +
+	"\b_failureB\x10\n" +
+	"\x0e_forked_at_seqB\x18\n" +
+	"\x16_forked_at_message_seqJ\x04\b\x03\x10\x04J\x04\b\x06\x10\vJ\x04\b\f\x10\rJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x12J\x04\b\x18\x10 \"\x8f\x01\n" +
 	"\n" +
 	"RunFailure\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x10\n" +
@@ -1436,7 +1555,13 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\a_labelsB\x0e\n" +
 	"\f_annotationsB\r\n" +
 	"\v_project_idJ\x04\b\x02\x10\x03J\x04\b\x04\x10\n" +
-	"J\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\x0e\x10\x11\"#\n" +
+	"J\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\x0e\x10\x11\"\x87\x01\n" +
+	"\x12ForkSessionRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
+	"\x06at_seq\x18\x02 \x01(\x03R\x05atSeq\x12$\n" +
+	"\x0eat_message_seq\x18\x03 \x01(\x03R\fatMessageSeq\x12\x15\n" +
+	"\x06new_id\x18\x04 \x01(\tR\x05newId\"#\n" +
 	"\x11GetSessionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\xad\x01\n" +
 	"\x14UpdateSessionRequest\x12\x0e\n" +
@@ -1465,7 +1590,7 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\x14EraseSessionResponse\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\x03R\bmessages\x12\x16\n" +
 	"\x06events\x18\x02 \x01(\x03R\x06events\"\x17\n" +
-	"\x15DeleteSessionResponse\"\x8d\x03\n" +
+	"\x15DeleteSessionResponse\"\xb9\x03\n" +
 	"\x13ListSessionsRequest\x12\x12\n" +
 	"\x04page\x18\x01 \x01(\x05R\x04page\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x05R\x04size\x12\x18\n" +
@@ -1477,7 +1602,8 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\n" +
 	"project_id\x18i \x01(\tR\tprojectId\x12\x14\n" +
 	"\x05phase\x18j \x01(\tR\x05phase\x12\x1a\n" +
-	"\bfailures\x18k \x01(\bR\bfailures\x1a9\n" +
+	"\bfailures\x18k \x01(\bR\bfailures\x12*\n" +
+	"\x11parent_session_id\x18p \x01(\tR\x0fparentSessionId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
@@ -1513,11 +1639,12 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\fSessionOrder\x12\x1d\n" +
 	"\x19SESSION_ORDER_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SESSION_ORDER_ACTIVITY\x10\x01\x12\x19\n" +
-	"\x15SESSION_ORDER_WAITING\x10\x022\xd0\x0f\n" +
+	"\x15SESSION_ORDER_WAITING\x10\x022\x94\x10\n" +
 	"\x0eSessionService\x12@\n" +
 	"\n" +
 	"GetSession\x12\x1d.ambient.v1.GetSessionRequest\x1a\x13.ambient.v1.Session\x12F\n" +
-	"\rCreateSession\x12 .ambient.v1.CreateSessionRequest\x1a\x13.ambient.v1.Session\x12F\n" +
+	"\rCreateSession\x12 .ambient.v1.CreateSessionRequest\x1a\x13.ambient.v1.Session\x12B\n" +
+	"\vForkSession\x12\x1e.ambient.v1.ForkSessionRequest\x1a\x13.ambient.v1.Session\x12F\n" +
 	"\rUpdateSession\x12 .ambient.v1.UpdateSessionRequest\x1a\x13.ambient.v1.Session\x12R\n" +
 	"\x13UpdateSessionStatus\x12&.ambient.v1.UpdateSessionStatusRequest\x1a\x13.ambient.v1.Session\x12T\n" +
 	"\rDeleteSession\x12 .ambient.v1.DeleteSessionRequest\x1a!.ambient.v1.DeleteSessionResponse\x12Q\n" +
@@ -1555,129 +1682,132 @@ func file_ambient_v1_sessions_proto_rawDescGZIP() []byte {
 }
 
 var file_ambient_v1_sessions_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ambient_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_ambient_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_ambient_v1_sessions_proto_goTypes = []any{
 	(SessionOrder)(0),                   // 0: ambient.v1.SessionOrder
 	(*Session)(nil),                     // 1: ambient.v1.Session
 	(*RunFailure)(nil),                  // 2: ambient.v1.RunFailure
 	(*CreateSessionRequest)(nil),        // 3: ambient.v1.CreateSessionRequest
-	(*GetSessionRequest)(nil),           // 4: ambient.v1.GetSessionRequest
-	(*UpdateSessionRequest)(nil),        // 5: ambient.v1.UpdateSessionRequest
-	(*UpdateSessionStatusRequest)(nil),  // 6: ambient.v1.UpdateSessionStatusRequest
-	(*DeleteSessionRequest)(nil),        // 7: ambient.v1.DeleteSessionRequest
-	(*EraseSessionRequest)(nil),         // 8: ambient.v1.EraseSessionRequest
-	(*EraseSessionResponse)(nil),        // 9: ambient.v1.EraseSessionResponse
-	(*DeleteSessionResponse)(nil),       // 10: ambient.v1.DeleteSessionResponse
-	(*ListSessionsRequest)(nil),         // 11: ambient.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),        // 12: ambient.v1.ListSessionsResponse
-	(*WatchSessionsRequest)(nil),        // 13: ambient.v1.WatchSessionsRequest
-	(*SessionWatchEvent)(nil),           // 14: ambient.v1.SessionWatchEvent
-	(*IssueSessionTokenRequest)(nil),    // 15: ambient.v1.IssueSessionTokenRequest
-	(*IssueSessionTokenResponse)(nil),   // 16: ambient.v1.IssueSessionTokenResponse
-	nil,                                 // 17: ambient.v1.ListSessionsRequest.LabelsEntry
-	nil,                                 // 18: ambient.v1.WatchSessionsRequest.LabelsEntry
-	(*ObjectReference)(nil),             // 19: ambient.v1.ObjectReference
-	(*timestamppb.Timestamp)(nil),       // 20: google.protobuf.Timestamp
-	(*ListMeta)(nil),                    // 21: ambient.v1.ListMeta
-	(EventType)(0),                      // 22: ambient.v1.EventType
-	(WatchState)(0),                     // 23: ambient.v1.WatchState
-	(*durationpb.Duration)(nil),         // 24: google.protobuf.Duration
-	(*PushSessionMessageRequest)(nil),   // 25: ambient.v1.PushSessionMessageRequest
-	(*WatchSessionMessagesRequest)(nil), // 26: ambient.v1.WatchSessionMessagesRequest
-	(*PushSessionEventRequest)(nil),     // 27: ambient.v1.PushSessionEventRequest
-	(*WatchSessionEventsRequest)(nil),   // 28: ambient.v1.WatchSessionEventsRequest
-	(*ListSessionMessagesRequest)(nil),  // 29: ambient.v1.ListSessionMessagesRequest
-	(*ListSessionEventsRequest)(nil),    // 30: ambient.v1.ListSessionEventsRequest
-	(*PushSessionEventsRequest)(nil),    // 31: ambient.v1.PushSessionEventsRequest
-	(*ClaimTurnRequest)(nil),            // 32: ambient.v1.ClaimTurnRequest
-	(*CancelRunRequest)(nil),            // 33: ambient.v1.CancelRunRequest
-	(*GetTranscriptRequest)(nil),        // 34: ambient.v1.GetTranscriptRequest
-	(*ListRunsRequest)(nil),             // 35: ambient.v1.ListRunsRequest
-	(*SearchTextsRequest)(nil),          // 36: ambient.v1.SearchTextsRequest
-	(*GiveFeedbackRequest)(nil),         // 37: ambient.v1.GiveFeedbackRequest
-	(*WatchEventsRequest)(nil),          // 38: ambient.v1.WatchEventsRequest
-	(*WatchMessagesRequest)(nil),        // 39: ambient.v1.WatchMessagesRequest
-	(*SessionMessage)(nil),              // 40: ambient.v1.SessionMessage
-	(*SessionEvent)(nil),                // 41: ambient.v1.SessionEvent
-	(*ListSessionMessagesResponse)(nil), // 42: ambient.v1.ListSessionMessagesResponse
-	(*ListSessionEventsResponse)(nil),   // 43: ambient.v1.ListSessionEventsResponse
-	(*PushSessionEventsResponse)(nil),   // 44: ambient.v1.PushSessionEventsResponse
-	(*ClaimTurnResponse)(nil),           // 45: ambient.v1.ClaimTurnResponse
-	(*Transcript)(nil),                  // 46: ambient.v1.Transcript
-	(*ListRunsResponse)(nil),            // 47: ambient.v1.ListRunsResponse
-	(*SearchTextsResponse)(nil),         // 48: ambient.v1.SearchTextsResponse
-	(*FeedEvent)(nil),                   // 49: ambient.v1.FeedEvent
-	(*FeedMessage)(nil),                 // 50: ambient.v1.FeedMessage
+	(*ForkSessionRequest)(nil),          // 4: ambient.v1.ForkSessionRequest
+	(*GetSessionRequest)(nil),           // 5: ambient.v1.GetSessionRequest
+	(*UpdateSessionRequest)(nil),        // 6: ambient.v1.UpdateSessionRequest
+	(*UpdateSessionStatusRequest)(nil),  // 7: ambient.v1.UpdateSessionStatusRequest
+	(*DeleteSessionRequest)(nil),        // 8: ambient.v1.DeleteSessionRequest
+	(*EraseSessionRequest)(nil),         // 9: ambient.v1.EraseSessionRequest
+	(*EraseSessionResponse)(nil),        // 10: ambient.v1.EraseSessionResponse
+	(*DeleteSessionResponse)(nil),       // 11: ambient.v1.DeleteSessionResponse
+	(*ListSessionsRequest)(nil),         // 12: ambient.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),        // 13: ambient.v1.ListSessionsResponse
+	(*WatchSessionsRequest)(nil),        // 14: ambient.v1.WatchSessionsRequest
+	(*SessionWatchEvent)(nil),           // 15: ambient.v1.SessionWatchEvent
+	(*IssueSessionTokenRequest)(nil),    // 16: ambient.v1.IssueSessionTokenRequest
+	(*IssueSessionTokenResponse)(nil),   // 17: ambient.v1.IssueSessionTokenResponse
+	nil,                                 // 18: ambient.v1.ListSessionsRequest.LabelsEntry
+	nil,                                 // 19: ambient.v1.WatchSessionsRequest.LabelsEntry
+	(*ObjectReference)(nil),             // 20: ambient.v1.ObjectReference
+	(*timestamppb.Timestamp)(nil),       // 21: google.protobuf.Timestamp
+	(*ListMeta)(nil),                    // 22: ambient.v1.ListMeta
+	(EventType)(0),                      // 23: ambient.v1.EventType
+	(WatchState)(0),                     // 24: ambient.v1.WatchState
+	(*durationpb.Duration)(nil),         // 25: google.protobuf.Duration
+	(*PushSessionMessageRequest)(nil),   // 26: ambient.v1.PushSessionMessageRequest
+	(*WatchSessionMessagesRequest)(nil), // 27: ambient.v1.WatchSessionMessagesRequest
+	(*PushSessionEventRequest)(nil),     // 28: ambient.v1.PushSessionEventRequest
+	(*WatchSessionEventsRequest)(nil),   // 29: ambient.v1.WatchSessionEventsRequest
+	(*ListSessionMessagesRequest)(nil),  // 30: ambient.v1.ListSessionMessagesRequest
+	(*ListSessionEventsRequest)(nil),    // 31: ambient.v1.ListSessionEventsRequest
+	(*PushSessionEventsRequest)(nil),    // 32: ambient.v1.PushSessionEventsRequest
+	(*ClaimTurnRequest)(nil),            // 33: ambient.v1.ClaimTurnRequest
+	(*CancelRunRequest)(nil),            // 34: ambient.v1.CancelRunRequest
+	(*GetTranscriptRequest)(nil),        // 35: ambient.v1.GetTranscriptRequest
+	(*ListRunsRequest)(nil),             // 36: ambient.v1.ListRunsRequest
+	(*SearchTextsRequest)(nil),          // 37: ambient.v1.SearchTextsRequest
+	(*GiveFeedbackRequest)(nil),         // 38: ambient.v1.GiveFeedbackRequest
+	(*WatchEventsRequest)(nil),          // 39: ambient.v1.WatchEventsRequest
+	(*WatchMessagesRequest)(nil),        // 40: ambient.v1.WatchMessagesRequest
+	(*SessionMessage)(nil),              // 41: ambient.v1.SessionMessage
+	(*SessionEvent)(nil),                // 42: ambient.v1.SessionEvent
+	(*ListSessionMessagesResponse)(nil), // 43: ambient.v1.ListSessionMessagesResponse
+	(*ListSessionEventsResponse)(nil),   // 44: ambient.v1.ListSessionEventsResponse
+	(*PushSessionEventsResponse)(nil),   // 45: ambient.v1.PushSessionEventsResponse
+	(*ClaimTurnResponse)(nil),           // 46: ambient.v1.ClaimTurnResponse
+	(*Transcript)(nil),                  // 47: ambient.v1.Transcript
+	(*ListRunsResponse)(nil),            // 48: ambient.v1.ListRunsResponse
+	(*SearchTextsResponse)(nil),         // 49: ambient.v1.SearchTextsResponse
+	(*FeedEvent)(nil),                   // 50: ambient.v1.FeedEvent
+	(*FeedMessage)(nil),                 // 51: ambient.v1.FeedMessage
 }
 var file_ambient_v1_sessions_proto_depIdxs = []int32{
-	19, // 0: ambient.v1.Session.metadata:type_name -> ambient.v1.ObjectReference
-	20, // 1: ambient.v1.Session.start_time:type_name -> google.protobuf.Timestamp
-	20, // 2: ambient.v1.Session.completion_time:type_name -> google.protobuf.Timestamp
-	20, // 3: ambient.v1.Session.last_activity_at:type_name -> google.protobuf.Timestamp
+	20, // 0: ambient.v1.Session.metadata:type_name -> ambient.v1.ObjectReference
+	21, // 1: ambient.v1.Session.start_time:type_name -> google.protobuf.Timestamp
+	21, // 2: ambient.v1.Session.completion_time:type_name -> google.protobuf.Timestamp
+	21, // 3: ambient.v1.Session.last_activity_at:type_name -> google.protobuf.Timestamp
 	2,  // 4: ambient.v1.Session.failure:type_name -> ambient.v1.RunFailure
-	20, // 5: ambient.v1.RunFailure.at:type_name -> google.protobuf.Timestamp
-	20, // 6: ambient.v1.UpdateSessionStatusRequest.start_time:type_name -> google.protobuf.Timestamp
-	20, // 7: ambient.v1.UpdateSessionStatusRequest.completion_time:type_name -> google.protobuf.Timestamp
+	21, // 5: ambient.v1.RunFailure.at:type_name -> google.protobuf.Timestamp
+	21, // 6: ambient.v1.UpdateSessionStatusRequest.start_time:type_name -> google.protobuf.Timestamp
+	21, // 7: ambient.v1.UpdateSessionStatusRequest.completion_time:type_name -> google.protobuf.Timestamp
 	0,  // 8: ambient.v1.ListSessionsRequest.order_by:type_name -> ambient.v1.SessionOrder
-	17, // 9: ambient.v1.ListSessionsRequest.labels:type_name -> ambient.v1.ListSessionsRequest.LabelsEntry
+	18, // 9: ambient.v1.ListSessionsRequest.labels:type_name -> ambient.v1.ListSessionsRequest.LabelsEntry
 	1,  // 10: ambient.v1.ListSessionsResponse.items:type_name -> ambient.v1.Session
-	21, // 11: ambient.v1.ListSessionsResponse.metadata:type_name -> ambient.v1.ListMeta
-	18, // 12: ambient.v1.WatchSessionsRequest.labels:type_name -> ambient.v1.WatchSessionsRequest.LabelsEntry
-	22, // 13: ambient.v1.SessionWatchEvent.type:type_name -> ambient.v1.EventType
+	22, // 11: ambient.v1.ListSessionsResponse.metadata:type_name -> ambient.v1.ListMeta
+	19, // 12: ambient.v1.WatchSessionsRequest.labels:type_name -> ambient.v1.WatchSessionsRequest.LabelsEntry
+	23, // 13: ambient.v1.SessionWatchEvent.type:type_name -> ambient.v1.EventType
 	1,  // 14: ambient.v1.SessionWatchEvent.session:type_name -> ambient.v1.Session
-	23, // 15: ambient.v1.SessionWatchEvent.watch_state:type_name -> ambient.v1.WatchState
-	24, // 16: ambient.v1.IssueSessionTokenRequest.ttl:type_name -> google.protobuf.Duration
-	20, // 17: ambient.v1.IssueSessionTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	4,  // 18: ambient.v1.SessionService.GetSession:input_type -> ambient.v1.GetSessionRequest
+	24, // 15: ambient.v1.SessionWatchEvent.watch_state:type_name -> ambient.v1.WatchState
+	25, // 16: ambient.v1.IssueSessionTokenRequest.ttl:type_name -> google.protobuf.Duration
+	21, // 17: ambient.v1.IssueSessionTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	5,  // 18: ambient.v1.SessionService.GetSession:input_type -> ambient.v1.GetSessionRequest
 	3,  // 19: ambient.v1.SessionService.CreateSession:input_type -> ambient.v1.CreateSessionRequest
-	5,  // 20: ambient.v1.SessionService.UpdateSession:input_type -> ambient.v1.UpdateSessionRequest
-	6,  // 21: ambient.v1.SessionService.UpdateSessionStatus:input_type -> ambient.v1.UpdateSessionStatusRequest
-	7,  // 22: ambient.v1.SessionService.DeleteSession:input_type -> ambient.v1.DeleteSessionRequest
-	11, // 23: ambient.v1.SessionService.ListSessions:input_type -> ambient.v1.ListSessionsRequest
-	13, // 24: ambient.v1.SessionService.WatchSessions:input_type -> ambient.v1.WatchSessionsRequest
-	25, // 25: ambient.v1.SessionService.PushSessionMessage:input_type -> ambient.v1.PushSessionMessageRequest
-	26, // 26: ambient.v1.SessionService.WatchSessionMessages:input_type -> ambient.v1.WatchSessionMessagesRequest
-	27, // 27: ambient.v1.SessionService.PushSessionEvent:input_type -> ambient.v1.PushSessionEventRequest
-	28, // 28: ambient.v1.SessionService.WatchSessionEvents:input_type -> ambient.v1.WatchSessionEventsRequest
-	29, // 29: ambient.v1.SessionService.ListSessionMessages:input_type -> ambient.v1.ListSessionMessagesRequest
-	30, // 30: ambient.v1.SessionService.ListSessionEvents:input_type -> ambient.v1.ListSessionEventsRequest
-	31, // 31: ambient.v1.SessionService.PushSessionEvents:input_type -> ambient.v1.PushSessionEventsRequest
-	32, // 32: ambient.v1.SessionService.ClaimTurn:input_type -> ambient.v1.ClaimTurnRequest
-	33, // 33: ambient.v1.SessionService.CancelRun:input_type -> ambient.v1.CancelRunRequest
-	34, // 34: ambient.v1.SessionService.GetTranscript:input_type -> ambient.v1.GetTranscriptRequest
-	35, // 35: ambient.v1.SessionService.ListRuns:input_type -> ambient.v1.ListRunsRequest
-	36, // 36: ambient.v1.SessionService.SearchTexts:input_type -> ambient.v1.SearchTextsRequest
-	37, // 37: ambient.v1.SessionService.GiveFeedback:input_type -> ambient.v1.GiveFeedbackRequest
-	15, // 38: ambient.v1.SessionService.IssueSessionToken:input_type -> ambient.v1.IssueSessionTokenRequest
-	8,  // 39: ambient.v1.SessionService.EraseSession:input_type -> ambient.v1.EraseSessionRequest
-	38, // 40: ambient.v1.SessionService.WatchEvents:input_type -> ambient.v1.WatchEventsRequest
-	39, // 41: ambient.v1.SessionService.WatchMessages:input_type -> ambient.v1.WatchMessagesRequest
-	1,  // 42: ambient.v1.SessionService.GetSession:output_type -> ambient.v1.Session
-	1,  // 43: ambient.v1.SessionService.CreateSession:output_type -> ambient.v1.Session
-	1,  // 44: ambient.v1.SessionService.UpdateSession:output_type -> ambient.v1.Session
-	1,  // 45: ambient.v1.SessionService.UpdateSessionStatus:output_type -> ambient.v1.Session
-	10, // 46: ambient.v1.SessionService.DeleteSession:output_type -> ambient.v1.DeleteSessionResponse
-	12, // 47: ambient.v1.SessionService.ListSessions:output_type -> ambient.v1.ListSessionsResponse
-	14, // 48: ambient.v1.SessionService.WatchSessions:output_type -> ambient.v1.SessionWatchEvent
-	40, // 49: ambient.v1.SessionService.PushSessionMessage:output_type -> ambient.v1.SessionMessage
-	40, // 50: ambient.v1.SessionService.WatchSessionMessages:output_type -> ambient.v1.SessionMessage
-	41, // 51: ambient.v1.SessionService.PushSessionEvent:output_type -> ambient.v1.SessionEvent
-	41, // 52: ambient.v1.SessionService.WatchSessionEvents:output_type -> ambient.v1.SessionEvent
-	42, // 53: ambient.v1.SessionService.ListSessionMessages:output_type -> ambient.v1.ListSessionMessagesResponse
-	43, // 54: ambient.v1.SessionService.ListSessionEvents:output_type -> ambient.v1.ListSessionEventsResponse
-	44, // 55: ambient.v1.SessionService.PushSessionEvents:output_type -> ambient.v1.PushSessionEventsResponse
-	45, // 56: ambient.v1.SessionService.ClaimTurn:output_type -> ambient.v1.ClaimTurnResponse
-	40, // 57: ambient.v1.SessionService.CancelRun:output_type -> ambient.v1.SessionMessage
-	46, // 58: ambient.v1.SessionService.GetTranscript:output_type -> ambient.v1.Transcript
-	47, // 59: ambient.v1.SessionService.ListRuns:output_type -> ambient.v1.ListRunsResponse
-	48, // 60: ambient.v1.SessionService.SearchTexts:output_type -> ambient.v1.SearchTextsResponse
-	41, // 61: ambient.v1.SessionService.GiveFeedback:output_type -> ambient.v1.SessionEvent
-	16, // 62: ambient.v1.SessionService.IssueSessionToken:output_type -> ambient.v1.IssueSessionTokenResponse
-	9,  // 63: ambient.v1.SessionService.EraseSession:output_type -> ambient.v1.EraseSessionResponse
-	49, // 64: ambient.v1.SessionService.WatchEvents:output_type -> ambient.v1.FeedEvent
-	50, // 65: ambient.v1.SessionService.WatchMessages:output_type -> ambient.v1.FeedMessage
-	42, // [42:66] is the sub-list for method output_type
-	18, // [18:42] is the sub-list for method input_type
+	4,  // 20: ambient.v1.SessionService.ForkSession:input_type -> ambient.v1.ForkSessionRequest
+	6,  // 21: ambient.v1.SessionService.UpdateSession:input_type -> ambient.v1.UpdateSessionRequest
+	7,  // 22: ambient.v1.SessionService.UpdateSessionStatus:input_type -> ambient.v1.UpdateSessionStatusRequest
+	8,  // 23: ambient.v1.SessionService.DeleteSession:input_type -> ambient.v1.DeleteSessionRequest
+	12, // 24: ambient.v1.SessionService.ListSessions:input_type -> ambient.v1.ListSessionsRequest
+	14, // 25: ambient.v1.SessionService.WatchSessions:input_type -> ambient.v1.WatchSessionsRequest
+	26, // 26: ambient.v1.SessionService.PushSessionMessage:input_type -> ambient.v1.PushSessionMessageRequest
+	27, // 27: ambient.v1.SessionService.WatchSessionMessages:input_type -> ambient.v1.WatchSessionMessagesRequest
+	28, // 28: ambient.v1.SessionService.PushSessionEvent:input_type -> ambient.v1.PushSessionEventRequest
+	29, // 29: ambient.v1.SessionService.WatchSessionEvents:input_type -> ambient.v1.WatchSessionEventsRequest
+	30, // 30: ambient.v1.SessionService.ListSessionMessages:input_type -> ambient.v1.ListSessionMessagesRequest
+	31, // 31: ambient.v1.SessionService.ListSessionEvents:input_type -> ambient.v1.ListSessionEventsRequest
+	32, // 32: ambient.v1.SessionService.PushSessionEvents:input_type -> ambient.v1.PushSessionEventsRequest
+	33, // 33: ambient.v1.SessionService.ClaimTurn:input_type -> ambient.v1.ClaimTurnRequest
+	34, // 34: ambient.v1.SessionService.CancelRun:input_type -> ambient.v1.CancelRunRequest
+	35, // 35: ambient.v1.SessionService.GetTranscript:input_type -> ambient.v1.GetTranscriptRequest
+	36, // 36: ambient.v1.SessionService.ListRuns:input_type -> ambient.v1.ListRunsRequest
+	37, // 37: ambient.v1.SessionService.SearchTexts:input_type -> ambient.v1.SearchTextsRequest
+	38, // 38: ambient.v1.SessionService.GiveFeedback:input_type -> ambient.v1.GiveFeedbackRequest
+	16, // 39: ambient.v1.SessionService.IssueSessionToken:input_type -> ambient.v1.IssueSessionTokenRequest
+	9,  // 40: ambient.v1.SessionService.EraseSession:input_type -> ambient.v1.EraseSessionRequest
+	39, // 41: ambient.v1.SessionService.WatchEvents:input_type -> ambient.v1.WatchEventsRequest
+	40, // 42: ambient.v1.SessionService.WatchMessages:input_type -> ambient.v1.WatchMessagesRequest
+	1,  // 43: ambient.v1.SessionService.GetSession:output_type -> ambient.v1.Session
+	1,  // 44: ambient.v1.SessionService.CreateSession:output_type -> ambient.v1.Session
+	1,  // 45: ambient.v1.SessionService.ForkSession:output_type -> ambient.v1.Session
+	1,  // 46: ambient.v1.SessionService.UpdateSession:output_type -> ambient.v1.Session
+	1,  // 47: ambient.v1.SessionService.UpdateSessionStatus:output_type -> ambient.v1.Session
+	11, // 48: ambient.v1.SessionService.DeleteSession:output_type -> ambient.v1.DeleteSessionResponse
+	13, // 49: ambient.v1.SessionService.ListSessions:output_type -> ambient.v1.ListSessionsResponse
+	15, // 50: ambient.v1.SessionService.WatchSessions:output_type -> ambient.v1.SessionWatchEvent
+	41, // 51: ambient.v1.SessionService.PushSessionMessage:output_type -> ambient.v1.SessionMessage
+	41, // 52: ambient.v1.SessionService.WatchSessionMessages:output_type -> ambient.v1.SessionMessage
+	42, // 53: ambient.v1.SessionService.PushSessionEvent:output_type -> ambient.v1.SessionEvent
+	42, // 54: ambient.v1.SessionService.WatchSessionEvents:output_type -> ambient.v1.SessionEvent
+	43, // 55: ambient.v1.SessionService.ListSessionMessages:output_type -> ambient.v1.ListSessionMessagesResponse
+	44, // 56: ambient.v1.SessionService.ListSessionEvents:output_type -> ambient.v1.ListSessionEventsResponse
+	45, // 57: ambient.v1.SessionService.PushSessionEvents:output_type -> ambient.v1.PushSessionEventsResponse
+	46, // 58: ambient.v1.SessionService.ClaimTurn:output_type -> ambient.v1.ClaimTurnResponse
+	41, // 59: ambient.v1.SessionService.CancelRun:output_type -> ambient.v1.SessionMessage
+	47, // 60: ambient.v1.SessionService.GetTranscript:output_type -> ambient.v1.Transcript
+	48, // 61: ambient.v1.SessionService.ListRuns:output_type -> ambient.v1.ListRunsResponse
+	49, // 62: ambient.v1.SessionService.SearchTexts:output_type -> ambient.v1.SearchTextsResponse
+	42, // 63: ambient.v1.SessionService.GiveFeedback:output_type -> ambient.v1.SessionEvent
+	17, // 64: ambient.v1.SessionService.IssueSessionToken:output_type -> ambient.v1.IssueSessionTokenResponse
+	10, // 65: ambient.v1.SessionService.EraseSession:output_type -> ambient.v1.EraseSessionResponse
+	50, // 66: ambient.v1.SessionService.WatchEvents:output_type -> ambient.v1.FeedEvent
+	51, // 67: ambient.v1.SessionService.WatchMessages:output_type -> ambient.v1.FeedMessage
+	43, // [43:68] is the sub-list for method output_type
+	18, // [18:43] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
 	18, // [18:18] is the sub-list for extension extendee
 	0,  // [0:18] is the sub-list for field type_name
@@ -1698,15 +1828,15 @@ func file_ambient_v1_sessions_proto_init() {
 	file_ambient_v1_turns_proto_init()
 	file_ambient_v1_sessions_proto_msgTypes[0].OneofWrappers = []any{}
 	file_ambient_v1_sessions_proto_msgTypes[2].OneofWrappers = []any{}
-	file_ambient_v1_sessions_proto_msgTypes[4].OneofWrappers = []any{}
 	file_ambient_v1_sessions_proto_msgTypes[5].OneofWrappers = []any{}
+	file_ambient_v1_sessions_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ambient_v1_sessions_proto_rawDesc), len(file_ambient_v1_sessions_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	SessionService_GetSession_FullMethodName           = "/ambient.v1.SessionService/GetSession"
 	SessionService_CreateSession_FullMethodName        = "/ambient.v1.SessionService/CreateSession"
+	SessionService_ForkSession_FullMethodName          = "/ambient.v1.SessionService/ForkSession"
 	SessionService_UpdateSession_FullMethodName        = "/ambient.v1.SessionService/UpdateSession"
 	SessionService_UpdateSessionStatus_FullMethodName  = "/ambient.v1.SessionService/UpdateSessionStatus"
 	SessionService_DeleteSession_FullMethodName        = "/ambient.v1.SessionService/DeleteSession"
@@ -64,6 +65,16 @@ type SessionServiceClient interface {
 	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Makes a session. The service chooses the id.
 	CreateSession(ctx context.Context, in *CreateSessionRequest, opts ...grpc.CallOption) (*Session, error)
+	// Makes a session whose history is that of another one up to a number, for admins and editors: a copy of
+	// its rows with their numbers, ids, keys and times, and of its name, labels, annotations, capabilities and
+	// project. Readers see the session as it was then; a run that was open is open, without a producer, and a
+	// message that waited waits. Epochs, client numbers and cancels are not copied: a writer begins as in a
+	// new session. Nothing that later happens to one of the two changes the other. Feeds that are past the
+	// times of the rows do not send them again. The same request again answers the session that it has made;
+	// another one for a taken `new_id` is ALREADY_EXISTS (SESSION_EXISTS). A number above the newest one is
+	// OUT_OF_RANGE (CURSOR_BEYOND_HEAD), and one whose rows were erased too (ROW_ERASED). Above 200,000 rows or
+	// 128 MiB the call is FAILED_PRECONDITION (FORK_TOO_LARGE).
+	ForkSession(ctx context.Context, in *ForkSessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Sets the given name, labels and annotations, and leaves the other fields unchanged; for admins
 	// and editors. A missing or deleted session is NOT_FOUND.
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*Session, error)
@@ -164,6 +175,16 @@ func (c *sessionServiceClient) CreateSession(ctx context.Context, in *CreateSess
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Session)
 	err := c.cc.Invoke(ctx, SessionService_CreateSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) ForkSession(ctx context.Context, in *ForkSessionRequest, opts ...grpc.CallOption) (*Session, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Session)
+	err := c.cc.Invoke(ctx, SessionService_ForkSession_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -454,6 +475,16 @@ type SessionServiceServer interface {
 	GetSession(context.Context, *GetSessionRequest) (*Session, error)
 	// Makes a session. The service chooses the id.
 	CreateSession(context.Context, *CreateSessionRequest) (*Session, error)
+	// Makes a session whose history is that of another one up to a number, for admins and editors: a copy of
+	// its rows with their numbers, ids, keys and times, and of its name, labels, annotations, capabilities and
+	// project. Readers see the session as it was then; a run that was open is open, without a producer, and a
+	// message that waited waits. Epochs, client numbers and cancels are not copied: a writer begins as in a
+	// new session. Nothing that later happens to one of the two changes the other. Feeds that are past the
+	// times of the rows do not send them again. The same request again answers the session that it has made;
+	// another one for a taken `new_id` is ALREADY_EXISTS (SESSION_EXISTS). A number above the newest one is
+	// OUT_OF_RANGE (CURSOR_BEYOND_HEAD), and one whose rows were erased too (ROW_ERASED). Above 200,000 rows or
+	// 128 MiB the call is FAILED_PRECONDITION (FORK_TOO_LARGE).
+	ForkSession(context.Context, *ForkSessionRequest) (*Session, error)
 	// Sets the given name, labels and annotations, and leaves the other fields unchanged; for admins
 	// and editors. A missing or deleted session is NOT_FOUND.
 	UpdateSession(context.Context, *UpdateSessionRequest) (*Session, error)
@@ -545,6 +576,9 @@ func (UnimplementedSessionServiceServer) GetSession(context.Context, *GetSession
 }
 func (UnimplementedSessionServiceServer) CreateSession(context.Context, *CreateSessionRequest) (*Session, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateSession not implemented")
+}
+func (UnimplementedSessionServiceServer) ForkSession(context.Context, *ForkSessionRequest) (*Session, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForkSession not implemented")
 }
 func (UnimplementedSessionServiceServer) UpdateSession(context.Context, *UpdateSessionRequest) (*Session, error) {
 	return nil, status.Error(codes.Unimplemented, "method UpdateSession not implemented")
@@ -665,6 +699,24 @@ func _SessionService_CreateSession_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SessionServiceServer).CreateSession(ctx, req.(*CreateSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_ForkSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForkSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ForkSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ForkSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ForkSession(ctx, req.(*ForkSessionRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1033,6 +1085,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CreateSession",
 			Handler:    _SessionService_CreateSession_Handler,
+		},
+		{
+			MethodName: "ForkSession",
+			Handler:    _SessionService_ForkSession_Handler,
 		},
 		{
 			MethodName: "UpdateSession",

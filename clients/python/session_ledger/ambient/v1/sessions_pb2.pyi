@@ -29,7 +29,7 @@ SESSION_ORDER_ACTIVITY: SessionOrder
 SESSION_ORDER_WAITING: SessionOrder
 
 class Session(_message.Message):
-    __slots__ = ("metadata", "name", "prompt", "created_by_user_id", "llm_model", "parent_session_id", "labels", "annotations", "project_id", "phase", "start_time", "completion_time", "agent_id", "last_activity_at", "capabilities", "message_seq", "event_seq", "rows", "payload_bytes", "open_run_id", "turn_seq", "waiting", "failure")
+    __slots__ = ("metadata", "name", "prompt", "created_by_user_id", "llm_model", "parent_session_id", "labels", "annotations", "project_id", "phase", "start_time", "completion_time", "agent_id", "last_activity_at", "capabilities", "message_seq", "event_seq", "rows", "payload_bytes", "open_run_id", "turn_seq", "waiting", "failure", "forked_at_seq", "forked_at_message_seq", "forks")
     METADATA_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,9 @@ class Session(_message.Message):
     TURN_SEQ_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    FORKED_AT_SEQ_FIELD_NUMBER: _ClassVar[int]
+    FORKED_AT_MESSAGE_SEQ_FIELD_NUMBER: _ClassVar[int]
+    FORKS_FIELD_NUMBER: _ClassVar[int]
     metadata: _common_pb2.ObjectReference
     name: str
     prompt: str
@@ -76,7 +79,10 @@ class Session(_message.Message):
     turn_seq: int
     waiting: int
     failure: RunFailure
-    def __init__(self, metadata: _Optional[_Union[_common_pb2.ObjectReference, _Mapping]] = ..., name: _Optional[str] = ..., prompt: _Optional[str] = ..., created_by_user_id: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completion_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., capabilities: _Optional[str] = ..., message_seq: _Optional[int] = ..., event_seq: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., open_run_id: _Optional[str] = ..., turn_seq: _Optional[int] = ..., waiting: _Optional[int] = ..., failure: _Optional[_Union[RunFailure, _Mapping]] = ...) -> None: ...
+    forked_at_seq: int
+    forked_at_message_seq: int
+    forks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, metadata: _Optional[_Union[_common_pb2.ObjectReference, _Mapping]] = ..., name: _Optional[str] = ..., prompt: _Optional[str] = ..., created_by_user_id: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completion_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., capabilities: _Optional[str] = ..., message_seq: _Optional[int] = ..., event_seq: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., open_run_id: _Optional[str] = ..., turn_seq: _Optional[int] = ..., waiting: _Optional[int] = ..., failure: _Optional[_Union[RunFailure, _Mapping]] = ..., forked_at_seq: _Optional[int] = ..., forked_at_message_seq: _Optional[int] = ..., forks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunFailure(_message.Message):
     __slots__ = ("run_id", "seq", "message", "code", "at")
@@ -109,6 +115,18 @@ class CreateSessionRequest(_message.Message):
     annotations: str
     project_id: str
     def __init__(self, name: _Optional[str] = ..., prompt: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ...) -> None: ...
+
+class ForkSessionRequest(_message.Message):
+    __slots__ = ("session_id", "at_seq", "at_message_seq", "new_id")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    AT_SEQ_FIELD_NUMBER: _ClassVar[int]
+    AT_MESSAGE_SEQ_FIELD_NUMBER: _ClassVar[int]
+    NEW_ID_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    at_seq: int
+    at_message_seq: int
+    new_id: str
+    def __init__(self, session_id: _Optional[str] = ..., at_seq: _Optional[int] = ..., at_message_seq: _Optional[int] = ..., new_id: _Optional[str] = ...) -> None: ...
 
 class GetSessionRequest(_message.Message):
     __slots__ = ("id",)
@@ -167,7 +185,7 @@ class DeleteSessionResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListSessionsRequest(_message.Message):
-    __slots__ = ("page", "size", "running", "waiting", "query", "order_by", "labels", "project_id", "phase", "failures")
+    __slots__ = ("page", "size", "running", "waiting", "query", "order_by", "labels", "project_id", "phase", "failures", "parent_session_id")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +203,7 @@ class ListSessionsRequest(_message.Message):
     PROJECT_ID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
+    PARENT_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     page: int
     size: int
     running: bool
@@ -195,7 +214,8 @@ class ListSessionsRequest(_message.Message):
     project_id: str
     phase: str
     failures: bool
-    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., running: bool = ..., waiting: bool = ..., query: _Optional[str] = ..., order_by: _Optional[_Union[SessionOrder, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., failures: bool = ...) -> None: ...
+    parent_session_id: str
+    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., running: bool = ..., waiting: bool = ..., query: _Optional[str] = ..., order_by: _Optional[_Union[SessionOrder, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., failures: bool = ..., parent_session_id: _Optional[str] = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
     __slots__ = ("items", "metadata")

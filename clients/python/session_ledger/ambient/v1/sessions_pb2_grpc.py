@@ -58,6 +58,11 @@ class SessionServiceStub(object):
                 request_serializer=ambient_dot_v1_dot_sessions__pb2.CreateSessionRequest.SerializeToString,
                 response_deserializer=ambient_dot_v1_dot_sessions__pb2.Session.FromString,
                 _registered_method=True)
+        self.ForkSession = channel.unary_unary(
+                '/ambient.v1.SessionService/ForkSession',
+                request_serializer=ambient_dot_v1_dot_sessions__pb2.ForkSessionRequest.SerializeToString,
+                response_deserializer=ambient_dot_v1_dot_sessions__pb2.Session.FromString,
+                _registered_method=True)
         self.UpdateSession = channel.unary_unary(
                 '/ambient.v1.SessionService/UpdateSession',
                 request_serializer=ambient_dot_v1_dot_sessions__pb2.UpdateSessionRequest.SerializeToString,
@@ -189,6 +194,21 @@ class SessionServiceServicer(object):
 
     def CreateSession(self, request, context):
         """Makes a session. The service chooses the id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkSession(self, request, context):
+        """Makes a session whose history is that of another one up to a number, for admins and editors: a copy of
+        its rows with their numbers, ids, keys and times, and of its name, labels, annotations, capabilities and
+        project. Readers see the session as it was then; a run that was open is open, without a producer, and a
+        message that waited waits. Epochs, client numbers and cancels are not copied: a writer begins as in a
+        new session. Nothing that later happens to one of the two changes the other. Feeds that are past the
+        times of the rows do not send them again. The same request again answers the session that it has made;
+        another one for a taken `new_id` is ALREADY_EXISTS (SESSION_EXISTS). A number above the newest one is
+        OUT_OF_RANGE (CURSOR_BEYOND_HEAD), and one whose rows were erased too (ROW_ERASED). Above 200,000 rows or
+        128 MiB the call is FAILED_PRECONDITION (FORK_TOO_LARGE).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -393,6 +413,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     request_deserializer=ambient_dot_v1_dot_sessions__pb2.CreateSessionRequest.FromString,
                     response_serializer=ambient_dot_v1_dot_sessions__pb2.Session.SerializeToString,
             ),
+            'ForkSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkSession,
+                    request_deserializer=ambient_dot_v1_dot_sessions__pb2.ForkSessionRequest.FromString,
+                    response_serializer=ambient_dot_v1_dot_sessions__pb2.Session.SerializeToString,
+            ),
             'UpdateSession': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateSession,
                     request_deserializer=ambient_dot_v1_dot_sessions__pb2.UpdateSessionRequest.FromString,
@@ -564,6 +589,33 @@ class SessionService(object):
             target,
             '/ambient.v1.SessionService/CreateSession',
             ambient_dot_v1_dot_sessions__pb2.CreateSessionRequest.SerializeToString,
+            ambient_dot_v1_dot_sessions__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ambient.v1.SessionService/ForkSession',
+            ambient_dot_v1_dot_sessions__pb2.ForkSessionRequest.SerializeToString,
             ambient_dot_v1_dot_sessions__pb2.Session.FromString,
             options,
             channel_credentials,

@@ -1,0 +1,62 @@
+/** What ForkSession of gRPC is, for pages: protobuf's own JSON mapping, as of the other sessions' routes. */
+import { create, toJson } from "@bufbuild/protobuf";
+import { z } from "zod";
+import {
+  ForkSessionRequestSchema,
+  SessionSchema,
+  type SessionService,
+} from "../../gen/ambient/v1/sessions_pb.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { Handlers } from "../contract/context.ts";
+import { answer, PROBLEMS, sendJson } from "./answers.ts";
+import { NO_QUERY, SESSION_ID, seqParameter, sessionParams } from "./parameters.ts";
+import type { App } from "./plumbing/app.ts";
+import { callContextOf } from "./plumbing/call-context.ts";
+import { renamed, withNames } from "./plumbing/problem.ts";
+import { EMITTED, sessionSchema } from "./session-routes.ts";
+
+export interface ForkRouteParts {
+  readonly handlers: Pick<Handlers<typeof SessionService>, "forkSession">;
+}
+
+const JSON_NAMES = { new_id: "newId", at_seq: "atSeq", at_message_seq: "atMessageSeq" };
+
+export function forkRoutes(app: App, { handlers }: ForkRouteParts): void {
+  app.post("/sessions/:id/fork", { schema: FORK }, async (request, reply) => {
+    const { newId, atSeq = 0n, atMessageSeq = 0n } = request.body;
+    const asked = { sessionId: request.params.id, newId, atSeq, atMessageSeq };
+    const session = await handlers
+      .forkSession(create(ForkSessionRequestSchema, asked), callContextOf(request))
+      .catch((error: unknown) => {
+        throw withNames(ServiceError.from(error), (name) => renamed(name, JSON_NAMES));
+      });
+    void reply.header("location", session.metadata?.href);
+    const text = JSON.stringify(toJson(SessionSchema, session, EMITTED));
+    return sendJson(reply, text, { status: 201 });
+  });
+}
+
+const FORK = {
+  operationId: "forkSession",
+  summary: "Make a session with the history of this one up to a number",
+  description:
+    "Needs `atSeq` or `atMessageSeq`, and not both. The same request again gives the same session; another one for a taken `newId` is 409, SESSION_EXISTS.",
+  tags: ["sessions"],
+  params: sessionParams,
+  querystring: NO_QUERY,
+  body: z.strictObject(
+    {
+      newId: z
+        .string({ error: "must be a text" })
+        .meta({ description: "The id of the new session.", ...SESSION_ID }),
+      atSeq: seqParameter(
+        "The number of an event: the history ends with its row, and has the messages before it.",
+      ),
+      atMessageSeq: seqParameter(
+        "The number of a message: the history ends with it, and has the events before it.",
+      ),
+    },
+    { error: "must be an object with a newId, and atSeq or atMessageSeq" },
+  ),
+  response: { 201: answer("The new session.", sessionSchema), ...PROBLEMS },
+};

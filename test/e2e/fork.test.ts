@@ -1,0 +1,493 @@
+/** Forks as callers have them: by gRPC, HTTP and the command line, with tokens, and for AG-UI clients. */
+import * as fc from "fast-check";
+import postgres from "postgres";
+import { describe, expect, test } from "vitest";
+import { z } from "zod";
+import { type Session, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { AGUI_CLIENTS } from "../support/agui-clients.ts";
+import { runHere } from "../support/command-line.ts";
+import { eventually } from "../support/eventually.ts";
+import { mergeFragments } from "../support/merging.ts";
+import { OpenApi } from "../support/openapi.ts";
+import { properties } from "../support/properties.ts";
+import { failureOf, newSession } from "../support/pushing.ts";
+import { fragments, PushStreamClient, whole } from "../support/push-stream.ts";
+import { endService, startAgain, startService } from "../support/service-process.ts";
+import { claim, emit, finish, say } from "../support/turns.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { useService } from "../support/use-service.ts";
+
+const { deleteSession, forkSession, getSession, getTranscript, giveFeedback, listRuns } =
+  SessionService.method;
+const { eraseSession, issueSessionToken, listSessionEvents } = SessionService.method;
+const { listSessionMessages, listSessions, pushSessionEvent, pushSessionMessage } =
+  SessionService.method;
+
+/** Runs without a producer are over for AG-UI clients at once. */
+const { service, client } = useService({ env: { RUN_STALE_AFTER: "1s", CANCEL_GRACE: "1h" } });
+
+const TOKENS = [
+  { id: "root", token: "root-0123456789abcdef", roles: ["admin"] },
+  { id: "ann", token: "ann-0123456789abcdef", roles: ["editor"], project: "alpha" },
+  { id: "bob", token: "bob-0123456789abcdef", roles: ["viewer"], project: "alpha" },
+  { id: "eve", token: "eve-0123456789abcdef", roles: ["editor"], project: "beta" },
+];
+const { service: guarded, client: known } = useService({
+  env: { AUTH_TOKENS: JSON.stringify({ tokens: TOKENS }) },
+});
+
+const as = (token: string) => ({ metadata: { authorization: `Bearer ${token}` } });
+const of = (id: string) => as(TOKENS.find((one) => one.id === id)?.token ?? "");
+
+/** What readers see of a session, without its own id and its own times. */
+async function seen(sessionId: string) {
+  const { turnSeq, waiting, openRunId, messageSeq, eventSeq, rows, payloadBytes, lastActivityAt } =
+    await client.unary(getSession, { id: sessionId });
+  const [transcript, runs, messages, events, raw] = await Promise.all([
+    client.unary(getTranscript, { sessionId }),
+    client.unary(listRuns, { sessionId }),
+    client.unary(listSessionMessages, { sessionId, pageSize: 1_000 }),
+    client.unary(listSessionEvents, { sessionId, pageSize: 1_000 }),
+    client.unary(listSessionEvents, { sessionId, pageSize: 1_000, expand: true }),
+  ]);
+  const standing = { turnSeq, waiting, openRunId, messageSeq, eventSeq, rows, payloadBytes };
+  const all = { standing, lastActivityAt, transcript, runs, messages, events, raw };
+  return JSON.parse(
+    JSON.stringify(all, (key, value: unknown) =>
+      typeof value === "bigint" ? String(value) : key === "sessionId" ? undefined : value,
+    ),
+  );
+}
+
+interface Moment {
+  readonly at: { readonly atSeq: bigint } | { readonly atMessageSeq: bigint };
+  readonly seen: Awaited<ReturnType<typeof seen>>;
+}
+
+const STEPS = ["say", "answer", "start", "claim", "take over", "text", "merged", "tool", "state"];
+const step = fc.constantFrom(...STEPS, "say", "claim", "text", "finish", "fail", "think", "cancel");
+
+/** A session that is made step by step, and what readers saw after each row of it. */
+class Told {
+  readonly sessionId = newSession();
+  readonly moments: Moment[] = [];
+  #runs = 0;
+  #texts = 0;
+  #openRunId: string | undefined;
+  #isThere = false;
+
+  async do(name: string): Promise<void> {
+    const { sessionId } = this;
+    const threadId = sessionId;
+    const open = this.#openRunId;
+    const id = `m${(this.#texts += 1)}`;
+    switch (name) {
+      case "say":
+        return this.#said("user", `question ${id}`);
+      case "answer":
+        return this.#said("assistant", `answer ${id}`);
+      case "start":
+        if (open !== undefined) return;
+        this.#openRunId = `r${(this.#runs += 1)}`;
+        return this.#emitted({ type: "RUN_STARTED", threadId, runId: this.#openRunId });
+      case "claim":
+      case "take over": {
+        if ((open !== undefined) !== (name === "take over")) return;
+        const runId = `r${(this.#runs += 1)}`;
+        const producerEpoch = BigInt(this.#runs) * 10n;
+        const claimed = await claim(client, { sessionId, runId, producerEpoch }).catch(() => null);
+        if (claimed === null) return;
+        this.#openRunId = claimed.runStarted === undefined ? undefined : runId;
+        return this.#saw("events");
+      }
+      case "text": {
+        const text = { messageId: id, role: "assistant", delta: `text ${id}` };
+        for (const type of ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"])
+          await this.#emitted({ type, ...text });
+        return;
+      }
+      case "merged": {
+        const texts = Array.from({ length: 5 }, (_, at) => `${at} ü `);
+        const raw = fragments(texts).map(({ payload = "" }) => ({
+          eventType: "TEXT_MESSAGE_CONTENT",
+          payload: JSON.stringify({ ...JSON.parse(payload), messageId: id }),
+        }));
+        await this.#emitted({ type: "TEXT_MESSAGE_START", messageId: id, role: "assistant" });
+        for (const { eventType, payload, eventCount, fragments: index } of mergeFragments(raw))
+          await client.unary(pushSessionEvent, {
+            sessionId,
+            eventType,
+            payload,
+            eventCount,
+            ...(index && { fragments: index }),
+          });
+        return this.#saw("events");
+      }
+      case "tool": {
+        const call = { toolCallId: `c${id}`, toolCallName: "find", delta: "{}" };
+        for (const type of ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"])
+          await this.#emitted({ type, ...call });
+        return this.#emitted({
+          type: "TOOL_CALL_RESULT",
+          messageId: `t${id}`,
+          toolCallId: `c${id}`,
+          content: "found",
+        });
+      }
+      case "state":
+        return this.#emitted({ type: "STATE_SNAPSHOT", snapshot: { step: this.#texts } });
+      case "finish":
+      case "fail": {
+        if (open === undefined) return;
+        this.#openRunId = undefined;
+        const type = name === "fail" ? "RUN_ERROR" : "RUN_FINISHED";
+        return this.#emitted({ type, threadId, runId: open, message: "failed" });
+      }
+      case "think": {
+        if (!this.#isThere) return;
+        const messages: readonly { readonly id: string }[] = z
+          .array(z.looseObject({ id: z.string() }))
+          .parse(JSON.parse((await client.unary(getTranscript, { sessionId })).messages));
+        const messageId = messages.at(-1)?.id;
+        if (messageId === undefined) return;
+        await client.unary(giveFeedback, { sessionId, messageId, kind: `k${this.#texts}` });
+        return this.#saw("events");
+      }
+      default: {
+        if (open === undefined) return;
+        const asked = { sessionId, runId: open, reason: "enough" };
+        const { deduplicated } = await client.unary(SessionService.method.cancelRun, asked);
+        if (!deduplicated) await this.#saw("messages");
+      }
+    }
+  }
+
+  async #said(eventType: string, payload: string): Promise<void> {
+    await client.unary(pushSessionMessage, {
+      sessionId: this.sessionId,
+      eventType,
+      payload,
+      ...(this.#texts % 2 === 0 && { idempotencyKey: `k${this.#texts}` }),
+    });
+    await this.#saw("messages");
+  }
+
+  async #emitted(event: Parameters<typeof emit>[2]): Promise<void> {
+    await emit(client, this.sessionId, event);
+    await this.#saw("events");
+  }
+
+  async #saw(stream: "events" | "messages"): Promise<void> {
+    this.#isThere = true;
+    const { eventSeq, messageSeq } = await client.unary(getSession, { id: this.sessionId });
+    const at = stream === "events" ? { atSeq: eventSeq } : { atMessageSeq: messageSeq };
+    this.moments.push({ at, seen: await seen(this.sessionId) });
+  }
+}
+
+async function forkAt(sessionId: string, at: Moment["at"]): Promise<Session> {
+  return client.unary(forkSession, { sessionId, newId: newSession(), ...at });
+}
+
+const idOf = ({ metadata }: Session): string => metadata?.id ?? "";
+
+describe("a fork at any row of any session", () => {
+  test("is what readers saw when that row was the newest one", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 3, maxLength: 14 }), async (names) => {
+        const told = new Told();
+        for (const name of names) await told.do(name);
+        const before = await seen(told.sessionId).catch(() => undefined);
+        for (const moment of told.moments) {
+          const fork = await forkAt(told.sessionId, moment.at);
+          expect(fork).toMatchObject({ parentSessionId: told.sessionId });
+          expect(await seen(idOf(fork))).toEqual(moment.seen);
+        }
+        // The parent is as it was, and knows its forks.
+        expect(await seen(told.sessionId).catch(() => undefined)).toEqual(before);
+        const forks = await client.unary(listSessions, { parentSessionId: told.sessionId });
+        expect(forks.metadata?.total).toBe(told.moments.length);
+      }),
+      properties({ runs: 60 }),
+    );
+  }, 240_000);
+});
+
+describe("AG-UI clients", () => {
+  /** What each client shows of the session, by its own code. */
+  const shown = (sessionId: string): Promise<readonly unknown[]> =>
+    Promise.all(
+      AGUI_CLIENTS.map(async (agui) => {
+        const opened = agui.open(service.httpAddress, sessionId);
+        await opened.connect();
+        return opened.conversation();
+      }),
+    );
+
+  test("show of a fork what they showed of the parent then, also in an open text or call", async () => {
+    const sessionId = newSession();
+    const run = { threadId: sessionId, runId: "r1" };
+    const text = { messageId: "m1", role: "assistant" };
+    const call = { toolCallId: "c1", toolCallName: "find", delta: "{}" };
+    await say(client, sessionId, "question");
+    const places: { readonly atSeq: bigint; readonly shown: readonly unknown[] }[] = [];
+    for (const [at, event] of [
+      { type: "RUN_STARTED", ...run },
+      { type: "TEXT_MESSAGE_START", ...text },
+      { type: "TEXT_MESSAGE_CONTENT", ...text, delta: "half" },
+      { type: "TEXT_MESSAGE_END", ...text },
+      { type: "STATE_SNAPSHOT", snapshot: { step: 1 } },
+      { type: "TOOL_CALL_START", ...call },
+      { type: "TOOL_CALL_ARGS", ...call },
+      { type: "RUN_FINISHED", ...run },
+    ].entries()) {
+      await emit(client, sessionId, event);
+      places.push({ atSeq: BigInt(at + 1), shown: await shown(sessionId) });
+      if (at === 3) await say(client, sessionId, "meanwhile");
+    }
+    await say(client, sessionId, "next question");
+    for (const { atSeq, shown: then } of places) {
+      const fork = idOf(await forkAt(sessionId, { atSeq }));
+      expect(await shown(fork), `at ${atSeq}`).toEqual(then);
+    }
+  }, 120_000);
+
+  test("follow a fork that a person and a runner go on with", async () => {
+    const sessionId = newSession();
+    await say(client, sessionId, "question");
+    await claim(client, { sessionId, runId: "r1" });
+    await emit(client, sessionId, {
+      type: "TEXT_MESSAGE_START",
+      messageId: "m1",
+      role: "assistant",
+    });
+    // In the middle of the run: a claim with an epoch ends it, as that of any lost runner.
+    const fork = idOf(await forkAt(sessionId, { atSeq: 2n }));
+    await finish(client, sessionId, "r1");
+    await say(client, fork, "another question");
+    expect(await failureOf(claim(client, { sessionId: fork, runId: "r2" }))).toMatchObject({
+      reason: "RUN_OPEN",
+    });
+    const taken = await claim(client, { sessionId: fork, runId: "r2", producerEpoch: 1n });
+    expect(taken).toMatchObject({ lostRunId: "r1" });
+    expect(taken.messages.map(({ payload }) => payload)).toEqual(["another question"]);
+    const { stream } = await PushStreamClient.open(client, { sessionId: fork });
+    stream.batch(1, [whole("x")]);
+    stream.end();
+    while ((await stream.next()) !== undefined);
+    await finish(client, fork, "r2");
+    const opened = AGUI_CLIENTS[0]?.open(service.httpAddress, fork);
+    await opened?.connect();
+    expect(opened?.conversation().messages).toMatchObject([
+      { content: "question" },
+      { id: "m1" },
+      { content: "another question" },
+    ]);
+    expect(await client.unary(getSession, { id: sessionId })).toMatchObject({ eventSeq: 3n });
+  });
+});
+
+describe("a request of gRPC", () => {
+  const bad: readonly (readonly [object, string])[] = [
+    [{ newId: "" }, "new_id"],
+    [{ newId: "a b" }, "new_id"],
+    [{ newId: ".." }, "new_id"],
+    [{ sessionId: "" }, "session_id"],
+    [{ sessionId: "same", newId: "same" }, "new_id"],
+    [{ atSeq: 0n }, "at_seq"],
+    [{ atSeq: -1n }, "at_seq"],
+    [{ atMessageSeq: -1n, atSeq: 0n }, "at_message_seq"],
+    [{ atSeq: 1n, atMessageSeq: 1n }, "at_message_seq"],
+  ];
+  test.each(bad)("with %o is refused by the field %s", async (more, field) => {
+    const request = { sessionId: "s", newId: newSession(), atSeq: 1n, ...more };
+    expect(await failureOf(client.unary(forkSession, request))).toMatchObject({
+      code: "INVALID_ARGUMENT",
+      violations: [{ field }],
+    });
+  });
+
+  test("names what is wrong with the session or the number, and another one takes no taken id", async () => {
+    const sessionId = newSession();
+    await emit(client, sessionId, { type: "CUSTOM", name: "n", value: 1 });
+    const asked = (more: object) =>
+      client.unary(forkSession, { sessionId, newId: newSession(), atSeq: 1n, ...more });
+    const failure = async (more: object) => failureOf(asked(more));
+    expect(await failure({ sessionId: newSession() })).toMatchObject({
+      code: "NOT_FOUND",
+      reason: "SESSION_NOT_FOUND",
+    });
+    expect(await failure({ atSeq: 2n })).toMatchObject({
+      code: "OUT_OF_RANGE",
+      reason: "CURSOR_BEYOND_HEAD",
+      violations: [{ field: "at_seq" }],
+    });
+    const newId = newSession();
+    const first = await asked({ newId });
+    expect(await asked({ newId })).toEqual(first);
+    for (const taken of [newId, sessionId].map((id) => ({ newId: id })))
+      await emit(client, taken.newId, { type: "CUSTOM", name: "n", value: 2 });
+    expect(await failure({ newId, atSeq: 2n })).toMatchObject({
+      code: "ALREADY_EXISTS",
+      reason: "SESSION_EXISTS",
+      violations: [{ field: "new_id" }],
+    });
+    const parent = await client.unary(getSession, { id: sessionId });
+    expect(parent.forks).toEqual([newId]);
+    await client.unary(eraseSession, { id: sessionId });
+    expect(await asked({ newId })).toMatchObject({ parentSessionId: sessionId, forkedAtSeq: 1n });
+    expect(await failure({})).toMatchObject({ reason: "SESSION_DELETED" });
+    await client.unary(deleteSession, { id: newId });
+    expect(await failure({ newId })).toMatchObject({ code: "ALREADY_EXISTS" });
+  });
+
+  test("is for editors of the project, and leaves an audit record", async () => {
+    const { metadata } = await known.unary(
+      SessionService.method.createSession,
+      { name: "of alpha", projectId: "alpha", labels: '{"team":"x"}' },
+      of("root"),
+    );
+    const sessionId = metadata?.id ?? "";
+    const said = { sessionId, eventType: "user", payload: "hi" };
+    await known.unary(pushSessionMessage, said, of("root"));
+    const ask = (by: object, newId = newSession()) =>
+      known.unary(forkSession, { sessionId, newId, atMessageSeq: 1n }, by);
+    const fork = await ask(of("ann"));
+    expect(fork).toMatchObject({ projectId: "alpha", createdByUserId: "ann", name: "of alpha" });
+    expect(fork.labels).toBe('{"team":"x"}');
+    expect(await failureOf(ask(of("bob")))).toMatchObject({ code: "PERMISSION_DENIED" });
+    expect(await failureOf(ask(of("eve")))).toMatchObject({ code: "NOT_FOUND" });
+    const bound = { sessionId, role: "editor" };
+    const { token } = await known.unary(issueSessionToken, bound, of("root"));
+    expect(await failureOf(ask(as(token)))).toMatchObject({ code: "PERMISSION_DENIED" });
+    const forksFor = async (by: object) =>
+      (await known.unary(getSession, { id: sessionId }, by)).forks;
+    expect(await forksFor(of("bob"))).toEqual([idOf(fork)]);
+    expect(await forksFor(as(token))).toEqual([]);
+    const record = guarded.log
+      .map((line) => z.record(z.string(), z.unknown()).parse(JSON.parse(line)))
+      .find(({ action, msg }) => action === "session.fork" && msg === "done");
+    expect(record).toMatchObject({ audit: true, sessionId, newId: idOf(fork), atMessageSeq: "1" });
+  });
+});
+
+describe("over HTTP and the command line", () => {
+  test("a fork is made, shown and listed as the document says", async () => {
+    const sessionId = newSession();
+    await emit(client, sessionId, { type: "CUSTOM", name: "n", value: 1 });
+    const openApi = new OpenApi(
+      await (await fetch(`http://${service.httpAddress}/openapi.json`)).json(),
+    );
+    const base = `http://${service.httpAddress}/api/ambient/v1/sessions`;
+    const post = (body: object) =>
+      fetch(`${base}/${sessionId}/fork`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(body),
+      });
+    const asked = { method: "POST", path: "/api/ambient/v1/sessions/{id}/fork" };
+    const newId = newSession();
+    for (const atSeq of [1, "1"]) {
+      const made = await post({ newId, atSeq });
+      expect(made.status).toBe(201);
+      expect(made.headers.get("location")).toBe(`/api/ambient/v1/sessions/${newId}`);
+      expect(await openApi.fault(asked, made.clone())).toBeUndefined();
+      expect(await made.json()).toMatchObject({ parentSessionId: sessionId, forkedAtSeq: "1" });
+    }
+    for (const [body, status, field] of [
+      [{ newId, atSeq: 2 }, 409, "newId"],
+      [{ newId: newSession(), atSeq: 2 }, 400, "atSeq"],
+      [{ newId: newSession() }, 400, "atSeq"],
+      [{ atSeq: 1 }, 400, "newId"],
+      [{ newId: newSession(), atSeq: "1.5" }, 400, "atSeq"],
+      [{ newId: newSession(), atMessageSeq: 1 }, 400, "atMessageSeq"],
+    ] as const) {
+      const refused = await post(body);
+      expect(await openApi.fault(asked, refused.clone())).toBeUndefined();
+      expect([refused.status, await refused.json()]).toMatchObject([
+        status,
+        { violations: [{ field }] },
+      ]);
+    }
+    const parent = await (await fetch(`${base}/${sessionId}`)).json();
+    expect(parent).toMatchObject({ forks: [newId] });
+    const listed = await (await fetch(`${base}?parent_session_id=${sessionId}`)).json();
+    expect(listed).toMatchObject({ items: [{ metadata: { id: newId } }], metadata: { total: 1 } });
+  });
+
+  test("session-ledger fork prints the id, and describe and sessions name both", async () => {
+    const sessionId = newSession();
+    await say(client, sessionId, "hi");
+    await emit(client, sessionId, { type: "CUSTOM", name: "n", value: 1 });
+    const env = { LEDGER_ADDRESS: service.grpcAddress };
+    const run = (...args: readonly string[]) =>
+      runHere([...args, "--address", service.grpcAddress], { env });
+    const made = await run("fork", sessionId, "--at", "1");
+    expect(made).toMatchObject({ exitCode: 0, stderr: "" });
+    const id = made.stdout.trim();
+    expect(await client.unary(getSession, { id })).toMatchObject({ messageSeq: 1n, eventSeq: 1n });
+    const named = ["--at-message", "1", "--id", `${sessionId}-b`, "--json"];
+    const other = await run("fork", sessionId, ...named);
+    expect(JSON.parse(other.stdout)).toMatchObject({ forkedAtMessageSeq: "1" });
+    expect((await run("describe", id, "--output", "table")).stdout).toMatch(/FORKED AT\s+event 1/);
+    expect((await run("describe", sessionId, "--output", "table")).stdout).toContain(
+      `${sessionId}-b ${id}`,
+    );
+    const listed = await run("sessions", "--parent", sessionId, "--output", "json");
+    expect(listed.stdout.trim().split("\n")).toHaveLength(2);
+    for (const wrong of [[], ["--at", "1", "--at-message", "1"], ["--at", "0"]])
+      expect(await run("fork", sessionId, ...wrong)).toMatchObject({ exitCode: 2 });
+    expect((await run("fork", sessionId, "--at", "7")).stderr).toContain("at_seq");
+  });
+});
+
+test("a service that is killed in the middle of a copy leaves nothing of it", async () => {
+  const env = { STATEMENT_TIMEOUT_MS: "600000" };
+  const killed = await startService({ env });
+  const calls = new RpcClient(() => killed.grpcAddress);
+  const sql = postgres(killed.databaseUrl, { max: 2, onnotice: () => undefined });
+  const [sessionId, newId] = [newSession(), newSession()];
+  const request = { sessionId, newId, atSeq: 2n };
+  const free = Promise.withResolvers<void>();
+  const locked = Promise.withResolvers<void>();
+  try {
+    for (const value of [1, 2]) await emit(calls, sessionId, { type: "CUSTOM", name: "n", value });
+    // The copy has its rows, and waits for the table of sessions.
+    const holding = sql.begin(async (on) => {
+      await on`lock table sessions in share mode`;
+      locked.resolve();
+      await free.promise;
+    });
+    await locked.promise;
+    const asked = calls.unary(forkSession, request).catch(() => undefined);
+    const waits = () => sql<{ pid: number }[]>`
+      select pid from pg_stat_activity where query like '%ledger_fork%' and wait_event_type = 'Lock'
+        and datname = current_database() and pid <> pg_backend_pid()`;
+    const pid = await eventually(async () => {
+      const [waiting] = await waits();
+      if (waiting === undefined) throw new Error("the copy does not wait yet");
+      return waiting.pid;
+    });
+    await killed.kill("SIGKILL");
+    await sql`select pg_terminate_backend(${pid})`;
+    await eventually(async () => expect(await waits()).toEqual([]));
+    free.resolve();
+    await holding;
+    await asked;
+    const left = await sql`select session_id as id from session_events where session_id = ${newId}
+      union all select id from sessions where id = ${newId}`;
+    expect(left).toEqual([]);
+    const again = await startAgain(killed, env);
+    const client2 = new RpcClient(() => again.grpcAddress);
+    try {
+      expect(await client2.unary(forkSession, request)).toMatchObject({ eventSeq: 2n });
+    } finally {
+      client2.close();
+      await endService(again);
+    }
+  } finally {
+    free.resolve();
+    calls.close();
+    await sql.end({ timeout: 1 });
+  }
+}, 120_000);

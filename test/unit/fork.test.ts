@@ -1,0 +1,51 @@
+/** The calls of ForkSession before the store; the copies are in test/postgres/fork.test.ts. */
+import { create } from "@bufbuild/protobuf";
+import { expect, test } from "vitest";
+import { ForkSessionRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts";
+import { createForkHandlers, type ForkParts } from "../../src/api/fork.ts";
+import { ANONYMOUS } from "../../src/auth/principal.ts";
+import { diskFull } from "../../src/store/failure.ts";
+import type { Forked } from "../../src/store/fork.ts";
+
+function asking(parts: Partial<ForkParts> = {}) {
+  const waiting: ((forked: Forked) => void)[] = [];
+  const { forkSession } = createForkHandlers({
+    fork: () => new Promise((resolve) => void waiting.push(resolve)),
+    getSession: () => Promise.resolve(undefined),
+    changed: () => undefined,
+    refusal: () => undefined,
+    ...parts,
+  });
+  let asked = 0;
+  const ask = (signal = new AbortController().signal) => {
+    const newId = `f${(asked += 1)}`;
+    const request = create(ForkSessionRequestSchema, { sessionId: "s", newId, atSeq: 1n });
+    return forkSession(request, { principal: ANONYMOUS, signal, hasEnded: false });
+  };
+  return { ask, waiting };
+}
+
+test("two forks are copied at once, 64 wait, and the next one is refused", async () => {
+  const { ask, waiting } = asking();
+  const ending = new AbortController();
+  const others = Array.from({ length: 65 }, () => ask());
+  const leaving = ask(ending.signal);
+  const refused = await Promise.allSettled([ask()]);
+  expect(refused).toMatchObject([{ reason: { code: "overloaded", reason: "SERVER_BUSY" } }]);
+  expect(waiting).toHaveLength(2);
+  // A caller that leaves makes room.
+  ending.abort(new Error("left"));
+  await expect(leaving).rejects.toThrow("left");
+  const last = ask();
+  for (let at = 0; at < 66; at += 1) {
+    waiting[at]?.({ kind: "not_found" });
+    const [outcome] = await Promise.allSettled([others[at] ?? last]);
+    expect(outcome).toMatchObject({ reason: { reason: "SESSION_NOT_FOUND" } });
+  }
+});
+
+test("a fork is refused while the disk has no room, and asks the store for nothing", async () => {
+  const { ask, waiting } = asking({ refusal: () => diskFull() });
+  await expect(ask()).rejects.toMatchObject({ reason: "DISK_FULL" });
+  expect(waiting).toEqual([]);
+});
