@@ -6,6 +6,7 @@ import { CASES, OPTIONAL } from "../conformance/cases.ts";
 import { runCase } from "../conformance/suite.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { goPrograms } from "../support/go-client.ts";
+import { javaDriver } from "../support/java-client.ts";
 import { needs, toolPath } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -16,10 +17,13 @@ interface Client {
   /** A program that its driver needs. */
   readonly tool: string;
   readonly driver: () => Promise<readonly string[]>;
+  /** All by default. */
+  readonly features?: readonly string[];
 }
 
 const PYTHON = join(ROOT, "clients/python/.venv/bin/python");
 const goProgram = goPrograms();
+let java: Promise<readonly string[]> | undefined;
 
 const CLIENTS: readonly Client[] = [
   {
@@ -33,14 +37,21 @@ const CLIENTS: readonly Client[] = [
     driver: async () => [PYTHON, join(ROOT, "clients/python/conformance.py")],
   },
   { language: "Go", tool: "go", driver: async () => [await goProgram("conformance")] },
+  {
+    language: "Java",
+    tool: "mvn",
+    driver: () => (java ??= javaDriver()),
+    features: ["writer", "messages", "replay"],
+  },
 ];
 
 const { service, client } = useService();
 
 afterAll(cleanUp);
 
-describe.each(CLIENTS)("$language", ({ tool, driver }) => {
-  test.for(CASES)("$name", needs(tool), async (one, { skip }) => {
+describe.each(CLIENTS)("$language", ({ tool, driver, features }) => {
+  const cases = CASES.filter((one) => one.needs.every((need) => features?.includes(need) ?? true));
+  test.for(cases)("$name", needs(tool), async (one, { skip }) => {
     toolPath(tool);
     const target = { client, address: service.grpcAddress, command: await driver() };
     const outcome = await runCase(one, target);

@@ -8,7 +8,7 @@ import { z } from "zod";
 import { endPostmaster, makeDirectory } from "./embedded-fixture.ts";
 
 /** The bundle of `npm start`; test/support/postgres-server.ts makes it before a run. */
-const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
+export const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
 /** The tool behind `session-ledger import`, from its sources. */
 export const IMPORT_TOOL = fileURLToPath(
   new URL("../../tools/import-upstream/main.ts", import.meta.url),

@@ -1,0 +1,34 @@
+/** The Java client: its own tests, with a service that runs and one that they kill. */
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { afterAll, describe, expect, test } from "vitest";
+import { createLedgerDatabase } from "../support/database.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { JAVA_CLIENT } from "../support/java-client.ts";
+import { MAIN } from "../support/service-process.ts";
+import { needs, toolPath } from "../support/tools.ts";
+import { useService } from "../support/use-service.ts";
+
+const { service } = useService();
+
+afterAll(cleanUp);
+
+/** Maven gets its plugins and the dependencies first where its cache is empty. */
+const BUILDING_MS = 600_000;
+
+describe("the Java client", { ...needs("mvn"), timeout: BUILDING_MS }, () => {
+  test("its own tests pass against a service", async () => {
+    const { url } = await createLedgerDatabase();
+    const env = {
+      ...process.env,
+      DATABASE_URL: url,
+      LEDGER_ADDRESS: service.grpcAddress,
+      LEDGER_MAIN: MAIN,
+    };
+    const options = { cwd: JAVA_CLIENT, env };
+    const { stdout } = await promisify(execFile)(toolPath("mvn"), ["-B", "-ntp", "test"], options);
+    const totals = stdout.match(/^\[.*\] Tests run: \d+, .*$/gm) ?? [];
+    expect(totals).not.toEqual([]);
+    for (const total of totals) expect(total).toMatch(/Failures: 0, Errors: 0, Skipped: 0/);
+  });
+});
