@@ -8,6 +8,7 @@ import { JsonText } from "../ui/json-tree.tsx";
 import { cut, visible } from "../ui/text.ts";
 import { CopyButton } from "./code-block.tsx";
 import { eventPayload, eventsOf, previewOf } from "./event-text.ts";
+import { ForkHere } from "./forks.tsx";
 import { useInSession } from "./in-session.ts";
 
 interface DetailsProps {
@@ -45,6 +46,7 @@ export function EventDetails({ log, entry: { row, seq }, isRaw }: DetailsProps) 
           <span>stored {duration(row.storedMs - row.atMs)} later</span>
         )}
         <CopyButton text={payload} what="JSON" />
+        {(!isRaw || seq === row.lastSeq) && <ForkHere seq={row.lastSeq} />}
       </div>
       <div className="events-json">
         <JsonText text={payload} />

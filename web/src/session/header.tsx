@@ -12,10 +12,11 @@ import { Link } from "../ui/link.tsx";
 import { cut, visible } from "../ui/text.ts";
 import { sessionPath } from "../router.ts";
 import { CopyButton } from "./code-block.tsx";
+import { type Family, Forks, Parent } from "./forks.tsx";
 import "./header.css";
 
 /** The session as GET /sessions/{id} has it; 64-bit numbers are text. */
-interface SessionFacts {
+interface SessionFacts extends Family {
   readonly name: string;
   readonly phase?: string;
   readonly projectId?: string;
@@ -69,6 +70,8 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
         {facts !== undefined && <Count name="stored" value={bytes(Number(facts.payloadBytes))} />}
       </dl>
       <Capabilities facts={facts} />
+      {facts !== undefined && <Parent family={facts} />}
+      {facts !== undefined && <Forks family={facts} />}
       <Link className="header-link" to={`${sessionPath(id)}/compare`}>
         Compare runs
       </Link>

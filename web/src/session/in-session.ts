@@ -6,6 +6,7 @@ export interface Rights {
   readonly maySend: boolean;
   readonly mayCancel: boolean;
   readonly mayGiveFeedback: boolean;
+  readonly mayFork: boolean;
   /** The reader in `by` of feedback (docs/security.md). */
   readonly actor: string;
 }

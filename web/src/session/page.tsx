@@ -115,6 +115,7 @@ function useRights(): Rights {
       maySend: may("message.push.user"),
       mayCancel: may("run.cancel"),
       mayGiveFeedback: may("feedback.give"),
+      mayFork: may("session.fork"),
       actor: caller?.kind === "anonymous" ? caller.kind : `${caller?.kind}:${caller?.id}`,
     };
   }, [caller]);

@@ -56,6 +56,15 @@ export async function giveFeedback({ sessionId, messageId, ...thought }: Thought
   await post(pathOf(sessionId, "messages", messageId, "feedback"), thought);
 }
 
+interface Forked extends InSession {
+  readonly newId: string;
+  readonly atSeq: number;
+}
+
+export async function forkSession({ sessionId, ...fork }: Forked): Promise<void> {
+  await post(pathOf(sessionId, "fork"), fork);
+}
+
 function pathOf(...parts: readonly string[]): string {
   return `${API}/sessions/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
 }
