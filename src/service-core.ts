@@ -101,13 +101,11 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     transcripts.forget(sessionId);
   };
   const retention = createRetention(config, { database, log, metrics, erased });
-  const texts =
-    config.search === "on"
-      ? new TextIndex(
-          { ...base, database, reader: folded },
-          { holder: instance, language: config.searchLanguage, isGentle: true },
-        )
-      : undefined;
+  const language = config.search === "on" ? config.searchLanguage : undefined;
+  const texts = new TextIndex(
+    { ...base, database, reader: folded },
+    { holder: instance, language, isGentle: true },
+  );
   metrics.watchWaiting(() => waitingIn(database));
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const runsReader = { ...reader, ...createRunsReader(database) };

@@ -6,6 +6,7 @@
  * before the cursor belongs to an earlier page, and its rest after the cursor is skipped.
  */
 import { isObject } from "../agui/json.ts";
+import { outcomeOf, type RunOutcome } from "../agui/run-end.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { LedgerReader } from "../store/reader.ts";
@@ -23,7 +24,7 @@ import { checkSessionId } from "../contract/session-id.ts";
  *   cancelled    by RUN_FINISHED too, because somebody cancelled it
  *   error        by RUN_ERROR
  */
-export type RunStatus = "running" | "stalled" | "finished" | "interrupted" | "cancelled" | "error";
+export type RunStatus = "running" | "stalled" | RunOutcome;
 
 export interface Run {
   readonly runId: string;
@@ -141,8 +142,8 @@ async function collect(
 
 interface Marker {
   readonly parentRunId: string | undefined;
-  /** The type of the outcome of a RUN_FINISHED. */
-  readonly outcome: unknown;
+  /** Of a RUN_FINISHED. */
+  readonly outcome: RunOutcome;
 }
 
 /** Reads the fields that only the payloads of RUN_STARTED and RUN_FINISHED have. */
@@ -168,11 +169,11 @@ async function markersOf(
 
 function markerOf(payload: string): Marker {
   const event: unknown = JSON.parse(payload);
-  if (!isObject(event)) return { parentRunId: undefined, outcome: undefined };
-  const { parentRunId, outcome } = event;
+  if (!isObject(event)) return { parentRunId: undefined, outcome: "finished" };
+  const { parentRunId } = event;
   return {
     parentRunId: typeof parentRunId === "string" ? parentRunId : undefined,
-    outcome: isObject(outcome) ? outcome["type"] : undefined,
+    outcome: outcomeOf(event),
   };
 }
 
@@ -198,7 +199,5 @@ function statusOf({ end, recordedAtMicros }: RunStretch, seen: Seen): RunStatus 
     return seen.isNewest && recordedAtMicros >= seen.staleMicros ? "running" : "stalled";
   }
   if (end.eventType === "RUN_ERROR") return "error";
-  const outcome = seen.markers.get(end.seq)?.outcome;
-  if (outcome === "cancelled") return outcome;
-  return outcome === "interrupt" ? "interrupted" : "finished";
+  return seen.markers.get(end.seq)?.outcome ?? "finished";
 }

@@ -18,6 +18,16 @@ export function durationArgument(text: string): number {
   return valueMs;
 }
 
+const ZONED = /^\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:\d\d))?$/i;
+
+/** A time, or how long ago it was. */
+export function timeArgument(text: string): Date {
+  const ageMs = durationMs(text);
+  const time = new Date(ageMs === undefined ? text : Date.now() - ageMs);
+  if ((ageMs !== undefined || ZONED.test(text)) && !Number.isNaN(time.getTime())) return time;
+  throw new InvalidArgumentError("Expected a time like 2026-01-31T12:00:00Z, or an age like 7d.");
+}
+
 /** A seq is a signed 64-bit number in the contract. */
 export function seqArgument(text: string): bigint {
   const seq = /^\d{1,19}$/.test(text) ? BigInt(text) : -1n;

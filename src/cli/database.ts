@@ -67,9 +67,9 @@ function addRetention(program: Command, io: CliIo, finish: Finish): void {
 function addReindex(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("reindex")
-    .summary("make the index of search again, from the rows")
+    .summary("make the index of search and the runs of analytics again, from the rows")
     .description(
-      "make the index of search again, from the rows; needed after a change of SEARCH_LANGUAGE. A running service does the work in its pauses",
+      "make the index of search and the runs of analytics again, from the rows; needed after a change of SEARCH_LANGUAGE. A running service does the work in its pauses",
     );
   addSessionArgument(command, "only of this session; default: of all sessions").action(
     async (session: string | undefined, flags: SessionFlag) =>
@@ -78,8 +78,10 @@ function addReindex(program: Command, io: CliIo, finish: Finish): void {
 }
 
 async function reindex(sessionId: string | undefined, io: CliIo): Promise<ExitCode> {
-  const { texts, isLeft } = await io.reindex(sessionId, configOf(io));
-  const line = isLeft ? "a running service stores the texts again" : `stored ${texts} texts`;
+  const { texts, runs, isLeft } = await io.reindex(sessionId, configOf(io));
+  const line = isLeft
+    ? "a running service stores the texts and runs again"
+    : `stored ${texts} texts and ${runs} runs`;
   await printLine(io, line);
   return io.signal.aborted ? EXIT.interrupted : EXIT.done;
 }
@@ -200,7 +202,7 @@ export async function reindexDatabase(
 ): Promise<Reindexed> {
   const { refuseOtherSchema } = await import("../store/migrate.ts");
   const { reindexTexts } = await import("../search/reindex.ts");
-  const { searchLanguage: language } = config;
+  const language = config.search === "on" ? config.searchLanguage : undefined;
   return inDatabase(config, refuseOtherSchema, (database) =>
     reindexTexts(database, { ...asked, language }),
   );

@@ -41,7 +41,7 @@ export interface CliIo {
     options: RetentionOptions,
     config: Config,
   ) => Promise<RetentionSummary | undefined>;
-  /** Forgets the stored texts of one session, or of all, and stores them again. */
+  /** Forgets the stored texts and runs of one session, or of all, and stores them again. */
   readonly reindex: (sessionId: string | undefined, config: Config) => Promise<Reindexed>;
   /** Runs the tool tools/import-upstream with these arguments; resolves with its exit code. */
   readonly importUpstream: (argv: readonly string[]) => Promise<number>;

@@ -1,11 +1,10 @@
 /** The command `search`: texts that people and agents said, over all sessions. */
 import { toJsonString } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, Option } from "commander";
 import { type FoundText, FoundTextSchema, SearchOrder } from "../../gen/ambient/v1/search_pb.ts";
-import { durationMs } from "../base/duration.ts";
 import { ledger } from "../runner/client.ts";
-import { countArgument } from "./arguments.ts";
+import { countArgument, timeArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
 import {
   addConnectionOptions,
@@ -55,15 +54,6 @@ interface SearchFlags extends ConnectionFlags, OutputFlags {
   readonly before?: Date;
   readonly order: "newest" | "best";
   readonly limit?: number;
-}
-
-const ZONED = /^\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:\d\d))?$/i;
-
-function timeArgument(text: string): Date {
-  const ageMs = durationMs(text);
-  const time = new Date(ageMs === undefined ? text : Date.now() - ageMs);
-  if ((ageMs !== undefined || ZONED.test(text)) && !Number.isNaN(time.getTime())) return time;
-  throw new InvalidArgumentError("Expected a time like 2026-01-31T12:00:00Z, or an age like 7d.");
 }
 
 const TEXTS_DEFAULT = 20;

@@ -200,7 +200,7 @@ export const SERVICE_SETTINGS = {
     "Members of JSON payloads, at any depth, whose values are masked, like `password`.",
   ),
   search: setting("SEARCH", choice("on", "off"), "on").means(
-    "Whether texts can be searched. With several instances on one database, one of them fills the index. off: SearchTexts is FAILED_PRECONDITION, and the index stays as it is.",
+    "Whether texts can be searched. With several instances on one database, one of them fills the index. off: SearchTexts is FAILED_PRECONDITION, and new texts are not indexed.",
   ),
   searchLanguage: setting("SEARCH_LANGUAGE", SCHEMA_NAME, "english").means(
     "How words are compared: a text search configuration of PostgreSQL, like german, or simple for words as they are. After a change: session-ledger reindex.",

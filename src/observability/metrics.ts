@@ -146,7 +146,7 @@ function ingestInstruments(make: Instruments) {
     textsIndexed: make.counter("texts_indexed_total", "Texts stored for search by this instance."),
     indexPassed: make.gauge(
       "search_index_passed_timestamp_seconds",
-      "Time at which this instance had stored the texts of all rows; 0: it never did.",
+      "Time at which this instance had stored texts and runs of all rows; 0: it never did.",
     ),
     indexFailures: make.counter(
       "search_index_failures_total",

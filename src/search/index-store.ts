@@ -1,10 +1,17 @@
-/** The statements of the instance that stores texts (index-unit.ts). */
+/** The statements of the instance that stores texts and runs (index-unit.ts). */
 import { createHash } from "node:crypto";
 import { ServiceError } from "../base/errors.ts";
 import { isoOf, microsColumn, TABLE } from "../store/columns.ts";
 import { bigintOf, type Database, type Fields, type SQL, sql } from "../store/database.ts";
-import { indexedSessions, leases, sessionTexts } from "../store/schema.ts";
-import type { FoundText } from "./text-fold.ts";
+import {
+  indexedSessions,
+  leases,
+  sessionRuns,
+  sessionTexts,
+  sessionToolCalls,
+} from "../store/schema.ts";
+import { callRow, runRow } from "../analytics/stored.ts";
+import type { FoundText, Given } from "./text-fold.ts";
 import { comparable, joinedWordsOf, markOf, partsOf, withoutControls } from "./words.ts";
 
 const LEASE = "search";
@@ -166,32 +173,39 @@ export function sinceStatement(of: New, micros: bigint): SQL {
     left join (${behindOf(sql`(select distinct session_id from recent) wanted`)}) behind on true`;
 }
 
-interface Storing {
+interface Storing extends Given {
   readonly sessionId: string;
   /** How far the session was stored when the fold began. */
   readonly from: Stored;
   readonly upTo: Stored;
-  readonly language: string;
-  readonly texts: readonly FoundText[];
+  /** Undefined: texts are left out. */
+  readonly language: string | undefined;
 }
 
 /** Rows and characters of one statement. */
 const STORED_ROWS_MAX = 200;
 const STORED_CHARS_MAX = 400_000;
 
-/** The number of new rows; undefined: the session must be folded again from what is stored. */
-export async function storeTexts(
+/** The number of new texts; undefined: the session must be folded again from what is stored. */
+export async function storeFound(
   database: Database,
-  { sessionId, from, upTo, language, texts }: Storing,
+  { sessionId, from, upTo, language, texts, runs, calls }: Storing,
 ): Promise<number | undefined> {
+  const runRows = JSON.stringify(runs.map(runRow));
+  const callRows = JSON.stringify(calls.map(callRow));
   const batches = batchesOf(texts.flatMap((text) => rowsOf(sessionId, text)));
   let count = 0;
   for (const [at, rows] of batches.entries()) {
-    const end = at === batches.length - 1 ? upTo : from;
+    const isLast = at === batches.length - 1;
+    const end = JSON.stringify({
+      ...cursorOf(isLast ? upTo : from),
+      tx: language !== undefined,
+    });
     const [fields] = await database.run(sql`
-      select ledger_store_texts(${sessionId}, ${cursorJson(from)}::text::json,
-        ${cursorJson(end)}::text::json, ${language}::text::regconfig,
-        ${JSON.stringify(rows)}::text::json) as stored`);
+      select ledger_store_texts(${sessionId}, ${JSON.stringify(cursorOf(from))}::text::json,
+        ${end}::text::json, ${language ?? "simple"}::text::regconfig,
+        ${JSON.stringify(rows)}::text::json, ${isLast ? runRows : "[]"}::text::json,
+        ${isLast ? callRows : "[]"}::text::json) as stored`);
     const stored = fields?.["stored"];
     if (typeof stored !== "string") return undefined;
     count += Number(stored);
@@ -199,8 +213,8 @@ export async function storeTexts(
   return count;
 }
 
-function cursorJson({ messages, events, hasSpeech }: Stored): string {
-  return JSON.stringify({ m: String(messages), e: String(events), sp: hasSpeech });
+function cursorOf({ messages, events, hasSpeech }: Stored) {
+  return { m: String(messages), e: String(events), sp: hasSpeech };
 }
 
 /** A row as ledger_store_texts reads it. */
@@ -244,15 +258,23 @@ function batchesOf(rows: readonly TextRow[]): readonly (readonly TextRow[])[] {
   return batches;
 }
 
-/** Forgets all texts, or those of one session; the instance that stores texts begins again. */
+/** With SEARCH=off sessions were read without their texts; now they are read again. */
+export async function forgetTextless(database: Database): Promise<void> {
+  await database.run(sql`delete from ${indexedSessions} where not has_texts`);
+}
+
+/** Forgets all texts and runs, or those of one session; the instance that stores them begins again. */
 export async function forgetTexts(
   database: Database,
   sessionId: string | undefined,
 ): Promise<void> {
   await (sessionId === undefined
-    ? database.run(sql`truncate ${sessionTexts}, ${indexedSessions}`)
+    ? database.run(sql`
+        truncate ${sessionTexts}, ${sessionRuns}, ${sessionToolCalls}, ${indexedSessions}`)
     : database.run(sql`
-        with gone as (delete from ${indexedSessions} where session_id = ${sessionId})
+        with gone as (delete from ${indexedSessions} where session_id = ${sessionId}),
+          runs as (delete from ${sessionRuns} where session_id = ${sessionId}),
+          calls as (delete from ${sessionToolCalls} where session_id = ${sessionId})
         delete from ${sessionTexts} where session_id = ${sessionId}`));
   await database.run(sql`
     insert into ${leases} as held (name, holder, held_until, asked_again)

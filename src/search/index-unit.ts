@@ -1,6 +1,6 @@
 /**
- * Stores the texts that search finds, beside the pushes and never in them. One instance does it at a
- * time: it holds a lease, and another one takes over half a minute after its last sign.
+ * Stores the texts that search finds and the runs of analytics, beside the pushes and never in them. One
+ * instance does it at a time: it holds a lease, and another one takes over half a minute after its last sign.
  *
  *   each second: sessions with new rows ──┐
  *   at first, and each ten minutes: all ──┴─ rows behind what is stored? ──► fold ──► texts
@@ -14,7 +14,7 @@
  * The fold of a session with an open run stays in memory, so its rows are read once; what is stored
  * moves when the fold is at rest. After a crash, or on another instance, a fold begins again from what
  * is stored, and finds the same texts, which are stored once. A fold without rows for a minute, or too
- * large, is closed: its open messages are stored as they are.
+ * large, is closed: its open messages are stored as they are, and its open run is read when rows come.
  *
  * Each part of the work is followed by a pause: as long as the part on an idle process, and forty times
  * as long on a busy one. So texts come late under load, and pushes do not.
@@ -26,6 +26,7 @@ import { ServiceError } from "../base/errors.ts";
 import { Repeating } from "../base/repeating.ts";
 import type { Unit } from "../base/unit.ts";
 import type { RowsLimits } from "../conversation/folding.ts";
+import { readOpenRun } from "../analytics/stored.ts";
 import { type FoldReader, rowsFor } from "../conversation/past.ts";
 import { horizonAfter, type HorizonState, NO_HORIZON } from "../live/horizon.ts";
 import type { Log } from "../observability/log.ts";
@@ -39,10 +40,11 @@ import {
   behindSince,
   checkLanguage,
   endLease,
+  forgetTextless,
   holdLease,
   NEW,
   type Stored,
-  storeTexts,
+  storeFound,
 } from "./index-store.ts";
 import { TextFold } from "./text-fold.ts";
 
@@ -57,8 +59,8 @@ interface IndexParts {
 export interface IndexOptions {
   /** The instance. */
   readonly holder: string;
-  /** A configuration of PostgreSQL's text search. */
-  readonly language: string;
+  /** A configuration of PostgreSQL's text search; undefined: only runs are stored. */
+  readonly language: string | undefined;
   /** Without it, the work has no pauses. */
   readonly isGentle: boolean;
   readonly idleMs?: number;
@@ -126,7 +128,8 @@ export class TextIndex implements Unit {
   }
 
   async start(): Promise<void> {
-    await checkLanguage(this.#parts.database, this.#options.language);
+    const { language } = this.#options;
+    if (language !== undefined) await checkLanguage(this.#parts.database, language);
     this.#repeating.start(PASS_INTERVAL_MS);
   }
 
@@ -211,7 +214,11 @@ export class TextIndex implements Unit {
     if (nowMs - this.#askedMs < LEASE_ASKED_AFTER_MS) return this.#holds;
     const askedAgain = await holdLease(this.#parts.database, this.#options.holder);
     this.#askedMs = nowMs;
-    if (askedAgain !== this.#askedAgain) this.#wholeMs = undefined;
+    if (askedAgain !== this.#askedAgain) {
+      this.#wholeMs = undefined;
+      if (askedAgain !== undefined && this.#options.language !== undefined)
+        await forgetTextless(this.#parts.database);
+    }
     this.#askedAgain = askedAgain;
     this.#holds = askedAgain !== undefined;
     if (!this.#holds) this.#folds.clear();
@@ -238,8 +245,10 @@ export class TextIndex implements Unit {
 
   async #index({ sessionId, head, stored }: Behind): Promise<boolean> {
     const { reader, clock } = this.#parts;
-    const held = this.#heldOf(sessionId, stored);
+    const held = await this.#heldOf(sessionId, stored);
     const { fold } = held;
+    // Message rows have no runs.
+    if (this.#options.language === undefined) fold.skipTo({ ...head, events: 0n });
     if (fold.cut.events >= head.events && fold.cut.messages >= head.messages) return true;
     let taken = 0;
     let beganMs = performance.now();
@@ -264,12 +273,16 @@ export class TextIndex implements Unit {
     return true;
   }
 
-  #heldOf(sessionId: string, stored: Stored): Held {
+  async #heldOf(sessionId: string, stored: Stored): Promise<Held> {
     const known = this.#folds.get(sessionId);
     const isOfNow = known?.from.events === stored.events && known.from.messages === stored.messages;
     if (known !== undefined && isOfNow) return known;
-    const rowsAtMs = this.#parts.clock.monotonicMs();
-    const held = { fold: new TextFold(sessionId, stored), from: stored, rowsAtMs };
+    const { database, clock } = this.#parts;
+    const open =
+      stored.events > 0n ? await readOpenRun(database, sessionId, stored.events) : undefined;
+    const hasTexts = this.#options.language !== undefined;
+    const fold = new TextFold(sessionId, stored, { open, hasTexts });
+    const held = { fold, from: stored, rowsAtMs: clock.monotonicMs() };
     this.#folds.delete(sessionId);
     this.#folds.set(sessionId, held);
     return held;
@@ -279,13 +292,13 @@ export class TextIndex implements Unit {
   async #store(sessionId: string, held: Held, isClosing: boolean): Promise<boolean> {
     const { database, metrics } = this.#parts;
     const { fold, from } = held;
-    const texts = fold.given({ all: isClosing });
+    const found = fold.given({ all: isClosing });
     const moves = isClosing || fold.isAtRest;
     const upTo = moves ? { ...fold.cut, hasSpeech: fold.hasSpeech } : from;
     const isStill = upTo.events === from.events && upTo.messages === from.messages;
-    if (texts.length === 0 && isStill) return true;
+    if (Object.values(found).every(({ length }) => length === 0) && isStill) return true;
     const { language } = this.#options;
-    const count = await storeTexts(database, { sessionId, from, upTo, language, texts });
+    const count = await storeFound(database, { ...found, sessionId, from, upTo, language });
     if (count !== undefined) metrics.textsIndexed.inc(count);
     held.from = upTo;
     if (count === undefined) this.#left.add(sessionId);

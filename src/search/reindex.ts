@@ -1,9 +1,10 @@
-/** The command `reindex`: forgets the stored texts, and stores them again unless a running service does. */
+/** The command `reindex`: forgets the stored texts and runs, and stores them again unless a running service does. */
 import { randomUUID } from "node:crypto";
 import { systemClock } from "../base/clock.ts";
 import { createLog } from "../observability/log.ts";
 import { createMetrics } from "../observability/metrics.ts";
 import type { Database } from "../store/database.ts";
+import { countRuns } from "../analytics/stored.ts";
 import { readLogged } from "../store/pages.ts";
 import { createReader } from "../store/reader.ts";
 import { readTalk } from "../store/talk.ts";
@@ -13,6 +14,8 @@ import { TextIndex } from "./index-unit.ts";
 export interface Reindexed {
   /** The number of stored texts. */
   readonly texts: number;
+  /** The number of stored runs. */
+  readonly runs: number;
   /** A running service has the lease, and stores the texts. */
   readonly isLeft: boolean;
 }
@@ -20,7 +23,8 @@ export interface Reindexed {
 interface ReindexOptions {
   /** Undefined: all sessions. */
   readonly sessionId: string | undefined;
-  readonly language: string;
+  /** Undefined: only runs. */
+  readonly language: string | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -28,7 +32,7 @@ export async function reindexTexts(
   database: Database,
   { sessionId, language, signal }: ReindexOptions,
 ): Promise<Reindexed> {
-  await checkLanguage(database, language);
+  if (language !== undefined) await checkLanguage(database, language);
   await forgetTexts(database, sessionId);
   const reader = {
     ...createReader(database),
@@ -47,7 +51,8 @@ export async function reindexTexts(
     let isDone = await index.pass();
     while (isDone && index.hasMore) isDone = await index.pass();
     const { values } = await metrics.textsIndexed.get();
-    return { texts: values[0]?.value ?? 0, isLeft: !isDone && !signal.aborted };
+    const runs = await countRuns(database, sessionId);
+    return { texts: values[0]?.value ?? 0, runs, isLeft: !isDone && !signal.aborted };
   } finally {
     signal.removeEventListener("abort", stop);
     await index.stop();

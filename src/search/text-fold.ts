@@ -1,14 +1,16 @@
 /**
- * The texts of a stretch of a session's rows, as a reader of the transcript sees them. It is the fold of a
- * transcript that gives out each message when it has ended, with the row in which it begins:
+ * The texts of a stretch of a session's rows, as a reader of the transcript sees them, and its runs. It is the
+ * fold of a transcript that gives out each message when it has ended, with the row in which it begins:
  *
  *   rows of both streams ──► canonical ──► transcript ──► changed messages ── all parts closed ──► texts
- *                                └─ names of tools, errors ──────────────────────────────────────► texts
+ *                                ├─ names of tools, errors ──────────────────────────────────────► texts
+ *                                └─ analytics/run-fold.ts ───────────────────────────────────────► runs
  *
  * It may begin at any row. Between two rows it is at rest when no run and no message is open; a fold that
- * begins there has the same texts.
+ * begins there has the same texts and runs.
  */
 import { isObject, type JsonObject } from "../agui/json.ts";
+import { type FoundCall, type FoundRun, type OpenRun, RunFold } from "../analytics/run-fold.ts";
 import { Canonical } from "../conversation/canonical/canonical.ts";
 import { PERSONS, spokenBy } from "../conversation/canonical/talk.ts";
 import type { Entry } from "../conversation/transcript/message-list.ts";
@@ -33,6 +35,20 @@ export interface FoundText extends Place {
   readonly text: string;
 }
 
+/** What a fold has found. */
+export interface Given {
+  readonly texts: readonly FoundText[];
+  readonly runs: readonly FoundRun[];
+  readonly calls: readonly FoundCall[];
+}
+
+interface FoldOptions {
+  /** The run that was open there. */
+  readonly open: OpenRun | undefined;
+  /** False: only runs are found, and message rows do not matter. */
+  readonly hasTexts: boolean;
+}
+
 /** The numbers up to which all rows of both streams were taken. */
 interface Cut {
   readonly events: bigint;
@@ -53,6 +69,8 @@ export const ROLES = [
 export class TextFold {
   readonly #canonical: Canonical;
   readonly #transcript = new Transcript();
+  readonly #runs: RunFold;
+  readonly #hasTexts: boolean;
   readonly #places = new WeakMap<Entry, Place>();
   /** Messages that were not given out since their last change. */
   readonly #changed = new Set<Entry>();
@@ -63,8 +81,14 @@ export class TextFold {
   #hasSpeech: boolean;
   #cut: Cut;
 
-  constructor(sessionId: string, from: Cut & { readonly hasSpeech: boolean }) {
+  constructor(
+    sessionId: string,
+    from: Cut & { readonly hasSpeech: boolean },
+    { open, hasTexts }: FoldOptions,
+  ) {
     this.#canonical = new Canonical(sessionId);
+    this.#runs = new RunFold(open);
+    this.#hasTexts = hasTexts;
     this.#cut = from;
     this.#hasSpeech = from.hasSpeech;
     this.#transcript.observe({
@@ -93,12 +117,12 @@ export class TextFold {
   }
 
   get isAtRest(): boolean {
-    return this.#runId === "" && this.#open.size === 0;
+    return this.#runId === "" && this.#open.size === 0 && !this.#runs.isOpen;
   }
 
   /** The memory it holds, as conversation/transcript/weight.ts estimates it. */
   get bytes(): number {
-    return this.#canonical.bytes + this.#transcript.bytes;
+    return this.#canonical.bytes + this.#transcript.bytes + this.#runs.bytes;
   }
 
   /** The next row of both streams. */
@@ -115,8 +139,12 @@ export class TextFold {
     };
   }
 
-  /** The texts that have ended since the last call; with `all` also those that have not. */
-  given({ all }: { readonly all: boolean }): readonly FoundText[] {
+  /** What has ended since the last call; with `all` also what has not. */
+  given({ all }: { readonly all: boolean }): Given {
+    return { texts: this.#texts(all), ...this.#runs.given({ all }) };
+  }
+
+  #texts(all: boolean): readonly FoundText[] {
     const found = this.#found;
     this.#found = [];
     for (const entry of this.#changed) {
@@ -134,12 +162,14 @@ export class TextFold {
     const { stream, seq, eventType, createdMicros } = row;
     const runBefore = this.#runId;
     const events = this.#canonical.next(row);
+    this.#runs.take(row, events);
+    this.skipTo({ events: seq + BigInt(row.eventCount) - 1n, messages: 0n });
+    if (!this.#hasTexts) return;
     this.#here = { stream, seq, eventType, createdMicros, runId: this.#runId || runBefore };
     for (const { value } of events) {
       this.#follow(value, eventType);
       this.#transcript.apply(value);
     }
-    this.skipTo({ events: seq + BigInt(row.eventCount) - 1n, messages: 0n });
   }
 
   #takeMessage(row: TalkRow): void {

@@ -12,8 +12,10 @@ import {
   leases,
   sessionEvents,
   sessionMessages,
+  sessionRuns,
   sessions,
   sessionTexts,
+  sessionToolCalls,
   tokenKeys,
 } from "./schema.ts";
 
@@ -35,7 +37,13 @@ const DUMPED: Readonly<Record<DumpedKind, PgTable>> = {
 };
 
 /** Tables whose rows come from the rows of other tables. */
-export const DERIVED: readonly string[] = [sessionTexts, indexedSessions, leases].map(getTableName);
+export const DERIVED: readonly string[] = [
+  sessionTexts,
+  sessionRuns,
+  sessionToolCalls,
+  indexedSessions,
+  leases,
+].map(getTableName);
 
 /** The columns of a line, in the order of the schema. */
 export function dumpedColumns(kind: DumpedKind): readonly string[] {

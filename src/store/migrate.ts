@@ -28,8 +28,10 @@ import {
   leases,
   sessionEvents,
   sessionMessages,
+  sessionRuns,
   sessions,
   sessionTexts,
+  sessionToolCalls,
   tokenKeys,
 } from "./schema.ts";
 import { inTransaction, type Transaction } from "./database.ts";
@@ -53,6 +55,11 @@ export interface SchemaOptions {
   readonly schema?: string | undefined;
 }
 
+/** The schema of the views of analytics: one for each ledger of a database. */
+export function analyticsSchema(schema: string | undefined): string {
+  return schema === undefined || schema === "public" ? "analytics" : `${schema}_analytics`;
+}
+
 export interface MigrationStatus {
   readonly applied: readonly string[];
   readonly pending: readonly string[];
@@ -73,7 +80,7 @@ export async function migrateUp(
     await makeTable(transaction, table);
     for (const { tag, appliedAs, hash, statements } of known()) {
       if (!pending.includes(tag)) continue;
-      await executeAll(transaction, statements);
+      await executeAll(transaction, named(statements, schema));
       await transaction.execute(sql`
         insert into ${sql.raw(table)} (hash, created_at) values (${hash}, ${appliedAs})`);
     }
@@ -96,7 +103,8 @@ export async function migrateDown(
     const tag = status.applied.at(-1);
     const migration = known().find((entry) => entry.tag === tag);
     if (migration === undefined) return status;
-    await executeAll(transaction, textOf(`${migration.tag}.down.sql`).split(BREAKPOINT));
+    const down = textOf(`${migration.tag}.down.sql`).split(BREAKPOINT);
+    await executeAll(transaction, named(down, schema));
     await transaction.execute(
       sql`delete from ${sql.raw(table)} where created_at = ${migration.appliedAs}`,
     );
@@ -169,6 +177,8 @@ const TABLES = [
   sessionMessages,
   sessionEvents,
   sessionTexts,
+  sessionRuns,
+  sessionToolCalls,
   indexedSessions,
   leases,
   imports,
@@ -193,7 +203,7 @@ async function prepare(
   if (state?.["missing"] === true && state["mayMake"] !== true) {
     throw unusable(
       schema === undefined
-        ? `role ${role} may not create schemas in the database ${database}. Type as its owner: GRANT CREATE ON DATABASE ${database} TO ${role}; GRANT CREATE ON SCHEMA public TO ${role}; or: CREATE SCHEMA session_ledger AUTHORIZATION ${role}; and set DATABASE_SCHEMA=session_ledger`
+        ? `role ${role} may not create schemas in the database ${database}. Type as its owner: GRANT CREATE ON DATABASE ${database} TO ${role}; GRANT CREATE ON SCHEMA public TO ${role}; or: CREATE SCHEMA session_ledger AUTHORIZATION ${role}; CREATE SCHEMA session_ledger_analytics AUTHORIZATION ${role}; and set DATABASE_SCHEMA=session_ledger`
         : `role ${role} may not create the schema ${schema}. Type as the owner of the database: CREATE SCHEMA ${schema} AUTHORIZATION ${role};`,
     );
   }
@@ -217,7 +227,7 @@ async function prepare(
   }
   if (mayMake !== true) {
     throw unusable(
-      `role ${role} may not create tables in the schema ${quoted}. Type as its owner: GRANT CREATE ON SCHEMA ${quoted} TO ${role}; or: CREATE SCHEMA session_ledger AUTHORIZATION ${role}; and set DATABASE_SCHEMA=session_ledger`,
+      `role ${role} may not create tables in the schema ${quoted}. Type as its owner: GRANT CREATE ON SCHEMA ${quoted} TO ${role}; or: CREATE SCHEMA session_ledger AUTHORIZATION ${role}; CREATE SCHEMA session_ledger_analytics AUTHORIZATION ${role}; and set DATABASE_SCHEMA=session_ledger`,
     );
   }
   if (isNew && typeof taken === "string") {
@@ -225,6 +235,38 @@ async function prepare(
       `the schema ${quoted} has tables of other programs with the names of ours (${taken}): set DATABASE_SCHEMA, for example to session_ledger, or use another database`,
     );
   }
+  await prepareAnalytics(transaction, { schema, isNew, role, database });
+}
+
+/** A schema of that name with other views is another program's. */
+async function prepareAnalytics(
+  transaction: Transaction,
+  {
+    schema,
+    isNew,
+    role,
+    database,
+  }: SchemaOptions & { readonly isNew: boolean; readonly role: string; readonly database: string },
+): Promise<void> {
+  const own = analyticsSchema(schema);
+  const [state] = await transaction.execute(sql`
+    select to_regnamespace(${`"${own}"`}) is null as missing,
+      has_database_privilege(current_database(), 'create') as "mayMake",
+      has_schema_privilege(to_regnamespace(${`"${own}"`}), 'create') as "mayUse",
+      exists (select from pg_class where relnamespace = to_regnamespace(${`"${own}"`})
+        and relname in ('version', 'sessions', 'runs', 'tools', 'tool_calls', 'daily_usage')) as taken`);
+  if (state?.["missing"] === true && state["mayMake"] === true) {
+    await executeAll(transaction, [`create schema "${own}"`]);
+    return;
+  }
+  if (state?.["mayUse"] !== true)
+    throw unusable(
+      `role ${role} may not make views in the schema ${own}. Type as the owner of the database ${database}: CREATE SCHEMA IF NOT EXISTS ${own}; GRANT USAGE, CREATE ON SCHEMA ${own} TO ${role};`,
+    );
+  if (isNew && state["taken"] === true)
+    throw unusable(
+      `the schema ${own} has views of other programs with the names of ours: set DATABASE_SCHEMA, for example to session_ledger, or use another database`,
+    );
 }
 
 function unusable(why: string): ServiceError {
@@ -258,6 +300,11 @@ function known(): readonly Migration[] {
       statements,
     };
   });
+}
+
+/** The name of the other schema, as in psql: its views read the tables, so it cannot be a search path. */
+function named(statements: readonly string[], schema: string | undefined): readonly string[] {
+  return statements.map((text) => text.replaceAll(':"analytics"', `"${analyticsSchema(schema)}"`));
 }
 
 /** The text of a file, with its included files. */

@@ -1,6 +1,6 @@
 /**
- * The three tables of the ledger, the texts for search that are derived from them, the keys that sign
- * tokens, and the records of imports. Some
+ * The three tables of the ledger, the texts of search and the runs of analytics that are derived from them,
+ * the keys that sign tokens, and the records of imports. Some
  * features are left out on purpose: foreign keys (they are row triggers; the locked session row is
  * the guarantee), sequences, triggers, and indexes of rows beside the primary key, the idempotency key
  * and the time of recording, by which feeds read.
@@ -18,6 +18,7 @@ import {
   customType,
   index,
   integer,
+  jsonb,
   pgTable,
   primaryKey,
   text,
@@ -211,13 +212,62 @@ export const sessionTexts = pgTable(
   ],
 );
 
-/** How far the texts of a session are stored; a session without a row has none. */
+/**
+ * The runs of the views of analytics, derived with the texts. A run is deleted with the row of its
+ * RUN_STARTED.
+ */
+export const sessionRuns = pgTable(
+  "session_runs",
+  {
+    sessionId: text("session_id").notNull(),
+    /** The row of its RUN_STARTED. */
+    seq: number("seq").notNull(),
+    /** The number of its last event. */
+    lastSeq: number("last_seq").notNull(),
+    runId: text("run_id").notNull(),
+    startedAt: time("started_at").notNull(),
+    firstTextAt: time("first_text_at"),
+    endedAt: time("ended_at"),
+    outcome: text("outcome").notNull(),
+    /** What its models used, a list. */
+    usage: jsonb("usage").notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.sessionId, table.seq] }),
+    index("session_runs_started").on(table.startedAt),
+  ],
+);
+
+/** The tool calls of runs; a call is deleted with the row in which it begins. */
+export const sessionToolCalls = pgTable(
+  "session_tool_calls",
+  {
+    sessionId: text("session_id").notNull(),
+    /** The row in which it begins. */
+    seq: number("seq").notNull(),
+    runSeq: number("run_seq").notNull(),
+    callId: text("call_id").notNull(),
+    name: text("name").notNull(),
+    startedAt: time("started_at").notNull(),
+    /** The time of its result. */
+    endedAt: time("ended_at"),
+    hasFailed: boolean("has_failed").notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.sessionId, table.seq] }),
+    index("session_tool_calls_started").on(table.startedAt),
+  ],
+);
+
+/** How far texts and runs of a session are stored; a session without a row has none. */
 export const indexedSessions = pgTable("indexed_sessions", {
   sessionId: text("session_id").primaryKey(),
   messageSeq: number("message_seq").notNull(),
   eventSeq: number("event_seq").notNull(),
   /** The events have the agent's part, so message rows of the agent repeat it. */
   hasSpeech: boolean("has_speech").notNull(),
+  /** False: with SEARCH=off the texts were left out. */
+  hasTexts: boolean("has_texts").notNull(),
 });
 
 /** Work that one instance does at a time: its name, the instance, and the time until which it is its. */

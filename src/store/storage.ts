@@ -10,7 +10,7 @@ import { and, getTableName, isNull, type SQL, sql } from "drizzle-orm";
 import { storedBytes, TABLE } from "./columns.ts";
 import { bigintOf, type Database, type Fields } from "./database.ts";
 import type { StreamName } from "./rows.ts";
-import { sessions, sessionTexts } from "./schema.ts";
+import { sessionRuns, sessions, sessionTexts, sessionToolCalls } from "./schema.ts";
 import { belongsTo, type SessionScope } from "./sessions.ts";
 
 /** Rows that one statement about a session reads. */
@@ -107,7 +107,8 @@ export function createStorageReader(
       };
     },
     async diskBytes() {
-      const sizes = [sessions, TABLE.messages, TABLE.events, sessionTexts].map(
+      const derived = [sessionTexts, sessionRuns, sessionToolCalls];
+      const sizes = [sessions, TABLE.messages, TABLE.events, ...derived].map(
         (table) => sql`pg_total_relation_size(${getTableName(table)}::regclass)`,
       );
       const [fields] = await database.run(sql`select ${sql.join(sizes, sql` + `)} as bytes`);

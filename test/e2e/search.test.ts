@@ -153,7 +153,7 @@ test("the command prints what it finds, also after a restart and after reindex",
   const again = await runCommand(["reindex"], { env: { DATABASE_URL: service.databaseUrl } });
   expect(again).toMatchObject({
     exitCode: 0,
-    stdout: "a running service stores the texts again\n",
+    stdout: "a running service stores the texts and runs again\n",
   });
   await expect.poll(() => sessionsFor("armadillo")).toEqual([id, later].toSorted());
 });

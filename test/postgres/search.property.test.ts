@@ -14,7 +14,16 @@ import type { Database } from "../../src/store/database.ts";
 import { deleteSession } from "../../src/store/sessions.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
 import { properties } from "../support/properties.ts";
-import { madeSession, pageOf, push, run, said, spoken, textIndex } from "../support/texts.ts";
+import {
+  event,
+  madeSession,
+  pageOf,
+  push,
+  run,
+  said,
+  spoken,
+  textIndex,
+} from "../support/texts.ts";
 
 let ledger: TestLedger;
 let database: Database;
@@ -48,6 +57,15 @@ const operation = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constant("erase" as const), session }) },
 );
 
+function called(name: string) {
+  const of = { toolCallId: name };
+  return [
+    event({ type: "TOOL_CALL_START", ...of, toolCallName: name }),
+    event({ type: "TOOL_CALL_END", ...of }),
+    event({ type: "TOOL_CALL_RESULT", ...of, messageId: `${name} result`, content: "1" }),
+  ];
+}
+
 let worlds = 0;
 
 /** One run of the property: sessions of its own, and what was said in them. */
@@ -77,11 +95,14 @@ class World {
       case "say":
         return tell([said("user", this.#text())], "messages");
       case "run":
-        return tell(run(this.#text(), ...spoken(this.#text(), this.#text())));
+        return tell(
+          run(this.#text(), ...called(this.#text()), ...spoken(this.#text(), this.#text())),
+        );
       case "open":
         return tell(run(this.#text(), ...spoken(this.#text(), this.#text())).slice(0, 4));
       case "secret": {
         const payload = redactor.text(`${this.#text()} ${SECRET}`);
+        await tell(run(payload, ...called(payload)));
         return tell([said("user", payload)], "messages");
       }
       case "index":
@@ -144,6 +165,34 @@ class World {
         select from session_messages where session_id = t.session_id and seq = t.seq and t.stream = 'messages'
         union all
         select from session_events where session_id = t.session_id and seq = t.seq and t.stream = 'events')`);
+    const figures = await database.run(sql`
+      select session_id, seq from session_runs r
+      where r::text like ${`%${SECRET}%`} or not exists (
+        select from session_events where session_id = r.session_id and seq = r.seq)
+      union all
+      select session_id, seq from session_tool_calls c
+      where c::text like ${`%${SECRET}%`} or not exists (
+        select from session_events where session_id = c.session_id and seq = c.seq)`);
+    faults.push(...figures.map((row) => `kept ${JSON.stringify(row)}`));
+    for (const [view, type] of [
+      ["runs", "RUN_STARTED"],
+      ["tool_calls", "TOOL_CALL_START"],
+    ] as const) {
+      const column = sql.raw(view === "runs" ? "run_seq" : "seq");
+      const wrong = await database.run(sql`
+        with there as (
+          select e.session_id, e.seq from session_events e join sessions s on s.id = e.session_id
+          where s.deleted_at is null and s.project_id like ${`${this.#name}-%`} and e.event_type = ${type}
+        ), shown as (
+          select session_id, ${column} as seq from analytics.${sql.raw(view)}
+          where project_id like ${`${this.#name}-%`}
+        )
+        select 'shown' as fault, * from (select * from shown except select * from there) wrong
+        union all
+        select 'missed', * from (select * from there except select * from shown) missed
+        where ${isComplete}`);
+      faults.push(...wrong.map((row) => `${view} ${JSON.stringify(row)}`));
+    }
     return [...faults, ...kept.map((row) => `kept ${JSON.stringify(row)}`)];
   }
 
@@ -158,7 +207,7 @@ class World {
       select s.id || ' events ' || e.seq from session_events e join sessions s on s.id = e.session_id
       where s.deleted_at is null and s.project_id like ${`${this.#name}-%`}
         and (${projectId ?? null}::text is null or s.project_id = ${projectId ?? null}::text)
-        and e.event_type = 'TEXT_MESSAGE_START'`);
+        and e.event_type in ('TEXT_MESSAGE_START', 'TOOL_CALL_START')`);
     return rows.map((row) => String(row["place"]));
   }
 

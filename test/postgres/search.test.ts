@@ -2,7 +2,7 @@
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { FoundText } from "../../src/search/text-fold.ts";
-import { storeTexts } from "../../src/search/index-store.ts";
+import { storeFound } from "../../src/search/index-store.ts";
 import { type SearchCursor, rareStatement, walkStatement } from "../../src/search/find.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import type { Database } from "../../src/store/database.ts";
@@ -231,12 +231,14 @@ describe("search never finds", () => {
     ];
     const nothing = { messages: 0n, events: 0n, hasSpeech: false };
     const store = () =>
-      storeTexts(database, {
+      storeFound(database, {
         sessionId: "race",
         from: nothing,
         upTo: nothing,
         language: "simple",
         texts,
+        runs: [],
+        calls: [],
       });
     expect(await store()).toBe(1);
     await database.run(sql`delete from session_messages where session_id = 'race'`);
@@ -244,12 +246,14 @@ describe("search never finds", () => {
     expect(await store()).toBe(0);
     const moved = { ...nothing, messages: 1n };
     expect(
-      await storeTexts(database, {
+      await storeFound(database, {
         sessionId: "race",
         from: moved,
         upTo: moved,
         language: "simple",
         texts,
+        runs: [],
+        calls: [],
       }),
     ).toBeUndefined();
   });

@@ -1,5 +1,6 @@
 /** Values of events as attributes of spans. Pure. */
 import { isObject, type JsonObject } from "../../agui/json.ts";
+import { sumOf, type Usage, usageIn } from "../../agui/run-end.ts";
 import type { AgentEvent, AgentMessage } from "../bridge.ts";
 
 /** The longest attribute: a collector refuses an export of some MiB. */
@@ -51,37 +52,35 @@ export function lastSaid(messages: readonly AgentMessage[]): {
 }
 
 /** What the end of a run says: the model, if it was one, the tokens, and the outcome. */
-export function finishOf({ usage, result, outcome }: AgentEvent): {
+export function finishOf(end: AgentEvent): {
   readonly model: string;
   readonly usage: JsonObject | undefined;
   readonly outcome: string;
 } {
-  // Adapters from before AG-UI 1.0.0 have it in the result.
-  const old = isObject(result) ? result["usage"] : undefined;
-  const entries = [usage ?? old].flat().filter(isObject);
+  const { outcome } = end;
+  const entries = usageIn(end);
   const models = new Set(entries.map(({ model }) => model));
   const [model] = models.size === 1 ? models : [];
   const kind = isObject(outcome) ? outcome["type"] : outcome;
   return {
-    model: typeof model === "string" ? model : "",
+    model: model ?? "",
     usage: entries.length === 0 ? undefined : detailsOf(entries),
     outcome: typeof kind === "string" ? kind : "",
   };
 }
 
 /** Langfuse adds all kinds of input, and all of output; AG-UI's counts contain their parts. */
-function detailsOf(entries: readonly JsonObject[]): JsonObject {
-  const sum = (camel: string, snake: string): number =>
-    entries.reduce((all, entry) => all + (Number(entry[camel] ?? entry[snake]) || 0), 0);
-  const cached = sum("cachedInputTokens", "cached_input_tokens");
-  const written = sum("cacheWriteInputTokens", "cache_write_input_tokens");
-  const reasoning = sum("reasoningTokens", "reasoning_tokens");
-  const input = sum("inputTokens", "input_tokens");
-  const output = sum("outputTokens", "output_tokens");
+function detailsOf(entries: readonly Usage[]): JsonObject {
+  const sum = (name: Parameters<typeof sumOf>[1]): number => sumOf(entries, name) ?? 0;
+  const cached = sum("cachedInput");
+  const written = sum("cacheWriteInput");
+  const reasoning = sum("reasoning");
+  const input = sum("input");
+  const output = sum("output");
   return {
     input: Math.max(0, input - cached - written),
     output: Math.max(0, output - reasoning),
-    total: sum("totalTokens", "total_tokens") || input + output,
+    total: sum("total") || input + output,
     ...(cached > 0 && { input_cached_tokens: cached }),
     ...(written > 0 && { input_cache_creation: written }),
     ...(reasoning > 0 && { output_reasoning_tokens: reasoning }),

@@ -18,7 +18,8 @@ CREATE TABLE "indexed_sessions" (
 	"session_id" text PRIMARY KEY NOT NULL,
 	"message_seq" bigint NOT NULL,
 	"event_seq" bigint NOT NULL,
-	"has_speech" boolean NOT NULL
+	"has_speech" boolean NOT NULL,
+	"has_texts" boolean NOT NULL
 );
 --> statement-breakpoint
 CREATE TABLE "leases" (
@@ -63,6 +64,19 @@ CREATE TABLE "session_messages" (
 	CONSTRAINT "session_messages_session_id_seq_pk" PRIMARY KEY("session_id","seq")
 );
 --> statement-breakpoint
+CREATE TABLE "session_runs" (
+	"session_id" text NOT NULL,
+	"seq" bigint NOT NULL,
+	"last_seq" bigint NOT NULL,
+	"run_id" text NOT NULL,
+	"started_at" timestamp(6) with time zone NOT NULL,
+	"first_text_at" timestamp(6) with time zone,
+	"ended_at" timestamp(6) with time zone,
+	"outcome" text NOT NULL,
+	"usage" jsonb NOT NULL,
+	CONSTRAINT "session_runs_session_id_seq_pk" PRIMARY KEY("session_id","seq")
+);
+--> statement-breakpoint
 CREATE TABLE "session_texts" (
 	"session_id" text NOT NULL,
 	"digest" uuid NOT NULL,
@@ -76,6 +90,18 @@ CREATE TABLE "session_texts" (
 	"text" text NOT NULL,
 	"words" "tsvector" NOT NULL,
 	CONSTRAINT "session_texts_session_id_digest_part_pk" PRIMARY KEY("session_id","digest","part")
+);
+--> statement-breakpoint
+CREATE TABLE "session_tool_calls" (
+	"session_id" text NOT NULL,
+	"seq" bigint NOT NULL,
+	"run_seq" bigint NOT NULL,
+	"call_id" text NOT NULL,
+	"name" text NOT NULL,
+	"started_at" timestamp(6) with time zone NOT NULL,
+	"ended_at" timestamp(6) with time zone,
+	"has_failed" boolean NOT NULL,
+	CONSTRAINT "session_tool_calls_session_id_seq_pk" PRIMARY KEY("session_id","seq")
 );
 --> statement-breakpoint
 CREATE TABLE "sessions" (
@@ -144,9 +170,11 @@ CREATE UNIQUE INDEX "session_events_key" ON "session_events" USING btree ("sessi
 CREATE INDEX "session_events_recorded" ON "session_events" USING btree ("recorded_at");--> statement-breakpoint
 CREATE UNIQUE INDEX "session_messages_key" ON "session_messages" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "session_messages_recorded" ON "session_messages" USING btree ("recorded_at");--> statement-breakpoint
+CREATE INDEX "session_runs_started" ON "session_runs" USING btree ("started_at");--> statement-breakpoint
 CREATE INDEX "session_texts_row" ON "session_texts" USING btree ("session_id","stream","seq");--> statement-breakpoint
 CREATE INDEX "session_texts_created" ON "session_texts" USING btree ("created_at");--> statement-breakpoint
 CREATE INDEX "session_texts_words" ON "session_texts" USING gin ("words") WITH (fastupdate=false);--> statement-breakpoint
+CREATE INDEX "session_tool_calls_started" ON "session_tool_calls" USING btree ("started_at");--> statement-breakpoint
 CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null;--> statement-breakpoint
 CREATE INDEX "sessions_of_project" ON "sessions" USING btree ("project_id","created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and project_id is not null;--> statement-breakpoint
 CREATE INDEX "sessions_of_parent" ON "sessions" USING btree ("parent_session_id","created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and parent_session_id is not null;--> statement-breakpoint
@@ -162,3 +190,5 @@ ALTER TABLE "sessions" SET (fillfactor = 70);--> statement-breakpoint
 -- include texts.sql
 --> statement-breakpoint
 -- include fork.sql
+--> statement-breakpoint
+-- include analytics.sql

@@ -6,7 +6,12 @@
 // oxlint-disable-next-line import/no-unassigned-import -- It has to run before zod.
 import "../no-eval.ts";
 import { isObject, type JsonObject, parseObject } from "../../../src/agui/json.ts";
+import { outcomeOf, sumOf, usageIn } from "../../../src/agui/run-end.ts";
 import { Canonical } from "../../../src/conversation/canonical/canonical.ts";
+import {
+  type CallFacts,
+  RunFacts as Heard,
+} from "../../../src/conversation/canonical/run-facts.ts";
 import { difference } from "./difference.ts";
 import type { Row, Said } from "./source.ts";
 
@@ -53,11 +58,6 @@ export interface RunFacts {
   readonly bytes: number;
 }
 
-type Open = { -readonly [K in keyof ToolCall]: ToolCall[K] } & {
-  startedMs: number;
-  endMs?: number;
-};
-
 /** `rows` are those of the run, from its RUN_STARTED to its end; rows without payload are skipped. */
 export function factsOf(sessionId: string, rows: readonly Row[]): RunFacts {
   const canonical = new Canonical(sessionId);
@@ -86,43 +86,33 @@ const ENDS = new Set(["RUN_FINISHED", "RUN_ERROR"]);
 class Told {
   readonly #texts = new Map<string, string>();
   readonly #thinking = new Map<string, string>();
-  readonly #tools = new Map<string, Open>();
+  readonly #args = new Map<string, string>();
+  readonly #results = new Map<string, string>();
+  readonly #heard = new Heard();
   #question: string | undefined;
-  #firstTextAtMs: number | undefined;
   #end: JsonObject | undefined;
 
   hear(event: JsonObject, atMs: number): void {
     const id = textOf(event["messageId"]);
     const delta = textOf(event["delta"]);
+    const callId = textOf(event["toolCallId"]);
+    this.#heard.hear(event, atMs);
     switch (event["type"]) {
       case "RUN_STARTED":
         this.#question = questionIn(event["input"]) ?? this.#question;
         break;
       case "TEXT_MESSAGE_CONTENT":
-        if (delta !== "") this.#firstTextAtMs ??= atMs;
         this.#texts.set(id, (this.#texts.get(id) ?? "") + delta);
         break;
       case "REASONING_MESSAGE_CONTENT":
         this.#thinking.set(id, (this.#thinking.get(id) ?? "") + delta);
         break;
-      case "TOOL_CALL_START":
-        this.#start(textOf(event["toolCallId"]), textOf(event["toolCallName"]), atMs);
+      case "TOOL_CALL_ARGS":
+        this.#args.set(callId, (this.#args.get(callId) ?? "") + delta);
         break;
-      case "TOOL_CALL_ARGS": {
-        const call = this.#tools.get(textOf(event["toolCallId"]));
-        if (call !== undefined) call.args += delta;
+      case "TOOL_CALL_RESULT":
+        this.#results.set(callId, readable(event["content"]));
         break;
-      }
-      case "TOOL_CALL_RESULT": {
-        const call = this.#tools.get(textOf(event["toolCallId"]));
-        if (call === undefined) break;
-        const { content, error } = event;
-        call.result = readable(content);
-        call.hasFailed = error !== undefined && error !== null;
-        call.endMs = atMs;
-        call.ms = atMs - call.startedMs;
-        break;
-      }
       default:
     }
   }
@@ -133,41 +123,34 @@ class Told {
 
   facts(startedMs: number) {
     const end = this.#end;
-    const tools = [...this.#tools.values()];
+    const calls = [...this.#heard.calls];
+    const { firstTextAt } = this.#heard;
     const error = end?.["type"] === "RUN_ERROR" ? textOf(end["message"]) : undefined;
     return {
       question: this.#question,
       text: joined(this.#texts),
       thinking: joined(this.#thinking),
-      tools: tools.map(({ id, name, args, result, hasFailed, ms }) => {
-        return { id, name, args, result, hasFailed, ms };
-      }),
-      tokens: tokensIn(end?.["usage"]),
-      firstTextMs: this.#firstTextAtMs === undefined ? undefined : this.#firstTextAtMs - startedMs,
-      toolsMs: coveredMs(tools),
-      status: statusOf(end),
+      tools: calls.map(({ id, name, hasFailed, startedAt, endedAt }) => ({
+        id,
+        name,
+        args: this.#args.get(id) ?? "",
+        result: this.#results.get(id),
+        hasFailed,
+        ms: endedAt === undefined ? undefined : endedAt - startedAt,
+      })),
+      tokens: tokensIn(end ?? {}),
+      firstTextMs: firstTextAt === undefined ? undefined : firstTextAt - startedMs,
+      toolsMs: coveredMs(calls),
+      status: end === undefined ? ("running" as const) : outcomeOf(end),
       error,
     };
   }
-
-  #start(id: string, name: string, startedMs: number): void {
-    const call = { id, name, args: "", result: undefined, hasFailed: false, ms: undefined };
-    if (!this.#tools.has(id)) this.#tools.set(id, { ...call, startedMs });
-  }
-}
-
-function statusOf(end: JsonObject | undefined): RunFacts["status"] {
-  if (end === undefined) return "running";
-  if (end["type"] === "RUN_ERROR") return "error";
-  const outcome = isObject(end["outcome"]) ? end["outcome"]["type"] : undefined;
-  if (outcome === "interrupt") return "interrupted";
-  return outcome === "cancelled" ? "cancelled" : "finished";
 }
 
 /** Parallel calls count once. */
-function coveredMs(calls: readonly Pick<Open, "startedMs" | "endMs">[]): number {
+function coveredMs(calls: readonly CallFacts[]): number {
   let [sum, upTo] = [0, Number.NEGATIVE_INFINITY];
-  const spans = calls.flatMap(({ startedMs, endMs }) =>
+  const spans = calls.flatMap(({ startedAt: startedMs, endedAt: endMs }) =>
     endMs === undefined ? [] : [{ startedMs, endMs }],
   );
   for (const span of spans.toSorted((one, other) => one.startedMs - other.startedMs)) {
@@ -177,24 +160,17 @@ function coveredMs(calls: readonly Pick<Open, "startedMs" | "endMs">[]): number 
   return sum;
 }
 
-/** AG-UI's TokenUsage, a list with an entry for each model; some agents send one object. */
-function tokensIn(usage: unknown): Tokens {
-  const entries = [usage].flat().filter(isObject);
-  const sum = (name: string): number | undefined => {
-    const values = entries.flatMap(({ [name]: value }) =>
-      typeof value === "number" ? [value] : [],
-    );
-    return values.length === 0 ? undefined : values.reduce((all, one) => all + one, 0);
-  };
-  const [input, output] = [sum("inputTokens"), sum("outputTokens")];
+function tokensIn(end: JsonObject): Tokens {
+  const entries = usageIn(end);
+  const [input, output] = [sumOf(entries, "input"), sumOf(entries, "output")];
   const both = input === undefined || output === undefined ? undefined : input + output;
   return {
-    models: entries.flatMap(({ model }) => (typeof model === "string" ? [model] : [])),
+    models: entries.map(({ model }) => model).filter((model) => model !== undefined),
     input,
-    cachedInput: sum("cachedInputTokens"),
+    cachedInput: sumOf(entries, "cachedInput"),
     output,
-    reasoning: sum("reasoningTokens"),
-    total: sum("totalTokens") ?? both,
+    reasoning: sumOf(entries, "reasoning"),
+    total: sumOf(entries, "total") ?? both,
   };
 }
 

@@ -1,0 +1,68 @@
+/**
+ * What the end of a run says: how the run ended, and what its models used. Everything that shows,
+ * traces or counts tokens reads them here.
+ */
+import { isObject, type JsonObject } from "./json.ts";
+
+export type RunOutcome = "finished" | "interrupted" | "cancelled" | "error";
+
+/** Of a RUN_FINISHED or a RUN_ERROR. */
+export function outcomeOf({ type, outcome }: JsonObject): RunOutcome {
+  if (type === "RUN_ERROR") return "error";
+  const kind = isObject(outcome) ? outcome["type"] : undefined;
+  if (kind === "interrupt") return "interrupted";
+  return kind === "cancelled" ? kind : "finished";
+}
+
+/** What one model used. Counts contain their parts; undefined: not reported. */
+export interface Usage {
+  readonly model: string | undefined;
+  readonly input: number | undefined;
+  readonly cachedInput: number | undefined;
+  readonly cacheWriteInput: number | undefined;
+  readonly output: number | undefined;
+  readonly reasoning: number | undefined;
+  readonly total: number | undefined;
+  /** No field of AG-UI; some agents add it. */
+  readonly cost: number | undefined;
+}
+
+/**
+ * AG-UI's TokenUsage is a list with an entry for each model; some agents send one object. Adapters
+ * from before AG-UI 1.0.0 have it in the result.
+ */
+export function usageIn({ usage, result }: JsonObject): readonly Usage[] {
+  const old = isObject(result) ? result["usage"] : undefined;
+  return [usage ?? old]
+    .flat()
+    .filter(isObject)
+    .map((entry) => {
+      const { model } = entry;
+      return {
+        model: typeof model === "string" ? model : undefined,
+        input: countOf(entry["inputTokens"] ?? entry["input_tokens"]),
+        cachedInput: countOf(entry["cachedInputTokens"] ?? entry["cached_input_tokens"]),
+        cacheWriteInput: countOf(
+          entry["cacheWriteInputTokens"] ?? entry["cache_write_input_tokens"],
+        ),
+        output: countOf(entry["outputTokens"] ?? entry["output_tokens"]),
+        reasoning: countOf(entry["reasoningTokens"] ?? entry["reasoning_tokens"]),
+        total: countOf(entry["totalTokens"] ?? entry["total_tokens"]),
+        cost: amountOf(entry["cost"]),
+      };
+    });
+}
+
+/** Undefined: no entry reports it. */
+export function sumOf(usage: readonly Usage[], name: Exclude<keyof Usage, "model">) {
+  const counts = usage.map((entry) => entry[name]).filter((count) => count !== undefined);
+  return counts.length === 0 ? undefined : counts.reduce((all, one) => all + one, 0);
+}
+
+function countOf(value: unknown): number | undefined {
+  return Number.isSafeInteger(value) ? amountOf(value) : undefined;
+}
+
+function amountOf(value: unknown): number | undefined {
+  return typeof value === "number" && Number.isFinite(value) && value >= 0 ? value : undefined;
+}
