@@ -2,6 +2,9 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { afterAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { checkLegal } from "../support/agui-legal.ts";
 import { createLedgerDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { JAVA_CLIENT } from "../support/java-client.ts";
@@ -9,9 +12,12 @@ import { MAIN } from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
-const { service } = useService();
+const { service, client } = useService();
+const { listSessions, listSessionEvents } = SessionService.method;
 
 afterAll(cleanUp);
+
+const eventSchema = z.looseObject({ type: z.string() });
 
 /** Maven gets its plugins and the dependencies first where its cache is empty. */
 const BUILDING_MS = 600_000;
@@ -30,5 +36,16 @@ describe("the Java client", { ...needs("mvn"), timeout: BUILDING_MS }, () => {
     const totals = stdout.match(/^\[.*\] Tests run: \d+, .*$/gm) ?? [];
     expect(totals).not.toEqual([]);
     for (const total of totals) expect(total).toMatch(/Failures: 0, Errors: 0, Skipped: 0/);
+
+    // AG-UI's own clients take what the frameworks told.
+    const { items: sessions } = await client.unary(listSessions, { query: "java-" });
+    const ids = sessions.map(({ metadata }) => metadata?.id ?? "");
+    const told = ids.filter((id) => /^java-(langchain4j|spring-ai)-/.test(id));
+    expect(told).toHaveLength(2);
+    for (const sessionId of told) {
+      const request = { sessionId, pageSize: 1_000, expand: true };
+      const { items } = await client.unary(listSessionEvents, request);
+      await checkLegal(items.map(({ payload }) => eventSchema.parse(JSON.parse(payload))));
+    }
   });
 });

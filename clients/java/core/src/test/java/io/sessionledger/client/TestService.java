@@ -96,6 +96,14 @@ public final class TestService implements AutoCloseable {
     return events;
   }
 
+  /** The type of an event, and what it is of. */
+  public static String named(JsonObject event) {
+    for (String member : List.of("messageId", "toolCallId", "stepName", "runId", "message"))
+      if (event.has(member))
+        return event.get("type").getAsString() + " " + event.get(member).getAsString();
+    return event.get("type").getAsString();
+  }
+
   /** Its output is read to the end, so that it never waits for the test. */
   private static String serving(Process process) throws IOException {
     BufferedReader lines =
