@@ -2,7 +2,8 @@
 import type { ServiceError } from "./base/errors.ts";
 import type { Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
-import type { EraseStore, SessionStore } from "./api/sessions.ts";
+import type { ErasureStore } from "./api/erasure.ts";
+import type { SessionStore } from "./api/sessions.ts";
 import type { TokenKeyStore } from "./auth/session-tokens.ts";
 import type { LedgerWriter } from "./ingest/commit.ts";
 import type { Log } from "./observability/log.ts";
@@ -19,6 +20,7 @@ import { readKept } from "./store/pages.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { eraseSession } from "./maintenance/erase.ts";
 import type { StreamName } from "./store/rows.ts";
+import { deleteSession, holdSession } from "./store/deletion.ts";
 import * as sessions from "./store/sessions.ts";
 import { openStream } from "./store/streams.ts";
 import * as tokenKeys from "./store/token-keys.ts";
@@ -82,7 +84,7 @@ export function sessionStore(database: Database): SessionStore {
     listSessions: (page) => sessions.listSessions(database, page),
     readFailures: (ids) => readFailures(database, ids),
     updateSession: (id, change) => sessions.updateSession(database, id, change),
-    deleteSession: (id) => sessions.deleteSession(database, id),
+    deleteSession: (id) => deleteSession(database, id),
   };
 }
 
@@ -95,13 +97,16 @@ export function tokenKeyStore(database: Database): TokenKeyStore {
   };
 }
 
-export function eraseStore(
+export function erasureStore(
   database: Database,
   { rowsErased }: Pick<Metrics, "rowsErased">,
-): EraseStore {
+): ErasureStore {
   const counted = (stream: StreamName, rows: bigint): void =>
     rowsErased.inc({ stream, by: "erase" }, Number(rows));
-  return { eraseSession: (id, call) => eraseSession(database, id, { ...call, counted }) };
+  return {
+    eraseSession: (id, call) => eraseSession(database, id, { ...call, counted }),
+    holdSession: (id, hold) => holdSession(database, id, hold),
+  };
 }
 
 export function createWriter(

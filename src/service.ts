@@ -19,7 +19,8 @@ import { createPushHandlers } from "./api/push.ts";
 import { createEventListHandlers } from "./api/push-list.ts";
 import { createPushStreamHandlers } from "./api/push-stream/push-streams.ts";
 import { createForkHandlers } from "./api/fork.ts";
-import { createEraseHandlers, createSessionHandlers } from "./api/sessions.ts";
+import { createErasureHandlers } from "./api/erasure.ts";
+import { createSessionHandlers } from "./api/sessions.ts";
 import { createAguiTalk } from "./api/talk.ts";
 import { createTokenHandlers } from "./api/tokens.ts";
 import { createCancelHandlers } from "./api/turns/cancel-run.ts";
@@ -49,7 +50,7 @@ import { redactionOptions, createRedactor, type Redactor } from "./redaction/red
 import { STILL_TICKS } from "./rpc/incoming.ts";
 import { createRpcServer } from "./rpc/server.ts";
 import { type Base, type Core, createCore } from "./service-core.ts";
-import { createPostgres, eraseStore, sessionStore, tokenKeyStore } from "./service-store.ts";
+import { createPostgres, erasureStore, sessionStore, tokenKeyStore } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
 import { createFeedbackStore } from "./store/feedback.ts";
 import { forkSession } from "./store/fork.ts";
@@ -288,7 +289,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       refusal: parts.refusal,
     }),
     ...parts.conversation.handlers,
-    ...createEraseHandlers(eraseStore(database, metrics), news.deleted),
+    ...createErasureHandlers(erasureStore(database, metrics), news, redactor),
     ...createWatchHandlers({ live, reader }, config),
     ...createFeedHandlers(feeds, doors.audit),
     ...createTokenHandlers({ tokens, store, ...doors }, config),

@@ -150,6 +150,12 @@ function authorisedSessions(parts: AuthorisingParts, served: Methods) {
         events: String(events),
       })),
     ),
+    holdSession: unary(
+      byId("HoldSession"),
+      recorded(audit, "session.hold", served.holdSession, ({ hold }) =>
+        hold === undefined ? { released: "true" } : { reason: hold },
+      ),
+    ),
   } satisfies Partial<Methods>;
 }
 

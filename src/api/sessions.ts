@@ -31,7 +31,6 @@ import { type Check, checkTextBytes, checkTime, violationsOf } from "../contract
 import type { Handlers } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { microsOf, timestampOf } from "../contract/times.ts";
-import type { ErasedSession } from "../maintenance/erase.ts";
 
 const NAME_BYTES_MAX = 1_024;
 const TEXT_BYTES_MAX = 64 * 1_024;
@@ -309,6 +308,7 @@ export function toSession(record: SessionRecord, failure?: Failure): Session {
       phase: record.phase,
       agentId: record.agentId,
       openRunId: record.openRunId,
+      hold: record.hold,
     }),
     ...given({
       startTime: optionalTime(record.startTimeMicros),
@@ -355,36 +355,4 @@ function given<K extends string, V>(fields: Record<K, V | null>): { [P in K]?: V
     if (value !== null) present[key] = value;
   }
   return present;
-}
-
-/** Erases one session; retention erases the old beginnings of all sessions. */
-
-/** The store, as this handler needs it. */
-export interface EraseStore {
-  /**
-   * Calls `marked` once the session refuses every push. Returns undefined when there is no session
-   * to erase.
-   */
-  eraseSession(
-    sessionId: string,
-    call: { readonly marked: () => void; readonly signal: AbortSignal },
-  ): Promise<ErasedSession | undefined>;
-}
-
-export function createEraseHandlers(
-  store: EraseStore,
-  /** Called after the session is marked as deleted, and again when all of its rows are gone. */
-  deleted: (sessionId: string) => void,
-): Pick<Handlers<typeof SessionService>, "eraseSession"> {
-  return {
-    async eraseSession({ id }, { signal }) {
-      const violations = violationsOf([checkSessionId(id, "id")]);
-      if (violations.length > 0) throw invalidArgument(violations);
-      const erased = await store.eraseSession(id, { marked: () => deleted(id), signal });
-      if (erased === undefined) throw sessionNotFound(id);
-      // A transcript that was requested before the mark may have been folded since.
-      deleted(id);
-      return { $typeName: "ambient.v1.EraseSessionResponse", ...erased };
-    },
-  };
 }

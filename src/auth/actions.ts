@@ -18,6 +18,7 @@ export type Action =
   | "session.status"
   | "session.delete"
   | "session.erase"
+  | "session.hold"
   | "message.push.user"
   | "message.push.other"
   | "event.push"
@@ -50,6 +51,7 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "session.status": ["admin", "runner"],
   "session.delete": ["admin"],
   "session.erase": ["admin"],
+  "session.hold": ["admin"],
   "message.push.user": ["admin", "editor"],
   "message.push.other": ["admin", "runner"],
   "event.push": ["admin", "runner"],
@@ -86,6 +88,7 @@ export const REACH: Readonly<Record<Action, Reach>> = {
   "session.status": "session",
   "session.delete": "session",
   "session.erase": "session",
+  "session.hold": "session",
   "message.push.user": "session",
   "message.push.other": "session",
   "event.push": "session",
@@ -123,6 +126,7 @@ export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   GiveFeedback: "feedback.give",
   IssueSessionToken: "token.issue",
   EraseSession: "session.erase",
+  HoldSession: "session.hold",
   WatchEvents: "feed.read",
   WatchMessages: "feed.read",
 };
@@ -153,6 +157,8 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served | "public">> = {
   "PATCH /api/ambient/v1/sessions/:id": "session.update",
   "PATCH /api/ambient/v1/sessions/:id/status": "session.status",
   "DELETE /api/ambient/v1/sessions/:id": "session.delete",
+  "PUT /api/ambient/v1/sessions/:id/hold": "session.hold",
+  "DELETE /api/ambient/v1/sessions/:id/hold": "session.hold",
   "GET /api/ambient/v1/sessions/:id/messages": "session.read",
   "POST /api/ambient/v1/sessions/:id/messages": "by message type",
   "POST /api/ambient/v1/sessions/:id/messages/:message/feedback": "feedback.give",

@@ -28,6 +28,7 @@ export type ErrorReason =
   | "SESSION_NOT_FOUND"
   | "SESSION_DELETED"
   | "SESSION_EXISTS"
+  | "SESSION_HELD"
   | "STALE_EPOCH"
   | "STREAM_REPLACED"
   | "RUN_OPEN"

@@ -101,6 +101,7 @@ export const FIELDS: readonly SessionColumn[] = [
   field("FORKS", ({ forks }) => forks.join(" ")),
   field("STARTED", ({ startTime }) => seconds(startTime)),
   field("COMPLETED", ({ completionTime }) => seconds(completionTime)),
+  field("HOLD", ({ hold = "" }) => hold),
   field("LABELS", ({ labels = "" }) => labels),
   wide(field("ANNOTATIONS", ({ annotations = "" }) => annotations)),
   wide(field("PROMPT", ({ prompt = "" }) => prompt)),

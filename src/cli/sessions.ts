@@ -1,4 +1,4 @@
-/** Commands on one session of a running service: describe it, erase it, issue a token. */
+/** Commands on one session of a running service: describe it, erase or hold it, issue a token. */
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Command, Option } from "commander";
 import { ledger } from "../runner/client.ts";
@@ -14,6 +14,7 @@ export function addSessionCommands(program: Command, io: CliIo, finish: Finish):
   addDescribe(program, io, finish);
   addToken(program, io, finish);
   addErase(program, io, finish);
+  addHold(program, io, finish);
 }
 
 function addDescribe(program: Command, io: CliIo, finish: Finish): void {
@@ -60,6 +61,20 @@ function addErase(program: Command, io: CliIo, finish: Finish): void {
     .option("--json", "the summary as JSON on stdout");
   addConnectionOptions(command).action(async (sessionId: string, flags: EraseFlags) =>
     finish(await erase(sessionId, flags, io)),
+  );
+}
+
+function addHold(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("hold")
+    .summary("hold a session, so that nothing of it is erased")
+    .description("hold a session: neither retention nor a person erases it; for admins")
+    .argument("<session>", "the session to hold")
+    .option("--reason <text>", "why, for people")
+    .option("--release", "end the hold instead")
+    .option("--json", "the session as JSON on stdout");
+  addConnectionOptions(command).action(async (sessionId: string, flags: HoldFlags) =>
+    finish(await hold(sessionId, flags, io)),
   );
 }
 
@@ -116,6 +131,26 @@ async function erase(sessionId: string, flags: EraseFlags, io: CliIo): Promise<E
       ? JSON.stringify({ sessionId, messages: Number(messages), events: Number(events) })
       : `erased ${events} events and ${messages} messages of session ${sessionId}`;
     await printLine(io, line);
+    return EXIT.done;
+  });
+}
+
+interface HoldFlags extends ConnectionFlags {
+  readonly reason?: string;
+  readonly release?: boolean;
+  readonly json?: boolean;
+}
+
+async function hold(sessionId: string, flags: HoldFlags, io: CliIo): Promise<ExitCode> {
+  const { reason = "", release = false, json = false } = flags;
+  if (release === (reason !== "")) throw new UsageError("hold needs --reason <text>, or --release");
+  return connected(io, flags, async ({ client, retry }) => {
+    const asked = { id: sessionId, reason, release };
+    const session = await client.call(ledger.holdSession, asked, retry);
+    const done = release
+      ? `ended the hold of session ${sessionId}`
+      : `session ${sessionId} is held`;
+    await printLine(io, json ? sessionJson(session) : done);
     return EXIT.done;
   });
 }

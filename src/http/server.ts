@@ -60,6 +60,7 @@ import { OpenRequests } from "./plumbing/open-requests.ts";
 import { RequestRecords } from "./plumbing/request-records.ts";
 import { searchRoutes } from "./search-routes.ts";
 import { serviceRoutes } from "./service-routes.ts";
+import { holdRoutes } from "./hold-routes.ts";
 import { sessionRoutes } from "./session-routes.ts";
 import { UnsentFrames } from "./sse.ts";
 import { storageRoutes } from "./storage-routes.ts";
@@ -79,6 +80,7 @@ export interface HttpParts {
       | "updateSession"
       | "updateSessionStatus"
       | "deleteSession"
+      | "holdSession"
       | "pushSessionMessage"
       | "pushSessionEvents"
       | "claimTurn"
@@ -237,6 +239,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
     (api: App, _options, done) => {
       callerRoutes(api);
       sessionRoutes(api, streams);
+      holdRoutes(api, parts);
       forkRoutes(api, parts);
       conversationRoutes(api, parts);
       messageRoutes(api, streams);

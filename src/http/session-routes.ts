@@ -90,6 +90,7 @@ export const sessionSchema = z
     openRunId: z.string().optional(),
     turnSeq: int64Text,
     waiting: int64Text,
+    hold: z.string().optional().meta({ description: "Why nothing of it is erased." }),
     failure: z
       .strictObject({
         runId: z.string(),
@@ -317,27 +318,24 @@ const CREATE = {
   response: { 201: answer("The session.", sessionSchema), ...PROBLEMS },
 };
 
+const ONE = { tags: ["sessions"], params: sessionParams, querystring: NO_QUERY };
+const NOW = { 200: answer("The session as it is now.", sessionSchema), ...PROBLEMS };
+
 const GET = {
   operationId: "getSession",
   summary: "One session",
-  tags: ["sessions"],
-  params: sessionParams,
-  querystring: NO_QUERY,
+  ...ONE,
   response: { 200: answer("The session.", sessionSchema), ...PROBLEMS },
 };
 
+const CHANGES = { ...FIELDS, name: FIELDS.name.optional() };
 const UPDATE = {
   operationId: "updateSession",
   summary: "Change the name, labels or annotations of a session",
   description: "Absent fields stay unchanged.",
-  tags: ["sessions"],
-  params: sessionParams,
-  querystring: NO_QUERY,
-  body: z.strictObject(
-    { ...FIELDS, name: FIELDS.name.optional() },
-    { error: "must be an object with name, labels or annotations" },
-  ),
-  response: { 200: answer("The session as it is now.", sessionSchema), ...PROBLEMS },
+  ...ONE,
+  body: z.strictObject(CHANGES, { error: "must be an object with name, labels or annotations" }),
+  response: NOW,
 };
 
 /** UpdateSessionStatusRequest in protobuf's own JSON mapping; capabilities may be an object. */
@@ -345,9 +343,7 @@ const REPORT = {
   operationId: "updateSessionStatus",
   summary: "Report the phase, times or capabilities of a session",
   description: "For runners. Absent fields stay unchanged.",
-  tags: ["sessions"],
-  params: sessionParams,
-  querystring: NO_QUERY,
+  ...ONE,
   body: z.strictObject(
     {
       phase: textField().optional().meta({
@@ -365,15 +361,13 @@ const REPORT = {
     },
     { error: "must be an object with phase, startTime, completionTime or capabilities" },
   ),
-  response: { 200: answer("The session as it is now.", sessionSchema), ...PROBLEMS },
+  response: NOW,
 };
 
 const DELETE = {
   operationId: "deleteSession",
   summary: "Delete a session",
   description: "From now on it is 404, its watches end, and nothing can be pushed to it.",
-  tags: ["sessions"],
-  params: sessionParams,
-  querystring: NO_QUERY,
+  ...ONE,
   response: { 204: z.undefined().meta({ description: "Deleted." }), ...PROBLEMS },
 };

@@ -11,7 +11,7 @@ import { isoOf, microsColumn } from "../store/columns.ts";
 /** A session, and the result of one probe of the index. */
 export interface Candidate {
   readonly sessionId: string;
-  /** Undefined: the session has no events, or is erased. */
+  /** Undefined: the session has no events, or is erased or held. */
   readonly first: FirstRow | undefined;
 }
 
@@ -67,7 +67,7 @@ export function candidatesStatement(sessions: SQL): SQL {
     from (${sessions}) s
     left join lateral (
       select seq, recorded_at, run_id from ${sessionEvents}
-      where session_id = s.id and s.erased_at is null order by seq limit 1
+      where session_id = s.id and s.erased_at is null and s.hold is null order by seq limit 1
     ) beginning on true
     order by s.id`;
 }

@@ -7,6 +7,8 @@
  *                                    ▲                        │
  *                                    └──── an import ◄────────┘
  *
+ * A hold ends all of it: from its commit on no row is deleted, and the call is refused.
+ *
  * An import also stores rows in sessions that are deleted at its source. So the last statement
  * reads the session's heads under its lock. When the heads differ from those before the batches,
  * there are new rows, and these are deleted too. An erased session takes no import.
@@ -15,8 +17,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../base/errors.ts";
 import { isoOf, storedBytes, TABLE } from "../store/columns.ts";
 import { type Database, type Fields, sql, type SQL } from "../store/database.ts";
+import { sessionHeld } from "../store/failure.ts";
 import type { StreamName } from "../store/rows.ts";
 import { importedRows } from "../store/schema.ts";
+import { markDeleted } from "../store/deletion.ts";
 
 /** Rows that this call deleted; an earlier, interrupted call may have deleted others. */
 export interface ErasedSession {
@@ -32,22 +36,19 @@ interface EraseCall {
   readonly signal: AbortSignal;
 }
 
-/** Undefined: the session does not exist, or was erased before. */
+/** Undefined: the session does not exist, or was erased before. Rejects when it is held. */
 export async function eraseSession(
   database: Database,
   sessionId: string,
   call: EraseCall,
 ): Promise<ErasedSession | undefined> {
-  const marked = await database.run(sql`
-    update sessions set deleted_at = coalesce(deleted_at, clock_timestamp()), updated_at = clock_timestamp(),
-      changed_at = clock_timestamp()
-    where id = ${sessionId} and erased_at is null returning message_seq, event_seq`);
-  if (marked.length === 0) return undefined;
+  const marked = await markDeleted(database, { id: sessionId, unless: sql`erased_at is not null` });
+  if (marked === undefined) return undefined;
   call.marked();
   let messages = 0n;
   let events = 0n;
   // Without heads, another call has erased the session.
-  for (let [heads] = marked; heads !== undefined; ) {
+  for (let heads: Fields | undefined = marked; heads !== undefined; ) {
     messages += await eraseStream(database, { sessionId, stream: "messages" }, call);
     events += await eraseStream(database, { sessionId, stream: "events" }, call);
     while ((await forgetImported(database, sessionId)) > 0) refuseLeft(call);
@@ -58,7 +59,7 @@ export async function eraseSession(
         labels = null, annotations = null, capabilities = null, open_run_id = null,
         open_turn_seq = null, cancel_seq = null, pending_count = 0, waiting_since = null,
         row_count = 0, payload_bytes = 0, erased_at = clock_timestamp()
-      where id = ${sessionId} and erased_at is null
+      where id = ${sessionId} and erased_at is null and hold is null
         and message_seq = ${String(heads["message_seq"])}::bigint
         and event_seq = ${String(heads["event_seq"])}::bigint returning id`);
     if (erased.length > 0) break;
@@ -84,6 +85,8 @@ async function eraseStream(
     refuseLeft(call);
     const beganMs = performance.now();
     const erased = await eraseBatch(database, beginning);
+    if (erased !== "busy" && erased.hold !== undefined)
+      throw sessionHeld(of.sessionId, erased.hold);
     if (erased !== "busy" && erased.rows === 0n) return rows;
     if (erased !== "busy") {
       rows += erased.rows;
@@ -118,7 +121,7 @@ function refuseLeft({ signal }: EraseCall): void {
  * locked elsewhere. So a batch never waits for a lock and cannot deadlock with ledger_append. A
  * batch is small, because a push of that session waits for it.
  *
- *   held: lock, or skip ──► cut: how far ──► gone: delete ──► counted ──► kept: the session's counts
+ *   locked: lock, or skip ──► cut: how far ──► gone: delete ──► counted ──► kept: the session's counts
  *
  * It is one statement because a transaction of several ends the process when it loses its
  * connection between two of them (store/database.ts). Its snapshot is then older than its lock, unlike
@@ -161,16 +164,22 @@ interface ErasedRows {
   readonly bytes: bigint;
 }
 
-/** `busy`: another transaction holds or held the session. No rows: nothing is left. */
+interface ErasedBatch extends ErasedRows {
+  /** Why the session is held; then no row was deleted. */
+  readonly hold: string | undefined;
+}
+
+/** `busy`: another transaction locks or locked the session. No rows and no hold: nothing is left. */
 export async function eraseBatch(
   database: Database,
   beginning: Beginning,
-): Promise<ErasedRows | "busy"> {
+): Promise<ErasedBatch | "busy"> {
   // Not prepared: a plan made while the tables were small would scan them when they are large.
   const [fields] = await database.run(eraseStatement(beginning), { prepare: false });
   const erased = erasedOf(fields);
-  if (fields?.["is_held"] !== true) return "busy";
-  return erased.rows === 0n && fields["saw_rows"] === true ? "busy" : erased;
+  if (fields?.["is_locked"] !== true) return "busy";
+  const hold = typeof fields["hold"] === "string" ? fields["hold"] : undefined;
+  return erased.rows === 0n && fields["saw_rows"] === true ? "busy" : { ...erased, hold };
 }
 
 /** A part of the rows that `eraseBatch` would delete, and the place to continue. */
@@ -199,14 +208,14 @@ export async function countRows(
 export function eraseStatement(beginning: Beginning): SQL {
   const { sessionId, stream } = beginning;
   return sql`
-    with held as materialized (
-      select ${SPARED_FROM} as spared_from, turn_seq from sessions where id = ${sessionId}
+    with locked as materialized (
+      select ${SPARED_FROM} as spared_from, turn_seq, hold from sessions where id = ${sessionId}
       for update skip locked
     ), cut as materialized (
       select max(seq) as seq
       from (${beginningOf(beginning, { after: 0n, rowsMax: ERASED_ROWS_MAX })}) counted
-      where is_old and (bytes <= ${ERASED_BYTES_MAX} or place = 1) and exists (select from held)
-        and ${isErasable(beginning, sql`(select spared_from from held)`)}
+      where is_old and (bytes <= ${ERASED_BYTES_MAX} or place = 1) and exists (select from locked where hold is null)
+        and ${isErasable(beginning, sql`(select spared_from from locked)`)}
     ), gone as (
       delete from ${TABLE[stream]}
       where session_id = ${sessionId} and seq <= (select seq from cut)
@@ -222,7 +231,8 @@ export function eraseStatement(beginning: Beginning): SQL {
         waiting_since = case when pending_count > counted.pending then waiting_since end
       from counted where id = ${sessionId} and counted.rows > 0
     )
-    select exists (select from held) as is_held, (select seq from cut) is not null as saw_rows,
+    select exists (select from locked) as is_locked, (select hold from locked) as hold,
+      (select seq from cut) is not null as saw_rows,
       case when rows > 0 then ledger_forget_texts(${sessionId}, ${stream}, (select seq from cut)) end
         as texts, rows, bytes
     from counted`;
@@ -238,7 +248,7 @@ function isErasable({ sparesTurns }: Beginning, sparedFrom: SQL): SQL {
 /** True for a message that was counted as waiting. */
 function isPending(stream: StreamName): SQL {
   return stream === "messages"
-    ? sql`event_type = 'user' and seq > (select turn_seq from held)`
+    ? sql`event_type = 'user' and seq > (select turn_seq from locked)`
     : sql`false`;
 }
 

@@ -2,7 +2,7 @@
  * One pass of retention. For one session after another, the pass deletes whole runs at the
  * beginning whose end is older than a duration, and the messages that were stored until that end.
  * Messages that wait for a turn, or that a redelivery of the open run would need, stay in sessions
- * that were claimed.
+ * that were claimed. A held session loses nothing.
  *
  *   sessions by id ──► first row old? ──► look for ended runs ──► messages ──► events ──► look on
  *                        │ no, or of the open run                   a batch per transaction, a pause
@@ -277,6 +277,8 @@ class Pass {
         await this.#pause(BUSY_PAUSE_MS);
         continue;
       }
+      // Held since the pass has looked at it.
+      if (erased.hold !== undefined) return false;
       if (erased.rows === 0n) return true;
       tries = 0;
       this.#parts.counted?.(beginning.stream, erased.rows);

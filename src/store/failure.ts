@@ -208,6 +208,11 @@ export function sessionDeleted(sessionId: string): ServiceError {
   return new ServiceError("not_found", "SESSION_DELETED", `session ${sessionId} was deleted`);
 }
 
+export function sessionHeld(sessionId: string, hold: string): ServiceError {
+  const message = `session ${sessionId} is held, and nothing of it is deleted: ${hold}`;
+  return new ServiceError("failed_precondition", "SESSION_HELD", message);
+}
+
 /**
  * For a session whose newest rows are lost; clients that have those rows must start from the
  * beginning.

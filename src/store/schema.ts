@@ -92,6 +92,8 @@ export const sessions = pgTable(
     /** The size of its rows, for the limits of a session. */
     rowCount: number("row_count").notNull().default(sql`0`),
     payloadBytes: number("payload_bytes").notNull().default(sql`0`),
+    /** Why neither retention nor an erasure may delete its rows; null: they may. */
+    hold: text("hold"),
     /** Set after all rows and texts were erased; the id and the numbers stay used. */
     erasedAt: time("erased_at"),
   },

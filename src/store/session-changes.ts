@@ -97,7 +97,8 @@ export function changesStatement({ scope, filter, after }: ChangesRequest): SQL 
         from (
           select id, changed_at, (${passes}) is true as passes, octet_length(name)
             + coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)
-            + coalesce(octet_length(capabilities), 0) + coalesce(octet_length(prompt), 0) + ${SESSION_OVERHEAD_BYTES}::int as bytes_of_one
+            + coalesce(octet_length(capabilities), 0) + coalesce(octet_length(prompt), 0)
+            + coalesce(octet_length(hold), 0) + ${SESSION_OVERHEAD_BYTES}::int as bytes_of_one
           from (
             select * from sessions
             where changed_at >= ${from} and (changed_at, id) > (${from}, ${after.sessionId})

@@ -35,6 +35,7 @@ export interface SessionRecord {
   readonly openRunId: string | null;
   readonly turnSeq: bigint;
   readonly pendingCount: bigint;
+  readonly hold: string | null;
 }
 
 export interface NewSession {
@@ -126,6 +127,7 @@ export const RECORD = {
   openRunId: sessions.openRunId,
   turnSeq: sessions.turnSeq,
   pendingCount: sessions.pendingCount,
+  hold: sessions.hold,
 };
 
 const now = sql`clock_timestamp()`;
@@ -144,6 +146,7 @@ const SHORT = {
   agentId: left,
   parentSessionId: left,
   openRunId: left,
+  hold: sql<string | null>`left(${sessions.hold}, ${SHORT_NAME_CHARS})`,
 };
 
 export async function createSession(
@@ -261,7 +264,7 @@ export function weightsStatement(request: SessionsPage): SQL {
       coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)
         + coalesce(octet_length(capabilities), 0)), 0) as labels,
       coalesce(sum(octet_length(concat(id, id, name, project_id, created_by_user_id, llm_model,
-        agent_id, parent_session_id, open_run_id)) + ${SESSION_OVERHEAD_BYTES}::int), 0) as rest
+        agent_id, parent_session_id, open_run_id, hold)) + ${SESSION_OVERHEAD_BYTES}::int), 0) as rest
     from (select * from sessions where ${listedIn(request)}
       order by ${ORDERS[order]} limit ${size} offset ${(page - 1) * size}) listed`;
 }
@@ -322,21 +325,6 @@ export async function updateSession(
       .returning(RECORD),
   );
   return record;
-}
-
-/**
- * Marks the session; false when it does not exist or was deleted before. Takes the lock that pushes
- * take.
- */
-export async function deleteSession(database: Database, id: string): Promise<boolean> {
-  const deleted = await database.query((drizzle) =>
-    drizzle
-      .update(sessions)
-      .set({ deletedAt: now, updatedAt: now, changedAt: now })
-      .where(and(eq(sessions.id, id), isNull(sessions.deletedAt)))
-      .returning({ id: sessions.id }),
-  );
-  return deleted.length === 1;
 }
 
 /** One statement for all; deleted sessions are in the answer, marked as deleted. */

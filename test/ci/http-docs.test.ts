@@ -43,7 +43,7 @@ test("the lists of docs/http.md have the routes of the OpenAPI document, except 
       Object.keys(methods).map((method) => `${method.toUpperCase()} ${path.replace(prefix, "")}`),
     );
   const described = itemsOf(DOCUMENT).flatMap((item) =>
-    [...nameOf(item).matchAll(/`((?:GET|POST|PATCH|DELETE) \/[^`]*)`/g)].map(
+    [...nameOf(item).matchAll(/`((?:GET|POST|PUT|PATCH|DELETE) \/[^`]*)`/g)].map(
       ([, name = ""]) => name,
     ),
   );

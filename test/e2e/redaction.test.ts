@@ -15,7 +15,8 @@ import { eventsOf, fragments, PushStreamClient } from "../support/push-stream.ts
 import { newSession, push, type Row, rowsOf } from "../support/pushing.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 
-const { createSession, getSession, updateSession, watchSessionEvents } = SessionService.method;
+const { createSession, getSession, holdSession, updateSession, watchSessionEvents } =
+  SessionService.method;
 
 let shared: OpenDatabase;
 let service: ServiceProcess;
@@ -371,6 +372,8 @@ test("the texts of a session are masked", async () => {
     annotations: "none",
   });
   expect(session.llmModel).toBeUndefined();
+  const held = await client.unary(holdSession, { id, reason: `for ${whole}` });
+  expect(held).toMatchObject({ hold: `for ${masked}` });
 });
 
 test("a refusal repeats no secret", async () => {

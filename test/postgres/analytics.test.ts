@@ -11,7 +11,7 @@ import type { Database } from "../../src/store/database.ts";
 import { forkSession } from "../../src/store/fork.ts";
 import { migrateDown, migrateUp } from "../../src/store/migrate.ts";
 import type { NewRow } from "../../src/store/rows.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { createDatabase } from "../support/database.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
 import {

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import { readPage } from "../../src/store/pages.ts";
 import type { Push } from "../../src/store/rows.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 import { countsOf } from "../support/table-counts.ts";
 

@@ -27,7 +27,7 @@ import {
   type FeedRow,
   feedStatement,
 } from "../../src/store/feed.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { lastSeqOf, type Push } from "../../src/store/rows.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 import { Random, seedOfRun } from "../support/random.ts";

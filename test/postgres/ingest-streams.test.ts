@@ -7,7 +7,7 @@ import { createIngest, type IngestLimits } from "../../src/ingest/ingest.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { createDatabase as openDatabase } from "../../src/store/database.ts";
 import type { Push, StoredRow } from "../../src/store/rows.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { openStream, type OpenedStream } from "../../src/store/streams.ts";
 import { holdSession } from "../support/held-session.ts";
 import { createLedger, ledgerWriter, newRow, newPush, type TestLedger } from "../support/ledger.ts";

@@ -14,7 +14,7 @@ import {
   runOpenAtStatement,
   runsStatement,
 } from "../../src/store/runs.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 import { properties } from "../support/properties.ts";
 

@@ -11,7 +11,7 @@ import { retentionPass } from "../../src/maintenance/retention.ts";
 import { createRedactor, redactionOptions } from "../../src/redaction/redactor.ts";
 import { forgetTexts } from "../../src/search/index-store.ts";
 import type { Database } from "../../src/store/database.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
 import { properties } from "../support/properties.ts";
 import {

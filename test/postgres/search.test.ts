@@ -6,7 +6,7 @@ import { storeFound } from "../../src/search/index-store.ts";
 import { type SearchCursor, rareStatement, walkStatement } from "../../src/search/find.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import type { Database } from "../../src/store/database.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
 import {
   event,

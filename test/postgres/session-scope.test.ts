@@ -9,9 +9,9 @@ import {
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { createSessionHandlers } from "../../src/api/sessions.ts";
 import { sessionStore } from "../../src/service-store.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import {
   createSession,
-  deleteSession,
   listSessions,
   type NewSession,
   ownerOf,

@@ -13,12 +13,8 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import { createFeedReader } from "../../src/store/feed.ts";
 import { changesStatement } from "../../src/store/session-changes.ts";
-import {
-  createSession,
-  deleteSession,
-  type NewSession,
-  updateSession,
-} from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
+import { createSession, type NewSession, updateSession } from "../../src/store/sessions.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
 import { Random, seedOfRun } from "../support/random.ts";
 

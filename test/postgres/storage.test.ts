@@ -11,7 +11,7 @@ import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
 import { createReader } from "../../src/store/reader.ts";
 import type { NewRow, StreamName } from "../../src/store/rows.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import {
   createStorageReader,
   sampleStatement,

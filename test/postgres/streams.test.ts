@@ -4,7 +4,7 @@ import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Outcome, Push } from "../../src/store/rows.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { openStream, type OpenedStream, type Opening } from "../../src/store/streams.ts";
 import { holdSession } from "../support/held-session.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";

@@ -5,7 +5,7 @@ import { retentionPass } from "../../src/maintenance/retention.ts";
 import { verify, type VerifiedSession } from "../../src/maintenance/verify.ts";
 import { append } from "../../src/store/append.ts";
 import { sql, type SQL } from "../../src/store/database.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 import { fragments } from "../support/push-stream.ts";

@@ -20,7 +20,7 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
 import { createReader, type LedgerReader } from "../../src/store/reader.ts";
 import { headOf, lastSeqOf, type StoredRow, type StreamName } from "../../src/store/rows.ts";
-import { deleteSession } from "../../src/store/sessions.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { createLedger, ledgerWriter, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 
 const LIMITS = {

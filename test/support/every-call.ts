@@ -87,6 +87,7 @@ const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   GiveFeedback: (sessionId) => ({ sessionId, messageId: "walked", kind: "thumbs_up" }),
   IssueSessionToken: (sessionId) => ({ sessionId, role: "viewer" }),
   EraseSession: (id) => ({ id }),
+  HoldSession: (id) => ({ id, release: true }),
   WatchEvents: () => ({}),
   WatchMessages: () => ({}),
 };
@@ -141,6 +142,11 @@ const ROUTES: Readonly<Record<string, Route>> = {
     body: () => ({ phase: "Running" }),
   },
   "DELETE /api/ambient/v1/sessions/:id": session(""),
+  "PUT /api/ambient/v1/sessions/:id/hold": {
+    ...session("/hold"),
+    body: () => ({ reason: "walked" }),
+  },
+  "DELETE /api/ambient/v1/sessions/:id/hold": session("/hold"),
   "GET /api/ambient/v1/sessions/:id/messages": session("/messages"),
   "GET /api/ambient/v1/sessions/:id/messages  stream": {
     ...session("/messages"),
@@ -236,7 +242,7 @@ const WITHOUT_SESSION = new Set([
   "POST /api/ambient/v1/sessions",
   "GET /copilotkit/info",
 ]);
-const DESTROYS = /^(?:DeleteSession|EraseSession|DELETE .*)$/;
+const DESTROYS = /^(?:DeleteSession|EraseSession|DELETE .*:id)$/;
 const WAITS_OR_MAKES =
   /^(?:Push|Watch|Claim)|^POST .*(?:messages|turns)(?: |$)|\/events(?: {2}stream)?$|messages {2}stream$|^POST \/agui|stop\/:thread$/;
 

@@ -46,6 +46,7 @@ export function httpParts(
     updateSession: notAsked,
     updateSessionStatus: notAsked,
     deleteSession: notAsked,
+    holdSession: notAsked,
     pushSessionMessage: notAsked,
     cancelRun: notAsked,
     cancelOpenRun: notAsked,

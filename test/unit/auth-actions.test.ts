@@ -61,10 +61,15 @@ describe("roles", () => {
     expect(Object.keys(REACH).toSorted()).toEqual(ACTIONS.toSorted());
   });
 
-  test("an admin may do everything, and only an admin deletes, erases and issues tokens", () => {
+  test("an admin may do everything, and only an admin deletes, erases, holds and issues tokens", () => {
     for (const roles of Object.values(ALLOWED)) expect(roles).toContain("admin");
     const alone = ACTIONS.filter((action) => ALLOWED[known(action)].length === 1);
-    expect(alone.toSorted()).toEqual(["session.delete", "session.erase", "token.issue"]);
+    expect(alone.toSorted()).toEqual([
+      "session.delete",
+      "session.erase",
+      "session.hold",
+      "token.issue",
+    ]);
   });
 
   // A list has the failures of sessions, whose texts are of their events.

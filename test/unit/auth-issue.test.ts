@@ -59,6 +59,7 @@ function fixture(ttlMaxMs = 24 * HOUR_MS) {
     openRunId: null,
     turnSeq: 0n,
     pendingCount: 0n,
+    hold: null,
   };
   const store = { getSession: async (id: string) => (id === "s1" ? record : undefined) };
   const handlers = createTokenHandlers(

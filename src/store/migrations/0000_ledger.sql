@@ -141,6 +141,7 @@ CREATE TABLE "sessions" (
 	"changed_at" timestamp(6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	"row_count" bigint DEFAULT 0 NOT NULL,
 	"payload_bytes" bigint DEFAULT 0 NOT NULL,
+	"hold" text,
 	"erased_at" timestamp(6) with time zone
 );
 --> statement-breakpoint

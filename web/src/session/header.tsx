@@ -24,6 +24,8 @@ interface SessionFacts extends Family {
   readonly payloadBytes: string;
   /** Messages that wait for a turn. */
   readonly waiting?: string;
+  /** Why nothing of it is erased. */
+  readonly hold?: string;
 }
 
 /** The name, phase and capabilities change rarely, and the log does not tell of them. */
@@ -60,6 +62,11 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
       <LiveBadge log={log} />
       {isRunning && log.state !== "gone" && <Badge tone="accent">run open</Badge>}
       <Phase facts={facts} isRunning={isRunning} />
+      {facts?.hold !== undefined && (
+        <span title={`Nothing of it is erased: ${visible(facts.hold)}`}>
+          <Badge tone="warn">held</Badge>
+        </span>
+      )}
       <dl className="header-counts">
         <Count name={log.head === 1 ? "event" : "events"} value={count(log.head)} />
         <Count name={log.rows.length === 1 ? "row" : "rows"} value={count(log.rows.length)} />

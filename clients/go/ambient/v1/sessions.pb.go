@@ -131,6 +131,8 @@ type Session struct {
 	// How its last ended run failed. Only in a list that asks for it; absent when the run has not failed,
 	// and when its end is not among the newest 32 rows.
 	Failure *RunFailure `protobuf:"bytes,108,opt,name=failure,proto3,oneof" json:"failure,omitempty"`
+	// Why the session is held: neither retention nor a person erases it. Absent: it is not held.
+	Hold *string `protobuf:"bytes,109,opt,name=hold,proto3,oneof" json:"hold,omitempty"`
 	// Of a fork: the number of an event, as ForkSession named it. `parent_session_id` is the session with that
 	// number; it is a name only, and the session may be gone.
 	ForkedAtSeq *int64 `protobuf:"varint,115,opt,name=forked_at_seq,json=forkedAtSeq,proto3,oneof" json:"forked_at_seq,omitempty"`
@@ -332,6 +334,13 @@ func (x *Session) GetFailure() *RunFailure {
 		return x.Failure
 	}
 	return nil
+}
+
+func (x *Session) GetHold() string {
+	if x != nil && x.Hold != nil {
+		return *x.Hold
+	}
+	return ""
 }
 
 func (x *Session) GetForkedAtSeq() int64 {
@@ -907,6 +916,70 @@ func (x *EraseSessionRequest) GetId() string {
 	return ""
 }
 
+// Holds a session or ends its hold. Required is either `reason` or `release`.
+type HoldSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Why the session is held, for people; at most 1,024 bytes. Replaces the reason of an earlier hold.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// True: the session is held no longer.
+	Release       bool `protobuf:"varint,3,opt,name=release,proto3" json:"release,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldSessionRequest) Reset() {
+	*x = HoldSessionRequest{}
+	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldSessionRequest) ProtoMessage() {}
+
+func (x *HoldSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldSessionRequest.ProtoReflect.Descriptor instead.
+func (*HoldSessionRequest) Descriptor() ([]byte, []int) {
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *HoldSessionRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *HoldSessionRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *HoldSessionRequest) GetRelease() bool {
+	if x != nil {
+		return x.Release
+	}
+	return false
+}
+
 // The number of erased rows.
 type EraseSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -920,7 +993,7 @@ type EraseSessionResponse struct {
 
 func (x *EraseSessionResponse) Reset() {
 	*x = EraseSessionResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1005,7 @@ func (x *EraseSessionResponse) String() string {
 func (*EraseSessionResponse) ProtoMessage() {}
 
 func (x *EraseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1018,7 @@ func (x *EraseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseSessionResponse.ProtoReflect.Descriptor instead.
 func (*EraseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{9}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EraseSessionResponse) GetMessages() int64 {
@@ -971,7 +1044,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1056,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1069,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{10}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{11}
 }
 
 // The page of sessions to read.
@@ -1032,7 +1105,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1117,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1130,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{11}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListSessionsRequest) GetPage() int32 {
@@ -1152,7 +1225,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1237,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1250,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{12}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListSessionsResponse) GetItems() []*Session {
@@ -1216,7 +1289,7 @@ type WatchSessionsRequest struct {
 
 func (x *WatchSessionsRequest) Reset() {
 	*x = WatchSessionsRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1301,7 @@ func (x *WatchSessionsRequest) String() string {
 func (*WatchSessionsRequest) ProtoMessage() {}
 
 func (x *WatchSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1314,7 @@ func (x *WatchSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{13}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchSessionsRequest) GetRunning() bool {
@@ -1298,7 +1371,7 @@ type SessionWatchEvent struct {
 
 func (x *SessionWatchEvent) Reset() {
 	*x = SessionWatchEvent{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1383,7 @@ func (x *SessionWatchEvent) String() string {
 func (*SessionWatchEvent) ProtoMessage() {}
 
 func (x *SessionWatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1396,7 @@ func (x *SessionWatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWatchEvent.ProtoReflect.Descriptor instead.
 func (*SessionWatchEvent) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{14}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SessionWatchEvent) GetType() EventType {
@@ -1370,7 +1443,7 @@ type IssueSessionTokenRequest struct {
 
 func (x *IssueSessionTokenRequest) Reset() {
 	*x = IssueSessionTokenRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1455,7 @@ func (x *IssueSessionTokenRequest) String() string {
 func (*IssueSessionTokenRequest) ProtoMessage() {}
 
 func (x *IssueSessionTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1468,7 @@ func (x *IssueSessionTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSessionTokenRequest.ProtoReflect.Descriptor instead.
 func (*IssueSessionTokenRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{15}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *IssueSessionTokenRequest) GetSessionId() string {
@@ -1432,7 +1505,7 @@ type IssueSessionTokenResponse struct {
 
 func (x *IssueSessionTokenResponse) Reset() {
 	*x = IssueSessionTokenResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[16]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1517,7 @@ func (x *IssueSessionTokenResponse) String() string {
 func (*IssueSessionTokenResponse) ProtoMessage() {}
 
 func (x *IssueSessionTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[16]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1530,7 @@ func (x *IssueSessionTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSessionTokenResponse.ProtoReflect.Descriptor instead.
 func (*IssueSessionTokenResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{16}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *IssueSessionTokenResponse) GetToken() string {
@@ -1479,7 +1552,7 @@ var File_ambient_v1_sessions_proto protoreflect.FileDescriptor
 const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\n" +
 	"\x19ambient/v1/sessions.proto\x12\n" +
-	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1dambient/v1/conversation.proto\x1a\x1dambient/v1/event_stream.proto\x1a\x17ambient/v1/events.proto\x1a\x15ambient/v1/feed.proto\x1a\x19ambient/v1/messages.proto\x1a\x17ambient/v1/search.proto\x1a\x16ambient/v1/turns.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd4\n" +
+	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1dambient/v1/conversation.proto\x1a\x1dambient/v1/event_stream.proto\x1a\x17ambient/v1/events.proto\x1a\x15ambient/v1/feed.proto\x1a\x19ambient/v1/messages.proto\x1a\x17ambient/v1/search.proto\x1a\x16ambient/v1/turns.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\n" +
 	"\n" +
 	"\aSession\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.ambient.v1.ObjectReferenceR\bmetadata\x12\x12\n" +
@@ -1508,9 +1581,10 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\vopen_run_id\x18i \x01(\tH\rR\topenRunId\x88\x01\x01\x12\x19\n" +
 	"\bturn_seq\x18j \x01(\x03R\aturnSeq\x12\x18\n" +
 	"\awaiting\x18k \x01(\x03R\awaiting\x125\n" +
-	"\afailure\x18l \x01(\v2\x16.ambient.v1.RunFailureH\x0eR\afailure\x88\x01\x01\x12'\n" +
-	"\rforked_at_seq\x18s \x01(\x03H\x0fR\vforkedAtSeq\x88\x01\x01\x126\n" +
-	"\x15forked_at_message_seq\x18t \x01(\x03H\x10R\x12forkedAtMessageSeq\x88\x01\x01\x12\x14\n" +
+	"\afailure\x18l \x01(\v2\x16.ambient.v1.RunFailureH\x0eR\afailure\x88\x01\x01\x12\x17\n" +
+	"\x04hold\x18m \x01(\tH\x0fR\x04hold\x88\x01\x01\x12'\n" +
+	"\rforked_at_seq\x18s \x01(\x03H\x10R\vforkedAtSeq\x88\x01\x01\x126\n" +
+	"\x15forked_at_message_seq\x18t \x01(\x03H\x11R\x12forkedAtMessageSeq\x88\x01\x01\x12\x14\n" +
 	"\x05forks\x18u \x03(\tR\x05forksB\t\n" +
 	"\a_promptB\x15\n" +
 	"\x13_created_by_user_idB\f\n" +
@@ -1528,7 +1602,8 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\r_capabilitiesB\x0e\n" +
 	"\f_open_run_idB\n" +
 	"\n" +
-	"\b_failureB\x10\n" +
+	"\b_failureB\a\n" +
+	"\x05_holdB\x10\n" +
 	"\x0e_forked_at_seqB\x18\n" +
 	"\x16_forked_at_message_seqJ\x04\b\x03\x10\x04J\x04\b\x06\x10\vJ\x04\b\f\x10\rJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x12J\x04\b\x18\x10 \"\x8f\x01\n" +
 	"\n" +
@@ -1586,7 +1661,11 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\x14DeleteSessionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
 	"\x13EraseSessionRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"J\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"V\n" +
+	"\x12HoldSessionRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\arelease\x18\x03 \x01(\bR\arelease\"J\n" +
 	"\x14EraseSessionResponse\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\x03R\bmessages\x12\x16\n" +
 	"\x06events\x18\x02 \x01(\x03R\x06events\"\x17\n" +
@@ -1639,7 +1718,7 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\fSessionOrder\x12\x1d\n" +
 	"\x19SESSION_ORDER_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SESSION_ORDER_ACTIVITY\x10\x01\x12\x19\n" +
-	"\x15SESSION_ORDER_WAITING\x10\x022\x94\x10\n" +
+	"\x15SESSION_ORDER_WAITING\x10\x022\xd8\x10\n" +
 	"\x0eSessionService\x12@\n" +
 	"\n" +
 	"GetSession\x12\x1d.ambient.v1.GetSessionRequest\x1a\x13.ambient.v1.Session\x12F\n" +
@@ -1664,7 +1743,8 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\vSearchTexts\x12\x1e.ambient.v1.SearchTextsRequest\x1a\x1f.ambient.v1.SearchTextsResponse\x12I\n" +
 	"\fGiveFeedback\x12\x1f.ambient.v1.GiveFeedbackRequest\x1a\x18.ambient.v1.SessionEvent\x12`\n" +
 	"\x11IssueSessionToken\x12$.ambient.v1.IssueSessionTokenRequest\x1a%.ambient.v1.IssueSessionTokenResponse\x12Q\n" +
-	"\fEraseSession\x12\x1f.ambient.v1.EraseSessionRequest\x1a .ambient.v1.EraseSessionResponse\x12F\n" +
+	"\fEraseSession\x12\x1f.ambient.v1.EraseSessionRequest\x1a .ambient.v1.EraseSessionResponse\x12B\n" +
+	"\vHoldSession\x12\x1e.ambient.v1.HoldSessionRequest\x1a\x13.ambient.v1.Session\x12F\n" +
 	"\vWatchEvents\x12\x1e.ambient.v1.WatchEventsRequest\x1a\x15.ambient.v1.FeedEvent0\x01\x12L\n" +
 	"\rWatchMessages\x12 .ambient.v1.WatchMessagesRequest\x1a\x17.ambient.v1.FeedMessage0\x01B\xc2\x01\n" +
 	"\x1bio.sessionledger.ambient.v1P\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03AMB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3"
@@ -1682,7 +1762,7 @@ func file_ambient_v1_sessions_proto_rawDescGZIP() []byte {
 }
 
 var file_ambient_v1_sessions_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ambient_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_ambient_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_ambient_v1_sessions_proto_goTypes = []any{
 	(SessionOrder)(0),                   // 0: ambient.v1.SessionOrder
 	(*Session)(nil),                     // 1: ambient.v1.Session
@@ -1694,120 +1774,123 @@ var file_ambient_v1_sessions_proto_goTypes = []any{
 	(*UpdateSessionStatusRequest)(nil),  // 7: ambient.v1.UpdateSessionStatusRequest
 	(*DeleteSessionRequest)(nil),        // 8: ambient.v1.DeleteSessionRequest
 	(*EraseSessionRequest)(nil),         // 9: ambient.v1.EraseSessionRequest
-	(*EraseSessionResponse)(nil),        // 10: ambient.v1.EraseSessionResponse
-	(*DeleteSessionResponse)(nil),       // 11: ambient.v1.DeleteSessionResponse
-	(*ListSessionsRequest)(nil),         // 12: ambient.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),        // 13: ambient.v1.ListSessionsResponse
-	(*WatchSessionsRequest)(nil),        // 14: ambient.v1.WatchSessionsRequest
-	(*SessionWatchEvent)(nil),           // 15: ambient.v1.SessionWatchEvent
-	(*IssueSessionTokenRequest)(nil),    // 16: ambient.v1.IssueSessionTokenRequest
-	(*IssueSessionTokenResponse)(nil),   // 17: ambient.v1.IssueSessionTokenResponse
-	nil,                                 // 18: ambient.v1.ListSessionsRequest.LabelsEntry
-	nil,                                 // 19: ambient.v1.WatchSessionsRequest.LabelsEntry
-	(*ObjectReference)(nil),             // 20: ambient.v1.ObjectReference
-	(*timestamppb.Timestamp)(nil),       // 21: google.protobuf.Timestamp
-	(*ListMeta)(nil),                    // 22: ambient.v1.ListMeta
-	(EventType)(0),                      // 23: ambient.v1.EventType
-	(WatchState)(0),                     // 24: ambient.v1.WatchState
-	(*durationpb.Duration)(nil),         // 25: google.protobuf.Duration
-	(*PushSessionMessageRequest)(nil),   // 26: ambient.v1.PushSessionMessageRequest
-	(*WatchSessionMessagesRequest)(nil), // 27: ambient.v1.WatchSessionMessagesRequest
-	(*PushSessionEventRequest)(nil),     // 28: ambient.v1.PushSessionEventRequest
-	(*WatchSessionEventsRequest)(nil),   // 29: ambient.v1.WatchSessionEventsRequest
-	(*ListSessionMessagesRequest)(nil),  // 30: ambient.v1.ListSessionMessagesRequest
-	(*ListSessionEventsRequest)(nil),    // 31: ambient.v1.ListSessionEventsRequest
-	(*PushSessionEventsRequest)(nil),    // 32: ambient.v1.PushSessionEventsRequest
-	(*ClaimTurnRequest)(nil),            // 33: ambient.v1.ClaimTurnRequest
-	(*CancelRunRequest)(nil),            // 34: ambient.v1.CancelRunRequest
-	(*GetTranscriptRequest)(nil),        // 35: ambient.v1.GetTranscriptRequest
-	(*ListRunsRequest)(nil),             // 36: ambient.v1.ListRunsRequest
-	(*SearchTextsRequest)(nil),          // 37: ambient.v1.SearchTextsRequest
-	(*GiveFeedbackRequest)(nil),         // 38: ambient.v1.GiveFeedbackRequest
-	(*WatchEventsRequest)(nil),          // 39: ambient.v1.WatchEventsRequest
-	(*WatchMessagesRequest)(nil),        // 40: ambient.v1.WatchMessagesRequest
-	(*SessionMessage)(nil),              // 41: ambient.v1.SessionMessage
-	(*SessionEvent)(nil),                // 42: ambient.v1.SessionEvent
-	(*ListSessionMessagesResponse)(nil), // 43: ambient.v1.ListSessionMessagesResponse
-	(*ListSessionEventsResponse)(nil),   // 44: ambient.v1.ListSessionEventsResponse
-	(*PushSessionEventsResponse)(nil),   // 45: ambient.v1.PushSessionEventsResponse
-	(*ClaimTurnResponse)(nil),           // 46: ambient.v1.ClaimTurnResponse
-	(*Transcript)(nil),                  // 47: ambient.v1.Transcript
-	(*ListRunsResponse)(nil),            // 48: ambient.v1.ListRunsResponse
-	(*SearchTextsResponse)(nil),         // 49: ambient.v1.SearchTextsResponse
-	(*FeedEvent)(nil),                   // 50: ambient.v1.FeedEvent
-	(*FeedMessage)(nil),                 // 51: ambient.v1.FeedMessage
+	(*HoldSessionRequest)(nil),          // 10: ambient.v1.HoldSessionRequest
+	(*EraseSessionResponse)(nil),        // 11: ambient.v1.EraseSessionResponse
+	(*DeleteSessionResponse)(nil),       // 12: ambient.v1.DeleteSessionResponse
+	(*ListSessionsRequest)(nil),         // 13: ambient.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),        // 14: ambient.v1.ListSessionsResponse
+	(*WatchSessionsRequest)(nil),        // 15: ambient.v1.WatchSessionsRequest
+	(*SessionWatchEvent)(nil),           // 16: ambient.v1.SessionWatchEvent
+	(*IssueSessionTokenRequest)(nil),    // 17: ambient.v1.IssueSessionTokenRequest
+	(*IssueSessionTokenResponse)(nil),   // 18: ambient.v1.IssueSessionTokenResponse
+	nil,                                 // 19: ambient.v1.ListSessionsRequest.LabelsEntry
+	nil,                                 // 20: ambient.v1.WatchSessionsRequest.LabelsEntry
+	(*ObjectReference)(nil),             // 21: ambient.v1.ObjectReference
+	(*timestamppb.Timestamp)(nil),       // 22: google.protobuf.Timestamp
+	(*ListMeta)(nil),                    // 23: ambient.v1.ListMeta
+	(EventType)(0),                      // 24: ambient.v1.EventType
+	(WatchState)(0),                     // 25: ambient.v1.WatchState
+	(*durationpb.Duration)(nil),         // 26: google.protobuf.Duration
+	(*PushSessionMessageRequest)(nil),   // 27: ambient.v1.PushSessionMessageRequest
+	(*WatchSessionMessagesRequest)(nil), // 28: ambient.v1.WatchSessionMessagesRequest
+	(*PushSessionEventRequest)(nil),     // 29: ambient.v1.PushSessionEventRequest
+	(*WatchSessionEventsRequest)(nil),   // 30: ambient.v1.WatchSessionEventsRequest
+	(*ListSessionMessagesRequest)(nil),  // 31: ambient.v1.ListSessionMessagesRequest
+	(*ListSessionEventsRequest)(nil),    // 32: ambient.v1.ListSessionEventsRequest
+	(*PushSessionEventsRequest)(nil),    // 33: ambient.v1.PushSessionEventsRequest
+	(*ClaimTurnRequest)(nil),            // 34: ambient.v1.ClaimTurnRequest
+	(*CancelRunRequest)(nil),            // 35: ambient.v1.CancelRunRequest
+	(*GetTranscriptRequest)(nil),        // 36: ambient.v1.GetTranscriptRequest
+	(*ListRunsRequest)(nil),             // 37: ambient.v1.ListRunsRequest
+	(*SearchTextsRequest)(nil),          // 38: ambient.v1.SearchTextsRequest
+	(*GiveFeedbackRequest)(nil),         // 39: ambient.v1.GiveFeedbackRequest
+	(*WatchEventsRequest)(nil),          // 40: ambient.v1.WatchEventsRequest
+	(*WatchMessagesRequest)(nil),        // 41: ambient.v1.WatchMessagesRequest
+	(*SessionMessage)(nil),              // 42: ambient.v1.SessionMessage
+	(*SessionEvent)(nil),                // 43: ambient.v1.SessionEvent
+	(*ListSessionMessagesResponse)(nil), // 44: ambient.v1.ListSessionMessagesResponse
+	(*ListSessionEventsResponse)(nil),   // 45: ambient.v1.ListSessionEventsResponse
+	(*PushSessionEventsResponse)(nil),   // 46: ambient.v1.PushSessionEventsResponse
+	(*ClaimTurnResponse)(nil),           // 47: ambient.v1.ClaimTurnResponse
+	(*Transcript)(nil),                  // 48: ambient.v1.Transcript
+	(*ListRunsResponse)(nil),            // 49: ambient.v1.ListRunsResponse
+	(*SearchTextsResponse)(nil),         // 50: ambient.v1.SearchTextsResponse
+	(*FeedEvent)(nil),                   // 51: ambient.v1.FeedEvent
+	(*FeedMessage)(nil),                 // 52: ambient.v1.FeedMessage
 }
 var file_ambient_v1_sessions_proto_depIdxs = []int32{
-	20, // 0: ambient.v1.Session.metadata:type_name -> ambient.v1.ObjectReference
-	21, // 1: ambient.v1.Session.start_time:type_name -> google.protobuf.Timestamp
-	21, // 2: ambient.v1.Session.completion_time:type_name -> google.protobuf.Timestamp
-	21, // 3: ambient.v1.Session.last_activity_at:type_name -> google.protobuf.Timestamp
+	21, // 0: ambient.v1.Session.metadata:type_name -> ambient.v1.ObjectReference
+	22, // 1: ambient.v1.Session.start_time:type_name -> google.protobuf.Timestamp
+	22, // 2: ambient.v1.Session.completion_time:type_name -> google.protobuf.Timestamp
+	22, // 3: ambient.v1.Session.last_activity_at:type_name -> google.protobuf.Timestamp
 	2,  // 4: ambient.v1.Session.failure:type_name -> ambient.v1.RunFailure
-	21, // 5: ambient.v1.RunFailure.at:type_name -> google.protobuf.Timestamp
-	21, // 6: ambient.v1.UpdateSessionStatusRequest.start_time:type_name -> google.protobuf.Timestamp
-	21, // 7: ambient.v1.UpdateSessionStatusRequest.completion_time:type_name -> google.protobuf.Timestamp
+	22, // 5: ambient.v1.RunFailure.at:type_name -> google.protobuf.Timestamp
+	22, // 6: ambient.v1.UpdateSessionStatusRequest.start_time:type_name -> google.protobuf.Timestamp
+	22, // 7: ambient.v1.UpdateSessionStatusRequest.completion_time:type_name -> google.protobuf.Timestamp
 	0,  // 8: ambient.v1.ListSessionsRequest.order_by:type_name -> ambient.v1.SessionOrder
-	18, // 9: ambient.v1.ListSessionsRequest.labels:type_name -> ambient.v1.ListSessionsRequest.LabelsEntry
+	19, // 9: ambient.v1.ListSessionsRequest.labels:type_name -> ambient.v1.ListSessionsRequest.LabelsEntry
 	1,  // 10: ambient.v1.ListSessionsResponse.items:type_name -> ambient.v1.Session
-	22, // 11: ambient.v1.ListSessionsResponse.metadata:type_name -> ambient.v1.ListMeta
-	19, // 12: ambient.v1.WatchSessionsRequest.labels:type_name -> ambient.v1.WatchSessionsRequest.LabelsEntry
-	23, // 13: ambient.v1.SessionWatchEvent.type:type_name -> ambient.v1.EventType
+	23, // 11: ambient.v1.ListSessionsResponse.metadata:type_name -> ambient.v1.ListMeta
+	20, // 12: ambient.v1.WatchSessionsRequest.labels:type_name -> ambient.v1.WatchSessionsRequest.LabelsEntry
+	24, // 13: ambient.v1.SessionWatchEvent.type:type_name -> ambient.v1.EventType
 	1,  // 14: ambient.v1.SessionWatchEvent.session:type_name -> ambient.v1.Session
-	24, // 15: ambient.v1.SessionWatchEvent.watch_state:type_name -> ambient.v1.WatchState
-	25, // 16: ambient.v1.IssueSessionTokenRequest.ttl:type_name -> google.protobuf.Duration
-	21, // 17: ambient.v1.IssueSessionTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	25, // 15: ambient.v1.SessionWatchEvent.watch_state:type_name -> ambient.v1.WatchState
+	26, // 16: ambient.v1.IssueSessionTokenRequest.ttl:type_name -> google.protobuf.Duration
+	22, // 17: ambient.v1.IssueSessionTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
 	5,  // 18: ambient.v1.SessionService.GetSession:input_type -> ambient.v1.GetSessionRequest
 	3,  // 19: ambient.v1.SessionService.CreateSession:input_type -> ambient.v1.CreateSessionRequest
 	4,  // 20: ambient.v1.SessionService.ForkSession:input_type -> ambient.v1.ForkSessionRequest
 	6,  // 21: ambient.v1.SessionService.UpdateSession:input_type -> ambient.v1.UpdateSessionRequest
 	7,  // 22: ambient.v1.SessionService.UpdateSessionStatus:input_type -> ambient.v1.UpdateSessionStatusRequest
 	8,  // 23: ambient.v1.SessionService.DeleteSession:input_type -> ambient.v1.DeleteSessionRequest
-	12, // 24: ambient.v1.SessionService.ListSessions:input_type -> ambient.v1.ListSessionsRequest
-	14, // 25: ambient.v1.SessionService.WatchSessions:input_type -> ambient.v1.WatchSessionsRequest
-	26, // 26: ambient.v1.SessionService.PushSessionMessage:input_type -> ambient.v1.PushSessionMessageRequest
-	27, // 27: ambient.v1.SessionService.WatchSessionMessages:input_type -> ambient.v1.WatchSessionMessagesRequest
-	28, // 28: ambient.v1.SessionService.PushSessionEvent:input_type -> ambient.v1.PushSessionEventRequest
-	29, // 29: ambient.v1.SessionService.WatchSessionEvents:input_type -> ambient.v1.WatchSessionEventsRequest
-	30, // 30: ambient.v1.SessionService.ListSessionMessages:input_type -> ambient.v1.ListSessionMessagesRequest
-	31, // 31: ambient.v1.SessionService.ListSessionEvents:input_type -> ambient.v1.ListSessionEventsRequest
-	32, // 32: ambient.v1.SessionService.PushSessionEvents:input_type -> ambient.v1.PushSessionEventsRequest
-	33, // 33: ambient.v1.SessionService.ClaimTurn:input_type -> ambient.v1.ClaimTurnRequest
-	34, // 34: ambient.v1.SessionService.CancelRun:input_type -> ambient.v1.CancelRunRequest
-	35, // 35: ambient.v1.SessionService.GetTranscript:input_type -> ambient.v1.GetTranscriptRequest
-	36, // 36: ambient.v1.SessionService.ListRuns:input_type -> ambient.v1.ListRunsRequest
-	37, // 37: ambient.v1.SessionService.SearchTexts:input_type -> ambient.v1.SearchTextsRequest
-	38, // 38: ambient.v1.SessionService.GiveFeedback:input_type -> ambient.v1.GiveFeedbackRequest
-	16, // 39: ambient.v1.SessionService.IssueSessionToken:input_type -> ambient.v1.IssueSessionTokenRequest
+	13, // 24: ambient.v1.SessionService.ListSessions:input_type -> ambient.v1.ListSessionsRequest
+	15, // 25: ambient.v1.SessionService.WatchSessions:input_type -> ambient.v1.WatchSessionsRequest
+	27, // 26: ambient.v1.SessionService.PushSessionMessage:input_type -> ambient.v1.PushSessionMessageRequest
+	28, // 27: ambient.v1.SessionService.WatchSessionMessages:input_type -> ambient.v1.WatchSessionMessagesRequest
+	29, // 28: ambient.v1.SessionService.PushSessionEvent:input_type -> ambient.v1.PushSessionEventRequest
+	30, // 29: ambient.v1.SessionService.WatchSessionEvents:input_type -> ambient.v1.WatchSessionEventsRequest
+	31, // 30: ambient.v1.SessionService.ListSessionMessages:input_type -> ambient.v1.ListSessionMessagesRequest
+	32, // 31: ambient.v1.SessionService.ListSessionEvents:input_type -> ambient.v1.ListSessionEventsRequest
+	33, // 32: ambient.v1.SessionService.PushSessionEvents:input_type -> ambient.v1.PushSessionEventsRequest
+	34, // 33: ambient.v1.SessionService.ClaimTurn:input_type -> ambient.v1.ClaimTurnRequest
+	35, // 34: ambient.v1.SessionService.CancelRun:input_type -> ambient.v1.CancelRunRequest
+	36, // 35: ambient.v1.SessionService.GetTranscript:input_type -> ambient.v1.GetTranscriptRequest
+	37, // 36: ambient.v1.SessionService.ListRuns:input_type -> ambient.v1.ListRunsRequest
+	38, // 37: ambient.v1.SessionService.SearchTexts:input_type -> ambient.v1.SearchTextsRequest
+	39, // 38: ambient.v1.SessionService.GiveFeedback:input_type -> ambient.v1.GiveFeedbackRequest
+	17, // 39: ambient.v1.SessionService.IssueSessionToken:input_type -> ambient.v1.IssueSessionTokenRequest
 	9,  // 40: ambient.v1.SessionService.EraseSession:input_type -> ambient.v1.EraseSessionRequest
-	39, // 41: ambient.v1.SessionService.WatchEvents:input_type -> ambient.v1.WatchEventsRequest
-	40, // 42: ambient.v1.SessionService.WatchMessages:input_type -> ambient.v1.WatchMessagesRequest
-	1,  // 43: ambient.v1.SessionService.GetSession:output_type -> ambient.v1.Session
-	1,  // 44: ambient.v1.SessionService.CreateSession:output_type -> ambient.v1.Session
-	1,  // 45: ambient.v1.SessionService.ForkSession:output_type -> ambient.v1.Session
-	1,  // 46: ambient.v1.SessionService.UpdateSession:output_type -> ambient.v1.Session
-	1,  // 47: ambient.v1.SessionService.UpdateSessionStatus:output_type -> ambient.v1.Session
-	11, // 48: ambient.v1.SessionService.DeleteSession:output_type -> ambient.v1.DeleteSessionResponse
-	13, // 49: ambient.v1.SessionService.ListSessions:output_type -> ambient.v1.ListSessionsResponse
-	15, // 50: ambient.v1.SessionService.WatchSessions:output_type -> ambient.v1.SessionWatchEvent
-	41, // 51: ambient.v1.SessionService.PushSessionMessage:output_type -> ambient.v1.SessionMessage
-	41, // 52: ambient.v1.SessionService.WatchSessionMessages:output_type -> ambient.v1.SessionMessage
-	42, // 53: ambient.v1.SessionService.PushSessionEvent:output_type -> ambient.v1.SessionEvent
-	42, // 54: ambient.v1.SessionService.WatchSessionEvents:output_type -> ambient.v1.SessionEvent
-	43, // 55: ambient.v1.SessionService.ListSessionMessages:output_type -> ambient.v1.ListSessionMessagesResponse
-	44, // 56: ambient.v1.SessionService.ListSessionEvents:output_type -> ambient.v1.ListSessionEventsResponse
-	45, // 57: ambient.v1.SessionService.PushSessionEvents:output_type -> ambient.v1.PushSessionEventsResponse
-	46, // 58: ambient.v1.SessionService.ClaimTurn:output_type -> ambient.v1.ClaimTurnResponse
-	41, // 59: ambient.v1.SessionService.CancelRun:output_type -> ambient.v1.SessionMessage
-	47, // 60: ambient.v1.SessionService.GetTranscript:output_type -> ambient.v1.Transcript
-	48, // 61: ambient.v1.SessionService.ListRuns:output_type -> ambient.v1.ListRunsResponse
-	49, // 62: ambient.v1.SessionService.SearchTexts:output_type -> ambient.v1.SearchTextsResponse
-	42, // 63: ambient.v1.SessionService.GiveFeedback:output_type -> ambient.v1.SessionEvent
-	17, // 64: ambient.v1.SessionService.IssueSessionToken:output_type -> ambient.v1.IssueSessionTokenResponse
-	10, // 65: ambient.v1.SessionService.EraseSession:output_type -> ambient.v1.EraseSessionResponse
-	50, // 66: ambient.v1.SessionService.WatchEvents:output_type -> ambient.v1.FeedEvent
-	51, // 67: ambient.v1.SessionService.WatchMessages:output_type -> ambient.v1.FeedMessage
-	43, // [43:68] is the sub-list for method output_type
-	18, // [18:43] is the sub-list for method input_type
+	10, // 41: ambient.v1.SessionService.HoldSession:input_type -> ambient.v1.HoldSessionRequest
+	40, // 42: ambient.v1.SessionService.WatchEvents:input_type -> ambient.v1.WatchEventsRequest
+	41, // 43: ambient.v1.SessionService.WatchMessages:input_type -> ambient.v1.WatchMessagesRequest
+	1,  // 44: ambient.v1.SessionService.GetSession:output_type -> ambient.v1.Session
+	1,  // 45: ambient.v1.SessionService.CreateSession:output_type -> ambient.v1.Session
+	1,  // 46: ambient.v1.SessionService.ForkSession:output_type -> ambient.v1.Session
+	1,  // 47: ambient.v1.SessionService.UpdateSession:output_type -> ambient.v1.Session
+	1,  // 48: ambient.v1.SessionService.UpdateSessionStatus:output_type -> ambient.v1.Session
+	12, // 49: ambient.v1.SessionService.DeleteSession:output_type -> ambient.v1.DeleteSessionResponse
+	14, // 50: ambient.v1.SessionService.ListSessions:output_type -> ambient.v1.ListSessionsResponse
+	16, // 51: ambient.v1.SessionService.WatchSessions:output_type -> ambient.v1.SessionWatchEvent
+	42, // 52: ambient.v1.SessionService.PushSessionMessage:output_type -> ambient.v1.SessionMessage
+	42, // 53: ambient.v1.SessionService.WatchSessionMessages:output_type -> ambient.v1.SessionMessage
+	43, // 54: ambient.v1.SessionService.PushSessionEvent:output_type -> ambient.v1.SessionEvent
+	43, // 55: ambient.v1.SessionService.WatchSessionEvents:output_type -> ambient.v1.SessionEvent
+	44, // 56: ambient.v1.SessionService.ListSessionMessages:output_type -> ambient.v1.ListSessionMessagesResponse
+	45, // 57: ambient.v1.SessionService.ListSessionEvents:output_type -> ambient.v1.ListSessionEventsResponse
+	46, // 58: ambient.v1.SessionService.PushSessionEvents:output_type -> ambient.v1.PushSessionEventsResponse
+	47, // 59: ambient.v1.SessionService.ClaimTurn:output_type -> ambient.v1.ClaimTurnResponse
+	42, // 60: ambient.v1.SessionService.CancelRun:output_type -> ambient.v1.SessionMessage
+	48, // 61: ambient.v1.SessionService.GetTranscript:output_type -> ambient.v1.Transcript
+	49, // 62: ambient.v1.SessionService.ListRuns:output_type -> ambient.v1.ListRunsResponse
+	50, // 63: ambient.v1.SessionService.SearchTexts:output_type -> ambient.v1.SearchTextsResponse
+	43, // 64: ambient.v1.SessionService.GiveFeedback:output_type -> ambient.v1.SessionEvent
+	18, // 65: ambient.v1.SessionService.IssueSessionToken:output_type -> ambient.v1.IssueSessionTokenResponse
+	11, // 66: ambient.v1.SessionService.EraseSession:output_type -> ambient.v1.EraseSessionResponse
+	1,  // 67: ambient.v1.SessionService.HoldSession:output_type -> ambient.v1.Session
+	51, // 68: ambient.v1.SessionService.WatchEvents:output_type -> ambient.v1.FeedEvent
+	52, // 69: ambient.v1.SessionService.WatchMessages:output_type -> ambient.v1.FeedMessage
+	44, // [44:70] is the sub-list for method output_type
+	18, // [18:44] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
 	18, // [18:18] is the sub-list for extension extendee
 	0,  // [0:18] is the sub-list for field type_name
@@ -1836,7 +1919,7 @@ func file_ambient_v1_sessions_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ambient_v1_sessions_proto_rawDesc), len(file_ambient_v1_sessions_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -45,6 +45,7 @@ const (
 	SessionService_GiveFeedback_FullMethodName         = "/ambient.v1.SessionService/GiveFeedback"
 	SessionService_IssueSessionToken_FullMethodName    = "/ambient.v1.SessionService/IssueSessionToken"
 	SessionService_EraseSession_FullMethodName         = "/ambient.v1.SessionService/EraseSession"
+	SessionService_HoldSession_FullMethodName          = "/ambient.v1.SessionService/HoldSession"
 	SessionService_WatchEvents_FullMethodName          = "/ambient.v1.SessionService/WatchEvents"
 	SessionService_WatchMessages_FullMethodName        = "/ambient.v1.SessionService/WatchMessages"
 )
@@ -82,6 +83,7 @@ type SessionServiceClient interface {
 	UpdateSessionStatus(ctx context.Context, in *UpdateSessionStatusRequest, opts ...grpc.CallOption) (*Session, error)
 	// Marks a session as deleted. From then on every call that names it is NOT_FOUND, also a
 	// second deletion, and its watches end. Its rows stay on disk until they are erased.
+	// FAILED_PRECONDITION (SESSION_HELD) while the session is held.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
 	// Lists sessions, newest first unless the request says otherwise. All filters of a request hold
 	// together.
@@ -144,7 +146,13 @@ type SessionServiceClient interface {
 	// Erases a session for good; for admins. Its rows are deleted and its texts emptied. The id,
 	// the project and the numbers stay, and every call that names the session is NOT_FOUND. A deleted
 	// session can be erased; an erased or unknown session is NOT_FOUND.
+	// FAILED_PRECONDITION (SESSION_HELD) while the session is held.
 	EraseSession(ctx context.Context, in *EraseSessionRequest, opts ...grpc.CallOption) (*EraseSessionResponse, error)
+	// Holds a session, or ends its hold; for admins. Retention skips a held session, and DeleteSession and
+	// EraseSession refuse it. Pushes and changes of its record go on. From the answer on no row is erased,
+	// also by an erasure or a retention that has begun. A deleted session can be held; an erased or unknown
+	// session is NOT_FOUND.
+	HoldSession(ctx context.Context, in *HoldSessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Sends the committed events of all sessions, then each new one, at least once: a feed that
 	// continues from a cursor may send rows again, above all after a failover of the database. For
 	// admins and service accounts. The call ends with UNAVAILABLE when the service stops.
@@ -421,6 +429,16 @@ func (c *sessionServiceClient) EraseSession(ctx context.Context, in *EraseSessio
 	return out, nil
 }
 
+func (c *sessionServiceClient) HoldSession(ctx context.Context, in *HoldSessionRequest, opts ...grpc.CallOption) (*Session, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Session)
+	err := c.cc.Invoke(ctx, SessionService_HoldSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FeedEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &SessionService_ServiceDesc.Streams[4], SessionService_WatchEvents_FullMethodName, cOpts...)
@@ -492,6 +510,7 @@ type SessionServiceServer interface {
 	UpdateSessionStatus(context.Context, *UpdateSessionStatusRequest) (*Session, error)
 	// Marks a session as deleted. From then on every call that names it is NOT_FOUND, also a
 	// second deletion, and its watches end. Its rows stay on disk until they are erased.
+	// FAILED_PRECONDITION (SESSION_HELD) while the session is held.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
 	// Lists sessions, newest first unless the request says otherwise. All filters of a request hold
 	// together.
@@ -554,7 +573,13 @@ type SessionServiceServer interface {
 	// Erases a session for good; for admins. Its rows are deleted and its texts emptied. The id,
 	// the project and the numbers stay, and every call that names the session is NOT_FOUND. A deleted
 	// session can be erased; an erased or unknown session is NOT_FOUND.
+	// FAILED_PRECONDITION (SESSION_HELD) while the session is held.
 	EraseSession(context.Context, *EraseSessionRequest) (*EraseSessionResponse, error)
+	// Holds a session, or ends its hold; for admins. Retention skips a held session, and DeleteSession and
+	// EraseSession refuse it. Pushes and changes of its record go on. From the answer on no row is erased,
+	// also by an erasure or a retention that has begun. A deleted session can be held; an erased or unknown
+	// session is NOT_FOUND.
+	HoldSession(context.Context, *HoldSessionRequest) (*Session, error)
 	// Sends the committed events of all sessions, then each new one, at least once: a feed that
 	// continues from a cursor may send rows again, above all after a failover of the database. For
 	// admins and service accounts. The call ends with UNAVAILABLE when the service stops.
@@ -639,6 +664,9 @@ func (UnimplementedSessionServiceServer) IssueSessionToken(context.Context, *Iss
 }
 func (UnimplementedSessionServiceServer) EraseSession(context.Context, *EraseSessionRequest) (*EraseSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EraseSession not implemented")
+}
+func (UnimplementedSessionServiceServer) HoldSession(context.Context, *HoldSessionRequest) (*Session, error) {
+	return nil, status.Error(codes.Unimplemented, "method HoldSession not implemented")
 }
 func (UnimplementedSessionServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[FeedEvent]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
@@ -1049,6 +1077,24 @@ func _SessionService_EraseSession_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_HoldSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HoldSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).HoldSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_HoldSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).HoldSession(ctx, req.(*HoldSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SessionService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchEventsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1153,6 +1199,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "EraseSession",
 			Handler:    _SessionService_EraseSession_Handler,
+		},
+		{
+			MethodName: "HoldSession",
+			Handler:    _SessionService_HoldSession_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

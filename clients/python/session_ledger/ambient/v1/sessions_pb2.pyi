@@ -29,7 +29,7 @@ SESSION_ORDER_ACTIVITY: SessionOrder
 SESSION_ORDER_WAITING: SessionOrder
 
 class Session(_message.Message):
-    __slots__ = ("metadata", "name", "prompt", "created_by_user_id", "llm_model", "parent_session_id", "labels", "annotations", "project_id", "phase", "start_time", "completion_time", "agent_id", "last_activity_at", "capabilities", "message_seq", "event_seq", "rows", "payload_bytes", "open_run_id", "turn_seq", "waiting", "failure", "forked_at_seq", "forked_at_message_seq", "forks")
+    __slots__ = ("metadata", "name", "prompt", "created_by_user_id", "llm_model", "parent_session_id", "labels", "annotations", "project_id", "phase", "start_time", "completion_time", "agent_id", "last_activity_at", "capabilities", "message_seq", "event_seq", "rows", "payload_bytes", "open_run_id", "turn_seq", "waiting", "failure", "hold", "forked_at_seq", "forked_at_message_seq", "forks")
     METADATA_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,7 @@ class Session(_message.Message):
     TURN_SEQ_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     FORKED_AT_SEQ_FIELD_NUMBER: _ClassVar[int]
     FORKED_AT_MESSAGE_SEQ_FIELD_NUMBER: _ClassVar[int]
     FORKS_FIELD_NUMBER: _ClassVar[int]
@@ -79,10 +80,11 @@ class Session(_message.Message):
     turn_seq: int
     waiting: int
     failure: RunFailure
+    hold: str
     forked_at_seq: int
     forked_at_message_seq: int
     forks: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, metadata: _Optional[_Union[_common_pb2.ObjectReference, _Mapping]] = ..., name: _Optional[str] = ..., prompt: _Optional[str] = ..., created_by_user_id: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completion_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., capabilities: _Optional[str] = ..., message_seq: _Optional[int] = ..., event_seq: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., open_run_id: _Optional[str] = ..., turn_seq: _Optional[int] = ..., waiting: _Optional[int] = ..., failure: _Optional[_Union[RunFailure, _Mapping]] = ..., forked_at_seq: _Optional[int] = ..., forked_at_message_seq: _Optional[int] = ..., forks: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, metadata: _Optional[_Union[_common_pb2.ObjectReference, _Mapping]] = ..., name: _Optional[str] = ..., prompt: _Optional[str] = ..., created_by_user_id: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completion_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., capabilities: _Optional[str] = ..., message_seq: _Optional[int] = ..., event_seq: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., open_run_id: _Optional[str] = ..., turn_seq: _Optional[int] = ..., waiting: _Optional[int] = ..., failure: _Optional[_Union[RunFailure, _Mapping]] = ..., hold: _Optional[str] = ..., forked_at_seq: _Optional[int] = ..., forked_at_message_seq: _Optional[int] = ..., forks: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunFailure(_message.Message):
     __slots__ = ("run_id", "seq", "message", "code", "at")
@@ -171,6 +173,16 @@ class EraseSessionRequest(_message.Message):
     ID_FIELD_NUMBER: _ClassVar[int]
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class HoldSessionRequest(_message.Message):
+    __slots__ = ("id", "reason", "release")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    reason: str
+    release: bool
+    def __init__(self, id: _Optional[str] = ..., reason: _Optional[str] = ..., release: bool = ...) -> None: ...
 
 class EraseSessionResponse(_message.Message):
     __slots__ = ("messages", "events")

@@ -163,6 +163,11 @@ class SessionServiceStub(object):
                 request_serializer=ambient_dot_v1_dot_sessions__pb2.EraseSessionRequest.SerializeToString,
                 response_deserializer=ambient_dot_v1_dot_sessions__pb2.EraseSessionResponse.FromString,
                 _registered_method=True)
+        self.HoldSession = channel.unary_unary(
+                '/ambient.v1.SessionService/HoldSession',
+                request_serializer=ambient_dot_v1_dot_sessions__pb2.HoldSessionRequest.SerializeToString,
+                response_deserializer=ambient_dot_v1_dot_sessions__pb2.Session.FromString,
+                _registered_method=True)
         self.WatchEvents = channel.unary_stream(
                 '/ambient.v1.SessionService/WatchEvents',
                 request_serializer=ambient_dot_v1_dot_feed__pb2.WatchEventsRequest.SerializeToString,
@@ -232,6 +237,7 @@ class SessionServiceServicer(object):
     def DeleteSession(self, request, context):
         """Marks a session as deleted. From then on every call that names it is NOT_FOUND, also a
         second deletion, and its watches end. Its rows stay on disk until they are erased.
+        FAILED_PRECONDITION (SESSION_HELD) while the session is held.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -379,6 +385,17 @@ class SessionServiceServicer(object):
         """Erases a session for good; for admins. Its rows are deleted and its texts emptied. The id,
         the project and the numbers stay, and every call that names the session is NOT_FOUND. A deleted
         session can be erased; an erased or unknown session is NOT_FOUND.
+        FAILED_PRECONDITION (SESSION_HELD) while the session is held.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HoldSession(self, request, context):
+        """Holds a session, or ends its hold; for admins. Retention skips a held session, and DeleteSession and
+        EraseSession refuse it. Pushes and changes of its record go on. From the answer on no row is erased,
+        also by an erasure or a retention that has begun. A deleted session can be held; an erased or unknown
+        session is NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -517,6 +534,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.EraseSession,
                     request_deserializer=ambient_dot_v1_dot_sessions__pb2.EraseSessionRequest.FromString,
                     response_serializer=ambient_dot_v1_dot_sessions__pb2.EraseSessionResponse.SerializeToString,
+            ),
+            'HoldSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldSession,
+                    request_deserializer=ambient_dot_v1_dot_sessions__pb2.HoldSessionRequest.FromString,
+                    response_serializer=ambient_dot_v1_dot_sessions__pb2.Session.SerializeToString,
             ),
             'WatchEvents': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchEvents,
@@ -1157,6 +1179,33 @@ class SessionService(object):
             '/ambient.v1.SessionService/EraseSession',
             ambient_dot_v1_dot_sessions__pb2.EraseSessionRequest.SerializeToString,
             ambient_dot_v1_dot_sessions__pb2.EraseSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ambient.v1.SessionService/HoldSession',
+            ambient_dot_v1_dot_sessions__pb2.HoldSessionRequest.SerializeToString,
+            ambient_dot_v1_dot_sessions__pb2.Session.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,70 @@
+/**
+ * Erases one session, or holds it so that nobody does; retention erases the old beginnings of all
+ * sessions.
+ */
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { checkTextBytes, type Check } from "../contract/checks.ts";
+import type { Handlers } from "../contract/context.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+import type { ErasedSession } from "../maintenance/erase.ts";
+import type { Redactor } from "../redaction/redactor.ts";
+import { sessionNotFound } from "../store/failure.ts";
+import type { SessionRecord } from "../store/sessions.ts";
+import { refuse, toSession } from "./sessions.ts";
+
+const REASON_BYTES_MAX = 1_024;
+
+/** The store, as these handlers need it. */
+export interface ErasureStore {
+  /**
+   * Calls `marked` once the session refuses every push. Returns undefined when there is no session
+   * to erase.
+   */
+  eraseSession(
+    sessionId: string,
+    call: { readonly marked: () => void; readonly signal: AbortSignal },
+  ): Promise<ErasedSession | undefined>;
+  /** Null ends the hold. Returns undefined when there is no session to hold. */
+  holdSession(id: string, hold: string | null): Promise<SessionRecord | undefined>;
+}
+
+interface ErasureNews {
+  /** Called after the session is marked as deleted, and again when all of its rows are gone. */
+  readonly deleted: (sessionId: string) => void;
+  readonly changed: (sessionId: string) => void;
+}
+
+export function createErasureHandlers(
+  store: ErasureStore,
+  { deleted, changed }: ErasureNews,
+  redactor?: Redactor,
+): Pick<Handlers<typeof SessionService>, "eraseSession" | "holdSession"> {
+  return {
+    async eraseSession({ id }, { signal }) {
+      refuse([checkSessionId(id, "id")]);
+      const erased = await store.eraseSession(id, { marked: () => deleted(id), signal });
+      if (erased === undefined) throw sessionNotFound(id);
+      // A transcript that was requested before the mark may have been folded since.
+      deleted(id);
+      return { $typeName: "ambient.v1.EraseSessionResponse", ...erased };
+    },
+    async holdSession({ id, reason, release }) {
+      refuse([checkSessionId(id, "id"), checkReason(reason, release)]);
+      const record = await store.holdSession(
+        id,
+        release ? null : (redactor?.text(reason) ?? reason),
+      );
+      if (record === undefined) throw sessionNotFound(id);
+      changed(id);
+      return toSession(record);
+    },
+  };
+}
+
+function checkReason(reason: string, release: boolean): Check {
+  if (release && reason !== "")
+    return { field: "reason", description: "reason must be empty with release" };
+  if (!release && reason.trim() === "")
+    return { field: "reason", description: "reason must say why the session is held" };
+  return checkTextBytes("reason", reason, REASON_BYTES_MAX);
+}

@@ -1,0 +1,59 @@
+/** The mark of a deletion, and the hold that prevents it. */
+import { and, eq, isNull } from "drizzle-orm";
+import { type Database, type Fields, type SQL, sql } from "./database.ts";
+import { sessionHeld } from "./failure.ts";
+import { sessions } from "./schema.ts";
+import { RECORD, type SessionRecord } from "./sessions.ts";
+
+const now = sql`clock_timestamp()`;
+
+/**
+ * Marks the session; false when it does not exist or was deleted before. Takes the lock that pushes
+ * take. Rejects when the session is held.
+ */
+export async function deleteSession(database: Database, id: string): Promise<boolean> {
+  const marked = await markDeleted(database, { id, unless: sql`deleted_at is not null` });
+  return marked !== undefined;
+}
+
+/**
+ * The heads of the session as it is marked; undefined: there is none, or `unless` holds for it. One
+ * statement, because a hold that is set or ended between two could be missed. The update finds the
+ * version of the row that `found` has locked.
+ */
+export async function markDeleted(
+  database: Database,
+  { id, unless }: { readonly id: string; readonly unless: SQL },
+): Promise<Fields | undefined> {
+  const [found] = await database.run(sql`
+    with found as materialized (
+      select hold from sessions where id = ${id} and (${unless}) is false for no key update
+    ), marked as (
+      update sessions set deleted_at = coalesce(deleted_at, clock_timestamp()),
+        updated_at = clock_timestamp(), changed_at = clock_timestamp()
+      from found where id = ${id} and found.hold is null returning message_seq, event_seq
+    )
+    select found.hold, marked.* from found left join marked on true`);
+  const hold = found?.["hold"];
+  if (typeof hold === "string") throw sessionHeld(id, hold);
+  return found;
+}
+
+/**
+ * Also of a deleted session; undefined when the session does not exist or is erased. Null ends the
+ * hold. Takes the lock of pushes and of erasures, so a hold is in force when this resolves.
+ */
+export async function holdSession(
+  database: Database,
+  id: string,
+  hold: string | null,
+): Promise<SessionRecord | undefined> {
+  const [record] = await database.query((drizzle) =>
+    drizzle
+      .update(sessions)
+      .set({ hold, updatedAt: now, changedAt: now })
+      .where(and(eq(sessions.id, id), isNull(sessions.erasedAt)))
+      .returning(RECORD),
+  );
+  return record;
+}
