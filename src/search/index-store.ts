@@ -49,6 +49,8 @@ export interface Stored {
   readonly messages: bigint;
   readonly events: bigint;
   readonly hasSpeech: boolean;
+  /** Something was stored of the session, be it only texts before an open message. */
+  readonly isKnown: boolean;
 }
 
 /** A session with rows behind that. */
@@ -114,13 +116,14 @@ function behindIn(rows: readonly Fields[]): readonly Behind[] {
         messages: bigintOf(row["messages"]),
         events: bigintOf(row["events"]),
         hasSpeech: row["has_speech"] === true,
+        isKnown: row["is_known"] === true,
       },
     }));
 }
 
 const BEHIND = sql`
   select looked.*, coalesce(i.message_seq, 0) as messages, coalesce(i.event_seq, 0) as events,
-    coalesce(i.has_speech, false) as has_speech`;
+    coalesce(i.has_speech, false) as has_speech, i.session_id is not null as is_known`;
 const IS_BEHIND = sql`looked.message_seq > coalesce(i.message_seq, 0)
   or looked.event_seq > coalesce(i.event_seq, 0)`;
 
@@ -201,8 +204,9 @@ export async function storeFound(
       ...cursorOf(isLast ? upTo : from),
       tx: language !== undefined,
     });
+    const begun = JSON.stringify({ ...cursorOf(from), known: from.isKnown || at > 0 });
     const [fields] = await database.run(sql`
-      select ledger_store_texts(${sessionId}, ${JSON.stringify(cursorOf(from))}::text::json,
+      select ledger_store_texts(${sessionId}, ${begun}::text::json,
         ${end}::text::json, ${language ?? "simple"}::text::regconfig,
         ${JSON.stringify(rows)}::text::json, ${isLast ? runRows : "[]"}::text::json,
         ${isLast ? callRows : "[]"}::text::json) as stored`);

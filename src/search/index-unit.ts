@@ -275,7 +275,10 @@ export class TextIndex implements Unit {
 
   async #heldOf(sessionId: string, stored: Stored): Promise<Held> {
     const known = this.#folds.get(sessionId);
-    const isOfNow = known?.from.events === stored.events && known.from.messages === stored.messages;
+    const isOfNow =
+      known?.from.events === stored.events &&
+      known.from.messages === stored.messages &&
+      known.from.isKnown === stored.isKnown;
     if (known !== undefined && isOfNow) return known;
     const { database, clock } = this.#parts;
     const open =
@@ -294,7 +297,8 @@ export class TextIndex implements Unit {
     const { fold, from } = held;
     const found = fold.given({ all: isClosing });
     const moves = isClosing || fold.isAtRest;
-    const upTo = moves ? { ...fold.cut, hasSpeech: fold.hasSpeech } : from;
+    const stored = moves ? { ...fold.cut, hasSpeech: fold.hasSpeech } : from;
+    const upTo = { ...stored, isKnown: true };
     const isStill = upTo.events === from.events && upTo.messages === from.messages;
     if (Object.values(found).every(({ length }) => length === 0) && isStill) return true;
     const { language } = this.#options;

@@ -140,6 +140,24 @@ test("a pass reads the new rows, and all sessions at first, each ten minutes and
   await unit.stop();
 });
 
+// Bug: the texts that a fold had stored were lost, when its session was forgotten and its run was still open.
+test("the texts of a session with an open run are all stored again after reindex", async () => {
+  const sessionId = "serow";
+  const open = run("r", ...spoken("m", "serow two")).slice(0, 4);
+  await push(database, { sessionId }, open);
+  await push(database, { sessionId, stream: "messages" }, [said("user", "serow one")]);
+  const unit = textIndex(database);
+  await unit.pass();
+  await forgetTexts(database, sessionId);
+  await push(database, { sessionId, stream: "messages" }, [said("user", "serow three")]);
+  await unit.pass();
+  await unit.pass();
+  const lines = await linesFor(database, "serow", { sessionId });
+  expect(lines.join("\n")).toContain("one");
+  expect(lines.join("\n")).toContain("three");
+  await unit.stop();
+});
+
 test("new rows are found by their times, and their sessions by their keys, however many there are", async () => {
   await database.run(sql`
     insert into sessions (id, created_at, updated_at, message_seq, event_seq)

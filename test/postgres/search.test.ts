@@ -229,7 +229,7 @@ describe("search never finds", () => {
         text: "dodo",
       },
     ];
-    const nothing = { messages: 0n, events: 0n, hasSpeech: false };
+    const nothing = { messages: 0n, events: 0n, hasSpeech: false, isKnown: false };
     const store = () =>
       storeFound(database, {
         sessionId: "race",
@@ -244,7 +244,7 @@ describe("search never finds", () => {
     await database.run(sql`delete from session_messages where session_id = 'race'`);
     await database.run(sql`delete from session_texts where session_id = 'race'`);
     expect(await store()).toBe(0);
-    const moved = { ...nothing, messages: 1n };
+    const moved = { ...nothing, messages: 1n, isKnown: true };
     expect(
       await storeFound(database, {
         sessionId: "race",

@@ -6,7 +6,9 @@
 -- `from`. The lock excludes erasures, which take FOR UPDATE, and no push, which takes FOR NO KEY UPDATE.
 -- The statements after the lock have new snapshots, so a text of an erased row is not stored.
 --
---   from, up_to   m and e, numbers of messages and events; up_to also sp, has_speech, and tx, has_texts
+--   from, up_to   m and e, numbers of messages and events; up_to also sp, has_speech, and tx, has_texts; from
+--                 also known, false if nothing was stored of the session. If it is known and not there,
+--                 reindex has forgotten its texts meanwhile
 --   texts         d digest, p part, t stream, n seq, ty type, ca created, run, ro role, tx text, lo its letters to compare if they
 --                 differ, ma marks
 --   runs, calls   n seq, sa started, ea ended; of a run l last_seq, id, ft first text, oc outcome, us usage; of a
@@ -41,7 +43,7 @@ BEGIN
     INSERT INTO indexed_sessions (session_id, message_seq, event_seq, has_speech, has_texts)
     SELECT wanted_id, (up_to->>'m')::bigint, (up_to->>'e')::bigint, (up_to->>'sp')::boolean,
       (up_to->>'tx')::boolean
-    WHERE (begun_from->>'m')::bigint = 0 AND (begun_from->>'e')::bigint = 0
+    WHERE NOT (begun_from->>'known')::boolean
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
       RETURN NULL;
