@@ -4,6 +4,7 @@
  */
 import { expect, onTestFinished, test } from "vitest";
 import { deferred } from "../../src/base/deferred.ts";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ledger, type LedgerClient } from "../../src/runner/client.ts";
 import type { AgentEvent, RunInput } from "../../src/sdk/bridge.ts";
 import { RunInProgress } from "../../src/sdk/bridge.ts";
@@ -153,11 +154,17 @@ test("a run over HTTP whose end the service refuses has an end", async () => {
 });
 
 test("runs over HTTP and turns of one session never nest, also in a pool", async () => {
-  const [one, two] = [newSession(), newSession()];
+  // Bug: without a label the pool could claim a turn of the other session, and its runner was fenced.
+  const labels = { pool: newSession() };
+  const made = await client.unary(SessionService.method.createSession, {
+    name: "of the pool",
+    labels: JSON.stringify(labels),
+  });
+  const [one, two] = [newSession(), made.metadata?.id ?? ""];
   const bridge = new TestBridge();
   const alone = createRunner(bridge, { address: service.grpcAddress, sessionId: one });
   const pool = createRunner(new TestBridge(), { address: service.grpcAddress });
-  const ended = [alone.run(), pool.pool()];
+  const ended = [alone.run(), pool.pool({ labels })];
   const posted = async (runner: Runner, id: string, count: number): Promise<void> => {
     const server = await listen(runner.fetch, { port: 0 });
     onTestFinished(() => server.stop());
