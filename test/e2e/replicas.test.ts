@@ -55,6 +55,7 @@ async function problemsUnder({ env, strike, check }: Scenario): Promise<readonly
   await withSql(server.url, async (sql) => {
     await sql`drop schema if exists public cascade`;
     await sql`drop schema if exists drizzle cascade`;
+    await sql`drop schema if exists analytics cascade`;
     await sql`create schema public`;
   });
   const replicas = await Replicas.start({ DATABASE_URL: server.url, ...env });
