@@ -1,21 +1,37 @@
 import { defineConfig } from "vitest/config";
+import { CAP_MS } from "./support/eventually.ts";
 import { LongestFirst } from "./support/longest-first.ts";
+import { SlowestFiles } from "./support/slowest-files.ts";
 
 /** How long `expect.poll` waits for a fact: test/support/eventually.ts says why. */
-const FACTS = { poll: { timeout: 30_000, interval: 20 } };
+const FACTS = { poll: { timeout: CAP_MS, interval: 20 } };
+
+/** For tests that hang; no test is late. */
+const HANGS_MS = 600_000;
 
 /** Node loads the files itself, as it does those of the service: nothing here mocks a module. */
 const NATIVE = { viteModuleRunner: false, nodeLoader: false };
 
-/** Tests wait for processes most of their time. */
-const WAITING_WORKERS = 6;
+/** What tests of processes, databases and browsers have in common. They wait most of their time. */
+const SHARED = {
+  experimental: NATIVE,
+  expect: FACTS,
+  testTimeout: HANGS_MS,
+  hookTimeout: HANGS_MS,
+  maxWorkers: 8,
+  isolate: false,
+  // After the unit tests, which take every processor.
+  sequence: { groupOrder: 1 },
+};
+
+/** In .ci/run: the folder of an older grpcurl, which words some answers otherwise. */
+const { GRPCURL_OLDER: older, PATH: path = "" } = process.env;
 
 /**
- * Six projects. `unit` runs in seconds, with no database and no port; `postgres` has a real
- * server, one database a file; `e2e` starts the service as a process and speaks to it from outside;
- * `ci` has the tests of documents, benchmarks, manifests and packages, which `.ci/run` runs; `web`
- * has the tests of the inspector in a browser; `frameworks`
- * has the tests of bridges and drop-ins, with the packages of `test/frameworks`.
+ * `unit` runs in seconds, with no database and no port; `postgres` has a real server, one database a file;
+ * `e2e` starts the service as a process and speaks to it from outside; `.ci/run` also runs `ci`, the tests of
+ * documents, benchmarks, manifests and packages, `web`, those of the inspector in a browser, `frameworks`,
+ * those of bridges and drop-ins with the packages of `test/frameworks`, and `older-grpcurl`.
  *
  * A worker keeps the modules that it has loaded for its next file: half of the CPU of most files of `e2e` and
  * `postgres` was loading them again.
@@ -24,77 +40,38 @@ export default defineConfig({
   test: {
     globalSetup: ["test/support/postgres-server.ts"],
     sequence: { sequencer: LongestFirst },
+    reporters: ["default", new SlowestFiles()],
     projects: [
       {
         test: {
           name: "unit",
           experimental: NATIVE,
           include: ["test/tidy.test.ts", "test/unit/**/*.test.ts", "test/property/**/*.test.ts"],
-          testTimeout: 120_000,
+          expect: FACTS,
+          testTimeout: HANGS_MS,
           // Nothing waits here: as many workers as there are processors.
           maxWorkers: "100%",
           isolate: false,
         },
       },
+      { test: { ...SHARED, name: "postgres", include: ["test/postgres/**/*.test.ts"] } },
+      { test: { ...SHARED, name: "e2e", include: ["test/e2e/**/*.test.ts"] } },
+      { test: { ...SHARED, name: "ci", include: ["test/ci/**/*.test.ts"] } },
+      { test: { ...SHARED, name: "web", include: ["test/web/**/*.test.ts"] } },
       {
         test: {
-          name: "postgres",
-          experimental: NATIVE,
-          expect: FACTS,
-          include: ["test/postgres/**/*.test.ts"],
-          testTimeout: 240_000,
-          hookTimeout: 240_000,
-          maxWorkers: WAITING_WORKERS,
-          isolate: false,
-        },
-      },
-      {
-        test: {
-          name: "e2e",
-          experimental: NATIVE,
-          expect: FACTS,
-          include: ["test/e2e/**/*.test.ts"],
-          testTimeout: 240_000,
-          hookTimeout: 240_000,
-          maxWorkers: WAITING_WORKERS,
-          isolate: false,
-        },
-      },
-      {
-        test: {
-          name: "ci",
-          experimental: NATIVE,
-          expect: FACTS,
-          include: ["test/ci/**/*.test.ts"],
-          testTimeout: 240_000,
-          hookTimeout: 240_000,
-          maxWorkers: 2,
-          isolate: false,
-        },
-      },
-      {
-        test: {
-          name: "web",
-          experimental: NATIVE,
-          expect: FACTS,
-          include: ["test/web/**/*.test.ts"],
-          testTimeout: 240_000,
-          hookTimeout: 240_000,
-          maxWorkers: 2,
-          isolate: false,
-        },
-      },
-      {
-        test: {
+          ...SHARED,
           name: "frameworks",
-          experimental: NATIVE,
-          expect: FACTS,
           include: ["test/frameworks/**/*.test.ts"],
           env: { COPILOTKIT_TELEMETRY_DISABLED: "true" },
-          testTimeout: 240_000,
-          hookTimeout: 240_000,
-          maxWorkers: 2,
-          isolate: false,
+        },
+      },
+      {
+        test: {
+          ...SHARED,
+          name: "older-grpcurl",
+          include: older === undefined ? [] : ["test/e2e/{grpcurl,readme}.test.ts"],
+          env: { PATH: `${older}:${path}` },
         },
       },
     ],

@@ -44,10 +44,7 @@ async function publishedRepository(): Promise<readonly [folder: string, commit: 
   return [folder, commit.trim()];
 }
 
-/** Go compiles gRPC first where its cache is empty. */
-const COMPILING_MS = 600_000;
-
-describe("the Go client", { ...needs("go"), timeout: COMPILING_MS }, () => {
+describe("the Go client", { ...needs("go") }, () => {
   test("its own tests pass against a service", async () => {
     const env = { ...process.env, LEDGER_ADDRESS: service.grpcAddress };
     const options = { cwd: GO_CLIENT, env };

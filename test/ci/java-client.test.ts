@@ -19,10 +19,7 @@ afterAll(cleanUp);
 
 const eventSchema = z.looseObject({ type: z.string() });
 
-/** Maven gets its plugins and the dependencies first where its cache is empty. */
-const BUILDING_MS = 600_000;
-
-describe("the Java client", { ...needs("mvn"), timeout: BUILDING_MS }, () => {
+describe("the Java client", { ...needs("mvn") }, () => {
   test("its own tests pass against a service", async () => {
     const { url } = await createLedgerDatabase();
     const env = {

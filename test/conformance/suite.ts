@@ -1,6 +1,5 @@
 /** Runs one case of the table: a driver, the service that it speaks to, and the network between them. */
 import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { parseJson } from "../../src/agui/json.ts";
@@ -9,12 +8,9 @@ import { addressOf, hostAndPort, startTcpProxy, type TcpProxy } from "../support
 import { cancel, claim, emit, say } from "../support/turns.ts";
 import { type Case, difference, numbered, type Step } from "./cases.ts";
 import { Driver, DriverError } from "./driver.ts";
+import { eventually } from "../support/eventually.ts";
 
 const { deleteSession, getSession, listSessionEvents, listSessionMessages } = SessionService.method;
-
-/** How long the rows of a step may take to be stored. */
-const STORED_MS = 60_000;
-const PAUSE_MS = 20;
 
 interface Target {
   readonly client: RpcClient;
@@ -156,14 +152,7 @@ class Run {
   }
 
   async #stored(step: StoredStep): Promise<void> {
-    const untilMs = performance.now() + STORED_MS;
-    for (;;) {
-      const rows = await this.#rows(step.stored);
-      const found = storedDifference(step, rows);
-      if (found === undefined) return;
-      if (performance.now() > untilMs) throw new Error(found);
-      await delay(PAUSE_MS);
-    }
+    await eventually(async () => refuse(storedDifference(step, await this.#rows(step.stored))));
   }
 
   /** The payloads of events, and the types and payloads of messages. */

@@ -1,6 +1,6 @@
 /** The driver of the TypeScript client. docs/clients.md has the protocol. */
 import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
+import { once } from "node:events";
 import { z } from "zod";
 import {
   createLedgerClient,
@@ -133,11 +133,8 @@ async function nextTurn({ timeout_ms: waitMs }: Command): Promise<object> {
 async function cancelled({ timeout_ms: timeoutMs }: Command): Promise<object> {
   const signal = run?.signal;
   if (signal === undefined) throw new Error("no turn is open");
-  const over = new AbortController();
-  if (!signal.aborted) {
-    signal.addEventListener("abort", () => over.abort(), { once: true });
-    await delay(timeoutMs, undefined, { signal: over.signal }).catch(() => undefined);
-  }
+  const over = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+  if (!over.aborted) await once(over, "abort");
   const reason: unknown = signal.reason;
   const heard = signal.aborted && z.object({ reason: z.string() }).safeParse(reason).data;
   return { cancelled: signal.aborted, reason: heard ? heard.reason : "" };

@@ -15,12 +15,11 @@ import {
   user,
 } from "../support/agui-pages.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { Doors } from "../support/callers.ts";
 import { cleanUp, withSql } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { eventually } from "../support/eventually.ts";
 import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
-import { newSession, push, rowsOf } from "../support/pushing.ts";
+import { createdSession, newSession, push, rowsOf } from "../support/pushing.ts";
 import {
   endService,
   type ServiceProcess,
@@ -28,12 +27,14 @@ import {
   startService,
 } from "../support/service-process.ts";
 import { emit, finish } from "../support/turns.ts";
-import { type UsedService, useService } from "../support/use-service.ts";
+import { sharedIssuer, type UsedService, useService } from "../support/use-service.ts";
 
 const { service, client: rpc } = useService({
   env: { PAYLOAD_BYTES_MAX: "2000", PENDING_MAX: "3", RUN_WAIT: "20s" },
 });
-const { service: impatient, client: impatientRpc } = useService({ env: { RUN_WAIT: "1s" } });
+const guarded = useService("tokens");
+/** Waits for a second at most. */
+const { service: strict, client: strictly } = useService("strict");
 beforeAll(() => {
   vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
   vi.spyOn(console, "error").mockReturnValue();
@@ -264,60 +265,48 @@ test.each(PAGE_CLIENTS)("$name gets the answer of a runner that does not claim",
 });
 
 test("a caller who may only read gets 403, stores nothing, and can join", async () => {
-  const doors = await Doors.make();
-  const root = doors.add("root", ["admin"]);
-  const viewer = doors.add("viewer", ["viewer"]);
-  const editor = doors.add("editor", ["editor"]);
-  await doors.save();
-  const own = await startService({ env: doors.env });
-  const client = new RpcClient(() => own.grpcAddress);
+  const issuer = await sharedIssuer("tokens");
+  const [root, viewer, editor] = [
+    await issuer.signed("root", ["admin"]),
+    await issuer.signed("viewer", ["viewer"]),
+    await issuer.signed("editor", ["editor"]),
+  ];
+  const { service: own, client } = guarded;
   const as = { metadata: { authorization: `Bearer ${root.token}` } };
-  try {
-    const sessionId = newSession();
-    const payload = JSON.stringify({ messages: [user("u0", "hi")] });
-    await push(client, "messages", { sessionId, payload }, as);
-    const messages = [user("u0", "hi"), user("u1", "question")];
-    const at = own.httpAddress;
-    const refused = await problemOf(await post(sessionId, { messages }, { at, ...viewer }));
-    expect(refused).toMatchObject({ status: 403, reason: "PERMISSION_DENIED" });
-    expect(refused.detail).toBe(
-      "the token does not allow message.push.user: it may read the session, and what was typed is not stored",
-    );
-    const denied = () => own.log.filter((line) => line.includes("message.push.user")).join();
-    await expect.poll(denied).toContain('"audit":true');
-    const joined = await post(sessionId, { messages: [] }, { at, ...viewer });
-    await reads(joined, '"u0"');
-    const typed = await post(sessionId, { messages }, { at, ...editor });
-    expect(typed.status).toBe(200);
-    await typed.body?.cancel();
-    const { listSessionMessages } = SessionService.method;
-    const { items } = await client.unary(listSessionMessages, { sessionId }, as);
-    expect(items.map((row) => ({ payload: row.payload }))).toEqual([
-      { payload },
-      { payload: JSON.stringify({ threadId: sessionId, messages: [user("u1", "question")] }) },
-    ]);
-  } finally {
-    client.close();
-    await endService(own);
-    await cleanUp();
-  }
+  const sessionId = newSession();
+  const payload = JSON.stringify({ messages: [user("u0", "hi")] });
+  await push(client, "messages", { sessionId, payload }, as);
+  const messages = [user("u0", "hi"), user("u1", "question")];
+  const at = own.httpAddress;
+  const refused = await problemOf(await post(sessionId, { messages }, { at, ...viewer }));
+  expect(refused).toMatchObject({ status: 403, reason: "PERMISSION_DENIED" });
+  expect(refused.detail).toBe(
+    "the token does not allow message.push.user: it may read the session, and what was typed is not stored",
+  );
+  const denied = () => own.log.filter((line) => line.includes("message.push.user")).join();
+  await expect.poll(denied).toContain('"audit":true');
+  const joined = await post(sessionId, { messages: [] }, { at, ...viewer });
+  await reads(joined, '"u0"');
+  const typed = await post(sessionId, { messages }, { at, ...editor });
+  expect(typed.status).toBe(200);
+  await typed.body?.cancel();
+  const { listSessionMessages } = SessionService.method;
+  const { items } = await client.unary(listSessionMessages, { sessionId }, as);
+  expect(items.map((row) => ({ payload: row.payload }))).toEqual([
+    { payload },
+    { payload: JSON.stringify({ threadId: sessionId, messages: [user("u1", "question")] }) },
+  ]);
 });
 
 test("a message typed into a session that does not exist makes it, or is 404 with SESSION_POLICY=strict", async () => {
-  const own = await startService({ env: { SESSION_POLICY: "strict" } });
-  try {
-    const input = { messages: [user("u1", "hi")] };
-    for (const [, requestOf] of ROUTES) {
-      const sessionId = newSession();
-      const [to, body] = requestOf(sessionId, input);
-      const refused = await problemOf(await post(sessionId, body, { at: own.httpAddress, to }));
-      expect(refused).toMatchObject({ status: 404, reason: "SESSION_NOT_FOUND" });
-      await (await post(sessionId, body, { to })).body?.cancel();
-      expect(await payloadsOf(sessionId)).toHaveLength(1);
-    }
-  } finally {
-    await endService(own);
-    await cleanUp();
+  const input = { messages: [user("u1", "hi")] };
+  for (const [, requestOf] of ROUTES) {
+    const sessionId = newSession();
+    const [to, body] = requestOf(sessionId, input);
+    const refused = await problemOf(await post(sessionId, body, { at: strict.httpAddress, to }));
+    expect(refused).toMatchObject({ status: 404, reason: "SESSION_NOT_FOUND" });
+    await (await post(sessionId, body, { to })).body?.cancel();
+    expect(await payloadsOf(sessionId)).toHaveLength(1);
   }
 });
 
@@ -360,19 +349,19 @@ test.each(
 )(
   "$name that types in an open run is told NO_RUNNER when no run follows its $end",
   async ({ name, end }) => {
-    const sessionId = newSession();
-    await emit(impatientRpc, sessionId, { type: "RUN_STARTED", threadId: "t", runId: "r1" });
-    await emit(impatientRpc, sessionId, {
+    const sessionId = await createdSession(strictly);
+    await emit(strictly, sessionId, { type: "RUN_STARTED", threadId: "t", runId: "r1" });
+    await emit(strictly, sessionId, {
       type: "TEXT_MESSAGE_CHUNK",
       messageId: "a1",
       delta: "Hello.",
     });
-    const page = clientNamed(name).open(impatient.httpAddress, sessionId);
+    const page = clientNamed(name).open(strict.httpAddress, sessionId);
     page.type(user("u1", "question"));
     const answered = page.run().catch(() => undefined);
     await shows(page, "Hello.", "question");
     const ids = { threadId: "t", runId: "r1", message: "lost", code: "LOST" };
-    await emit(impatientRpc, sessionId, { type: end, ...ids });
+    await emit(strictly, sessionId, { type: end, ...ids });
     await answered;
     expect(page.codes).toEqual(end === "RUN_ERROR" ? ["LOST", "NO_RUNNER"] : ["NO_RUNNER"]);
     expect(page.messages.map(({ content }) => content)).toEqual(["Hello.", "question"]);

@@ -15,13 +15,12 @@ import {
   type Shown,
   shows,
   user,
-  WAIT,
 } from "../support/agui-pages.ts";
-import { newSession, rowsOf } from "../support/pushing.ts";
+import { createdSession, newSession, rowsOf } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 
 const { service, client: rpc } = useService();
-const { service: impatient } = useService({ env: { RUN_WAIT: "1s" } });
+const { service: impatient, client: impatientRpc } = useService("strict");
 beforeAll(() => {
   vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
   vi.spyOn(console, "error").mockReturnValue();
@@ -110,7 +109,7 @@ describe.each(PAGE_CLIENTS)("$name", (client) => {
     const page = open(sessionId);
     page.type(user("u1", "question"));
     const first = page.run();
-    await vi.waitFor(async () => expect(await typedRows(sessionId)).toHaveLength(1), WAIT);
+    await expect.poll(() => typedRows(sessionId)).toHaveLength(1);
     await page.leave();
     await first;
     const again = page.run();
@@ -161,7 +160,7 @@ describe.each(PAGE_CLIENTS)("$name", (client) => {
       page.type(user(`u${at}`, `question ${at}`));
       return page.run();
     });
-    await vi.waitFor(async () => expect(await typedRows(sessionId)).toHaveLength(2), WAIT);
+    await expect.poll(() => typedRows(sessionId)).toHaveLength(2);
     for (const runId of ["r1", "r2"]) {
       const turn = await nextTurn(sessionId, runId, { messagesMax: 1 });
       const [payload = ""] = turn.payloads;
@@ -252,7 +251,7 @@ describe.each(PAGE_CLIENTS)("$name", (client) => {
   });
 
   test("gets no answer without a runner: NO_RUNNER, and a runner that comes later finds the message", async () => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(impatientRpc);
     const page = client.open(impatient.httpAddress, sessionId);
     page.type(user("u1", "question"));
     await page.run().catch(() => undefined);

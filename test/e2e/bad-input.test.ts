@@ -17,7 +17,7 @@ import {
 } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 
-const { client } = useService();
+const { client } = useService({}); // Its own: tests count all sessions.
 
 interface Case {
   readonly title: string;

@@ -13,8 +13,6 @@ import { failureOf, newSession, push, rowsOf } from "../support/pushing.ts";
 import { Replicas } from "../support/replicas.ts";
 import { cancel, claim, emit, finish, say, standing, textsOf } from "../support/turns.ts";
 
-const TIMEOUT_MS = 120_000;
-
 let database: OpenDatabase;
 let replicas: Replicas;
 
@@ -237,9 +235,7 @@ describe("a cancelled run whose producer does not end it", () => {
     await pushing;
   });
 
-  test("has the outcome for clients that know it, and is over for others", {
-    timeout: TIMEOUT_MS,
-  }, async () => {
+  test("has the outcome for clients that know it, and is over for others", async () => {
     const sessionId = await running(one);
     for (const event of OPEN_EVENTS.slice(0, 3)) await emit(one, sessionId, event, 1n);
     const watching = AGUI_CLIENTS.map(async ({ name, generation, ...agui }) => {
@@ -260,9 +256,7 @@ describe("a cancelled run whose producer does not end it", () => {
     }
   });
 
-  test("is ended after a kill of the service that took the cancel, and of both", {
-    timeout: TIMEOUT_MS,
-  }, async () => {
+  test("is ended after a kill of the service that took the cancel, and of both", async () => {
     const [first, second] = [await running(one), await running(one)];
     await cancel(one, { sessionId: first, runId: "r1" });
     await replicas.at(0).kill("SIGKILL");

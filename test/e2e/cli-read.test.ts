@@ -196,9 +196,7 @@ describe("feed", () => {
   });
 });
 
-test("sessions --watch and feed --follow go on through a kill and a restart of the service", {
-  timeout: 120_000,
-}, async () => {
+test("sessions --watch and feed --follow go on through a kill and a restart of the service", async () => {
   const first = await startService();
   const own = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
   const run = (...args: readonly string[]) => runHere(args, { env: own });

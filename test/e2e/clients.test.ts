@@ -11,7 +11,6 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { text } from "node:stream/consumers";
-import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
@@ -30,6 +29,7 @@ import { type ServiceProcess, startService } from "../support/service-process.ts
 import { startTcpProxy } from "../support/tcp-proxy.ts";
 import { needs } from "../support/tools.ts";
 import { claim, emit, say } from "../support/turns.ts";
+import { pace } from "../support/eventually.ts";
 
 const POLL = { interval: 5 };
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
@@ -196,7 +196,7 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
       run.say(EVENTS.slice(0, 300));
       await expect.poll(() => run.committed, POLL).toBe(300n);
       // A stream that lived for less than a second is not known to have had a token that was accepted.
-      await delay(1_100);
+      await pace(1_100);
       await writeFile(tokenFile, `${after.token}\n`);
       doors.remove(before);
       await doors.save();

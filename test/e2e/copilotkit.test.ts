@@ -9,10 +9,10 @@ import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { AGUI_CLIENTS, type Conversation } from "../support/agui-clients.ts";
 import { newSession, push } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
-import { useService } from "../support/use-service.ts";
+import { type UsedService, useService } from "../support/use-service.ts";
 
 const { service, client: rpc } = useService();
+const { service: strict } = useService("strict");
 beforeAll(() => {
   vi.spyOn(console, "warn").mockReturnValue(); // They say what these tests are about.
   vi.spyOn(console, "error").mockReturnValue();
@@ -67,7 +67,7 @@ function page(
   options: {
     readonly runtimeAgentId?: string;
     readonly properties?: Record<string, unknown>;
-    readonly of?: ServiceProcess;
+    readonly of?: UsedService;
   } = {},
 ): Page {
   const { runtimeAgentId = "default", properties = {}, of: { httpAddress } = service } = options;
@@ -185,14 +185,9 @@ describe("a thread without a run", () => {
   });
 
   test("opens as an empty chat for an unknown session in strict mode", async () => {
-    const strict = await startService({ env: { SESSION_POLICY: "strict" } });
-    try {
-      const chat = page({ of: strict });
-      expect(await shownOn(chat, newSession())).toEqual({ messages: [], state: {} });
-      expect(chat.errors).toEqual([]);
-    } finally {
-      await endService(strict);
-    }
+    const chat = page({ of: strict });
+    expect(await shownOn(chat, newSession())).toEqual({ messages: [], state: {} });
+    expect(chat.errors).toEqual([]);
   });
 
   test("is shown once it has a run", async () => {

@@ -9,7 +9,7 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { bearer, type Caller, Doors, sessionCaller } from "../support/callers.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { eventually } from "../support/eventually.ts";
+import { capped, eventually } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { holdSession } from "../support/held-session.ts";
 import { Replicas } from "../support/replicas.ts";
@@ -140,13 +140,11 @@ describe("a feed", () => {
     }
   });
 
-  test("delivers a row of either service without a poll, also after a session was locked for a while", {
-    timeout: 45_000, // Less than a poll.
-  }, async () => {
+  test("delivers a row of either service without a poll, also after a session was locked for a while", async () => {
     const feed = events(0, { cursor: (await snapshot({})).at(-1)?.cursor ?? "" });
     const next = async (): Promise<FeedEvent> => {
       for (;;) {
-        const { value, done } = await feed.next();
+        const { value, done } = await capped(feed.next());
         if (done === true) throw new Error("the feed has ended");
         if (isRow(value)) return value;
       }

@@ -4,31 +4,19 @@ import { z } from "zod";
 import { RunStatus } from "../../gen/ambient/v1/conversation_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
+import type { Caller } from "../support/callers.ts";
 import { runHere } from "../support/command-line.ts";
 import { failureOf, newSession } from "../support/pushing.ts";
 import { eventsOf, PushStreamClient } from "../support/push-stream.ts";
 import { emit, say } from "../support/turns.ts";
-import { useService } from "../support/use-service.ts";
+import { sharedIssuer, useService } from "../support/use-service.ts";
 
 const { deleteSession, getTranscript, giveFeedback, listRuns, pushSessionMessage } =
   SessionService.method;
 
-const TOKENS = { ann: "ann-0123456789abcdef", bob: "bob-0123456789abcdef" };
-
 /** Everybody is one person. */
 const { service, client } = useService({ env: { REDACTION: "on" } });
-const { service: guarded, client: known } = useService({
-  env: {
-    AUTH_TOKENS: JSON.stringify({
-      tokens: [
-        { id: "root", token: "root-0123456789abcdef", roles: ["admin"] },
-        { id: "ann", token: TOKENS.ann, roles: ["viewer"] },
-        { id: "bob", token: TOKENS.bob, roles: ["editor"] },
-        { id: "agent", token: "agent-0123456789abcdef", roles: ["runner"] },
-      ],
-    }),
-  },
-});
+const { service: guarded, client: known } = useService("tokens");
 
 const as = (token: string) => ({ metadata: { authorization: `Bearer ${token}` } });
 
@@ -245,18 +233,24 @@ describe("feedback", () => {
 
 describe("with tokens", () => {
   test("each person has feedback of their own, and a runner has none", async () => {
-    const root = as("root-0123456789abcdef");
+    const issuer = await sharedIssuer("tokens");
+    const root = as((await issuer.signed("root", ["admin"])).token);
+    const [ann, bob, agent] = [
+      await issuer.signed("ann", ["viewer"]),
+      await issuer.signed("bob", ["editor"]),
+      await issuer.signed("agent", ["runner"]),
+    ];
     const sessionId = newSession();
     const { id: messageId } = await known.unary(
       pushSessionMessage,
       { sessionId, eventType: "user", payload: "hello" },
       root,
     );
-    const give = (token: string, kind: string) =>
+    const give = ({ token }: Caller, kind: string) =>
       known.unary(giveFeedback, { sessionId, messageId, kind }, as(token));
-    await give(TOKENS.ann, "thumbs_up");
-    await give(TOKENS.bob, "thumbs_down");
-    const { payload } = await give(TOKENS.ann, "thumbs_down");
+    await give(ann, "thumbs_up");
+    await give(bob, "thumbs_down");
+    const { payload } = await give(ann, "thumbs_down");
     expect(JSON.parse(payload)).toMatchObject({ payload: { userId: "ann" } });
     const { messages } = await known.unary(getTranscript, { sessionId }, root);
     expect(JSON.parse(messages)).toMatchObject([
@@ -264,18 +258,18 @@ describe("with tokens", () => {
         metadata: {
           session: {
             feedback: [
-              { by: "static:bob", kind: "thumbs_down" },
-              { by: "static:ann", kind: "thumbs_down" },
+              { by: "oidc:bob", kind: "thumbs_down" },
+              { by: "oidc:ann", kind: "thumbs_down" },
             ],
           },
         },
       },
     ]);
-    const refused = await failureOf(give("agent-0123456789abcdef", "thumbs_up"));
+    const refused = await failureOf(give(agent, "thumbs_up"));
     expect(refused).toMatchObject({ code: "PERMISSION_DENIED" });
     const denied = () =>
       guarded.log
-        .filter((line) => line.includes("feedback.give"))
+        .filter((line) => line.includes("feedback.give") && line.includes(sessionId))
         .map((line): unknown => JSON.parse(line));
     await expect
       .poll(denied)

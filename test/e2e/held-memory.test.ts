@@ -169,7 +169,7 @@ async function mostPlacesTaken(
     most = Math.max(most, await placesTaken(limit));
     return isLast;
   };
-  await expect.poll(areAllBegun, { timeout: 2 * OPEN_LIMIT_MS }).toBe(true);
+  await expect.poll(areAllBegun).toBe(true);
   return most;
 }
 

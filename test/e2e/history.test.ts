@@ -238,7 +238,7 @@ describe("import", () => {
     const args = ["import", "--format", "lc4j", "-s", sessionId, "--run-id", "run"];
     const env = { SESSION_LEDGER_ADDRESS: service.grpcAddress };
     const first = startCommand([...args, fileOf("many.jsonl", text)], env);
-    await expect.poll(() => payloadsOf(sessionId), { timeout: 60_000 }).not.toEqual([]);
+    await expect.poll(() => payloadsOf(sessionId)).not.toEqual([]);
     first.kill("SIGKILL");
     await first.result;
     const { exitCode } = await run([...args, join(folder, "many.jsonl")]);

@@ -1,37 +1,25 @@
 /** Holding a session: by gRPC, HTTP and the command line, by whom, and what the log says. */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { bearer, type Caller, Doors } from "../support/callers.ts";
+import { bearer, type Caller } from "../support/callers.ts";
 import { runHere } from "../support/command-line.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { type CallOptions, RpcClient } from "../support/grpc-client.ts";
+import type { CallOptions } from "../support/grpc-client.ts";
 import { newSession, push } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { sharedIssuer, useService } from "../support/use-service.ts";
 
 const { deleteSession, eraseSession, getSession, holdSession, listSessions } =
   SessionService.method;
 
-let doors: Doors;
-let service: ServiceProcess;
-let client: RpcClient;
+const { service, client } = useService("tokens");
 let admin: Caller;
 let editor: Caller;
 let elsewhere: Caller;
 
 beforeAll(async () => {
-  doors = await Doors.make();
-  admin = doors.add("root", ["admin"]);
-  editor = doors.add("writer", ["editor", "runner"]);
-  elsewhere = doors.add("elsewhere", ["admin"], "other");
-  await doors.save();
-  service = await startService({ env: { ...doors.env } });
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
+  const issuer = await sharedIssuer("tokens");
+  admin = await issuer.signed("root", ["admin"]);
+  editor = await issuer.signed("writer", ["editor", "runner"]);
+  elsewhere = await issuer.signed("elsewhere", ["admin"], "other");
 });
 
 function as(caller: Caller): CallOptions {

@@ -4,7 +4,7 @@ import type { AttackName } from "../support/hostile-worker.ts";
 import { attacked } from "../support/under-attack.ts";
 import { useService } from "../support/use-service.ts";
 
-const { service, client } = useService({ env: { CALL_LOG: "failures" } });
+const { service, client } = useService({});
 
 const CLOSED: readonly AttackName[] = [
   "http: requests that come a byte at a time",

@@ -16,8 +16,6 @@ import { ownStreams, recordedStreams, type StreamEvent } from "../support/stream
 import { needs, toolPath } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
-/** Processes share the machine with others; what is waited for comes much sooner. */
-
 const { service, client } = useService();
 
 /** Of the recordings, the shortest of each agent. */

@@ -1,35 +1,27 @@
 /** Streams over HTTP that are not to be had: each is an error answer that says why, and no stream that ends. */
 import type { Socket } from "node:net";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { Received } from "../support/event-stream.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { API, ask } from "../support/http-following.ts";
 import { newSession, push } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const WATCHERS_MAX = 20;
 
 const known = newSession();
 const deleted = newSession();
-let service: ServiceProcess;
-let client: RpcClient;
+const { service: strict } = useService("strict");
+const { service, client } = useService({
+  env: { WATCHERS_PER_SESSION_MAX: String(WATCHERS_MAX) },
+});
 
 beforeAll(async () => {
-  service = await startService({ env: { WATCHERS_PER_SESSION_MAX: String(WATCHERS_MAX) } });
-  client = new RpcClient(service.grpcAddress);
   for (const sessionId of [known, deleted]) {
     await push(client, "messages", { sessionId });
     await push(client, "events", { sessionId });
   }
   await client.unary(SessionService.method.deleteSession, { id: deleted });
-});
-
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
 });
 
 function urlOf(address: string, sessionId: string, rest: string): string {
@@ -104,17 +96,15 @@ test("a watch above the limit is 429 with Retry-After", async () => {
 });
 
 test("a watch of an unknown session in strict mode is 404", async () => {
-  const strict = await startService({ env: { SESSION_POLICY: "strict" } });
   const headers = { accept: "text/event-stream" };
   for (const stream of ["messages", "events"]) {
     const answer = await fetch(urlOf(strict.httpAddress, newSession(), stream), { headers });
     expect(answer.status).toBe(404);
     expect(await answer.json()).toMatchObject({ reason: "SESSION_NOT_FOUND" });
   }
-  await endService(strict);
 });
 
 async function untilAnswered(socket: Socket): Promise<void> {
   const received = new Received(socket);
-  await vi.waitUntil(() => received.text.includes("\r\n\r\n"), { timeout: 30_000 });
+  await expect.poll(() => received.text).toContain("\r\n\r\n");
 }

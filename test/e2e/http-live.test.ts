@@ -20,8 +20,6 @@ import { ownStreams, type StreamEvent } from "../support/streams.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
-/** Processes share the machine with others; what is waited for comes much sooner. */
-
 const HEARTBEAT_MS = 150;
 
 let shared: OpenDatabase;

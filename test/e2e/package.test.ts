@@ -4,7 +4,7 @@
  */
 import { execFile } from "node:child_process";
 import { cp, link, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
@@ -12,6 +12,7 @@ import { z } from "zod";
 import { bundle } from "../../tools/bundle.ts";
 import { writeRunnerPackage } from "../../tools/runner-package.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
+import { MAIN } from "../support/service-process.ts";
 import { useService } from "../support/use-service.ts";
 
 const run = promisify(execFile);
@@ -49,10 +50,16 @@ beforeAll(async () => {
   await writeFile(join(consumer, "package.json"), '{"name":"consumer","type":"module"}');
 });
 
+/** The bundle of this run, which was made from the same sources. */
+function copyBundle(folder: string): Promise<void> {
+  const filter = (path: string): boolean => !path.endsWith("compile-cache");
+  return cp(dirname(MAIN), folder, { recursive: true, filter });
+}
+
 // A service that started during an `npm start` in the same folder did not find its migrations.
 test("a bundle that is made again leaves an unchanged migration where it is", async () => {
   const folder = await makeDirectory();
-  await bundle(folder);
+  await copyBundle(folder);
   const file = join(folder, "migrations/0000_ledger.sql");
   const witness = join(folder, "witness.sql");
   await link(file, witness); // Its number is not given to another file.
@@ -87,7 +94,7 @@ test("regression: an old Node met a SyntaxError instead of the required version"
 
 test("a command keeps compiled code beside the bundle, and runs where it cannot", async () => {
   const folder = join(home, "dist");
-  await bundle(folder);
+  await copyBundle(folder);
   const { NODE_COMPILE_CACHE: _, ...env } = process.env;
   const version = () => run(process.execPath, [join(folder, "main.js"), "--version"], { env });
   const first = await version();
@@ -102,7 +109,7 @@ test("the page is made with the bundle, and again only when a source changes", a
   const folder = join(home, "page");
   const index = join(folder, "web/index.html");
   const stampOf = async (path: string) => (await stat(path, { bigint: true })).mtimeNs;
-  await bundle(folder);
+  await copyBundle(folder);
   const html = await readFile(index, "utf8");
   const assets = [...html.matchAll(/"(\/assets\/[^"]+)"/g)].map(([, path = ""]) => path);
   expect(assets.length).toBeGreaterThan(1);

@@ -43,7 +43,7 @@ test("recorded streams", async ({ skip }) => {
   }
 });
 
-test("random events", { timeout: 600_000 }, async ({ skip }) => {
+test("random events", async ({ skip }) => {
   skipWithoutPython({ skip });
   await fc.assert(
     fc.asyncProperty(fc.array(event, { maxLength: 40 }), async (events) => {

@@ -5,14 +5,14 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { Driver } from "../conformance/driver.ts";
-import { newSession } from "../support/pushing.ts";
+import { createdSession } from "../support/pushing.ts";
 import { cancel, say } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
 
 const FOLDER = fileURLToPath(new URL("../../clients/python", import.meta.url));
 const PYTHON = join(FOLDER, ".venv/bin/python");
 
-const { service, client } = useService({ env: { CANCEL_GRACE: "1s" } });
+const { service, client } = useService("strict");
 
 test("a run that the service has ended after a cancel does not end the loop of turns", async ({
   onTestFinished,
@@ -25,7 +25,7 @@ test("a run that the service has ended after a cancel does not end the loop of t
   }
   const driver = new Driver([PYTHON, join(FOLDER, "conformance.py")]);
   onTestFinished(() => driver.kill());
-  const sessionId = newSession();
+  const sessionId = await createdSession(client);
   await driver.hello(service.grpcAddress, sessionId);
   await say(client, sessionId, "one");
   await driver.do("turns.open");

@@ -33,7 +33,7 @@ beforeAll(async () => {
   named.searchParams.set("application_name", "test");
   database = createDatabase({ url: () => named.href, ...limits });
   await database.start();
-}, 60_000);
+});
 afterAll(async () => {
   rpc.close();
   await database.stop();
@@ -100,7 +100,7 @@ test("an erasure is answered or repeated after a lost connection, and leaves not
   for (const id of ids) {
     expect(await holdingOf(database, id)).toEqual({ messages: [], events: [], ...EXACT });
   }
-}, 60_000);
+});
 
 test("a failed pass of retention is repeated, and its counts are exact", async () => {
   const over = new AbortController();
@@ -122,4 +122,4 @@ test("a failed pass of retention is repeated, and its counts are exact", async (
     const left = { messages: [], events: [BigInt(ROWS) + 3n], ...EXACT };
     await expect.poll(() => holdingOf(database, id)).toEqual(left);
   }
-}, 90_000);
+});

@@ -7,7 +7,7 @@
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { text } from "node:stream/consumers";
-import { setImmediate, setTimeout as delay } from "node:timers/promises";
+import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -23,6 +23,7 @@ import {
 import { startSilentWay } from "../support/silent-way.ts";
 import { addressOf, hostAndPort } from "../support/tcp-proxy.ts";
 import { eventsOfRun, messagesOfRun, observedWriter, payloadsOf } from "../support/writing.ts";
+import { pace } from "../support/eventually.ts";
 
 const DOWN_MS = Number(process.env["WRITER_DOWN_SECONDS"] ?? "3") * 1_000;
 
@@ -74,7 +75,7 @@ test("a service that is killed, down for a while and started again has every rec
   await service.kill("SIGKILL");
   await say({ writer }, expected.events.slice(third, 2 * third));
   await problem("unreachable");
-  await delay(DOWN_MS); // Down is a time and no event: this is how long the writer has to bear it.
+  await pace(DOWN_MS); // Down is a time and no event: this is how long the writer has to bear it.
   await restart();
   await say({ writer }, expected.events.slice(2 * third));
   const closed = await writer.close({ timeoutMs: 60_000 });

@@ -90,7 +90,7 @@ test("a thumb is the score of its trace, once, also after a restart and a change
   const one = await answered("one", "a".repeat(32));
   await give(one, "one", "thumbs_up", { comment: "exactly" });
   const first = follow(baseUrl, file);
-  await expect.poll(() => taken.length, { timeout: 30_000 }).toBe(1);
+  await expect.poll(() => taken.length).toBe(1);
   expect(taken[0]).toEqual({
     headers: ["/api/public/scores", `Basic ${btoa("pk:sk")}`],
     body: {
@@ -111,7 +111,7 @@ test("a thumb is the score of its trace, once, also after a restart and a change
   // What came meanwhile, and nothing twice.
   await give(one, "one", "thumbs_down");
   const second = follow(baseUrl, file);
-  await expect.poll(() => taken.length, { timeout: 30_000 }).toBe(2);
+  await expect.poll(() => taken.length).toBe(2);
   expect(taken[1]?.body).toMatchObject({ id: taken[0]?.body["id"], value: 0 });
   await expect.poll(() => readFile(file, "utf8")).not.toBe(before);
   await second.stop();
@@ -130,7 +130,7 @@ test("a page's own trace counts, and feedback without a trace or a thumb is pass
   const { problems } = follow(baseUrl, file);
   const own = [untraced, refused, other];
   const ofTest = () => taken.filter(({ body }) => own.includes(Object(body["metadata"]).sessionId));
-  await expect.poll(() => ofTest().length, { timeout: 30_000 }).toBe(1);
+  await expect.poll(() => ofTest().length).toBe(1);
   expect(ofTest()[0]?.body).toMatchObject({ traceId: "d".repeat(32), value: 0 });
   expect(problems.join()).toContain("400");
 });

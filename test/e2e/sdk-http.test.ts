@@ -96,7 +96,7 @@ test("a reader that leaves cancels its run, and the ledger has the end", async (
     );
   };
   await expect
-    .poll(stored, { timeout: 30_000 })
+    .poll(stored)
     .toEqual([
       "RUN_STARTED",
       "STEP_STARTED",

@@ -24,7 +24,6 @@ import {
 } from "../support/service-process.ts";
 import { say, standing } from "../support/turns.ts";
 
-const TIMEOUT_MS = 240_000;
 const { getTranscript } = SessionService.method;
 const PROGRAM = fileURLToPath(new URL("../support/sdk-runner-process.ts", import.meta.url));
 
@@ -53,7 +52,7 @@ function startRunner(sessionId: string, file: string) {
   createInterface({ input: child.stdout }).on("line", (line) => lines.push(line));
   return {
     async printed(count: number): Promise<void> {
-      const options = { timeout: 60_000, interval: 1 };
+      const options = { interval: 1 };
       await expect.poll(() => lines.length, options).toBeGreaterThanOrEqual(count);
     },
     async kill(signal: NodeJS.Signals): Promise<number | null> {
@@ -109,9 +108,7 @@ function runsIn(payloads: readonly string[]): readonly SeenRun[] {
   return runs;
 }
 
-test("a runner that is killed at random points loses no message and answers none twice", {
-  timeout: TIMEOUT_MS,
-}, async () => {
+test("a runner that is killed at random points loses no message and answers none twice", async () => {
   const KILLS = 10;
   const random = new Random(seedOfRun());
   const sessionId = newSession();
@@ -134,7 +131,7 @@ test("a runner that is killed at random points loses no message and answers none
   }
   const runner = startRunner(sessionId, file);
   const rest = (): Promise<unknown> => standing(client, sessionId).then((state) => state.slice(1));
-  await expect.poll(rest, { timeout: 60_000 }).toEqual([0n, undefined]);
+  await expect.poll(rest).toEqual([0n, undefined]);
   expect(await runner.kill("SIGTERM")).toBe(0);
 
   const rows = await rowsOf(client, "events", sessionId);
@@ -152,7 +149,7 @@ test("a runner that is killed at random points loses no message and answers none
   }
   expect(new Set(runs.map(({ end }) => end))).toEqual(new Set(["finished", "RUNNER_LOST"]));
   // The page has seen all of it, in one watch.
-  await expect.poll(() => seen.length, { timeout: 60_000 }).toBe(rows.length);
+  await expect.poll(() => seen.length).toBe(rows.length);
   expect(seen).toEqual(rows.map(({ payload }) => payload));
   page.cancel();
   await watched;
@@ -169,7 +166,7 @@ test("two runners that fail alike have a message for each failure", async () => 
     });
     const runner = createRunner(bridge, { address: service.grpcAddress, sessionId });
     const ended = runner.run();
-    await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(1);
+    await expect.poll(() => runner.stats.turns).toBe(1);
     await runner.stop();
     await ended;
   }
@@ -186,20 +183,18 @@ test("a runner ends when another one takes over, and the lost run is given again
   });
   const first = createRunner(never, { address: service.grpcAddress, sessionId });
   const lost = failureOf(() => first.run());
-  await expect.poll(() => never.inputs.length, { timeout: 60_000 }).toBe(1);
+  await expect.poll(() => never.inputs.length).toBe(1);
   const bridge = new TestBridge();
   const second = createRunner(bridge, { address: service.grpcAddress, sessionId });
   const ended = second.run();
-  await expect.poll(() => second.stats.turns, { timeout: 60_000 }).toBe(1);
+  await expect.poll(() => second.stats.turns).toBe(1);
   expect(await lost).toMatchObject({ reason: "STALE_EPOCH" });
   expect(bridge.inputs[0]?.messages).toHaveLength(1);
   await second.stop();
   await ended;
 });
 
-test("a runner goes on through a restart of the service, in a run and while it waits", {
-  timeout: TIMEOUT_MS,
-}, async () => {
+test("a runner goes on through a restart of the service, in a run and while it waits", async () => {
   const sessionId = newSession();
   await say(client, sessionId, "one");
   let resume = (): void => undefined;
@@ -209,15 +204,15 @@ test("a runner goes on through a restart of the service, in a run and while it w
   });
   const runner = createRunner(bridge, { address: service.grpcAddress, sessionId });
   const ended = runner.run();
-  await expect.poll(() => bridge.inputs.length, { timeout: 60_000 }).toBe(1);
+  await expect.poll(() => bridge.inputs.length).toBe(1);
   await service.kill("SIGKILL");
   resume();
   service = await startAgain(service);
-  await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(1);
+  await expect.poll(() => runner.stats.turns).toBe(1);
   await service.kill("SIGKILL");
   service = await startAgain(service);
   await say(client, sessionId, "two");
-  await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(2);
+  await expect.poll(() => runner.stats.turns).toBe(2);
   expect(runner.stats.failures).toBe(0);
   await runner.stop();
   await ended;

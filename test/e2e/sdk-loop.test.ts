@@ -6,15 +6,14 @@ import { promptsOf } from "../../src/sdk/input.ts";
 import { createRunner, type Runner } from "../../src/sdk/loop.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { echo, saying, TestBridge } from "../support/echo-bridge.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
-import { endService, startService } from "../support/service-process.ts";
 import { useService } from "../support/use-service.ts";
 import { cancel, say, standing } from "../support/turns.ts";
 
 const { getSession, getTranscript } = SessionService.method;
 
 const { service, client } = useService();
+const { service: impatient, client: own } = useService("strict");
 
 /** A runner that runs, and its end. */
 function running(bridge: TestBridge, options: Partial<RunnerOptions> & { sessionId: string }) {
@@ -34,7 +33,7 @@ async function endsOf(sessionId: string): Promise<readonly unknown[]> {
 }
 
 async function turns(runner: Runner, count: number): Promise<void> {
-  await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(count);
+  await expect.poll(() => runner.stats.turns).toBe(count);
 }
 
 test("a run whose end the service refuses has an end, and is not given again", async () => {
@@ -180,9 +179,7 @@ test("a cancel interrupts the agent, and the run ends as cancelled with all of i
   });
   await say(client, sessionId, "one");
   const { runner, ended } = running(bridge, { sessionId });
-  await expect
-    .poll(() => typesOf(sessionId), { timeout: 60_000 })
-    .toContain("TEXT_MESSAGE_CONTENT");
+  await expect.poll(() => typesOf(sessionId)).toContain("TEXT_MESSAGE_CONTENT");
   const runId = bridge.inputs[0]?.runId ?? "";
   await cancel(client, { sessionId, runId, reason: "enough" });
   await turns(runner, 1);
@@ -208,7 +205,7 @@ test("an agent that ignores a cancel is left after the grace, and the next turn 
   });
   await say(client, sessionId, "one");
   const { runner, ended } = running(bridge, { sessionId, cancelGraceMs: 50 });
-  await expect.poll(() => bridge.inputs.length, { timeout: 60_000 }).toBe(1);
+  await expect.poll(() => bridge.inputs.length).toBe(1);
   await cancel(client, { sessionId, runId: bridge.inputs[0]?.runId ?? "" });
   await turns(runner, 1);
   await say(client, sessionId, "two");
@@ -231,7 +228,7 @@ test("a run that does not end after a stop ends with RUN_ERROR, and the phase is
   });
   await say(client, sessionId, "one");
   const { runner, ended } = running(bridge, { sessionId, cancelGraceMs: 100 });
-  await expect.poll(() => typesOf(sessionId), { timeout: 60_000 }).toContain("TEXT_MESSAGE_START");
+  await expect.poll(() => typesOf(sessionId)).toContain("TEXT_MESSAGE_START");
   await runner.stop();
   await ended;
   expect(await endsOf(sessionId)).toMatchObject([{ type: "RUN_ERROR", code: "RUNNER_STOPPED" }]);
@@ -260,9 +257,8 @@ test("turns keep to the limits of messages and of tokens, and to the order", asy
 
 test("a cancel that the service carries out does not end the runner", async () => {
   // The runner's grace is longer than that of the service, as if the cancel had come late.
-  const impatient = await startService({ env: { CANCEL_GRACE: "200ms" } });
-  const own = new RpcClient(impatient.grpcAddress);
-  const sessionId = newSession();
+  const { metadata } = await own.unary(SessionService.method.createSession, { name: "cancelled" });
+  const sessionId = metadata?.id ?? "";
   let runs = 0;
   const bridge = new TestBridge(async function* (input) {
     runs += 1;
@@ -276,7 +272,7 @@ test("a cancel that the service carries out does not end the runner", async () =
     cancelGraceMs: 5_000,
   });
   const ended = runner.run();
-  await expect.poll(() => bridge.inputs.length, { timeout: 60_000 }).toBe(1);
+  await expect.poll(() => bridge.inputs.length).toBe(1);
   await cancel(own, { sessionId, runId: bridge.inputs[0]?.runId ?? "" });
   await say(own, sessionId, "two");
   await turns(runner, 2);
@@ -285,8 +281,6 @@ test("a cancel that the service carries out does not end the runner", async () =
   expect(marks).toEqual(["RUN_STARTED", "RUN_FINISHED", "RUN_STARTED", "RUN_FINISHED"]);
   await runner.stop();
   await ended;
-  own.close();
-  await endService(impatient);
 });
 
 test("an error of a middleware is RUN_ERROR, and one without an end too", async () => {

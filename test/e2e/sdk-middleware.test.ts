@@ -52,7 +52,7 @@ test("a turn's trace has no secret, and a client that joins later reads its id",
   const address = service.grpcAddress;
   const runner = createRunner(bridge, { address, sessionId, middleware });
   const ended = runner.run();
-  await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(1);
+  await expect.poll(() => runner.stats.turns).toBe(1);
   await runner.stop();
   await ended;
   await provider.forceFlush();
@@ -113,7 +113,7 @@ test("a collector gets the six rules of one turn, and a thumb scores its trace",
   const late: unknown[] = [];
   for (const turns of [1, 2]) {
     await say(client, sessionId, "How warm is it?");
-    await expect.poll(() => runner.stats.turns, { timeout: 60_000 }).toBe(turns);
+    await expect.poll(() => runner.stats.turns).toBe(turns);
     late.push(await joined(sessionId));
   }
   await runner.stop();
@@ -165,9 +165,7 @@ test("a collector gets the six rules of one turn, and a thumb scores its trace",
     signal: stopping.signal,
   });
   const own = () => scores.filter((score) => score.sessionId === sessionId);
-  await expect
-    .poll(own, { timeout: 60_000 })
-    .toMatchObject([{ traceId, messageId: "m1", value: 1 }]);
+  await expect.poll(own).toMatchObject([{ traceId, messageId: "m1", value: 1 }]);
   stopping.abort();
   await following;
   follower.close();

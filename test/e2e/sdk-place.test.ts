@@ -20,7 +20,6 @@ import { useService } from "../support/use-service.ts";
 // A ledger of its own: a pool serves all sessions.
 const { service, client } = useService({});
 
-const POLL = { timeout: 60_000 };
 const DONE = ["RUN_STARTED", "RUN_FINISHED"];
 
 async function marksOf(sessionId: string): Promise<readonly string[]> {
@@ -86,10 +85,10 @@ test("a run over HTTP is refused from the answer of the claim on", async () => {
   const go = hold(ledger.getTranscript.name);
   await say(client, id, "one");
   serve();
-  await expect.poll(() => asked, POLL).toContain(ledger.getTranscript.name);
+  await expect.poll(() => asked).toContain(ledger.getTranscript.name);
   await expect(begin("by-http")).rejects.toThrow(RunInProgress);
   go();
-  await expect.poll(() => marksOf(id), POLL).toEqual(DONE);
+  await expect.poll(() => marksOf(id)).toEqual(DONE);
   expect(bridge.inputs).toHaveLength(1);
 });
 
@@ -101,14 +100,14 @@ test("a run over HTTP does not wait for the claim that waits, and messages wait 
   });
   const { id, asked, serve, begin } = serving(bridge);
   serve();
-  await expect.poll(() => asked, POLL).toContain(ledger.claimTurn.name);
+  await expect.poll(() => asked).toContain(ledger.claimTurn.name);
   const run = read(await begin("by-http"));
-  await expect.poll(() => marksOf(id), POLL).toEqual(["RUN_STARTED"]);
+  await expect.poll(() => marksOf(id)).toEqual(["RUN_STARTED"]);
   await say(client, id, "one");
   await expect(begin("another")).rejects.toThrow(RunInProgress);
   end.resolve();
   await run;
-  await expect.poll(() => marksOf(id), POLL).toEqual([...DONE, ...DONE]);
+  await expect.poll(() => marksOf(id)).toEqual([...DONE, ...DONE]);
   expect(bridge.inputs.map(({ runId }) => runId)).toEqual(["by-http", expect.any(String)]);
   expect(await standing(client, id)).toEqual([1n, 0n, undefined]);
 });
@@ -118,11 +117,11 @@ test("a claim that is cut too late keeps its turn, and the run over HTTP is refu
   const go = hold(ledger.claimTurn.name);
   await say(client, id, "one");
   serve();
-  await expect.poll(() => marksOf(id), POLL).toEqual(["RUN_STARTED"]);
+  await expect.poll(() => marksOf(id)).toEqual(["RUN_STARTED"]);
   const begun = begin("by-http").catch((error: unknown) => error);
   go();
   expect(await begun).toBeInstanceOf(RunInProgress);
-  await expect.poll(() => marksOf(id), POLL).toEqual(DONE);
+  await expect.poll(() => marksOf(id)).toEqual(DONE);
   expect(bridge.inputs).toHaveLength(1);
   expect(await standing(client, id)).toEqual([1n, 0n, undefined]);
 });
@@ -132,13 +131,13 @@ test("a run over HTTP whose caller leaves while it waits for its place does not 
   const go = hold(ledger.claimTurn.name);
   await say(client, id, "one");
   serve();
-  await expect.poll(() => marksOf(id), POLL).toEqual(["RUN_STARTED"]);
+  await expect.poll(() => marksOf(id)).toEqual(["RUN_STARTED"]);
   const left = new AbortController();
   const waiting = begin("by-http", left.signal);
   left.abort(new Error("the caller left"));
   await expect(waiting).rejects.toThrow("the caller left");
   go();
-  await expect.poll(() => marksOf(id), POLL).toEqual(DONE);
+  await expect.poll(() => marksOf(id)).toEqual(DONE);
   expect(bridge.inputs).toHaveLength(1);
 });
 
@@ -149,7 +148,7 @@ test("a run over HTTP whose end the service refuses has an end", async () => {
   });
   const { id, begin } = serving(bridge);
   await read(await begin("by-http"));
-  await expect.poll(() => marksOf(id), POLL).toEqual(["RUN_STARTED", "RUN_ERROR"]);
+  await expect.poll(() => marksOf(id)).toEqual(["RUN_STARTED", "RUN_ERROR"]);
   expect(await standing(client, id)).toEqual([0n, 0n, undefined]);
 });
 
@@ -182,7 +181,7 @@ test("runs over HTTP and turns of one session never nest, also in a pool", async
   await Promise.all([posted(alone, one, 10), posted(pool, two, 10), said(one), said(two)]);
   for (const id of [one, two]) {
     const left = async () => (await standing(client, id)).slice(1);
-    await expect.poll(left, POLL).toEqual([0n, undefined]);
+    await expect.poll(left).toEqual([0n, undefined]);
     const marks = await marksOf(id);
     expect(marks).toEqual(marks.map((_, at) => DONE[at % 2]));
   }

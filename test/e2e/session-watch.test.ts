@@ -219,9 +219,7 @@ describe("a service of its own", () => {
     client.close();
   });
 
-  test("goes on with its watches after the database was killed, and makes them live again", {
-    timeout: 120_000,
-  }, async () => {
+  test("goes on with its watches after the database was killed, and makes them live again", async () => {
     const service = await start({ HEAD_POLL_INTERVAL_MS: "100" });
     const client = new RpcClient(service.grpcAddress);
     await using watch = await SessionWatcher.live(client);
@@ -288,9 +286,7 @@ describe("a service of its own", () => {
   });
 });
 
-test("three runners on two services find 200 sessions and claim each of their turns once", {
-  timeout: 240_000,
-}, async () => {
+test("three runners on two services find 200 sessions and claim each of their turns once", async () => {
   const projectId = newSession();
   const sessions = 200;
   const claimed: string[] = [];

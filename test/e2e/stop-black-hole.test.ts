@@ -7,6 +7,7 @@ import { cleanUp } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { startService } from "../support/service-process.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import { capped } from "../support/eventually.ts";
 
 const STOP_LIMIT_MS = 1_000;
 
@@ -58,10 +59,7 @@ test("a stop ends within its limit with pushes and watches in a database black h
   proxy.holdAnswers();
   await held.release();
 
-  const killed = Promise.withResolvers<"killed">();
-  const timer = setTimeout(() => killed.resolve("killed"), 20 * STOP_LIMIT_MS);
-  const exitCode = await Promise.race([service.stop(), killed.promise]);
-  clearTimeout(timer);
+  const exitCode = await capped(service.stop()).catch(() => "killed");
   await service.kill("SIGKILL");
   expect(exitCode).toBe(0);
   expect(await refused).toMatchObject({ code: "UNAVAILABLE" });

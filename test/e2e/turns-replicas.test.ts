@@ -11,7 +11,6 @@ import { type OwnServer, Replicas, startServer } from "../support/replicas.ts";
 import { claim, finish, say, standing, textsOf } from "../support/turns.ts";
 
 const MESSAGES = 40;
-const TIMEOUT_MS = 240_000;
 const WAIT = { seconds: 60n };
 
 let database: OwnServer;
@@ -44,9 +43,7 @@ async function again<T>(call: () => Promise<T>): Promise<T> {
   }
 }
 
-test("of runners that race on both services, each message gets to one, in order", {
-  timeout: TIMEOUT_MS,
-}, async () => {
+test("of runners that race on both services, each message gets to one, in order", async () => {
   const clients = [clientOf(0), clientOf(1)] as const;
   const sessionId = newSession();
   const texts = Array.from({ length: MESSAGES }, (_, at) => String(at));
@@ -94,9 +91,7 @@ test("a claim that waits is woken by a message on the other service", async () =
   for (const client of [one, other]) client.close();
 });
 
-test("a message outlives a kill of the services and PostgreSQL, before its turn and after it", {
-  timeout: TIMEOUT_MS,
-}, async () => {
+test("a message outlives a kill of the services and PostgreSQL, before its turn and after it", async () => {
   const [one, other] = [clientOf(0), clientOf(1)];
   const sessionId = newSession();
   await say(one, sessionId, "one");

@@ -2,15 +2,13 @@
  * Two services on one PostgreSQL with wake-ups. The poll comes once a minute, so a row that arrives
  * sooner was announced.
  */
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/nats-server.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
-
-const SOON = { timeout: 30_000 };
 
 let database: OpenDatabase;
 
@@ -74,10 +72,10 @@ class Pair implements AsyncDisposable {
 async function hearEachOther(pair: Pair, sessionId: string): Promise<void> {
   await pair.push(0, sessionId);
   const watch = pair.watch(1, sessionId);
-  await vi.waitFor(() => expect(watch.seqs).toEqual([1n]), SOON);
+  await expect.poll(() => watch.seqs).toEqual([1n]);
   await pair.push(0, sessionId);
   await pair.push(0, sessionId);
-  await vi.waitFor(() => expect(watch.seqs).toEqual([1n, 2n, 3n]), SOON);
+  await expect.poll(() => watch.seqs).toEqual([1n, 2n, 3n]);
   await pair.delete(0, sessionId);
   expect(await watch.ended).toMatchObject({ code: "NOT_FOUND", reason: "SESSION_DELETED" });
 }

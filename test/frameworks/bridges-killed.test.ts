@@ -6,7 +6,6 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { setTimeout } from "node:timers/promises";
 import { afterAll, test } from "vitest";
 import { z } from "zod";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
@@ -15,6 +14,7 @@ import { newSession, rowsOf, watch } from "../support/pushing.ts";
 import { Random, seedOfRun } from "../support/random.ts";
 import { say, standing } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
+import { pace } from "../support/eventually.ts";
 
 const KILLS = 10;
 /** The tool takes 60 ms: some kills come before its result is stored, some after. */
@@ -56,14 +56,14 @@ test.concurrent.for(["agui", "ai-sdk", "langgraph", "claude"])(
     let runner: ChildProcess | undefined;
     for (const question of questions) {
       if (runner !== undefined) {
-        await setTimeout(random.below(WITHIN_MS));
+        await pace(random.below(WITHIN_MS));
         await end(runner, "SIGKILL");
       }
       await say(client, sessionId, question);
       runner = await start(name, sessionId, file);
     }
     const idle = [expect.anything(), 0n, undefined];
-    await expect.poll(() => standing(client, sessionId), { timeout: 60_000 }).toEqual(idle);
+    await expect.poll(() => standing(client, sessionId)).toEqual(idle);
     if (runner !== undefined) await end(runner, "SIGTERM");
 
     const rows = await rowsOf(client, "events", sessionId);

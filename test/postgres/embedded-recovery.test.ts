@@ -26,8 +26,6 @@ import {
 
 type EmbeddedPostgres = ReturnType<typeof createEmbeddedPostgres>;
 
-/** A recovery syncs every file of the cluster first, which takes seconds on a busy disk. */
-
 let dataDir: string;
 let log: ReturnType<typeof recordingLog>;
 let unit: EmbeddedPostgres;

@@ -443,4 +443,4 @@ test("a fork of 100,000 rows is made in one statement, and by index", async () =
   expect(answer).toMatchObject({ kind: "forked", rows: 99_999 });
   process.stdout.write(`a fork of 99,999 rows took ${Math.round(ms)} ms\n`);
   expect(await problemsOf(`fork-${forks}`)).toEqual([]);
-}, 60_000);
+});

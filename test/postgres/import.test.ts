@@ -62,7 +62,7 @@ beforeAll(async () => {
   for (const id of ["empty", "late-messages", "late-events"]) {
     await into`insert into sessions (id, name, created_at, updated_at) values (${id}, 'here before', now(), now())`;
   }
-}, 120_000);
+});
 afterAll(async () => {
   await from.end();
   await into.end();
@@ -238,7 +238,7 @@ test("a dry run reports what the import would do and writes nothing", async () =
 describe(`an import that is killed twice and then completed (SEED=${seed})`, () => {
   let end: Awaited<ReturnType<typeof imported>>;
 
-  test("stores whole batches before each kill", { timeout: 120_000 }, async () => {
+  test("stores whole batches before each kill", async () => {
     await killedWhileHeld("late-messages");
     await whole();
     const [half] = await into`select count(*)::int as count from session_messages`;

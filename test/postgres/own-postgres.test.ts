@@ -19,7 +19,7 @@ const versions = [
   { version: `15, Debian's (${DEBIAN_15})`, ...needs(DEBIAN_15), major: 15 },
 ];
 
-describe.each(versions)("PostgreSQL $version", { timeout: 120_000 }, ({ skip, major }) => {
+describe.each(versions)("PostgreSQL $version", ({ skip, major }) => {
   let server: Server;
   let owner: postgres.Sql;
   const names: string[] = [];

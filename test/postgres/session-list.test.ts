@@ -52,7 +52,7 @@ test("pushes into a session with labels, and messages into one that waits, chang
     const message = { stream: "messages", rows: [newRow({ eventType: "user" })] } as const;
     await append(ledger.database, [newPush("s400", message)], { createMissing: false, wait: true });
   }
-  await expect.poll(counts, { timeout: 30_000 }).toEqual({ updates: 20, within: 20 });
+  await expect.poll(counts).toEqual({ updates: 20, within: 20 });
 });
 
 describe("a list of sessions with labels", () => {

@@ -293,9 +293,7 @@ test("a clone continues as the original does, and neither changes the other", ()
 const streams = [...ownStreams(), ...(recordedStreams() ?? [])];
 
 describe("recorded streams, and those written by hand", () => {
-  test("leave a client with the same as the stream itself", {
-    timeout: 120_000,
-  }, async () => {
+  test("leave a client with the same as the stream itself", async () => {
     let compared = 0;
     for (const { events, scenario } of streams) {
       const log = stored(events);
@@ -321,7 +319,7 @@ describe("recorded streams, and those written by hand", () => {
     expect(compared).toBeGreaterThan(streams.length); // Of two looks at each.
   });
 
-  test("can be joined at any event", { timeout: 240_000 }, async () => {
+  test("can be joined at any event", async () => {
     const JOINS = 8; // A stream; all positions of all of them would take minutes.
     for (const [index, { events, scenario }] of streams.entries()) {
       const log = stored(events);

@@ -19,7 +19,6 @@ import { expectedOf, noVersionAccepts } from "../support/recorded.ts";
 import { ownStreams, recordedStreams, type Stream } from "../support/streams.ts";
 
 const RECORDED = recordedStreams();
-const LONG = { timeout: 300_000 };
 
 beforeAll(() => {
   // The clients report there what they pass over.
@@ -169,7 +168,6 @@ describe.each(["1.0.0", "0.0.59"] as const)("with the whole client %s", (version
 
   test.skipIf(RECORDED === undefined)(
     "a transcript of the recorded streams equals the state of the client",
-    LONG,
     async () => {
       let events = 0;
       for (const stream of RECORDED ?? []) {
@@ -185,7 +183,6 @@ describe.each(["1.0.0", "0.0.59"] as const)("with the whole client %s", (version
 
 test.skipIf(RECORDED === undefined)(
   "a transcript of the recorded streams in canonical form equals the state of the client",
-  LONG,
   async () => {
     let events = 0;
     for (const [index, stream] of (RECORDED ?? []).entries()) {

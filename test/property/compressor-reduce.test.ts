@@ -84,7 +84,7 @@ test("rows and events of any ordered stream reduce to the same", async () => {
 
 const streams = [...ownStreams(), ...(recordedStreams() ?? [])];
 
-test("rows and events of agent streams reduce to the same", { timeout: 240_000 }, async () => {
+test("rows and events of agent streams reduce to the same", async () => {
   let accepted = 0;
   for (const { agent, scenario, events } of streams) {
     // 1.0.0 gives thoughts without ids random ones.

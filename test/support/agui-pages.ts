@@ -2,10 +2,11 @@
  * Pages of people who talk to an agent over AG-UI: the clients of npm behind one interface; and the
  * turns of a runner, as the README's takes them.
  */
+import { eventually } from "./eventually.ts";
 import { HttpAgent as HttpAgent1 } from "@ag-ui/client";
 import { CopilotKitCore } from "@copilotkit/core";
 import { HttpAgent as HttpAgent0 } from "agui-client-0";
-import { expect, vi } from "vitest";
+import { expect } from "vitest";
 import { z } from "zod";
 import { createLedgerClient, createSessionWriter, ledger } from "../../src/runner/index.ts";
 
@@ -202,9 +203,7 @@ export async function nextTurn(
   };
 }
 
-export const WAIT = { interval: 10, timeout: 30_000 };
-
 /** Resolves when the page shows exactly these texts. */
 export function shows(page: Page, ...texts: readonly unknown[]): Promise<void> {
-  return vi.waitFor(() => expect(page.messages.map(({ content }) => content)).toEqual(texts), WAIT);
+  return eventually(() => expect(page.messages.map(({ content }) => content)).toEqual(texts));
 }

@@ -3,7 +3,15 @@ import { writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { randomBytes, randomUUID } from "node:crypto";
-import { type CryptoKey, exportJWK, exportSPKI, generateKeyPair, SignJWT } from "jose";
+import {
+  type CryptoKey,
+  exportJWK,
+  exportSPKI,
+  generateKeyPair,
+  importJWK,
+  type JWK,
+  SignJWT,
+} from "jose";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ROLES, type Role } from "../../src/auth/principal.ts";
 import type { RpcClient } from "./grpc-client.ts";
@@ -21,32 +29,87 @@ export interface IssuedClaims {
   readonly project?: unknown;
   readonly audience?: string;
   readonly issuer?: string;
+  readonly subject?: string;
   readonly expiresAtS?: number;
 }
 
 const ISSUER = "https://issuer.example";
 const AUDIENCE = "ledger";
 const KID = "k1";
+const ALGORITHM = "RS256";
 const HOUR_S = 3_600;
 
-/** An OpenID Connect issuer whose keys are in a file, and static tokens in another. */
-export class Doors {
-  readonly tokensFile = join(tmpdir(), `ledger-tokens-${randomUUID()}.json`);
-  readonly #jwksFile = join(tmpdir(), `ledger-jwks-${randomUUID()}.json`);
-  readonly #keys: { readonly own: KeyPair; readonly stranger: KeyPair };
-  readonly #tokens: StaticToken[] = [];
+/** Signs tokens of callers as an OpenID Connect issuer. */
+export class Issuer {
+  readonly #keys: Keys;
 
-  private constructor(keys: { readonly own: KeyPair; readonly stranger: KeyPair }) {
+  protected constructor(keys: Keys) {
     this.#keys = keys;
   }
 
-  static async make(): Promise<Doors> {
-    const [own, stranger] = await Promise.all([
-      generateKeyPair("RS256", { extractable: true }),
-      generateKeyPair("RS256", { extractable: true }),
+  /** With the private key of another process. */
+  static async of(signingKey: JWK): Promise<Issuer> {
+    const { kty = "", n = "", e = "" } = signingKey;
+    const [privateKey, publicKey] = await Promise.all([
+      importJWK(signingKey, ALGORITHM, { extractable: true }),
+      importJWK({ kty, n, e }, ALGORITHM, { extractable: true }),
     ]);
-    const doors = new Doors({ own, stranger });
-    const jwk = { ...(await exportJWK(own.publicKey)), kid: KID, alg: "RS256", use: "sig" };
+    if (privateKey instanceof Uint8Array || publicKey instanceof Uint8Array)
+      throw new Error("the key of the issuer is a pair");
+    return new Issuer({ privateKey, publicKey });
+  }
+
+  signingKey(): Promise<JWK> {
+    return exportJWK(this.#keys.privateKey);
+  }
+
+  async signed(name: string, roles: readonly Role[], projectId?: string): Promise<Caller> {
+    const project = projectId === undefined ? {} : { project: projectId };
+    const token = await this.sign({ roles, subject: name, ...project });
+    return { name: `oidc ${name}`, token, roles, projectId, sessionId: undefined };
+  }
+
+  sign(claims: IssuedClaims, key: CryptoKey = this.#keys.privateKey): Promise<string> {
+    return jwtOf(claims).setProtectedHeader({ alg: ALGORITHM, kid: KID }).sign(key);
+  }
+
+  /** Every kind of invalid token. A valid one of these would be an admin's. */
+  async badTokens(): Promise<readonly (readonly [string, string])[]> {
+    const claims = { roles: ["admin"] } as const;
+    const stranger = await newKeys();
+    const good = await this.sign(claims);
+    const [header = "", payload = "", signature = ""] = good.split(".");
+    const unsigned = partOf({ alg: "none", kid: KID });
+    const publicKey = new TextEncoder().encode(await exportSPKI(this.#keys.publicKey));
+    const shared = jwtOf(claims).setProtectedHeader({ alg: "HS256", kid: KID }).sign(publicKey);
+    const other = partOf({ ...decoded(payload), roles: ["admin"], project: undefined, sub: "eve" });
+    const issued = { typ: "session-ledger+jwt", alg: ALGORITHM, kid: KID };
+    const own = jwtOf({ ...claims, issuer: "session-ledger" }).setProtectedHeader(issued);
+    return [
+      ["expired", await this.sign({ ...claims, expiresAtS: nowS() - HOUR_S })],
+      ["for another audience", await this.sign({ ...claims, audience: "another" })],
+      ["of another issuer", await this.sign({ ...claims, issuer: "https://evil.example" })],
+      ["signed with a wrong key", await this.sign(claims, stranger.privateKey)],
+      ["without algorithm", `${unsigned}.${payload}.`],
+      ["without algorithm, with a signature", `${unsigned}.${payload}.${signature}`],
+      ["signed by the public key as a secret", await shared],
+      ["with other claims", `${header}.${other}.${signature}`],
+      ["as a session token, signed by another", await own.sign(this.#keys.privateKey)],
+      ["garbage", "not-a-token-of-anybody"],
+    ];
+  }
+}
+
+/** An issuer whose keys are in a file, and static tokens in another. */
+export class Doors extends Issuer {
+  readonly tokensFile = join(tmpdir(), `ledger-tokens-${randomUUID()}.json`);
+  readonly #jwksFile = join(tmpdir(), `ledger-jwks-${randomUUID()}.json`);
+  readonly #tokens: StaticToken[] = [];
+
+  static async make(): Promise<Doors> {
+    const keys = await newKeys();
+    const doors = new Doors(keys);
+    const jwk = { ...(await exportJWK(keys.publicKey)), kid: KID, alg: ALGORITHM, use: "sig" };
     await writeFile(doors.#jwksFile, JSON.stringify({ keys: [jwk] }));
     await doors.save();
     return doors;
@@ -78,44 +141,9 @@ export class Doors {
   save(): Promise<void> {
     return writeFile(this.tokensFile, JSON.stringify({ tokens: this.#tokens }));
   }
-
-  async signed(name: string, roles: readonly Role[], projectId?: string): Promise<Caller> {
-    const project = projectId === undefined ? {} : { project: projectId };
-    const token = await this.sign({ roles, ...project });
-    return { name: `oidc ${name}`, token, roles, projectId, sessionId: undefined };
-  }
-
-  sign(claims: IssuedClaims, key: CryptoKey = this.#keys.own.privateKey): Promise<string> {
-    return jwtOf(claims).setProtectedHeader({ alg: "RS256", kid: KID }).sign(key);
-  }
-
-  /** Every kind of invalid token. A valid one of these would be an admin's. */
-  async badTokens(): Promise<readonly (readonly [string, string])[]> {
-    const claims = { roles: ["admin"] } as const;
-    const good = await this.sign(claims);
-    const [header = "", payload = "", signature = ""] = good.split(".");
-    const unsigned = partOf({ alg: "none", kid: KID });
-    const publicKey = new TextEncoder().encode(await exportSPKI(this.#keys.own.publicKey));
-    const shared = jwtOf(claims).setProtectedHeader({ alg: "HS256", kid: KID }).sign(publicKey);
-    const other = partOf({ ...decoded(payload), roles: ["admin"], project: undefined, sub: "eve" });
-    const issued = { typ: "session-ledger+jwt", alg: "RS256", kid: KID };
-    const own = jwtOf({ ...claims, issuer: "session-ledger" }).setProtectedHeader(issued);
-    return [
-      ["expired", await this.sign({ ...claims, expiresAtS: nowS() - HOUR_S })],
-      ["for another audience", await this.sign({ ...claims, audience: "another" })],
-      ["of another issuer", await this.sign({ ...claims, issuer: "https://evil.example" })],
-      ["signed with a wrong key", await this.sign(claims, this.#keys.stranger.privateKey)],
-      ["without algorithm", `${unsigned}.${payload}.`],
-      ["without algorithm, with a signature", `${unsigned}.${payload}.${signature}`],
-      ["signed by the public key as a secret", await shared],
-      ["with other claims", `${header}.${other}.${signature}`],
-      ["as a session token, signed by another", await own.sign(this.#keys.own.privateKey)],
-      ["garbage", "not-a-token-of-anybody"],
-    ];
-  }
 }
 
-interface KeyPair {
+interface Keys {
   readonly publicKey: CryptoKey;
   readonly privateKey: CryptoKey;
 }
@@ -167,16 +195,21 @@ export function bearer({ token }: Pick<Caller, "token">): Readonly<Record<string
   return { authorization: `Bearer ${token}` };
 }
 
+function newKeys(): Promise<Keys> {
+  return generateKeyPair(ALGORITHM, { extractable: true });
+}
+
 function jwtOf({
   roles,
   project,
   audience = AUDIENCE,
   issuer = ISSUER,
+  subject = "somebody",
   expiresAtS = nowS() + HOUR_S,
 }: IssuedClaims): SignJWT {
   const claims = { roles, ...(project === undefined ? {} : { project }) };
   return new SignJWT(claims)
-    .setSubject("somebody")
+    .setSubject(subject)
     .setIssuer(issuer)
     .setAudience(audience)
     .setIssuedAt()

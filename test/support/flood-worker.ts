@@ -14,6 +14,7 @@ import { ErrorInfoSchema, RetryInfoSchema } from "../../gen/google/rpc/error_det
 import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
 import { type FloodOrder, floodOrderSchema, type FloodReport } from "./flood.ts";
 import { frame } from "./raw-http2.ts";
+import { pace } from "./eventually.ts";
 
 /** Time after the end in which a call may still be answered. */
 const LAST_ANSWERS_MS = 10_000;
@@ -74,7 +75,7 @@ class Flood {
       ]);
       if (session.destroyed && !this.#isOver) {
         this.report.lostConnections += 1;
-        await new Promise((resolve) => setTimeout(resolve, RECONNECT_DELAY_MS));
+        await pace(RECONNECT_DELAY_MS);
       }
       session.destroy();
     }
@@ -100,13 +101,14 @@ class Flood {
     stream.on("data", (chunk: Buffer) => answer.push(chunk));
     stream.on("error", () => undefined);
     stream.end(this.#bodies[index]);
-    const late = setTimeout(
-      () => stream.destroy(),
-      this.#endsAtMs - performance.now() + LAST_ANSWERS_MS,
+    const late = AbortSignal.timeout(
+      Math.ceil(this.#endsAtMs - performance.now() + LAST_ANSWERS_MS),
     );
+    const destroy = (): void => void stream.destroy();
+    late.addEventListener("abort", destroy);
     return new Promise((resolve) => {
       stream.once("close", () => {
-        clearTimeout(late);
+        late.removeEventListener("abort", destroy);
         this.#ended(last, Buffer.concat(answer));
         resolve();
       });

@@ -4,7 +4,6 @@
  */
 import { type ClientHttp2Session, connect as connectHttp2, constants } from "node:http2";
 import { connect, type Socket } from "node:net";
-import { setTimeout as delay } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import { create, type DescMessage, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
@@ -14,6 +13,7 @@ import {
 } from "../../gen/ambient/v1/events_pb.ts";
 import { API, type HoldingOrder, LARGE, REPLAY, spreadSession, type Way } from "./holding.ts";
 import { frame } from "./raw-http2.ts";
+import { pace } from "./eventually.ts";
 
 const SERVICE = "/ambient.v1.SessionService";
 /** Half of a request whose rest never arrives; below the bytes that the service always reads. */
@@ -239,7 +239,7 @@ function watch(holder: Holder, session: ClientHttp2Session, at: number): Promise
 async function obey(order: HoldingOrder): Promise<void> {
   const holder = new Holder(order);
   const left = new Promise((resolve) => parentPort?.once("message", resolve));
-  await Promise.race([HOLD[order.way](holder), delay(order.openLimitMs)]);
+  await Promise.race([HOLD[order.way](holder), pace(order.openLimitMs)]);
   parentPort?.postMessage(holder.report);
   await left;
   holder.close();

@@ -8,6 +8,7 @@ import { Worker } from "node:worker_threads";
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcClient, RpcFailure } from "./grpc-client.ts";
+import { CAP_MS } from "./eventually.ts";
 
 /** The calls in flight of each way under the default limits of the service. */
 export const WAYS = {
@@ -156,23 +157,24 @@ export async function anotherGets(
 
 export const API = "/api/ambient/v1";
 export const REPLAY = "replay=events&follow=true";
-const ANOTHER_LIMIT_MS = 30_000;
 
-function as(token: string, deadlineMs = ANOTHER_LIMIT_MS) {
+function as(token: string, deadlineMs = CAP_MS) {
   return { metadata: { authorization: `Bearer ${token}` }, deadlineMs };
 }
 
 async function fetched(url: string, token: string, init: RequestInit = {}): Promise<string> {
   const leave = new AbortController();
-  const late = setTimeout(() => leave.abort(new Error("late")), ANOTHER_LIMIT_MS);
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
   try {
-    const answer = await fetch(url, { ...init, headers, signal: leave.signal });
+    const answer = await fetch(url, {
+      ...init,
+      headers,
+      signal: AbortSignal.any([leave.signal, AbortSignal.timeout(CAP_MS)]),
+    });
     return answer.ok ? "served" : `${answer.status} ${await answer.text()}`;
   } catch (error) {
     return String(error);
   } finally {
-    clearTimeout(late);
     leave.abort();
   }
 }

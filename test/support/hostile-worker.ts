@@ -2,7 +2,6 @@
  * One attack on the gRPC or HTTP server, in its own thread, so that it does not slow down the
  * measurement. Ends after its time, or when the server has closed all its connections.
  */
-import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { parentPort, workerData } from "node:worker_threads";
 import {
@@ -15,6 +14,7 @@ import {
   RawConnection,
 } from "./http2-frames.ts";
 import { frame } from "./raw-http2.ts";
+import { pace } from "./eventually.ts";
 
 export interface AttackOrder {
   readonly address: string;
@@ -91,7 +91,7 @@ class Attacker {
   }
 
   end(): Promise<void> {
-    return delay(Math.max(0, this.#untilMs - performance.now()), undefined, { ref: false });
+    return pace(Math.max(0, this.#untilMs - performance.now()));
   }
 
   close(): void {
@@ -249,7 +249,7 @@ const ATTACKS = {
     for (let at = 0; at < lines.length && attacker.closed < connections.length; at += 1) {
       if (attacker.isOver) return;
       for (const connection of connections) connection.write(lines.subarray(at, at + 1));
-      await delay(100);
+      await pace(100);
     }
   },
   async "http: headers without end"(attacker) {
@@ -314,7 +314,7 @@ function post(more: string): Buffer {
 async function run(order: AttackOrder): Promise<AttackReport> {
   const attacker = new Attacker(order);
   await ATTACKS[order.attack](attacker);
-  await delay(50); // What the server says last is on its way.
+  await pace(50); // What the server says last is on its way.
   const { sentBytes, connections, closed } = attacker;
   attacker.close();
   return { sentBytes, connections, closed };

@@ -2,12 +2,9 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { ErrorEvent, EventSource } from "eventsource";
-import { vi } from "vitest";
+import { eventually } from "./eventually.ts";
 
 export const API = "/api/ambient/v1";
-
-/** Limit for events after a reconnect. */
-const WAIT = { timeout: 30_000 };
 
 export interface Given {
   readonly id: string;
@@ -53,11 +50,15 @@ export class Following {
   }
 
   async untilOpened(times = 1): Promise<void> {
-    await vi.waitUntil(() => this.opened >= times, WAIT);
+    await eventually(() => {
+      if (this.opened < times) throw new Error(`opened ${this.opened} of ${times} times`);
+    });
   }
 
   async until(count: number): Promise<void> {
-    await vi.waitUntil(() => this.given.length >= count, WAIT);
+    await eventually(() => {
+      if (this.given.length < count) throw new Error(`${this.given.length} of ${count} events`);
+    });
   }
 
   close(): void {

@@ -1,8 +1,8 @@
 /** The log of a session over real HTTP, for the model of the inspector outside a browser. */
-import { setTimeout as rest } from "node:timers/promises";
 import { SseParser, type StreamEvent } from "../../web/src/api/sse-parser.ts";
 import type { Following, LogSource } from "../../web/src/model/source.ts";
 import { API } from "./http-following.ts";
+import { pace } from "./eventually.ts";
 
 const RETRY_MS = 50;
 
@@ -57,7 +57,7 @@ export function logSource(
       }
       if (problem !== undefined && problem.status < 500) throw problem;
       state("reconnecting");
-      await rest(RETRY_MS, undefined, { signal });
+      await pace(RETRY_MS, signal);
     }
   };
   const history = "/events/history?fragments=true&recorded=true";

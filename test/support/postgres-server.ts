@@ -7,7 +7,8 @@ import type { TestProject } from "vitest/node";
 import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
 import { bundle } from "../../tools/bundle.ts";
-import { withSql } from "./embedded-fixture.ts";
+import { cleanUp, withSql } from "./embedded-fixture.ts";
+import { SharedServices } from "./shared-services.ts";
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -15,6 +16,8 @@ declare module "vitest" {
     readonly postgresUrl: string;
     /** A database of that server with the tables of the service and no rows. */
     readonly postgresTemplate: string;
+    /** Where a worker asks for a service of a profile: test/support/shared-services.ts. */
+    readonly sharedServices: string;
   }
 }
 
@@ -46,8 +49,11 @@ export async function setup(project: TestProject): Promise<(() => Promise<void>)
   process.env["NODE_COMPILE_CACHE"] ??= join(tmpdir(), "session-ledger-compile-cache");
   const given = process.env["DATABASE_URL_TEST"];
   if (given !== undefined) {
-    await provide(project, given);
-    return undefined;
+    const services = await provide(project, given);
+    return async () => {
+      await services.stop();
+      await cleanUp();
+    };
   }
   const folder = await runFolder();
   // The directories of tests are there too: a new cluster, and its every commit, waits for the disk.
@@ -62,8 +68,10 @@ export async function setup(project: TestProject): Promise<(() => Promise<void>)
   );
   await server.stop();
   await server.start();
-  await provide(project, server.url);
+  const services = await provide(project, server.url);
   return async () => {
+    await services.stop();
+    await cleanUp();
     await server.stop();
     await rm(dataDir, { recursive: true });
   };
@@ -82,7 +90,7 @@ async function runFolder(): Promise<string> {
   return free >= MEMORY_FREE_BYTES_MIN ? MEMORY_FOLDER : tmpdir();
 }
 
-async function provide(project: TestProject, url: string): Promise<void> {
+async function provide(project: TestProject, url: string): Promise<SharedServices> {
   const postgresTemplate = `template_${randomUUID().replaceAll("-", "")}`;
   await withSql(url, (sql) => sql`create database ${sql(postgresTemplate)} template template0`);
   const template = new URL(url);
@@ -90,6 +98,9 @@ async function provide(project: TestProject, url: string): Promise<void> {
   await migrateUp(template.href);
   project.provide("postgresUrl", url);
   project.provide("postgresTemplate", postgresTemplate);
+  const services = new SharedServices(template.href);
+  project.provide("sharedServices", await services.start());
+  return services;
 }
 
 /** A killed run leaves its server running; the unit stops it, and skips servers of other owners. */

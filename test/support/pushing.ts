@@ -9,7 +9,8 @@ import { type CallOptions, type MessageStream, type RpcClient, RpcFailure } from
 
 const { pushSessionMessage, pushSessionEvent, listSessionMessages, listSessionEvents } =
   SessionService.method;
-const { listSessions, watchSessionMessages, watchSessionEvents } = SessionService.method;
+const { createSession, listSessions, watchSessionMessages, watchSessionEvents } =
+  SessionService.method;
 
 export const STREAMS = ["messages", "events"] as const;
 export type Stream = (typeof STREAMS)[number];
@@ -45,6 +46,12 @@ export const GOOD = {
 
 export function newSession(): string {
   return `s-${randomUUID()}`;
+}
+
+/** Where sessions are created before they are used. */
+export async function createdSession(client: RpcClient): Promise<string> {
+  const { metadata } = await client.unary(createSession, { name: "created" });
+  return metadata?.id ?? "";
 }
 
 export function push(

@@ -12,6 +12,7 @@ import { plan, PUSH_KINDS } from "./history-pushes.ts";
 import type { Witness } from "./history-check.ts";
 import { readWitness } from "./history-witness.ts";
 import { type ServiceProcess, startService } from "./service-process.ts";
+import { CAP_MS } from "./eventually.ts";
 
 type EmbeddedPostgres = ReturnType<typeof createEmbeddedPostgres>;
 
@@ -110,9 +111,6 @@ export interface Load {
   readonly strike: () => Promise<void>;
 }
 
-/** From the last push until every watcher has every row; less than the longest poll interval. */
-const CATCH_UP_LIMIT_MS = 50_000;
-
 /** Rows that one watcher has seen before the load counts as running. */
 const UNDER_WAY_ROWS = 20;
 
@@ -166,16 +164,18 @@ export async function underLoad(
   try {
     await Promise.all([striking, ...writing]);
     const { counters } = await witnessAt(url, sessionIds);
-    const late = setTimeout(() => {
+    const late = AbortSignal.timeout(CAP_MS);
+    const giveUp = (): void => {
       for (const reader of readers) {
         const head = counters.get(reader.sessionId)?.[reader.stream] ?? 0n;
         if (reader.cursor < head) reader.failed(new Error(`stands at ${reader.cursor} of ${head}`));
       }
-    }, CATCH_UP_LIMIT_MS);
+    };
+    late.addEventListener("abort", giveUp);
     for (const reader of readers) {
       await reader.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
     }
-    clearTimeout(late);
+    late.removeEventListener("abort", giveUp);
   } finally {
     ended.abort();
     await Promise.all(watching);

@@ -7,11 +7,11 @@
  * A module has the bridge as `bridge`. Without one, the agent calls a tool of TOOL_MS milliseconds, and
  * then answers. Without a session it is a pool, and RUNNER_NAME its name.
  */
-import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { type AgentEvent, PlatformBridge, type RunInput } from "../../src/sdk/bridge.ts";
 import { createRunner } from "../../src/sdk/loop.ts";
 import { lastText, saying, TestBridge } from "./echo-bridge.ts";
+import { pace } from "./eventually.ts";
 
 const [, , address = "", sessionId = "", file = "", module] = process.argv;
 const { TOOL_MS = "5", RUNNER_NAME: name } = process.env;
@@ -23,7 +23,7 @@ async function* agent(input: RunInput): AsyncGenerator<AgentEvent, void, undefin
     yield { type: "TOOL_CALL_ARGS", toolCallId, delta };
   }
   yield { type: "TOOL_CALL_END", toolCallId };
-  await delay(Number(TOOL_MS));
+  await pace(Number(TOOL_MS));
   const messageId = `result-${input.runId}`;
   yield { type: "TOOL_CALL_RESULT", messageId, toolCallId, content: "found" };
   yield* saying(input, `I found ${lastText(input)}`);

@@ -25,6 +25,8 @@ export interface ServiceOptions {
   readonly dataDir?: string;
   /** Options of Node before the service's own, for example `--import` and a module. */
   readonly nodeArguments?: readonly string[];
+  /** Gets each line of the log. */
+  readonly onLine?: (line: string) => void;
 }
 
 export interface ServiceProcess {
@@ -76,10 +78,14 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
     return child.exitCode;
   });
   const log: string[] = [];
-  const serving = Promise.withResolvers<z.infer<typeof servingSchema>>();
-  createInterface({ input: child.stderr }).on("line", (line) => log.push(line));
-  createInterface({ input: child.stdout }).on("line", (line) => {
+  const add = (line: string): void => {
     log.push(line);
+    options.onLine?.(line);
+  };
+  const serving = Promise.withResolvers<z.infer<typeof servingSchema>>();
+  createInterface({ input: child.stderr }).on("line", add);
+  createInterface({ input: child.stdout }).on("line", (line) => {
+    add(line);
     const record = servingSchema.safeParse(parsed(line));
     if (record.success) serving.resolve(record.data);
   });

@@ -7,6 +7,7 @@ import {
   type WatchSessionsRequestSchema,
 } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { CallOptions, MessageStream, RpcClient } from "./grpc-client.ts";
+import { capped } from "./eventually.ts";
 
 export type Filters = Omit<
   Exclude<MessageInitShape<typeof WatchSessionsRequestSchema>, { $typeName: string }>,
@@ -30,7 +31,7 @@ export class SessionWatcher implements AsyncDisposable {
   }
 
   async next(): Promise<SessionWatchEvent> {
-    const { value, done } = await this.#events.next();
+    const { value, done } = await capped(this.#events.next());
     if (done === true) throw new Error("the watch has ended");
     if (value.watchState !== WatchState.UNSPECIFIED) this.states.push(value.watchState);
     return value;

@@ -9,31 +9,15 @@ import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { appendFile, mkdir, readdir, readlink, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { findBinaries, programPath, usableBinaries } from "../../src/postgres/binaries.ts";
 import { choosePlace } from "../../src/postgres/place.ts";
 import { spawnAs } from "../../src/postgres/process.ts";
 import { randomPort, serverArguments, serverState } from "../../src/postgres/server.ts";
 import { makeDirectory, pgDataIn, recordingLog, withSql } from "./embedded-fixture.ts";
+import { eventually } from "./eventually.ts";
 
 const run = promisify(execFile);
-
-const LIMIT_MS = 30_000;
-const LOOK_EVERY_MS = 50;
-
-/** The faults harness runs without vitest, and so without its waiting. */
-async function until(look: () => Promise<void>): Promise<void> {
-  const untilMs = performance.now() + LIMIT_MS;
-  for (;;) {
-    try {
-      return await look();
-    } catch (error) {
-      if (performance.now() > untilMs) throw error;
-      await delay(LOOK_EVERY_MS);
-    }
-  }
-}
 
 /** Copies the files of an embedded server that was stopped normally; resolves with their DATA_DIR. */
 export async function copyOfStopped(dataDir: string): Promise<string> {
@@ -93,7 +77,7 @@ export class Standby implements AsyncDisposable {
     });
     const url = new URL(primaryUrl);
     url.port = String(port);
-    await until(async () => {
+    await eventually(async () => {
       const state = await serverState(pgData, child.pid ?? -1);
       if (state !== "ready") throw new Error(`the standby is ${state ?? "not there"}`);
     });
@@ -106,7 +90,7 @@ export class Standby implements AsyncDisposable {
       primaryUrl,
       (sql) => sql<{ lsn: string }[]>`select pg_current_wal_flush_lsn()::text as lsn`,
     );
-    await until(async () => {
+    await eventually(async () => {
       const [is] = await withSql(
         this.url,
         (sql) => sql<{ there: boolean }[]>`
@@ -122,7 +106,7 @@ export class Standby implements AsyncDisposable {
       await sql.unsafe("alter system set primary_conninfo = ''");
       await sql`select pg_reload_conf()`;
     });
-    await until(async () => {
+    await eventually(async () => {
       const receivers = await withSql(this.url, (sql) => sql`select 1 from pg_stat_wal_receiver`);
       if (receivers.length > 0) throw new Error("the standby still follows");
     });

@@ -1,5 +1,4 @@
 /** One connection of a stream writer: its frames, and how long it has been silent. */
-import { setTimeout as delay } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type {
   OpenSchema,
@@ -8,6 +7,7 @@ import type {
 } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type MessageStream, RpcClient, RpcFailure } from "./grpc-client.ts";
+import { pace } from "./eventually.ts";
 
 type Request = MessageInitShape<typeof PushSessionEventsRequestSchema>;
 
@@ -63,7 +63,7 @@ export class Conversation {
   /** Resolves when it has waited that long for an answer. */
   async silence(limitMs: () => number): Promise<string> {
     for (;;) {
-      await delay(LOOK_EVERY_MS);
+      await pace(LOOK_EVERY_MS);
       const sinceMs = this.#waitingSinceMs ?? Number.POSITIVE_INFINITY;
       if (this.isOver || performance.now() - sinceMs > limitMs()) return "SILENT";
     }

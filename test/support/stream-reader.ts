@@ -3,12 +3,12 @@
  * event on, as rows or expanded, by pages or by a watch, for a random length. In the middle it leaves,
  * and returns with the cursor of its last row.
  */
-import { setTimeout as delay } from "node:timers/promises";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcClient } from "./grpc-client.ts";
 import type { Random } from "./random.ts";
 import { lastSeqOf, type Pass, type StoredRow } from "./stream-check.ts";
 import { isBreak } from "./stream-conversation.ts";
+import { pace } from "./eventually.ts";
 
 const { listSessionEvents, watchSessionEvents } = SessionService.method;
 
@@ -81,7 +81,7 @@ export class StreamReader {
         await (byPages ? this.#readPage(pass) : this.#watch(pass));
       } catch (error) {
         if (!isBreak(error)) throw error;
-        await delay(PAUSE_MS);
+        await pace(PAUSE_MS);
       }
     }
   }
@@ -102,7 +102,7 @@ export class StreamReader {
     if (!isAtEnd && page.nextAfterSeq !== cursorOf(pass)) {
       throw new Error(`next_after_seq is ${page.nextAfterSeq}, the last row's ${cursorOf(pass)}`);
     }
-    if (isAtEnd) await delay(PAUSE_MS);
+    if (isAtEnd) await pace(PAUSE_MS);
   }
 
   async #watch(pass: OpenPass): Promise<void> {

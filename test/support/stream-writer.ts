@@ -11,13 +11,13 @@
  * What breaks is repeated; what the service refuses for good ends the writer. A connection that is
  * silent for too long is left as it is, not cancelled: for the service its writer still lives.
  */
-import { setTimeout as delay } from "node:timers/promises";
 import type { Compression, Opened } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { reasonOf } from "./history.ts";
 import type { Random } from "./random.ts";
 import type { Acknowledgement, ExpectedEvent, Opening, WriterRecord } from "./stream-check.ts";
 import { isBreak, Conversation, type Open, type ReceivedFrame } from "./stream-conversation.ts";
 import type { StreamEvent } from "./streams.ts";
+import { pace } from "./eventually.ts";
 
 export interface StreamWriterOptions {
   readonly sessionId: string;
@@ -172,7 +172,7 @@ export class StreamWriter {
       const reason = await this.#converse(ways[turn % ways.length] ?? "");
       if (reason === "SILENT") this.#patience *= 2;
       this.breaks.push(reason);
-      if (!this.#isClosing) await delay(random.below(PAUSE_MS_MAX));
+      if (!this.#isClosing) await pace(random.below(PAUSE_MS_MAX));
     }
   }
 
@@ -276,7 +276,7 @@ export class StreamWriter {
     const { random, paceMs = 0, maxAgeMs = 0 } = this.#options;
     for (;;) {
       await this.#when(() => conversation.isOver || this.#next(conversation, 1).length > 0);
-      if (paceMs > 0) await delay(random.below(paceMs));
+      if (paceMs > 0) await pace(random.below(paceMs));
       if (conversation.isOver) return;
       const events = this.#next(conversation, 1 + random.below(BATCH_EVENTS_MAX));
       const firstClientSeq = conversation.nextClientSeq;

@@ -1,7 +1,6 @@
 /** A service and an honest caller during an attack. */
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
-import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { expect } from "vitest";
 import { z } from "zod";
@@ -9,6 +8,7 @@ import type { RpcClient } from "./grpc-client.ts";
 import type { AttackName, AttackOrder } from "./hostile-worker.ts";
 import { push } from "./pushing.ts";
 import type { ServiceProcess } from "./service-process.ts";
+import { pace } from "./eventually.ts";
 
 /** An attack may not lock the honest caller out. `npm run bench -- hostile` measures its wait. */
 const DEADLINE_MS = 30_000;
@@ -47,7 +47,7 @@ export async function attacked(
       await push(client, "events", { sessionId }, { deadlineMs: DEADLINE_MS });
       pushes += 1;
       mostBytes = Math.max(mostBytes, await residentBytes(pid));
-      await delay(PAUSE_MS);
+      await pace(PAUSE_MS);
     } while (!over.signal.aborted);
     const [report] = await reported;
     expect(mostBytes - before).toBeLessThan(MORE_BYTES_MAX);

@@ -1,12 +1,10 @@
 /**
- * A service for the tests of a file, and its gRPC client. Files that only send requests to a service with
- * the default settings share one in each worker; such a file uses its own session ids.
+ * A service for the tests of a file, and its gRPC client. A file that only sends requests shares the service
+ * of a profile with all other files (shared-services.ts); such a file uses its own session ids.
  */
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, beforeAll } from "vitest";
-import { createLedgerDatabase } from "./database.ts";
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, inject } from "vitest";
+import { Issuer } from "./callers.ts";
 import { cleanUp } from "./embedded-fixture.ts";
 import { RpcClient } from "./grpc-client.ts";
 import {
@@ -15,30 +13,33 @@ import {
   type ServiceProcess,
   startService,
 } from "./service-process.ts";
+import type { Profile, SharedService } from "./shared-services.ts";
 
 /** A file may not end it: other files may still need it. */
 export type UsedService = Omit<ServiceProcess, "stop" | "kill">;
 
 /**
  * Call it at the top of a test file, before the file's own hooks: the service runs when the first hook
- * runs. With options the service belongs to the file and ends after it.
+ * runs. With options in place of a profile the service belongs to the file and ends after it.
  */
-export function useService(options?: ServiceOptions): {
+export function useService(of: Profile | ServiceOptions = "default"): {
   readonly service: UsedService;
   readonly client: RpcClient;
 } {
-  let used: ServiceProcess | undefined;
-  const running = (): ServiceProcess => {
-    if (used === undefined) throw new Error("the service is there from the first hook on");
+  let used: UsedService | undefined;
+  let own: ServiceProcess | undefined;
+  const running = (): UsedService => {
+    if (used === undefined) throw new Error("the service runs from the first hook on");
     return used;
   };
   beforeAll(async () => {
-    used = await (options === undefined ? sharedService() : startService(options));
+    if (typeof of === "string") used = asUsed(await sharedService(of));
+    else used = own = await startService(of);
   });
   const client = new RpcClient(() => running().grpcAddress);
   afterAll(async () => {
     client.close();
-    if (options !== undefined && used !== undefined) await endService(used);
+    if (own !== undefined) await endService(own);
     await cleanUp();
   });
   const service: UsedService = {
@@ -67,23 +68,25 @@ export function useService(options?: ServiceOptions): {
   return { service, client };
 }
 
-let shared: Promise<ServiceProcess> | undefined;
-
-/** Ends with its worker, which Vitest ends by SIGTERM. */
-function sharedService(): Promise<ServiceProcess> {
-  shared ??= startShared();
-  return shared;
+export async function sharedService(profile: Profile): Promise<SharedService> {
+  const answer = await fetch(`${inject("sharedServices")}${profile}`);
+  const text = await answer.text();
+  if (!answer.ok) throw new Error(`the service of ${profile} did not start: ${text}`);
+  const service: SharedService = JSON.parse(text);
+  return service;
 }
 
-async function startShared(): Promise<ServiceProcess> {
-  // Not from makeDirectory: its directories are deleted after each file.
-  const dataDir = mkdtempSync(join(tmpdir(), "session-ledger-test-"));
-  const { url } = await createLedgerDatabase();
-  const service = await startService({ dataDir, env: { DATABASE_URL: url } });
-  process.once("SIGTERM", () => {
-    process.kill(service.pid, "SIGKILL");
-    rmSync(dataDir, { recursive: true, force: true });
-    process.kill(process.pid, "SIGTERM"); // Without a listener it ends the worker.
-  });
-  return service;
+/** The issuer of a profile with tokens: each file signs the tokens of its own callers. */
+export async function sharedIssuer(profile: "tokens" | "tls"): Promise<Issuer> {
+  const { signingKey = {} } = await sharedService(profile);
+  return Issuer.of(signingKey);
+}
+
+function asUsed(service: SharedService): UsedService {
+  return {
+    ...service,
+    get log() {
+      return readFileSync(service.logFile, "utf8").split("\n").slice(0, -1);
+    },
+  };
 }

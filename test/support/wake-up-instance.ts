@@ -1,14 +1,12 @@
 /** The wake-ups of one instance: all calls of its `live`, in words. */
 import { randomUUID } from "node:crypto";
-import { vi } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import type { Carrier } from "../../src/live/hints/carrier.ts";
 import { createExchange, type Exchange, type WakeUps } from "../../src/live/hints/exchange.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { SlowTable } from "./slow-table.ts";
-
-const HEAR_LIMIT_MS = 30_000;
+import { eventually } from "./eventually.ts";
 
 export class WakeUpInstance implements AsyncDisposable {
   readonly exchange: Exchange;
@@ -50,10 +48,9 @@ export class WakeUpInstance implements AsyncDisposable {
 
   /** All calls since the last question; waits until there are that many. */
   async hears(count: number): Promise<readonly string[]> {
-    const enough = (): void => {
+    await eventually(() => {
       if (this.#heard.length < count) throw new Error(`heard only ${this.#heard.join(", ")}`);
-    };
-    await vi.waitFor(enough, { timeout: HEAR_LIMIT_MS, interval: 10 });
+    });
     return this.#heard.splice(0);
   }
 

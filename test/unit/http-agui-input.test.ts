@@ -20,7 +20,6 @@ import { RequestRecords } from "../../src/http/plumbing/request-records.ts";
 import { UnsentFrames } from "../../src/http/sse.ts";
 import { HTTP_OPTIONS, httpParts, OPEN } from "../support/http-fixture.ts";
 
-const WITHIN = { timeout: 20_000 };
 const AGUI = "/agui/sessions/s";
 const CONNECT = "/copilotkit/agent/default/connect";
 const ENVELOPE = "/copilotkit";
@@ -126,7 +125,7 @@ test.each([
     violations: [{ field, description: `${field} must have at most 20000 messages` }],
   });
   expect(asked).toEqual([]);
-  await expect.poll(() => all.held, WITHIN).toBeLessThan(messages.length);
+  await expect.poll(() => all.held).toBeLessThan(messages.length);
 });
 
 test.each([
@@ -179,11 +178,11 @@ test("inputs in transfer share one memory, and one without room is refused as bu
   const part = "s".repeat(120_000);
   const first = post(AGUI, undefined, { "content-length": 200_000 });
   first.request.write(part);
-  await expect.poll(() => all.held, WITHIN).toBeGreaterThan(131_072);
+  await expect.poll(() => all.held).toBeGreaterThan(131_072);
   const before = all.held;
   const second = post(AGUI, undefined, { "content-length": 200_000 });
   second.request.write(part);
-  await expect.poll(() => all.held, WITHIN).toBe(2 * before);
+  await expect.poll(() => all.held).toBe(2 * before);
   // A third body of the same length does not fit, and the others hold no more than before.
   const third = post(AGUI, undefined, { "content-length": 200_000 });
   third.request.write(part);
@@ -195,7 +194,7 @@ test("inputs in transfer share one memory, and one without room is refused as bu
   });
   expect((await post(AGUI, bodyFor(AGUI, { state: "small" })).answer).statusCode).toBe(200);
   for (const { request } of [first, second, third]) request.destroy();
-  await expect.poll(() => all.held, WITHIN).toBeLessThan(before);
+  await expect.poll(() => all.held).toBeLessThan(before);
 });
 
 test("the kept inputs of open answers count in the same memory until the answers end", async () => {
@@ -204,7 +203,7 @@ test("the kept inputs of open answers count in the same memory until the answers
   expect((await post(AGUI, bodyFor(AGUI, { messages })).answer).statusCode).toBe(200);
   expect(all.held).toBeGreaterThan(80_000);
   over[0]?.();
-  await expect.poll(() => all.held, WITHIN).toBe(0);
+  await expect.poll(() => all.held).toBe(0);
 });
 
 test("a body that arrives byte by byte is read correctly", async () => {

@@ -18,9 +18,6 @@ import { FairShare } from "../../src/base/fair-share.ts";
 import { answerTo, Received, Source, streaming } from "../support/event-stream.ts";
 import { properties } from "../support/properties.ts";
 
-/** Enough for a busy machine; an idle one needs almost no time. */
-const WITHIN = { timeout: 20_000 };
-
 const NAMES = ["message", "watch_state", "with space", ":colon", "ünï"];
 
 /** Texts with many characters that could break the framing. */
@@ -225,12 +222,12 @@ describe("a stream", () => {
       "transfer-encoding": "chunked",
       "x-of-a-hook": "kept",
     });
-    await expect.poll(() => received.text.replace(OPENING, ""), WITHIN).toBe(ROW_TEXT);
+    await expect.poll(() => received.text.replace(OPENING, "")).toBe(ROW_TEXT);
     expect(received.text).toMatch(OPENING);
     expect(await openStreams()).toBe(1);
     controller.abort();
-    await expect.poll(() => received.hasEnded, WITHIN).toBe(true);
-    await expect.poll(() => source.left, WITHIN).toBe(true);
+    await expect.poll(() => received.hasEnded).toBe(true);
+    await expect.poll(() => source.left).toBe(true);
     expect(await openStreams()).toBe(0);
   });
 
@@ -249,7 +246,7 @@ describe("a stream", () => {
     const { get, openStreams } = await streaming(new Source((at) => (at < 3 ? ROW : undefined)));
     const body = await text(await answerTo(get()));
     expect(body.replace(OPENING, "")).toBe(ROW_TEXT.repeat(3));
-    await expect.poll(openStreams, WITHIN).toBe(0);
+    await expect.poll(openStreams).toBe(0);
   });
 
   // Regression: three hundred clients of one large snapshot that did not read held two copies each.
@@ -258,11 +255,11 @@ describe("a stream", () => {
     const { connect, source } = await waitingStream({}, { id: "7", data });
     const client = connect();
     client.write("GET /stream/1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    await expect.poll(() => source.pulled, WITHIN).toBe(1);
+    await expect.poll(() => source.pulled).toBe(1);
     await turn();
     data.fill("b"); // Shows that the bytes under way are not a copy.
     const received = new Received(client);
-    await expect.poll(() => received.text.length, WITHIN).toBeGreaterThan(data.length);
+    await expect.poll(() => received.text.length).toBeGreaterThan(data.length);
     expect(received.text).toContain(`id: 7\ndata: `);
     expect(received.text.replaceAll(/[^ab]/g, "")).toContain("b".repeat(data.length));
   });
@@ -276,7 +273,7 @@ describe("a stream", () => {
       const stream = await waitingStream({ unsent, memory }, { data });
       const client = stream.connect();
       client.write("GET /stream/1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
-      await expect.poll(() => stream.source.pulled, WITHIN).toBe(1);
+      await expect.poll(() => stream.source.pulled).toBe(1);
       for (let waits = 0; waits < 5; waits += 1) await turn();
       return stream;
     };
@@ -287,7 +284,7 @@ describe("a stream", () => {
     expect(memoryOfAll.held).toBe(1_000_000 + smallBytes);
     expect(old.map(({ source }) => source.left)).toEqual([false, false]);
     const newer = await stalled(Buffer.alloc(1_000_000, "b"));
-    await expect.poll(() => old.every(({ source }) => source.left), WITHIN).toBe(true);
+    await expect.poll(() => old.every(({ source }) => source.left)).toBe(true);
     expect(memoryOfAll.held).toBe(1_000_000 + smallBytes);
     expect([newer.source.left, small.source.left]).toEqual([false, false]);
     newer.controller.abort();
@@ -333,8 +330,8 @@ describe("a stream", () => {
     await answerTo(request);
     expect(source.left).toBe(false);
     request.once("error", () => undefined).destroy(new Error("the caller left"));
-    await expect.poll(() => source.left, WITHIN).toBe(true);
-    await expect.poll(openStreams, WITHIN).toBe(0);
+    await expect.poll(() => source.left).toBe(true);
+    await expect.poll(openStreams).toBe(0);
     expect(log).toEqual([]);
   });
 
@@ -379,13 +376,13 @@ describe("a stream", () => {
     const socket = connect();
     const received = new Received(socket);
     socket.write("GET /stream/1 HTTP/1.1\r\nHost: ledger\r\n\r\n");
-    await expect.poll(() => received.text, WITHIN).toContain(ROW_TEXT);
+    await expect.poll(() => received.text).toContain(ROW_TEXT);
     controller.abort(stopping);
-    await expect.poll(() => received.hasEnded, WITHIN).toBe(true);
+    await expect.poll(() => received.hasEnded).toBe(true);
     expect(received.text).toContain("event: error\nretry: 1500\ndata: {");
     expect(received.text).toContain('"reason":"SHUTTING_DOWN"');
     expect(received.text.endsWith("\r\n0\r\n\r\n")).toBe(true);
-    await expect.poll(() => source.left, WITHIN).toBe(true);
+    await expect.poll(() => source.left).toBe(true);
   });
 
   test("cannot delay a stop when its caller does not read", async () => {
@@ -393,12 +390,12 @@ describe("a stream", () => {
     const { connect, controller, openStreams } = await streaming(source);
     const socket = connect();
     socket.write("GET /stream/1 HTTP/1.1\r\nHost: ledger\r\n\r\n");
-    await expect.poll(() => socket.readableLength, WITHIN).toBeGreaterThan(0);
+    await expect.poll(() => socket.readableLength).toBeGreaterThan(0);
     controller.abort(stopping);
-    await expect.poll(openStreams, WITHIN).toBe(0);
+    await expect.poll(openStreams).toBe(0);
     expect(source.left).toBe(true);
     const received = new Received(socket);
-    await expect.poll(() => received.hasEnded, WITHIN).toBe(true);
+    await expect.poll(() => received.hasEnded).toBe(true);
     expect(received.text.endsWith("0\r\n\r\n")).toBe(false); // The client sees that it is cut off.
   });
 
@@ -431,8 +428,8 @@ describe("a stream", () => {
     expect(answer.headers["content-type"]).toBe("text/event-stream; charset=utf-8");
     expect(answer.headers["content-length"]).toBeUndefined();
     expect(await text(answer)).toBe("");
-    await expect.poll(() => source.left, WITHIN).toBe(true);
-    await expect.poll(openStreams, WITHIN).toBe(0);
+    await expect.poll(() => source.left).toBe(true);
+    await expect.poll(openStreams).toBe(0);
   });
 
   test("is sent without chunks to HTTP/1.0, until the connection ends", async () => {

@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Repeating } from "../../src/base/repeating.ts";
 import { eventually } from "../support/eventually.ts";
 
@@ -38,8 +38,10 @@ describe("a repeated action", () => {
   test("does not begin after a stop", async () => {
     const act = new Act();
     await act.repeating.stop();
+    vi.useFakeTimers();
+    onTestFinished(() => void vi.useRealTimers());
     act.repeating.start(0);
-    await new Promise((resolve) => setTimeout(resolve, 0)); // Fires after the action's timer.
+    vi.runAllTimers();
     expect(act.begun).toBe(0);
   });
 });

@@ -120,7 +120,7 @@ test.each(readable)(
 const recorded = recordedStreams()?.filter(({ events }) => events.length > 0);
 
 describe.skipIf(recorded === undefined)("recorded streams with CORPUS", () => {
-  test("derive the messages that the client shows", { timeout: 120_000 }, async () => {
+  test("derive the messages that the client shows", async () => {
     for (const stream of recorded ?? []) expect(derived(stream)).toEqual(await shownBy(stream));
   });
 

@@ -1,5 +1,4 @@
 /** A session while it happens: a runner writes, a page is open, and the service is killed in between. */
-import { setTimeout as delay } from "node:timers/promises";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -11,6 +10,7 @@ import { items, readConversation, region, tokensIn } from "../support/inspector-
 import { openDatabase, type OpenDatabase } from "../support/database.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
+import { pace } from "../support/eventually.ts";
 
 const inspector = useInspector();
 let database: OpenDatabase;
@@ -43,8 +43,8 @@ class Runner {
   #count = 0;
   #isStopped = false;
 
-  constructor(sessionId: string, { pace = 1 } = {}) {
-    this.#pace = pace;
+  constructor(sessionId: string, { pace: ofAgent = 1 } = {}) {
+    this.#pace = ofAgent;
     this.#writer = createSessionWriter({ address: service.grpcAddress, sessionId });
     this.#writer.event({ type: "RUN_STARTED", threadId: sessionId, runId: "live" });
     this.#writer.event({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
@@ -61,7 +61,7 @@ class Runner {
         const delta = `token${this.#count}. `;
         this.#writer.event({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta });
       }
-      await delay(10); // The pace of the agent, not a wait of the test.
+      await pace(10);
     }
   }
 

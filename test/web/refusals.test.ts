@@ -1,25 +1,20 @@
 /** What the page does when the service refuses: it says why, and neither asks nor tries without end. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Doors } from "../support/callers.ts";
+import { beforeAll, describe, expect, test } from "vitest";
 import { say } from "../support/inspector-sessions.ts";
 import { useInspector } from "../support/inspector.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
+import { sharedIssuer, useService } from "../support/use-service.ts";
 
 const inspector = useInspector();
-let service: ServiceProcess;
+const { service } = useService("tokens");
 let url: string;
 let token: string;
 
 beforeAll(async () => {
-  const doors = await Doors.make();
-  ({ token } = doors.add("admin", ["admin"]));
-  await doors.save();
-  service = await startService({ env: doors.env });
+  ({ token } = await (await sharedIssuer("tokens")).signed("admin", ["admin"]));
   url = `http://${service.httpAddress}`;
-  await say({ httpAddress: service.httpAddress, token }, "guarded", { payload: "hello" });
+  await say({ httpAddress: service.httpAddress, token }, "refused-guarded", { payload: "hello" });
 });
-afterAll(() => endService(service));
 
 describe("in chromium", needs("chromium"), () => {
   // The state of the service is read every two seconds, and each refusal asked for a token again.
@@ -37,7 +32,7 @@ describe("in chromium", needs("chromium"), () => {
       await page.keyboard.press("Enter");
       await page.getByRole("heading", { name: "Service" }).waitFor();
     });
-    await inspector.visit(`${url}/sessions/guarded`, {}, async (page) => {
+    await inspector.visit(`${url}/sessions/refused-guarded`, {}, async (page) => {
       await page.getByRole("dialog", { name: "Token" }).waitFor();
       await page.keyboard.press("Escape");
       await page.getByRole("button", { name: "Try again" }).click();
@@ -58,7 +53,7 @@ describe("in chromium", needs("chromium"), () => {
       }
       await field.fill(`Bearer ${token}`);
       await page.keyboard.press("Enter");
-      await page.getByRole("link", { name: "guarded" }).waitFor();
+      await page.getByRole("link", { name: "refused-guarded" }).waitFor();
       // The page said for ever that it reconnects to such a session.
       await page.goto(`${url}/sessions/no%2Fid`);
       await page.getByText("id must be 1 to 128 bytes").waitFor();

@@ -1,37 +1,33 @@
 /** A service that wants tokens: the page asks for one, keeps it to itself, and shows what it allows. */
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type Caller, Doors, sessionCaller } from "../support/callers.ts";
+import { beforeAll, describe, expect, test } from "vitest";
+import { type Caller, sessionCaller } from "../support/callers.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
 import { type Seen, useInspector } from "../support/inspector.ts";
 import { items, region } from "../support/inspector-view.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
+import { sharedIssuer, useService } from "../support/use-service.ts";
 
 const inspector = useInspector();
-let service: ServiceProcess;
+const { service } = useService("tokens");
 let callers: Readonly<Record<"admin" | "editor" | "viewer" | "runner", Caller>>;
 const urlOf = (path: string): string => `http://${service.httpAddress}${path}`;
 
 beforeAll(async () => {
-  const doors = await Doors.make();
+  const issuer = await sharedIssuer("tokens");
   callers = {
-    admin: doors.add("admin", ["admin"]),
-    editor: doors.add("editor", ["editor"]),
-    viewer: doors.add("viewer", ["viewer"]),
-    runner: doors.add("runner", ["runner"]),
+    admin: await issuer.signed("admin", ["admin"]),
+    editor: await issuer.signed("editor", ["editor"]),
+    viewer: await issuer.signed("viewer", ["viewer"]),
+    runner: await issuer.signed("runner", ["runner"]),
   };
-  await doors.save();
-  service = await startService({ env: { ...doors.env, CALL_LOG: "all" } });
   const door = { httpAddress: service.httpAddress, token: callers.admin.token };
   await say(door, "guarded", { payload: "A guarded question" });
   await say(door, "hidden", { payload: "Of somebody else" });
   // The run stays open, so it could be cancelled.
   await pushAll(door, "guarded", run("r1", spoken("m1", "A guarded answer")).slice(0, -1));
 });
-
-afterAll(() => endService(service));
 
 async function give(page: Page, token: string): Promise<void> {
   const dialog = page.getByRole("dialog", { name: "Token" });

@@ -1,6 +1,6 @@
 /** What an agent does, in the words of no framework. A player makes a bridge of it. */
-import { setTimeout } from "node:timers/promises";
 import type { PlatformBridge } from "../../../src/sdk/bridge.ts";
+import { pace } from "../../support/eventually.ts";
 
 /** A part of what a model says. */
 export type Beat =
@@ -73,7 +73,7 @@ export async function answerOf(
 ): Promise<string> {
   probe?.called(callId);
   if (!("result" in tool)) return await untilCancelled(signal ?? new AbortController().signal);
-  if ("takesMs" in tool) await setTimeout(tool.takesMs);
+  if ("takesMs" in tool) await pace(tool.takesMs);
   return tool.result;
 }
 
