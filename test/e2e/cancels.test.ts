@@ -20,7 +20,6 @@ async function startReplicas(grace: string): Promise<void> {
   database = await openDatabase();
   replicas = await Replicas.start({
     DATABASE_URL: database.url,
-    HEAD_POLL_INTERVAL_MS: "60000",
     CANCEL_GRACE: grace,
   });
 }

@@ -36,8 +36,7 @@ beforeAll(async () => {
   viewer = doors.add("viewer", ["viewer", "editor", "runner"]);
   await doors.save();
   database = await openDatabase();
-  const poll = { WAKE_UPS: "postgres", HEAD_POLL_INTERVAL_MS: "60000" };
-  replicas = await Replicas.start({ ...doors.env, ...poll, DATABASE_URL: database.url });
+  replicas = await Replicas.start({ ...doors.env, DATABASE_URL: database.url });
   clients = replicas.addresses.map((address) => new RpcClient(address));
 });
 

@@ -25,8 +25,7 @@ let one: RpcClient;
 let other: RpcClient;
 beforeAll(async () => {
   database = await startServer();
-  const env = { DATABASE_URL: database.server.url, HEAD_POLL_INTERVAL_MS: "60000" };
-  replicas = await Replicas.start(env);
+  replicas = await Replicas.start({ DATABASE_URL: database.server.url });
   one = new RpcClient(() => replicas.at(0).grpcAddress);
   other = new RpcClient(() => replicas.at(1).grpcAddress);
 });

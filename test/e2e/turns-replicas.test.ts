@@ -17,10 +17,7 @@ let database: OwnServer;
 let replicas: Replicas;
 beforeAll(async () => {
   database = await startServer();
-  replicas = await Replicas.start({
-    DATABASE_URL: database.server.url,
-    HEAD_POLL_INTERVAL_MS: "60000",
-  });
+  replicas = await Replicas.start({ DATABASE_URL: database.server.url });
 });
 afterAll(async () => {
   await replicas.stop();

@@ -7,7 +7,8 @@ import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/nats-server.ts";
-import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { Replicas } from "../support/replicas.ts";
+import type { ServiceProcess } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
 
 let database: OpenDatabase;
@@ -31,8 +32,7 @@ class Pair implements AsyncDisposable {
   }
 
   static async started(env: Readonly<Record<string, string>>): Promise<Pair> {
-    const settings = { DATABASE_URL: database.url, HEAD_POLL_INTERVAL_MS: "60000", ...env };
-    return new Pair(await Promise.all([1, 2].map(() => startService({ env: settings }))));
+    return new Pair((await Replicas.start({ DATABASE_URL: database.url, ...env })).services);
   }
 
   push(at: 0 | 1, sessionId: string) {

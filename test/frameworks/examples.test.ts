@@ -12,7 +12,8 @@ import { openChromium } from "../support/browser.ts";
 import { needs, toolPath } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
-const { service, client } = useService();
+/** Its own: an example names its session, as other tests do. */
+const { service, client } = useService({});
 const EXAMPLES = fileURLToPath(new URL("../../examples", import.meta.url));
 /** Made by .ci/run: the Python package, and what its tests need. */
 const PYTHON = join(EXAMPLES, "../clients/python/.venv-frameworks/bin/python");

@@ -63,9 +63,11 @@ export async function setup(project: TestProject): Promise<(() => Promise<void>)
   await chmod(dataDir, 0o755); // As root the server is another user, who has to come in.
   const server = createEmbeddedPostgres({ dataDir, log: quiet });
   await server.start();
-  await withSql(server.url, (sql) =>
-    sql.unsafe(`alter system set max_connections = ${CONNECTIONS_MAX}`),
-  );
+  await withSql(server.url, async (sql) => {
+    await sql.unsafe(`alter system set max_connections = ${CONNECTIONS_MAX}`);
+    // It would visit each of some hundred databases once a minute, all of which are dropped soon.
+    await sql.unsafe("alter system set autovacuum = off");
+  });
   await server.stop();
   await server.start();
   const services = await provide(project, server.url);

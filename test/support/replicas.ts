@@ -51,7 +51,9 @@ export class Replicas {
     this.#env = env;
   }
 
-  static async start(env: Environment): Promise<Replicas> {
+  /** By default they poll once a minute: a row that comes sooner was announced. */
+  static async start(given: Environment): Promise<Replicas> {
+    const env = { HEAD_POLL_INTERVAL_MS: "60000", ...given };
     return new Replicas(await Promise.all([startService({ env }), startService({ env })]), env);
   }
 
