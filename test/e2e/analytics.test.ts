@@ -23,8 +23,7 @@ let service: ServiceProcess;
 let client: RpcClient;
 let ledger: postgres.Sql;
 beforeAll(async () => {
-  // Runs do not need the index of search.
-  service = await startService({ env: { SEARCH: "off" } });
+  service = await startService();
   client = new RpcClient(() => service.grpcAddress);
   ledger = postgres(service.databaseUrl, { max: 1, onnotice: () => undefined });
 });

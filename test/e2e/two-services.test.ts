@@ -33,7 +33,7 @@ afterAll(async () => {
 
 /** All services wait for the first step of the migration, which another connection takes and rolls back. */
 async function startAtOnce(): Promise<void> {
-  const env = { DATABASE_URL: database.url, HEAD_POLL_INTERVAL_MS: "100" };
+  const env = { DATABASE_URL: database.url };
   const taken = Promise.withResolvers<void>();
   const come = Promise.withResolvers<void>();
   const givenUp = sql.begin(async (transaction) => {

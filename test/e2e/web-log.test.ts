@@ -22,8 +22,7 @@ let client: RpcClient;
 let way: TcpProxy;
 const ends: (() => void)[] = [];
 
-const start = (): Promise<ServiceProcess> =>
-  startService({ env: { DATABASE_URL: database.url, HEAD_POLL_INTERVAL_MS: "50" } });
+const start = (): Promise<ServiceProcess> => startService({ env: { DATABASE_URL: database.url } });
 
 beforeAll(async () => {
   database = await openDatabase();
