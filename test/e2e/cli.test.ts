@@ -48,6 +48,10 @@ function here(args: readonly string[], input?: string | Uint8Array) {
   return runHere(args, { env: client(), ...(input === undefined ? {} : { input }) });
 }
 
+function textOf(lines: readonly string[]): string {
+  return lines.map((line) => `${line}\n`).join("");
+}
+
 function events(count: number, name = "step"): readonly string[] {
   return Array.from({ length: count }, (_, index) =>
     JSON.stringify({ type: "CUSTOM", name, value: index }),
@@ -163,11 +167,10 @@ describe("push", () => {
   });
 
   test("can be run again with the same arguments after SIGINT", async () => {
-    const lines = events(600);
-    const file = join(directory, "interrupted.jsonl");
-    await writeFile(file, lines.join("\n"));
-    const args = ["push", "-s", "interrupted", "-f", file];
-    const interrupted = startCommand(args, client());
+    const lines = events(60);
+    const args = ["push", "-s", "interrupted"];
+    const interrupted = startCommand(args, client(), { isInputOpen: true });
+    interrupted.stdin.write(textOf(lines.slice(0, 30)));
     expect(await here(["tail", "-s", "interrupted", "-f", "-n", "20"])).toMatchObject({
       exitCode: 0,
     });
@@ -175,7 +178,7 @@ describe("push", () => {
     expect((await interrupted.result).exitCode).toBe(130);
     expect((await payloadsOf("interrupted")).length).toBeLessThan(lines.length);
 
-    expect((await here(args)).exitCode).toBe(0);
+    expect((await here(args, textOf(lines))).exitCode).toBe(0);
     expect(await payloadsOf("interrupted")).toEqual(lines);
   });
 });
@@ -233,18 +236,18 @@ describe("push --stream", () => {
   });
 
   test("ends after SIGINT with the line from which --from-line continues", async () => {
-    const lines = events(60_000);
-    const file = join(directory, "stream-interrupted.jsonl");
-    await writeFile(file, lines.join("\n"));
-    const args = ["push", "stream-interrupted", "--stream", "-f", file];
-    const interrupted = startCommand(args, client());
+    const lines = events(600);
+    const args = ["push", "stream-interrupted", "--stream"];
+    const interrupted = startCommand(args, client(), { isInputOpen: true });
+    interrupted.stdin.write(textOf(lines.slice(0, 300)));
     await here(["tail", "-s", "stream-interrupted", "-f", "-n", "20"]);
     interrupted.kill("SIGINT");
     const { exitCode, stderr } = await interrupted.result;
     const [, line = ""] = /continue with --from-line (\d+)/.exec(stderr) ?? [];
     expect({ exitCode, stderr }).toMatchObject({ exitCode: 130 });
     expect(Number(line)).toBeGreaterThan(1);
-    expect((await here([...args, "--from-line", line])).exitCode).toBe(0);
+    const rest = await here([...args, "--from-line", line], textOf(lines));
+    expect(rest.exitCode).toBe(0);
     expect(await expanded("stream-interrupted")).toEqual(lines);
   });
 
@@ -434,18 +437,20 @@ test("push and tail -f survive a kill and a restart of the service: every line o
   const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
   const lines = events(400);
   const tail = startCommand(["tail", "-s", "s", "-f", "-n", "400", "--format", "payload"], env);
-  const pushed = runCommand(["push", "-s", "s"], { env, input: lines.join("\n") });
+  const pushing = startCommand(["push", "-s", "s"], env, { isInputOpen: true });
+  pushing.stdin.write(textOf(lines.slice(0, 100)));
   const seen: string[] = [];
   let second: ServiceProcess | undefined;
   for await (const line of tail.stdout) {
     seen.push(line);
     if (seen.length !== 50) continue;
     await first.kill("SIGKILL");
+    pushing.stdin.end(textOf(lines.slice(100)));
     second = await startAgain(first);
   }
   const retried = { exitCode: 0, stderr: expect.stringContaining("trying again for 60 s") };
   expect(await tail.result).toEqual(retried);
-  expect(await pushed).toMatchObject(retried);
+  expect(await pushing.result).toMatchObject(retried);
   expect(seen).toEqual(lines);
   await endService(second ?? first);
 });
@@ -453,26 +458,30 @@ test("push and tail -f survive a kill and a restart of the service: every line o
 test("push --stream survives a kill and a restart of the service: every line once, in order", async () => {
   const first = await startService();
   const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
-  const lines = events(40_000);
+  const lines = events(4_000);
   const tail = startCommand(["tail", "-s", "s", "-f", "--format", "payload"], env);
   const args = ["push", "-s", "s", "--stream", "--json"];
-  const pushed = runCommand(args, { env, input: lines.join("\n") });
+  const pushing = startCommand(args, env, { isInputOpen: true });
+  pushing.stdin.write(textOf(lines.slice(0, 1_000)));
   let second: ServiceProcess | undefined;
   let seen = 0;
   for await (const _ of tail.stdout) {
     seen += 1;
     if (seen < 500) continue;
     await first.kill("SIGKILL");
+    pushing.stdin.end(textOf(lines.slice(1_000)));
     second = await startAgain(first);
     break;
   }
   tail.kill("SIGINT");
-  const result = await pushed;
+  const printed: string[] = [];
+  for await (const line of pushing.stdout) printed.push(line);
+  const result = { ...(await pushing.result), stdout: printed.join("\n") };
   expect(result).toMatchObject({
     exitCode: 0,
     stderr: expect.stringContaining("trying again for 60 s"),
   });
-  expect(summed(result).summary).toMatchObject({ pushed: 40_000, lastSeq: "40000" });
+  expect(summed(result).summary).toMatchObject({ pushed: 4_000, lastSeq: "4000" });
   const { stdout } = await runHere(["tail", "s", "--format", "payload"], { env });
   expect(stdout.split("\n").slice(0, -1)).toEqual(lines);
   await endService(second ?? first);

@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
+import type { Writable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
@@ -144,6 +145,8 @@ export interface CommandResult {
 }
 
 export interface Command {
+  /** Ended already, unless the command was started with `isInputOpen`. */
+  readonly stdin: Writable;
   readonly stdout: AsyncIterable<string>;
   readonly result: Promise<Omit<CommandResult, "stdout">>;
   /** As `| head` does after its last line. */
@@ -172,15 +175,20 @@ export async function runCommand(
 }
 
 /** A command that is still running; its output line by line. */
-export function startCommand(args: readonly string[], env?: Environment): Command {
+export function startCommand(
+  args: readonly string[],
+  env?: Environment,
+  { isInputOpen = false } = {},
+): Command {
   const child = spawnCommand(args, env);
-  child.stdin.end();
+  if (!isInputOpen) child.stdin.end();
   const ended = once(child, "exit");
   const result = Promise.all([text(child.stderr), ended]).then(([stderr]) => ({
     exitCode: child.exitCode,
     stderr,
   }));
   return {
+    stdin: child.stdin,
     stdout: createInterface({ input: child.stdout }),
     result,
     closeOutput: () => child.stdout.destroy(),
