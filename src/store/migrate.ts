@@ -1,18 +1,19 @@
 /**
  * Migrates the schema up, or one step down, or reports its state. Drizzle generates the migrations
- * and their journal; the steps down are hand-written files beside them. The functions are in one
- * file, ledger.sql: a migration that changes them includes it again, by the line
- * `-- include ledger.sql`. Each call is one transaction that begins with an advisory lock (here,
- * never in the write path). Of two instances that start at once, one migrates; the other waits and
- * finds nothing to do.
+ * and their journal; the steps down are hand-written files beside them. A landed file never changes
+ * (decision 073). Functions and views are in files of their own: the line `-- include ledger.sql` creates
+ * them, and `-- replace ledger.sql` replaces those of another version while instances call them. Each
+ * call is one transaction that begins with an advisory lock (here, never in the write path). Of two
+ * instances that start at once, one migrates; the other waits and finds nothing to do.
  *
  * This file applies them in place of Drizzle's migrator, and keeps the migrator's table. The
  * migrator uses the driver's transactions, which end the process when they lose their connection
  * (store/database.ts).
  *
- * A schema with an unknown migration is newer than the code, or was made by a development version
- * before the first release. Then nothing is changed and the service refuses to start, because it
- * cannot know the rules of the other version.
+ * A schema with an unknown migration is newer than the code. A schema with other contents of a known
+ * migration was made by a development version: before 0.1.0 the migrations were changed in place. Then
+ * nothing is changed and the service refuses to start, because it cannot know the rules of the other
+ * version.
  */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -53,6 +54,8 @@ interface Migration {
 export interface SchemaOptions {
   /** DATABASE_SCHEMA, which `url` must name too (`inSchema`). */
   readonly schema?: string | undefined;
+  /** Of the migrations; another one in tests. */
+  readonly folder?: string | undefined;
 }
 
 /** The schema of the views of analytics: one for each ledger of a database. */
@@ -69,22 +72,23 @@ export interface MigrationStatus {
 
 export async function migrateUp(
   url: string,
-  { schema }: SchemaOptions = {},
+  { schema, folder = FOLDER }: SchemaOptions = {},
 ): Promise<MigrationStatus> {
   const table = tableOf(schema);
+  const migrations = knownIn(folder);
   return locked(url, async (transaction) => {
-    const status = refuseNewer(await statusOf(transaction, table));
+    const status = refuseNewer(await statusOf(transaction, table, migrations));
     const { pending, applied } = status;
     if (pending.length === 0) return status;
     await prepare(transaction, { schema, isNew: applied.length === 0 });
     await makeTable(transaction, table);
-    for (const { tag, appliedAs, hash, statements } of known()) {
+    for (const { tag, appliedAs, hash, statements } of migrations) {
       if (!pending.includes(tag)) continue;
       await executeAll(transaction, named(statements, schema));
       await transaction.execute(sql`
         insert into ${sql.raw(table)} (hash, created_at) values (${hash}, ${appliedAs})`);
     }
-    return statusOf(transaction, table);
+    return statusOf(transaction, table, migrations);
   });
 }
 
@@ -94,29 +98,30 @@ export async function migrateUp(
  */
 export async function migrateDown(
   url: string,
-  { force = false, schema }: SchemaOptions & { readonly force?: boolean } = {},
+  { force = false, schema, folder = FOLDER }: SchemaOptions & { readonly force?: boolean } = {},
 ): Promise<MigrationStatus> {
   const table = tableOf(schema);
+  const migrations = knownIn(folder);
   return locked(url, async (transaction) => {
     if (!force) await refuseWhileInUse(transaction);
-    const status = refuseNewer(await statusOf(transaction, table));
+    const status = refuseNewer(await statusOf(transaction, table, migrations));
     const tag = status.applied.at(-1);
-    const migration = known().find((entry) => entry.tag === tag);
+    const migration = migrations.find((entry) => entry.tag === tag);
     if (migration === undefined) return status;
-    const down = textOf(`${migration.tag}.down.sql`).split(BREAKPOINT);
+    const down = textOf(folder, `${migration.tag}.down.sql`).split(BREAKPOINT);
     await executeAll(transaction, named(down, schema));
     await transaction.execute(
       sql`delete from ${sql.raw(table)} where created_at = ${migration.appliedAs}`,
     );
-    return statusOf(transaction, table);
+    return statusOf(transaction, table, migrations);
   });
 }
 
 export async function migrationStatus(
   url: string,
-  { schema }: SchemaOptions = {},
+  { schema, folder = FOLDER }: SchemaOptions = {},
 ): Promise<MigrationStatus> {
-  return locked(url, (transaction) => statusOf(transaction, tableOf(schema)));
+  return locked(url, (transaction) => statusOf(transaction, tableOf(schema), knownIn(folder)));
 }
 
 /**
@@ -286,12 +291,12 @@ async function executeAll(transaction: Transaction, statements: readonly string[
   for (const statement of statements) await transaction.execute(sql.raw(statement));
 }
 
-function known(): readonly Migration[] {
+function knownIn(folder: string): readonly Migration[] {
   const journal: { entries: { tag: string; when: number }[] } = JSON.parse(
-    readFileSync(join(FOLDER, "meta", "_journal.json"), "utf8"),
+    readFileSync(join(folder, "meta", "_journal.json"), "utf8"),
   );
   return journal.entries.map(({ tag, when }) => {
-    const text = textOf(`${tag}.sql`);
+    const text = textOf(folder, `${tag}.sql`);
     const statements = text.split(BREAKPOINT);
     return {
       tag,
@@ -308,19 +313,26 @@ function named(statements: readonly string[], schema: string | undefined): reado
 }
 
 /** The text of a file, with its included files. */
-function textOf(file: string): string {
-  const text = readFileSync(join(FOLDER, file), "utf8");
-  return text.replaceAll(/^-- include (.+)$/gm, (_line, included: string) => textOf(included));
+function textOf(folder: string, file: string): string {
+  const text = readFileSync(join(folder, file), "utf8");
+  return text.replaceAll(/^-- (include|replace) (.+)$/gm, (_line, how: string, other: string) => {
+    const included = textOf(folder, other);
+    if (how === "include") return included;
+    return included.replaceAll(/^CREATE (?=FUNCTION|VIEW)/gm, "CREATE OR REPLACE ");
+  });
 }
 
-async function statusOf(transaction: Transaction, place: string): Promise<MigrationStatus> {
+async function statusOf(
+  transaction: Transaction,
+  place: string,
+  migrations: readonly Migration[],
+): Promise<MigrationStatus> {
   const [table] = await transaction.execute(sql`select to_regclass(${place})::text as name`);
   const rows =
     typeof table?.["name"] !== "string"
       ? []
-      : await transaction.execute(sql`select created_at::text as at from ${sql.raw(place)}`);
-  const applied = new Set(rows.map((row) => Number(row["at"])));
-  const migrations = known();
+      : await transaction.execute(sql`select created_at::text as at, hash from ${sql.raw(place)}`);
+  const applied = new Map(rows.map((row) => [Number(row["at"]), String(row["hash"])]));
   refuseUnreleased(applied, migrations);
   const here = migrations.filter((migration) => applied.has(migration.appliedAs));
   return {
@@ -330,13 +342,22 @@ async function statusOf(transaction: Transaction, place: string): Promise<Migrat
   };
 }
 
-/** Before the first release the migrations were joined into one; a schema of an earlier one stays. */
-function refuseUnreleased(applied: ReadonlySet<number>, [first]: readonly Migration[]): void {
-  if (first === undefined || [...applied].every((at) => at >= first.appliedAs)) return;
+/** Schemas from before the first migration, and from a first one that was changed in place later. */
+function refuseUnreleased(
+  applied: ReadonlyMap<number, string>,
+  migrations: readonly Migration[],
+): void {
+  const [first] = migrations;
+  if (first === undefined) return;
+  const isOlder = [...applied.keys()].some((at) => at < first.appliedAs);
+  const hasOther = migrations.some(
+    ({ appliedAs, hash }) => (applied.get(appliedAs) ?? hash) !== hash,
+  );
+  if (!isOlder && !hasOther) return;
   throw new ServiceError(
     "failed_precondition",
     "SCHEMA_OLDER",
-    "the database was made by a development version from before the first release, and cannot be upgraded. Use an empty database: delete the directory of DATA_DIR (.data), or name another database in DATABASE_URL, or another schema in DATABASE_SCHEMA. To keep its sessions, run the version that made it",
+    "the database was made by a development version from before 0.1.0, and only that version can read it. To move its sessions, dump them with that version, and restore them with this one into another DATA_DIR, DATABASE_URL or DATABASE_SCHEMA",
   );
 }
 

@@ -6,6 +6,7 @@ import { migrateDown, migrateUp, migrationStatus } from "../../src/store/migrate
 import { createDatabase, type TestDatabase } from "../support/database.ts";
 import { holdSession } from "../support/held-session.ts";
 import { newPush } from "../support/ledger.ts";
+import { schemaOf } from "../support/ledger-fixture.ts";
 import { runCommand } from "../support/service-process.ts";
 import { addressOf, startTcpProxy } from "../support/tcp-proxy.ts";
 
@@ -20,23 +21,6 @@ afterEach(async () => {
   await created.drop();
 });
 
-/** Everything the migrations made, as PostgreSQL describes it. */
-async function schema(): Promise<unknown> {
-  const columns = await client`
-    select table_name, column_name, data_type, is_nullable, column_default, datetime_precision
-    from information_schema.columns where table_schema = 'public' order by table_name, ordinal_position`;
-  const indexes =
-    await client`select indexdef from pg_indexes where schemaname = 'public' order by indexdef`;
-  const constraints = await client`
-    select conrelid::regclass::text as on, pg_get_constraintdef(oid) as is from pg_constraint
-    where connamespace = 'public'::regnamespace order by 1, 2`;
-  const functions = await client`
-    select pg_get_functiondef(oid) as is from pg_proc where pronamespace = 'public'::regnamespace order by 1`;
-  const options = await client`
-    select relname, reloptions from pg_class where relnamespace = 'public'::regnamespace order by relname`;
-  return JSON.parse(JSON.stringify({ columns, indexes, constraints, functions, options }));
-}
-
 async function pushOne(): Promise<void> {
   const options = { connectionsMax: 1, statementTimeoutMs: 5_000, lockTimeoutMs: 500 };
   const database = openDatabase({ url: () => created.url, ...options });
@@ -50,20 +34,20 @@ describe("migrations", () => {
   test("up, down to nothing and up again, each with rows, give the same schema", async () => {
     await migrateUp(created.url);
     await pushOne();
-    const first = await schema();
+    const first = await schemaOf(client);
     let status = await migrationStatus(created.url);
     expect(status.pending).toEqual([]);
     while (status.applied.length > 0) status = await migrateDown(created.url);
-    expect(await schema()).toEqual({
+    expect(await schemaOf(client)).toEqual({
       columns: [],
       indexes: [],
       constraints: [],
       functions: [],
-      options: [],
+      relations: [],
     });
     expect((await migrateUp(created.url)).pending).toEqual([]);
     await pushOne();
-    expect(await schema()).toEqual(first);
+    expect(await schemaOf(client)).toEqual(first);
   });
 
   // Bug: the driver's transaction ended the process with a TypeError (src/store/database.ts).
@@ -131,37 +115,42 @@ describe("migrations", () => {
     expect(row?.["n"]).toBe(statuses[0]?.applied.length);
   });
 
-  test("a schema of a development version is refused with instructions and left unchanged", async () => {
-    await client`create schema drizzle`;
-    await client`create table drizzle.__drizzle_migrations (id serial primary key, hash text not null, created_at bigint)`;
-    // 0000_tables and 0006_stored_bytes, from before the migrations were joined.
-    await client`insert into drizzle.__drizzle_migrations (hash, created_at) values ('a', 1795299686521), ('b', 1795339857470)`;
-    await client`create table sessions (id text primary key)`;
-    const before = await schema();
-    const refusal = {
-      reason: "SCHEMA_OLDER",
-      message: expect.stringMatching(/development version .* delete the directory of DATA_DIR/),
-    };
-    await expect(migrateUp(created.url)).rejects.toMatchObject(refusal);
-    await expect(migrateDown(created.url)).rejects.toMatchObject(refusal);
-    await expect(migrationStatus(created.url)).rejects.toMatchObject(refusal);
-    const { exitCode, stderr } = await runCommand(["serve"], {
-      env: { DATABASE_URL: created.url },
-    });
-    expect([exitCode, stderr.trimEnd().split("\n")]).toEqual([
-      4,
-      [expect.stringContaining("SCHEMA_OLDER")],
-    ]);
-    expect(await schema()).toEqual(before);
-  });
+  test.each([
+    ["before the first migration", 1795299686521],
+    ["with other contents of it", 1795398330244],
+  ])(
+    "a schema of a development version, %s, is refused with instructions and left unchanged",
+    async (_when, at) => {
+      await client`create schema drizzle`;
+      await client`create table drizzle.__drizzle_migrations (id serial primary key, hash text not null, created_at bigint)`;
+      await client`insert into drizzle.__drizzle_migrations (hash, created_at) values ('a', ${at})`;
+      await client`create table sessions (id text primary key)`;
+      const before = await schemaOf(client);
+      const refusal = {
+        reason: "SCHEMA_OLDER",
+        message: expect.stringMatching(/only that version can read it.* dump .* restore /),
+      };
+      await expect(migrateUp(created.url)).rejects.toMatchObject(refusal);
+      await expect(migrateDown(created.url)).rejects.toMatchObject(refusal);
+      await expect(migrationStatus(created.url)).rejects.toMatchObject(refusal);
+      const { exitCode, stderr } = await runCommand(["serve"], {
+        env: { DATABASE_URL: created.url },
+      });
+      expect([exitCode, stderr.trimEnd().split("\n")]).toEqual([
+        4,
+        [expect.stringContaining("SCHEMA_OLDER")],
+      ]);
+      expect(await schemaOf(client)).toEqual(before);
+    },
+  );
 
   test("a schema newer than the code is refused by name and left unchanged", async () => {
     await migrateUp(created.url);
     await client`insert into drizzle.__drizzle_migrations (hash, created_at) values ('later', 9999999999999)`;
-    const before = await schema();
+    const before = await schemaOf(client);
     await expect(migrateUp(created.url)).rejects.toMatchObject({ reason: "SCHEMA_NEWER" });
     await expect(migrateDown(created.url)).rejects.toMatchObject({ reason: "SCHEMA_NEWER" });
     expect((await migrationStatus(created.url)).unknown).toBe(1);
-    expect(await schema()).toEqual(before);
+    expect(await schemaOf(client)).toEqual(before);
   });
 });
