@@ -1,0 +1,48 @@
+/** Databases have the landed migrations, so those never change (decision 073). */
+import { createHash } from "node:crypto";
+import { globSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { z } from "zod";
+
+const FOLDER = join(import.meta.dirname, "../../src/store/migrations");
+
+/** A new migration adds its files here. */
+const FROZEN: Readonly<Record<string, string>> = {
+  "0000_ledger.down.sql": "3140fc22f11c45dde19f7025425a57c3c40037fb0ef9a35ddac460a5558ebdfb",
+  "0000_ledger.sql": "b129af0e24ac6a62a8a6069faa66c10241fb152f7b23646618f305fc171572d9",
+  "analytics.sql": "28806d4fffff56ce27622562c2e4604cb4a6a94c063784163baa6ba073b7e155",
+  "fork.sql": "6665ce0247663f932441f448fd689a70920685ffb9ffe20fdb56807a634b0ae7",
+  "ledger.sql": "b81ab9a663a879fe435fb4e9d6e4f56e98430527a59498fd1e9a8ceb803291b6",
+  "texts.sql": "ee301c788df9547d7ff1c75a36cff95b18a72512615554b119fb9ba4f523d10e",
+};
+
+/** The times by which a database knows its migrations. */
+const FROZEN_TIMES: Readonly<Record<string, number>> = { "0000_ledger": 1795398330244 };
+
+const journalSchema = z.object({
+  entries: z.array(z.object({ tag: z.string(), when: z.number() })),
+});
+const { entries } = journalSchema.parse(
+  JSON.parse(readFileSync(join(FOLDER, "meta/_journal.json"), "utf8")),
+);
+
+test("no file of a landed migration has changed", () => {
+  const files = globSync("*.sql", { cwd: FOLDER }).toSorted();
+  const digests = files.map((file) => {
+    const digest = createHash("sha256").update(readFileSync(join(FOLDER, file)));
+    return [file, digest.digest("hex")];
+  });
+  const times = entries.map(({ tag, when }) => [tag, when]);
+  expect(
+    { files: Object.fromEntries(digests), times: Object.fromEntries(times) },
+    "Databases have this migration, and would not get the change: undo it, and make a new migration (CONTRIBUTING, The schema). The digests of new files belong into this test",
+  ).toEqual({ files: FROZEN, times: FROZEN_TIMES });
+});
+
+test("each migration is later than the one before, and has a step down", () => {
+  const times = entries.map(({ when }) => when);
+  expect(times).toEqual([...new Set(times)].toSorted((a, b) => a - b));
+  const steps = globSync("*.down.sql", { cwd: FOLDER }).toSorted();
+  expect(steps).toEqual(entries.map(({ tag }) => `${tag}.down.sql`));
+});
