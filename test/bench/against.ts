@@ -3,15 +3,15 @@
  * its own embedded PostgreSQL, and get the same load in turn, in reversed order in every second round. A
  * ratio is new / old: more than 1 is faster, except for CPU, where it costs more.
  */
+import { certificateFiles, createAuthority } from "../support/certificates.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
-import { startClosed } from "./doors.ts";
 import { median, ratioOf } from "./figures.ts";
 import { runLoad } from "./load.ts";
 import { checkPages } from "./pages.ts";
 import { pushAmount } from "./push.ts";
 import { REPLAYS, type Replay } from "./replay.ts";
-import { type Ledger, startLedger, type Target } from "./servers.ts";
+import { type Ledger, startLedger, startReplica, type Target } from "./servers.ts";
 import { SHAPES } from "./shapes.ts";
 import { streamLoad } from "./stream.ts";
 import { runStreamLoad } from "./stream-load.ts";
@@ -37,6 +37,7 @@ const FAN_OUT_ROWS = 500;
 const READ_ROWS = 20_000;
 /** Passes of one turn: a single pass is shorter than the noise of the machine. */
 const READ_PASSES = 5;
+const TOKEN = "bench-token-that-is-long-enough-0123456789";
 
 type Part = (bench: Bench, side: Side) => Promise<Figure>;
 
@@ -81,6 +82,30 @@ async function startSide(bench: Bench, checkout: string | undefined): Promise<Si
   const env = { WATCHERS_PER_SESSION_MAX: String(FAN_OUT_WATCHERS) };
   const ledger = await startLedger(bench, { env, checkout });
   return { ledger, closed: await startClosed(bench, ledger, checkout) };
+}
+
+/** A replica with TLS, a token and limits. */
+async function startClosed(
+  bench: Bench,
+  ledger: Ledger,
+  checkout: string | undefined,
+): Promise<Target> {
+  const authority = await createAuthority();
+  const { certFile, keyFile } = await certificateFiles(await authority.server(), authority);
+  const tokens = { tokens: [{ id: "bench", token: TOKEN, roles: ["runner"] }] };
+  const env = {
+    WAKE_UPS: "poll",
+    TLS_CERT_FILE: certFile,
+    TLS_KEY_FILE: keyFile,
+    AUTH_TOKENS: JSON.stringify(tokens),
+    // Checked for each push, and above the speed of one machine.
+    PRINCIPAL_MESSAGES_PER_SECOND: "1000000",
+    PRINCIPAL_BYTES_PER_SECOND: "10000000000",
+    SESSION_MESSAGES_PER_SECOND: "1000000",
+    SESSION_BYTES_PER_SECOND: "10000000000",
+  };
+  const closed = await startReplica(bench, ledger, env, checkout);
+  return { ...closed, door: { authority: authority.certificate, token: TOKEN } };
 }
 
 async function unary(bench: Bench, target: Target): Promise<Figure> {

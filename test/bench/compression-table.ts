@@ -152,10 +152,7 @@ function compressed(events: readonly TimedEvent[], maxAgeMs: number): readonly C
 }
 
 /** Every fragment arrives a while after the event before it; every other event arrives with it. */
-export function arrived(
-  events: readonly StreamEvent[],
-  { isStamped }: Arrival,
-): readonly TimedEvent[] {
+function arrived(events: readonly StreamEvent[], { isStamped }: Arrival): readonly TimedEvent[] {
   let atMs = 0;
   return events.map(({ eventType, payload }) => {
     if (isCompressible(eventType)) atMs += 1_000 / TOKENS_PER_SECOND;

@@ -16,7 +16,7 @@ export function latencyOf(tookMs: Iterable<number>): Latency {
 }
 
 /** The nearest rank: always a measured value. NaN, in JSON null, without values. */
-export function percentile(ascending: ArrayLike<number>, fraction: number): number {
+function percentile(ascending: ArrayLike<number>, fraction: number): number {
   const rank = Math.ceil(fraction * ascending.length);
   return ascending[Math.max(1, rank) - 1] ?? Number.NaN;
 }

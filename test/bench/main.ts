@@ -6,47 +6,31 @@
 import { cleanUp } from "../support/embedded-fixture.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { benchAgainst } from "./against.ts";
-import { benchAuth } from "./auth.ts";
 import { benchCompression } from "./compression.ts";
-import { benchDoors } from "./doors.ts";
 import { benchFlow } from "./flow.ts";
 import { benchHostile } from "./hostile.ts";
-import { benchIdle } from "./idle.ts";
-import { benchInspector } from "./inspector.ts";
 import { benchJoin } from "./join.ts";
 import { describeMachine } from "./machine.ts";
-import { benchMemory } from "./memory.ts";
 import { type BenchName, type BenchOptions, readOptions, USAGE } from "./options.ts";
 import { profilePush, profileStream } from "./profile.ts";
 import { benchPush } from "./push.ts";
-import { benchRedaction } from "./redaction.ts";
 import { benchRead } from "./read.ts";
-import { benchSearch } from "./search.ts";
-import { benchSdk } from "./sdk.ts";
+import { benchStart } from "./start.ts";
 import { benchStream } from "./stream.ts";
 import { benchTurns } from "./turns.ts";
 import { benchWatch } from "./watch.ts";
-import { benchWriter } from "./writer.ts";
 
 const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   push: benchPush,
   read: benchRead,
-  memory: benchMemory,
-  idle: benchIdle,
   watch: benchWatch,
   join: benchJoin,
   compression: benchCompression,
-  redaction: benchRedaction,
   stream: benchStream,
-  writer: benchWriter,
-  sdk: benchSdk,
-  auth: benchAuth,
-  doors: benchDoors,
+  start: benchStart,
   hostile: benchHostile,
   flow: benchFlow,
   turns: benchTurns,
-  inspector: benchInspector,
-  search: benchSearch,
   against: benchAgainst,
   "profile push": profilePush,
   "profile stream": profileStream,

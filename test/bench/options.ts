@@ -4,22 +4,14 @@ import { parseArgs } from "node:util";
 const BENCHES = [
   "push",
   "read",
-  "memory",
-  "idle",
   "watch",
   "join",
   "compression",
-  "redaction",
   "stream",
-  "writer",
-  "sdk",
-  "auth",
-  "doors",
+  "start",
   "hostile",
   "flow",
   "turns",
-  "inspector",
-  "search",
 ] as const;
 /** Needs `--old`, so `all` omits it. */
 const AGAINST = "against";
@@ -56,11 +48,10 @@ export const USAGE = `usage: npm run bench -- ${BENCHES.join("|")}|all [options]
   --rounds N    how often each server gets its turn
   --parts A,B   of watch: latency, wakeUps, fanOut, idle, slow;
                 of against: push, doors, stream1, stream50, read, replay, watch
-                of hostile: 1 to 10; of inspector: load, paint, scroll, latency, heap;
-                of search: find, push
+                of hostile: 1 to 10
   --old DIR     another checkout with its node_modules, for against: old and new by turns;
                 for hostile: that one alone
-  --corpus DIR  recorded streams, for compression, redaction and stream
+  --corpus DIR  recorded streams, for compression and stream
   --quick       everything small: shows that it works, its figures mean nothing
 
 One JSON document on stdout, progress on stderr.

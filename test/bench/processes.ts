@@ -16,6 +16,8 @@ const STOP_LIMIT_MS = 20_000;
 export interface StartedProcess<T> {
   readonly pid: number;
   readonly ready: T;
+  /** From the call of exec until it was ready. */
+  readonly readyMs: number;
   /** SIGTERM, then SIGKILL; resolves when it is gone. Does nothing a second time. */
   stop(): Promise<void>;
 }
@@ -38,6 +40,7 @@ export async function startProcess<T>(
 ): Promise<StartedProcess<T>> {
   bench.signal.throwIfAborted();
   const { script, nodeArgs = [], args = [], readyBy, readyLimitMs = START_LIMIT_MS } = options;
+  const beganMs = performance.now();
   const child = spawn(process.execPath, [...nodeArgs, fileURLToPath(script), ...args], {
     env: { ...process.env, ...options.env },
     stdio: ["ignore", "pipe", "pipe"],
@@ -67,7 +70,8 @@ export async function startProcess<T>(
   bench.signal.addEventListener("abort", abort, { once: true });
   const limit = setTimeout(() => fail("is not ready in time"), readyLimitMs);
   try {
-    return { pid: child.pid ?? -1, ready: await ready, stop };
+    const answer = await ready;
+    return { pid: child.pid ?? -1, ready: answer, readyMs: performance.now() - beganMs, stop };
   } finally {
     clearTimeout(limit);
     bench.signal.removeEventListener("abort", abort);

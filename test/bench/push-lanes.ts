@@ -132,7 +132,7 @@ const COMMITTED_TAG = 0x12;
 const LAST_CLIENT_SEQ_TAG = 0x08;
 
 /** The number in a `Committed`; a no-op server sends one a frame, too many for a general decoder. */
-export function committedSeq(message: Buffer): number | undefined {
+function committedSeq(message: Buffer): number | undefined {
   if (message[0] !== COMMITTED_TAG || message[2] !== LAST_CLIENT_SEQ_TAG) return undefined;
   let seq = 0;
   let factor = 1;

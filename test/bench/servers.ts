@@ -57,7 +57,7 @@ const ADDRESSES = {
   OPS_ADDRESS: "127.0.0.1:0",
 } as const;
 
-/** One caller pushes as fast as it can here; `doors` measures what limits cost. */
+/** One caller pushes as fast as it can here; `against` has a part with limits. */
 const UNLIMITED = {
   PRINCIPAL_MESSAGES_PER_SECOND: "0",
   PRINCIPAL_BYTES_PER_SECOND: "0",
@@ -143,6 +143,7 @@ async function mainOf(checkout = fileURLToPath(new URL("../..", import.meta.url)
 
 export interface Replica extends Target {
   readonly httpAddress: string;
+  readonly readyMs: number;
   stop(): Promise<void>;
 }
 
@@ -153,7 +154,7 @@ export async function startReplica(
   env: Readonly<Record<string, string>> = {},
   checkout?: string,
 ): Promise<Replica> {
-  const { pid, ready, ...server } = await startProcess(bench, {
+  const { pid, ready, readyMs, ...server } = await startProcess(bench, {
     script: await mainOf(checkout),
     env: {
       ...ADDRESSES,
@@ -169,6 +170,7 @@ export async function startReplica(
     address: ready.grpc,
     httpAddress: ready.http,
     pid,
+    readyMs,
     witness: ledger.witness,
     stop: () => server.stop(),
   };

@@ -1,0 +1,55 @@
+/**
+ * Each benchmark runs to its end with the smallest load and prints figures. Whether the figures are good is
+ * for a person to judge, on a quiet machine.
+ */
+import { execFile } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { expect, test } from "vitest";
+import { z } from "zod";
+import { readOptions } from "../bench/options.ts";
+import { needs } from "../support/tools.ts";
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+const documentSchema = z.object({ benches: z.record(z.string(), z.record(z.string(), z.json())) });
+
+test.for([
+  ["push", "--calls", "200"],
+  ["read", "--calls", "2000"],
+  ["watch", "--parts", "fanOut"],
+  ["join", "--calls", "200"],
+  ["compression"],
+  ["stream", "--calls", "500"],
+  ["start"],
+  ["hostile", "--parts", "7"],
+  ["flow"],
+  ["turns", "--calls", "2"],
+  ["against", "--old", ROOT, "--parts", "doors", "--calls", "200"],
+  ["profile", "push", "--calls", "200"],
+])(
+  "with h2load, the benchmark %s ends well, and each of its ratios is a number",
+  needs("h2load"),
+  async (args, { signal }) => {
+    const bench = [`${ROOT}test/bench/main.ts`, ...args, "--quick"];
+    const { stdout } = await promisify(execFile)(process.execPath, bench, { cwd: ROOT, signal });
+    const { benches } = documentSchema.parse(JSON.parse(stdout));
+    expect(Object.keys(benches)).toEqual([expect.stringContaining(String(args[0]))]);
+    expect(notNumbers(benches)).toEqual([]);
+  },
+);
+
+/** Ratios that are null: JSON's word for what could not be divided. */
+function notNumbers(value: z.infer<ReturnType<typeof z.json>>, path = ""): readonly string[] {
+  if (typeof value !== "object" || value === null) return [];
+  return Object.entries(value).flatMap(([name, inner]) => {
+    // The kernel counts CPU in steps of 10 ms, which is more than so small a load takes.
+    if (/cpu/i.test(name)) return [];
+    return name === "median" && inner === null ? [path] : notNumbers(inner, `${path}/${name}`);
+  });
+}
+
+test.each([[[]], [["pull"]], [["push", "read"]], [["against"]], [["push", "--calls", "0"]]])(
+  "the command line %j is refused",
+  (args) => expect(readOptions(args)).toBeUndefined(),
+);
