@@ -1,9 +1,17 @@
 /**
- * Every row of the contract's "Behaviour on push" that a caller's input decides: what is refused, with
- * which code, reason and fields, and that a refusal stores nothing. What is at the border of being
- * refused is accepted, and shown beside it.
+ * Method × field × wrong value. The fields of each request come from the descriptors; a field without a
+ * rule here fails the first test. Each wrong value is refused by the name of its field, the refused call
+ * stores nothing, and the next call is answered. The largest right values are accepted, each by a session of
+ * its own. What several fields say together follows below the table.
  */
-import { describe, expect, test } from "vitest";
+import { randomUUID } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { beforeAll, describe, expect, test } from "vitest";
+import { SessionOrder, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { MESSAGE_TYPES } from "../../src/api/push.ts";
+import { callBytes, callMethod, REQUESTS } from "../support/every-call.ts";
+import { RpcFailure } from "../support/grpc-client.ts";
 import {
   failureOf,
   GOOD,
@@ -12,365 +20,586 @@ import {
   type PushFields,
   rowsOf,
   STREAMS,
-  type Stream,
-  tracesOf,
 } from "../support/pushing.ts";
+import {
+  encodedField,
+  fieldsOf,
+  type Init,
+  minusOne,
+  type RequestField,
+  withValue,
+} from "../support/request-fields.ts";
 import { useService } from "../support/use-service.ts";
 
-const { client } = useService({}); // Its own: tests count all sessions.
+const { client } = useService();
 
-interface Case {
-  readonly title: string;
-  readonly push: PushFields;
-  /** What the violations name, in their order. */
-  readonly fields: readonly string[];
-  readonly message?: RegExp;
-  readonly code?: string;
-  readonly reason?: string;
+type Method = (typeof SessionService.methods)[number];
+
+/** A value, and what the violation adds to the path of the field. */
+type Wrong = readonly [value: unknown, suffix?: string];
+
+interface Rule {
+  readonly good?: readonly unknown[];
+  readonly bad?: readonly Wrong[];
+  /** Its wrong values need other fields: COMBINATIONS has them, or the named test. */
+  readonly combined?: boolean;
 }
 
-/** INVALID_ARGUMENT unless the case says another thing. */
-function expected(refused: Case): object {
-  return {
-    code: refused.code ?? "INVALID_ARGUMENT",
-    reason: refused.reason ?? "INVALID_REQUEST",
-    domain: "session-ledger",
-    message: expect.stringMatching(refused.message ?? /./),
-    fields: refused.fields,
-    descriptions: refused.fields.map(() => expect.stringMatching(/./)),
-    retryAfterMs: undefined, // The same call can never succeed.
-    traces: [],
-  };
-}
-
-async function refusalOf(stream: Stream, fields: PushFields): Promise<object> {
-  const { outcome, traces } = await tracesOf(client, stream, (sessionId) =>
-    failureOf(push(client, stream, { sessionId, ...fields })),
-  );
-  const { code, reason, domain, message, violations, retryAfterMs } = outcome;
-  return {
-    code,
-    reason,
-    domain,
-    message,
-    fields: violations.map(({ field }) => field),
-    descriptions: violations.map(({ description }) => description),
-    retryAfterMs,
-    traces,
-  };
-}
-
+const KIB = 1_024;
 const MEBIBYTE = 1_048_576;
 const NUL = "a\0b";
-const ID = ["session_id"];
-const ID_FORM = /^session_id must be 1 to 128 bytes of \[A-Za-z0-9\._:-\], not \. or \.\.$/;
+const NOT_UTF8 = Uint8Array.of(0x61, 0xc3, 0x28);
 
-const BOTH: readonly Case[] = [
-  {
-    title: "no session_id",
-    push: { sessionId: "" },
-    fields: ID,
-    message: /^session_id is required$/,
-  },
-  {
-    title: "no session_id comes before everything else that is wrong",
-    push: { sessionId: "", eventType: "", payload: NUL, idempotencyKey: NUL },
-    fields: ["session_id", "event_type", "payload", "idempotency_key"],
-    message: /^session_id is required$/,
-  },
-  {
-    title: "a session_id of 129 bytes",
-    push: { sessionId: "x".repeat(129) },
-    fields: ID,
-    message: ID_FORM,
-  },
-  { title: "a session_id with a space", push: { sessionId: "a b" }, fields: ID, message: ID_FORM },
-  { title: "a session_id with a slash", push: { sessionId: "a/b" }, fields: ID, message: ID_FORM },
-  {
-    title: "a session_id with a line end",
-    push: { sessionId: "a\n" },
-    fields: ID,
-    message: ID_FORM,
-  },
-  { title: "a session_id outside ASCII", push: { sessionId: "é" }, fields: ID, message: ID_FORM },
-  { title: "a session_id with U+0000", push: { sessionId: NUL }, fields: ID, message: ID_FORM },
-  { title: "the session_id .", push: { sessionId: "." }, fields: ID, message: ID_FORM },
-  { title: "the session_id ..", push: { sessionId: ".." }, fields: ID, message: ID_FORM },
-  {
-    title: "no event_type",
-    push: { eventType: "" },
-    fields: ["event_type"],
-    message: /^event_type is required$/,
-  },
-  {
-    title: "a payload with U+0000",
-    push: { payload: NUL },
-    fields: ["payload"],
-    message: /U\+0000/,
-  },
-  {
-    title: "an idempotency_key of 129 bytes",
-    push: { idempotencyKey: "k".repeat(129) },
-    fields: ["idempotency_key"],
-    message: /at most 128 bytes/,
-  },
-  {
-    title: "an idempotency_key of 130 bytes in 65 characters",
-    push: { idempotencyKey: "é".repeat(65) },
-    fields: ["idempotency_key"],
-  },
-  {
-    title: "an idempotency_key with U+0000",
-    push: { idempotencyKey: NUL },
-    fields: ["idempotency_key"],
-    message: /U\+0000/,
-  },
-  {
-    title: "a producer_epoch of 2^63",
-    push: { producerEpoch: 2n ** 63n },
-    fields: ["producer_epoch"],
-    message: /9223372036854775807/,
-  },
-  {
-    title: "a payload of one byte more than the limit",
-    push: { payload: `{"name":"${"x".repeat(MEBIBYTE - 10)}"}` },
-    fields: ["payload"],
-    code: "RESOURCE_EXHAUSTED",
-    reason: "PAYLOAD_TOO_LARGE",
-    message: /1048577 bytes, at most 1048576/,
-  },
-  {
-    title: "a payload over the limit in bytes, though not in characters",
-    push: { payload: `{"name":"${"é".repeat(MEBIBYTE / 2)}"}` },
-    fields: ["payload"],
-    code: "RESOURCE_EXHAUSTED",
-    reason: "PAYLOAD_TOO_LARGE",
-  },
-  {
-    title: "a request over 4 MiB",
-    push: { payload: "x".repeat(4 * MEBIBYTE) },
-    fields: [],
-    code: "RESOURCE_EXHAUSTED",
-    reason: "REQUEST_TOO_LARGE",
-  },
-];
-
-describe.each(STREAMS)("%s: a push is refused for", (stream) => {
-  test.each(BOTH)("$title", async (refused) => {
-    expect(await refusalOf(stream, refused.push)).toEqual(expected(refused));
-  });
-});
-
-const SENDER_FIELDS = {
-  id: "id",
-  name: "name",
-  displayName: "display_name",
-  channel: "channel",
-  channelId: "channel_id",
-  threadId: "thread_id",
-} as const;
-
-const ALLOWED =
-  /^event_type must be one of user, assistant, tool_use, tool_result, system, error, lifecycle$/;
-
-/** Years 1 to 9999, and nanos that count forward within a second. */
-const BAD_TIMES = [
-  {
-    title: "before the year 1",
-    time: { seconds: -62_135_596_801n, nanos: 999_999_999 },
-    part: "seconds",
-  },
-  { title: "after the year 9999", time: { seconds: 253_402_300_800n, nanos: 0 }, part: "seconds" },
-  { title: "with negative nanos", time: { seconds: 0n, nanos: -1 }, part: "nanos" },
-  { title: "with a second of nanos", time: { seconds: 0n, nanos: 1_000_000_000 }, part: "nanos" },
-] as const;
-
-function badTimes(key: "sentAt" | "createdAt" | "completedAt", field: string): readonly Case[] {
-  return BAD_TIMES.map(({ title, time, part }) => ({
-    title: `${field} ${title}`,
-    push: { [key]: time },
-    fields: [`${field}.${part}`],
-  }));
+/** At most so many bytes of UTF-8, which are not characters. */
+function text(bytesMax: number, { required = false } = {}): Rule {
+  const long: readonly Wrong[] = [["x".repeat(bytesMax + 1)], ["é".repeat(bytesMax / 2 + 1)]];
+  return {
+    good: ["x".repeat(bytesMax), "é".repeat(bytesMax / 2)],
+    bad: required ? [...long, [""]] : long,
+  };
 }
 
-describe("a message is refused for", () => {
-  const cases: readonly Case[] = [
-    ...["User", "user ", "tool", "TEXT_MESSAGE_START", "\0"].map((eventType) => ({
-      title: `the event_type ${JSON.stringify(eventType)}`,
-      push: { eventType },
-      fields: ["event_type"],
-      message: ALLOWED,
+function upTo(max: number): Rule {
+  return { good: [0, 1, max], bad: [[max + 1]] };
+}
+
+function oneOf(words: readonly string[], ...wrong: readonly string[]): Rule {
+  return { good: words, bad: wrong.map((word) => [word]) };
+}
+
+const NOT_IDS = ["x".repeat(129), "a b", "a/b", "a\n", "é", ".", ".."];
+const LONGEST_ID = (): string => `${randomUUID()}._:-Z9`.padEnd(128, "x");
+const ID: Rule = { good: [LONGEST_ID], bad: [...NOT_IDS, ""].map((id) => [id]) };
+const OPTIONAL_ID: Rule = { good: ["", LONGEST_ID], bad: NOT_IDS.map((id) => [id]) };
+const EPOCH: Rule = { good: [2n ** 63n - 1n], bad: [[2n ** 63n], [2n ** 64n - 1n]] };
+const PHASES = ["Pending", "Creating", "Running", "Stopping", "Stopped", "Completed", "Failed"];
+const labels = (count: number) =>
+  Object.fromEntries(Array.from({ length: count }, (_, n) => [`k${n}`, "v"]));
+const LABELS: Rule = {
+  good: [labels(16), { k: "v".repeat(1_023) }],
+  bad: [[labels(17)], [{ k: "v".repeat(1_024) }], [{ k: "\0" }], [{ "\0": "v" }]],
+};
+const types = (count: number) => Array.from({ length: count }, () => "RAW");
+const EVENT_TYPES: Rule = {
+  good: [types(64)],
+  bad: [[types(65)], [["RAW", ""], "[1]"], [["a b"], "[0]"], [["A\0"], "[0]"]],
+};
+/** Regression: they were compared with the types of events, which no message has. */
+const MESSAGE_FILTER: Rule = {
+  good: [MESSAGE_TYPES],
+  bad: [
+    [["user", "RAW"], "[1]"],
+    [[""], "[0]"],
+  ],
+};
+
+/** By the path of the field, in all methods or in one. */
+const RULES: Readonly<Record<string, Rule>> = {
+  id: ID,
+  session_id: ID,
+  new_id: ID,
+  "open.session_id": ID,
+  "CreateSession.parent_session_id": ID,
+  "ListSessions.parent_session_id": OPTIONAL_ID,
+  "SearchTexts.session_id": text(128),
+  project_id: text(KIB),
+  name: text(KIB, { required: true }),
+  prompt: text(MEBIBYTE),
+  llm_model: text(KIB),
+  "CreateSession.labels": text(64 * KIB),
+  "UpdateSession.labels": text(64 * KIB),
+  labels: LABELS,
+  annotations: text(64 * KIB),
+  capabilities: { good: ["", "{}"], bad: [["x".repeat(64 * KIB + 1)]] },
+  "ListSessions.phase": oneOf(["", ...PHASES], "running"),
+  phase: oneOf(PHASES, "", "running"),
+  page: upTo(100_000),
+  size: upTo(1_000),
+  page_size: upTo(1_000),
+  "ListRuns.page_size": upTo(100),
+  "SearchTexts.page_size": upTo(100),
+  "ListSessions.query": text(KIB),
+  "ListSessions.order_by": { good: [SessionOrder.ACTIVITY] },
+  "SearchTexts.query": { ...text(KIB), bad: [["x".repeat(KIB + 1)], [""], [" "]] },
+  "SearchTexts.order_by": { good: [0, 1] },
+  "SearchTexts.role": oneOf(["", "user", "tool"], "User", "robot"),
+  "SearchTexts.event_type": text(128),
+  page_token: oneOf([""], "x"),
+  at_seq: { combined: true },
+  at_message_seq: { combined: true },
+  /** Of one that is too large, of the JSON and of AG-UI: the tests below, and bad-input-payloads. */
+  payload: {},
+  "PushSessionMessage.payload": { good: ["", "x".repeat(MEBIBYTE)] },
+  "PushSessionMessage.event_type": oneOf(
+    MESSAGE_TYPES,
+    "",
+    "User",
+    "user ",
+    "tool",
+    "TEXT_MESSAGE_START",
+  ),
+  "PushSessionEvent.event_type": oneOf([], "", "Custom", "X".repeat(65), "FOO_BAR"),
+  event_count: { good: [0, 1, 1_000_000], bad: [[-2_147_483_648], [1_000_001]] },
+  idempotency_key: text(128),
+  producer_epoch: EPOCH,
+  "open.producer_epoch": EPOCH,
+  ...Object.fromEntries(
+    ["id", "name", "display_name", "channel", "channel_id", "thread_id"].map((name) => [
+      `sender.${name}`,
+      text(KIB),
+    ]),
+  ),
+  "fragments.lengths": { combined: true },
+  "fragments.timestamp_deltas_ms": { combined: true },
+  "fragments.raw_events.lengths": { combined: true },
+  "fragments.raw_events.steps": { combined: true },
+  "fragments.raw_events.texts": { combined: true },
+  "open.compression": { good: [0, 1, 2] },
+  "open.max_age_ms": upTo(5_000),
+  "open.max_text_bytes": upTo(65_536),
+  // Behind the first frame: push-stream.test.ts.
+  "batch.first_client_seq": { combined: true },
+  "batch.events.event_type": { combined: true },
+  "batch.events.payload": { combined: true },
+  "batch.events.occurred_at": { combined: true },
+  /** Below 0 is the beginning; above the head is OUT_OF_RANGE: pages.test.ts. */
+  after_seq: { combined: true, good: [-5n, 0n] },
+  before_seq: {},
+  up_to_seq: {},
+  "ListSessionMessages.event_types": MESSAGE_FILTER,
+  "WatchMessages.event_types": MESSAGE_FILTER,
+  event_types: EVENT_TYPES,
+  run_id: {},
+  "CancelRun.run_id": text(128, { required: true }),
+  "CancelRun.reason": text(KIB),
+  "HoldSession.reason": text(KIB, { required: true }),
+  messages_max: upTo(1_000),
+  run_started: {
+    bad: [
+      [""],
+      ["{}", ".runId"],
+      ['{"runId":"r","metadata":1}', ".metadata"],
+      ['{"runId":"r","metadata":{"session":{}}}', ".metadata.session"],
+    ],
+  },
+  wait: {
+    good: [{ seconds: 60n }],
+    bad: [[{ seconds: -1n }], [{ nanos: -1 }], [{ nanos: 1e9 }], [{ seconds: 60n, nanos: 1 }]],
+  },
+  envelope_tokens: { good: [2n ** 53n] },
+  message_id: text(KIB, { required: true }),
+  kind: oneOf(["k".repeat(64), "Aa0_.:-"], "", "a b", "k".repeat(65)),
+  comment: text(4 * KIB),
+  trace_id: text(128),
+  "IssueSessionToken.role": oneOf(["", "runner", "viewer"], "admin", "Runner"),
+  ttl: {
+    good: [{ seconds: 1n }],
+    bad: [[{ seconds: 0n }], [{ seconds: -1n }], [{ seconds: 10n ** 9n }]],
+  },
+  cursor: oneOf([""], "x", "x".repeat(513)),
+};
+
+function ruleOf({ name }: Method, { path }: RequestField): Rule | undefined {
+  return RULES[`${name}.${path}`] ?? RULES[path];
+}
+
+/** Years 1 to 9999, and nanos that count forward within a second. */
+const WRONG_TIMES: readonly Wrong[] = [
+  [{ seconds: -62_135_596_801n, nanos: 999_999_999 }, ".seconds"],
+  [{ seconds: 253_402_300_800n }, ".seconds"],
+  [{ nanos: -1 }, ".nanos"],
+  [{ nanos: 1_000_000_000 }, ".nanos"],
+];
+
+/** Wrong in each field of this kind. */
+function wrongByKind(field: RequestField): readonly Wrong[] {
+  if (field.kind === "text") return [[NUL]];
+  if (field.kind === "time") return WRONG_TIMES;
+  if (field.kind === "enum") return [[99]];
+  const below = field.kind === "number" ? minusOne(field) : undefined;
+  return below === undefined ? [] : [[below]];
+}
+
+const PROJECT = `p-${randomUUID()}`;
+
+/** A request that is accepted. */
+function requestOf({ name }: Method, sessionId: string): Init {
+  if (name === "CreateSession") return { name: "n", projectId: PROJECT };
+  if (name === "HoldSession") return { id: sessionId, reason: "held" };
+  if (name === "PushSessionEvent") {
+    return { sessionId, eventType: "TEXT_MESSAGE_CHUNK", payload: '{"delta":"x"}' };
+  }
+  return (REQUESTS[name] ?? REQUESTS[`${name} user`])?.(sessionId) ?? {};
+}
+
+interface Row {
+  readonly title: string;
+  readonly bytes: Uint8Array;
+  readonly names: readonly string[];
+  /** A word of the description. */
+  readonly says?: string | undefined;
+}
+
+function wrongRows(method: Method, sessionId: string): readonly Row[] {
+  const base = requestOf(method, sessionId);
+  return fieldsOf(method).flatMap((field): readonly Row[] => {
+    const { combined = false, bad = [] } = ruleOf(method, field) ?? {};
+    const rows = combined ? [] : [...wrongByKind(field), ...bad];
+    return rows.map(([value, suffix = ""]) => {
+      const request = withValue(base, field.way, value);
+      const bytes = bytesOf(method, request);
+      const names = [`${field.path}${suffix}`];
+      return { title: titleOf(field, value), bytes, names, says: field.way.at(-1)?.name };
+    });
+  });
+}
+
+function bytesOf(method: Method, request: Init): Uint8Array {
+  return toBinary(method.input, create(method.input, request));
+}
+
+function titleOf({ path }: RequestField, value: unknown): string {
+  const shown = JSON.stringify(value, (_, one: unknown) =>
+    typeof one === "bigint" ? `${one}` : one,
+  );
+  return shown.length < 60 ? `${path} = ${shown}` : `${path} of ${shown.length} characters`;
+}
+
+/** Everything that a call of these tests could change. */
+async function stateOf(sessionId: string) {
+  const { getSession, listSessions } = SessionService.method;
+  const session = await client.unary(getSession, { id: sessionId });
+  const { metadata } = await client.unary(listSessions, { size: 1, projectId: PROJECT });
+  return { session, sessions: metadata?.total };
+}
+
+/** What the answer to a wrong request lacks; undefined: it is right. */
+async function faultOf(
+  method: Method,
+  row: Row,
+  { sessionId, before }: { readonly sessionId: string; readonly before: unknown },
+): Promise<string | undefined> {
+  const failure = await failureOf(callBytes(client, method, row.bytes)).catch(
+    (error: Error) => error,
+  );
+  const isStored = !isDeepStrictEqual(await stateOf(sessionId), before);
+  if (!(failure instanceof RpcFailure)) return `${row.title}: ${failure.message}`;
+  const { code, reason, domain, violations, retryAfterMs } = failure;
+  const seen = { code, reason, domain, names: violations.map(({ field }) => field), retryAfterMs };
+  const wanted = {
+    code: "INVALID_ARGUMENT",
+    reason: "INVALID_REQUEST",
+    domain: "session-ledger",
+    names: row.names,
+    retryAfterMs: undefined, // The same call can never succeed.
+  };
+  const says = violations.every(({ description }) => description.includes(row.says ?? " "));
+  if (isDeepStrictEqual(seen, wanted) && says && !isStored) return undefined;
+  return `${row.title}: ${JSON.stringify({ ...seen, violations, isStored })}`;
+}
+
+const METHODS = SessionService.methods.map((method) => ({ name: method.name, method }));
+
+test("each field of each request has a rule, and each rule a field", () => {
+  const fields = METHODS.flatMap(({ name, method }) =>
+    fieldsOf(method).map((field) => ({
+      name,
+      ...field,
+      hasRule: ruleOf(method, field) !== undefined,
     })),
-    ...Object.entries(SENDER_FIELDS).map(([key, field]) => ({
-      title: `a sender.${field} with U+0000`,
-      push: { sender: { [key]: NUL } },
-      fields: [`sender.${field}`],
-      message: /U\+0000/,
-    })),
-    ...badTimes("sentAt", "sent_at"),
-  ];
-  test.each(cases)("$title", async (refused) => {
-    expect(await refusalOf("messages", refused.push)).toEqual(expected(refused));
+  );
+  const without = fields.filter(
+    ({ kind, hasRule }) => !hasRule && kind !== "flag" && kind !== "time",
+  );
+  expect(without.map(({ name, path }) => `${name}.${path}`)).toEqual([]);
+  const named = new Set(fields.flatMap(({ name, path }) => [path, `${name}.${path}`]));
+  expect(Object.keys(RULES).filter((rule) => !named.has(rule))).toEqual([]);
+});
+
+describe("a wrong value is refused by its name and stores nothing:", () => {
+  const sessionId = newSession();
+  beforeAll(async () => {
+    await client.unary(SessionService.method.createSession, { name: "n", projectId: PROJECT });
+    await push(client, "messages", { sessionId });
+  });
+
+  test.each(METHODS)("$name", async ({ method }) => {
+    const faults: string[] = [];
+    const before = await stateOf(sessionId);
+    for (const row of wrongRows(method, sessionId)) {
+      const fault = await faultOf(method, row, { sessionId, before });
+      if (fault !== undefined) faults.push(fault);
+    }
+    expect(faults).toEqual([]);
+  });
+
+  test.each(METHODS)("$name, with a text that is not UTF-8", async ({ method }) => {
+    const faults: string[] = [];
+    const before = await stateOf(sessionId);
+    const base = bytesOf(method, requestOf(method, sessionId));
+    for (const { path, kind, way } of fieldsOf(method)) {
+      if (kind !== "text" && kind !== "texts") continue;
+      const bytes = Buffer.concat([base, encodedField(way, NOT_UTF8)]);
+      const fault = await faultOf(
+        method,
+        { title: path, bytes, names: [""] },
+        { sessionId, before },
+      );
+      if (fault !== undefined) faults.push(fault);
+    }
+    expect(faults).toEqual([]);
   });
 });
 
-describe("an event is refused for", () => {
-  const content = (delta: string): PushFields => ({
-    eventType: "TEXT_MESSAGE_CONTENT",
-    payload: JSON.stringify({ messageId: "m", delta }),
+/** The default service has no key for tokens. */
+const FAILS_LATER = new Set(["IssueSessionToken"]);
+
+describe("the largest right values are accepted:", () => {
+  test.each(METHODS)("$name", async ({ name, method }) => {
+    const faults: string[] = [];
+    const accepts = async (title: string, make: (base: Init) => Init): Promise<void> => {
+      const request = make(requestOf(method, newSession()));
+      await prepare(name, request);
+      await callMethod(client, method, { request }).catch((error: unknown) => {
+        const code = error instanceof RpcFailure ? error.code : "";
+        const isLater = FAILS_LATER.has(name) && code === "FAILED_PRECONDITION";
+        if (!isLater) faults.push(`${title}: ${String(error)}`);
+      });
+    };
+    await accepts("the plain request", (base) => base);
+    for (const field of fieldsOf(method)) {
+      for (const value of ruleOf(method, field)?.good ?? []) {
+        const put: unknown = typeof value === "function" ? value() : value;
+        await accepts(titleOf(field, put), (base) => withValue(base, field.way, put));
+      }
+    }
+    expect(faults).toEqual([]);
   });
-  const counted = { eventType: "RAW", payload: '{"event":1}' };
-  const cases: readonly Case[] = [
-    ...badTimes("createdAt", "created_at"),
-    ...badTimes("completedAt", "completed_at"),
-    {
-      title: "completed_at a microsecond before created_at",
-      push: { createdAt: { seconds: 5n, nanos: 1_000 }, completedAt: { seconds: 5n, nanos: 999 } },
-      fields: ["completed_at"],
-      message: /^completed_at must not be before created_at$/,
-    },
-    {
-      title: "an event_count of -1",
-      push: { ...content("x"), eventCount: -1 },
-      fields: ["event_count"],
-    },
-    {
-      title: "the least event_count there is",
-      push: { ...content("x"), eventCount: -2_147_483_648 },
-      fields: ["event_count"],
-    },
-    {
-      title: "an event_count over a million",
-      push: { ...content("x"), eventCount: 1_000_001 },
-      fields: ["event_count"],
-      message: /from 0 to 1000000/,
-    },
-    {
-      title: "an event_count of 2 on a type without fragments",
-      push: { ...counted, eventCount: 2 },
-      fields: ["event_count"],
-      message: /must be 1, or left out/,
-    },
-    {
-      title: "fragments on a type that has none",
-      push: { ...counted, fragments: { lengths: [1] } },
-      fields: ["fragments"],
-    },
-    {
-      title: "fragments whose lengths do not add up to the delta",
-      push: { ...content("abc"), eventCount: 2, fragments: { lengths: [2, 2] } },
-      fields: ["fragments.lengths"],
-      message: /3 UTF-16 units in all, as the delta is, but is 2/,
-    },
-    {
-      title: "more fragments than event_count",
-      push: { ...content("ab"), eventCount: 2, fragments: { lengths: [2, 2, 1] } },
-      fields: ["fragments.lengths"],
-    },
-    {
-      title: "raw events with a step that takes more texts than there are",
-      push: {
-        eventType: "TEXT_MESSAGE_CONTENT",
-        payload: '{"messageId":"m","delta":"ab","rawEvent":{"at":1}}',
+
+  /** The session that the request needs, with its run, or its message. */
+  async function prepare(name: string, request: Init): Promise<void> {
+    const { frame } = request;
+    const { value } = Object(frame);
+    const sessionId = String(
+      request["sessionId"] ?? request["id"] ?? Object(value).sessionId ?? "",
+    );
+    if (sessionId === "" || name === "SearchTexts") return;
+    await push(client, "messages", { sessionId });
+    const send = (event: Init) => {
+      const eventType = String(event["type"]);
+      return push(client, "events", { sessionId, eventType, payload: JSON.stringify(event) });
+    };
+    const { runId, messageId } = request;
+    if (name === "CancelRun") await send({ type: "RUN_STARTED", threadId: "t", runId });
+    if (name !== "GiveFeedback") return;
+    await send({ type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
+    await send({ type: "TEXT_MESSAGE_END", messageId });
+  }
+});
+
+// What several fields say together.
+
+const CHUNKS = { eventType: "TEXT_MESSAGE_CONTENT" };
+const chunks = (payload: object, more: Init): Init => ({
+  ...CHUNKS,
+  payload: JSON.stringify({ messageId: "m", ...payload }),
+  ...more,
+});
+const lengths = (count: number): readonly number[] => Array.from({ length: count }, () => 1);
+const RAW = { eventType: "RAW", payload: '{"event":1}' };
+const START = { seconds: 5n, nanos: 1_000 };
+const EARLIER = { seconds: 5n, nanos: 999 };
+
+type Combination = readonly [
+  method: string,
+  title: string,
+  more: Init,
+  names: readonly string[],
+  message?: RegExp,
+];
+
+const COMBINATIONS: readonly Combination[] = [
+  [
+    "PushSessionMessage",
+    "everything wrong at once",
+    { sessionId: "", eventType: "", payload: NUL, idempotencyKey: NUL },
+    ["session_id", "event_type", "payload", "idempotency_key"],
+    /^session_id is required$/,
+  ],
+  [
+    "PushSessionEvent",
+    "everything wrong at once",
+    { sessionId: "", eventType: "", payload: NUL, idempotencyKey: NUL },
+    ["session_id", "event_type", "payload", "idempotency_key"],
+    /^session_id is required$/,
+  ],
+  [
+    "PushSessionEvent",
+    "completed_at a microsecond before created_at",
+    { createdAt: START, completedAt: EARLIER },
+    ["completed_at"],
+    /^completed_at must not be before created_at$/,
+  ],
+  [
+    "PushSessionEvent",
+    "an event_count of 2 on a type without fragments",
+    { ...RAW, eventCount: 2 },
+    ["event_count"],
+    /must be 1, or left out/,
+  ],
+  [
+    "PushSessionEvent",
+    "fragments on a type that has none",
+    { ...RAW, fragments: { lengths: [1] } },
+    ["fragments"],
+  ],
+  [
+    "PushSessionEvent",
+    "lengths that do not add up to the delta",
+    chunks({ delta: "abc" }, { eventCount: 2, fragments: { lengths: [2, 2] } }),
+    ["fragments.lengths"],
+    /3 UTF-16 units in all, as the delta is, but is 2/,
+  ],
+  [
+    "PushSessionEvent",
+    "more fragments than event_count",
+    chunks({ delta: "ab" }, { eventCount: 2, fragments: { lengths: [2, 2, 1] } }),
+    ["fragments.lengths"],
+  ],
+  [
+    "PushSessionEvent",
+    "a step that takes more texts than there are",
+    chunks(
+      { delta: "ab", rawEvent: { at: 1 } },
+      {
         eventCount: 2,
         fragments: { rawEvents: { lengths: [2, 2], steps: [0, 4 * 9 + 2, 0, 0], texts: "2" } },
       },
-      fields: ["fragments.raw_events"],
-      message: /texts of another length/,
-    },
-    {
-      title: "fewer time differences than fragments have",
-      push: {
-        eventType: "TEXT_MESSAGE_CONTENT",
-        payload: '{"messageId":"m","delta":"abc","timestamp":5}',
-        eventCount: 3,
-        fragments: { lengths: [2, 2, 2], timestampDeltasMs: [1n] },
-      },
-      fields: ["fragments.timestamp_deltas_ms"],
-    },
-    {
-      title: "a row that would expand to more than 64 MiB",
-      push: {
-        eventType: "TEXT_MESSAGE_CONTENT",
-        payload: JSON.stringify({ messageId: "m".repeat(70), delta: "" }),
-        eventCount: 700_000,
-        fragments: { lengths: Array.from({ length: 700_000 }, () => 1) },
-      },
-      fields: ["payload"],
-      message: /at most 67108864 bytes when expanded/,
-    },
-  ];
-  test.each(cases)("$title", async (refused) => {
-    expect(await refusalOf("events", refused.push)).toEqual(expected(refused));
+    ),
+    ["fragments.raw_events"],
+    /texts of another length/,
+  ],
+  [
+    "PushSessionEvent",
+    "fewer time differences than fragments",
+    chunks(
+      { delta: "abc", timestamp: 5 },
+      { eventCount: 3, fragments: { lengths: [2, 2, 2], timestampDeltasMs: [1n] } },
+    ),
+    ["fragments.timestamp_deltas_ms"],
+  ],
+  [
+    "PushSessionEvent",
+    "a row that would expand to more than 64 MiB",
+    chunks(
+      { messageId: "m".repeat(70), delta: "" },
+      { eventCount: 700_000, fragments: { lengths: lengths(700_000) } },
+    ),
+    ["payload"],
+    /at most 67108864 bytes when expanded/,
+  ],
+  ["ListSessionMessages", "two cursors", { afterSeq: 1n, beforeSeq: 5n }, ["before_seq"]],
+  ["ListSessionEvents", "two cursors", { afterSeq: 1n, beforeSeq: 5n }, ["before_seq"]],
+  ["ListSessions", "an order that needs a filter", { orderBy: SessionOrder.WAITING }, ["order_by"]],
+  ["ForkSession", "no number", { atMessageSeq: 0n }, ["at_seq"]],
+  ["ForkSession", "two numbers", { atSeq: 1n }, ["at_message_seq"]],
+  ["ForkSession", "at_seq = -1", { atSeq: -1n, atMessageSeq: 0n }, ["at_seq"]],
+  ["ForkSession", "at_message_seq = -1", { atMessageSeq: -1n }, ["at_message_seq"]],
+  [
+    "UpdateSessionStatus",
+    "an end before the start",
+    { startTime: START, completionTime: EARLIER },
+    ["completion_time"],
+  ],
+  ["HoldSession", "a reason of a release", { release: true }, ["reason"]],
+  [
+    "WatchEvents",
+    "a cursor and a time",
+    { cursor: "x", startTime: START },
+    ["cursor", "start_time"],
+  ],
+  ["PushSessionEvents", "no frame", { frame: { case: undefined } }, ["open"]],
+  ["PushSessionEvents", "a flush first", { frame: { case: "flush", value: {} } }, ["open"]],
+];
+
+for (const [name, title, more, names, message = /./] of COMBINATIONS) {
+  test(`${name} with ${title} is refused and stores nothing`, async () => {
+    const method = SessionService.methods.find((one) => one.name === name);
+    if (method === undefined) throw new Error(`there is no RPC ${name}`);
+    const sessionId = newSession();
+    await push(client, "messages", { sessionId });
+    const bytes = bytesOf(method, { ...requestOf(method, sessionId), ...more });
+    const before = await stateOf(sessionId);
+    const fault = await faultOf(method, { title, bytes, names }, { sessionId, before });
+    expect(fault).toBeUndefined();
+    const failure = await failureOf(callBytes(client, method, bytes));
+    expect(failure.message).toMatch(message);
+  });
+}
+
+describe.each(STREAMS)("%s: a push", (stream) => {
+  /** Of a push that stores nothing. */
+  async function refusalOf(fields: PushFields): Promise<RpcFailure> {
+    const sessionId = newSession();
+    await push(client, stream, { sessionId });
+    const before = await stateOf(sessionId);
+    const failure = await failureOf(push(client, stream, { sessionId, ...fields }));
+    expect(await stateOf(sessionId)).toEqual(before);
+    return failure;
+  }
+
+  test.each([
+    ["in bytes", `{"name":"${"x".repeat(MEBIBYTE - 10)}"}`, /1048577 bytes, at most 1048576/],
+    ["in bytes, though not in characters", `{"name":"${"é".repeat(MEBIBYTE / 2)}"}`, /at most/],
+  ])("over the limit %s is RESOURCE_EXHAUSTED and stores nothing", async (_, payload, message) => {
+    const failure = await refusalOf({ payload });
+    const over = { code: "RESOURCE_EXHAUSTED", reason: "PAYLOAD_TOO_LARGE" };
+    expect(failure).toMatchObject({ ...over, violations: [{ field: "payload" }] });
+    expect(failure.message).toMatch(message);
+    expect(failure.retryAfterMs).toBeUndefined();
+  });
+
+  test("of a request over 4 MiB is RESOURCE_EXHAUSTED and stores nothing", async () => {
+    const failure = await refusalOf({ payload: "x".repeat(4 * MEBIBYTE) });
+    const over = { code: "RESOURCE_EXHAUSTED", reason: "REQUEST_TOO_LARGE", violations: [] };
+    expect(failure).toMatchObject(over);
+  });
+
+  test.each<[string, PushFields]>([
+    ["a session_id of three dots and more", { sessionId: `...${randomUUID()}` }],
+    [
+      "a payload of the limit",
+      { payload: `{"type":"CUSTOM","name":"${"x".repeat(MEBIBYTE - 27)}"}` },
+    ],
+    [
+      "the JSON escapes of U+0000 and of half a surrogate pair",
+      { payload: String.raw`{"type":"CUSTOM","name":"\u0000","\u0000":"\ud800"}` },
+    ],
+    [
+      "characters that are rare, and U+FFFD",
+      { payload: '{"type":"CUSTOM","name":"\u{1f600}\u2028\ufffd"}' },
+    ],
+  ])("of %s is stored as it came", async (_, fields) => {
+    const sessionId = fields.sessionId ?? newSession();
+    const answer = await push(client, stream, { ...fields, sessionId });
+    expect(answer).toMatchObject({ seq: 1n, payload: fields.payload ?? GOOD[stream].payload });
+    expect(await rowsOf(client, stream, sessionId)).toEqual([answer]);
   });
 });
 
 const YEAR_1 = { seconds: -62_135_596_800n, nanos: 0 };
 const YEAR_9999 = { seconds: 253_402_300_799n, nanos: 999_999_000 };
 
-describe.each(STREAMS)("%s: the largest accepted value is", (stream) => {
-  const accepted: readonly { readonly title: string; readonly push: PushFields }[] = [
-    { title: "a session_id of 128 bytes", push: { sessionId: `a${"._:-Z9".repeat(21)}x` } },
-    { title: "a session_id of three dots", push: { sessionId: "..." } },
-    { title: "an idempotency_key of 128 bytes", push: { idempotencyKey: "é".repeat(64) } },
-    { title: "a producer_epoch of 2^63 - 1", push: { producerEpoch: 2n ** 63n - 1n } },
-    {
-      title: "a payload of the limit",
-      push: { payload: `{"type":"CUSTOM","name":"${"x".repeat(MEBIBYTE - 27)}"}` },
-    },
-    {
-      title: "the JSON escape of U+0000",
-      push: { payload: String.raw`{"type":"CUSTOM","name":"\u0000","\u0000":"\ud800"}` },
-    },
-  ];
-  test.each(accepted)("$title", async ({ push: fields }) => {
-    const sessionId = fields.sessionId ?? newSession();
-    const answer = await push(client, stream, { ...fields, sessionId });
-    expect(answer.seq).toBe(1n);
-    expect(answer.payload).toBe(fields.payload ?? GOOD[stream].payload);
-    expect(await rowsOf(client, stream, sessionId)).toEqual([answer]);
-  });
-});
-
-describe("the largest accepted value is", () => {
-  test.each(["user", "assistant", "tool_use", "tool_result", "system", "error", "lifecycle"])(
-    "the message type %s, with an empty payload",
-    async (eventType) => {
-      const sessionId = newSession();
-      const answer = await push(client, "messages", { sessionId, eventType, payload: "" });
-      expect(answer).toMatchObject({ seq: 1n, eventType, payload: "" });
-      expect(await rowsOf(client, "messages", sessionId)).toEqual([answer]);
-    },
-  );
-
+describe("a push is accepted with", () => {
   test.each([
-    { title: "absent", eventCount: {}, stored: 1 },
-    { title: "0", eventCount: { eventCount: 0 }, stored: 1 },
-    { title: "1", eventCount: { eventCount: 1 }, stored: 1 },
-    { title: "a million", eventCount: { eventCount: 1_000_000 }, stored: 1_000_000 },
-  ])("an event_count that is $title", async ({ eventCount, stored }) => {
-    const sessionId = newSession();
-    const fields = { eventType: "TEXT_MESSAGE_CHUNK", payload: '{"delta":"x"}', ...eventCount };
-    const answer = await push(client, "events", { sessionId, ...fields });
-    expect(answer).toMatchObject({ seq: 1n, eventCount: stored });
-    const next = await push(client, "events", { sessionId });
-    expect(next.seq).toBe(1n + BigInt(stored));
-  });
-
-  test.each([
-    { title: "the first moment of the year 1", time: YEAR_1, stored: YEAR_1 },
-    { title: "the last of the year 9999", time: YEAR_9999, stored: YEAR_9999 },
-    {
-      title: "nanos, cut to microseconds",
-      time: { seconds: 1n, nanos: 999_999_999 },
-      stored: { seconds: 1n, nanos: 999_999_000 },
-    },
-    {
-      title: "nanos before 1970, cut towards the past",
-      time: { seconds: -1n, nanos: 1_999 },
-      stored: { seconds: -1n, nanos: 1_000 },
-    },
-  ])("$title", async ({ time, stored }) => {
+    ["the first moment of the year 1", YEAR_1, YEAR_1],
+    ["the last moment of the year 9999", { ...YEAR_9999, nanos: 999_999_999 }, YEAR_9999],
+    [
+      "nanos before 1970, cut to microseconds towards the past",
+      { seconds: -1n, nanos: 1_999 },
+      { seconds: -1n, nanos: 1_000 },
+    ],
+  ])("%s", async (_, time, stored) => {
     const sessionId = newSession();
     const event = await push(client, "events", { sessionId, createdAt: time, completedAt: time });
     expect(event).toMatchObject({ createdAt: stored, completedAt: stored });
@@ -381,14 +610,9 @@ describe("the largest accepted value is", () => {
   });
 
   test("a completed_at less than a microsecond before created_at", async () => {
-    const sessionId = newSession();
-    const answer = await push(client, "events", {
-      sessionId,
-      createdAt: { seconds: 5n, nanos: 1_999 },
-      completedAt: { seconds: 5n, nanos: 1_000 },
-    });
-    const cut = { seconds: 5n, nanos: 1_000 };
-    expect(answer).toMatchObject({ createdAt: cut, completedAt: cut });
+    const [createdAt, completedAt] = [{ ...START, nanos: 1_999 }, START];
+    const row = await push(client, "events", { sessionId: newSession(), createdAt, completedAt });
+    expect(row).toMatchObject({ createdAt: START, completedAt: START });
   });
 
   test("no created_at: the row gets the earlier of now and completed_at", async () => {
@@ -402,24 +626,36 @@ describe("the largest accepted value is", () => {
     expect(future.createdAt?.seconds).toBeLessThanOrEqual(BigInt(Date.now()) / 1_000n);
   });
 
-  test("a row that expands to exactly 64 MiB", async () => {
-    // 128 bytes around each delta, 2^19 times; one more is over.
+  test.each([
+    [undefined, 1],
+    [0, 1],
+    [1_000_000, 1_000_000],
+  ])("an event_count of %s, and takes %d numbers", async (eventCount, numbers) => {
+    const sessionId = newSession();
+    const chunk = { eventType: "TEXT_MESSAGE_CHUNK", payload: '{"delta":"x"}' };
+    const counted = eventCount === undefined ? chunk : { ...chunk, eventCount };
+    const row = await push(client, "events", { sessionId, ...counted });
+    expect(row).toMatchObject({ seq: 1n, eventCount: numbers });
+    expect((await push(client, "events", { sessionId })).seq).toBe(1n + BigInt(numbers));
+  });
+
+  test("a row that expands to exactly 64 MiB, and not with one event more", async () => {
+    // 128 bytes around each delta, 2^19 times.
     const envelope = (id: string): string =>
       `{"type":"TEXT_MESSAGE_CHUNK","messageId":"${id}","delta":""}`;
     const payload = envelope("m".repeat(128 - envelope("").length));
     const eventCount = 2 ** 19;
-    const fields = (count: number): PushFields => ({
-      eventType: "TEXT_MESSAGE_CHUNK",
-      payload,
-      eventCount: count,
-      fragments: { lengths: Array.from({ length: count }, () => 1) },
-    });
     const sessionId = newSession();
-    const failure = await failureOf(
-      push(client, "events", { sessionId, ...fields(eventCount + 1) }),
-    );
+    const pushed = (count: number) =>
+      push(client, "events", {
+        sessionId,
+        eventType: "TEXT_MESSAGE_CHUNK",
+        payload,
+        eventCount: count,
+        fragments: { lengths: [...lengths(count)] },
+      });
+    const failure = await failureOf(pushed(eventCount + 1));
     expect(failure.violations.map(({ field }) => field)).toEqual(["payload"]);
-    const answer = await push(client, "events", { sessionId, ...fields(eventCount) });
-    expect(answer).toMatchObject({ seq: 1n, eventCount });
+    expect(await pushed(eventCount)).toMatchObject({ seq: 1n, eventCount });
   });
 });

@@ -13,7 +13,7 @@ import {
 } from "@bufbuild/protobuf";
 import type { ServiceError as GrpcError } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { RpcClient, RpcFailure } from "./grpc-client.ts";
+import { type CallOptions, RpcClient, RpcFailure } from "./grpc-client.ts";
 import { frame } from "./raw-http2.ts";
 
 export interface Answer {
@@ -53,7 +53,7 @@ const RUN = {
 };
 
 /** A request of each method. The word after a space names the variant. */
-const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
+export const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   GetSession: (id) => ({ id }),
   CreateSession: () => ({ name: "walked" }),
   ForkSession: (sessionId) => ({ sessionId, newId: randomUUID(), atMessageSeq: 1n }),
@@ -92,7 +92,7 @@ const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   WatchMessages: () => ({}),
 };
 
-interface Route {
+export interface Route {
   readonly path: (id: string) => string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: (id: string) => unknown;
@@ -108,7 +108,7 @@ function assetPath(): string {
 }
 
 /** As in the table; the word after two spaces names the variant. */
-const ROUTES: Readonly<Record<string, Route>> = {
+export const ROUTES: Readonly<Record<string, Route>> = {
   "GET /": { path: () => "/" },
   "GET /sessions/:id": { path: () => "/sessions/any" },
   "GET /sessions/:id/compare": { path: () => "/sessions/any/compare" },
@@ -304,15 +304,7 @@ export class EveryCall implements Disposable {
     const method = methodOf(entry);
     const request = REQUESTS[name]?.(id) ?? {};
     try {
-      if (isUnary(method)) {
-        await this.#client.unary(method, request, { metadata });
-      } else if (isServerStream(method)) {
-        for await (const _ of this.#client.serverStream(method, request, { metadata })) break;
-      } else if (isBidiStream(method)) {
-        const stream = this.#client.bidiStream(method, { metadata });
-        stream.send(request);
-        for await (const _ of stream) break;
-      }
+      await callMethod(this.#client, method, { request, metadata });
       return { outcome: "OK", seen: "" };
     } catch (error) {
       if (!(error instanceof RpcFailure)) throw error;
@@ -396,6 +388,37 @@ export class EveryCall implements Disposable {
     request.end();
     return promise;
   }
+}
+
+/** Resolves with the answer, or with the first message of a stream, which it then leaves. */
+export async function callMethod(
+  client: RpcClient,
+  method: DescMethod,
+  { request, metadata = {} }: { readonly request: Request } & Pick<CallOptions, "metadata">,
+): Promise<void> {
+  if (isUnary(method)) {
+    await client.unary(method, request, { metadata });
+  } else if (isServerStream(method)) {
+    for await (const _ of client.serverStream(method, request, { metadata })) break;
+  } else if (isBidiStream(method)) {
+    const stream = client.bidiStream(method, { metadata });
+    stream.send(request);
+    for await (const _ of stream) break;
+  }
+}
+
+/** The same for bytes that no encoder would make. */
+export async function callBytes(
+  client: RpcClient,
+  method: DescMethod,
+  bytes: Uint8Array,
+): Promise<void> {
+  if (isUnary(method)) return void (await client.unaryBytes(method, bytes));
+  // A request that is a stream of one message is, on the wire, a request.
+  const stream = client.bidiStream({ ...method, methodKind: "bidi_streaming" });
+  stream.sendBytes(bytes);
+  stream.end();
+  for await (const _ of stream) break;
 }
 
 function isUnary(method: DescMethod): method is DescMethodUnary {

@@ -247,36 +247,13 @@ describe("a parameter", () => {
   const list = listParameter("");
   const time = timeParameter("");
 
-  test("may be a number of an event, up to the largest", () => {
+  test("is read as its kind, up to the largest; bad-input-http.test.ts has the wrong ones", () => {
     expect(seq.parse(undefined)).toBeUndefined();
     expect(seq.parse("0")).toBe(0n);
     expect(seq.parse("9223372036854775807")).toBe(9_223_372_036_854_775_807n);
-    for (const wrong of ["", "-1", "1.0", "1e3", "0x1", " 1", "9223372036854775808", "٣", ["1"]]) {
-      expect(seq.safeParse(wrong).success, `of ${String(wrong)}`).toBe(false);
-    }
-  });
-
-  test("may be a count with a default", () => {
-    expect(count.parse(undefined)).toBe(100);
-    expect(count.parse("1")).toBe(1);
-    expect(count.parse("1000")).toBe(1_000);
-    for (const wrong of ["", "0", "1001", "-1", "1.5", "x", ["1", "2"]]) {
-      expect(count.safeParse(wrong).success, `of ${String(wrong)}`).toBe(false);
-    }
-  });
-
-  test("may be a flag, true or false", () => {
-    expect([undefined, "true", "false"].map((text) => flag.parse(text))).toEqual([
-      false,
-      true,
-      false,
-    ]);
-    for (const wrong of ["", "1", "yes", "TRUE", ["true"]]) {
-      expect(flag.safeParse(wrong).success, `of ${String(wrong)}`).toBe(false);
-    }
-  });
-
-  test("may be given once or many times", () => {
+    expect([undefined, "1", "1000"].map((text) => count.parse(text))).toEqual([100, 1, 1_000]);
+    const read = [undefined, "true", "false"].map((text) => flag.parse(text));
+    expect(read).toEqual([false, true, false]);
     expect(list.parse(undefined)).toEqual([]);
     expect(list.parse("a")).toEqual(["a"]);
     expect(list.parse(["a", "b"])).toEqual(["a", "b"]);

@@ -99,8 +99,8 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "postgres/session-scope",
     "a page of sessions above 3 MiB comes without $left",
   ],
-  ["labels of a list of sessions", "e2e/bad-input-sessions", "refuses a wrong $field: $request"],
-  ["rows of a page", "e2e/bad-input-lists", "a page of more than 1,000"],
+  ["labels of a list of sessions", "e2e/bad-input", "a wrong value is refused by its name"],
+  ["rows of a page", "e2e/bad-input", "a wrong value is refused by its name"],
   [
     "messages of a turn",
     "e2e/turns",
@@ -116,7 +116,11 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "unit/agui-join",
     "is refused above the limit, until another replay ends",
   ],
-  ["bytes of a payload", "e2e/bad-input", "a payload of one byte more than the limit"],
+  [
+    "bytes of a payload",
+    "e2e/bad-input",
+    "over the limit %s is RESOURCE_EXHAUSTED and stores nothing",
+  ],
   ["JSON levels of a payload", "unit/agui-spans", "has at most ${JSON_DEPTH_MAX} levels"],
   [
     "bytes of an idempotency key, of a run id (`runId` of RUN_STARTED)",

@@ -1,11 +1,6 @@
-/** The RPCs of sessions over the wire: what they do, what they refuse, and what is not served. */
-import type { MessageInitShape } from "@bufbuild/protobuf";
+/** The RPCs of sessions over the wire; bad-input.test.ts has what they refuse. */
 import { describe, expect, test } from "vitest";
-import {
-  type ListSessionsRequestSchema,
-  SessionOrder,
-  SessionService,
-} from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RunStatus } from "../../gen/ambient/v1/conversation_pb.ts";
 import {
   failureOf,
@@ -41,11 +36,6 @@ async function create(name = "a session", of = client): Promise<string> {
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 const NOT_FOUND = { code: "NOT_FOUND", domain: "session-ledger" };
-interface Wrong {
-  readonly request: MessageInitShape<typeof ListSessionsRequestSchema>;
-  readonly field: string;
-}
-const MEBIBYTE = 1_048_576;
 
 describe("CreateSession", () => {
   test("keeps every field byte for byte, and GetSession returns the same session", async () => {
@@ -77,34 +67,6 @@ describe("CreateSession", () => {
     const absent = { prompt, labels, phase, startTime, lastActivityAt, projectId };
     expect(Object.values(absent)).toEqual(Object.values(absent).map(() => undefined));
   });
-
-  test.each([
-    { title: "no name", request: { name: "" }, field: "name" },
-    { title: "a name of 1,025 bytes", request: { name: "n".repeat(1_025) }, field: "name" },
-    { title: "a name with U+0000", request: { name: "a\0" }, field: "name" },
-    {
-      title: "a prompt over 1 MiB",
-      request: { prompt: "x".repeat(MEBIBYTE + 1) },
-      field: "prompt",
-    },
-    { title: "a prompt with U+0000", request: { prompt: "\0" }, field: "prompt" },
-    { title: "a model with U+0000", request: { llmModel: "\0" }, field: "llm_model" },
-    { title: "labels over 64 KiB", request: { labels: "x".repeat(65_537) }, field: "labels" },
-    { title: "labels with U+0000", request: { labels: "\0" }, field: "labels" },
-    { title: "annotations with U+0000", request: { annotations: "\0" }, field: "annotations" },
-    { title: "a project with U+0000", request: { projectId: "\0" }, field: "project_id" },
-    {
-      title: "a parent that is no id",
-      request: { parentSessionId: "" },
-      field: "parent_session_id",
-    },
-    { title: "a parent ..", request: { parentSessionId: ".." }, field: "parent_session_id" },
-  ])("refuses $title", async ({ request, field }) => {
-    const sessions = await sessionCount(client);
-    const failure = await failureOf(client.unary(createSession, { name: "n", ...request }));
-    expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
-    expect(await sessionCount(client)).toBe(sessions);
-  });
 });
 
 describe("GetSession", () => {
@@ -116,13 +78,9 @@ describe("GetSession", () => {
     expect(session.lastActivityAt?.seconds).toBeGreaterThanOrEqual(row.createdAt?.seconds ?? 0n);
   });
 
-  test("is NOT_FOUND for an unknown id and INVALID_ARGUMENT for an invalid one", async () => {
+  test("is NOT_FOUND for an unknown id", async () => {
     const unknown = await failureOf(client.unary(getSession, { id: "never-seen" }));
     expect(unknown).toMatchObject({ ...NOT_FOUND, reason: "SESSION_NOT_FOUND" });
-    for (const id of ["", "a/b", ".."]) {
-      const failure = await failureOf(client.unary(getSession, { id }));
-      expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field: "id" }] });
-    }
   });
 });
 
@@ -142,29 +100,6 @@ describe("ListSessions", () => {
     expect(pages[2]?.metadata).toMatchObject({ page: 2, size: 2, total });
     const beyond = await client.unary(listSessions, { page: 100_000, size: 1_000 });
     expect(beyond).toMatchObject({ items: [], metadata: { page: 100_000, size: 0, total } });
-  });
-
-  const WRONG: readonly Wrong[] = [
-    { request: { page: -1 }, field: "page" },
-    { request: { page: 100_001 }, field: "page" },
-    { request: { size: -1 }, field: "size" },
-    { request: { size: 1_001 }, field: "size" },
-    { request: { query: "q".repeat(1_025) }, field: "query" },
-    { request: { query: "\0" }, field: "query" },
-    { request: { projectId: "\0" }, field: "project_id" },
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- A client of a later version.
-    { request: { orderBy: 3 as SessionOrder }, field: "order_by" },
-    { request: { orderBy: SessionOrder.WAITING }, field: "order_by" },
-    { request: { labels: { k: "v".repeat(1_024) } }, field: "labels" },
-    { request: { labels: { k: "\0" } }, field: "labels" },
-    {
-      request: { labels: Object.fromEntries(Array.from({ length: 17 }, (_, n) => [`k${n}`, "v"])) },
-      field: "labels",
-    },
-  ];
-  test.each(WRONG)("refuses a wrong $field: $request", async ({ request, field }) => {
-    const failure = await failureOf(client.unary(listSessions, request));
-    expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
   });
 });
 
@@ -189,20 +124,6 @@ describe("UpdateSession", () => {
     expect(await client.unary(getSession, { id })).toEqual(emptied);
   });
 
-  test.each([
-    { title: "an empty name", request: { name: "" }, field: "name" },
-    { title: "a name of 1,025 bytes", request: { name: "n".repeat(1_025) }, field: "name" },
-    { title: "labels over 64 KiB", request: { labels: "x".repeat(65_537) }, field: "labels" },
-    { title: "annotations with U+0000", request: { annotations: "\0" }, field: "annotations" },
-  ])("refuses $title, and changes nothing", async ({ request, field }) => {
-    const id = await create();
-    const before = await client.unary(getSession, { id });
-    const all = { id, name: "other", labels: "other", ...request };
-    const failure = await failureOf(client.unary(updateSession, all));
-    expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
-    expect(await client.unary(getSession, { id })).toEqual(before);
-  });
-
   test("is NOT_FOUND for an unknown or deleted session and creates none", async () => {
     const id = await create();
     await client.unary(deleteSession, { id });
@@ -219,15 +140,6 @@ describe("UpdateSession", () => {
 describe("UpdateSessionStatus", () => {
   const START = { seconds: 1_700_000_000n, nanos: 1_999 };
   const END = { seconds: 253_402_300_799n, nanos: 999_999_999 };
-
-  test.each(["Pending", "Creating", "Running", "Stopping", "Stopped", "Completed", "Failed"])(
-    "sets the phase %s",
-    async (phase) => {
-      const id = await create();
-      expect(await client.unary(updateSessionStatus, { id, phase })).toMatchObject({ phase });
-      expect(await client.unary(getSession, { id })).toMatchObject({ phase });
-    },
-  );
 
   test("keeps absent fields and cuts times to microseconds", async () => {
     const id = await create();
@@ -250,37 +162,6 @@ describe("UpdateSessionStatus", () => {
       startTime: moment,
       completionTime: moment,
     });
-  });
-
-  test.each([
-    { title: "a phase of another case", request: { phase: "running" }, field: "phase" },
-    { title: "an empty phase", request: { phase: "" }, field: "phase" },
-    {
-      title: "an end before the start",
-      request: { startTime: END, completionTime: START },
-      field: "completion_time",
-    },
-    {
-      title: "a start before the year 1",
-      request: { startTime: { seconds: -62_135_596_801n, nanos: 0 } },
-      field: "start_time.seconds",
-    },
-    {
-      title: "an end after the year 9999",
-      request: { completionTime: { seconds: 253_402_300_800n, nanos: 0 } },
-      field: "completion_time.seconds",
-    },
-    {
-      title: "negative nanos",
-      request: { startTime: { seconds: 0n, nanos: -1 } },
-      field: "start_time.nanos",
-    },
-  ])("refuses $title, and changes nothing", async ({ request, field }) => {
-    const id = await create();
-    const before = await client.unary(getSession, { id });
-    const failure = await failureOf(client.unary(updateSessionStatus, { id, ...request }));
-    expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
-    expect(await client.unary(getSession, { id })).toEqual(before);
   });
 
   test("is NOT_FOUND for an unknown session and creates none", async () => {
@@ -384,19 +265,8 @@ describe("GetTranscript and ListRuns", () => {
     expect(past).toMatchObject({ upToSeq: 5n, state: '{"runId":"r1"}' });
   });
 
-  test("refuse wrong fields by name, and unknown sessions", async () => {
+  test("are NOT_FOUND for an unknown session", async () => {
     const sessionId = newSession();
-    for (const [call, field] of [
-      [() => client.unary(listRuns, { sessionId, pageSize: 101 }), "page_size"],
-      [() => client.unary(listRuns, { sessionId, pageSize: -1 }), "page_size"],
-      [() => client.unary(listRuns, { sessionId, pageToken: "x" }), "page_token"],
-      [() => client.unary(listRuns, { sessionId: "" }), "session_id"],
-      [() => client.unary(getTranscript, { sessionId, upToSeq: -1n }), "up_to_seq"],
-      [() => client.unary(getTranscript, { sessionId: "" }), "session_id"],
-    ] as const) {
-      const failure = await failureOf(call());
-      expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
-    }
     const runs = await failureOf(client.unary(listRuns, { sessionId }));
     const transcript = await failureOf(client.unary(getTranscript, { sessionId }));
     expect([runs, transcript]).toMatchObject([NOT_FOUND, NOT_FOUND]);
