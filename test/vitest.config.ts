@@ -1,7 +1,6 @@
 import { defineConfig } from "vitest/config";
 import { CAP_MS } from "./support/eventually.ts";
-import { LongestFirst } from "./support/longest-first.ts";
-import { SlowestFiles } from "./support/slowest-files.ts";
+import { LongestFirst, SlowestFiles } from "./support/vitest-extensions.ts";
 
 /** How long `expect.poll` waits for a fact: test/support/eventually.ts says why. */
 const FACTS = { poll: { timeout: CAP_MS, interval: 20 } };

@@ -13,11 +13,11 @@ import {
   Holding,
   type HoldingOrder,
   prepare,
-  WAY_NAMES,
   type Way,
+  WAY_NAMES,
   WAYS,
+  WellBehavedRunner,
 } from "../support/holding.ts";
-import { WellBehavedRunner } from "../support/well-behaved-runner.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { latencyOf, rounded } from "./figures.ts";
 import { type Ledger, type Replica, startLedger, startReplica } from "./servers.ts";

@@ -21,7 +21,7 @@ import { createRpcServer } from "../../src/rpc/server.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
 import { readKept } from "../../src/store/pages.ts";
-import { ANYBODY } from "../support/anybody.ts";
+import { ANYBODY } from "../support/callers.ts";
 
 const loaded = loadConfig();
 if (!loaded.ok) throw new Error(loaded.problems.join("\n"));

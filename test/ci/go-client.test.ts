@@ -6,7 +6,7 @@ import { promisify } from "node:util";
 import { afterAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
-import { GO_CLIENT } from "../support/go-client.ts";
+import { GO_CLIENT } from "../support/foreign-clients.ts";
 import { needs, toolPath } from "../support/tools.ts";
 import { say } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";

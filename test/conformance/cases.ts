@@ -39,7 +39,7 @@ const stepSchema = z.union([
   z.strictObject({ service: z.literal("claim"), run_id: z.string(), epoch: z.string() }),
   z.strictObject({ service: z.literal("cancel"), reason: z.string() }),
   z.strictObject({ service: z.literal("delete") }),
-  /** The connections of the driver: test/support/tcp-proxy.ts. */
+  /** The connections of the driver: test/support/broken-network.ts. */
   z.strictObject({ network: z.enum(["hold", "hold_answers", "cut"]) }),
   /** SIGKILL, and a new process. */
   z.strictObject({ process: z.enum(["kill", "start"]) }),

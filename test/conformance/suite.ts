@@ -4,7 +4,7 @@ import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { parseJson } from "../../src/agui/json.ts";
 import { type RpcClient, RpcFailure } from "../support/grpc-client.ts";
-import { addressOf, hostAndPort, startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import { addressOf, hostAndPort, startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 import { cancel, claim, emit, say } from "../support/turns.ts";
 import { type Case, difference, numbered, type Step } from "./cases.ts";
 import { Driver, DriverError } from "./driver.ts";

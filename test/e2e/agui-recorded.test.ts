@@ -13,15 +13,17 @@ import {
   type Conversation,
   type OpenClient,
 } from "../support/agui-clients.ts";
-import { comparable, type Oracle, oracleOf } from "../support/agui-oracle.ts";
 import {
+  comparable,
   countToRunEnd,
   type Events,
+  type Oracle,
+  oracleOf,
   shortest,
   single,
   together,
   varied,
-} from "../support/agui-sessions.ts";
+} from "../support/agui-oracle.ts";
 import { PushStreamClient } from "../support/push-stream.ts";
 import { eventRowsOf } from "../support/recorded.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";

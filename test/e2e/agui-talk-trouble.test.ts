@@ -16,7 +16,7 @@ import {
 } from "../support/agui-pages.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { cleanUp, withSql } from "../support/embedded-fixture.ts";
-import { holdSession, waitingForLocks } from "../support/held-session.ts";
+import { holdSession, waitingForLocks } from "../support/ledger.ts";
 import { eventually } from "../support/eventually.ts";
 import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { createdSession, newSession, push, rowsOf } from "../support/pushing.ts";

@@ -9,7 +9,7 @@ import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcFailure } from "../support/grpc-client.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 import {
   failureOf,
   nextSeq,
@@ -19,7 +19,7 @@ import {
   type Stream,
   tracesOf,
 } from "../support/pushing.ts";
-import { frame, rawCall } from "../support/raw-http2.ts";
+import { frame, rawCall } from "../support/http2-frames.ts";
 import { useService } from "../support/use-service.ts";
 import { damagedRequest, encodePush, SESSIONS, wildRequest } from "../support/wild-requests.ts";
 

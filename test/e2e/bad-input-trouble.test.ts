@@ -6,12 +6,12 @@ import type postgres from "postgres";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { type BreakableWay, breakableWay } from "../support/breakable.ts";
+import { type BreakableWay, breakableWay } from "../support/broken-network.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { type CallOptions, RpcClient, RpcFailure } from "../support/grpc-client.ts";
-import { waitingForLocks } from "../support/held-session.ts";
+import { waitingForLocks } from "../support/ledger.ts";
 import { failureOf, newSession, push, type Row, rowsOf, STREAMS } from "../support/pushing.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 

@@ -10,7 +10,7 @@ import { z } from "zod";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import { runHere, runWith } from "../support/command-line.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
-import { fragments, pushMerged } from "../support/merged-pushes.ts";
+import { fragments, pushMerged } from "../support/merging.ts";
 import { expectedOf } from "../support/recorded.ts";
 import {
   type Command,

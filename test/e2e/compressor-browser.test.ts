@@ -7,7 +7,7 @@ import { buildSync } from "esbuild";
 import { describe, expect, test } from "vitest";
 import { encodeFragments } from "../../src/compressor/index.ts";
 import { startPages } from "../support/browser.ts";
-import { compressAll, expandAll } from "../support/compressing.ts";
+import { compressAll, expandAll } from "../support/merging.ts";
 import { ownStreams } from "../support/streams.ts";
 import { needs } from "../support/tools.ts";
 

@@ -8,12 +8,17 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { holdSession, waitingForLocks } from "../support/held-session.ts";
-import { problemsOf } from "../support/history-check.ts";
+import { holdSession, waitingForLocks } from "../support/ledger.ts";
+import { problemsOf, readWitness } from "../support/history-check.ts";
 import { poll, send, watch } from "../support/history-clients.ts";
-import { plan, PUSH_KINDS, type Plan } from "../support/history-pushes.ts";
-import { readWitness } from "../support/history-witness.ts";
-import { History, type PushRecord, reasonOf } from "../support/history.ts";
+import {
+  History,
+  plan,
+  type Plan,
+  PUSH_KINDS,
+  type PushRecord,
+  reasonOf,
+} from "../support/history.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 
 const WRITERS = 64;

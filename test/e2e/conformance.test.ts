@@ -5,8 +5,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { CASES, OPTIONAL } from "../conformance/cases.ts";
 import { runCase } from "../conformance/suite.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { goPrograms } from "../support/go-client.ts";
-import { javaDriver } from "../support/java-client.ts";
+import { goPrograms, javaDriver } from "../support/foreign-clients.ts";
 import { needs, toolPath } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 

@@ -11,8 +11,12 @@ import {
   startAgain,
   startService,
 } from "../support/service-process.ts";
-import { UpstreamClient } from "../support/upstream-client.ts";
-import type { PushEvent, UpstreamEvent, UpstreamTimestamp } from "../support/upstream-codec.ts";
+import {
+  type PushEvent,
+  UpstreamClient,
+  type UpstreamEvent,
+  type UpstreamTimestamp,
+} from "../support/upstream-codec.ts";
 
 let service: ServiceProcess;
 let client: UpstreamClient;

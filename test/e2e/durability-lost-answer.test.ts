@@ -7,14 +7,12 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { holdSession, waitingForLocks } from "../support/held-session.ts";
-import { problemsOf, type Witness } from "../support/history-check.ts";
+import { holdSession, waitingForLocks } from "../support/ledger.ts";
+import { problemsOf, readWitness, type Witness } from "../support/history-check.ts";
 import { send } from "../support/history-clients.ts";
-import { plan, PUSH_KINDS } from "../support/history-pushes.ts";
-import { readWitness } from "../support/history-witness.ts";
-import { History, type PushRecord } from "../support/history.ts";
+import { History, plan, PUSH_KINDS, type PushRecord } from "../support/history.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
-import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import { startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 
 const POLL = { interval: 5 };
 

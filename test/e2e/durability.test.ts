@@ -17,11 +17,9 @@ import {
   runningPostmaster,
 } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
-import { problemsOf } from "../support/history-check.ts";
+import { problemsOf, witnessIn } from "../support/history-check.ts";
 import { poll, send, watch } from "../support/history-clients.ts";
-import { plan, PUSH_KINDS } from "../support/history-pushes.ts";
-import { witnessIn } from "../support/history-witness.ts";
-import { History, type Row } from "../support/history.ts";
+import { History, plan, PUSH_KINDS, type Row } from "../support/history.ts";
 import { eventRowsOf, linesOf, pushLines, type PushRun, pushRun } from "../support/recorded.ts";
 import {
   endService,

@@ -11,7 +11,7 @@ import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { capped, eventually } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { holdSession } from "../support/held-session.ts";
+import { holdSession } from "../support/ledger.ts";
 import { Replicas } from "../support/replicas.ts";
 
 const { createSession, deleteSession, pushSessionEvent, pushSessionMessage } =

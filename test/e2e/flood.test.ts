@@ -13,7 +13,7 @@ import { memoryOf } from "../bench/usage.ts";
 import { type FloodOrder, type FloodReport, floodReportSchema } from "../support/flood.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { useService } from "../support/use-service.ts";
-import { WellBehavedRunner } from "../support/well-behaved-runner.ts";
+import { WellBehavedRunner } from "../support/holding.ts";
 
 const WORKER = fileURLToPath(new URL("../support/flood-worker.ts", import.meta.url));
 /** Asked for by hand, on a machine that does nothing else: then the runner's times count too. */

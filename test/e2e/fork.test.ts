@@ -10,7 +10,7 @@ import { runHere } from "../support/command-line.ts";
 import { eventually } from "../support/eventually.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { OpenApi } from "../support/openapi.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 import { createdSession, failureOf, newSession } from "../support/pushing.ts";
 import { fragments, PushStreamClient, whole } from "../support/push-stream.ts";
 import { endService, startAgain, startService } from "../support/service-process.ts";

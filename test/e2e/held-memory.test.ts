@@ -15,9 +15,15 @@ import { memoryOf } from "../bench/usage.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { anotherGets, Holding, type HoldingOrder, prepare, type Way } from "../support/holding.ts";
+import {
+  anotherGets,
+  Holding,
+  type HoldingOrder,
+  prepare,
+  type Way,
+  WellBehavedRunner,
+} from "../support/holding.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
-import { WellBehavedRunner } from "../support/well-behaved-runner.ts";
 
 const MIB = 1_048_576;
 const BUDGET_MIB = 64;

@@ -14,7 +14,7 @@ import { comparable, oracleOf } from "../support/agui-oracle.ts";
 import { runHere } from "../support/command-line.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { joinedTexts } from "../support/history-rows.ts";
-import { API } from "../support/http-following.ts";
+import { API } from "../support/http-clients.ts";
 import { newSession } from "../support/pushing.ts";
 import { eventRowsOf } from "../support/recorded.ts";
 import { startCommand } from "../support/service-process.ts";

@@ -2,8 +2,7 @@
 import type { Socket } from "node:net";
 import { beforeAll, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { Received } from "../support/event-stream.ts";
-import { API, ask } from "../support/http-following.ts";
+import { API, ask, Received } from "../support/http-clients.ts";
 import { newSession, push } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 

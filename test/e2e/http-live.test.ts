@@ -9,15 +9,14 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { Received } from "../support/event-stream.ts";
+import { API, ask, Following, Received } from "../support/http-clients.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { API, ask, Following } from "../support/http-following.ts";
 import { type MergedEvent, mergeFragments } from "../support/merging.ts";
 import { newSession, push, watch } from "../support/pushing.ts";
 import { expectedOf } from "../support/recorded.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { ownStreams, type StreamEvent } from "../support/streams.ts";
-import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import { startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
 const HEARTBEAT_MS = 150;

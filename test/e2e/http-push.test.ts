@@ -8,7 +8,7 @@ import {
   type LinesUpload as Lines,
   LinesUpload,
   type UploadAnswer,
-} from "../support/http-upload.ts";
+} from "../support/http-clients.ts";
 import { OpenApi } from "../support/openapi.ts";
 import { PushStreamClient } from "../support/push-stream.ts";
 import { newSession } from "../support/pushing.ts";

@@ -20,7 +20,7 @@ import { bearer, Doors } from "../support/callers.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { rawConnection, rawExchange, startHttp } from "../support/http-fixture.ts";
-import { LinesUpload } from "../support/http-upload.ts";
+import { LinesUpload } from "../support/http-clients.ts";
 import { endService, startService } from "../support/service-process.ts";
 
 const PATH = "/api/ambient/v1/sessions/s/events";

@@ -9,13 +9,13 @@ import { createSessionWriter, type WriterProblem } from "../../src/runner/index.
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { API, Following } from "../support/http-following.ts";
+import { API, Following } from "../support/http-clients.ts";
 import { PushStreamClient, whole } from "../support/push-stream.ts";
 import { push } from "../support/pushing.ts";
 import { type OwnServer, startServer } from "../support/replicas.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { copyOfStopped, restore, Standby } from "../support/standby.ts";
-import { hostAndPort, startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import { hostAndPort, startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 
 const { watchSessionEvents, listSessionEvents } = SessionService.method;
 

@@ -13,7 +13,7 @@ import {
   whole,
 } from "../support/push-stream.ts";
 import { newSession } from "../support/pushing.ts";
-import { frame } from "../support/raw-http2.ts";
+import { frame } from "../support/http2-frames.ts";
 import { startAgain, startService } from "../support/service-process.ts";
 import { useService } from "../support/use-service.ts";
 

@@ -15,7 +15,7 @@ import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { cleanUp, endProcess, runningPostmaster, withSql } from "../support/embedded-fixture.ts";
-import { embeddedUrl } from "../support/history-witness.ts";
+import { embeddedUrl } from "../support/history-check.ts";
 import { eventually } from "../support/eventually.ts";
 import { Random, seedOfRun } from "../support/random.ts";
 import {
@@ -27,14 +27,17 @@ import {
 import {
   lastSeqOf,
   passProblemsOf,
+  readStoredSessions,
   type StoredSession,
   streamProblemsOf,
 } from "../support/stream-check.ts";
-import { StreamReader } from "../support/stream-reader.ts";
-import { expectationOf, StreamSource } from "../support/stream-source.ts";
-import { readStoredSessions } from "../support/stream-witness.ts";
-import { StreamWriter } from "../support/stream-writer.ts";
-import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import {
+  expectationOf,
+  StreamReader,
+  StreamSource,
+  StreamWriter,
+} from "../support/stream-clients.ts";
+import { startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 
 const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
 const WRITERS = 32;

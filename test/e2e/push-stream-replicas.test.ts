@@ -10,22 +10,25 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { holdSession, waitingForLocks } from "../support/held-session.ts";
+import { holdSession, waitingForLocks } from "../support/ledger.ts";
 import { Random, seedOfRun } from "../support/random.ts";
 import { Replicas } from "../support/replicas.ts";
 import { startService } from "../support/service-process.ts";
 import {
   passProblemsOf,
+  readStoredSessions,
   type StoredSession,
   streamProblemsOf,
   type WriterRecord,
 } from "../support/stream-check.ts";
-import { StreamReader } from "../support/stream-reader.ts";
-import { expectationOf, StreamSource } from "../support/stream-source.ts";
-import { readStoredSessions } from "../support/stream-witness.ts";
-import { StreamWriter } from "../support/stream-writer.ts";
+import {
+  expectationOf,
+  StreamReader,
+  StreamSource,
+  StreamWriter,
+} from "../support/stream-clients.ts";
 import type { StreamEvent } from "../support/streams.ts";
-import { startTcpProxy } from "../support/tcp-proxy.ts";
+import { startTcpProxy } from "../support/broken-network.ts";
 
 const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
 const LOCK_TIMEOUT_MS = 400;

@@ -11,7 +11,7 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, test, type TestContext } from "vitest";
 import { MessageDeriver } from "../../src/runner/derive/derive.ts";
 import { fromJsonLines } from "../../src/runner/index.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));

@@ -10,7 +10,7 @@ import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { type MessageStream, RpcClient } from "../support/grpc-client.ts";
-import { API, Following } from "../support/http-following.ts";
+import { API, Following } from "../support/http-clients.ts";
 import { eventsOf, fragments, PushStreamClient } from "../support/push-stream.ts";
 import { newSession, push, type Row, rowsOf } from "../support/pushing.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";

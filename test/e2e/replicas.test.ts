@@ -19,7 +19,7 @@ import {
   underLoad,
   witnessAt,
 } from "../support/replicas.ts";
-import { startTcpProxy } from "../support/tcp-proxy.ts";
+import { startTcpProxy } from "../support/broken-network.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
 const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");

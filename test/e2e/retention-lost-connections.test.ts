@@ -6,7 +6,7 @@ import type postgres from "postgres";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
-import { custom, finished, holdingOf, message, started, storeAged } from "../support/aged.ts";
+import { custom, finished, holdingOf, message, started, storeAged } from "../support/ledger.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";

@@ -8,7 +8,7 @@ import { runHere } from "../support/command-line.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { API } from "../support/http-following.ts";
+import { API } from "../support/http-clients.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { newSession } from "../support/pushing.ts";
 import {

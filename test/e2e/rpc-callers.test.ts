@@ -13,8 +13,14 @@ import {
 import type { Authenticator } from "../../src/auth/authenticator.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
-import { callHeaders, FLAG, FRAME, http2Frame, RawConnection } from "../support/http2-frames.ts";
-import { frame } from "../support/raw-http2.ts";
+import {
+  callHeaders,
+  FLAG,
+  FRAME,
+  frame,
+  http2Frame,
+  RawConnection,
+} from "../support/http2-frames.ts";
 import { conversation, startRpc } from "../support/rpc-fixture.ts";
 
 const { getSession, pushSessionEvents, watchSessionEvents } = SessionService.method;

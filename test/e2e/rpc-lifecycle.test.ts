@@ -23,10 +23,9 @@ import { systemClock } from "../../src/base/clock.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { createRpcServer, type RpcServer } from "../../src/rpc/server.ts";
-import { ANYBODY } from "../support/anybody.ts";
+import { ANYBODY } from "../support/callers.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { callHeaders, FLAG, FRAME, http2Frame, PREFACE } from "../support/http2-frames.ts";
-import { frame } from "../support/raw-http2.ts";
+import { callHeaders, FLAG, FRAME, frame, http2Frame, PREFACE } from "../support/http2-frames.ts";
 import { conversation, startRpc } from "../support/rpc-fixture.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 

@@ -19,8 +19,14 @@ import {
 import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Caller } from "../../src/contract/context.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
-import { FLAG, FRAME, http2Frame, callHeaders, RawConnection } from "../support/http2-frames.ts";
-import { frame } from "../support/raw-http2.ts";
+import {
+  callHeaders,
+  FLAG,
+  FRAME,
+  frame,
+  http2Frame,
+  RawConnection,
+} from "../support/http2-frames.ts";
 import { conversation, type RpcFixture, startRpc } from "../support/rpc-fixture.ts";
 
 const MIB = 1_048_576;

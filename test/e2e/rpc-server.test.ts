@@ -15,7 +15,7 @@ import { type ErrorCode, invalidArgument, ServiceError } from "../../src/base/er
 import { GRPC_STATUS } from "../../src/rpc/call.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import { REQUEST_BYTES_MAX } from "../../src/rpc/server.ts";
-import { frame, rawCall } from "../support/raw-http2.ts";
+import { frame, rawCall } from "../support/http2-frames.ts";
 import { startRpc } from "../support/rpc-fixture.ts";
 
 const { getSession, issueSessionToken, pushSessionEvent } = SessionService.method;

@@ -11,7 +11,7 @@ import { PushSessionEventsResponseSchema } from "../../gen/ambient/v1/event_stre
 import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { UNSENT_BYTES_MAX } from "../../src/rpc/server-stream.ts";
-import { frame } from "../support/raw-http2.ts";
+import { frame } from "../support/http2-frames.ts";
 import { conversation, startRpc } from "../support/rpc-fixture.ts";
 
 const { getSession, pushSessionEvents, watchSessionEvents } = SessionService.method;

@@ -17,9 +17,9 @@ import {
   toJsonLines,
 } from "../../src/runner/index.ts";
 import { eventually } from "../support/eventually.ts";
-import { fragments, pushMerged } from "../support/merged-pushes.ts";
+import { fragments, pushMerged } from "../support/merging.ts";
 import { ownStreams } from "../support/streams.ts";
-import { hostAndPort, startTcpProxy } from "../support/tcp-proxy.ts";
+import { hostAndPort, startTcpProxy } from "../support/broken-network.ts";
 import { useService } from "../support/use-service.ts";
 
 const { service } = useService();

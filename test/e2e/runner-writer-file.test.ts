@@ -12,9 +12,8 @@ import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { isObject } from "../../src/agui/json.ts";
-import { breakableWay } from "../support/breakable.ts";
+import { addressOf, breakableWay, hostAndPort } from "../support/broken-network.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
-import { addressOf, hostAndPort } from "../support/tcp-proxy.ts";
 import { useService } from "../support/use-service.ts";
 import { eventsOfRun, messagesOfRun, observedWriter, payloadsOf } from "../support/writing.ts";
 

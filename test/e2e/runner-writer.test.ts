@@ -11,7 +11,7 @@ import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { breakableWay } from "../support/breakable.ts";
+import { addressOf, breakableWay, hostAndPort, startSilentWay } from "../support/broken-network.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { blocksOf } from "../support/readme.ts";
 import {
@@ -20,8 +20,6 @@ import {
   startAgain,
   startService,
 } from "../support/service-process.ts";
-import { startSilentWay } from "../support/silent-way.ts";
-import { addressOf, hostAndPort } from "../support/tcp-proxy.ts";
 import { eventsOfRun, messagesOfRun, observedWriter, payloadsOf } from "../support/writing.ts";
 import { pace } from "../support/eventually.ts";
 

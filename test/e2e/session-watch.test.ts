@@ -12,7 +12,7 @@ import { eventually } from "../support/eventually.ts";
 import { failureOf, newSession, push } from "../support/pushing.ts";
 import { type OwnServer, Replicas, startServer } from "../support/replicas.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
-import { SessionWatcher } from "../support/session-watcher.ts";
+import { SessionWatcher } from "../support/watching.ts";
 import { claim, emit, finish, say } from "../support/turns.ts";
 
 const { createSession, deleteSession, eraseSession, listSessions, updateSession } =

@@ -4,9 +4,9 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { createLedgerClient, ledger } from "../../src/runner/client.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { holdSession, waitingForLocks } from "../support/held-session.ts";
+import { holdSession, waitingForLocks } from "../support/ledger.ts";
 import { startService } from "../support/service-process.ts";
-import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import { startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 import { capped } from "../support/eventually.ts";
 
 const STOP_LIMIT_MS = 1_000;

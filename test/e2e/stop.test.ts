@@ -24,12 +24,10 @@ import {
   runningPostmaster,
 } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { holdSession, waitingForLocks } from "../support/held-session.ts";
-import { History, type PushRecord, type Reader } from "../support/history.ts";
-import { problemsOf } from "../support/history-check.ts";
+import { holdSession, waitingForLocks } from "../support/ledger.ts";
+import { History, plan, PUSH_KINDS, type PushRecord, type Reader } from "../support/history.ts";
+import { embeddedUrl, problemsOf, witnessIn } from "../support/history-check.ts";
 import { rowOfWire, send } from "../support/history-clients.ts";
-import { plan, PUSH_KINDS } from "../support/history-pushes.ts";
-import { embeddedUrl, witnessIn } from "../support/history-witness.ts";
 import {
   endService,
   runCommand,

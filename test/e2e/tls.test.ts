@@ -19,8 +19,14 @@ import {
 } from "../support/certificates.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { callHeaders, FLAG, FRAME, http2Frame, RawConnection } from "../support/http2-frames.ts";
-import { frame } from "../support/raw-http2.ts";
+import {
+  callHeaders,
+  FLAG,
+  FRAME,
+  frame,
+  http2Frame,
+  RawConnection,
+} from "../support/http2-frames.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 
 const { pushSessionMessage, watchSessionMessages, listSessions } = SessionService.method;

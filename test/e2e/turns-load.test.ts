@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
-import { readWitness } from "../support/history-witness.ts";
+import { readWitness } from "../support/history-check.ts";
 import { newSession } from "../support/pushing.ts";
 import { type OwnServer, Replicas, startServer } from "../support/replicas.ts";
 import { type ClaimRecord, turnProblemsOf } from "../support/turn-check.ts";

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/nats-server.ts";
+import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/wake-ups.ts";
 import { Replicas } from "../support/replicas.ts";
 import type { ServiceProcess } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";

@@ -10,11 +10,11 @@ import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { API, Following } from "../support/http-following.ts";
+import { API, Following } from "../support/http-clients.ts";
 import { logSource } from "../support/log-source.ts";
 import { newSession } from "../support/pushing.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
-import { addressOf, hostAndPort, startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import { addressOf, hostAndPort, startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 
 let database: OpenDatabase;
 let service: ServiceProcess;

@@ -4,7 +4,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { ledger } from "../../src/runner/client.ts";
-import type { CancelRecord } from "../support/cancel-check.ts";
+import type { CancelRecord } from "../support/turn-check.ts";
 import type { Random } from "../support/random.ts";
 import { again, type TurnParts } from "./turn-runners.ts";
 

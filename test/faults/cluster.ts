@@ -19,9 +19,9 @@ import {
   runningPostmaster,
 } from "../support/embedded-fixture.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
-import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import { startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 import type { Row } from "../support/history.ts";
-import { readWitness } from "../support/history-witness.ts";
+import { readWitness } from "../support/history-check.ts";
 import { copyOfStopped, Standby } from "../support/standby.ts";
 import { closed, openSql } from "./sql.ts";
 import { makeSmallDisk, type SmallDisk } from "./small-disk.ts";

@@ -10,7 +10,7 @@ import { RpcClient } from "../support/grpc-client.ts";
 import { reasonOf } from "../support/history.ts";
 import type { Witness } from "../support/history-check.ts";
 import type { Random } from "../support/random.ts";
-import { isBreak } from "../support/stream-conversation.ts";
+import { isBreak } from "../support/stream-clients.ts";
 
 const { watchEvents, watchMessages } = SessionService.method;
 

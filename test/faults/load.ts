@@ -16,12 +16,11 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type postgres from "postgres";
 import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
-import { History, type Reader } from "../support/history.ts";
+import { History, PUSH_KINDS, type Reader } from "../support/history.ts";
 import { watch } from "../support/history-clients.ts";
-import { PUSH_KINDS } from "../support/history-pushes.ts";
 import type { Random } from "../support/random.ts";
 import { byTurns } from "../support/replicas.ts";
-import type { StreamWriter } from "../support/stream-writer.ts";
+import type { StreamWriter } from "../support/stream-clients.ts";
 import { Cancelled, cancelRuns } from "./cancellers.ts";
 import { FeedReader } from "./feed-readers.ts";
 import { type Lockstep, watchQuietly, writeQuietly } from "./lockstep.ts";

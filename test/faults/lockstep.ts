@@ -4,9 +4,8 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { LedgerClient } from "../../src/runner/client.ts";
-import { lastSeqOf, type Reader } from "../support/history.ts";
+import { lastSeqOf, plan, type Reader } from "../support/history.ts";
 import { send, watch } from "../support/history-clients.ts";
-import { plan } from "../support/history-pushes.ts";
 import type { Random } from "../support/random.ts";
 import { byTurns } from "../support/replicas.ts";
 import type { WriterParts } from "./unary-writers.ts";

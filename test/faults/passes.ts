@@ -9,7 +9,7 @@ import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { reasonOf } from "../support/history.ts";
 import type { Random } from "../support/random.ts";
 import { lastSeqOf, type Pass, type StoredRow } from "../support/stream-check.ts";
-import { isBreak } from "../support/stream-conversation.ts";
+import { isBreak } from "../support/stream-clients.ts";
 import type { StreamName } from "../../src/store/rows.ts";
 import { followSse, SseBroken } from "./sse.ts";
 

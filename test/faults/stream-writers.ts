@@ -2,8 +2,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Random } from "../support/random.ts";
 import type { StoredRow } from "../support/stream-check.ts";
-import { StreamSource } from "../support/stream-source.ts";
-import { StreamWriter } from "../support/stream-writer.ts";
+import { StreamSource, StreamWriter } from "../support/stream-clients.ts";
 import { eventsOfRun, messagesOfRun, observedWriter } from "../support/writing.ts";
 import type { Progress } from "./progress.ts";
 

@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { failureOf } from "../../src/store/failure.ts";
 import { closed, openSql } from "./sql.ts";
 import { Holding } from "../support/holding.ts";
-import { holdSession } from "../support/held-session.ts";
+import { holdSession } from "../support/ledger.ts";
 import { Random } from "../support/random.ts";
 import { askDatabase, type Cluster } from "./cluster.ts";
 import type { Imported } from "./imported.ts";

@@ -5,9 +5,15 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { LedgerClient } from "../../src/runner/client.ts";
 import { RpcFailure } from "../../src/runner/failure.ts";
-import { type History, lastSeqOf, type PushRecord, type Row } from "../support/history.ts";
+import {
+  type History,
+  lastSeqOf,
+  plan,
+  type PushKind,
+  type PushRecord,
+  type Row,
+} from "../support/history.ts";
 import { send } from "../support/history-clients.ts";
-import { plan, type PushKind } from "../support/history-pushes.ts";
 import type { Random } from "../support/random.ts";
 import { byTurns } from "../support/replicas.ts";
 import type { Progress } from "./progress.ts";

@@ -1,13 +1,15 @@
 /** Every promise as one question, asked when all clients have ended, with the database as witness. */
 import type postgres from "postgres";
 import { type History, markOf, reasonOf, type Row } from "../support/history.ts";
-import { problemsOf, type Witness } from "../support/history-check.ts";
-import { readWitness } from "../support/history-witness.ts";
-import { passProblemsOf, type StoredSession, streamProblemsOf } from "../support/stream-check.ts";
-import { expectationOf } from "../support/stream-source.ts";
-import { cancelProblemsOf } from "../support/cancel-check.ts";
-import { turnProblemsOf } from "../support/turn-check.ts";
-import { readStoredSessions } from "../support/stream-witness.ts";
+import { problemsOf, readWitness, type Witness } from "../support/history-check.ts";
+import {
+  passProblemsOf,
+  readStoredSessions,
+  type StoredSession,
+  streamProblemsOf,
+} from "../support/stream-check.ts";
+import { expectationOf } from "../support/stream-clients.ts";
+import { cancelProblemsOf, turnProblemsOf } from "../support/turn-check.ts";
 import type { Load } from "./load.ts";
 import type { Finals } from "./passes.ts";
 

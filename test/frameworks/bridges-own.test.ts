@@ -17,7 +17,7 @@ import type { AgentEvent, PlatformBridge, RunInput } from "../../src/sdk/bridge.
 import { AiSdkBridge } from "../../src/sdk/bridges/ai-sdk.ts";
 import { ClaudeBridge } from "../../src/sdk/bridges/claude.ts";
 import { LangGraphBridge } from "../../src/sdk/bridges/langgraph.ts";
-import { checkLegal } from "../support/agui-legal.ts";
+import { checkLegal } from "../support/agui-oracle.ts";
 
 const QUESTION = { id: "u1", role: "user", content: "question" };
 

@@ -7,7 +7,7 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import type { AgentEvent, PlatformBridge, ResumeEntry, RunInput } from "../../src/sdk/bridge.ts";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
-import { checkLegal } from "../support/agui-legal.ts";
+import { checkLegal } from "../support/agui-oracle.ts";
 import { AGUI_0, AGUI_1 } from "./players/agui.ts";
 import { AI_SDK } from "./players/ai-sdk.ts";
 import { CLAUDE } from "./players/claude.ts";

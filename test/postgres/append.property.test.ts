@@ -7,9 +7,14 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Outcome, Push, SessionLimits } from "../../src/store/rows.ts";
-import { batchesOf } from "../support/batches.ts";
-import { heldBy } from "../support/held-by.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import {
+  batchesOf,
+  createLedger,
+  heldBy,
+  newPush,
+  newRow,
+  type TestLedger,
+} from "../support/ledger.ts";
 
 interface Kept {
   readonly digest: number;

@@ -4,8 +4,7 @@ import { append } from "../../src/store/append.ts";
 import { readPage } from "../../src/store/pages.ts";
 import type { Push } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
-import { countsOf } from "../support/table-counts.ts";
+import { countsOf, createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 
 const AUTO = { createMissing: true, wait: false };
 

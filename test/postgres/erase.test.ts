@@ -5,8 +5,17 @@ import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
 import { importBatch } from "../../tools/import-upstream/target.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
-import { custom, holdingOf, message, started, storeAged } from "../support/aged.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import {
+  createLedger,
+  custom,
+  holdingOf,
+  message,
+  newPush,
+  newRow,
+  started,
+  storeAged,
+  type TestLedger,
+} from "../support/ledger.ts";
 
 let ledger: TestLedger;
 beforeAll(async () => {

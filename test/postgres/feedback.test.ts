@@ -18,7 +18,7 @@ import { readLogged } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import { readTalk } from "../../src/store/talk.ts";
 import { createLedger, ledgerWriter, newPush, newRow, type TestLedger } from "../support/ledger.ts";
-import { callOf } from "../support/named-caller.ts";
+import { callOf } from "../support/callers.ts";
 
 const LIMITS = {
   batch: { rowsMax: 64, bytesMax: 1_000_000 },

@@ -7,8 +7,17 @@ import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
 import { deleteSession, holdSession } from "../../src/store/deletion.ts";
 import { getSession } from "../../src/store/sessions.ts";
-import { finished, holdingOf, message, started, storeAged } from "../support/aged.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import {
+  createLedger,
+  finished,
+  holdingOf,
+  message,
+  newPush,
+  newRow,
+  started,
+  storeAged,
+  type TestLedger,
+} from "../support/ledger.ts";
 
 let ledger: TestLedger;
 beforeAll(async () => {

@@ -13,8 +13,14 @@ import { eraseSession } from "../../src/maintenance/erase.ts";
 import { createReader } from "../../src/store/reader.ts";
 import type { StreamName } from "../../src/store/rows.ts";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { holdSession, waitingForLocks } from "../support/held-session.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import {
+  createLedger,
+  holdSession,
+  newPush,
+  newRow,
+  type TestLedger,
+  waitingForLocks,
+} from "../support/ledger.ts";
 import { Random, seedOfRun } from "../support/random.ts";
 import { IMPORT_TOOL, runCommand, startCommand } from "../support/service-process.ts";
 import {

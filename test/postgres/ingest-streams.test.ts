@@ -9,10 +9,16 @@ import { createDatabase as openDatabase } from "../../src/store/database.ts";
 import type { Push, StoredRow } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { openStream, type OpenedStream } from "../../src/store/streams.ts";
-import { holdSession } from "../support/held-session.ts";
-import { createLedger, ledgerWriter, newRow, newPush, type TestLedger } from "../support/ledger.ts";
-import { rangePush } from "../support/ranges.ts";
-import { startTcpProxy } from "../support/tcp-proxy.ts";
+import {
+  createLedger,
+  holdSession,
+  ledgerWriter,
+  newPush,
+  newRow,
+  rangePush,
+  type TestLedger,
+} from "../support/ledger.ts";
+import { startTcpProxy } from "../support/broken-network.ts";
 
 const LIMITS: IngestLimits = {
   batch: { rowsMax: 64, bytesMax: 1_000_000 },

@@ -4,11 +4,10 @@ import { append } from "../../src/store/append.ts";
 import { createDatabase as openDatabase } from "../../src/store/database.ts";
 import { migrateDown, migrateUp, migrationStatus } from "../../src/store/migrate.ts";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { holdSession } from "../support/held-session.ts";
-import { newPush } from "../support/ledger.ts";
+import { holdSession, newPush } from "../support/ledger.ts";
 import { schemaOf } from "../support/ledger-fixture.ts";
 import { runCommand } from "../support/service-process.ts";
-import { addressOf, startTcpProxy } from "../support/tcp-proxy.ts";
+import { addressOf, startTcpProxy } from "../support/broken-network.ts";
 
 let created: TestDatabase;
 let client: postgres.Sql;

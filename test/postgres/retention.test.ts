@@ -17,17 +17,20 @@ import {
 } from "../../src/maintenance/retention.ts";
 import {
   type Aged,
+  createLedger,
   custom,
   finished,
   holdingOf,
+  holdSession,
   merged,
   message,
+  newPush,
+  newRow,
   started,
   storeAged,
-} from "../support/aged.ts";
-import { holdSession } from "../support/held-session.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
-import { properties } from "../support/properties.ts";
+  type TestLedger,
+} from "../support/ledger.ts";
+import { properties } from "../support/random.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
 const DAY_MS = 86_400_000;

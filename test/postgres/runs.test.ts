@@ -16,7 +16,7 @@ import {
 } from "../../src/store/runs.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const STALE_AFTER_MS = 600_000;
 const SECOND = 1_000_000n;

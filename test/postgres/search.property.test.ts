@@ -13,7 +13,7 @@ import { forgetTexts } from "../../src/search/index-store.ts";
 import type { Database } from "../../src/store/database.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 import {
   event,
   madeSession,

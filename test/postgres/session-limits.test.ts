@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Outcome, Push } from "../../src/store/rows.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
-import { heldBy } from "../support/held-by.ts";
+import { createLedger, heldBy, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 
 let ledger: TestLedger;
 beforeAll(async () => {

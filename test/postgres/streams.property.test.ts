@@ -10,10 +10,15 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Outcome, Push, SessionLimits, StreamRange } from "../../src/store/rows.ts";
 import { openStream, type Opening } from "../../src/store/streams.ts";
-import { batchesOf } from "../support/batches.ts";
-import { heldBy } from "../support/held-by.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
-import { properties } from "../support/properties.ts";
+import {
+  batchesOf,
+  createLedger,
+  heldBy,
+  newPush,
+  newRow,
+  type TestLedger,
+} from "../support/ledger.ts";
+import { properties } from "../support/random.ts";
 
 class Model {
   epoch: bigint | undefined;

@@ -6,10 +6,16 @@ import { append } from "../../src/store/append.ts";
 import type { Outcome, Push } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { openStream, type OpenedStream, type Opening } from "../../src/store/streams.ts";
-import { holdSession } from "../support/held-session.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
-import { newRange, rangePush } from "../support/ranges.ts";
-import { countsOf } from "../support/table-counts.ts";
+import {
+  countsOf,
+  createLedger,
+  holdSession,
+  newPush,
+  newRange,
+  newRow,
+  rangePush,
+  type TestLedger,
+} from "../support/ledger.ts";
 
 const EPOCH_MAX = 2n ** 63n - 1n;
 const AUTO = { createMissing: true, wait: false };

@@ -5,13 +5,15 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createNatsCarrier } from "../../src/live/hints/carrier.ts";
-import { breakableWay } from "../support/breakable.ts";
-import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/nats-server.ts";
-import { startNobody } from "../support/nobody.ts";
-import { startTcpProxy } from "../support/tcp-proxy.ts";
+import { breakableWay, startNobody, startTcpProxy } from "../support/broken-network.ts";
+import {
+  type NatsServer,
+  startNatsServer,
+  stoppedNatsServer,
+  WakeUpInstance,
+} from "../support/wake-ups.ts";
 import { needs } from "../support/tools.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
-import { WakeUpInstance } from "../support/wake-up-instance.ts";
 import { eventually } from "../support/eventually.ts";
 
 const NATS = { openLimitMs: 500, pingIntervalMs: 100 };

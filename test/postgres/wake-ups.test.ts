@@ -9,12 +9,10 @@ import { ANNOUNCEMENT_BYTES_MAX } from "../../src/live/hints/announcer.ts";
 import { createPostgresCarrier } from "../../src/live/hints/carrier.ts";
 import { createDatabase } from "../../src/store/database.ts";
 import { LISTEN_LIMITS, notify } from "../../src/store/listen.ts";
-import { breakableWay } from "../support/breakable.ts";
+import { breakableWay, startNobody, startTcpProxy } from "../support/broken-network.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
-import { startNobody } from "../support/nobody.ts";
-import { startTcpProxy } from "../support/tcp-proxy.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
-import { WakeUpInstance } from "../support/wake-up-instance.ts";
+import { WakeUpInstance } from "../support/wake-ups.ts";
 import { eventually } from "../support/eventually.ts";
 
 const CHANNEL = "session_ledger";

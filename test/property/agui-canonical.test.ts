@@ -17,7 +17,7 @@ import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { anyEvents, legalEvents, logged, stored } from "../support/agui-drawn.ts";
 import { runClient, type ClientVersion } from "../support/agui-reducers.ts";
 import { mergeFragments } from "../support/merging.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
 
 beforeAll(() => {

@@ -15,7 +15,7 @@ import { parseObject, type JsonObject } from "../../src/agui/json.ts";
 import { eventRows } from "../../src/agui/rows.ts";
 import { runClient, type ClientVersion } from "../support/agui-reducers.ts";
 import { drawnEvent, type DrawnEvent } from "../support/agui-shapes.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 beforeAll(() => {
   // The clients have a word to say of each.

@@ -13,7 +13,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { Allowance, Patched } from "../../src/conversation/transcript/patched.ts";
 import { weightOf } from "../../src/conversation/transcript/weight.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const KEYS = ["a", "b", "", "0", "c/d", "m~n"] as const;
 const STEPS = [

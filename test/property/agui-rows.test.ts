@@ -9,7 +9,7 @@ import { CATALOGUE, type EventType } from "../../src/agui/catalogue.ts";
 import { fieldsOfType, snakeName } from "../../src/agui/normalise.ts";
 import { eventRows, type EventRow } from "../../src/agui/rows.ts";
 import { parseObject } from "../../src/agui/json.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 type EventRows = ReturnType<typeof eventRows>;
 

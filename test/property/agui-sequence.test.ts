@@ -12,7 +12,7 @@ import { expect, test } from "vitest";
 import { CATALOGUE, lookup, type CatalogueEntry } from "../../src/agui/catalogue.ts";
 import { placeOf, type EventPlace } from "../../src/agui/constructs.ts";
 import { Sequence, Sequences } from "../../src/agui/sequence.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 type SequenceRule = ReturnType<Sequence["observe"]>;
 

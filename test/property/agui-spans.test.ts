@@ -9,7 +9,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { readPayload } from "../../src/agui/payload.ts";
 import { elementSpans, memberSpans, outline } from "../../src/agui/spans.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const space = fc.string({ unit: fc.constantFrom(" ", "\n", "\t", "\r"), maxLength: 2 });
 

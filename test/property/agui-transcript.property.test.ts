@@ -14,7 +14,7 @@ import { type JsonObject, parseObject } from "../../src/agui/json.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { type Reduced, reduceBy, runClient } from "../support/agui-reducers.ts";
 import { APART, MIXED, streamOf } from "../support/agui-colliding.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 import { expectedOf, noVersionAccepts } from "../support/recorded.ts";
 import { ownStreams, recordedStreams, type Stream } from "../support/streams.ts";
 

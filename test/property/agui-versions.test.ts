@@ -16,7 +16,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { eventRows } from "../../src/agui/rows.ts";
 import { drawnEvent } from "../support/agui-shapes.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 type EventRows = ReturnType<typeof eventRows>;
 

@@ -7,7 +7,7 @@ import {
   encodeAnnouncement,
 } from "../../src/live/hints/announcer.ts";
 import type { SessionHead } from "../../src/store/rows.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const RUNS = properties({ runs: 500 });
 

@@ -14,7 +14,7 @@ import {
 } from "../../src/live/hints/announcer.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { lastSeqOf, type StoredRow } from "../../src/store/rows.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
 
 const RUNS = properties({ runs: 300 });

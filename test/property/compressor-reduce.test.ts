@@ -11,8 +11,8 @@ import { beforeAll, expect, test, vi } from "vitest";
 import { type JsonObject, parseObject } from "../../src/agui/json.ts";
 import { type Fields, legalEvents, stored } from "../support/agui-drawn.ts";
 import { type ClientVersion, reduceBy, runClient } from "../support/agui-reducers.ts";
-import { compressAll } from "../support/compressing.ts";
-import { properties } from "../support/properties.ts";
+import { compressAll } from "../support/merging.ts";
+import { properties } from "../support/random.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
 
 beforeAll(() => {

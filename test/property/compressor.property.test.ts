@@ -18,8 +18,8 @@ import {
   type CompressorLimits,
 } from "../../src/compressor/compressor.ts";
 import { checkFragments } from "../../src/compressor/fragments.ts";
-import { compressAll, expandAll } from "../support/compressing.ts";
-import { properties } from "../support/properties.ts";
+import { compressAll, expandAll } from "../support/merging.ts";
+import { properties } from "../support/random.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
 import { type WildEvent, wildStream } from "../support/wild-streams.ts";
 

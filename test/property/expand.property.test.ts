@@ -13,7 +13,7 @@ import { describe, expect, test } from "vitest";
 import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { expand, type ExpandableRow, type RawEvent } from "../../src/compressor/expand.ts";
 import { checkFragments, type FragmentIndex } from "../../src/compressor/fragments.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const TYPE = "TEXT_MESSAGE_CHUNK";
 const FIRST_SEQ = 41n;

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type CallerId, type Charge, FairShare } from "../../src/base/fair-share.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const MAX = 100;
 

@@ -7,7 +7,7 @@ import { describe, expect, test } from "vitest";
 import { isObject, type JsonObject } from "../../src/agui/json.ts";
 import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const MESSAGES = ["m1", "m2", "m3"];
 

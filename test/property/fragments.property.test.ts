@@ -14,7 +14,7 @@ import {
   type FragmentIndex,
   readFragments,
 } from "../../src/compressor/fragments.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const length = fc.oneof(
   fc.nat({ max: 9 }),

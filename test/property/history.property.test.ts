@@ -11,10 +11,10 @@ import { fromLangChain4j } from "../../src/history/langchain4j.ts";
 import { fromSpringAi } from "../../src/history/spring-ai.ts";
 import { type HistoryRow, toHistory } from "../../src/history/to-history.ts";
 import { legalEvents } from "../support/agui-drawn.ts";
-import { checkLegal } from "../support/agui-legal.ts";
-import { compressAll } from "../support/compressing.ts";
+import { checkLegal } from "../support/agui-oracle.ts";
+import { compressAll } from "../support/merging.ts";
 import { historyRows, joinedTexts } from "../support/history-rows.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const NAMES = { sessionId: "s", runId: "r" };
 const FORMATS = ["history", "history/lc4j", "text"] as const;

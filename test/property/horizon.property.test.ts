@@ -6,7 +6,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { horizonAfter, NO_HORIZON } from "../../src/live/horizon.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const WRITERS = 4;
 const LOOK = WRITERS;

@@ -16,7 +16,7 @@ import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import type { Delivery, Watcher } from "../../src/live/watcher.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { lastSeqOf, type StoredRow, type StreamName } from "../../src/store/rows.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
 
 const RUNS = properties({ runs: 300 });

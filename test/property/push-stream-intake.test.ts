@@ -13,7 +13,7 @@ import type { ValidationMode } from "../../src/agui/conform.ts";
 import { Compressor } from "../../src/compressor/compressor.ts";
 import { expand } from "../../src/compressor/expand.ts";
 import { type FragmentEvent, Intake, type Taken } from "../../src/api/push-stream/intake.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const FRAGMENT_TYPES = CATALOGUE.map(({ type }) => type).filter(isCompressible);
 

@@ -9,9 +9,14 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { BUILT_IN, type Secret } from "../../src/redaction/patterns.ts";
 import { createRedactor } from "../../src/redaction/redactor.ts";
-import { properties } from "../support/properties.ts";
-import { besidesDashes, maskedWhole, withMasksOf } from "../support/redaction-oracle.ts";
-import { MAX_AGE_MS, RedactedStream } from "../support/redacted-stream.ts";
+import { properties } from "../support/random.ts";
+import {
+  besidesDashes,
+  maskedWhole,
+  MAX_AGE_MS,
+  RedactedStream,
+  withMasksOf,
+} from "../support/redaction-oracle.ts";
 
 const OWN: Secret = { kind: "o", prefixes: ["kk"], parts: [{ characters: "a-z", least: 6 }] };
 const SECRETS = [...BUILT_IN, OWN];

@@ -11,9 +11,13 @@ import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { BUILT_IN, type Secret } from "../../src/redaction/patterns.ts";
 import { createRedactor } from "../../src/redaction/redactor.ts";
-import { properties } from "../support/properties.ts";
-import { besidesDashes, maskedWhole, withMasksOf } from "../support/redaction-oracle.ts";
-import { RedactedStream } from "../support/redacted-stream.ts";
+import { properties } from "../support/random.ts";
+import {
+  besidesDashes,
+  maskedWhole,
+  RedactedStream,
+  withMasksOf,
+} from "../support/redaction-oracle.ts";
 
 const OWN: readonly Secret[] = [
   { kind: "o", prefixes: ["kk"], parts: [{ characters: "a-j", least: 4 }] },

@@ -8,7 +8,7 @@ import { compile } from "../../src/redaction/automaton.ts";
 import { maskPlain, TextScan } from "../../src/redaction/text-scan.ts";
 import { BUILT_IN, type Secret } from "../../src/redaction/patterns.ts";
 import { createRedactor } from "../../src/redaction/redactor.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 import { besidesDashes, maskedWhole, withMasksOf } from "../support/redaction-oracle.ts";
 
 /** Short lengths, so that much is nearly a secret, and classes that share some of their characters. */

@@ -7,7 +7,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
 import { type DerivedMessage, MessageDeriver } from "../../src/runner/derive/derive.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 type Event = Readonly<Record<string, unknown>>;
 

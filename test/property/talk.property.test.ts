@@ -13,15 +13,14 @@
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import type { JsonObject } from "../../src/agui/json.ts";
-import { parseObject } from "../../src/agui/json.ts";
+import { type JsonObject, parseObject } from "../../src/agui/json.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { AGUI_LIMITS } from "../../src/conversation/attach.ts";
 import { createAguiJoin } from "../../src/conversation/join.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
-import { foldReader } from "../support/fold-reader.ts";
-import { properties } from "../support/properties.ts";
+import { foldReader } from "../support/folding.ts";
+import { properties } from "../support/random.ts";
 import { ManualTimers, settled } from "../support/slow-table.ts";
 import { watching } from "../support/watching.ts";
 

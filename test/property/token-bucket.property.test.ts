@@ -5,7 +5,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { BURST_MS, fullAfter, pushWaitMs, streamWaitMs } from "../../src/ingest/rate-limits.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 interface Granted {
   readonly atMs: number;

@@ -21,7 +21,7 @@ import { Moment, whereIn } from "../../web/src/model/scrub.ts";
 import { MIXED, streamOf } from "../support/agui-colliding.ts";
 import { anyEvents, legalEvents, logged, stored } from "../support/agui-drawn.ts";
 import { mergeFragments } from "../support/merging.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
 
 interface Shown {

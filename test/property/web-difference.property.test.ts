@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { difference, wordsOf } from "../../web/src/model/difference.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const list = fc.array(fc.constantFrom("a", "b", "c", "d"), { maxLength: 12 });
 

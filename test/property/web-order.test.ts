@@ -14,7 +14,7 @@ import type { TalkRow } from "../../src/store/talk.ts";
 import { SessionLog } from "../../web/src/model/log.ts";
 import { Scrub } from "../../web/src/model/scrub.ts";
 import type { EventItem, LogSource, MessageItem } from "../../web/src/model/source.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 interface Commit {
   readonly isTalk: boolean;

@@ -9,7 +9,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { type Change, type Path, stateDiff } from "../../web/src/model/state-diff.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const key = fc.constantFrom("a", "b", "/", "~", "", "__proto__", "constructor");
 const { value } = fc.letrec((tie) => ({

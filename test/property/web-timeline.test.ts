@@ -15,7 +15,7 @@ import type { Bar, TimedRow } from "../../web/src/model/bars.ts";
 import { lanesOf } from "../../web/src/model/lanes.ts";
 import { Timeline } from "../../web/src/model/timeline.ts";
 import { anyEvents, type Fields, legalEvents } from "../support/agui-drawn.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 interface Timing {
   readonly stepMs: number;

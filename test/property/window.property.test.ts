@@ -20,7 +20,7 @@ import {
   take,
   type Window,
 } from "../../src/live/window.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const STEPS = [
   "commitHere",

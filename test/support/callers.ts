@@ -13,8 +13,13 @@ import {
   SignJWT,
 } from "jose";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { ROLES, type Role } from "../../src/auth/principal.ts";
+import { ANONYMOUS, type Principal, type Role, ROLES } from "../../src/auth/principal.ts";
 import type { RpcClient } from "./grpc-client.ts";
+import { EventEmitter } from "node:events";
+import { CallerMemory } from "../../src/auth/caller-memory.ts";
+import { FairShare } from "../../src/base/fair-share.ts";
+import type { CallContext } from "../../src/contract/context.ts";
+import type { Authenticator } from "../../src/auth/authenticator.ts";
 
 export interface Caller {
   readonly name: string;
@@ -227,3 +232,21 @@ function partOf(value: object): string {
 function decoded(part: string): object {
   return JSON.parse(Buffer.from(part, "base64url").toString());
 }
+
+/** A call of the named caller on its own connection. A shared limit can end it. */
+export function callOf(id: string): CallContext {
+  const connection = new CallerMemory(new FairShare({ max: 1e9 }), { asks: true }).of(
+    new EventEmitter(),
+  );
+  const controller = new AbortController();
+  const memory = connection.call((error) => controller.abort(error));
+  const principal: Principal = { ...ANONYMOUS, kind: "static", id };
+  return { principal, signal: controller.signal, hasEnded: false, memory };
+}
+
+/** Without tokens: every caller is let in as the anonymous caller. */
+export const ANYBODY: Pick<Authenticator, "asks" | "authenticate" | "refusalOf"> = {
+  asks: false,
+  authenticate: () => ANONYMOUS,
+  refusalOf: () => undefined,
+};

@@ -4,8 +4,10 @@ import {
   type AgentEvent,
   capabilitiesOf,
   PlatformBridge,
+  type PlatformContext,
+  type RunInput,
 } from "../../src/sdk/bridge.ts";
-import type { PlatformContext, RunInput } from "../../src/sdk/bridge.ts";
+import type { RunContext } from "../../src/sdk/middleware/middleware.ts";
 
 export type AgentOfTest = (
   input: RunInput,
@@ -66,4 +68,32 @@ export function lastText({ messages }: RunInput): string {
   const part: unknown = Array.isArray(content) ? content.at(-1) : content;
   if (typeof part === "object" && part !== null && "text" in part) return String(part.text);
   return String(part);
+}
+
+// The context of a run for tests of middleware.
+
+class Silent extends PlatformBridge {
+  createAdapter() {
+    return { run: silent };
+  }
+
+  capabilities() {
+    return capabilitiesOf({ framework: "none" });
+  }
+}
+
+async function* silent(): AsyncGenerator<never> {
+  // It says nothing.
+}
+
+export function runContext(given: Partial<RunContext> = {}): RunContext {
+  const input = { state: {}, messages: [], tools: [], context: [], forwardedProps: {} };
+  return {
+    sessionId: "s",
+    runId: "r",
+    input: { threadId: "s", runId: "r", ...input },
+    bridge: new Silent(),
+    signal: new AbortController().signal,
+    ...given,
+  };
 }

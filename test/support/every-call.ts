@@ -14,7 +14,7 @@ import {
 import type { ServiceError as GrpcError } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type CallOptions, RpcClient, RpcFailure } from "./grpc-client.ts";
-import { frame } from "./raw-http2.ts";
+import { frame } from "./http2-frames.ts";
 
 export interface Answer {
   /** OK, the name of a gRPC status, or EMPTY: a stream without an event, which ended. */

@@ -13,7 +13,7 @@ import {
 import { ErrorInfoSchema, RetryInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
 import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
 import { type FloodOrder, floodOrderSchema, type FloodReport } from "./flood.ts";
-import { frame } from "./raw-http2.ts";
+import { frame } from "./http2-frames.ts";
 import { pace } from "./eventually.ts";
 
 /** Time after the end in which a call may still be answered. */

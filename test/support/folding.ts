@@ -2,13 +2,14 @@
 import type { JsonObject } from "../../src/agui/json.ts";
 import {
   TRANSCRIPT_LIMITS,
+  type TranscriptDependencies,
   type TranscriptLimits,
   Transcripts,
 } from "../../src/conversation/transcripts.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Cut } from "../../src/conversation/merging.ts";
-import { foldReader } from "./fold-reader.ts";
 import { SlowTable } from "./slow-table.ts";
+import type { RowTimes } from "../../src/store/talk.ts";
 
 export function folding(limits: Partial<TranscriptLimits> = {}) {
   const table = new SlowTable();
@@ -39,4 +40,41 @@ export function say(table: SlowTable, text: string, sessionId = "s"): void {
 
 export function add(table: SlowTable, sessionId: string, event: JsonObject): void {
   table.event(sessionId, { eventType: String(event["type"]), payload: JSON.stringify(event) });
+}
+
+// Rows in memory, read as folds read them; commits are in the order of the table.
+
+export function foldReader(table: SlowTable): TranscriptDependencies["reader"] {
+  const timesOf = (row: { readonly id: string; readonly createdAtMicros: bigint }): RowTimes => ({
+    recordedMicros: table.recordedOf(row.id),
+    createdMicros: Number(row.createdAtMicros),
+  });
+  return {
+    heads: (sessionIds) => table.heads(sessionIds),
+    pageAfter: (request) => table.pageAfter(request),
+    async loggedAfter(request) {
+      const rows = await table.pageAfter({ stream: "events", ...request });
+      return rows.map((row) => ({
+        stream: "events",
+        ...timesOf(row),
+        seq: row.seq,
+        eventType: row.eventType,
+        payload: row.payload,
+        eventCount: row.eventCount,
+        conformant: row.conformant,
+        newestMicros:
+          row === rows.at(-1) ? (row.completedAtMicros ?? row.createdAtMicros) : undefined,
+      }));
+    },
+    async talkAfter({ isWhole, ...request }) {
+      const rows = await table.pageAfter({ stream: "messages", ...request });
+      return rows.map((row) => ({
+        ...row,
+        ...timesOf(row),
+        eventCount: 1,
+        payload: isWhole || row.eventType === "user" ? row.payload : "",
+        idempotencyKey: undefined,
+      }));
+    },
+  };
 }

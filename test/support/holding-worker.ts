@@ -12,7 +12,7 @@ import {
   WatchSessionEventsRequestSchema,
 } from "../../gen/ambient/v1/events_pb.ts";
 import { API, type HoldingOrder, LARGE, REPLAY, spreadSession, type Way } from "./holding.ts";
-import { frame } from "./raw-http2.ts";
+import { frame } from "./http2-frames.ts";
 import { pace } from "./eventually.ts";
 
 const SERVICE = "/ambient.v1.SessionService";

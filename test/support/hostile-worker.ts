@@ -8,12 +8,12 @@ import {
   callHeaders,
   FLAG,
   FRAME,
+  frame,
   headerBlock,
   http2Frame,
   PREFACE,
   RawConnection,
 } from "./http2-frames.ts";
-import { frame } from "./raw-http2.ts";
 import { pace } from "./eventually.ts";
 
 export interface AttackOrder {

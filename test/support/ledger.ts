@@ -8,9 +8,19 @@ import {
 } from "../../src/store/database.ts";
 import { readKept } from "../../src/store/pages.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
-import { type NewRow, type Push, storedBytesOf } from "../../src/store/rows.ts";
+import {
+  Independent,
+  type NewRow,
+  type Push,
+  storedBytesOf,
+  type StreamName,
+  type StreamRange,
+} from "../../src/store/rows.ts";
 import { openStream } from "../../src/store/streams.ts";
 import { createDatabase } from "./database.ts";
+import { sql } from "drizzle-orm";
+import { storedBytes } from "../../src/store/columns.ts";
+import type postgres from "postgres";
 
 export interface TestLedger extends AsyncDisposable {
   readonly url: string;
@@ -82,4 +92,237 @@ export function newPush(sessionId: string, push: Partial<Push> = {}): Push {
     bytes: storedBytesOf(rows),
     ...push,
   };
+}
+
+/** Batches as ingest makes them: a push that depends on an earlier one begins the next batch. */
+export function batchesOf(pushes: readonly Push[], size: number): Push[][] {
+  const made: Push[][] = [];
+  let independent = new Map<string, Independent>();
+  for (const next of pushes) {
+    const session = independent.get(next.sessionId) ?? new Independent();
+    const last = made.at(-1);
+    if (last !== undefined && last.length < size && session.admit(next)) {
+      independent.set(next.sessionId, session);
+      last.push(next);
+      continue;
+    }
+    independent = new Map([[next.sessionId, new Independent()]]);
+    independent.get(next.sessionId)?.admit(next);
+    made.push([next]);
+  }
+  return made;
+}
+
+interface Held {
+  readonly rows: number;
+  readonly bytes: number;
+}
+
+/** The size of a session: as its row counts it, and as the tables have it. */
+export async function heldBy(
+  { database }: Pick<TestLedger, "database">,
+  sessionId: string,
+): Promise<{ readonly kept: Held; readonly found: Held }> {
+  const [row] = await database.run(sql`
+    select s.row_count::int as kept_rows, s.payload_bytes::int as kept_bytes,
+      count(r.bytes)::int as found_rows, coalesce(sum(r.bytes), 0)::int as found_bytes
+    from sessions s left join (
+      select session_id, ${storedBytes("messages")} as bytes from session_messages
+      union all select session_id, ${storedBytes("events")} from session_events
+    ) r on r.session_id = s.id
+    where s.id = ${sessionId} group by s.id`);
+  const number = (name: string): number => Number(row?.[name]);
+  return {
+    kept: { rows: number("kept_rows"), bytes: number("kept_bytes") },
+    found: { rows: number("found_rows"), bytes: number("found_bytes") },
+  };
+}
+
+// The effect of a statement on a table, as PostgreSQL counts it: the real plan, not an explained one.
+
+export interface TableCounts {
+  readonly seqScans: number;
+  readonly rowsByIndex: number;
+  readonly updates: number;
+  /** Updates that stayed in their page and touched no index. */
+  readonly hotUpdates: number;
+}
+
+export async function countsOf(
+  client: postgres.Sql,
+  table: string,
+  statement: (on: postgres.TransactionSql) => Promise<unknown>,
+): Promise<TableCounts> {
+  return client.begin(async (transaction) => {
+    // The view includes counts of earlier transactions that the connection has not reported yet.
+    const before = await read(transaction, table);
+    await statement(transaction);
+    const after = await read(transaction, table);
+    return {
+      seqScans: after.seqScans - before.seqScans,
+      rowsByIndex: after.rowsByIndex - before.rowsByIndex,
+      updates: after.updates - before.updates,
+      hotUpdates: after.hotUpdates - before.hotUpdates,
+    };
+  });
+}
+
+async function read(on: postgres.TransactionSql, table: string): Promise<TableCounts> {
+  const [counts] = await on<TableCounts[]>`
+    select seq_scan::int as "seqScans", idx_tup_fetch::int as "rowsByIndex",
+      n_tup_upd::int as updates, n_tup_hot_upd::int as "hotUpdates"
+    from pg_stat_xact_user_tables where relname = ${table}`;
+  if (counts === undefined) throw new Error(`there is no table ${table}`);
+  return counts;
+}
+
+// Ranges of push streams, for tests.
+
+export interface Numbers {
+  readonly from: bigint;
+  readonly to: bigint;
+  readonly refused?: number;
+}
+
+type Stream = Pick<StreamRange, "epoch" | "stream">;
+
+export function newRange({ epoch, stream }: Stream, numbers: Numbers): StreamRange {
+  const { from: firstClientSeq, to: lastClientSeq, refused = 0 } = numbers;
+  return { epoch, stream, firstClientSeq, lastClientSeq, refused };
+}
+
+/** By default with one row of as many events as the range has accepted numbers. */
+export function rangePush(
+  sessionId: string,
+  stream: Stream,
+  { rows, ...numbers }: Numbers & { readonly rows?: readonly NewRow[] },
+): Push {
+  const range = newRange(stream, numbers);
+  const eventCount = Number(numbers.to - numbers.from) + 1 - range.refused;
+  const asOne = eventCount === 0 ? [] : [newRow({ eventCount })];
+  return newPush(sessionId, { range, rows: rows ?? asOne });
+}
+
+// Sessions with old rows: the rows are pushed normally, and their times are then changed in the table.
+
+/** One row and its age. */
+export interface Aged {
+  readonly row: NewRow;
+  readonly days: number;
+}
+
+export function started(runId: string, days: number): Aged {
+  const payload = JSON.stringify({ type: "RUN_STARTED", threadId: "t", runId });
+  const mark = { kind: "open", runId } as const;
+  return { row: newRow({ eventType: "RUN_STARTED", payload, mark }), days };
+}
+
+export function finished(runId: string, days: number, eventType = "RUN_FINISHED"): Aged {
+  const payload = JSON.stringify({ type: eventType, threadId: "t", runId });
+  return { row: newRow({ eventType, payload, mark: { kind: "close" } }), days };
+}
+
+export function custom(value: number | string, days: number): Aged {
+  const payload = JSON.stringify({ type: "CUSTOM", name: "n", value });
+  return { row: newRow({ eventType: "CUSTOM", payload }), days };
+}
+
+/** A merged row. */
+export function merged(events: number, days: number): Aged {
+  const payload = JSON.stringify({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "abc" });
+  const eventType = "TEXT_MESSAGE_CONTENT";
+  return { row: newRow({ eventType, payload, eventCount: events }), days };
+}
+
+export function message(text: string, days: number): Aged {
+  return { row: newRow({ eventType: "user", payload: text }), days };
+}
+
+export async function storeAged(
+  database: Database,
+  { sessionId, stream }: { readonly sessionId: string; readonly stream: StreamName },
+  rows: readonly Aged[],
+): Promise<void> {
+  const seqs: { readonly n: string; readonly d: number }[] = [];
+  for (let at = 0; at < rows.length; at += BATCH) {
+    const part = rows.slice(at, at + BATCH);
+    const pushes = part.map(({ row }) => newPush(sessionId, { stream, rows: [row] }));
+    const outcomes = await append(database, pushes, { createMissing: true, wait: true });
+    for (const [index, outcome] of outcomes.entries()) {
+      if (outcome.kind !== "stored") throw new Error(outcome.kind);
+      seqs.push({ n: String(outcome.places[0]?.seq), d: part[index]?.days ?? 0 });
+    }
+  }
+  const table = stream === "messages" ? sql`session_messages` : sql`session_events`;
+  await database.run(sql`
+    update ${table} set recorded_at = recorded_at - interval '1 day' * aged.d
+    from json_to_recordset(${JSON.stringify(seqs)}::text::json) as aged(n bigint, d float)
+    where session_id = ${sessionId} and seq = aged.n`);
+}
+
+const BATCH = 500;
+
+export interface Holding {
+  readonly messages: readonly bigint[];
+  readonly events: readonly bigint[];
+  /** The counters of the session minus its real rows and bytes: zero. */
+  readonly rowsOff: number;
+  readonly bytesOff: number;
+}
+
+export async function holdingOf(database: Database, sessionId: string): Promise<Holding> {
+  const seqs = async (table: "session_messages" | "session_events"): Promise<readonly bigint[]> => {
+    const rows = await database.run(sql`
+      select seq from ${sql.identifier(table)} where session_id = ${sessionId} order by seq`);
+    return rows.map((row) => BigInt(String(row["seq"])));
+  };
+  const [off] = await database.run(sql`
+    select (row_count - (select count(*) from (${rowsOf(sessionId)}) r))::int as rows,
+      (payload_bytes - (select coalesce(sum(bytes), 0) from (${rowsOf(sessionId)}) r))::int as bytes
+    from sessions where id = ${sessionId}`);
+  return {
+    messages: await seqs("session_messages"),
+    events: await seqs("session_events"),
+    rowsOff: Number(off?.["rows"]),
+    bytesOff: Number(off?.["bytes"]),
+  };
+}
+
+const rowsOf = (sessionId: string) => sql`
+  select ${storedBytes("messages")} as bytes from session_messages where session_id = ${sessionId}
+  union all select ${storedBytes("events")} from session_events where session_id = ${sessionId}`;
+
+// A locked session: an idle transaction holds the lock of its row.
+
+/** Locked until `release`, and at most for its scope, so that a failed test unlocks it. */
+export interface HeldSession extends AsyncDisposable {
+  release(): Promise<void>;
+}
+
+/** Resolves when the row is locked. Uses its own connection. */
+export async function holdSession(client: postgres.Sql, sessionId: string): Promise<HeldSession> {
+  const held = Promise.withResolvers<void>();
+  const over = Promise.withResolvers<void>();
+  const holding = client.begin(async (silent) => {
+    const rows = await silent`select 1 from sessions where id = ${sessionId} for update`;
+    if (rows.length !== 1) throw new Error(`there is no session ${sessionId}`);
+    held.resolve();
+    await over.promise;
+  });
+  await Promise.race([held.promise, holding]);
+  const ended = holding.catch(() => undefined); // The server may go first.
+  const release = async (): Promise<void> => {
+    over.resolve();
+    await ended;
+  };
+  return { release, [Symbol.asyncDispose]: release };
+}
+
+/** The number of statements that wait for a lock in this database. */
+export async function waitingForLocks(client: postgres.Sql): Promise<number> {
+  const [row] = await client<{ count: number }[]>`
+    select count(*)::int as count from pg_stat_activity
+    where datname = current_database() and application_name = 'session-ledger'
+      and wait_event_type = 'Lock'`;
+  return row?.count ?? 0;
 }

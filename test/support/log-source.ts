@@ -1,7 +1,7 @@
 /** The log of a session over real HTTP, for the model of the inspector outside a browser. */
 import { SseParser, type StreamEvent } from "../../web/src/api/sse-parser.ts";
 import type { Following, LogSource } from "../../web/src/model/source.ts";
-import { API } from "./http-following.ts";
+import { API } from "./http-clients.ts";
 import { pace } from "./eventually.ts";
 
 const RETRY_MS = 50;

@@ -10,7 +10,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { createLog } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { createRpcServer } from "../../src/rpc/server.ts";
-import { ANYBODY } from "./anybody.ts";
+import { ANYBODY } from "./callers.ts";
 
 const [, , address = "127.0.0.1:0"] = process.argv;
 

@@ -6,11 +6,9 @@ import postgres from "postgres";
 import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
 import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import { makeDirectory, recordingLog, withSql } from "./embedded-fixture.ts";
-import { History } from "./history.ts";
+import { History, plan, PUSH_KINDS } from "./history.ts";
 import { send, watch } from "./history-clients.ts";
-import { plan, PUSH_KINDS } from "./history-pushes.ts";
-import type { Witness } from "./history-check.ts";
-import { readWitness } from "./history-witness.ts";
+import { readWitness, type Witness } from "./history-check.ts";
 import { type ServiceProcess, startService } from "./service-process.ts";
 import { CAP_MS } from "./eventually.ts";
 

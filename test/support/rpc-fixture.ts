@@ -10,7 +10,7 @@ import {
   type RpcServerDeps,
   type RpcServerOptions,
 } from "../../src/rpc/server.ts";
-import { ANYBODY } from "./anybody.ts";
+import { ANYBODY } from "./callers.ts";
 import { RpcClient } from "./grpc-client.ts";
 
 export interface LogRecord {

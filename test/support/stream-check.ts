@@ -1,3 +1,7 @@
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { RpcClient } from "./grpc-client.ts";
+import { readWitness } from "./history-check.ts";
+import type postgres from "postgres";
 /**
  * The promises of push streams as one question: what is wrong, given the events and answers of the
  * writers of a session and its final rows? No answer means that all is well.
@@ -325,4 +329,39 @@ function sorted(value: unknown): unknown {
 function shortened(problems: readonly string[]): readonly string[] {
   const more = problems.length - PROBLEMS_MAX;
   return more > 0 ? [...problems.slice(0, PROBLEMS_MAX), `and ${more} more`] : problems;
+}
+
+// The rows of sessions, read without the code of the service, and their events as it expands them.
+
+const PAGE_ROWS = 1_000;
+
+export async function readStoredSessions(
+  { sql, address }: { readonly sql: postgres.Sql; readonly address: string },
+  sessionIds: readonly string[],
+): Promise<ReadonlyMap<string, StoredSession>> {
+  const { rows, counters } = await readWitness(sql, sessionIds);
+  const events = rows.filter(({ stream }) => stream === "events");
+  const bySession = Map.groupBy(events, ({ sessionId }) => sessionId);
+  const client = new RpcClient(address);
+  const sessions = new Map<string, StoredSession>();
+  for (const sessionId of sessionIds) {
+    sessions.set(sessionId, {
+      rows: bySession.get(sessionId) ?? [],
+      events: await expandedOf(client, sessionId),
+      counter: counters.get(sessionId)?.events ?? 0n,
+    });
+  }
+  client.close();
+  return sessions;
+}
+
+async function expandedOf(client: RpcClient, sessionId: string): Promise<readonly StoredRow[]> {
+  const events: StoredRow[] = [];
+  for (let afterSeq = 0n; ; ) {
+    const request = { sessionId, expand: true, pageSize: PAGE_ROWS, afterSeq };
+    const page = await client.unary(SessionService.method.listSessionEvents, request);
+    events.push(...page.items);
+    if (!page.hasMore) return events;
+    afterSeq = page.nextAfterSeq;
+  }
 }

@@ -6,7 +6,7 @@ import { setInterval } from "node:timers";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcClient } from "./grpc-client.ts";
 import { Random } from "./random.ts";
-import { StreamSource } from "./stream-source.ts";
+import { StreamSource } from "./stream-clients.ts";
 
 const [address = "", sessionId = "", count = ""] = process.argv.slice(2);
 const { pushSessionEvents, listSessions } = SessionService.method;

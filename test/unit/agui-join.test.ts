@@ -19,8 +19,8 @@ import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcrip
 import type { LiveLimits } from "../../src/live/limits.ts";
 import type { EventRow } from "../../src/store/rows.ts";
 import { mergeFragments } from "../support/merging.ts";
-import { foldReader } from "../support/fold-reader.ts";
-import { callOf } from "../support/named-caller.ts";
+import { foldReader } from "../support/folding.ts";
+import { callOf } from "../support/callers.ts";
 import { ManualTimers, settled, type SlowTable } from "../support/slow-table.ts";
 import { ownStreams } from "../support/streams.ts";
 import { watching } from "../support/watching.ts";

@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { JsonObject } from "../../src/agui/json.ts";
 import { transcriptMarkdown, transcriptText } from "../../src/conversation/transcript/readable.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const CONVERSATION: readonly JsonObject[] = [
   {

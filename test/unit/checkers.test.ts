@@ -3,10 +3,21 @@
  * problem is shown by each test that uses them, and by test/ci/faults.test.ts.
  */
 import { expect, test } from "vitest";
-import { type CancelledSession, cancelProblemsOf } from "../support/cancel-check.ts";
-import { History, type PushRecord, type Reader, type Row } from "../support/history.ts";
+import {
+  type CancelledSession,
+  cancelProblemsOf,
+  type TurnedSession,
+  turnProblemsOf,
+} from "../support/turn-check.ts";
+import {
+  History,
+  plan,
+  type PushKind,
+  type PushRecord,
+  type Reader,
+  type Row,
+} from "../support/history.ts";
 import { problemsOf } from "../support/history-check.ts";
-import { plan, type PushKind } from "../support/history-pushes.ts";
 import {
   lastSeqOf,
   passProblemsOf,
@@ -15,7 +26,6 @@ import {
   streamProblemsOf,
   type WriterRecord,
 } from "../support/stream-check.ts";
-import { type TurnedSession, turnProblemsOf } from "../support/turn-check.ts";
 
 function at<T>(list: readonly T[], index: number): T {
   const found = list[index];

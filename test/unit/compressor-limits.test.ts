@@ -6,8 +6,7 @@ import { describe, expect, test } from "vitest";
 import { EVENT_COUNT_MAX } from "../../src/agui/catalogue.ts";
 import { Compressor, COMPRESSOR_LIMITS } from "../../src/compressor/compressor.ts";
 import { checkFragments, EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
-import { compressAll } from "../support/compressing.ts";
-import { countsOf, eventOf, said } from "../support/said.ts";
+import { compressAll, countsOf, eventOf, said } from "../support/merging.ts";
 
 describe("the limit of text", () => {
   const { textBytesMax } = COMPRESSOR_LIMITS;

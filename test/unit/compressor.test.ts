@@ -3,8 +3,15 @@
  * exact events, and that the service accepts them.
  */
 import { describe, expect, test } from "vitest";
-import { compressAll, expandAll } from "../support/compressing.ts";
-import { countsOf, eventOf, type Fields, rowsOf, said } from "../support/said.ts";
+import {
+  compressAll,
+  countsOf,
+  eventOf,
+  expandAll,
+  type Fields,
+  rowsOf,
+  said,
+} from "../support/merging.ts";
 
 const called = (toolCallId: string, delta: string): Fields => ({
   type: "TOOL_CALL_ARGS",

@@ -11,7 +11,7 @@ import { fromHistory } from "../../src/history/from-history.ts";
 import { fromLangChain4j } from "../../src/history/langchain4j.ts";
 import { fromSpringAi } from "../../src/history/spring-ai.ts";
 import { toHistory } from "../../src/history/to-history.ts";
-import { checkLegal } from "../support/agui-legal.ts";
+import { checkLegal } from "../support/agui-oracle.ts";
 import { historyRows, joinedTexts } from "../support/history-rows.ts";
 
 const object = z.record(z.string(), z.unknown());

@@ -6,7 +6,7 @@ import type { CallContext } from "../../src/contract/context.ts";
 import { createExportHandlers } from "../../src/api/export.ts";
 import { LimitUse } from "../../src/observability/limit-metrics.ts";
 import { acceptsGzip } from "../../src/http/plumbing/request-checks.ts";
-import { callOf } from "../support/named-caller.ts";
+import { callOf } from "../support/callers.ts";
 import { SlowTable } from "../support/slow-table.ts";
 
 const context: CallContext = {

@@ -15,8 +15,8 @@ import { frameParts, openingText, type SseFrame, UnsentFrames } from "../../src/
 import { EventEmitter } from "node:events";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import { answerTo, Received, Source, streaming } from "../support/event-stream.ts";
-import { properties } from "../support/properties.ts";
+import { answerTo, Received, Source, streaming } from "../support/http-clients.ts";
+import { properties } from "../support/random.ts";
 
 const NAMES = ["message", "watch_state", "with space", ":colon", "ünï"];
 

@@ -1,8 +1,7 @@
 /** Which pushes of one session may share a batch. */
 import { expect, test } from "vitest";
 import { Independent, type Push } from "../../src/store/rows.ts";
-import { newPush } from "../support/ledger.ts";
-import { rangePush } from "../support/ranges.ts";
+import { newPush, rangePush } from "../support/ledger.ts";
 
 const unary = (push: Partial<Push>) => newPush("s", push);
 const range = (epoch: bigint, stream: bigint, from: bigint) =>

@@ -2,7 +2,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { StreamNumbers } from "../../src/api/push-stream/commits.ts";
 import { CLIENT_SEQ_MAX, knownOf } from "../../src/api/push-stream/intake.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 /** `receive` leaves the fate of an event open, as redaction does; the next four decide it. */
 const STEPS = ["receive", "none", "began", "joined", "refused", "close", "take", "commit"] as const;

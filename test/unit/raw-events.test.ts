@@ -11,8 +11,8 @@ import {
 import { expand } from "../../src/compressor/expand.ts";
 import type { RawEvents } from "../../src/compressor/raw-events.ts";
 import { rewrittenIndex } from "../../src/compressor/rewrite.ts";
-import { compressAll, expandAll } from "../support/compressing.ts";
-import { properties } from "../support/properties.ts";
+import { compressAll, expandAll } from "../support/merging.ts";
+import { properties } from "../support/random.ts";
 
 const eventType = "TEXT_MESSAGE_CONTENT";
 

@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { createRedactor } from "../../src/redaction/redactor.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 function redacting(keys: readonly string[] = ["password", "apiKey"]) {
   const found: string[] = [];

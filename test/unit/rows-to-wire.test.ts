@@ -22,7 +22,7 @@ import { timestampOf } from "../../src/contract/times.ts";
 import { encoderOf } from "../../src/rpc/encode.ts";
 import { ReadEvent } from "../../src/store/columns.ts";
 import type { EventRow, MessageRow } from "../../src/store/rows.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const RUNS = properties({ runs: 500 });
 

@@ -13,7 +13,7 @@ import {
 } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { readBatchFrame } from "../../src/rpc/batch-frame.ts";
 import { formCheckOf } from "../../src/rpc/decode.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const checkForm = formCheckOf(PushSessionEventsRequestSchema);
 

@@ -7,7 +7,7 @@ import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts
 import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { decoderOf } from "../../src/rpc/decode.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const decode = decoderOf(PushSessionEventRequestSchema);
 

@@ -9,7 +9,7 @@ import { PushSessionEventsResponseSchema } from "../../gen/ambient/v1/event_stre
 import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { encoderOf, sharedEncoderOf } from "../../src/rpc/encode.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const SCALARS: Partial<Record<ScalarType, fc.Arbitrary<unknown>>> = {
   [ScalarType.STRING]: fc.oneof(fc.string({ unit: "binary", maxLength: 80 }), fc.constant("")),

@@ -17,7 +17,7 @@ import {
   JsonLinesError,
   toJsonLines,
 } from "../../src/runner/lines.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 type Chunk = string | Uint8Array;
 

@@ -8,7 +8,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { type Line, readLines } from "../../src/runner/lines.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const BYTES_MAX = 12;
 

@@ -11,7 +11,7 @@ import { describe, expect, test } from "vitest";
 import { RpcFailure } from "../../src/runner/failure.ts";
 import { resume } from "../../src/runner/session-reader.ts";
 import type { RetryOptions } from "../../src/runner/retry.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 interface Row {
   readonly lastSeq: bigint;

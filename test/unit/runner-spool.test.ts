@@ -15,7 +15,7 @@ import {
   sendableUpTo,
   Spool,
 } from "../../src/runner/spool/spool.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const BYTES_MAX = 8_192;
 

@@ -12,7 +12,7 @@ import {
   turnSize,
   unpackTurn,
 } from "../../src/runner/turn-blocks.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const BOUNDARY = "b-1";
 const IMAGE: ContentBlock = { type: "image", data: "iVBORw0KGgo=", mimeType: "image/png" };

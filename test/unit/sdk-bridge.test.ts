@@ -10,7 +10,7 @@ import {
   PlatformBridge,
   RunInProgress,
 } from "../../src/sdk/bridge.ts";
-import { runContext } from "../support/run-context.ts";
+import { runContext } from "../support/echo-bridge.ts";
 
 const INPUT = runContext().input;
 const CONTEXT = { sessionId: "s", isContinuation: false };

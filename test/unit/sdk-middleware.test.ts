@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { AgentEvent } from "../../src/sdk/bridge.ts";
 import { type Middleware, through } from "../../src/sdk/middleware/middleware.ts";
-import { runContext } from "../support/run-context.ts";
+import { runContext } from "../support/echo-bridge.ts";
 
 const CONTEXT = runContext();
 

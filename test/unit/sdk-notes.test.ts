@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import type { AgentEvent } from "../../src/sdk/bridge.ts";
 import { notes } from "../../src/sdk/middleware/notes.ts";
 import { Notes } from "../../src/sdk/notes.ts";
-import { runContext } from "../support/run-context.ts";
+import { runContext } from "../support/echo-bridge.ts";
 
 const STARTED = { type: "RUN_STARTED", threadId: "s", runId: "r" };
 const FINISHED = { type: "RUN_FINISHED", threadId: "s", runId: "r" };

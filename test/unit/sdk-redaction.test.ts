@@ -6,8 +6,8 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { AgentEvent } from "../../src/sdk/bridge.ts";
 import { redaction, type RedactionOptions } from "../../src/sdk/middleware/redaction.ts";
-import { properties } from "../support/properties.ts";
-import { runContext } from "../support/run-context.ts";
+import { properties } from "../support/random.ts";
+import { runContext } from "../support/echo-bridge.ts";
 
 const SECRET = "s3cret-Value-of-the-pod";
 const OPTIONS: RedactionOptions = {

@@ -4,8 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { AgentEvent } from "../../src/sdk/bridge.ts";
 import { RunCancelled } from "../../src/runner/index.ts";
 import { eventsOfAgent, RunnerStopped } from "../../src/sdk/run.ts";
-import { type AgentOfTest, TestBridge } from "../support/echo-bridge.ts";
-import { runContext } from "../support/run-context.ts";
+import { type AgentOfTest, runContext, TestBridge } from "../support/echo-bridge.ts";
 
 const INPUT = runContext().input;
 const START = { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" };

@@ -7,7 +7,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { AgentEvent } from "../../src/sdk/bridge.ts";
 import { metadataOf } from "../../src/sdk/middleware/middleware.ts";
 import { tracing } from "../../src/sdk/middleware/tracing.ts";
-import { runContext } from "../support/run-context.ts";
+import { runContext } from "../support/echo-bridge.ts";
 import { type CollectedSpan, TraceCollector } from "../support/trace-collector.ts";
 
 const STARTED = { type: "RUN_STARTED", threadId: "s", runId: "r" };

@@ -9,7 +9,7 @@ import {
   questionOf,
   withoutControls,
 } from "../../src/search/words.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 test("the parts of a text are the text, and no part is long or ends inside a character", () => {
   const piece = fc.oneof(

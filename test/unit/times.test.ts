@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { checkTimestamp, microsOf, timestampOf } from "../../src/contract/times.ts";
-import { properties } from "../support/properties.ts";
+import { properties } from "../support/random.ts";
 
 const RUNS = properties({ runs: 500 });
 

@@ -16,8 +16,7 @@ import {
   spoken,
   toolCalls,
 } from "../support/inspector-sessions.ts";
-import { useInspector } from "../support/inspector.ts";
-import { items, lettersOf, readConversation, region } from "../support/inspector-view.ts";
+import { items, lettersOf, readConversation, region, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 

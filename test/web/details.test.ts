@@ -1,8 +1,7 @@
 /** What a session page shows beside texts, and what a person does with the pointer: opens, copies, brushes, plays faster. */
 import { beforeAll, describe, expect, test } from "vitest";
 import { called, pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
-import { useInspector } from "../support/inspector.ts";
-import { region } from "../support/inspector-view.ts";
+import { region, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 

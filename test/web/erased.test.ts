@@ -4,8 +4,7 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { openDatabase, type OpenDatabase } from "../support/database.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
-import { useInspector } from "../support/inspector.ts";
-import { items, region } from "../support/inspector-view.ts";
+import { items, region, useInspector } from "../support/inspector.ts";
 import {
   endService,
   runCommand,

@@ -1,8 +1,7 @@
 /** Forks on a session page: made at an event, and named by both sessions. */
 import { beforeAll, describe, expect, test } from "vitest";
 import { pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
-import { useInspector } from "../support/inspector.ts";
-import { region } from "../support/inspector-view.ts";
+import { region, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 

@@ -14,8 +14,7 @@ import {
   OVERLONG_CHARACTERS,
   TURNED,
 } from "../support/inspector-hostile.ts";
-import { useInspector } from "../support/inspector.ts";
-import { items, lettersOf, readConversation, region } from "../support/inspector-view.ts";
+import { items, lettersOf, readConversation, region, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 

@@ -4,8 +4,7 @@ import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { called, pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
-import { useInspector } from "../support/inspector.ts";
-import { items } from "../support/inspector-view.ts";
+import { items, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 

@@ -2,8 +2,7 @@
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { called, pushAll, run, spoken } from "../support/inspector-sessions.ts";
-import { useInspector } from "../support/inspector.ts";
-import { items, region } from "../support/inspector-view.ts";
+import { items, region, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 

@@ -4,8 +4,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { type Caller, sessionCaller } from "../support/callers.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
-import { type Seen, useInspector } from "../support/inspector.ts";
-import { items, region } from "../support/inspector-view.ts";
+import { items, region, type Seen, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 import { sharedIssuer, useService } from "../support/use-service.ts";
 

@@ -1,23 +1,39 @@
-/**
- * A small, exact client of PushSessionEvents, with no SDK and no compressor. It numbers its events,
- * sends them in batches of random sizes, and after any break asks another way what is committed and
- * sends on from there, often a little from before it.
- *
- *   queue ──► events ──► batches, as many bytes as may be unacknowledged ──► one connection
- *                                                                               │
- *   acknowledged ◄── Committed ◄────────────────────────────────────────────────┤
- *   pause, next way, the same epoch, on from last_client_seq + 1 ◄── a break, or silence
- *
- * What breaks is repeated; what the service refuses for good ends the writer. A connection that is
- * silent for too long is left as it is, not cancelled: for the service its writer still lives.
- */
-import type { Compression, Opened } from "../../gen/ambient/v1/event_stream_pb.ts";
+import type {
+  Compression,
+  Opened,
+  OpenSchema,
+  PushSessionEventsRequestSchema,
+  PushSessionEventsResponse,
+} from "../../gen/ambient/v1/event_stream_pb.ts";
 import { reasonOf } from "./history.ts";
 import type { Random } from "./random.ts";
-import type { Acknowledgement, ExpectedEvent, Opening, WriterRecord } from "./stream-check.ts";
-import { isBreak, Conversation, type Open, type ReceivedFrame } from "./stream-conversation.ts";
-import type { StreamEvent } from "./streams.ts";
+import {
+  type Acknowledgement,
+  type ExpectedEvent,
+  lastSeqOf,
+  type Opening,
+  type Pass,
+  type StoredRow,
+  type WriterRecord,
+} from "./stream-check.ts";
+import { ownStreams, recordedStreams, type StreamEvent } from "./streams.ts";
 import { pace } from "./eventually.ts";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type MessageStream, RpcClient, RpcFailure } from "./grpc-client.ts";
+import { expectedOf, noVersionAccepts } from "./recorded.ts";
+
+// A small, exact client of PushSessionEvents, with no SDK and no compressor. It numbers its events,
+// sends them in batches of random sizes, and after any break asks another way what is committed and
+// sends on from there, often a little from before it.
+//
+//   queue ──► events ──► batches, as many bytes as may be unacknowledged ──► one connection
+//                                                                               │
+//   acknowledged ◄── Committed ◄────────────────────────────────────────────────┤
+//   pause, next way, the same epoch, on from last_client_seq + 1 ◄── a break, or silence
+//
+// What breaks is repeated; what the service refuses for good ends the writer. A connection that is
+// silent for too long is left as it is, not cancelled: for the service its writer still lives.
 
 export interface StreamWriterOptions {
   readonly sessionId: string;
@@ -314,4 +330,275 @@ export class StreamWriter {
       return bytes <= bytesMax || end === acknowledged + 1;
     });
   }
+}
+
+// One connection of a stream writer: its frames, and how long it has been silent.
+
+type Request = MessageInitShape<typeof PushSessionEventsRequestSchema>;
+
+export type Open = MessageInitShape<typeof OpenSchema>;
+export type ReceivedFrame = PushSessionEventsResponse["frame"];
+
+/** The interval of the check for silence. */
+const LOOK_EVERY_MS = 50;
+
+export class Conversation {
+  /** The next number to send; 0 until the service has sent the position of the epoch. */
+  nextClientSeq = 0n;
+  /** The highest number sent on it, or known when it opened. */
+  sentClientSeq = 0n;
+  bytesMax = 0n;
+  /** Nothing is sent before this number is acknowledged. */
+  restsUntil = 0n;
+  /** Its answers are ignored from now on. */
+  isOver = false;
+  readonly #client: RpcClient;
+  readonly #stream: MessageStream<PushSessionEventsResponse> & {
+    send(request: Request): void;
+    end(): void;
+  };
+  #waitingSinceMs: number | undefined = performance.now();
+  #hasEnded = false;
+
+  constructor(address: string, open: Open) {
+    this.#client = new RpcClient(address);
+    this.#stream = this.#client.bidiStream(SessionService.method.pushSessionEvents);
+    this.#stream.send({ frame: { case: "open", value: open } });
+  }
+
+  send(
+    frame: NonNullable<Request["frame"]>,
+    { isAnswerDue }: { readonly isAnswerDue: boolean },
+  ): void {
+    if (this.isOver || this.#hasEnded) return;
+    if (isAnswerDue) this.#waitingSinceMs ??= performance.now();
+    this.#stream.send({ frame });
+  }
+
+  /** Resolves when the service ends it with OK. */
+  async read(came: (frame: ReceivedFrame) => void): Promise<void> {
+    for await (const { frame } of this.#stream) came(frame);
+  }
+
+  /** Records that an answer arrived. */
+  heard({ isMoreDue }: { readonly isMoreDue: boolean }): void {
+    this.#waitingSinceMs = isMoreDue ? performance.now() : undefined;
+  }
+
+  /** Resolves when it has waited that long for an answer. */
+  async silence(limitMs: () => number): Promise<string> {
+    for (;;) {
+      await pace(LOOK_EVERY_MS);
+      const sinceMs = this.#waitingSinceMs ?? Number.POSITIVE_INFINITY;
+      if (this.isOver || performance.now() - sinceMs > limitMs()) return "SILENT";
+    }
+  }
+
+  /** Ends the sending side: nothing is left to send. */
+  end(): void {
+    this.#hasEnded = true;
+    this.#stream.end();
+  }
+
+  cancel(): void {
+    this.#stream.cancel();
+    this.#client.close();
+  }
+}
+
+/** True when another attempt may succeed: the connection broke, or the error has a retry time. */
+export function isBreak(error: unknown): boolean {
+  if (!(error instanceof RpcFailure)) return false;
+  const { code, reason, retryAfterMs } = error;
+  // An error without a reason is not from the service but from something in between.
+  return reason === undefined || code === "UNAVAILABLE" || retryAfterMs !== undefined;
+}
+
+// The events of stream writers: whole streams one after the other, and invented sentences between them.
+
+/** Pieces that are easily lost or changed: empty text, blanks, half pairs, characters that JSON escapes. */
+const PIECES = [
+  "",
+  " ",
+  "\n",
+  "\ud83d",
+  "\ude00",
+  "token",
+  " by",
+  " token",
+  '"',
+  "\\",
+  "\u0000",
+  "é",
+];
+const SENTENCE_PIECES_MAX = 120;
+const recorded = recordedStreams();
+/** Some agents said nothing at all. */
+const STREAMS = (recorded ?? ownStreams()).filter(({ events }) => events.length > 0);
+/** A type that no version of the protocol has. */
+const REFUSED = streamEvent("USAGE_METADATA", { tokens: 1 });
+
+export class StreamSource {
+  readonly #random: Random;
+  #sentences = 0;
+
+  constructor(random: Random) {
+    this.#random = random;
+  }
+
+  next(): readonly StreamEvent[] {
+    if (this.#random.oneIn(2)) return this.#random.pick(STREAMS).events;
+    const sentence = this.sentence();
+    const at = this.#random.below(sentence.length);
+    return this.#random.oneIn(3) ? sentence.toSpliced(at, 0, REFUSED) : sentence;
+  }
+
+  sentence(pieces = this.#random.below(SENTENCE_PIECES_MAX)): readonly StreamEvent[] {
+    this.#sentences += 1;
+    const of = { messageId: `sentence ${this.#sentences}` };
+    const isTimed = this.#random.oneIn(2);
+    let timestamp = 1_700_000_000_000;
+    const contents = Array.from({ length: pieces }, () => {
+      timestamp += this.#random.below(50) - 5; // Clocks step back.
+      const delta = this.#random.pick(PIECES);
+      return streamEvent("TEXT_MESSAGE_CONTENT", {
+        ...of,
+        delta,
+        ...(isTimed ? { timestamp } : {}),
+      });
+    });
+    return [
+      streamEvent("TEXT_MESSAGE_START", { ...of, role: "assistant" }),
+      ...contents,
+      streamEvent("TEXT_MESSAGE_END", of),
+    ];
+  }
+}
+
+/** The expected event; undefined for one that has to be refused. No hand-written one is. */
+export function expectationOf(sent: StreamEvent): ExpectedEvent | undefined {
+  const isRefused = sent === REFUSED || (recorded !== undefined && noVersionAccepts(sent));
+  return isRefused ? undefined : { eventType: sent.eventType, value: expectedOf(sent).value };
+}
+
+function streamEvent(type: string, fields: object): StreamEvent {
+  return { eventType: type, payload: JSON.stringify({ type, ...fields }) };
+}
+
+// A reader of sessions that are being written. It reads one of them again and again from a random raw
+// event on, as rows or expanded, by pages or by a watch, for a random length. In the middle it leaves,
+// and returns with the cursor of its last row.
+
+const { listSessionEvents, watchSessionEvents } = SessionService.method;
+
+export interface SessionRead {
+  readonly sessionId: string;
+  /** A number that certainly exists. */
+  readonly head: bigint;
+}
+
+interface OpenPass extends Pass {
+  readonly sessionId: string;
+  readonly seen: StoredRow[];
+  upTo: bigint;
+}
+
+const PASS_EVENTS_MAX = 150;
+const PAGE_ROWS_MAX = 60;
+/** The approximate number of rows that it stays in a watch. */
+const STAYS_ROWS = 40;
+const PAUSE_MS = 20;
+/** A channel that has lost its service reconnects as soon as a writer does. */
+const CHANNEL = { "grpc.initial_reconnect_backoff_ms": 50, "grpc.max_reconnect_backoff_ms": 100 };
+
+export class StreamReader {
+  readonly passes: OpenPass[] = [];
+  readonly #clients: readonly RpcClient[];
+  readonly #random: Random;
+  readonly #sessions: readonly SessionRead[];
+  readonly #ended: Promise<void>;
+  #finals: ReadonlyMap<string, bigint> | undefined;
+  #stopWaiting: () => void = () => undefined;
+
+  constructor(options: {
+    readonly ways: readonly string[];
+    readonly random: Random;
+    readonly sessions: readonly SessionRead[];
+  }) {
+    this.#clients = options.ways.map((address) => new RpcClient(address, CHANNEL));
+    this.#random = options.random;
+    this.#sessions = options.sessions;
+    this.#ended = this.#run();
+    this.#ended.catch(() => undefined); // The caller of its end gets the failure.
+  }
+
+  /** The writers have ended: resolves when it has read to the end of a session once more. */
+  async finish(finals: ReadonlyMap<string, bigint>): Promise<void> {
+    this.#finals = finals;
+    this.#stopWaiting();
+    await this.#ended;
+    for (const client of this.#clients) client.close();
+  }
+
+  async #run(): Promise<void> {
+    while (this.#finals === undefined) await this.#pass(PASS_EVENTS_MAX);
+    await this.#pass(Number.MAX_SAFE_INTEGER);
+  }
+
+  async #pass(eventsMax: number): Promise<void> {
+    const session = this.#random.pick(this.#sessions);
+    const after = BigInt(this.#random.below(Number(session.head) + 1));
+    const expand = this.#random.oneIn(2);
+    const byPages = this.#random.oneIn(2);
+    const name = `${byPages ? "pages" : "watch"} of ${expand ? "events" : "rows"}`;
+    const upTo = after + 1n + BigInt(this.#random.below(eventsMax));
+    const { sessionId } = session;
+    const pass: OpenPass = { name, sessionId, expand, after, seen: [], upTo };
+    this.passes.push(pass);
+    while (!this.#isThrough(pass)) {
+      try {
+        await (byPages ? this.#readPage(pass) : this.#watch(pass));
+      } catch (error) {
+        if (!isBreak(error)) throw error;
+        await pace(PAUSE_MS);
+      }
+    }
+  }
+
+  #isThrough(pass: OpenPass): boolean {
+    const end = this.#finals?.get(pass.sessionId);
+    if (end !== undefined && end < pass.upTo) pass.upTo = end;
+    return cursorOf(pass) >= pass.upTo;
+  }
+
+  async #readPage(pass: OpenPass): Promise<void> {
+    const { sessionId, expand } = pass;
+    const pageSize = 1 + this.#random.below(PAGE_ROWS_MAX);
+    const request = { sessionId, expand, pageSize, afterSeq: cursorOf(pass) };
+    const page = await this.#random.pick(this.#clients).unary(listSessionEvents, request);
+    pass.seen.push(...page.items);
+    const isAtEnd = page.items.length === 0;
+    if (!isAtEnd && page.nextAfterSeq !== cursorOf(pass)) {
+      throw new Error(`next_after_seq is ${page.nextAfterSeq}, the last row's ${cursorOf(pass)}`);
+    }
+    if (isAtEnd) await pace(PAUSE_MS);
+  }
+
+  async #watch(pass: OpenPass): Promise<void> {
+    const { sessionId, expand } = pass;
+    const request = { sessionId, expand, afterSeq: cursorOf(pass) };
+    const stream = this.#random.pick(this.#clients).serverStream(watchSessionEvents, request);
+    this.#stopWaiting = () => stream.cancel();
+    for await (const event of stream) {
+      pass.seen.push(event);
+      if (this.#isThrough(pass) || this.#random.oneIn(STAYS_ROWS)) return;
+    }
+    throw new Error("the watch ended with OK");
+  }
+}
+
+/** The cursor with which it continues. */
+function cursorOf({ after, seen }: OpenPass): bigint {
+  const last = seen.at(-1);
+  return last === undefined ? after : lastSeqOf(last);
 }

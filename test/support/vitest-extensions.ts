@@ -1,0 +1,38 @@
+import { BaseSequencer, type Reporter, type TestModule, type TestSpecification } from "vitest/node";
+
+/** End-to-end files that take long although they are short. */
+const LONG = /\/(?:durability|held-memory|hostile-grpc|lost-tail|readme|replicas)\.test\.ts$/;
+
+/**
+ * Vitest starts the files first that took longest in an earlier run, and in the first run of a checkout
+ * the largest files. Without this order the long ones would come last, and processors would be idle.
+ */
+export class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    // oxlint-disable-next-line unicorn/no-array-sort -- a method of Vitest's class.
+    const sorted = await super.sort(files);
+    const long = sorted.filter(({ moduleId }) => LONG.test(moduleId));
+    return [...long, ...sorted.filter((file) => !long.includes(file))];
+  }
+}
+
+const FILES_MAX = 10;
+
+/** Prints the numbers of tests, and as the last line the test files that took longest. */
+export class SlowestFiles implements Reporter {
+  onTestRunEnd(modules: readonly TestModule[]): void {
+    const counts = { passed: 0, failed: 0, skipped: 0, pending: 0 };
+    for (const module of modules) {
+      for (const test of module.children.allTests()) counts[test.result().state] += 1;
+    }
+    const slowest = modules
+      .map((module) => ({ module, seconds: module.diagnostic().duration / 1_000 }))
+      .toSorted((a, b) => b.seconds - a.seconds)
+      .slice(0, FILES_MAX)
+      .map(({ module, seconds }) => `${module.relativeModuleId} ${seconds.toFixed(0)} s`);
+    process.stdout.write(
+      `tests: ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped\n` +
+        `slowest: ${slowest.join(", ")}\n`,
+    );
+  }
+}
