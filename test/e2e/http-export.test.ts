@@ -179,9 +179,9 @@ describe("an export that cannot finish", () => {
     const socket = await ask(service.httpAddress, pathOf(sessionId));
     await once(socket, "readable");
     socket.destroy();
-    const ends = () => service.log.filter((line) => line.includes("/export")).at(-1);
-    await expect.poll(ends).toContain('"left":true');
-    expect(service.log.join("\n")).not.toContain("export broke off");
+    const lines = () => service.log.filter((line) => line.includes(sessionId)).join("\n");
+    await expect.poll(lines).toContain('"left":true');
+    expect(lines()).not.toContain("export broke off");
   });
 });
 

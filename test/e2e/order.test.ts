@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import { newSession, push, rowsOf } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 
-const { service, client } = useService();
+/** Its own: it counts all events. */
+const { service, client } = useService({});
 
 async function counted(rule: string): Promise<number> {
   const text = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
