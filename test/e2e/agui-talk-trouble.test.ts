@@ -283,7 +283,8 @@ test("a caller who may only read gets 403, stores nothing, and can join", async 
   expect(refused.detail).toBe(
     "the token does not allow message.push.user: it may read the session, and what was typed is not stored",
   );
-  const denied = () => own.log.filter((line) => line.includes("message.push.user") && line.includes(sessionId)).join();
+  const denied = () =>
+    own.log.filter((line) => line.includes("message.push.user") && line.includes(sessionId)).join();
   await expect.poll(denied).toContain('"audit":true');
   const joined = await post(sessionId, { messages: [] }, { at, ...viewer });
   await reads(joined, '"u0"');

@@ -48,7 +48,7 @@ const { service, client } = useService();
 
 afterAll(cleanUp);
 
-describe.each(CLIENTS)("$language", ({ tool, driver, features }) => {
+describe.concurrent.each(CLIENTS)("$language", ({ tool, driver, features }) => {
   const cases = CASES.filter((one) => one.needs.every((need) => features?.includes(need) ?? true));
   test.for(cases)("$name", needs(tool), async (one, { skip }) => {
     toolPath(tool);
