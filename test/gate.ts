@@ -2,13 +2,16 @@
  * The steps of `npm run check`, `npm test` and `.ci/run`: `node test/gate.ts check|test|ci`.
  *
  * Checks run side by side, and beside the tests, because most of them use one processor at a time. The
- * output of a step is printed when it has ended, with its seconds; that of the tests as it comes. The
- * result is 0 if every step of the list has ended with 0.
+ * output of a failed step is printed when it has ended, that of the tests as it comes. Each step has a line
+ * with its seconds; the last line has the slowest test files. The result is 0 if every step has ended with 0.
  */
 import { spawn } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { z } from "zod";
+import { Semaphore } from "../src/base/semaphore.ts";
 
 interface Step {
   readonly name: string;
@@ -23,6 +26,9 @@ interface Step {
 
 /** More would only take processors from each other. */
 const CHECKS_AT_ONCE = 3;
+
+/** The last lines of the run, from test/support/vitest-extensions.ts. */
+const SUMMARY = join(mkdtempSync(join(tmpdir(), "session-ledger-gate-")), "summary");
 
 const { scripts } = z
   .object({ scripts: z.record(z.string(), z.string()) })
@@ -123,29 +129,15 @@ if (steps === undefined) {
 
 async function runAll(list: readonly Step[]): Promise<number> {
   const outcomes = new Map<string, Promise<boolean>>();
-  let free = CHECKS_AT_ONCE;
-  const waiting: (() => void)[] = [];
-  const take = (): Promise<void> => {
-    if (free > 0) {
-      free -= 1;
-      return Promise.resolve();
-    }
-    return new Promise((resolve) => waiting.push(resolve));
-  };
-  const give = (): void => {
-    const next = waiting.shift();
-    if (next === undefined) free += 1;
-    else next();
-  };
+  const checks = new Semaphore({ atOnce: CHECKS_AT_ONCE });
   const outcomeOf = async (step: Step): Promise<boolean> => {
     const before = await Promise.all((step.after ?? []).map(async (name) => outcomes.get(name)));
     if (before.includes(false)) return report(step, "not run", 0, "");
-    if (step.isMain === true) return run(step);
-    await take();
-    return run(step).finally(give);
+    return step.isMain === true ? run(step) : checks.run(() => run(step));
   };
   for (const step of list) outcomes.set(step.name, outcomeOf(step));
   const all = await Promise.all(outcomes.values());
+  if (existsSync(SUMMARY)) process.stdout.write(readFileSync(SUMMARY));
   return all.every(Boolean) ? 0 : 1;
 }
 
@@ -153,7 +145,7 @@ async function run(step: Step): Promise<boolean> {
   const startedMs = performance.now();
   const child = spawn("bash", ["-euo", "pipefail", "-c", `exec 2>&1\n${step.script}`], {
     stdio: ["ignore", step.isMain === true ? "inherit" : "pipe", "inherit"],
-    env: { ...process.env, ...step.env },
+    env: { ...process.env, SUMMARY_FILE: SUMMARY, ...step.env },
   });
   const ended = Promise.withResolvers<number | null>();
   child.once("error", ended.reject);
@@ -172,7 +164,7 @@ function report({ name }: Step, outcome: string, seconds: number, output: string
 }
 
 function script(name: string): Step {
-  return { name, script: scripts[name] ?? `exit 1` };
+  return { name, script: scripts[name] ?? "exit 1" };
 }
 
 function corpus(): Readonly<Record<string, string>> {

@@ -6,32 +6,20 @@
 import postgres from "postgres";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { isObject, parseObject } from "../../src/agui/json.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { eventsOf, PushStreamClient } from "../support/push-stream.ts";
 import { newSession } from "../support/pushing.ts";
 import { noVersionAccepts } from "../support/recorded.ts";
-import {
-  endService,
-  runCommand,
-  type ServiceProcess,
-  startService,
-} from "../support/service-process.ts";
+import { runCommand } from "../support/service-process.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
-let client: RpcClient;
+const { service, client } = useService({});
 let ledger: postgres.Sql;
 beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(() => service.grpcAddress);
   ledger = postgres(service.databaseUrl, { max: 1, onnotice: () => undefined });
 });
 afterAll(async () => {
-  client.close();
   await ledger.end();
-  await endService(service);
-  await cleanUp();
 });
 
 interface Run {

@@ -2,13 +2,12 @@
  * Calls that last: a stream ends with its token, and stored rows name the owner of the token. And a
  * runner's push into the session of another runner is refused.
  */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { bearer, type Caller, Doors, sessionCaller } from "../support/callers.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
-import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { RpcFailure } from "../support/grpc-client.ts";
+import { useService } from "../support/use-service.ts";
 
 const {
   createSession,
@@ -26,26 +25,17 @@ const {
 const API = "/api/ambient/v1";
 
 let doors: Doors;
-let service: ServiceProcess;
-let client: RpcClient;
 let root: Caller;
 let editor: Caller;
 let leaving: Caller;
 
-beforeAll(async () => {
+const { service, client } = useService(async () => {
   doors = await Doors.make();
   root = doors.add("root", ["admin"]);
   editor = doors.add("editor", ["editor"], "alpha");
   leaving = doors.add("leaving", ["viewer"], "alpha");
   await doors.save();
-  service = await startService({ env: doors.env });
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
+  return { env: doors.env };
 });
 
 const as = (caller: Caller) => ({ metadata: bearer(caller) });

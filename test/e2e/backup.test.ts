@@ -1,5 +1,5 @@
 /** `backup` of the embedded database while pushes go on, and `restore` of it elsewhere. */
-import { appendFile, readdir, rm, writeFile } from "node:fs/promises";
+import { appendFile, cp, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
@@ -147,7 +147,7 @@ describe("a backup of a stopped service", () => {
     ],
   ])("with %s is refused, and nothing of it stays", async (_, damage, said) => {
     const name = `damaged ${said}`;
-    expect(await backup(name, stopped)).toMatchObject({ exitCode: 0 });
+    await cp(join(folder, "stopped"), join(folder, name), { recursive: true });
     await damage(join(folder, name));
     const dataDir = await makeDirectory();
     const run = await restore(name, dataDir);

@@ -4,32 +4,23 @@
  */
 import { status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import {
-  endService,
-  type ServiceProcess,
-  startAgain,
-  startService,
-} from "../support/service-process.ts";
 import {
   type PushEvent,
   UpstreamClient,
   type UpstreamEvent,
   type UpstreamTimestamp,
 } from "../support/upstream-codec.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
+const { service } = useService({});
 let client: UpstreamClient;
 
 beforeAll(async () => {
-  service = await startService();
   client = new UpstreamClient(service.grpcAddress);
 });
 
 afterAll(async () => {
   client.close();
-  await endService(service);
-  await cleanUp();
 });
 
 const PAST = { seconds: 1_700_000_000n, nanos: 123_456_000 };
@@ -254,7 +245,7 @@ test("a watch that reopens at its highest seq after a restart of the service mis
   const { grpcAddress } = service;
   expect(await service.stop()).toBe(0);
   for (const end of ends) expect(await end).toMatchObject({ code: status.UNAVAILABLE });
-  service = await startAgain(service);
+  await service.restart();
 
   const restarted = new UpstreamClient(grpcAddress);
   const second = await restarted.pushMessage({ sessionId, eventType: "user", payload: "two" });

@@ -2,13 +2,12 @@
  * What got through the doors once: a project claim that cannot be read and was taken for none, a log
  * that anybody could fill by HTTP, an erasure that left no record because its caller did not wait.
  */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { bearer, type Caller, Doors } from "../support/callers.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { type CallOptions, RpcClient } from "../support/grpc-client.ts";
+import { type CallOptions } from "../support/grpc-client.ts";
 import { newSession, push } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const { eraseSession, watchSessionMessages } = SessionService.method;
 const SESSIONS = "/api/ambient/v1/sessions";
@@ -16,22 +15,13 @@ const SESSIONS = "/api/ambient/v1/sessions";
 const RECORDS_PER_SECOND_MAX = 20;
 
 let doors: Doors;
-let service: ServiceProcess;
-let client: RpcClient;
 let root: Caller;
 
-beforeAll(async () => {
+const { service, client } = useService(async () => {
   doors = await Doors.make();
   root = doors.add("root", ["admin"]);
   await doors.save();
-  service = await startService({ env: { ...doors.env, OIDC_PROJECT_CLAIM: "project.name" } });
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
+  return { env: { ...doors.env, OIDC_PROJECT_CLAIM: "project.name" } };
 });
 
 const list = (token: string): Promise<Response> =>

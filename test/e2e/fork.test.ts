@@ -200,7 +200,7 @@ describe("a fork at any row of any session", () => {
         const forks = await client.unary(listSessions, { parentSessionId: told.sessionId });
         expect(forks.metadata?.total).toBe(told.moments.length);
       }),
-      properties({ runs: 60 }),
+      properties({ runs: 40 }),
     );
   });
 });

@@ -27,8 +27,12 @@ import { endService, type ServiceProcess, startService } from "../support/servic
 
 const MIB = 1_048_576;
 const BUDGET_MIB = 64;
-/** Above the limit: what was freed and the collector has not come to, and what no caller is charged for. */
-const BESIDE_MIB = 128;
+/**
+ * Above the limit: what was freed and the collector has not come to, and what no caller is charged for. On an
+ * idle machine it is less than 128 (`npm run bench -- hostile`); on a busy one the collector comes later, and
+ * 151 were seen. Without the limit each way holds at least 300 MiB.
+ */
+const BESIDE_MIB = 192;
 /** The largest request by default, but for its last byte. */
 const BODY_BYTES = 4 * MIB - 1;
 const OPEN_LIMIT_MS = 60_000;

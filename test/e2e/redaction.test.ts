@@ -3,26 +3,23 @@
  * whole nor in halves; and at the end there is none in any column of any table, and none in the log.
  */
 import { randomBytes } from "node:crypto";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { mergeFragments } from "../support/merging.ts";
-import { type MessageStream, RpcClient } from "../support/grpc-client.ts";
+import type { MessageStream } from "../support/grpc-client.ts";
 import { API, Following } from "../support/http-clients.ts";
 import { eventsOf, fragments, PushStreamClient } from "../support/push-stream.ts";
 import { newSession, push, type Row, rowsOf } from "../support/pushing.ts";
-import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const { createSession, getSession, holdSession, updateSession, watchSessionEvents } =
   SessionService.method;
 
 let shared: OpenDatabase;
-let service: ServiceProcess;
-let client: RpcClient;
 
-beforeAll(async () => {
+const { service, client } = useService(async () => {
   shared = await openDatabase();
   const env = {
     DATABASE_URL: shared.url,
@@ -32,16 +29,10 @@ beforeAll(async () => {
     CALL_LOG: "all",
     LOG_LEVEL: "debug",
   };
-  service = await startService({ env });
-  client = new RpcClient(service.grpcAddress);
+  return { env };
 });
 
-afterAll(async () => {
-  client.close();
-  await service.stop();
-  await shared.stop();
-  await cleanUp();
-});
+afterAll(() => shared.stop());
 
 /** What no answer, no table and no log may hold: every secret that was sent, and every part that a test cut it into. */
 const never: string[] = [];

@@ -1,30 +1,12 @@
 /** The signal of a run: a writer hears of a cancel while its agent thinks, also after breaks. */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { RunCancelled } from "../../src/runner/index.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
-import {
-  endService,
-  type ServiceProcess,
-  startAgain,
-  startService,
-} from "../support/service-process.ts";
 import { cancel, claim, say } from "../support/turns.ts";
 import { observedWriter } from "../support/writing.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
-let client: RpcClient;
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(() => service.grpcAddress);
-});
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
-
+const { service, client } = useService({});
 async function running() {
   const sessionId = newSession();
   await say(client, sessionId, "one");
@@ -108,7 +90,7 @@ test("a cancel during a break is heard after it", async () => {
   const signal = writer.runSignal("r1");
   await streaming(writer);
   await service.kill("SIGKILL");
-  service = await startAgain(service);
+  await service.restart();
   await cancel(client, { sessionId, runId: "r1" });
   expect(await aborted(signal)).toMatchObject({ runId: "r1" });
   await writer.close();

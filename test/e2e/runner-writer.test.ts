@@ -9,33 +9,19 @@ import { readFileSync } from "node:fs";
 import { text } from "node:stream/consumers";
 import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { addressOf, breakableWay, hostAndPort, startSilentWay } from "../support/broken-network.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { blocksOf } from "../support/readme.ts";
-import {
-  endService,
-  type ServiceProcess,
-  startAgain,
-  startService,
-} from "../support/service-process.ts";
 import { eventsOfRun, messagesOfRun, observedWriter, payloadsOf } from "../support/writing.ts";
 import { pace } from "../support/eventually.ts";
+import { useService } from "../support/use-service.ts";
 
 const DOWN_MS = Number(process.env["WRITER_DOWN_SECONDS"] ?? "3") * 1_000;
 
-let service: ServiceProcess;
-beforeAll(async () => {
-  service = await startService();
-});
-afterAll(async () => {
-  await endService(service);
-  await cleanUp();
-});
-
+const { service } = useService({});
 async function restart(): Promise<void> {
-  service = await startAgain(service);
+  await service.restart();
 }
 
 const events = (sessionId: string) =>

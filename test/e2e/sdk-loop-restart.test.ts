@@ -7,38 +7,24 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { createRunner } from "../../src/sdk/loop.ts";
 import { echo, TestBridge } from "../support/echo-bridge.ts";
-import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
+import { makeDirectory } from "../support/embedded-fixture.ts";
 import { newSession, rowsOf, watch } from "../support/pushing.ts";
 import { Random, seedOfRun } from "../support/random.ts";
-import {
-  endService,
-  type ServiceProcess,
-  startAgain,
-  startService,
-} from "../support/service-process.ts";
 import { say, standing } from "../support/turns.ts";
+import { useService } from "../support/use-service.ts";
 
 const { getTranscript } = SessionService.method;
 const PROGRAM = fileURLToPath(new URL("../support/sdk-runner-process.ts", import.meta.url));
 
-let service: ServiceProcess;
-let client: RpcClient;
 const children = new Set<ChildProcess>();
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(() => service.grpcAddress);
-});
+const { service, client } = useService({});
 afterAll(async () => {
   for (const child of children) child.kill("SIGKILL");
-  client.close();
-  await endService(service);
-  await cleanUp();
 });
 
 /** A runner in a process of its own, and the lines that it prints. */
@@ -109,7 +95,7 @@ function runsIn(payloads: readonly string[]): readonly SeenRun[] {
 }
 
 test("a runner that is killed at random points loses no message and answers none twice", async () => {
-  const KILLS = 10;
+  const KILLS = 6;
   const random = new Random(seedOfRun());
   const sessionId = newSession();
   const file = join(await makeDirectory(), "spool");
@@ -207,10 +193,10 @@ test("a runner goes on through a restart of the service, in a run and while it w
   await expect.poll(() => bridge.inputs.length).toBe(1);
   await service.kill("SIGKILL");
   resume();
-  service = await startAgain(service);
+  await service.restart();
   await expect.poll(() => runner.stats.turns).toBe(1);
   await service.kill("SIGKILL");
-  service = await startAgain(service);
+  await service.restart();
   await say(client, sessionId, "two");
   await expect.poll(() => runner.stats.turns).toBe(2);
   expect(runner.stats.failures).toBe(0);

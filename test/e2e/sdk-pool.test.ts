@@ -4,43 +4,29 @@ import { once } from "node:events";
 import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { RunnerOptions, RunnerProblem } from "../../src/sdk/core.ts";
 import { createRunner, type Runner } from "../../src/sdk/loop.ts";
 import type { PoolOptions } from "../../src/sdk/pool.ts";
 import { type AgentOfTest, echo, TestBridge } from "../support/echo-bridge.ts";
-import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
+import { makeDirectory } from "../support/embedded-fixture.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
-import {
-  endService,
-  type ServiceProcess,
-  startAgain,
-  startService,
-} from "../support/service-process.ts";
 import { claim, emit, say, standing } from "../support/turns.ts";
+import { useService } from "../support/use-service.ts";
 
 const PROGRAM = fileURLToPath(new URL("../support/sdk-runner-process.ts", import.meta.url));
 const { getSession } = SessionService.method;
 
-let service: ServiceProcess;
-let client: RpcClient;
+const { service, client } = useService({});
 const runners = new Set<Runner>();
 const children = new Set<ChildProcess>();
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(() => service.grpcAddress);
-});
 afterEach(async () => {
   await Promise.all([...runners].map((runner) => runner.stop()));
   runners.clear();
 });
 afterAll(async () => {
   for (const child of children) child.kill("SIGKILL");
-  client.close();
-  await endService(service);
-  await cleanUp();
 });
 
 function pool(
@@ -192,7 +178,7 @@ test("a pool goes on through a restart of the service", async () => {
   await say(client, before, "one");
   await expect.poll(() => runner.stats.turns).toBe(1);
   await service.kill("SIGKILL");
-  service = await startAgain(service);
+  await service.restart();
   await say(client, after, "one");
   await expect.poll(() => runner.stats.turns).toBe(2);
   await runner.stop();

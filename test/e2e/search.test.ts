@@ -1,19 +1,12 @@
 /** Search as callers have it: over gRPC, HTTP and the command line, with tokens, and after a restart. */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { bearer, type Caller, Doors, sessionCaller } from "../support/callers.ts";
 import { runHere } from "../support/command-line.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { OpenApi } from "../support/openapi.ts";
-import {
-  endService,
-  runCommand,
-  type ServiceProcess,
-  startAgain,
-  startService,
-} from "../support/service-process.ts";
+import { endService, runCommand, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const { createSession, deleteSession, eraseSession, pushSessionMessage, searchTexts } =
   SessionService.method;
@@ -22,23 +15,15 @@ const pageSchema = z.object({ items: z.array(z.unknown()), next_cursor: z.string
 const problemSchema = z.object({ violations: z.array(z.object({ field: z.string() })) });
 
 let doors: Doors;
-let service: ServiceProcess;
-let client: RpcClient;
 let root: Caller;
 let alice: Caller;
 
-beforeAll(async () => {
+const { service, client } = useService(async () => {
   doors = await Doors.make();
   root = doors.add("root", ["admin"]);
   alice = doors.add("alice", ["viewer"], "alpha");
   await doors.save();
-  service = await startService({ env: doors.env });
-  client = new RpcClient(() => service.grpcAddress);
-});
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
+  return { env: doors.env };
 });
 
 async function said(projectId: string, payload: string): Promise<string> {
@@ -136,7 +121,7 @@ test("the command prints what it finds, also after a restart and after reindex",
   });
   await expect.poll(() => sessionsFor("armadillo")).toEqual([id]);
   await service.stop();
-  service = await startAgain(service, doors.env);
+  await service.restart(doors.env);
   const later = await said("alpha", "Another armadillo rolled.");
   await expect.poll(() => sessionsFor("armadillo")).toEqual([id, later].toSorted());
   const table = await runHere(["search", "armadillo", "rolling", "-s", id, "-o", "table"], {

@@ -11,6 +11,7 @@ import {
   endService,
   type ServiceOptions,
   type ServiceProcess,
+  startAgain,
   startService,
 } from "./service-process.ts";
 import type { Profile, SharedService } from "./shared-services.ts";
@@ -18,51 +19,68 @@ import type { Profile, SharedService } from "./shared-services.ts";
 /** A file may not end it: other files may still need it. */
 export type UsedService = Omit<ServiceProcess, "stop" | "kill">;
 
+export interface OwnService extends ServiceProcess {
+  /** After its end: again with its database and port, and further settings. */
+  restart(env?: ServiceOptions["env"]): Promise<void>;
+}
+
+interface Used<S> {
+  readonly service: S;
+  /** Finds the service again after a restart. */
+  readonly client: RpcClient;
+}
+
 /**
  * Call it at the top of a test file, before the file's own hooks: the service runs when the first hook
  * runs. With options in place of a profile the service belongs to the file and ends after it.
  */
-export function useService(of: Profile | ServiceOptions = "default"): {
-  readonly service: UsedService;
-  readonly client: RpcClient;
-} {
+export function useService(of?: Profile): Used<UsedService>;
+export function useService(of: ServiceOptions | (() => Promise<ServiceOptions>)): Used<OwnService>;
+export function useService(
+  of: Profile | ServiceOptions | (() => Promise<ServiceOptions>) = "default",
+): Used<OwnService> {
   let used: UsedService | undefined;
   let own: ServiceProcess | undefined;
-  const running = (): UsedService => {
-    if (used === undefined) throw new Error("the service runs from the first hook on");
-    return used;
+  const begun = <S>(service: S | undefined): S => {
+    if (service === undefined) throw new Error("the service runs from the first hook on");
+    return service;
   };
   beforeAll(async () => {
     if (typeof of === "string") used = asUsed(await sharedService(of));
-    else used = own = await startService(of);
+    else used = own = await startService(typeof of === "function" ? await of() : of);
   });
-  const client = new RpcClient(() => running().grpcAddress);
+  const client = new RpcClient(() => begun(used).grpcAddress);
   afterAll(async () => {
     client.close();
     if (own !== undefined) await endService(own);
     await cleanUp();
   });
-  const service: UsedService = {
+  const service: OwnService = {
     get pid() {
-      return running().pid;
+      return begun(used).pid;
     },
     get grpcAddress() {
-      return running().grpcAddress;
+      return begun(used).grpcAddress;
     },
     get httpAddress() {
-      return running().httpAddress;
+      return begun(used).httpAddress;
     },
     get opsAddress() {
-      return running().opsAddress;
+      return begun(used).opsAddress;
     },
     get dataDir() {
-      return running().dataDir;
+      return begun(used).dataDir;
     },
     get databaseUrl() {
-      return running().databaseUrl;
+      return begun(used).databaseUrl;
     },
     get log() {
-      return running().log;
+      return begun(used).log;
+    },
+    kill: (signal) => begun(own).kill(signal),
+    stop: () => begun(own).stop(),
+    restart: async (env = {}) => {
+      used = own = await startAgain(begun(own), env);
     },
   };
   return { service, client };

@@ -1,3 +1,4 @@
+import { writeFileSync } from "node:fs";
 import { BaseSequencer, type Reporter, type TestModule, type TestSpecification } from "vitest/node";
 
 /** Files that take long although they are short. */
@@ -36,7 +37,10 @@ export class LongestFirst extends BaseSequencer {
 
 const FILES_MAX = 10;
 
-/** Prints the numbers of tests, and as the last line the test files that took longest. */
+/**
+ * Prints the numbers of tests, and as the last line the test files that took longest; into SUMMARY_FILE where
+ * that is set.
+ */
 export class SlowestFiles implements Reporter {
   onTestRunEnd(modules: readonly TestModule[]): void {
     const counts = { passed: 0, failed: 0, skipped: 0, pending: 0 };
@@ -48,9 +52,11 @@ export class SlowestFiles implements Reporter {
       .toSorted((a, b) => b.seconds - a.seconds)
       .slice(0, FILES_MAX)
       .map(({ module, seconds }) => `${module.relativeModuleId} ${seconds.toFixed(0)} s`);
-    process.stdout.write(
+    const text =
       `tests: ${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped\n` +
-        `slowest: ${slowest.join(", ")}\n`,
-    );
+      `slowest: ${slowest.join(", ")}\n`;
+    const { SUMMARY_FILE: file } = process.env;
+    if (file === undefined) process.stdout.write(text);
+    else writeFileSync(file, text);
   }
 }
