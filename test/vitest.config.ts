@@ -17,7 +17,7 @@ const SHARED = {
   expect: FACTS,
   testTimeout: HANGS_MS,
   hookTimeout: HANGS_MS,
-  maxWorkers: 8,
+  maxWorkers: 6,
   isolate: false,
   // After the unit tests, which take every processor.
   sequence: { groupOrder: 1 },

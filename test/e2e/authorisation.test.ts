@@ -10,10 +10,8 @@ import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ALLOWED, type Action, METHOD_ACTIONS, ROUTE_ACTIONS } from "../../src/auth/actions.ts";
 import { bearer, type Caller, Doors, everyCaller, sessionCaller } from "../support/callers.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { type Call, EVERY_CALL, EveryCall } from "../support/every-call.ts";
-import { RpcClient } from "../support/grpc-client.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 type Made = "own" | "of its project" | "foreign" | "of no project";
 type Place = Made | "unknown" | "impossible";
@@ -36,19 +34,19 @@ const CALLS_AT_ONCE = 16;
 const { cancelRun, createSession, pushSessionEvent } = SessionService.method;
 
 let doors: Doors;
-let service: ServiceProcess;
-let client: RpcClient;
 let calls: EveryCall;
 let root: Caller;
 let callers: readonly Caller[];
 const sessions = new Map<Place, string>();
 
-beforeAll(async () => {
+const { service, client } = useService(async () => {
   doors = await Doors.make();
   root = doors.add("root", ["admin"]);
-  const known = await everyCaller(doors, { project: "alpha" });
-  service = await startService({ env: { ...doors.env, LOG_LEVEL: "debug" } });
-  client = new RpcClient(service.grpcAddress);
+  callers = await everyCaller(doors, { project: "alpha" });
+  return { env: { ...doors.env, LOG_LEVEL: "debug" } };
+});
+
+beforeAll(async () => {
   calls = new EveryCall(service);
   for (const place of MADE) sessions.set(place, await newSession(PROJECTS[place]));
   const own = sessions.get("own") ?? "";
@@ -56,15 +54,10 @@ beforeAll(async () => {
   const bound = await Promise.all(
     roles.map((role) => sessionCaller(client, root, { sessionId: own, role })),
   );
-  callers = [...known, ...bound];
+  callers = [...callers, ...bound];
 });
 
-afterAll(async () => {
-  calls[Symbol.dispose]();
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+afterAll(() => calls[Symbol.dispose]());
 
 /** With a run that has ended and a message, so that an allowed read has a content. */
 async function newSession(projectId: string | undefined): Promise<string> {

@@ -7,11 +7,11 @@ import { createServer } from "node:net";
 import { once } from "node:events";
 import { join } from "node:path";
 import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { runHere } from "../support/command-line.ts";
 import { createDatabase } from "../support/database.ts";
-import { cleanUp, makeDirectory, remainsIn } from "../support/embedded-fixture.ts";
+import { makeDirectory, remainsIn } from "../support/embedded-fixture.ts";
 import {
   type CommandResult,
   endService,
@@ -21,18 +21,13 @@ import {
   startCommand,
   startService,
 } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
+const { service } = useService({ embedded: true });
 let directory: string;
 
 beforeAll(async () => {
-  service = await startService({ embedded: true });
   directory = await makeDirectory();
-});
-
-afterAll(async () => {
-  await endService(service);
-  await cleanUp();
 });
 
 function client(): Readonly<Record<string, string>> {

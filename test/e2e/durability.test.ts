@@ -7,29 +7,18 @@
  */
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
 import { RpcFailure } from "../../src/runner/failure.ts";
-import {
-  cleanUp,
-  endProcess,
-  makeDirectory,
-  runningPostmaster,
-} from "../support/embedded-fixture.ts";
+import { endProcess, makeDirectory, runningPostmaster } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { problemsOf, witnessIn } from "../support/history-check.ts";
 import { poll, send, watch } from "../support/history-clients.ts";
 import { History, plan, PUSH_KINDS, type Row } from "../support/history.ts";
 import { eventRowsOf, linesOf, pushLines, type PushRun, pushRun } from "../support/recorded.ts";
-import {
-  endService,
-  runCommand,
-  type ServiceProcess,
-  startAgain,
-  startCommand,
-  startService,
-} from "../support/service-process.ts";
+import { runCommand, startCommand } from "../support/service-process.ts";
 import { ownStreams } from "../support/streams.ts";
+import { useService } from "../support/use-service.ts";
 
 const RUNS = 4;
 const WRITERS = 8;
@@ -37,11 +26,10 @@ const PUSHES_EACH = 60;
 /** Of the first session that is watched: where the faults strike. */
 const STRIKES = [40n, 120n];
 
-let service: ServiceProcess;
+const { service } = useService({ embedded: true });
 /** The rows of each run that nothing disturbed. */
 let undisturbed: readonly (readonly Row[])[];
 beforeAll(async () => {
-  service = await startService({ embedded: true });
   undisturbed = await Promise.all(
     Array.from({ length: RUNS }, async (_, run) => {
       const sessionId = `undisturbed-${run}`;
@@ -50,20 +38,11 @@ beforeAll(async () => {
     }),
   );
 });
-afterAll(async () => {
-  await endService(service);
-  await cleanUp();
-});
-
-/** On the same port, so that clients find it again. */
-async function restart(): Promise<void> {
-  service = await startAgain(service);
-}
 
 const FAULTS: Readonly<Record<string, () => Promise<void>>> = {
   "the service": async () => {
     await service.kill("SIGKILL");
-    await restart();
+    await service.restart();
   },
   PostgreSQL: async () => {
     endProcess(await runningPostmaster(service.dataDir));
@@ -72,7 +51,7 @@ const FAULTS: Readonly<Record<string, () => Promise<void>>> = {
     const postmaster = await runningPostmaster(service.dataDir);
     await service.kill("SIGKILL");
     endProcess(postmaster);
-    await restart();
+    await service.restart();
   },
 };
 

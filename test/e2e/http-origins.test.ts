@@ -3,7 +3,6 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type PageServer, startPages } from "../support/browser.ts";
 import { bearer, type Caller, Doors } from "../support/callers.ts";
 import { newSession } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -12,25 +11,21 @@ const NAMED = "https://chat.example";
 
 /** Without HTTP_ORIGINS, and without tokens. */
 const closed = useService();
-let service: ServiceProcess;
 let pages: PageServer;
 let runner: Caller;
 let viewer: Caller;
 
-beforeAll(async () => {
+const { service } = useService(async () => {
   const doors = await Doors.make();
   runner = doors.add("runner", ["runner"]);
   viewer = doors.add("viewer", ["viewer"]);
   await doors.save();
   pages = await startPages();
   const origins = `${NAMED},http://localhost:${pages.port}`;
-  service = await startService({ env: { ...doors.env, HTTP_ORIGINS: origins } });
+  return { env: { ...doors.env, HTTP_ORIGINS: origins } };
 });
 
-afterAll(async () => {
-  await pages[Symbol.asyncDispose]();
-  await endService(service);
-});
+afterAll(() => pages[Symbol.asyncDispose]());
 
 type Headers = Readonly<Record<string, string>>;
 

@@ -14,16 +14,10 @@ import { fileURLToPath } from "node:url";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
-import { cleanUp, endProcess, runningPostmaster, withSql } from "../support/embedded-fixture.ts";
+import { endProcess, runningPostmaster, withSql } from "../support/embedded-fixture.ts";
 import { embeddedUrl } from "../support/history-check.ts";
 import { eventually } from "../support/eventually.ts";
 import { Random, seedOfRun } from "../support/random.ts";
-import {
-  endService,
-  type ServiceProcess,
-  startAgain,
-  startService,
-} from "../support/service-process.ts";
 import {
   lastSeqOf,
   passProblemsOf,
@@ -38,6 +32,7 @@ import {
   StreamWriter,
 } from "../support/stream-clients.ts";
 import { startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
+import { useService } from "../support/use-service.ts";
 
 const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
 const WRITERS = 32;
@@ -53,24 +48,14 @@ const seed = seedOfRun();
 const random = new Random(seed);
 process.stdout.write(`push-stream-faults: SEED=${seed}\n`);
 
-let service: ServiceProcess;
+const { service } = useService({ embedded: true });
 let proxy: TcpProxy;
 
 beforeAll(async () => {
-  service = await startService({ embedded: true });
   const { hostname, port } = new URL(`tcp://${service.grpcAddress}`);
   proxy = await startTcpProxy({ host: hostname, port: Number(port) });
 });
-afterAll(async () => {
-  await proxy.stop();
-  await endService(service);
-  await cleanUp();
-});
-
-/** On the same port, so that writers and readers find it again. */
-async function restart(): Promise<void> {
-  service = await startAgain(service);
-}
+afterAll(() => proxy.stop());
 
 async function killPostgres(): Promise<void> {
   endProcess(await runningPostmaster(service.dataDir));
@@ -82,7 +67,7 @@ type Fault = (writers: readonly StreamWriter[]) => Promise<void>;
 const FAULTS: Readonly<Record<string, Fault>> = {
   "SIGKILL of the service": async () => {
     await service.kill("SIGKILL");
-    await restart();
+    await service.restart();
   },
   "SIGKILL of PostgreSQL": async () => {
     const before = restarts();
@@ -93,11 +78,11 @@ const FAULTS: Readonly<Record<string, Fault>> = {
     const postmaster = await runningPostmaster(service.dataDir);
     await service.kill("SIGKILL");
     endProcess(postmaster);
-    await restart();
+    await service.restart();
   },
   "SIGTERM of the service": async () => {
     expect(await service.stop()).toBe(0);
-    await restart();
+    await service.restart();
   },
   "a reset of the network": async () => {
     proxy.cut();

@@ -20,10 +20,6 @@ import { useService } from "../support/use-service.ts";
 const DOWN_MS = Number(process.env["WRITER_DOWN_SECONDS"] ?? "3") * 1_000;
 
 const { service } = useService({});
-async function restart(): Promise<void> {
-  await service.restart();
-}
-
 const events = (sessionId: string) =>
   payloadsOf(service.grpcAddress, { sessionId, stream: "events" });
 const messages = (sessionId: string) =>
@@ -60,7 +56,7 @@ test("a service that is killed, down for a while and started again has every rec
   await say({ writer }, expected.events.slice(third, 2 * third));
   await problem("unreachable");
   await pace(DOWN_MS); // Down is a time and no event: this is how long the writer has to bear it.
-  await restart();
+  await service.restart();
   await say({ writer }, expected.events.slice(2 * third));
   const closed = await writer.close({ timeoutMs: 60_000 });
   expect(closed).toMatchObject({ complete: true });
