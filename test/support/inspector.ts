@@ -125,8 +125,10 @@ const findingsSchema = z.array(
 /** What axe finds serious or critical, with the elements. */
 export async function seriousFindings(page: Page): Promise<readonly string[]> {
   // By the debugger: the policy of the page lets no other script in.
-  await page.evaluate(await axeSource);
-  const violations = await page.evaluate(`axe.run().then(({ violations }) => violations)`);
+  if ((await page.evaluate("typeof axe")) === "undefined") await page.evaluate(await axeSource);
+  const violations = await page.evaluate(
+    `axe.run({ resultTypes: ["violations"] }).then(({ violations }) => violations)`,
+  );
   return findingsSchema
     .parse(violations)
     .filter(({ impact }) => impact === "serious" || impact === "critical")
@@ -139,6 +141,18 @@ export async function seriousFindings(page: Page): Promise<readonly string[]> {
 
 export function region(page: Page, name: string): Locator {
   return page.getByRole("region", { name, exact: true });
+}
+
+/**
+ * Resolves when the whole session is read: its newest rows come first, without the messages of people, and then
+ * its transcript, which has no runs. The items change under the reader, and under their keys, until then.
+ */
+export function isRead(
+  page: Page,
+  { message, run }: { readonly message: string; readonly run: string },
+): Promise<void> {
+  const has = (name: string) => ({ has: page.getByRole("article", { name }) });
+  return page.getByRole("feed").filter(has(message)).filter(has(run)).waitFor();
 }
 
 /** Items of the conversation that are drawn now. */

@@ -5,7 +5,6 @@ import { eventually } from "../support/eventually.ts";
 import {
   ARABIC,
   CHINESE,
-  conversationIn,
   failing,
   FAILURE,
   fiveAgents,
@@ -21,32 +20,33 @@ import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
 const TOOL_CALLS = 2_000;
+const MARKDOWN =
+  "# Title\n\n- one\n- two\n\n[a page](https://example.com/page) and `code`\n\n|a|b|\n|-|-|\n|1|2|\n";
 
 const inspector = useInspector();
 const { service } = useService();
-const agents = fiveAgents();
+const agents = fiveAgents().map((stream) => {
+  const { agent, scenario } = stream;
+  return { ...stream, sessionId: `talk-${agent}-${scenario}`, question: `A question for ${agent}` };
+});
 let empty: string;
 
 beforeAll(async () => {
   empty = await makeSession(service, { name: "Nothing was said" });
-  for (const { scenario, agent, events } of agents) {
-    const sessionId = `talk-${agent}-${scenario}`;
-    await say(service, sessionId, {
-      payload: `A question for ${agent}`,
-      sender: { display_name: "Ann" },
-    });
+  for (const { sessionId, question, events } of agents) {
+    await say(service, sessionId, { payload: question, sender: { display_name: "Ann" } });
     await pushAll(
       service,
       sessionId,
       events.map(({ payload }) => payload),
     );
   }
-  await pushAll(service, "talk-failing", failing());
   await pushAll(service, "talk-tools", toolCalls(TOOL_CALLS));
   for (const [name, { question, answer }] of Object.entries({ ARABIC, CHINESE })) {
-    await say(service, `talk-${name}`, { payload: question });
-    await pushAll(service, `talk-${name}`, conversationIn({ answer }));
+    await say(service, "talk-texts", { payload: question });
+    await pushAll(service, "talk-texts", run(name, spoken(name, ...answer.split(/(?<= )/))));
   }
+  await pushAll(service, "talk-texts", [...run("r", spoken("m", MARKDOWN)), ...failing()]);
 });
 
 const transcriptSchema = z.looseObject({
@@ -61,22 +61,27 @@ async function transcriptOf(sessionId: string) {
 const urlOf = (sessionId: string): string => `http://${service.httpAddress}/sessions/${sessionId}`;
 
 describe("the conversation in chromium", needs("chromium"), () => {
-  test.each(agents)("shows each message of $agent, $scenario", async ({ agent, scenario }) => {
-    const sessionId = `talk-${agent}-${scenario}`;
-    const messages = await transcriptOf(sessionId);
-    expect(messages.length).toBeGreaterThan(1);
-    await inspector.visit(urlOf(sessionId), {}, async (page) => {
-      await items(page).getByText(`A question for ${agent}`).first().waitFor();
-      const said = messages.filter(({ role }) => role === "user" || role === "assistant");
-      const texts = said.flatMap(({ content }) => (typeof content === "string" ? [content] : []));
-      // The items change under the reader when the log takes the place of the transcript.
-      await eventually(async () => {
-        const read = await readConversation(page);
-        expect(read.items).toHaveLength(read.size);
-        const shown = lettersOf(read.items.map(({ text }) => text).join("\n"));
-        expect(texts.filter((text) => !shown.includes(lettersOf(text)))).toEqual([]);
-        expect(read.items.some(({ label }) => label === "Message of Ann")).toBe(true);
-      });
+  test("shows each message of five agents, and says that nothing was said", async () => {
+    await inspector.visit(urlOf(empty), {}, async (page) => {
+      await region(page, "Conversation").getByText("Nothing was said yet").waitFor();
+      const heading = page.getByRole("heading", { name: "Nothing was said" });
+      await expect.poll(() => heading.count()).toBe(1);
+      for (const { sessionId, question } of agents) {
+        const messages = await transcriptOf(sessionId);
+        expect(messages.length).toBeGreaterThan(1);
+        await page.goto(urlOf(sessionId));
+        await items(page).getByText(question).first().waitFor();
+        const said = messages.filter(({ role }) => role === "user" || role === "assistant");
+        const texts = said.flatMap(({ content }) => (typeof content === "string" ? [content] : []));
+        // The items change under the reader when the log takes the place of the transcript.
+        await eventually(async () => {
+          const read = await readConversation(page);
+          expect(read.items).toHaveLength(read.size);
+          const shown = lettersOf(read.items.map(({ text }) => text).join("\n"));
+          expect(texts.filter((text) => !shown.includes(lettersOf(text)))).toEqual([]);
+          expect(read.items.some(({ label }) => label === "Message of Ann")).toBe(true);
+        });
+      }
     });
   });
 
@@ -99,24 +104,7 @@ describe("the conversation in chromium", needs("chromium"), () => {
     });
   });
 
-  test("shows the error of a failed run, and the call that got no result", async () => {
-    await inspector.visit(urlOf("talk-failing"), {}, async (page) => {
-      await items(page).getByText(FAILURE).waitFor();
-      await expect.poll(() => items(page).getByText("I shall look.").count()).toBe(1);
-      await page.getByRole("article", { name: "Tool call look_up, failed" }).waitFor();
-      await page.getByRole("article", { name: "Run failed, error" }).getByText("TIMEOUT").waitFor();
-    });
-  });
-
-  test("says that nothing was said", async () => {
-    await inspector.visit(urlOf(empty), {}, async (page) => {
-      await region(page, "Conversation").getByText("Nothing was said yet").waitFor();
-      const heading = page.getByRole("heading", { name: "Nothing was said" });
-      await expect.poll(() => heading.count()).toBe(1);
-    });
-  });
-
-  test("reads Arabic from the right, and Chinese from the left", async () => {
+  test("reads Arabic from the right and Chinese from the left, and has Markdown and errors", async () => {
     const directionOf = (text: string) => `(() => {
       const walker = document.createTreeWalker(document.querySelector("[role=feed]"), NodeFilter.SHOW_TEXT);
       while (walker.nextNode())
@@ -124,30 +112,27 @@ describe("the conversation in chromium", needs("chromium"), () => {
           return getComputedStyle(walker.currentNode.parentElement).direction;
       return "not found";
     })()`;
-    await inspector.visit(urlOf("talk-ARABIC"), {}, async (page) => {
+    await inspector.visit(urlOf("talk-texts"), {}, async (page) => {
       await items(page).getByText("الرباط").waitFor();
       for (const text of ["عاصمة المغرب هي", ARABIC.question])
         await expect.poll(() => page.evaluate(directionOf(text))).toBe("rtl");
-    });
-    await inspector.visit(urlOf("talk-CHINESE"), {}, async (page) => {
       await items(page).getByText("两万一千").waitFor();
       await expect.poll(() => page.evaluate(directionOf("长城全长约"))).toBe("ltr");
-    });
-  });
 
-  test("has Markdown, with links that leave no trace", async () => {
-    const text =
-      "# Title\n\n- one\n- two\n\n[a page](https://example.com/page) and `code`\n\n|a|b|\n|-|-|\n|1|2|\n";
-    await pushAll(service, "talk-markdown", run("r", spoken("m", text)));
-    await inspector.visit(urlOf("talk-markdown"), {}, async (page) => {
-      const message = page.getByRole("article", { name: "Message of Agent" });
-      await message.getByRole("heading", { name: "Title" }).waitFor();
+      const titled = { has: page.getByRole("heading", { name: "Title" }) };
+      const message = page.getByRole("article", { name: "Message of Agent" }).filter(titled);
       const textsOf = (role: "listitem" | "cell") => message.getByRole(role).allInnerTexts();
       await expect.poll(() => textsOf("listitem")).toEqual(["one", "two"]);
       await expect.poll(() => textsOf("cell")).toEqual(["1", "2"]);
+      // A link that leaves no trace.
       const link = message.getByRole("link", { name: "a page" });
       expect(await link.getAttribute("href")).toBe("https://example.com/page");
       expect(await link.getAttribute("rel")).toBe("noopener noreferrer");
+
+      await items(page).getByText(FAILURE).waitFor();
+      await expect.poll(() => items(page).getByText("I shall look.").count()).toBe(1);
+      await page.getByRole("article", { name: "Tool call look_up, failed" }).waitFor();
+      await page.getByRole("article", { name: "Run failed, error" }).getByText("TIMEOUT").waitFor();
     });
   });
 });

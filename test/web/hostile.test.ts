@@ -67,38 +67,28 @@ async function openAll(page: Page): Promise<void> {
 }
 
 describe("hostile payloads in chromium", needs("chromium"), () => {
-  test("are text in the conversation", async () => {
+  test("are text in the conversation, and do not turn the text around them", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
       await items(page).first().waitFor();
       // The items change under the reader when the log takes the place of the transcript.
       await eventually(async () => {
         const read = await readConversation(page);
         expect(read.items).toHaveLength(read.size);
-        const shown = lettersOf(read.items.map(({ text }) => text).join("\n"));
+        const text = read.items.map((item) => item.label + item.text).join("\n");
+        const shown = lettersOf(text);
         for (const attack of [
           "<script>window.ran=1;alert(1)</script>",
           "<base href=",
           "Picture: picture",
         ])
           expect(shown).toContain(lettersOf(attack));
-      });
-      await openAll(page);
-      expect(await traces(page)).toEqual(NO_TRACE);
-    });
-  });
-
-  test("do not turn the text around them", async () => {
-    await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await items(page).first().waitFor();
-      await eventually(async () => {
-        const read = await readConversation(page);
-        const text = read.items.map((item) => item.label + item.text).join("\n");
         // Shown as a sign that can be seen, and not as the control itself.
         expect(text).not.toContain(TURNED);
         expect(text).toContain("fdp.exe");
       });
-      const title = await page.title();
-      expect(title).not.toMatch(/[\u202A-\u202E\u2066-\u2069]/);
+      expect(await page.title()).not.toMatch(/[\u202A-\u202E\u2066-\u2069]/);
+      await openAll(page);
+      expect(await traces(page)).toEqual(NO_TRACE);
     });
   });
 
@@ -120,16 +110,19 @@ describe("hostile payloads in chromium", needs("chromium"), () => {
     });
   });
 
-  test.each([
-    ["/", "hostile"],
-    ["/storage", "overlong"],
-    [`/storage?session=${SESSION}`, "REASONING_START"],
-    [`${PATH}/compare`, "The same question"],
-  ])("are text on %s", async (path, text) => {
-    await inspector.visit(urlOf(path), {}, async (page) => {
-      await page.getByRole("main").getByText(text, { exact: true }).first().waitFor();
-      await openAll(page);
-      expect(await traces(page)).toEqual(NO_TRACE);
+  test("are text on the other views", async () => {
+    await inspector.visit(urlOf("/"), {}, async (page) => {
+      for (const [path, text] of [
+        ["/", SESSION],
+        ["/storage", "overlong"],
+        [`/storage?session=${SESSION}`, "REASONING_START"],
+        [`${PATH}/compare`, "The same question"],
+      ] as const) {
+        await page.goto(urlOf(path));
+        await page.getByRole("main").getByText(text, { exact: true }).first().waitFor();
+        await openAll(page);
+        expect({ path, traces: await traces(page) }).toEqual({ path, traces: NO_TRACE });
+      }
     });
   });
 

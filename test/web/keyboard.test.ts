@@ -4,7 +4,7 @@ import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { called, pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
-import { items, useInspector } from "../support/inspector.ts";
+import { isRead, items, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -12,6 +12,13 @@ const inspector = useInspector();
 const { service, client } = useService();
 const PATH = "/sessions/keyboard";
 const TABS_MAX = 80;
+/** The key, and the first event of the run that it leads to, from the end. */
+const RUNS = [
+  ["[", 17],
+  ["[", 1],
+  ["]", 17],
+  ["[", 1],
+] as const;
 /** One a second: a test that is late by half a minute still finds them playing. */
 const SLOW_WORDS = 60;
 
@@ -79,14 +86,36 @@ async function tabTo(page: Page, wanted: RegExp): Promise<void> {
 
 const urlOf = (path: string): string => `http://${service.httpAddress}${path}`;
 
-/** The transcript shows the texts before the log has its runs, and the page then changes under the keys. */
-const isRead = (page: Page): Promise<void> =>
-  page.getByRole("article", { name: "Run second, end" }).waitFor();
+const WHOLE = { message: "Message of Person", run: "Run second, end" };
 
 describe("the keyboard alone, in chromium,", needs("chromium"), () => {
-  test("sends a message", async () => {
+  test("goes through the whole page, lists its keys, opens a tool card, and sends a message", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await isRead(page);
+      await isRead(page, WHOLE);
+      await page.keyboard.press("Tab");
+      await expect.poll(async () => (await focused(page)).name).toBe("Skip to the content");
+      await page.keyboard.press("Enter");
+      await expect.poll(async () => (await focused(page)).role).toBe("main");
+      // A whole round through the page comes back to its beginning: no part keeps the focus.
+      await tabTo(page, /Live$/);
+      await tabTo(page, /^Skip to the content$/);
+
+      await tabTo(page, /^look_up$/);
+      const result = items(page).getByRole("region", { name: "Result" });
+      await page.keyboard.press("Enter");
+      await result.getByText("key").first().waitFor();
+      await page.keyboard.press("Enter");
+      await expect.poll(() => result.count()).toBe(0);
+
+      await tabTo(page, /^Play$/);
+      await page.keyboard.press("?");
+      const help = page.getByRole("dialog");
+      await help.getByText("Play or pause").waitFor();
+      await help.getByText("Go to an event by number").waitFor();
+      await page.keyboard.press("Escape");
+      await help.waitFor({ state: "detached" });
+      await expect.poll(async () => (await focused(page)).name).toBe("Play");
+
       await tabTo(page, /^Message$/);
       await page.keyboard.type("By the keys alone");
       await page.keyboard.press("Enter");
@@ -96,21 +125,9 @@ describe("the keyboard alone, in chromium,", needs("chromium"), () => {
     });
   });
 
-  test("opens a tool card and closes it", async () => {
+  test("goes to an event by its number, from run to run, and plays the session to its end", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await isRead(page);
-      await tabTo(page, /^look_up$/);
-      const result = items(page).getByRole("region", { name: "Result" });
-      await page.keyboard.press("Enter");
-      await result.getByText("key").first().waitFor();
-      await page.keyboard.press("Enter");
-      await expect.poll(() => result.count()).toBe(0);
-    });
-  });
-
-  test("goes to an event by its number, and back to the newest", async () => {
-    await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await isRead(page);
+      await isRead(page, WHOLE);
       await page.keyboard.press("g");
       await page.keyboard.type("4");
       await page.keyboard.press("Enter");
@@ -119,32 +136,18 @@ describe("the keyboard alone, in chromium,", needs("chromium"), () => {
       // Two tokens of three have been said at this event.
       await items(page).getByText("I shall", { exact: true }).waitFor();
       const slider = page.getByRole("slider", { name: "Event shown" });
-      await expect.poll(() => slider.getAttribute("aria-valuenow")).toBe("4");
+      const now = async () => Number(await slider.getAttribute("aria-valuenow"));
+      await expect.poll(now).toBe(4);
       await tabTo(page, /^Event shown$/);
       await page.keyboard.press("ArrowRight");
       await items(page).getByText("I shall look.").waitFor();
       await page.keyboard.press("End");
       await items(page).getByText("Anything else?").waitFor();
       await expect.poll(() => new URL(page.url()).search).toBe("");
-    });
-  });
-
-  test("goes from run to run", async () => {
-    await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await isRead(page);
-      const slider = page.getByRole("slider", { name: "Event shown" });
-      const now = async () => Number(await slider.getAttribute("aria-valuenow"));
-      await page.keyboard.press("[");
-      await expect.poll(now).toBe(17);
-      await page.keyboard.press("[");
-      await expect.poll(now).toBe(1);
-      await page.keyboard.press("]");
-      await expect.poll(now).toBe(17);
-    });
-  });
-
-  test("plays the session to its end", async () => {
-    await inspector.visit(urlOf(`${PATH}?at=1`), {}, async (page) => {
+      for (const [key, seq] of RUNS) {
+        await page.keyboard.press(key);
+        await expect.poll(now).toBe(seq);
+      }
       await page.getByRole("article", { name: "Run first, start" }).waitFor();
       await page.keyboard.press(" ");
       // The recorded events are milliseconds apart, so it arrives at the end by itself.
@@ -169,32 +172,6 @@ describe("the keyboard alone, in chromium,", needs("chromium"), () => {
       expect(await now()).toBe(paused);
       await page.keyboard.press(" ");
       await expect.poll(now).toBeGreaterThan(paused);
-    });
-  });
-
-  test("lists its keys, and gives the focus back", async () => {
-    await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await isRead(page);
-      await tabTo(page, /^Play$/);
-      await page.keyboard.press("?");
-      const help = page.getByRole("dialog");
-      await help.getByText("Play or pause").waitFor();
-      await help.getByText("Go to an event by number").waitFor();
-      await page.keyboard.press("Escape");
-      await help.waitFor({ state: "detached" });
-      await expect.poll(async () => (await focused(page)).name).toBe("Play");
-    });
-  });
-
-  test("skips to the content, and leaves every part again", async () => {
-    await inspector.visit(urlOf(PATH), {}, async (page) => {
-      await isRead(page);
-      await page.keyboard.press("Tab");
-      await expect.poll(async () => (await focused(page)).name).toBe("Skip to the content");
-      await page.keyboard.press("Enter");
-      await expect.poll(async () => (await focused(page)).role).toBe("main");
-      // A whole round through the page comes back to its beginning: no part keeps the focus.
-      await tabTo(page, /Live$/);
     });
   });
 });

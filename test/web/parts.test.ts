@@ -1,5 +1,4 @@
 /** The other three parts of a session, which share its cursor: timeline, events and state. */
-import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { called, pushAll, run, spoken } from "../support/inspector-sessions.ts";
 import { items, region, useInspector } from "../support/inspector.ts";
@@ -27,51 +26,36 @@ beforeAll(() => pushAll(service, "parts", EVENTS));
 
 const url = (query = ""): string => `http://${service.httpAddress}/sessions/parts${query}`;
 
-async function openState(page: Page): Promise<void> {
-  await page.getByRole("tab", { name: "State" }).click();
-}
-
-describe("in chromium, the events", needs("chromium"), () => {
-  test("are a table of rows, and taken apart a table of raw events", async () => {
+/** What the filters find is in test/unit/web-scene.test.ts, the bars in test/unit/web-timeline.test.ts. */
+describe("in chromium", needs("chromium"), () => {
+  test("the events are rows or raw events, are filtered, and open to their JSON and fragments", async () => {
     await inspector.visit(url(), {}, async (page) => {
       const events = region(page, "Events");
       const rows = events.getByRole("row").filter({ hasText: "TEXT_MESSAGE_CONTENT" });
-      await rows.first().waitFor();
-      // The service has merged the words into one row.
-      await expect.poll(() => rows.count()).toBe(1);
-      await events.getByRole("button", { name: "Events", exact: true }).click();
-      await expect.poll(() => rows.count()).toBe(WORDS.length);
-      const grid = events.getByRole("grid");
-      await expect.poll(() => grid.getAttribute("aria-rowcount")).toBe(String(EVENTS.length + 1));
-    });
-  });
-
-  test("have a filter by type, by run and by text", async () => {
-    await inspector.visit(url(), {}, async (page) => {
-      const events = region(page, "Events");
       const shown = async () => {
         const count = await events.getByRole("grid").getAttribute("aria-rowcount");
         return Number(count) - 1;
       };
-      const all = EVENTS.length - (WORDS.length - 1); // The words are one row.
-      await expect.poll(shown).toBe(all);
+      const merged = EVENTS.length - (WORDS.length - 1);
+      await rows.first().waitFor();
+      // The service has merged the words into one row.
+      await expect.poll(() => rows.count()).toBe(1);
+      await expect.poll(shown).toBe(merged);
+      const isRaw = events.getByRole("button", { name: "Events", exact: true });
+      await isRaw.click();
+      await expect.poll(() => rows.count()).toBe(WORDS.length);
+      await expect.poll(shown).toBe(EVENTS.length);
+      await events.getByRole("button", { name: "Rows", exact: true }).click();
+      await expect.poll(shown).toBe(merged);
       await events.getByLabel("Type", { exact: true }).selectOption("TOOL_CALL_RESULT");
+      await events.getByLabel("Run", { exact: true }).selectOption("parts-2");
       await expect.poll(shown).toBe(2);
       await events.getByRole("button", { name: "Clear" }).click();
-      await expect.poll(shown).toBe(all);
-      await events.getByLabel("Run", { exact: true }).selectOption("parts-2");
-      await expect.poll(shown).toBe(EVENTS.filter((_, at) => at >= EVENTS.length - 10).length);
-      await events.getByRole("button", { name: "Clear" }).click();
+      await expect.poll(shown).toBe(merged);
       await page.keyboard.press("/");
       await page.keyboard.type("forty-two");
       await expect.poll(shown).toBe(1);
-    });
-  });
-
-  test("open to their JSON and the fragments of a row", async () => {
-    await inspector.visit(url(), {}, async (page) => {
-      const events = region(page, "Events");
-      await events.getByRole("row").filter({ hasText: "TEXT_MESSAGE_CONTENT" }).click();
+      await rows.click();
       const fragments = events.getByRole("table", { name: "Fragments" });
       await fragments.getByText("forty-two.").waitFor();
       await expect.poll(() => fragments.getByRole("row").count()).toBe(WORDS.length + 1);
@@ -81,65 +65,59 @@ describe("in chromium, the events", needs("chromium"), () => {
       await items(page).getByText("The", { exact: true }).waitFor();
     });
   });
-});
 
-describe("in chromium, the state", needs("chromium"), () => {
-  test("is that of the cursor, with what the last change made of it", async () => {
+  test("the state is that of the cursor, with what the last change made of it", async () => {
     await inspector.visit(url(), {}, async (page) => {
       await region(page, "Events").getByRole("row").nth(2).waitFor();
-      await openState(page);
+      await page.getByRole("tab", { name: "State" }).click();
       const state = region(page, "State");
       await state.getByText("numbers").waitFor();
       await expect.poll(() => state.innerText()).toMatch(/changed: ?\s*progress:\s*0\s*1/);
       await state.getByRole("button", { name: "Change before" }).click();
       await expect.poll(() => state.innerText()).not.toMatch(/changed:/);
       await expect.poll(() => new URL(page.url()).search).toBe("?at=3");
+      await page.getByRole("button", { name: "Run before" }).click();
+      await state.getByText("There is no state yet").waitFor();
     });
   });
 
-  test("is empty before the first change", async () => {
-    await inspector.visit(url("?at=1"), {}, async (page) => {
-      await region(page, "Events").getByRole("row").nth(2).waitFor();
-      await openState(page);
-      const none = region(page, "State").getByText("There is no state yet");
-      await expect.poll(() => none.count()).toBe(1);
-    });
-  });
-});
-
-describe("in chromium, the timeline", needs("chromium"), () => {
-  test("has a bar for each run, step, text and call, which leads to its beginning", async () => {
+  test("the timeline leads to the beginning of a bar, and is zoomed by keys, brush and wheel", async () => {
     await inspector.visit(url(), {}, async (page) => {
       const timeline = region(page, "Timeline");
+      const fit = timeline.getByRole("button", { name: "Fit" });
       await timeline.getByText(/2 runs · 2 calls/).waitFor();
+      await expect.poll(() => fit.isDisabled()).toBe(true);
+      await page.keyboard.press("+");
+      await expect.poll(() => fit.isDisabled()).toBe(false);
+      await page.keyboard.press("0");
+      await expect.poll(() => fit.isDisabled()).toBe(true);
+      const box = await timeline.locator("canvas").last().boundingBox();
+      if (box === null) throw new Error("the timeline is not drawn");
+      const y = box.y + box.height / 2;
+      await page.mouse.move(box.x + box.width * 0.3, y);
+      await page.keyboard.down("Shift");
+      await page.mouse.down();
+      await page.mouse.move(box.x + box.width * 0.5, y, { steps: 4 });
+      await page.mouse.up();
+      await page.keyboard.up("Shift");
+      await expect.poll(() => fit.isDisabled()).toBe(false);
+      await fit.click();
+      await expect.poll(() => fit.isDisabled()).toBe(true);
+      await page.mouse.move(box.x + box.width * 0.5, y);
+      await page.mouse.wheel(0, -200);
+      await expect.poll(() => fit.isDisabled()).toBe(false);
       await timeline.getByRole("button", { name: "Table" }).click();
       const grid = timeline.getByRole("grid", { name: "Bars of the timeline" });
       for (const name of ["parts-1", "parts-2", "think", "add", "multiply"])
         await grid.getByRole("row").filter({ hasText: name }).first().waitFor();
       await grid.getByRole("row").filter({ hasText: "multiply" }).click();
-      // RUN_STARTED, five of each call before it.
       await expect.poll(() => new URL(page.url()).search).toMatch(/^\?at=\d+$/);
       const at = Number(new URL(page.url()).searchParams.get("at"));
       expect(EVENTS[at - 1]).toMatchObject({ type: "TOOL_CALL_START", toolCallName: "multiply" });
     });
   });
 
-  test("zooms by keys and fits again", async () => {
-    await inspector.visit(url(), {}, async (page) => {
-      const timeline = region(page, "Timeline");
-      const fit = timeline.getByRole("button", { name: "Fit" });
-      await timeline.getByText(/2 runs/).waitFor();
-      await expect.poll(() => fit.isDisabled()).toBe(true);
-      await page.keyboard.press("+");
-      await expect.poll(() => fit.isDisabled()).toBe(false);
-      await page.keyboard.press("0");
-      await expect.poll(() => fit.isDisabled()).toBe(true);
-    });
-  });
-});
-
-describe("in chromium, the scrubber", needs("chromium"), () => {
-  test("shows each instant of the session in all parts", async () => {
+  test("the scrubber shows each instant of the session in all parts, and an address leads to it", async () => {
     await inspector.visit(url(), {}, async (page) => {
       await items(page).getByText("The answer is forty-two.").waitFor();
       const bar = page.getByRole("slider", { name: "Event shown" });
@@ -159,11 +137,7 @@ describe("in chromium, the scrubber", needs("chromium"), () => {
       await expect.poll(() => selected.innerText()).toContain("TEXT_MESSAGE_CONTENT");
       await page.getByRole("button", { name: "Live" }).click();
       await items(page).getByText("The answer is forty-two.").waitFor();
-    });
-  });
-
-  test("an address leads to its instant", async () => {
-    await inspector.visit(url("?at=6"), {}, async (page) => {
+      await page.goto(url("?at=6"));
       await items(page).getByText("The answer", { exact: true }).waitFor();
       const number = page.getByRole("textbox", { name: "Number of the event" });
       await expect.poll(() => number.inputValue()).toBe("6");

@@ -21,37 +21,53 @@ async function messagesOf(sessionId: string) {
 beforeAll(() => say(service, "asked", { payload: "First" }));
 
 describe("talk in chromium", needs("chromium"), () => {
-  test("sends a message under a name, shows it waiting, and then the run that takes it", async () => {
+  test("sends a message, shows it until a run takes it, rates the answer, and cancels the next run", async () => {
     await inspector.visit(urlOf("asked"), {}, async (page) => {
+      const talk = region(page, "Talk");
       await items(page).getByText("First").waitFor();
+      const box = page.getByRole("textbox", { name: "Message" });
+      // Bug: some megabytes in the text field stopped the page for more than a minute.
+      await box.fill("typed");
+      await box.fill("x".repeat(200_001));
+      await talk.getByRole("alert").getByText("at most 200,000").waitFor();
+      expect(await box.inputValue()).toBe("typed");
+      await box.fill("Second\nline");
+      await talk.getByRole("alert").waitFor({ state: "detached" });
+
       await page.getByLabel("as", { exact: true }).fill("Ann");
-      await page.getByRole("textbox", { name: "Message" }).fill("Second\nline");
       await page.getByRole("button", { name: "Send" }).click();
-      const message = page.getByRole("article", { name: "Message of Ann" });
-      await message.getByText("Second").waitFor();
-      await message.getByText("waiting").waitFor();
-      await region(page, "Talk").getByText("2 messages wait").waitFor();
+      const question = page.getByRole("article", { name: "Message of Ann" });
+      await question.getByText("Second").waitFor();
+      await question.getByText("waiting").waitFor();
+      await talk.getByText("2 messages wait").waitFor();
       await claim(client, { sessionId: "asked", runId: "r1" });
-      await message.getByText("waiting").waitFor({ state: "detached" });
-      await region(page, "Talk").getByText("a run is open").waitFor();
+      await question.getByText("waiting").waitFor({ state: "detached" });
+      await talk.getByText("a run is open").waitFor();
       await pushAll(service, "asked", spoken("a1", "An answer"));
       await items(page).getByText("An answer").waitFor();
       await finish(client, "asked", "r1");
       await page.getByRole("article", { name: "Run r1, end" }).waitFor();
       expect((await messagesOf("asked")).at(-1)?.payload).toContain("Second\nline");
-    });
-  });
 
-  test("asks to end the open run, with a reason, and asks once", async () => {
-    await pushAll(service, "cancelled", run("long", spoken("c1", "I begin")).slice(0, -1));
-    await inspector.visit(urlOf("cancelled"), {}, async (page) => {
-      await page.getByRole("button", { name: "Cancel the run" }).click();
+      const answer = page.getByRole("article", { name: "Message of Agent" });
+      await answer.getByRole("button", { name: "Bad" }).click();
+      await answer.getByRole("textbox", { name: "Comment" }).fill("Not so good");
+      // The thumb itself is on its way before.
+      await answer.getByRole("button", { name: "Add", disabled: false }).waitFor();
+      await page.keyboard.press("Enter");
+      await answer.getByText("Not so good").waitFor();
+      await page.reload();
+      await expect.poll(() => answer.getByText("Not so good").count()).toBe(1);
+
+      await pushAll(service, "asked", run("r2", []).slice(0, 1));
+      const cancel = page.getByRole("button", { name: "Cancel the run" });
+      await cancel.click();
       await page.getByRole("textbox", { name: "Reason" }).fill("Too long");
-      await page.getByRole("button", { name: "Cancel the run" }).click();
-      await region(page, "Talk").getByText("the run is asked to end").waitFor();
-      await expect.poll(() => page.getByRole("button", { name: "Cancel the run" }).count()).toBe(0);
+      await cancel.click();
+      await talk.getByText("the run is asked to end").waitFor();
+      await expect.poll(() => cancel.count()).toBe(0);
       const stored = async () =>
-        (await messagesOf("cancelled")).filter(({ payload }) => payload.includes("Too long"));
+        (await messagesOf("asked")).filter(({ payload }) => payload.includes("Too long"));
       await expect.poll(stored).toHaveLength(1);
     });
   });
@@ -79,21 +95,6 @@ describe("talk in chromium", needs("chromium"), () => {
       await expect.poll(sent).toMatchObject({
         resume: [{ interruptId: "i1", status: "resolved", payload: { approved: false } }],
       });
-    });
-  });
-
-  test("gives a thumb with a comment, which the page then shows", async () => {
-    await pushAll(service, "rated", run("r", spoken("rated-1", "A good answer")));
-    await inspector.visit(urlOf("rated"), {}, async (page) => {
-      const message = page.getByRole("article", { name: "Message of Agent" });
-      await message.getByRole("button", { name: "Bad" }).click();
-      await message.getByRole("textbox", { name: "Comment" }).fill("Not so good");
-      // The thumb itself is on its way before.
-      await message.getByRole("button", { name: "Add", disabled: false }).waitFor();
-      await page.keyboard.press("Enter");
-      await message.getByText("Not so good").waitFor();
-      await page.reload();
-      await expect.poll(() => message.getByText("Not so good").count()).toBe(1);
     });
   });
 
@@ -126,21 +127,6 @@ describe("talk in chromium", needs("chromium"), () => {
       const stored = async () =>
         (await messagesOf("refused")).filter(({ payload }) => payload.includes("bad line"));
       await expect.poll(stored).toHaveLength(1);
-    });
-  });
-
-  // Bug: some megabytes in the text field stopped the page for more than a minute.
-  test("refuses a text that is too long, and keeps what was typed", async () => {
-    await say(service, "long-text", { payload: "Before" });
-    await inspector.visit(urlOf("long-text"), {}, async (page) => {
-      await items(page).getByText("Before").waitFor();
-      const box = page.getByRole("textbox", { name: "Message" });
-      await box.fill("typed");
-      await box.fill("x".repeat(200_001));
-      await region(page, "Talk").getByRole("alert").getByText("at most 200,000").waitFor();
-      expect(await box.inputValue()).toBe("typed");
-      await box.fill("shorter");
-      await region(page, "Talk").getByRole("alert").waitFor({ state: "detached" });
     });
   });
 

@@ -12,6 +12,8 @@ const inspector = useInspector();
 const { service } = useService("tokens");
 let callers: Readonly<Record<"admin" | "editor" | "viewer" | "runner", Caller>>;
 const urlOf = (path: string): string => `http://${service.httpAddress}${path}`;
+const ALL = { send: 1, cancel: 1, thumbs: 1 } as const;
+const NONE = { send: 0, cancel: 0, thumbs: 0 } as const;
 
 beforeAll(async () => {
   const issuer = await sharedIssuer("tokens");
@@ -51,16 +53,64 @@ async function controls(page: Page): Promise<object> {
   };
 }
 
+/** The page then asks for another one. */
+async function forget(page: Page): Promise<void> {
+  await page.getByRole("button", { name: "Forget token" }).click();
+  await page.getByRole("dialog", { name: "Token" }).waitFor();
+}
+
 describe("a token in chromium", needs("chromium"), () => {
-  test("is asked for when the service wants one, and again when it is wrong", async () => {
-    await inspector.visit(urlOf("/sessions/guarded"), {}, async (page) => {
-      await give(page, "a-wrong-token-0123456789");
-      await page.getByRole("alert").getByText("did not accept").waitFor();
+  // Bug: the state of the service is read every two seconds, and each refusal asked for a token again.
+  test("that a reader does not give is asked for again when they try again, and no more", async () => {
+    await inspector.visit(urlOf("/service"), {}, async (page, { requests }) => {
+      const asked = page.getByRole("dialog", { name: "Token" });
+      const refused = page.getByRole("alert").filter({ hasText: "UNAUTHENTICATED" });
+      const again = page.getByRole("button", { name: "Try again" });
+      await asked.waitFor();
+      await page.keyboard.press("Escape");
+      await refused.waitFor();
+      const before = requests.length;
+      await expect.poll(() => requests.length).toBeGreaterThan(before + 1);
+      expect(await asked.count()).toBe(0);
+      await again.click();
+      for (const path of ["/sessions/guarded", "/"]) {
+        await asked.waitFor();
+        await page.goto(urlOf(path));
+        await asked.waitFor();
+        await page.keyboard.press("Escape");
+        await again.click();
+      }
       await give(page, callers.admin.token);
-      await items(page).getByText("A guarded answer").waitFor();
-      await page.reload();
-      await items(page).getByText("A guarded answer").waitFor();
-      expect(await page.getByRole("dialog").count()).toBe(0);
+      await page.getByRole("link", { name: "guarded" }).waitFor();
+      await expect.poll(() => refused.count()).toBe(0);
+    });
+  });
+
+  test("that is wrong is refused in the dialog, and asked for again", async () => {
+    const { token } = callers.admin;
+    await inspector.visit(urlOf("/"), {}, async (page) => {
+      const dialog = page.getByRole("dialog", { name: "Token" });
+      const field = dialog.getByLabel("This service wants a token");
+      await dialog.waitFor();
+      await page.keyboard.type("a-wrong-token-0123456789");
+      await page.keyboard.press("Enter");
+      await dialog.getByRole("alert").getByText("The service did not accept the token").waitFor();
+      // Bug: a browser sends no such header, which the page took for a lost connection, without end.
+      for (const unfit of [`“${token}”`, `${token}\u200b`, `${token} twice`, "x".repeat(8_193)]) {
+        await field.fill(unfit);
+        await page.getByText("A token has no spaces").waitFor();
+        await page.keyboard.press("Enter");
+        const go = page.getByRole("button", { name: "Continue" });
+        await expect.poll(() => go.isDisabled()).toBe(true);
+      }
+      await field.fill(`Bearer ${token}`);
+      await page.keyboard.press("Enter");
+      await page.getByRole("link", { name: "guarded" }).waitFor();
+      await dialog.waitFor({ state: "detached" });
+      // Bug: the page said for ever that it reconnects to such a session.
+      await page.goto(urlOf("/sessions/no%2Fid"));
+      await page.getByText("id must be 1 to 128 bytes").waitFor();
+      expect(await dialog.count()).toBe(0);
     });
   });
 
@@ -70,6 +120,9 @@ describe("a token in chromium", needs("chromium"), () => {
       await give(page, token);
       await page.getByText("guarded").first().click();
       await items(page).getByText("A guarded answer").waitFor();
+      await page.reload();
+      await items(page).getByText("A guarded answer").waitFor();
+      expect(await page.getByRole("dialog").count()).toBe(0);
       for (const name of ["Storage", "Service"]) {
         await page.getByRole("link", { name, exact: true }).click();
         await page.getByRole("heading", { name }).waitFor();
@@ -97,60 +150,69 @@ describe("a token in chromium", needs("chromium"), () => {
     });
   });
 
-  test.each([
-    ["admin", { send: 1, cancel: 1, thumbs: 1 }],
-    ["editor", { send: 1, cancel: 1, thumbs: 1 }],
-    ["viewer", { send: 0, cancel: 0, thumbs: 1 }],
-    ["runner", { send: 0, cancel: 0, thumbs: 0 }],
-  ] as const)("of a %s shows the controls that it may use", async (role, expected) => {
+  test("of each role shows the controls that it may use", async () => {
     await inspector.visit(urlOf("/sessions/guarded"), {}, async (page, seen) => {
-      await give(page, callers[role].token);
-      await items(page).getByText("A guarded answer").waitFor();
-      await expect.poll(() => controls(page)).toEqual(expected);
-      await region(page, "Conversation").waitFor();
-      expect(failures(seen)).toEqual([]);
+      for (const [role, expected] of [
+        ["editor", ALL],
+        ["viewer", { send: 0, cancel: 0, thumbs: 1 }],
+        ["runner", NONE],
+        ["admin", ALL],
+      ] as const) {
+        await give(page, callers[role].token);
+        await items(page).getByText("A guarded answer").waitFor();
+        await expect
+          .poll(async () => ({ role, ...(await controls(page)) }))
+          .toEqual({ role, ...expected });
+        await region(page, "Conversation").waitFor();
+        expect({ role, failures: failures(seen) }).toEqual({ role, failures: [] });
+        await forget(page);
+      }
     });
   });
 
-  test.each([
-    ["runner", { send: 0, cancel: 0, thumbs: 0 }],
-    ["viewer", { send: 0, cancel: 0, thumbs: 1 }],
-    ["editor", { send: 1, cancel: 1, thumbs: 1 }],
-  ] as const)(
-    "for one session, as %s, shows it alone and asks for nothing else",
-    async (role, expected) => {
-      const client = new RpcClient(() => service.grpcAddress);
-      const of = { sessionId: "guarded", role };
-      const { token } = await sessionCaller(client, callers.admin, of).finally(() =>
-        client.close(),
-      );
-      await inspector.visit(urlOf("/"), {}, async (page, seen) => {
-        await give(page, token);
-        await page.getByText("1 session ·").waitFor();
-        await expect
-          .poll(() => page.getByRole("navigation").getByRole("link").allInnerTexts())
-          .toEqual(["Sessions", "Storage", "API"]);
-        await page.getByRole("link", { name: "guarded" }).click();
-        await items(page).getByText("A guarded answer").waitFor();
-        await expect.poll(() => controls(page)).toEqual(expected);
-        await page
-          .getByRole("status")
-          .getByText(/^\W*live$/)
-          .waitFor();
-        await page.getByRole("link", { name: "Compare runs" }).click();
-        await page.getByRole("heading", { name: "The same question" }).waitFor();
-        await page.getByRole("link", { name: "Storage", exact: true }).click();
-        await page
-          .getByText("1 session", { exact: true })
-          .or(page.getByRole("heading", { name: "By session" }))
-          .first()
-          .waitFor();
-        await page.getByRole("link", { name: "API", exact: true }).click();
-        await page.getByRole("heading", { name: "HTTP API" }).waitFor();
-        expect(failures(seen)).toEqual([]);
+  test("for one session shows it alone and asks for nothing else", async () => {
+    const client = new RpcClient(() => service.grpcAddress);
+    const tokenOf = async (role: "runner" | "viewer" | "editor"): Promise<string> =>
+      (await sessionCaller(client, callers.admin, { sessionId: "guarded", role })).token;
+    await inspector
+      .visit(urlOf("/"), {}, async (page, seen) => {
+        for (const [role, expected] of [
+          ["runner", NONE],
+          ["viewer", { send: 0, cancel: 0, thumbs: 1 }],
+          ["editor", ALL],
+        ] as const) {
+          await give(page, await tokenOf(role));
+          await page.getByText("1 session ·").waitFor();
+          await expect
+            .poll(() => page.getByRole("navigation").getByRole("link").allInnerTexts())
+            .toEqual(["Sessions", "Storage", "API"]);
+          await page.getByRole("link", { name: "guarded" }).click();
+          await items(page).getByText("A guarded answer").waitFor();
+          await expect
+            .poll(async () => ({ role, ...(await controls(page)) }))
+            .toEqual({ role, ...expected });
+          await page
+            .getByRole("status")
+            .getByText(/^\W*live$/)
+            .waitFor();
+          await page.getByRole("link", { name: "Compare runs" }).click();
+          await page.getByRole("heading", { name: "The same question" }).waitFor();
+          await page.getByRole("link", { name: "Storage", exact: true }).click();
+          await page
+            .getByText("1 session", { exact: true })
+            .or(page.getByRole("heading", { name: "By session" }))
+            .first()
+            .waitFor();
+          await page.getByRole("link", { name: "API", exact: true }).click();
+          await page.getByRole("heading", { name: "HTTP API" }).waitFor();
+          expect({ role, failures: failures(seen) }).toEqual({ role, failures: [] });
+          await page.getByRole("link", { name: "Sessions", exact: true }).click();
+          await forget(page);
+        }
+        await give(page, await tokenOf("viewer"));
         await page.goto(urlOf("/sessions/hidden"));
         await page.getByText("session hidden does not exist").waitFor();
-      });
-    },
-  );
+      })
+      .finally(() => client.close());
+  });
 });

@@ -1,6 +1,7 @@
 /**
- * Every view in a wide and a narrow window, light and dark: axe finds nothing serious, and the checks of a visit hold, so no view
- * breaks the Content-Security-Policy, asks another origin or has an error of a script.
+ * Every view: what the views of figures show; and, in a wide and a narrow window, light and dark, axe finds nothing
+ * serious, nothing is out of reach, and the checks of a visit hold, so no view breaks the Content-Security-Policy,
+ * asks another origin or has an error of a script.
  */
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
@@ -25,42 +26,151 @@ const FIRST_LOAD_BYTES_MAX = 250_000;
 const WIDTHS = [1440, 380] as const;
 
 const inspector = useInspector();
-// A ledger of its own: two views show all sessions, also those of an attacker in another file.
+// A ledger of its own: some views show sums of all sessions, and the sessions of an attacker in another file.
 const { service } = useService({});
 let empty: string;
+const at = (path: string): string => `http://${service.httpAddress}${path}`;
+
+interface Told {
+  readonly text: string;
+  readonly args: string;
+  readonly tokens: number;
+}
+
+/** A run that looks something up and then answers. */
+function runOf(runId: string, { text, args, tokens }: Told): readonly string[] {
+  const ids = { threadId: "t", runId };
+  const words = text.split(/(?<= )/);
+  return [
+    { type: "RUN_STARTED", ...ids },
+    { type: "TOOL_CALL_START", toolCallId: `c-${runId}`, toolCallName: "search" },
+    { type: "TOOL_CALL_ARGS", toolCallId: `c-${runId}`, delta: args },
+    { type: "TOOL_CALL_END", toolCallId: `c-${runId}` },
+    {
+      type: "TOOL_CALL_RESULT",
+      messageId: `r-${runId}`,
+      toolCallId: `c-${runId}`,
+      content: "found",
+    },
+    { type: "TEXT_MESSAGE_START", messageId: `m-${runId}`, role: "assistant" },
+    ...words.map((delta) => ({ type: "TEXT_MESSAGE_CONTENT", messageId: `m-${runId}`, delta })),
+    { type: "TEXT_MESSAGE_END", messageId: `m-${runId}` },
+    { type: "RUN_FINISHED", ...ids, usage: [{ model: `model-${runId}`, totalTokens: tokens }] },
+  ].map((event) => JSON.stringify(event));
+}
 
 beforeAll(async () => {
-  empty = await makeSession(service, { name: "Nothing yet" });
-  for (const [n, { events }] of fiveAgents().entries()) {
-    await say(service, `agent-${n}`, {
-      payload: "What is the time?",
-      sender: { display_name: "Ann" },
-    });
-    await pushAll(
-      service,
-      `agent-${n}`,
-      events.map(({ payload }) => payload),
-    );
-  }
-  await pushAll(service, "failing", failing());
-  await pushAll(service, "arabic", conversationIn(ARABIC));
+  await say(service, "question", { payload: "Where is it?" });
+  await pushAll(service, "question", [
+    ...runOf("one", { text: "It is in the old house.", args: '{"q":"it"}', tokens: 100 }),
+    ...runOf("two", { text: "It is in the new house.", args: '{"q":"it?"}', tokens: 250 }),
+  ]);
+  await pushAll(
+    service,
+    "other",
+    runOf("three", { text: "I do not know.", args: '{"q":"it"}', tokens: 7 }),
+  );
 });
 
-const VIEWS: readonly (readonly [string, () => string])[] = [
-  ["the sessions", () => "/"],
-  ["a session of the first agent", () => "/sessions/agent-0"],
-  ["a session of the second agent", () => "/sessions/agent-1"],
-  ["a session at a number", () => "/sessions/agent-2?at=12"],
-  ["a session that failed", () => "/sessions/failing"],
-  ["a session in Arabic", () => "/sessions/arabic"],
-  ["an empty session", () => `/sessions/${empty}`],
-  ["a session that is not there", () => "/sessions/none"],
-  ["the comparison", () => "/sessions/agent-3/compare"],
-  ["the storage", () => "/storage"],
-  ["the storage of a session", () => "/storage?session=agent-0"],
-  ["the service", () => "/service"],
-  ["the reference of the API", () => "/docs"],
-  ["the API", () => "/docs?op=pushEvents"],
+describe("the figures in chromium", needs("chromium"), () => {
+  test("the storage shows the sums of the API, and leads to those of a session", async () => {
+    await inspector.visit(at("/storage"), {}, async (page) => {
+      const row = page.getByRole("row", { name: /^TEXT_MESSAGE_CONTENT/ });
+      await expect.poll(() => row.count()).toBe(1);
+      const cells = async () =>
+        (await row.getByRole("cell").allInnerTexts()).slice(0, 2).map(Number);
+      // Of three answers; those of one run are merged.
+      await expect.poll(cells).toEqual([3, 16]);
+      await page.getByRole("button", { name: "Rows" }).click();
+      const header = page.getByRole("columnheader", { name: "Rows" }).first();
+      await expect.poll(() => header.getAttribute("aria-sort")).toBe("descending");
+      await page.getByRole("link", { name: "Storage of other by type" }).click();
+      await page.getByRole("heading", { name: "Storage of other" }).waitFor();
+      expect(new URL(page.url()).search).toBe("?session=other");
+      await expect.poll(() => row.getByRole("cell").first().innerText()).toBe("1");
+    });
+  });
+
+  test("the service shows what is pushed while the page is open, and a refusal", async () => {
+    await inspector.visit(at("/service"), {}, async (page) => {
+      await page.getByText(/ready$/).waitFor();
+      const pushed = page.getByRole("figure", { name: "Pushed rows a second" });
+      // The first rate needs two answers.
+      await expect.poll(() => pushed.innerText()).toMatch(/events\s+0/);
+      const stored = page.getByText("Rows stored").locator("xpath=following-sibling::dd");
+      const before = Number((await stored.innerText()).replaceAll(",", ""));
+      await makeSession(service, { name: "Pushed meanwhile" });
+      await pushAll(service, "meanwhile", runOf("four", { text: "Now.", args: "{}", tokens: 1 }));
+      await fetch(at("/api/ambient/v1/sessions/none"));
+      const after = async () => Number((await stored.innerText()).replaceAll(",", ""));
+      await expect.poll(after).toBeGreaterThan(before);
+      await expect.poll(() => pushed.innerText()).toMatch(/0 to [1-9.]/);
+      await page.getByRole("cell", { name: "SESSION_NOT_FOUND" }).waitFor();
+    });
+  });
+
+  test("two runs are compared, chosen from lists, and the address keeps the choice", async () => {
+    await inspector.visit(at("/sessions/question/compare"), {}, async (page) => {
+      const cells = (name: string) =>
+        page
+          .getByRole("row", { name: new RegExp(`^${name}`) })
+          .getByRole("cell")
+          .allInnerTexts();
+      await expect.poll(() => cells("Tokens in all")).toEqual(["100", "250", "+150 (250 %)"]);
+      await expect
+        .poll(async () => (await cells("Model")).slice(0, 2))
+        .toEqual(["model-one", "model-two"]);
+      await page.getByRole("heading", { name: "The same question" }).waitFor();
+      const marked = (side: "A" | "B") =>
+        page.getByRole("region", { name: side, exact: true }).locator("mark").allInnerTexts();
+      await expect.poll(() => marked("A")).toEqual(["old"]);
+      await expect.poll(() => marked("B")).toEqual(["new"]);
+      await page.getByText(/other arguments$/).click();
+      await page.getByText('"it?"').waitFor();
+
+      await page.getByRole("button", { name: "Swap" }).click();
+      await expect.poll(() => cells("Tokens in all")).toEqual(["250", "100", "−150 (40 %)"]);
+      await page.getByRole("combobox", { name: "Session of run B" }).selectOption("other");
+      await expect.poll(() => cells("Tokens in all")).toEqual(["250", "7", "−243 (3 %)"]);
+      await page.reload();
+      await expect.poll(() => cells("Tokens in all")).toEqual(["250", "7", "−243 (3 %)"]);
+      expect(new URL(page.url()).searchParams.get("with")).toBe("other");
+    });
+  });
+
+  test("the API has its routes, found by words and by keys", async () => {
+    await inspector.visit(at("/docs"), {}, async (page) => {
+      await page.getByRole("heading", { name: "HTTP API" }).waitFor();
+      const routes = page.getByRole("navigation", { name: "Routes" }).getByRole("link");
+      expect(await routes.count()).toBeGreaterThan(20);
+      await page.keyboard.press("/");
+      await page.keyboard.type("push events");
+      await expect.poll(() => routes.count()).toBeLessThan(10);
+      await page.getByRole("link", { name: "POST Push events" }).click();
+      await page.getByRole("heading", { name: "Push events" }).waitFor();
+      await expect.poll(() => page.getByText("client-seq", { exact: true }).count()).toBe(1);
+      expect(new URL(page.url()).searchParams.get("op")).toBe("pushEvents");
+    });
+  });
+});
+
+interface View {
+  readonly kind: string;
+  readonly paths: () => readonly string[];
+}
+
+/** Views of one kind, with other data or in another state. */
+const VIEWS: readonly View[] = [
+  { kind: "the sessions", paths: () => ["/"] },
+  {
+    kind: "a session",
+    paths: () => ["/sessions/agent-0", "/sessions/agent-2?at=12", "/sessions/failing"],
+  },
+  { kind: "a session without events", paths: () => [`/sessions/${empty}`, "/sessions/none"] },
+  { kind: "the comparison", paths: () => ["/sessions/question/compare"] },
+  { kind: "the storage", paths: () => ["/storage", "/storage?session=agent-0"] },
+  { kind: "the service", paths: () => ["/service"] },
+  { kind: "the API", paths: () => ["/docs", "/docs?op=pushEvents"] },
 ];
 
 /**
@@ -91,55 +201,69 @@ const OUT_OF_REACH = `(async () => {
   return found;
 })()`;
 
-/** As a window of 1440 × 900 pixels whose page is drawn twice as large. */
-async function zoom(page: Page): Promise<void> {
+/** As a window of 1440 × 900 pixels whose page is drawn twice as large, while `act` runs. */
+async function zoomed(page: Page, act: () => Promise<void>): Promise<void> {
   const debug = await page.context().newCDPSession(page);
   const metrics = { width: 720, height: 450, deviceScaleFactor: 2, mobile: false };
   await debug.send("Emulation.setDeviceMetricsOverride", metrics);
+  await act();
+  await debug.detach();
 }
 
-describe("in chromium", needs("chromium"), () => {
-  test.each(VIEWS)("at a zoom of 200 % nothing is out of reach in %s", async (_name, path) => {
-    const url = `http://${service.httpAddress}${path()}`;
-    await inspector.visit(url, {}, async (page) => {
-      await zoom(page);
-      await page.getByRole("main").waitFor();
-      await expect.poll(() => page.getByText(/^Loading/).count()).toBe(0);
-      expect(await page.evaluate("[innerWidth, devicePixelRatio]")).toEqual([720, 2]);
-      // A list that is read again moves under the look.
-      await expect.poll(() => page.evaluate(OUT_OF_REACH)).toEqual([]);
-    });
+async function isShown(page: Page): Promise<void> {
+  await page.getByRole("main").waitFor();
+  await expect.poll(() => page.getByText(/^Loading/).count()).toBe(0);
+}
+
+describe("every view in chromium", needs("chromium"), () => {
+  beforeAll(async () => {
+    empty = await makeSession(service, { name: "Nothing yet" });
+    for (const [n, { events }] of fiveAgents().slice(0, 3).entries()) {
+      await say(service, `agent-${n}`, {
+        payload: "What is the time?",
+        sender: { display_name: "Ann" },
+      });
+      await pushAll(
+        service,
+        `agent-${n}`,
+        events.map(({ payload }) => payload),
+      );
+    }
+    await pushAll(service, "failing", [...conversationIn(ARABIC), ...failing()]);
   });
 
   test.each(VIEWS)(
-    "axe finds nothing serious in %s, wide or narrow, light or dark",
-    async (_name, path) => {
-      const url = `http://${service.httpAddress}${path()}`;
-      await inspector.visit(url, {}, async (page) => {
-        await page.getByRole("main").waitFor();
-        await expect.poll(() => page.getByText(/^Loading/).count()).toBe(0);
-        for (const width of WIDTHS) {
-          await page.setViewportSize({ width, height: 800 });
-          for (const colorScheme of ["light", "dark"] as const) {
-            await page.emulateMedia({ colorScheme });
-            const found = await seriousFindings(page);
-            expect({ width, colorScheme, found }).toEqual({ width, colorScheme, found: [] });
+    "of $kind has nothing that axe finds serious, wide or narrow, light or dark, nor out of reach at a zoom of 200 %",
+    async ({ paths }) => {
+      await inspector.visit(at("/"), {}, async (page) => {
+        for (const path of paths()) {
+          if (path !== "/") await page.goto(at(path));
+          await isShown(page);
+          for (const width of WIDTHS) {
+            await page.setViewportSize({ width, height: 800 });
+            for (const colorScheme of ["light", "dark"] as const) {
+              await page.emulateMedia({ colorScheme });
+              const found = await seriousFindings(page);
+              const look = { path, width, colorScheme };
+              expect({ ...look, found }).toEqual({ ...look, found: [] });
+            }
           }
+          await zoomed(page, async () => {
+            expect(await page.evaluate("[innerWidth, devicePixelRatio]")).toEqual([720, 2]);
+            // A list that is read again moves under the look.
+            const found = async () => ({ path, found: await page.evaluate(OUT_OF_REACH) });
+            await expect.poll(found).toEqual({ path, found: [] });
+          });
         }
       });
     },
   );
 
-  test.each([
-    ["the sessions", "/"],
-    ["a session", "/sessions/agent-0"],
-  ])("the first load of %s is small", async (_name, path) => {
-    const url = `http://${service.httpAddress}${path}`;
-    const { bytes } = await firstLoadOf(inspector.browser(), url, async (page) => {
-      await page.getByRole("main").waitFor();
-      await expect.poll(() => page.getByText(/^Loading/).count()).toBe(0);
-    });
-    expect(bytes).toBeGreaterThan(10_000); // An empty page is not a page.
-    expect(bytes).toBeLessThan(FIRST_LOAD_BYTES_MAX);
+  test("the first load of the sessions and of a session is small", async () => {
+    for (const path of ["/", "/sessions/agent-0"]) {
+      const { bytes } = await firstLoadOf(inspector.browser(), at(path), isShown);
+      expect(bytes).toBeGreaterThan(10_000); // An empty page is not a page.
+      expect(bytes).toBeLessThan(FIRST_LOAD_BYTES_MAX);
+    }
   });
 });
