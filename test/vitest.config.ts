@@ -12,7 +12,9 @@ const HANGS_MS = 600_000;
 const NATIVE = { viteModuleRunner: false, nodeLoader: false };
 
 /** What tests of processes, databases and browsers have in common. They wait most of their time. */
-const SHARED = {
+const shared = (name: string) => ({
+  name,
+  provide: { project: name },
   experimental: NATIVE,
   expect: FACTS,
   testTimeout: HANGS_MS,
@@ -21,7 +23,7 @@ const SHARED = {
   isolate: false,
   // After the unit tests, which take every processor.
   sequence: { groupOrder: 1 },
-};
+});
 
 /** In .ci/run: the folder of an older grpcurl, which words some answers otherwise. */
 const { GRPCURL_OLDER: older, PATH: path = "" } = process.env;
@@ -53,22 +55,20 @@ export default defineConfig({
           isolate: false,
         },
       },
-      { test: { ...SHARED, name: "postgres", include: ["test/postgres/**/*.test.ts"] } },
-      { test: { ...SHARED, name: "e2e", include: ["test/e2e/**/*.test.ts"] } },
-      { test: { ...SHARED, name: "ci", include: ["test/ci/**/*.test.ts"] } },
-      { test: { ...SHARED, name: "web", include: ["test/web/**/*.test.ts"] } },
+      { test: { ...shared("postgres"), include: ["test/postgres/**/*.test.ts"] } },
+      { test: { ...shared("e2e"), include: ["test/e2e/**/*.test.ts"] } },
+      { test: { ...shared("ci"), include: ["test/ci/**/*.test.ts"] } },
+      { test: { ...shared("web"), include: ["test/web/**/*.test.ts"] } },
       {
         test: {
-          ...SHARED,
-          name: "frameworks",
+          ...shared("frameworks"),
           include: ["test/frameworks/**/*.test.ts"],
           env: { COPILOTKIT_TELEMETRY_DISABLED: "true" },
         },
       },
       {
         test: {
-          ...SHARED,
-          name: "older-grpcurl",
+          ...shared("older-grpcurl"),
           include: older === undefined ? [] : ["test/e2e/{grpcurl,readme}.test.ts"],
           env: { PATH: `${older}:${path}` },
         },

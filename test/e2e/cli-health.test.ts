@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import {
   endService,
+  NO_OTHERS_ADDRESS,
   runCommand,
   type ServiceProcess,
   startService,
@@ -9,7 +10,7 @@ import {
 
 let service: ServiceProcess;
 beforeAll(async () => {
-  service = await startService();
+  service = await startService({ env: { OPS_ADDRESS: NO_OTHERS_ADDRESS } });
 });
 afterAll(async () => endService(service));
 

@@ -11,7 +11,12 @@ import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import {
+  endService,
+  NO_OTHERS_ADDRESS,
+  type ServiceProcess,
+  startService,
+} from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -280,7 +285,7 @@ describe("health, as grpc_health_probe asks for it", () => {
   });
 
   test("grpcurl: a stop is NOT_SERVING, then the connection closes", needs("grpcurl"), async () => {
-    stopping = await startService();
+    stopping = await startService({ env: { GRPC_ADDRESS: NO_OTHERS_ADDRESS } });
     const watch = start([...PROBE, stopping.grpcAddress, "grpc.health.v1.Health/Watch"]);
     const states = objects(watch);
     expect((await states.next()).value).toEqual({ status: "SERVING" });

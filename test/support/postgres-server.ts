@@ -18,6 +18,8 @@ declare module "vitest" {
     readonly postgresTemplate: string;
     /** Where a worker asks for a service of a profile: test/support/shared-services.ts. */
     readonly sharedServices: string;
+    /** The project of a worker: the shared services of each are its own. */
+    readonly project: string;
   }
 }
 

@@ -17,6 +17,9 @@ export const IMPORT_TOOL = fileURLToPath(
 
 type Environment = Readonly<Record<string, string>>;
 
+/** An address for tests that ask an ended service: no other service takes its port meanwhile. */
+export const NO_OTHERS_ADDRESS = process.platform === "linux" ? "127.0.0.77:0" : "127.0.0.1:0";
+
 export interface ServiceOptions {
   /** Overrides the defaults of a test: free ports, a new database on the server of the test run. */
   readonly env?: Environment;

@@ -1,6 +1,6 @@
 /**
- * The services that test files share: one of each profile for a whole run, started when the first file asks
- * for it. They run beside the workers of Vitest, which ask for them over HTTP. A file that only sends
+ * The services that test files share: one of each profile for a project, started when the first file asks
+ * for it. Session ids are unique within a project; documents and the tests of another grpcurl use some again. They run beside the workers of Vitest, which ask for them over HTTP. A file that only sends
  * requests uses one of them and its own session ids. A file has a service of its own only if it ends it,
  * restarts it, counts all rows of its ledger, or needs a setting that no profile has.
  */
@@ -73,19 +73,20 @@ export class SharedServices {
   constructor(template: string) {
     this.#template = template;
     this.#server = createServer((request, response) => {
-      const profile = PROFILES.find((name) => request.url === `/${name}`);
+      const [, project = "", asked] = request.url?.split("/") ?? [];
+      const profile = PROFILES.find((name) => name === asked);
       if (profile === undefined) {
         response.writeHead(404).end();
         return;
       }
-      this.#of(profile).then(
+      this.#of(project, profile).then(
         (service) => response.end(JSON.stringify(service)),
         (error: unknown) => response.writeHead(500).end(String(error)),
       );
     });
   }
 
-  /** Resolves with the URL to which a profile's name is added. */
+  /** Resolves with the URL to which the names of a project and a profile are added. */
   async start(): Promise<string> {
     await once(this.#server.listen(0, "127.0.0.1"), "listening");
     const address = this.#server.address();
@@ -99,9 +100,10 @@ export class SharedServices {
     await Promise.all(this.#processes.map((service) => service.kill("SIGKILL")));
   }
 
-  #of(profile: Profile): Promise<SharedService> {
-    const found = this.#services.get(profile) ?? this.#startOne(profile);
-    this.#services.set(profile, found);
+  #of(project: string, profile: Profile): Promise<SharedService> {
+    const key = `${project} ${profile}`;
+    const found = this.#services.get(key) ?? this.#startOne(profile);
+    this.#services.set(key, found);
     return found;
   }
 

@@ -87,7 +87,7 @@ export function useService(
 }
 
 export async function sharedService(profile: Profile): Promise<SharedService> {
-  const answer = await fetch(`${inject("sharedServices")}${profile}`);
+  const answer = await fetch(`${inject("sharedServices")}${inject("project")}/${profile}`);
   const text = await answer.text();
   if (!answer.ok) throw new Error(`the service of ${profile} did not start: ${text}`);
   const service: SharedService = JSON.parse(text);
