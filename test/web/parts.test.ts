@@ -47,8 +47,9 @@ describe("in chromium", needs("chromium"), () => {
       await expect.poll(shown).toBe(EVENTS.length);
       await events.getByRole("button", { name: "Rows", exact: true }).click();
       await expect.poll(shown).toBe(merged);
-      await events.getByLabel("Type", { exact: true }).selectOption("TOOL_CALL_RESULT");
       await events.getByLabel("Run", { exact: true }).selectOption("parts-2");
+      await expect.poll(shown).toBe(10);
+      await events.getByLabel("Type", { exact: true }).selectOption("TOOL_CALL_RESULT");
       await expect.poll(shown).toBe(2);
       await events.getByRole("button", { name: "Clear" }).click();
       await expect.poll(shown).toBe(merged);
