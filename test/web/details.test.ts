@@ -1,7 +1,7 @@
-/** What a session page shows beside texts: thoughts, activities, pictures, pending calls; and its theme. */
+/** What a session page shows beside texts: thoughts, activities, pictures, pending calls, forks; and its theme. */
 import { beforeAll, describe, expect, test } from "vitest";
 import { called, pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
-import { isRead, useInspector } from "../support/inspector.ts";
+import { isRead, region, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -36,6 +36,11 @@ beforeAll(async () => {
     ]),
     ...run("open", called({ id: "c1", name: "measure", args: ['{"unit":"m"}'] })).slice(0, -1),
   ]);
+
+  await say(service, "branched", { payload: "What is it?" });
+  await pushAll(service, "branched", run("first", spoken("m1", "A house.")));
+  await say(service, "branched", { payload: "And this?" });
+  await pushAll(service, "branched", run("second", spoken("m2", "A tree.")));
 });
 
 /** As the timeline and the charts read the colours for their canvas. */
@@ -81,6 +86,31 @@ describe("in chromium", needs("chromium"), () => {
       await page.getByRole("article", { name: "Tool call measure, done" }).waitFor();
       expect(await card.count()).toBe(0);
     });
+  });
+
+  test("a person forks a session at an event, and goes from the fork to the parent and back", async () => {
+    await inspector.visit(
+      `http://${service.httpAddress}/sessions/branched?at=5`,
+      {},
+      async (page) => {
+        const events = region(page, "Events");
+        await events.getByRole("row").filter({ hasText: "RUN_FINISHED" }).first().click();
+        await events.getByRole("button", { name: "Fork here" }).click();
+        const toParent = page.getByRole("link", { name: "Forked from branched" });
+        await toParent.waitFor();
+        const forkUrl = page.url();
+        expect(forkUrl).toMatch(/\/sessions\/web-[0-9a-f]{32}$/);
+        await page.getByText("A house.").first().waitFor();
+        expect(await page.getByText("A tree.").count()).toBe(0);
+        await toParent.click();
+        await page.getByText("A tree.").first().waitFor();
+        expect(page.url()).toMatch(/\/sessions\/branched\?at=\d+$/);
+        await page.getByRole("button", { name: "1 fork" }).click();
+        await page.getByRole("dialog").getByRole("link").click();
+        await toParent.waitFor();
+        expect(page.url()).toBe(forkUrl);
+      },
+    );
   });
 
   test("the theme is chosen, and stays; a new colour counts at once", async () => {

@@ -118,7 +118,7 @@ describe("hostile payloads in chromium", needs("chromium"), () => {
         [`/storage?session=${SESSION}`, "REASONING_START"],
         [`${PATH}/compare`, "The same question"],
       ] as const) {
-        await page.goto(urlOf(path));
+        if (path !== "/") await page.goto(urlOf(path));
         await page.getByRole("main").getByText(text, { exact: true }).first().waitFor();
         await openAll(page);
         expect({ path, traces: await traces(page) }).toEqual({ path, traces: NO_TRACE });

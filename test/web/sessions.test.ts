@@ -119,13 +119,13 @@ describe("in chromium", needs("chromium"), () => {
   });
 
   test("of hundreds of sessions only the seen rows are in the page, and the last one is reached", async () => {
-    const names = Array.from({ length: 450 }, (_, n) => `many-${String(n).padStart(3, "0")}`);
+    const names = Array.from({ length: 250 }, (_, n) => `many-${String(n).padStart(3, "0")}`);
     for (let at = 0; at < names.length; at += 100) {
       const some = names.slice(at, at + 100);
       await Promise.all(some.map((name) => say(service, name, { payload: "hello" })));
     }
     await inspector.visit(`${url}?q=many-`, {}, async (page) => {
-      await page.getByText("450 sessions").waitFor();
+      await page.getByText("250 sessions").waitFor();
       expect(await rowsOf(page).count()).toBeLessThan(100);
       await expect
         .poll(async () => {
@@ -134,7 +134,7 @@ describe("in chromium", needs("chromium"), () => {
           });
           return rowsOf(page).last().getAttribute("aria-rowindex");
         })
-        .toBe("451");
+        .toBe("251");
       expect(await rowsOf(page).count()).toBeLessThan(100);
     });
   });
