@@ -46,7 +46,7 @@ ln -sfn ../../test/frameworks/node_modules examples/copilotkit-app/node_modules
 tsc --noEmit -p examples/copilotkit-app`;
 
 const PYTHON = `python3 -m venv clients/python/.venv-frameworks
-clients/python/.venv-frameworks/bin/pip install --quiet --disable-pip-version-check \
+clients/python/.venv-frameworks/bin/pip install --quiet --no-compile --disable-pip-version-check \
   -r test/python/requirements.txt ./clients/python`;
 const PYTHON_CHECKS = `cd clients/python
 files=(. ../../test/python ../../examples/langgraph-python)

@@ -17,6 +17,7 @@ import { makeDirectory } from "../support/embedded-fixture.ts";
 import { useService } from "../support/use-service.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+const TSC = join(ROOT, "node_modules/typescript/bin/tsc");
 const NAME = "@session-ledger/runner";
 const PACKED_BYTES_MAX = 6_000_000;
 
@@ -155,19 +156,19 @@ describe("with what a user of it has", () => {
     await mkdir(tools);
     const host = `npm:node-${platform()}-${arch()}`;
     await install(tools, "ts5@npm:typescript@5.9", `node20@${host}@20`, `node22@${host}@22`);
+    const compile = [TSC, ...strict, "--outDir", "compiled", "main.ts", "entries.ts"];
+    expect(await outputOf(process.execPath, ...compile)).toBe("");
   });
 
   const checks = ["--strict", "--exactOptionalPropertyTypes", "--skipLibCheck", "false"];
   const target = ["--module", "nodenext", "--target", "es2022", "--lib", "es2022"];
   const strict = [...checks, ...target, "--types", "node"];
 
-  test.each([
-    ["5.9", () => join(tools, "node_modules/ts5/bin/tsc")],
-    ["7", () => join(ROOT, "node_modules/typescript/bin/tsc")],
-  ])("TypeScript %s accepts the declarations of all entries", async (version, tsc) => {
-    const node = (...args: readonly string[]) => outputOf(process.execPath, tsc(), ...args);
-    expect(await node("--version")).toContain(`Version ${version}.`);
-    expect(await node(...strict, "--outDir", `by-${version}`, "main.ts", "entries.ts")).toBe("");
+  test("TypeScript 5.9 accepts the declarations of all entries, as 7 does", async () => {
+    const tsc = (...args: readonly string[]) =>
+      outputOf(process.execPath, join(tools, "node_modules/ts5/bin/tsc"), ...args);
+    expect(await tsc("--version")).toContain("Version 5.9.");
+    expect(await tsc(...strict, "--noEmit", "main.ts", "entries.ts")).toBe("");
   });
 
   test.each([
@@ -176,13 +177,10 @@ describe("with what a user of it has", () => {
     ["24", () => process.execPath],
   ])("Node %s loads all entries, and a program writes and reads", async (version, node) => {
     expect(await outputOf(node(), "--version")).toMatch(new RegExp(`^v${version}\\.`));
-    const tsc = join(ROOT, "node_modules/typescript/bin/tsc");
-    const compiled = [...strict, "--outDir", `for-${version}`, "main.ts", "entries.ts"];
-    expect(await outputOf(process.execPath, tsc, ...compiled)).toBe("");
     // Bug: no entry loaded on Node 20, because it has no list of the authorities of the system.
-    const entries = await outputOf(node(), `for-${version}/entries.js`);
+    const entries = await outputOf(node(), "compiled/entries.js");
     expect(entries).toMatch(/^\[[1-9]\d*(,[1-9]\d*){2,}\]$/);
-    const args = [`for-${version}/main.js`, service.grpcAddress, `node-${version}`, "tls"];
+    const args = ["compiled/main.js", service.grpcAddress, `node-${version}`, "tls"];
     const said = await outputOf(node(), ...args);
     expect(said).toMatch(/^\{.*\}$/);
     const written: unknown = JSON.parse(said);

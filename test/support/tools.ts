@@ -6,6 +6,9 @@ import { accessSync, constants } from "node:fs";
 import { homedir } from "node:os";
 import { delimiter, isAbsolute, join } from "node:path";
 
+/** Programs that serve as well, and are taken first: a Chromium without windows takes two thirds of the CPU. */
+const BETTER: Readonly<Record<string, string>> = { chromium: "chromium-headless-shell" };
+
 type Environment = Readonly<Record<string, string | undefined>>;
 
 export type Plan =
@@ -26,9 +29,10 @@ export function toolPath(tool: string): string {
 }
 
 export function planFor(tool: string, environment: Environment): Plan {
+  const names = [BETTER[tool], tool].filter((name) => name !== undefined);
   const paths = isAbsolute(tool)
     ? [tool]
-    : foldersOf(environment).map((folder) => join(folder, tool));
+    : names.flatMap((name) => foldersOf(environment).map((folder) => join(folder, name)));
   const path = paths.find(isExecutable);
   if (path !== undefined) return { kind: "run", path };
   return { kind: environment["REQUIRE_TOOLS"] === "1" ? "fail" : "skip" };

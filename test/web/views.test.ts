@@ -177,9 +177,8 @@ const VIEWS: readonly View[] = [
  * What a person cannot reach: the page is wider than the window, or a control stays outside of it, or below another
  * element, when it has the focus.
  */
-const OUT_OF_REACH = `(async () => {
+const OUT_OF_REACH = `(() => {
   const nameOf = (one) => one.tagName + " " + (one.ariaLabel ?? one.innerText ?? one.name).slice(0, 60);
-  const frame = () => new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
   const { scrollWidth } = document.documentElement;
   const found = scrollWidth > innerWidth ? ["the page: " + scrollWidth] : [];
   const controls = "button, a[href], input, select, textarea, [role=slider]";
@@ -187,8 +186,6 @@ const OUT_OF_REACH = `(async () => {
     if (!one.isConnected || one.disabled || !one.checkVisibility()) continue;
     one.focus();
     one.scrollIntoView({ block: "nearest", inline: "nearest" });
-    await frame();
-    if (!one.isConnected) continue; // A list has drawn other rows.
     const { left, top, width, height } = one.getBoundingClientRect();
     const right = Math.min(left + width, innerWidth);
     const bottom = Math.min(top + height, innerHeight);
