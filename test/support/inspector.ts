@@ -14,6 +14,9 @@ import { needs } from "./tools.ts";
 /** Longer than any step of a page takes on a busy machine. */
 const LIMIT_MS = 60_000;
 
+/** Of a page whose test failed. */
+const SHOWN_CHARS_MAX = 2_000;
+
 export interface Look {
   readonly width?: 1440 | 900 | 380;
   readonly scheme?: "light" | "dark";
@@ -65,7 +68,10 @@ export function useInspector(): Inspector {
       try {
         const { page, seen } = await watched(context);
         await page.goto(url);
-        await act(page, seen, context);
+        await act(page, seen, context).catch(async (cause: unknown) => {
+          const text = await page.locator("body").innerText();
+          throw new Error(`the page showed: ${text.slice(0, SHOWN_CHARS_MAX)}`, { cause });
+        });
         expect(troublesIn(seen, new URL(url).origin)).toEqual([]);
       } finally {
         await context.close();

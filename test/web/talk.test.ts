@@ -87,6 +87,11 @@ describe("talk in chromium", needs("chromium"), () => {
     await inspector.visit(urlOf("question"), {}, async (page) => {
       const question = region(page, "Questions of the agent");
       await question.getByText("May I delete the file?").waitFor();
+      // An earlier moment has the question too, and it is not the one to answer.
+      await page.goto(`${urlOf("question")}?at=${asking.length}`);
+      await region(page, "Talk").getByText("this is an earlier moment").waitFor();
+      expect(await question.count()).toBe(0);
+      await page.getByRole("button", { name: "Live" }).click();
       await question.getByRole("button", { name: "Deny" }).click();
       await question.waitFor({ state: "detached" });
       await region(page, "Talk").getByText("the answer waits for a run").waitFor();
