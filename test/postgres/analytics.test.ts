@@ -2,18 +2,17 @@
 import { readFileSync } from "node:fs";
 import { sql } from "drizzle-orm";
 import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { readReport } from "../../src/analytics/report.ts";
 import { forgetTexts } from "../../src/search/index-store.ts";
 import { reindexTexts } from "../../src/search/reindex.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
-import type { Database } from "../../src/store/database.ts";
 import { forkSession } from "../../src/store/fork.ts";
 import { migrateDown, migrateUp } from "../../src/store/migrate.ts";
 import type { NewRow } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { createDatabase } from "../support/database.ts";
-import { createLedger, type TestLedger } from "../support/ledger.ts";
+import { useLedger } from "../support/ledger.ts";
 import {
   event,
   linesFor,
@@ -25,13 +24,8 @@ import {
   textIndex,
 } from "../support/texts.ts";
 
-let ledger: TestLedger;
-let database: Database;
-beforeAll(async () => {
-  ledger = await createLedger();
-  ({ database } = ledger);
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
+const { database } = ledger;
 
 const derive = () => textIndex(database).pass();
 

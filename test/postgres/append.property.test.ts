@@ -3,18 +3,12 @@
  * after the other: numbers, runs, repeated keys, reused keys, fencing, both streams, several sessions,
  * how much each of them holds and may hold.
  */
+import { sql } from "drizzle-orm";
 import * as fc from "fast-check";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Outcome, Push, SessionLimits } from "../../src/store/rows.ts";
-import {
-  batchesOf,
-  createLedger,
-  heldBy,
-  newPush,
-  newRow,
-  type TestLedger,
-} from "../support/ledger.ts";
+import { batchesOf, heldBy, newPush, newRow, useLedger } from "../support/ledger.ts";
 
 interface Kept {
   readonly digest: number;
@@ -23,6 +17,8 @@ interface Kept {
 
 class Model {
   readonly held = { rows: 0, bytes: 0 };
+  /** The number and the run of each row. */
+  readonly rows: { readonly stream: string; readonly seq: bigint; readonly runId: string }[] = [];
   readonly #limits: SessionLimits;
   readonly #next = { messages: 1n, events: 1n };
   readonly #keys = new Map<string, Kept>();
@@ -61,6 +57,7 @@ class Model {
       this.#next[push.stream] += BigInt(row.eventCount);
       const place = { seq, runId: push.stream === "events" ? this.#run : "" };
       if (row.mark?.kind === "close") this.#run = "";
+      this.rows.push({ stream: push.stream, ...place });
       return place;
     });
     if (key !== undefined)
@@ -112,11 +109,23 @@ const push = fc
         }),
   );
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
+
+type Row = Model["rows"][number];
+const inOrder = (a: Row, b: Row): number => (printed(a) < printed(b) ? -1 : 1);
+const printed = ({ stream, seq, runId }: Row): string =>
+  `${stream} ${String(seq).padStart(4, "0")} ${runId}`;
+
+async function rowsOf(sessionId: string): Promise<readonly string[]> {
+  const rows = await ledger.database.run(sql`
+    select 'messages' as stream, seq, '' as run from session_messages where session_id = ${sessionId}
+    union all select 'events', seq, run_id from session_events where session_id = ${sessionId}`);
+  return rows
+    .map(({ stream, seq, run }) =>
+      printed({ stream: String(stream), seq: BigInt(String(seq)), runId: String(run ?? "") }),
+    )
+    .toSorted();
+}
 
 test("a batch does the same as its pushes one after the other", async () => {
   let runs = 0;
@@ -146,8 +155,10 @@ test("a batch does the same as its pushes one after the other", async () => {
           );
         }
         expect(outcomes.map(named)).toEqual(expected.map(named));
-        for (const [sessionId, { held }] of models)
-          expect(await heldBy(ledger, sessionId)).toEqual({ kept: held, found: held });
+        for (const [sessionId, { held, rows }] of models) {
+          expect(await heldBy(ledger, sessionId)).toEqual({ counted: held, found: held });
+          expect(await rowsOf(sessionId)).toEqual(rows.toSorted(inOrder).map(printed));
+        }
       },
     ),
     {

@@ -1,18 +1,14 @@
 import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import { readPage } from "../../src/store/pages.ts";
 import type { Push } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
-import { countsOf, createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { countsOf, newPush, newRow, useLedger } from "../support/ledger.ts";
 
 const AUTO = { createMissing: true, wait: false };
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 const run = (pushes: readonly Push[], options = AUTO) => append(ledger.database, pushes, options);
 
@@ -31,21 +27,6 @@ async function rowsOf(sessionId: string, stream: "messages" | "events" = "events
 }
 
 describe("append", () => {
-  test("an event row takes event_count numbers, a message one, and each stream begins at 1", async () => {
-    const outcomes = await run([
-      newPush("numbers"),
-      newPush("numbers", { rows: [newRow({ eventCount: 3 })] }),
-      newPush("numbers", { stream: "messages" }),
-      newPush("numbers", { rows: [newRow(), newRow({ eventCount: 2 }), newRow()] }),
-      newPush("numbers", { stream: "messages" }),
-    ]);
-    expect(
-      outcomes.map((o) => (o.kind === "stored" ? o.places.map((p) => p.seq) : o.kind)),
-    ).toEqual([[1n], [2n], [1n], [5n, 6n, 8n], [2n]]);
-    expect((await rowsOf("numbers")).map((row) => row.seq)).toEqual([1n, 2n, 5n, 6n, 8n]);
-    expect((await rowsOf("numbers", "messages")).map((row) => row.seq)).toEqual([1n, 2n]);
-  });
-
   test("a row is read back as it was pushed, to the microsecond and the byte", async () => {
     const row = newRow({
       payload: '{"type":"RAW","event":"\\u0000 \\ud800 ☃ 𝄞","n":1.0}',
@@ -67,63 +48,6 @@ describe("append", () => {
         fragments: Buffer.from(rest.fragments ?? []),
       },
     ]);
-  });
-
-  test("a run is open from RUN_STARTED on, over batches, until it is closed", async () => {
-    const open = (runId: string) => newRow({ mark: { kind: "open", runId } });
-    const close = newRow({ mark: { kind: "close" } });
-    await run([newPush("runs"), newPush("runs", { rows: [open("r1")] }), newPush("runs")]);
-    await run([newPush("runs"), newPush("runs", { rows: [close] }), newPush("runs")]);
-    await run([newPush("runs", { rows: [open("r2")] }), newPush("runs", { rows: [open("r3")] })]);
-    await run([newPush("runs", { stream: "messages" }), newPush("runs")]);
-    expect((await rowsOf("runs")).map((row) => row.stream === "events" && row.runId)).toEqual([
-      "",
-      "r1",
-      "r1",
-      "r1",
-      "r1",
-      "",
-      "r2",
-      "r3",
-      "r3",
-    ]);
-  });
-
-  test("a refused or repeated push takes no number and changes no run and no epoch", async () => {
-    await run([newPush("none", { key: "k", epoch: 5n })]);
-    const closing = newRow({ mark: { kind: "open", runId: "never" } });
-    const outcomes = await run([
-      newPush("none", { key: "k", epoch: 9n, rows: [closing] }),
-      newPush("none", { key: "k", digest: Uint8Array.of(2), stream: "events", epoch: 9n }),
-      newPush("none", { epoch: 4n, rows: [closing] }),
-      newPush("none", { epoch: 5n }),
-    ]);
-    expect(outcomes).toEqual([
-      { kind: "deduplicated", seq: 1n },
-      { kind: "key_reused" },
-      { kind: "stale_epoch" },
-      { kind: "stored", places: [{ seq: 2n, runId: "" }] },
-    ]);
-  });
-
-  test("the key is looked up before the epoch is compared", async () => {
-    await run([newPush("order", { key: "k", epoch: 1n }), newPush("order", { epoch: 7n })]);
-    expect(await run([newPush("order", { key: "k", epoch: 1n })])).toEqual([
-      { kind: "deduplicated", seq: 1n },
-    ]);
-  });
-
-  test("the same key in the other stream is another key", async () => {
-    const outcomes = await run([
-      newPush("streams", { key: "k" }),
-      newPush("streams", { key: "k", stream: "messages" }),
-    ]);
-    expect(outcomes.map((outcome) => outcome.kind)).toEqual(["stored", "stored"]);
-  });
-
-  test("an epoch of one stream fences the other", async () => {
-    await run([newPush("fence", { epoch: 3n, stream: "messages" })]);
-    expect(await run([newPush("fence", { epoch: 2n })])).toEqual([{ kind: "stale_epoch" }]);
   });
 
   test("an unknown session is not_found when sessions are not created, and the rest is stored", async () => {

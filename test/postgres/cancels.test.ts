@@ -1,19 +1,15 @@
 /** Cancels in the table: judged under the lock, named by the session until the run ends, found by an index. */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import { createCancelStore, openCancelsStatement } from "../../src/store/cancels.ts";
 import { sql } from "../../src/store/database.ts";
 import type { Push } from "../../src/store/rows.ts";
 import { openStream } from "../../src/store/streams.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { newPush, newRow, useLedger } from "../support/ledger.ts";
 
 const OPTIONS = { createMissing: true, wait: true };
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 const started = (sessionId: string, runId = "r1", epoch?: bigint): Push =>
   newPush(sessionId, {

@@ -6,13 +6,9 @@ import { type DumpLine, restore, type RestoreSummary } from "../../src/maintenan
 import { append } from "../../src/store/append.ts";
 import { sql } from "../../src/store/database.ts";
 import { DERIVED, DUMPED_KINDS, SESSION_KINDS, tableName } from "../../src/store/dump-tables.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { createLedger, newPush, newRow, type TestLedger, useLedger } from "../support/ledger.ts";
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(() => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 async function push(sessionId: string, rows = 1, { database } = ledger): Promise<void> {
   const made = Array.from({ length: rows }, () => newRow());

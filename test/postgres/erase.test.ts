@@ -1,12 +1,11 @@
 /** Erasing one session: what is left of it, and what happens on the way there. */
 import { sql } from "drizzle-orm";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
 import { importBatch } from "../../tools/import-upstream/target.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import {
-  createLedger,
   custom,
   holdingOf,
   message,
@@ -14,14 +13,10 @@ import {
   newRow,
   started,
   storeAged,
-  type TestLedger,
+  useLedger,
 } from "../support/ledger.ts";
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 const CALL: Parameters<typeof eraseSession>[2] = {
   marked: () => undefined,

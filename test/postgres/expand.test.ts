@@ -25,13 +25,13 @@ import { createListHandlers } from "../../src/api/pages.ts";
 import { microsOf } from "../../src/contract/times.ts";
 import { createWatchHandlers } from "../../src/api/watch.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
-import { createLive, type Live } from "../../src/live/live.ts";
+import { createLive } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { append } from "../../src/store/append.ts";
 import { type PageRequest, readPage } from "../../src/store/pages.ts";
 import type { NewRow, StoredRow, StreamName } from "../../src/store/rows.ts";
 import { createReader, holderStatement } from "../../src/store/reader.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { newPush, newRow, useLedger } from "../support/ledger.ts";
 import { mergeFragments } from "../support/merging.ts";
 import type { StreamEvent } from "../support/streams.ts";
 
@@ -49,48 +49,35 @@ interface Raw extends StreamEvent {
 type ListInit = Exclude<MessageInitShape<typeof ListSessionEventsRequestSchema>, Message>;
 type WatchInit = Exclude<MessageInitShape<typeof WatchSessionEventsRequestSchema>, Message>;
 
-let ledger: TestLedger;
-let live: Live;
-let list: (init: ListInit) => Promise<ListSessionEventsResponse>;
-let watch: (init: WatchInit) => AsyncIterable<SessionEvent>;
+const ledger = await useLedger();
 const context: CallContext = {
   principal: ANONYMOUS,
   hasEnded: false,
   signal: new AbortController().signal,
 };
 
-beforeAll(async () => {
-  ledger = await createLedger();
-  const { database } = ledger;
-  const reader = createReader(database);
-  const log = createLogTo({ write: () => undefined }, "silent");
-  live = createLive({ reader, clock: systemClock, log }, LIVE_LIMITS);
-  const lists = createListHandlers({
-    ...reader,
-    readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
-  });
-  const watches = createWatchHandlers({ live, reader }, { sessionPolicy: "auto" });
-  list = (init) =>
-    lists.listSessionEvents(
-      create(ListSessionEventsRequestSchema, { sessionId: SESSION, expand: true, ...init }),
-      context,
-    );
-  watch = (init) =>
-    watches.watchSessionEvents(
-      create(WatchSessionEventsRequestSchema, {
-        sessionId: SESSION,
-        expand: true,
-        snapshotOnly: true,
-        ...init,
-      }),
-      context,
-    );
-  await store(SESSION, ROWS);
+const { database } = ledger;
+const reader = createReader(database);
+const log = createLogTo({ write: () => undefined }, "silent");
+const live = createLive({ reader, clock: systemClock, log }, LIVE_LIMITS);
+const lists = createListHandlers({
+  ...reader,
+  readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
 });
-afterAll(async () => {
-  await live.stop();
-  await ledger[Symbol.asyncDispose]();
-});
+const watches = createWatchHandlers({ live, reader }, { sessionPolicy: "auto" });
+const expanded = { sessionId: SESSION, expand: true };
+const list = (init: ListInit) =>
+  lists.listSessionEvents(
+    create(ListSessionEventsRequestSchema, { ...expanded, ...init }),
+    context,
+  );
+const watch = (init: WatchInit) =>
+  watches.watchSessionEvents(
+    create(WatchSessionEventsRequestSchema, { ...expanded, snapshotOnly: true, ...init }),
+    context,
+  );
+beforeAll(() => store(SESSION, ROWS));
+afterAll(() => live.stop());
 
 const EVENTS: readonly StreamEvent[] = [
   event({ type: "RUN_STARTED", threadId: "t", runId: "r1" }),

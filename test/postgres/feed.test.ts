@@ -3,7 +3,6 @@
  * transactions of two instances overlap and stay open, and when a reader stops and continues at any
  * place.
  */
-import postgres from "postgres";
 import { type SQL, sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
@@ -29,29 +28,24 @@ import {
 } from "../../src/store/feed.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { lastSeqOf, type Push } from "../../src/store/rows.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { newPush, newRow, useLedger, useSql } from "../support/ledger.ts";
 import { Random, seedOfRun } from "../support/random.ts";
 
 const BEGINNING: FeedPosition = { atMicros: 0n, sessionId: "", seq: 0n };
 const LARGE_ROWS = 40_000;
 const log = createLogTo({ write: () => undefined }, "silent");
 
-let ledger: TestLedger;
-/** The pool of a second instance, and connections of the test. */
-let second: Database;
-let client: postgres.Sql;
-beforeAll(async () => {
-  ledger = await createLedger();
-  const options = { connectionsMax: 10, statementTimeoutMs: 5_000, lockTimeoutMs: 500 };
-  second = createDatabase({ url: () => ledger.url, ...options });
-  await second.start();
-  client = postgres(ledger.url, { max: 8, onnotice: () => undefined });
+const ledger = await useLedger();
+const client = useSql(ledger.url, 8);
+/** The pool of a second instance. */
+const second = createDatabase({
+  url: () => ledger.url,
+  connectionsMax: 10,
+  statementTimeoutMs: 5_000,
+  lockTimeoutMs: 500,
 });
-afterAll(async () => {
-  await client.end();
-  await second.stop();
-  await ledger[Symbol.asyncDispose]();
-});
+beforeAll(() => second.start());
+afterAll(() => second.stop());
 
 interface Instance extends AsyncDisposable {
   readonly feeds: Feeds;

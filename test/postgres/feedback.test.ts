@@ -3,7 +3,7 @@
  * also when both come at once, and nothing of a producer changes.
  */
 import { create } from "@bufbuild/protobuf";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { GiveFeedbackRequestSchema } from "../../gen/ambient/v1/conversation_pb.ts";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import { createFeedbackHandlers } from "../../src/api/feedback.ts";
@@ -17,7 +17,7 @@ import { createFeedbackStore, feedbackKey, newestStatement } from "../../src/sto
 import { readLogged } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import { readTalk } from "../../src/store/talk.ts";
-import { createLedger, ledgerWriter, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { ledgerWriter, newPush, newRow, useLedger } from "../support/ledger.ts";
 import { callOf } from "../support/callers.ts";
 
 const LIMITS = {
@@ -28,16 +28,9 @@ const LIMITS = {
 /** Rounds of a race: in few of them both calls meet. */
 const ROUNDS = 25;
 
-type Instance = ReturnType<typeof instance>;
-let ledger: TestLedger;
-let one: Instance;
-let other: Instance;
-beforeAll(async () => {
-  ledger = await createLedger();
-  one = instance();
-  other = instance();
-});
-afterAll(() => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
+const one = instance();
+const other = instance();
 
 /** With its own transcripts and its own queue. */
 function instance(given: { readonly foldBytesMax?: number } = {}) {

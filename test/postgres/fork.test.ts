@@ -1,34 +1,25 @@
 /** Forks by the store: cuts, limits, turns, other transactions beside the copy. */
 import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { encodeFragments } from "../../src/compressor/fragments.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import { retentionPass } from "../../src/maintenance/retention.ts";
 import { verify } from "../../src/maintenance/verify.ts";
 import { append } from "../../src/store/append.ts";
-import { type Database, sql } from "../../src/store/database.ts";
+import { sql } from "../../src/store/database.ts";
 import { forkSession, forksOf, type Forked, type ForkRequest } from "../../src/store/fork.ts";
 import { createTurnStore } from "../../src/store/turns.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { getSession, listSessions } from "../../src/store/sessions.ts";
 import { eventually } from "../support/eventually.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { createLedger, newPush, newRow, useLedger, useSql } from "../support/ledger.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { fragments } from "../support/push-stream.ts";
 import { event, linesFor, push, run, said, spoken, textIndex } from "../support/texts.ts";
 
-let ledger: TestLedger;
-let database: Database;
-let beside: postgres.Sql;
-beforeAll(async () => {
-  ledger = await createLedger();
-  ({ database } = ledger);
-  beside = postgres(ledger.url, { max: 2 });
-});
-afterAll(async () => {
-  await beside.end({ timeout: 1 });
-  await ledger[Symbol.asyncDispose]();
-});
+const ledger = await useLedger();
+const { database } = ledger;
+const beside = useSql(ledger.url, 2);
 
 let forks = 0;
 

@@ -1,6 +1,6 @@
 /** A held session against everything that erases, also when the hold comes while it erases. */
 import { sql } from "drizzle-orm";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { eraseBatch, eraseSession } from "../../src/maintenance/erase.ts";
 import { retentionPass } from "../../src/maintenance/retention.ts";
 import { append } from "../../src/store/append.ts";
@@ -8,7 +8,6 @@ import type { Database } from "../../src/store/database.ts";
 import { deleteSession, holdSession } from "../../src/store/deletion.ts";
 import { getSession } from "../../src/store/sessions.ts";
 import {
-  createLedger,
   finished,
   holdingOf,
   message,
@@ -16,14 +15,10 @@ import {
   newRow,
   started,
   storeAged,
-  type TestLedger,
+  useLedger,
 } from "../support/ledger.ts";
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 const { signal } = new AbortController();
 const ERASE = { marked: () => undefined, counted: () => undefined, signal };

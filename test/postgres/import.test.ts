@@ -12,14 +12,14 @@ import { append } from "../../src/store/append.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import { createReader } from "../../src/store/reader.ts";
 import type { StreamName } from "../../src/store/rows.ts";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
+import { createDatabase } from "../support/database.ts";
 import {
-  createLedger,
   holdSession,
   newPush,
   newRow,
-  type TestLedger,
   waitingForLocks,
+  useLedger,
+  useSql,
 } from "../support/ledger.ts";
 import { Random, seedOfRun } from "../support/random.ts";
 import { IMPORT_TOOL, runCommand, startCommand } from "../support/service-process.ts";
@@ -43,19 +43,16 @@ interface Stored extends Inserted {
 }
 
 const seed = seedOfRun();
-let upstream: TestDatabase;
-let from: postgres.Sql;
-let ledger: TestLedger;
-let into: postgres.Sql;
+const upstream = await createDatabase();
+afterAll(() => upstream.drop());
+const from = useSql(upstream.url, 1);
+const ledger = await useLedger();
+const into = useSql(ledger.url, 4);
 const events: Stored[] = [];
 const messages: Stored[] = [];
 let malformed = 0;
 
 beforeAll(async () => {
-  upstream = await createDatabase();
-  ledger = await createLedger();
-  from = postgres(upstream.url, { max: 1, onnotice: () => undefined });
-  into = postgres(ledger.url, { max: 4, onnotice: () => undefined });
   await buildUpstream(from);
   for (const id of SESSIONS) {
     await from`insert into sessions (id, name, prompt, project_id, phase, labels, created_at, updated_at, deleted_at, start_time)
@@ -68,12 +65,6 @@ beforeAll(async () => {
   for (const id of ["empty", "late-messages", "late-events"]) {
     await into`insert into sessions (id, name, created_at, updated_at) values (${id}, 'here before', now(), now())`;
   }
-});
-afterAll(async () => {
-  await from.end();
-  await into.end();
-  await ledger[Symbol.asyncDispose]();
-  await upstream.drop();
 });
 
 /** Sessions by turns as it happens, each with its own runs in order; the late ones after half of all. */

@@ -1,6 +1,5 @@
 /** Push streams through group commit: order, refusals, lost answers, and reconnects. */
-import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import type { LedgerWriter } from "../../src/ingest/commit.ts";
 import { createIngest, type IngestLimits } from "../../src/ingest/ingest.ts";
@@ -10,13 +9,13 @@ import type { Push, StoredRow } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { openStream, type OpenedStream } from "../../src/store/streams.ts";
 import {
-  createLedger,
   holdSession,
   ledgerWriter,
   newPush,
   newRow,
   rangePush,
-  type TestLedger,
+  useLedger,
+  useSql,
 } from "../support/ledger.ts";
 import { startTcpProxy } from "../support/broken-network.ts";
 
@@ -28,16 +27,8 @@ const LIMITS: IngestLimits = {
 const POLL = { interval: 5 };
 const stays = () => false;
 
-let ledger: TestLedger;
-let sql: postgres.Sql;
-beforeAll(async () => {
-  ledger = await createLedger();
-  sql = postgres(ledger.url, { max: 3, onnotice: () => undefined });
-});
-afterAll(async () => {
-  await sql.end();
-  await ledger[Symbol.asyncDispose]();
-});
+const ledger = await useLedger();
+const sql = useSql(ledger.url, 3);
 
 /** Ingest over the real store, or what a test makes of it. */
 function start(

@@ -1,5 +1,5 @@
 import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import type { LedgerWriter } from "../../src/ingest/commit.ts";
 import { createIngest, type Ingest, type IngestLimits } from "../../src/ingest/ingest.ts";
@@ -8,7 +8,7 @@ import { append } from "../../src/store/append.ts";
 import type { Database, Fields } from "../../src/store/database.ts";
 import { readPage } from "../../src/store/pages.ts";
 import type { Push, StoredRow } from "../../src/store/rows.ts";
-import { createLedger, ledgerWriter, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { createLedger, ledgerWriter, newPush, newRow, useLedger } from "../support/ledger.ts";
 
 const LIMITS: IngestLimits = {
   batch: { rowsMax: 64, bytesMax: 1_000_000 },
@@ -17,11 +17,7 @@ const LIMITS: IngestLimits = {
 };
 const stays = () => false;
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 /** Ingest over the real store, with what it appended and published to look at. */
 function start(

@@ -1,16 +1,15 @@
 /** What a fold reads is what a page has, and walks the primary key. */
 import { v7 as uuidv7 } from "uuid";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { loggedStatement, readLogged } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import { append } from "../../src/store/append.ts";
 import { readTalk, talkStatement, type TalkRow } from "../../src/store/talk.ts";
 import { sql } from "drizzle-orm";
-import { createLedger, newPush, type TestLedger } from "../support/ledger.ts";
+import { newPush, useLedger } from "../support/ledger.ts";
 
-let ledger: TestLedger;
+const ledger = await useLedger();
 beforeAll(async () => {
-  ledger = await createLedger();
   const rows = Array.from({ length: 50 }, (_, at) => ({
     id: uuidv7(),
     eventType: at % 2 === 0 ? "CUSTOM" : "TEXT_MESSAGE_CONTENT",
@@ -32,7 +31,6 @@ beforeAll(async () => {
     );
   }
 });
-afterAll(() => ledger[Symbol.asyncDispose]());
 
 test.each([
   { rowsMax: 1_000, bytesMax: 1_000_000 },

@@ -1,5 +1,5 @@
 import { type SQL, sql } from "drizzle-orm";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import {
   type PageRequest,
@@ -10,7 +10,7 @@ import {
 import { ReadEvent } from "../../src/store/columns.ts";
 import { createReader } from "../../src/store/reader.ts";
 import { lastSeqOf, type StoredRow } from "../../src/store/rows.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { newPush, newRow, useLedger } from "../support/ledger.ts";
 
 const ALL: PageRequest<"events"> = {
   stream: "events",
@@ -30,9 +30,8 @@ const FILTER = {
 };
 const LARGE_ROWS = 50_000;
 
-let ledger: TestLedger;
+const ledger = await useLedger();
 beforeAll(async () => {
-  ledger = await createLedger();
   // Rows of 1, 2, 3, 1, 2, 3 … events; every seventh of another type, every hundredth of a third.
   for (let from = 0; from < 100; from += 20) {
     const pushes = Array.from({ length: 20 }, (_, index) => row(from + index));
@@ -45,7 +44,6 @@ beforeAll(async () => {
   await ledger.database.run(sql`
     insert into sessions (id, created_at, updated_at, event_seq) values ('large', now(), now(), ${LARGE_ROWS}::int)`);
 });
-afterAll(async () => ledger[Symbol.asyncDispose]());
 
 function row(index: number) {
   const eventType = index % 7 === 0 ? "CUSTOM" : "RAW";

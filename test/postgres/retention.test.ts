@@ -2,7 +2,7 @@
 import { sql } from "drizzle-orm";
 import * as fc from "fast-check";
 import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
@@ -28,7 +28,7 @@ import {
   newRow,
   started,
   storeAged,
-  type TestLedger,
+  useLedger,
 } from "../support/ledger.ts";
 import { properties } from "../support/random.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
@@ -36,11 +36,7 @@ import { describeUnitContract } from "../support/unit-contract.ts";
 const DAY_MS = 86_400_000;
 const log = createLogTo({ write: () => undefined }, "silent");
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 type Passing = Partial<RetentionOptions> &
   Partial<Parameters<typeof retentionPass>[0]> & { readonly days?: number };
@@ -162,15 +158,6 @@ describe("retention erases", () => {
       expect(await holding(sessionId)).toEqual({ events: [3n, 4n], messages: [2n, 3n], ...EXACT });
     },
   );
-
-  test("no run with an invalid end, and no rows outside of runs", async () => {
-    const malformed = newRow({ eventType: "RUN_FINISHED", payload: "{}", conformant: false });
-    const open = await session({ events: [started("a", 90), { row: malformed, days: 80 }] });
-    const none = await session({ events: [custom(1, 90), { row: malformed, days: 80 }] });
-    await pass();
-    expect((await holding(open)).events).toEqual([1n, 2n]);
-    expect((await holding(none)).events).toEqual([1n, 2n]);
-  });
 
   test("no part of a run id whose second run is still open", async () => {
     const sessionId = await session({

@@ -2,7 +2,7 @@
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { type SQL, sql } from "drizzle-orm";
 import * as fc from "fast-check";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { createRunsHandlers, type Run, type RunsPage } from "../../src/api/runs.ts";
 import { append } from "../../src/store/append.ts";
@@ -15,17 +15,13 @@ import {
   runsStatement,
 } from "../../src/store/runs.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { newPush, newRow, useLedger } from "../support/ledger.ts";
 import { properties } from "../support/random.ts";
 
 const STALE_AFTER_MS = 600_000;
 const SECOND = 1_000_000n;
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 /** Calls that are never cancelled. */
 const patient = { principal: ANONYMOUS, signal: new AbortController().signal, hasEnded: false };
@@ -175,38 +171,6 @@ test("an unknown or deleted session, or a cursor above its head, is refused", as
   await expect(list("gone")).rejects.toMatchObject({ reason: "SESSION_DELETED" });
   await expect(list("never")).rejects.toMatchObject({ reason: "SESSION_NOT_FOUND" });
   await expect(list("a b")).rejects.toMatchObject({ reason: "INVALID_REQUEST" });
-});
-
-/** Once it was `running` until it had been silent for RUN_STALE_AFTER. */
-test("regression: a run without an end is stalled as soon as another run follows", async () => {
-  const sessionId = "followed";
-  await store(sessionId, [started("a"), newRow(), started("b"), newRow()]);
-  const statuses = async (options: ListOptions = {}) =>
-    (await list(sessionId, options)).runs.map(({ runId, status }) => `${runId} ${status}`);
-  expect(await statuses()).toEqual(["a stalled", "b running"]);
-  expect(await statuses({ rowsMax: 1 })).toEqual(["a stalled", "b running"]);
-  expect(await statuses({ runsMax: 1 })).toEqual(["a stalled"]);
-  expect(await statuses({ afterSeq: 2n })).toEqual(["b running"]);
-});
-
-/** Bug: the rest of a run after the cursor was returned as another run. */
-test("regression: a cursor inside a run does not return the rest of that run", async () => {
-  const sessionId = "cut";
-  const merged = newRow({ eventCount: 3 });
-  await store(sessionId, [started("a"), merged, finished(), started("a"), newRow(), newRow()]);
-  const firsts = async (afterSeq: bigint, options: ListOptions = {}) => {
-    const { runs, nextAfter } = await list(sessionId, { ...options, afterSeq });
-    return [...runs.map(({ firstSeq, rows }) => `${firstSeq}: ${rows}`), `next ${nextAfter}`];
-  };
-  expect(await firsts(0n)).toEqual(["1: 3", "6: 3", "next 8"]);
-  for (const inside of [1n, 2n, 3n, 4n, 5n]) {
-    expect(await firsts(inside), `after ${inside}`).toEqual(["6: 3", "next 8"]);
-    expect(await firsts(inside, { rowsMax: 1 }), `after ${inside}`).toEqual(["6: 3", "next 8"]);
-  }
-  for (const inside of [6n, 7n, 8n]) {
-    expect(await firsts(inside), `after ${inside}`).toEqual(["next 8"]);
-    expect(await firsts(inside, { rowsMax: 1 }), `after ${inside}`).toEqual(["next 8"]);
-  }
 });
 
 // Bug: the list of runs took a RUN_FINISHED and a RUN_ERROR that no version of AG-UI accepts for the end.

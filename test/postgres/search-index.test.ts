@@ -1,6 +1,6 @@
 /** The unit that stores texts: one instance at a time, through failures and restarts. */
 import { sql } from "drizzle-orm";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import {
   behindAfter,
@@ -8,20 +8,14 @@ import {
   forgetTexts,
   sinceStatement,
 } from "../../src/search/index-store.ts";
-import type { Database } from "../../src/store/database.ts";
 import { readLogged } from "../../src/store/pages.ts";
 import { eventually } from "../support/eventually.ts";
-import { createLedger, type TestLedger } from "../support/ledger.ts";
+import { useLedger } from "../support/ledger.ts";
 import { event, linesFor, push, run, said, spoken, textIndex } from "../support/texts.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
-let ledger: TestLedger;
-let database: Database;
-beforeAll(async () => {
-  ledger = await createLedger();
-  ({ database } = ledger);
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
+const { database } = ledger;
 
 let units = 0;
 

@@ -5,14 +5,13 @@
  */
 import { sql } from "drizzle-orm";
 import * as fc from "fast-check";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import { retentionPass } from "../../src/maintenance/retention.ts";
 import { createRedactor, redactionOptions } from "../../src/redaction/redactor.ts";
 import { forgetTexts } from "../../src/search/index-store.ts";
-import type { Database } from "../../src/store/database.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
-import { createLedger, type TestLedger } from "../support/ledger.ts";
+import { useLedger } from "../support/ledger.ts";
 import { properties } from "../support/random.ts";
 import {
   event,
@@ -25,13 +24,8 @@ import {
   textIndex,
 } from "../support/texts.ts";
 
-let ledger: TestLedger;
-let database: Database;
-beforeAll(async () => {
-  ledger = await createLedger();
-  ({ database } = ledger);
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
+const { database } = ledger;
 
 const SECRET = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
 const redaction = redactionOptions({

@@ -1,13 +1,12 @@
 /** What search finds, from rows in real tables to the pages of a question. */
 import { sql } from "drizzle-orm";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import type { FoundText } from "../../src/search/text-fold.ts";
 import { storeFound } from "../../src/search/index-store.ts";
 import { type SearchCursor, rareStatement, walkStatement } from "../../src/search/find.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
-import type { Database } from "../../src/store/database.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
-import { createLedger, type TestLedger } from "../support/ledger.ts";
+import { useLedger } from "../support/ledger.ts";
 import {
   event,
   linesFor,
@@ -21,13 +20,8 @@ import {
   textIndex,
 } from "../support/texts.ts";
 
-let ledger: TestLedger;
-let database: Database;
-beforeAll(async () => {
-  ledger = await createLedger();
-  ({ database } = ledger);
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
+const { database } = ledger;
 
 const index = () => textIndex(database).pass();
 

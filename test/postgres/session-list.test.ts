@@ -1,6 +1,6 @@
 /** The filters of a list of sessions, the indexes that serve them, and what they cost a push. */
 import { sql } from "drizzle-orm";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import {
   listSessions,
@@ -9,16 +9,15 @@ import {
   updateSession,
   weightsStatement,
 } from "../../src/store/sessions.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { newPush, newRow, useLedger } from "../support/ledger.ts";
 
 const SESSIONS = 20_000;
 const scope = { projectId: undefined, sessionId: undefined };
 
-let ledger: TestLedger;
+const ledger = await useLedger({ statementTimeoutMs: 60_000 });
 
 /** One session in 200 has the label team=blue, one in 400 waits, and one in 500 runs. */
 beforeAll(async () => {
-  ledger = await createLedger({ statementTimeoutMs: 60_000 });
   await ledger.database.run(sql`
     insert into sessions (id, name, labels, created_at, updated_at, open_run_id, waiting_since)
     select 's' || n, 'n' || n, json_build_object('team', case n % 200 when 0 then 'blue' else 'red' end,
@@ -27,7 +26,6 @@ beforeAll(async () => {
     from generate_series(1, ${SESSIONS}) n`);
   await ledger.database.run(sql`vacuum analyze sessions`, { prepare: false });
 });
-afterAll(async () => ledger[Symbol.asyncDispose]());
 
 function page(filter: SessionFilter, rest: Partial<SessionsPage> = {}): SessionsPage {
   return { page: 1, size: 1_000, scope, filter, ...rest };

@@ -1,7 +1,7 @@
 /** Lists for callers who may not see every session, and the owner of a session. */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { sql } from "drizzle-orm";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import {
   ListSessionsRequestSchema,
   ListSessionsResponseSchema,
@@ -17,12 +17,11 @@ import {
   ownerOf,
   type SessionScope,
 } from "../../src/store/sessions.ts";
-import { createLedger, type TestLedger } from "../support/ledger.ts";
+import { useLedger } from "../support/ledger.ts";
 
-let ledger: TestLedger;
+const ledger = await useLedger();
 
 beforeAll(async () => {
-  ledger = await createLedger();
   for (const [id, projectId] of [
     ["alpha-1", "alpha"],
     ["beta-1", "beta"],
@@ -35,8 +34,6 @@ beforeAll(async () => {
   }
   await deleteSession(ledger.database, "alpha-gone");
 });
-
-afterAll(() => ledger[Symbol.asyncDispose]());
 
 const NAMED: NewSession = {
   id: "",

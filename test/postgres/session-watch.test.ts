@@ -1,7 +1,6 @@
 /** Watches of sessions over a real database: what a slow reader gets, open transactions, and costs. */
 import { sql } from "drizzle-orm";
-import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import type { FairShare } from "../../src/base/fair-share.ts";
 import { createFeeds, FEED_LIMITS } from "../../src/live/feeds.ts";
@@ -14,7 +13,7 @@ import { createFeedReader } from "../../src/store/feed.ts";
 import { changesStatement } from "../../src/store/session-changes.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { createSession, type NewSession, updateSession } from "../../src/store/sessions.ts";
-import { createLedger, type TestLedger } from "../support/ledger.ts";
+import { useLedger, useSql } from "../support/ledger.ts";
 import { Random, seedOfRun } from "../support/random.ts";
 import { pace } from "../support/eventually.ts";
 
@@ -23,16 +22,8 @@ const EVERYTHING = { projectId: undefined, sessionId: undefined };
 const WRITERS = 6;
 const STEPS = 60;
 
-let ledger: TestLedger;
-let client: postgres.Sql;
-beforeAll(async () => {
-  ledger = await createLedger({ connectionsMax: 16 });
-  client = postgres(ledger.url, { max: 8, onnotice: () => undefined });
-});
-afterAll(async () => {
-  await client.end();
-  await ledger[Symbol.asyncDispose]();
-});
+const ledger = await useLedger({ connectionsMax: 16 });
+const client = useSql(ledger.url, 8);
 
 const caller = { name: "reader", connection: {} };
 

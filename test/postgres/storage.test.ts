@@ -15,19 +15,13 @@ import { deleteSession } from "../../src/store/deletion.ts";
 import {
   createStorageReader,
   sampleStatement,
-  type StorageReader,
   sumsStatement,
   type TypeSum,
 } from "../../src/store/storage.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { createLedger, newPush, newRow, type TestLedger, useLedger } from "../support/ledger.ts";
 
-let ledger: TestLedger;
-let reader: StorageReader;
-beforeAll(async () => {
-  ledger = await createLedger();
-  reader = createStorageReader(ledger.database);
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
+const reader = createStorageReader(ledger.database);
 
 const ALL = { projectId: undefined, sessionId: undefined };
 const patient = (principal: Partial<Principal> = {}) => ({

@@ -6,18 +6,11 @@
  */
 import * as fc from "fast-check";
 import { sql } from "drizzle-orm";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Outcome, Push, SessionLimits, StreamRange } from "../../src/store/rows.ts";
 import { openStream, type Opening } from "../../src/store/streams.ts";
-import {
-  batchesOf,
-  createLedger,
-  heldBy,
-  newPush,
-  newRow,
-  type TestLedger,
-} from "../support/ledger.ts";
+import { batchesOf, heldBy, newPush, newRow, useLedger } from "../support/ledger.ts";
 import { properties } from "../support/random.ts";
 
 class Model {
@@ -182,11 +175,7 @@ function pushOf(
   return push;
 }
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 interface Played {
   readonly sessionId: string;
@@ -238,7 +227,7 @@ test("batches of streams do the same as pushes and openings one after the other"
           select producer_epoch::text as epoch, producer_stream::text as stream,
             producer_client_seq::text as done, producer_refused::text as refused
           from sessions where id = ${sessionId}`);
-        expect(await heldBy(ledger, sessionId)).toEqual({ kept: model.held, found: model.held });
+        expect(await heldBy(ledger, sessionId)).toEqual({ counted: model.held, found: model.held });
         const { epoch: highest, stream, done: last, refused } = model;
         expect(row).toEqual({
           epoch: `${highest}`,

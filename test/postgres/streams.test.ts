@@ -1,35 +1,25 @@
 /** Push streams in the table: which one is the newest, and up to which number it is committed. */
 import { sql } from "drizzle-orm";
-import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Outcome, Push } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { openStream, type OpenedStream, type Opening } from "../../src/store/streams.ts";
 import {
   countsOf,
-  createLedger,
   holdSession,
   newPush,
   newRange,
-  newRow,
   rangePush,
-  type TestLedger,
+  useLedger,
+  useSql,
 } from "../support/ledger.ts";
 
 const EPOCH_MAX = 2n ** 63n - 1n;
 const AUTO = { createMissing: true, wait: false };
 
-let ledger: TestLedger;
-let client: postgres.Sql;
-beforeAll(async () => {
-  ledger = await createLedger();
-  client = postgres(ledger.url, { max: 2, onnotice: () => undefined });
-});
-afterAll(async () => {
-  await client.end();
-  await ledger[Symbol.asyncDispose]();
-});
+const ledger = await useLedger();
+const client = useSql(ledger.url, 2);
 
 const run = (pushes: readonly Push[]) => append(ledger.database, pushes, AUTO);
 const ask = (sessionId: string, epoch: bigint, options = AUTO): Promise<Opening> =>
@@ -50,32 +40,7 @@ const opened = (epoch: bigint, stream: bigint, lastClientSeq = 0n, refused = 0n)
   isCancelled: false,
 });
 const kinds = (outcomes: readonly Outcome[]) => outcomes.map(({ kind }) => kind);
-const stored = (...seqs: readonly bigint[]): Outcome => ({
-  kind: "stored",
-  places: seqs.map((seq) => ({ seq, runId: "" })),
-});
-
 describe("an opening", () => {
-  test("of epoch 0 takes the highest plus 1, an equal one continues, a higher one begins again, a lower one is stale", async () => {
-    expect(await ask("open", 0n)).toEqual(opened(1n, 1n));
-    const first = await open("open", 1n);
-    await run([
-      rangePush("open", first, { from: 1n, to: 3n }),
-      rangePush("open", first, { from: 4n, to: 5n, refused: 2 }),
-    ]);
-    expect(await ask("open", 1n)).toEqual(opened(1n, 3n, 5n, 2n));
-    expect(await ask("open", 7n)).toEqual(opened(7n, 4n));
-    expect(await ask("open", 6n)).toEqual({ kind: "stale_epoch", highest: 7n });
-    expect(await ask("open", 0n)).toEqual(opened(8n, 5n));
-  });
-
-  test("of epoch 0 after a unary push with an epoch takes the one above it", async () => {
-    await run([newPush("above", { epoch: 41n })]);
-    expect(await ask("above", 0n)).toEqual(opened(42n, 1n));
-    await run([newPush("zero", { epoch: 0n })]);
-    expect(await ask("zero", 0n)).toEqual(opened(1n, 1n));
-  });
-
   test("of an unknown session creates it or is not_found; a deleted one is deleted", async () => {
     expect(await ask("strict", 0n, { ...AUTO, createMissing: false })).toEqual({
       kind: "not_found",
@@ -129,106 +94,6 @@ describe("an opening", () => {
 });
 
 describe("ranges of a push stream", () => {
-  test("follow one another in one batch or in many, with any number of rows", async () => {
-    const stream = await open("follow");
-    expect(
-      await run([
-        rangePush("follow", stream, { from: 1n, to: 3n, rows: [newRow({ eventCount: 3 })] }),
-        rangePush("follow", stream, { from: 4n, to: 4n, refused: 1 }),
-        newPush("follow"),
-        rangePush("follow", stream, { from: 5n, to: 7n, refused: 1, rows: [newRow(), newRow()] }),
-      ]),
-    ).toEqual([stored(1n), stored(), stored(4n), stored(5n, 6n)]);
-    expect(await run([rangePush("follow", stream, { from: 8n, to: 8n })])).toEqual([stored(7n)]);
-    expect(await ask("follow", 1n)).toEqual(opened(1n, 2n, 8n, 2n));
-  });
-
-  test("of the later stream win for equal epochs", async () => {
-    const old = await open("equal", 5n);
-    await run([rangePush("equal", old, { from: 1n, to: 2n })]);
-    const late = await open("equal", 5n);
-    // What the old one has under way is refused: the next numbers, and also those that are committed.
-    for (const numbers of [
-      { from: 3n, to: 3n },
-      { from: 1n, to: 2n },
-    ]) {
-      expect(await run([rangePush("equal", old, numbers)])).toEqual([{ kind: "stream_replaced" }]);
-    }
-    expect(kinds(await run([rangePush("equal", late, { from: 3n, to: 3n })]))).toEqual(["stored"]);
-  });
-
-  test("of the higher epoch win, and the lower one is always stale", async () => {
-    const low = await open("higher", 5n);
-    const high = await open("higher", 6n);
-    expect(
-      kinds(await run([rangePush("higher", high, { from: 1n, to: 1n }), newPush("higher")])),
-    ).toEqual(["stored", "stored"]);
-    expect(await run([rangePush("higher", low, { from: 1n, to: 1n })])).toEqual([
-      { kind: "stale_epoch" },
-    ]);
-  });
-
-  test("restart their numbers after a unary push with a higher epoch, which ends the stream", async () => {
-    const stream = await open("trap", 3n);
-    const batch = [
-      rangePush("trap", stream, { from: 1n, to: 2n }),
-      rangePush("trap", stream, { from: 3n, to: 3n, refused: 1 }),
-      newPush("trap", { epoch: 4n }),
-    ];
-    expect(kinds(await run(batch))).toEqual(["stored", "stored", "stored"]);
-    expect(await run([rangePush("trap", stream, { from: 4n, to: 4n })])).toEqual([
-      { kind: "stale_epoch" },
-    ]);
-    // The bug: the numbers of epoch 3 were taken for those of epoch 4, and what came under them was
-    // answered as if it were committed.
-    expect(await ask("trap", 4n)).toEqual(opened(4n, 2n));
-  });
-
-  test("keep their numbers after a unary push with the same epoch, no epoch or a repeated key", async () => {
-    const stream = await open("same", 3n);
-    await run([newPush("same", { key: "k" }), rangePush("same", stream, { from: 1n, to: 2n })]);
-    const outcomes = await run([
-      newPush("same", { epoch: 3n }),
-      newPush("same", { key: "k", epoch: 9n }),
-      newPush("same", { epoch: 2n }),
-      newPush("same"),
-      rangePush("same", stream, { from: 3n, to: 3n }),
-    ]);
-    expect(kinds(outcomes)).toEqual(["stored", "deduplicated", "stale_epoch", "stored", "stored"]);
-    expect(await ask("same", 3n)).toEqual(opened(3n, 2n, 3n));
-  });
-
-  test("sent again after the commit get the number of their first row and write nothing", async () => {
-    const stream = await open("again");
-    const ranges = [
-      rangePush("again", stream, { from: 1n, to: 3n, rows: [newRow(), newRow({ eventCount: 2 })] }),
-      rangePush("again", stream, { from: 4n, to: 5n, refused: 2 }),
-      rangePush("again", stream, { from: 6n, to: 6n }),
-    ];
-    await run(ranges);
-    await run([newPush("again")]);
-    const next = rangePush("again", stream, { from: 7n, to: 7n });
-    expect(await run([...ranges, next])).toEqual([
-      { kind: "deduplicated", seq: 1n },
-      { kind: "deduplicated", seq: undefined },
-      { kind: "deduplicated", seq: 4n },
-      stored(6n),
-    ]);
-    expect(await ask("again", 1n)).toEqual(opened(1n, 2n, 7n, 2n));
-  });
-
-  test("after one that was not stored are a gap, and the rest of the batch is stored", async () => {
-    const stream = await open("gap");
-    const outcomes = await run([
-      newPush("gap"),
-      rangePush("gap", stream, { from: 3n, to: 4n }),
-      rangePush("gap", stream, { from: 5n, to: 5n }),
-      newPush("other"),
-    ]);
-    expect(kinds(outcomes)).toEqual(["stored", "gap", "gap", "stored"]);
-    expect(await ask("gap", 1n)).toEqual(opened(1n, 2n));
-  });
-
   test("that overlap committed numbers are a defect, and nothing is stored", async () => {
     const stream = await open("overlap");
     await run([rangePush("overlap", stream, { from: 1n, to: 3n })]);

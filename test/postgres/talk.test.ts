@@ -3,7 +3,7 @@
  * database knows: a fold that reads while both streams are written has the order that a later one has.
  */
 import { v7 as uuidv7 } from "uuid";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { JsonObject } from "../../src/agui/json.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
@@ -13,16 +13,12 @@ import { createReader } from "../../src/store/reader.ts";
 import type { StreamName } from "../../src/store/rows.ts";
 import { readTalk } from "../../src/store/talk.ts";
 import { importBatch } from "../../tools/import-upstream/target.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { newPush, newRow, useLedger } from "../support/ledger.ts";
 
 /** The reads of a session during its writes. */
 const READS = 40;
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(() => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 function newTranscripts(): Transcripts {
   const { database } = ledger;

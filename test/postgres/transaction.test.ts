@@ -1,21 +1,12 @@
 /** A transaction that loses its connection: all statements or none, and one error for the caller. */
 import { sql } from "drizzle-orm";
-import postgres from "postgres";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { Transaction } from "../../src/store/database.ts";
-import { createLedger, type TestLedger } from "../support/ledger.ts";
+import { useLedger, useSql } from "../support/ledger.ts";
 
-let ledger: TestLedger;
-let client: postgres.Sql;
-beforeAll(async () => {
-  ledger = await createLedger();
-  client = postgres(ledger.url, { max: 1, onnotice: () => undefined });
-  await client`create table told (word text)`;
-});
-afterAll(async () => {
-  await client.end();
-  await ledger[Symbol.asyncDispose]();
-});
+const ledger = await useLedger();
+const client = useSql(ledger.url, 1);
+await client`create table told (word text)`;
 
 const words = async () =>
   (await client`select word from told order by word`).map((row) => row["word"]);

@@ -4,14 +4,14 @@
  * between the reading and the claim, and pushes may share its batch.
  */
 import * as fc from "fast-check";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { nextStep } from "../../src/api/turns/next-step.ts";
 import { eraseBatch } from "../../src/maintenance/erase.ts";
 import { append } from "../../src/store/append.ts";
 import { sql } from "../../src/store/database.ts";
 import type { Push } from "../../src/store/rows.ts";
 import { createTurnStore, turnStatement } from "../../src/store/turns.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { newPush, newRow, useLedger } from "../support/ledger.ts";
 
 const PUSHES = ["user", "assistant", "started", "event", "meta", "finished"] as const;
 type Pushed = (typeof PUSHES)[number];
@@ -148,11 +148,7 @@ const EXAMPLES: readonly (readonly Step[])[] = [
   ["user", claimed(), "started", "user", claimed(), claimed({ behind: ["started", "user"] })],
 ];
 
-let ledger: TestLedger;
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-afterAll(async () => ledger[Symbol.asyncDispose]());
+const ledger = await useLedger();
 
 const OPTIONS = {
   createMissing: true,

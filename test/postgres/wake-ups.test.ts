@@ -4,13 +4,12 @@
  * with any other is test/unit/exchange.test.ts.
  */
 import { sql } from "drizzle-orm";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { ANNOUNCEMENT_BYTES_MAX } from "../../src/live/hints/announcer.ts";
 import { createPostgresCarrier } from "../../src/live/hints/carrier.ts";
-import { createDatabase } from "../../src/store/database.ts";
-import { LISTEN_LIMITS, notify } from "../../src/store/listen.ts";
-import { breakableWay, startNobody, startTcpProxy } from "../support/broken-network.ts";
-import { createLedger, type TestLedger } from "../support/ledger.ts";
+import { notify } from "../../src/store/listen.ts";
+import { startNobody, startTcpProxy } from "../support/broken-network.ts";
+import { createLedger, useLedger } from "../support/ledger.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 import { WakeUpInstance } from "../support/wake-ups.ts";
 import { eventually } from "../support/eventually.ts";
@@ -18,15 +17,7 @@ import { eventually } from "../support/eventually.ts";
 const CHANNEL = "session_ledger";
 const LISTEN = { openLimitMs: 1_000, beatIntervalMs: 50, beatLimitMs: 400, closeLimitMs: 500 };
 
-let ledger: TestLedger;
-
-beforeAll(async () => {
-  ledger = await createLedger();
-});
-
-afterAll(async () => {
-  await ledger[Symbol.asyncDispose]();
-});
+const ledger = await useLedger();
 
 async function listening(url = ledger.url, limits = LISTEN): Promise<WakeUpInstance> {
   const way = { database: ledger.database, url: () => url };
@@ -136,15 +127,6 @@ describe("wake-ups by PostgreSQL", () => {
     await proxy.stop();
   });
 
-  test("a server that closes each connection is not asked without a pause", async () => {
-    const nobody = await startNobody((socket) => socket.destroy());
-    const one = await listening(throughPort(ledger.url, nobody.port));
-    expect(await one.hears(1)).toEqual(["lost"]);
-    await one.exchange.stop();
-    await nobody.stop();
-    expect(nobody.connections).toBeLessThanOrEqual(2); // One a try, and a second try may have begun.
-  });
-
   // Another database is to it what a pooler is: LISTEN is answered, and nothing is delivered.
   test("a LISTEN without notifications counts as no connection", async () => {
     await using elsewhere = await createLedger();
@@ -172,40 +154,6 @@ describe("wake-ups by PostgreSQL", () => {
     expect(await one.hears(1)).toEqual([`${sessionId} 0 1`]);
     const tooLong = notify(ledger.database, { channel: CHANNEL, payload: `${payload}x` });
     await expect(tooLong).rejects.toThrow("payload string too long");
-  });
-
-  test("a large number of sessions is announced as `*`", async () => {
-    await using one = await listening();
-    await using other = await listening();
-    expect(await other.hears(1)).toEqual(["regained"]);
-    one.commit("first");
-    for (let session = 0; session < 1_000; session += 1) one.commit(`s${session}-`.padEnd(60, "x"));
-    expect(await other.hears(2)).toEqual(["first 0 1", "missed"]);
-  });
-
-  test("announcements that cannot be sent are replaced by a `*`", async () => {
-    const { host, port } = portOf(ledger.url);
-    const way = await breakableWay({ host, port });
-    const database = createDatabase({
-      url: () => throughPort(ledger.url, way.port),
-      connectionsMax: 3,
-      statementTimeoutMs: 1_000,
-      lockTimeoutMs: 500,
-    });
-    await database.start();
-    await using other = await listening();
-    expect(await other.hears(1)).toEqual(["regained"]);
-    const url = (): string => ledger.url;
-    const carrier = createPostgresCarrier({ database, url }, LISTEN_LIMITS);
-    const one = await WakeUpInstance.started(carrier);
-    await way.cut();
-    one.commit("s");
-    await eventually(() => expect(one.logged).toContain("wake_ups_not_sent"));
-    await way.mend();
-    expect(await other.hears(1)).toEqual(["missed"]);
-    await one.exchange.stop();
-    await database.stop();
-    await way.cut();
   });
 
   test("a stop while the server does not answer ends at once and leaves no socket", async () => {

@@ -17,11 +17,11 @@ import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { createLive, type Live } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
+import { deleteSession } from "../../src/store/deletion.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
 import { createReader, type LedgerReader } from "../../src/store/reader.ts";
 import { headOf, lastSeqOf, type StoredRow, type StreamName } from "../../src/store/rows.ts";
-import { deleteSession } from "../../src/store/deletion.ts";
-import { createLedger, ledgerWriter, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { ledgerWriter, newPush, newRow, useLedger } from "../support/ledger.ts";
 
 const LIMITS = {
   ...LIVE_LIMITS,
@@ -40,11 +40,10 @@ interface Replica {
   readonly ingest: Ingest;
 }
 
-let ledger: TestLedger;
+const ledger = await useLedger();
 let replicas: readonly [Replica, Replica];
 
 beforeAll(async () => {
-  ledger = await createLedger();
   replicas = [await startReplica(ledger.url), await startReplica(ledger.url)];
 });
 
@@ -54,7 +53,6 @@ afterAll(async () => {
     await ingest.stop();
     await database.stop();
   }
-  await ledger[Symbol.asyncDispose]();
 });
 
 async function startReplica(url: string): Promise<Replica> {

@@ -20,7 +20,8 @@ import { openStream } from "../../src/store/streams.ts";
 import { createDatabase } from "./database.ts";
 import { sql } from "drizzle-orm";
 import { storedBytes } from "../../src/store/columns.ts";
-import type postgres from "postgres";
+import postgres from "postgres";
+import { afterAll } from "vitest";
 
 export interface TestLedger extends AsyncDisposable {
   readonly url: string;
@@ -50,6 +51,22 @@ export async function createLedger(
       await created.drop();
     },
   };
+}
+
+/** The ledger of a test file: made when the file is loaded, and dropped after its tests. */
+export async function useLedger(
+  options: Parameters<typeof createLedger>[0] = {},
+): Promise<TestLedger> {
+  const ledger = await createLedger(options);
+  afterAll(() => ledger[Symbol.asyncDispose]());
+  return ledger;
+}
+
+/** Connections of a test file, which end after its tests. */
+export function useSql(url: string, max: number): postgres.Sql {
+  const client = postgres(url, { max, onnotice: () => undefined });
+  afterAll(() => client.end({ timeout: 1 }));
+  return client;
 }
 
 /** The store as ingest needs it; sessions are created. */
@@ -122,9 +139,9 @@ interface Held {
 export async function heldBy(
   { database }: Pick<TestLedger, "database">,
   sessionId: string,
-): Promise<{ readonly kept: Held; readonly found: Held }> {
+): Promise<{ readonly counted: Held; readonly found: Held }> {
   const [row] = await database.run(sql`
-    select s.row_count::int as kept_rows, s.payload_bytes::int as kept_bytes,
+    select s.row_count::int as counted_rows, s.payload_bytes::int as counted_bytes,
       count(r.bytes)::int as found_rows, coalesce(sum(r.bytes), 0)::int as found_bytes
     from sessions s left join (
       select session_id, ${storedBytes("messages")} as bytes from session_messages
@@ -133,7 +150,7 @@ export async function heldBy(
     where s.id = ${sessionId} group by s.id`);
   const number = (name: string): number => Number(row?.[name]);
   return {
-    kept: { rows: number("kept_rows"), bytes: number("kept_bytes") },
+    counted: { rows: number("counted_rows"), bytes: number("counted_bytes") },
     found: { rows: number("found_rows"), bytes: number("found_bytes") },
   };
 }
