@@ -1,6 +1,7 @@
 /**
  * What we accept is what the versions of the protocol accept, as their own published schemas say:
- * all that one of them takes, and nothing that none of them takes.
+ * all that one of them takes, and nothing that none of them takes. VALIDATION=exact takes what 1.0.0 takes,
+ * and VALIDATION=lenient marks what strict refuses.
  *
  * Method: events are drawn in the shape of their type, where each field is mostly right, now and then
  * absent, and now and then anything at all, at every level. Each is put to the schemas of 1.0.0 and
@@ -14,16 +15,17 @@ import { EventSchema } from "@ag-ui/core/schemas";
 import { EventSchemas } from "agui-core-0";
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
+import type { ValidationMode } from "../../src/agui/conform.ts";
 import { eventRows } from "../../src/agui/rows.ts";
 import { drawnEvent } from "../support/agui-shapes.ts";
 import { properties } from "../support/random.ts";
 
 type EventRows = ReturnType<typeof eventRows>;
 
-function stored(eventType: string, payload: string): EventRows {
+function stored(eventType: string, payload: string, mode: ValidationMode = "strict"): EventRows {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };
   const push = { eventType, payload, eventCount: 0, ...times, hasFragments: false };
-  return eventRows(push, { mode: "strict", nowMicros: 0n });
+  return eventRows(push, { mode, nowMicros: 0n });
 }
 
 /** What came after 0.0.57, for which these were unknown keys, and could hold anything. */
@@ -49,11 +51,17 @@ function versionsThatAccept(payload: string): readonly string[] {
 
 test("what one version accepts we accept, and what we store one version accepts", () => {
   const options = properties({ runs: 5_000 });
-  const seen = { inAll: 0, inOne: 0, changed: 0, refused: 0 };
+  const seen = { inAll: 0, inOne: 0, changed: 0, refused: 0, wider: 0 };
   fc.assert(
     fc.property(drawnEvent, ({ type, payload }) => {
       const versions = versionsThatAccept(payload);
       const result = stored(type, payload);
+      const exact = stored(type, payload, "exact");
+      if (versions.includes("1.0.0") && !exact.ok) return false;
+      if (exact.ok && !versionsThatAccept(exact.rows[0].payload).includes("1.0.0")) return false;
+      const lenient = stored(type, payload, "lenient");
+      if (lenient.ok && lenient.rows[0].conformant !== result.ok) return false;
+      if (!exact.ok && result.ok) seen.wider += 1;
       if (!result.ok) {
         seen.refused += 1;
         return versions.length === 0 && result.violations.length > 0;

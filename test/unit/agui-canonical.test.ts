@@ -53,16 +53,6 @@ const subagent = (type: string, id: string, fields: JsonObject = {}): JsonObject
   ...fields,
 });
 
-test("an event that is in order keeps its exact bytes", () => {
-  const payload = '{ "type":"TEXT_MESSAGE_START", "messageId":"m","n":1.50 }';
-  const canonical = new Canonical("S");
-  for (const event of log([BEGIN])) canonical.next(event);
-  const event = { seq: 2n, eventType: "TEXT_MESSAGE_START", payload, conformant: true };
-  expect(canonical.next(event)).toEqual([
-    { value: { type: "TEXT_MESSAGE_START", messageId: "m", n: 1.5 }, text: payload, inRun: true },
-  ]);
-});
-
 describe("translation", () => {
   test("turns THINKING_* into REASONING_*, with ids made of the session and the number", () => {
     expect(

@@ -22,7 +22,6 @@ import { mergeFragments } from "../support/merging.ts";
 import { foldReader } from "../support/folding.ts";
 import { callOf } from "../support/callers.ts";
 import { ManualTimers, settled, type SlowTable } from "../support/slow-table.ts";
-import { ownStreams } from "../support/streams.ts";
 import { watching } from "../support/watching.ts";
 
 const STALE_MS = 600_000;
@@ -603,35 +602,6 @@ describe("a session without a run", () => {
 
 describe("capabilities", () => {
   const capabilities = '{"transport":{"streaming":true}}';
-  const told = {
-    type: "CUSTOM",
-    name: "ambient:capabilities",
-    value: { transport: { streaming: true } },
-  };
-  const joined = [
-    "RUN_STARTED",
-    "MESSAGES_SNAPSHOT",
-    "STATE_SNAPSHOT",
-    "CUSTOM",
-    "TEXT_MESSAGE_START",
-  ];
-
-  test("come in the run, after the snapshots", async () => {
-    const { open, stored } = joining({ capabilities });
-    stored(started("r1"), state({}), start("m1"));
-    const answer = open();
-    await quiet();
-    expect(answer.types).toEqual(joined);
-    expect(answer.events[3]).toEqual(told);
-  });
-
-  test("come before the end of a run that has ended", async () => {
-    const { open, stored } = joining({ capabilities });
-    stored(started("r1"), finished("r1"));
-    const answer = open({ protocolVersion: undefined });
-    await quiet();
-    expect(answer.types).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "CUSTOM", "RUN_FINISHED"]);
-  });
 
   test("come with the first run of a session that had none", async () => {
     const { open, push } = joining({ capabilities });
@@ -1273,31 +1243,6 @@ test("a client gets the events of the generation that it names", async () => {
   expect(newer.types).toContain("SUBAGENT_STARTED");
   expect(older.types).not.toContain("SUBAGENT_STARTED");
   expect(older.types).toContain("CUSTOM");
-});
-
-describe.each(ownStreams())("$scenario", ({ events }) => {
-  const values = events.map(({ payload }) => parseObject(payload));
-
-  test.each(["1.0", undefined])(
-    "a client of %s that joins at any event ends like one that was connected throughout",
-    async (protocolVersion) => {
-      const witness = joining();
-      const whole = witness.open({ protocolVersion, follow: true });
-      await quiet();
-      witness.push(...values);
-      await quiet();
-      for (let cut = 0; cut <= values.length; cut += 1) {
-        const { stored, push, open } = joining({ limits: { pageRowsMax: 4 } });
-        stored(...values.slice(0, cut));
-        const answer = open({ protocolVersion, follow: true });
-        await quiet();
-        push(...values.slice(cut));
-        await quiet();
-        expect({ cut, shown: answer.shown }).toEqual({ cut, shown: whole.shown });
-        answer.controller.abort();
-      }
-    },
-  );
 });
 
 function micros(ms: number): bigint {

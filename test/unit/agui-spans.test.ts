@@ -1,34 +1,5 @@
 import { describe, expect, test } from "vitest";
 import { JSON_DEPTH_MAX, readPayload } from "../../src/agui/payload.ts";
-import { elementSpans, memberSpans, outline } from "../../src/agui/spans.ts";
-
-describe("spans", () => {
-  test("of members are found among any whitespace and punctuation", () => {
-    const text = '\n{ "a" : [1, {"b":"}"}] ,\t"\\u0062\\"" :"\\\\" , "c":-1.0e+5 }\r\n';
-    const members = memberSpans(text).map(({ key, keySpan, valueSpan }) => [
-      key,
-      text.slice(keySpan.start, keySpan.end),
-      text.slice(valueSpan.start, valueSpan.end),
-    ]);
-    expect(members).toEqual([
-      ["a", '"a"', '[1, {"b":"}"}]'],
-      ['b"', '"\\u0062\\""', '"\\\\"'],
-      ["c", '"c"', "-1.0e+5"],
-    ]);
-  });
-
-  test("are absent in empty objects and arrays", () => {
-    expect(memberSpans(" { } ")).toEqual([]);
-    expect(elementSpans(" [ ] ")).toEqual([]);
-    expect(outline("{}")).toEqual({ depth: 1, commas: 0 });
-  });
-
-  test("of elements are found among any whitespace and punctuation", () => {
-    const text = 'x[ 1 ,"a,]", {"b":[2]},[[]] ]';
-    const elements = elementSpans(text, 1).map(({ start, end }) => text.slice(start, end));
-    expect(elements).toEqual(["1", '"a,]"', '{"b":[2]}', "[[]]"]);
-  });
-});
 
 describe("a payload", () => {
   test.each([

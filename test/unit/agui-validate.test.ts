@@ -25,69 +25,11 @@ function snapshot(message: object): object {
 }
 
 const RUN = { threadId: "t", runId: "r" };
-const INPUT = { ...RUN, messages: [], tools: [], context: [] };
 
 test("version 1.0.0 has the schemas of its types, the earlier versions and the draft those of all types", () => {
   const current = CATALOGUE.filter(({ lastVersion }) => lastVersion === "1.0.0");
   expect([...CURRENT.keys()].toSorted()).toEqual(typesOf(current));
   expect([...EARLIER.keys()].toSorted()).toEqual(typesOf(CATALOGUE));
-});
-
-describe("an event is accepted by its version", () => {
-  test.each<[string, EventType, object]>([
-    ["all: empty ids and deltas", "TEXT_MESSAGE_CONTENT", { messageId: "", delta: "" }],
-    ["all: arguments that are no JSON", "TOOL_CALL_ARGS", { toolCallId: "", delta: "{}{" }],
-    ["all: an empty chunk", "TEXT_MESSAGE_CHUNK", {}],
-    ["all: unknown keys", "STEP_STARTED", { stepName: "", $x: null, "": { a: [null] } }],
-    ["all: a message without a role", "TEXT_MESSAGE_START", { messageId: "m" }],
-    ["all: a null value", "CUSTOM", { name: "", value: null }],
-    ["0.x: no value", "CUSTOM", { name: "" }],
-    ["0.x: no event", "RAW", {}],
-    ["0.x: no snapshot", "STATE_SNAPSHOT", {}],
-    ["0.x: a list that is no JSON Patch", "STATE_DELTA", { delta: [{ op: "add", path: "a" }, 1] }],
-    [
-      "0.x: a list that is no JSON Patch",
-      "ACTIVITY_DELTA",
-      { messageId: "", activityType: "", patch: [null] },
-    ],
-    ["0.x: an integer beyond 2^53", "STEP_STARTED", { stepName: "", timestamp: 2 ** 60 }],
-    ["0.x: an infinite timestamp", "STEP_STARTED", { stepName: "", timestamp: Infinity }],
-    ["0.x: a null raw event", "STEP_STARTED", { stepName: "", rawEvent: null }],
-    ["0.x: thinking", "THINKING_TEXT_MESSAGE_CONTENT", { delta: "", timestamp: 1.5 }],
-    ["0.0.57: metadata of any kind", "STEP_STARTED", { stepName: "", metadata: [] }],
-    ["0.0.57: a subagent's id of any kind", "STEP_STARTED", { stepName: "", subagentRunId: 1 }],
-    ["0.0.57: usage of any kind", "RUN_FINISHED", { ...RUN, usage: { tokens: 1 } }],
-    ["0.0.57: usage of any kind", "RUN_ERROR", { message: "", usage: 1 }],
-    ["0.x: a protocol version of any kind", "RUN_STARTED", { ...RUN, protocolVersion: 1 }],
-    [
-      "0.x: an input with a null tool schema",
-      "RUN_STARTED",
-      {
-        ...RUN,
-        input: { ...INPUT, tools: [{ name: "", description: "", parameters: null }], state: null },
-      },
-    ],
-    [
-      "0.x: a binary part",
-      "MESSAGES_SNAPSHOT",
-      snapshot({ role: "user", content: [{ type: "binary", mimeType: "image/png", url: "u" }] }),
-    ],
-    [
-      "0.x: a null in a part",
-      "MESSAGES_SNAPSHOT",
-      snapshot({ role: "user", content: [{ type: "text", text: "", id: null, metadata: null }] }),
-    ],
-    [
-      "1.0.0: parts in a result",
-      "TOOL_CALL_RESULT",
-      { messageId: "", toolCallId: "", content: [{ type: "text", text: "" }] },
-    ],
-    ["1.0.0: a cancelled run", "RUN_FINISHED", { ...RUN, outcome: { type: "cancelled" } }],
-    ["1.0.0: an input without tools", "RUN_STARTED", { ...RUN, input: { ...RUN, messages: [] } }],
-    ["0.0.59: a subagent", "SUBAGENT_STARTED", { subagentRunId: "", name: "", timestamp: 2 ** 60 }],
-  ])("%s (%s)", (_, type, fields) => {
-    expect(descriptions(type, fields)).toEqual([]);
-  });
 });
 
 describe("a wrong event is reported", () => {

@@ -70,12 +70,6 @@ describe("an announcer", () => {
     expect(telling.sent).toBe(3);
   });
 
-  test("names the last number of a merged row", () => {
-    const telling = new Telling();
-    telling.announcer.committed([telling.table.event("s", { eventCount: 5, seq: 7n })]);
-    expect(telling.texts).toEqual(["1 me s/0/11"]);
-  });
-
   test("names the highest number of a session, even when an older row comes later", async () => {
     const telling = new Telling();
     telling.commit("other");
@@ -86,35 +80,10 @@ describe("an announcer", () => {
     expect(telling.texts.slice(1)).toEqual(["1 me s/0/3"]);
   });
 
-  test("announces a deletion with the commits before it", async () => {
-    const telling = new Telling();
-    telling.commit("s");
-    telling.commit("s");
-    telling.announcer.deleted("s");
-    telling.announcer.deleted("t");
-    await settled();
-    await telling.intervalEnds();
-    expect(telling.texts.slice(1)).toEqual(["1 me s/0/2/d t/0/0/d"]);
-  });
-
   test("sends nothing for an empty commit", () => {
     const telling = new Telling();
     telling.announcer.committed([]);
     expect([telling.texts, telling.timers.pending]).toEqual([[], []]);
-  });
-
-  test("sends one text at a time, however long that takes", async () => {
-    const telling = new Telling();
-    const way = Promise.withResolvers<void>();
-    telling.carrier = () => way.promise;
-    telling.commit("s");
-    telling.commit("s");
-    await telling.intervalEnds();
-    telling.commit("s");
-    expect(telling.texts).toHaveLength(1);
-    way.resolve();
-    await settled();
-    expect(telling.texts.slice(1)).toEqual(["1 me s/0/3"]);
   });
 
   test("collects a limited number of sessions, and above it sends one text for all", async () => {
@@ -156,13 +125,6 @@ describe("a carrier that fails", () => {
     expect(new Set(telling.texts.slice(1))).toEqual(new Set(["1 me *"]));
     expect(telling.sent).toBe(1);
     expect(telling.logged).toEqual(["wake_ups_not_sent", "wake_ups_sent_again"]);
-  });
-
-  test("does not fail the commit", async () => {
-    const telling = new Telling();
-    telling.carrier = () => Promise.reject(new Error("down"));
-    expect(() => telling.commit("s")).not.toThrow();
-    await settled();
   });
 });
 

@@ -135,28 +135,6 @@ describe("a session token", () => {
 });
 
 describe("the signing keys", () => {
-  test("are created with the first token and shared by all instances", async () => {
-    const keys = keyStore();
-    await using one = await start({ keys });
-    await using other = await start({ keys });
-    expect(keys.rows).toHaveLength(0);
-    const token = await issue(one);
-    expect(keys.rows).toHaveLength(1);
-    other.clock.advance(1_000);
-    expect(await other.ask(token)).toMatchObject({ sessionId: "s1" });
-    await issue(other);
-    expect(keys.rows).toHaveLength(1);
-  });
-
-  test("are kept after a restart", async () => {
-    const keys = keyStore();
-    const before = await start({ keys });
-    const token = await issue(before);
-    await before[Symbol.asyncDispose]();
-    await using after = await start({ keys });
-    expect(await after.ask(token)).toMatchObject({ sessionId: "s1" });
-  });
-
   test("rotate by age; an old key verifies until its last token expires, and is then deleted", async () => {
     const keys = keyStore();
     const clock = handClock();

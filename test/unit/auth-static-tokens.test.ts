@@ -1,4 +1,4 @@
-import { mkdtempSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, test, vi } from "vitest";
@@ -185,20 +185,6 @@ describe("a file of tokens", () => {
     await expect(startWith(path)).rejects.toThrow(expected);
   });
 
-  test("is read again when it changes: removed tokens are refused, and their streams end", async () => {
-    const path = newPath();
-    writeFileSync(path, json(entry(), entry({ id: "ops", token: OTHER })));
-    await using auth = await startWith(path);
-    const [ci, ops] = [await auth.ask(SECRET), await auth.ask(OTHER)];
-    expect(auth.authenticator.refusalOf(ci)).toBeUndefined();
-    writeFileSync(path, json(entry({ id: "ops", token: OTHER })));
-    await eventually(async () => expect(await auth.refusalOf(SECRET)).toBe("unknown"));
-    expect(auth.authenticator.refusalOf(ci)?.code).toBe("unauthenticated");
-    // An unchanged token stays valid.
-    expect(await auth.ask(OTHER)).toBe(ops);
-    expect(auth.authenticator.refusalOf(ops)).toBeUndefined();
-  });
-
   test("ends the streams of a token with changed roles or a changed secret", async () => {
     const path = newPath();
     writeFileSync(path, json(entry({ roles: ["admin"] }), entry({ id: "ops", token: OTHER })));
@@ -239,29 +225,6 @@ describe("a file of tokens", () => {
     );
     writeFileSync(path, json(entry({ id: "new" })));
     await eventually(async () => expect(await auth.ask(SECRET)).toMatchObject({ id: "new" }));
-  });
-
-  test("may be replaced the way Kubernetes does it, by a link two levels above", async () => {
-    const [one, two, current] = ["..one", "..two", "..data"].map((name) =>
-      join(newPath(), "..", name),
-    );
-    if (one === undefined || two === undefined || current === undefined) throw new Error();
-    const { mkdirSync } = await import("node:fs");
-    for (const [dir, id] of [
-      [one, "one"],
-      [two, "two"],
-    ] as const) {
-      mkdirSync(dir);
-      writeFileSync(join(dir, "tokens.json"), json(entry({ id })));
-    }
-    symlinkSync(one, current);
-    const path = join(folder, "linked.json");
-    symlinkSync(join(current, "tokens.json"), path);
-    await using auth = await startWith(path);
-    expect(await auth.ask(SECRET)).toMatchObject({ id: "one" });
-    symlinkSync(two, `${current}_tmp`);
-    renameSync(`${current}_tmp`, current);
-    await eventually(async () => expect(await auth.ask(SECRET)).toMatchObject({ id: "two" }));
   });
 
   test("shares no id and no token with the environment", async () => {

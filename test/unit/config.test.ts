@@ -15,18 +15,24 @@ function problemsOf(environment: Environment): readonly string[] {
   return loaded.ok ? [] : loaded.problems;
 }
 
+interface Examples {
+  readonly good: readonly (readonly [string, unknown])[];
+  readonly bad: readonly string[];
+  /** Other variables that must be set with it. */
+  readonly beside?: Environment;
+}
+
+/** The settings that are one of some words. GRPC_REFLECTION makes something else of them. */
+const WORDS = Object.values(SERVICE_SETTINGS).flatMap(({ name, expected }) => {
+  const words = /^one of (.+)$/.exec(expected)?.[1]?.split(", ") ?? [];
+  const bad = ["true", "none", ...words.map((word) => word.toUpperCase())];
+  const good = words.filter((word) => word !== "nats").map((word) => [word, word]); // It needs its URL.
+  return words.length === 0 ? [] : [[name, { good, bad }]];
+});
+
 /** Good and bad values of each variable; `amount` variables are tested at their borders below. */
-const EXAMPLES: Readonly<
-  Record<
-    string,
-    {
-      readonly good: readonly (readonly [string, unknown])[];
-      readonly bad: readonly string[];
-      /** Other variables that must be set with it. */
-      readonly beside?: Environment;
-    }
-  >
-> = {
+const EXAMPLES: Readonly<Record<string, Examples>> = {
+  ...Object.fromEntries(WORDS),
   GRPC_ADDRESS: {
     good: [
       ["127.0.0.1:0", { host: "127.0.0.1", port: 0 }],
@@ -65,13 +71,6 @@ const EXAMPLES: Readonly<
       "ftp://chat.example",
     ],
   },
-  INSPECTOR: {
-    good: [
-      ["on", "on"],
-      ["off", "off"],
-    ],
-    bad: ["yes", "true", "On"],
-  },
   OPS_ADDRESS: {
     good: [
       ["0.0.0.0:8083", { host: "0.0.0.0", port: 8_083 }],
@@ -102,13 +101,6 @@ const EXAMPLES: Readonly<
     bad: ["Ledger", "pg_ledger", "1st", "a;b", "a-b", "x".repeat(49)],
   },
   DATA_DIR: { good: [["/var/lib/ledger", "/var/lib/ledger"]], bad: [] },
-  WAKE_UPS: {
-    good: [
-      ["postgres", "postgres"],
-      ["poll", "poll"],
-    ],
-    bad: ["notify", "NATS", "none"],
-  },
   LISTEN_DATABASE_URL: {
     good: [["postgres://a:b@direct:5432/ledger", "postgres://a:b@direct:5432/ledger"]],
     bad: ["direct:5432"],
@@ -148,21 +140,6 @@ const EXAMPLES: Readonly<
     ],
     bad: ["30", "99ms", "25h"],
   },
-  SESSION_POLICY: {
-    good: [
-      ["auto", "auto"],
-      ["strict", "strict"],
-    ],
-    bad: ["Strict", "none"],
-  },
-  VALIDATION: {
-    good: [
-      ["strict", "strict"],
-      ["lenient", "lenient"],
-      ["exact", "exact"],
-    ],
-    bad: ["off"],
-  },
   GRPC_REFLECTION: {
     good: [
       ["on", true],
@@ -170,17 +147,6 @@ const EXAMPLES: Readonly<
       ["auto", true],
     ],
     bad: ["true"],
-  },
-  LOG_LEVEL: {
-    good: ["debug", "info", "warn", "error", "silent"].map((level) => [level, level]),
-    bad: ["verbose", "INFO"],
-  },
-  CALL_LOG: {
-    good: [
-      ["all", "all"],
-      ["failures", "failures"],
-    ],
-    bad: ["none"],
   },
   TLS_CERT_FILE: { good: [["a.pem", "a.pem"]], bad: [], beside: { TLS_KEY_FILE: "k.pem" } },
   TLS_KEY_FILE: { good: [["a.pem", "a.pem"]], bad: [], beside: { TLS_CERT_FILE: "c.pem" } },
@@ -218,7 +184,6 @@ const EXAMPLES: Readonly<
   OIDC_ROLES_CLAIM: { good: [["realm.roles", "realm.roles"]], bad: [] },
   OIDC_PROJECT_CLAIM: { good: [["team", "team"]], bad: [] },
   SESSION_TOKEN_TTL_MAX: { good: [["60s", 60_000]], bad: ["59s", "721h"] },
-  REDACTION: { good: [["on", "on"]], bad: ["true"] },
   REDACTION_PATTERNS: {
     good: [["acme=acme_[a-z]{8}", "acme=acme_[a-z]{8}"]],
     bad: [], // redaction-settings.test.ts has the bad values.
@@ -229,7 +194,6 @@ const EXAMPLES: Readonly<
     bad: [],
     beside: { REDACTION: "on" },
   },
-  SEARCH: { good: [["off", "off"]], bad: ["false"] },
   SEARCH_LANGUAGE: { good: [["german", "german"]], bad: ["ger man", "a;b"] },
   RETENTION_AFTER: {
     good: [

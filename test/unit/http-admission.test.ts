@@ -7,7 +7,6 @@ import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { createAdmission } from "../../src/http/plumbing/admission.ts";
 import { createHttpServer, type HttpParts } from "../../src/http/server.ts";
-import { sessionNotFound } from "../../src/store/failure.ts";
 import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
 
 const SESSIONS = "/api/ambient/v1/sessions";
@@ -67,38 +66,6 @@ describe("a request", () => {
     expect((await ask(`${SESSIONS}/s1`, { method: "HEAD" })).status).toBe(403);
   });
 
-  test("reaches its handler with its caller after a look-up", async () => {
-    const made: Principal[] = [];
-    const ask = await serving({
-      ...asking(() => Promise.resolve(CI)),
-      handlers: {
-        getSession: (_request, { principal }) => {
-          made.push(principal);
-          throw sessionNotFound("s1");
-        },
-      },
-    });
-    expect((await ask(`${SESSIONS}/s1`)).status).toBe(404);
-    expect(made).toEqual([CI]);
-  });
-
-  test("is checked against the table by its route and its session", async () => {
-    const asked: string[] = [];
-    const ask = await serving({
-      ...asking(() => CI),
-      authorizer: {
-        authorize: ({ id }, action, sessionId) => {
-          asked.push(`${id} ${action} ${sessionId ?? "-"}`);
-          forbidden();
-        },
-      },
-    });
-    await ask(`${SESSIONS}/s1`, { method: "DELETE" });
-    await ask(`${SESSIONS}/a%20b/runs`);
-    await ask("/openapi.json");
-    expect(asked).toEqual(["ci session.delete s1", "ci session.read -", "ci contract.read -"]);
-  });
-
   test("to push a message is checked against the roles alone before its type is known", async () => {
     const asked: unknown[] = [];
     const ask = await serving({
@@ -120,27 +87,6 @@ describe("a request", () => {
     const init = { method: "POST", headers, body: "{ not even JSON" };
     expect((await ask(`${SESSIONS}/s1/messages`, init)).status).toBe(403);
     expect((await ask("/copilotkit/agent/a/run", { ...init, body: "{}" })).status).toBe(403);
-  });
-
-  test("to push a message reaches its handler, which knows the type", async () => {
-    const ask = await serving({
-      ...asking(() => CI),
-      handlers: {
-        pushSessionMessage: () => {
-          throw sessionNotFound("s1");
-        },
-      },
-    });
-    const body = JSON.stringify({ payload: "hi" });
-    const headers = { "content-type": "application/json" };
-    const init = { method: "POST", headers, body };
-    expect((await ask(`${SESSIONS}/s1/messages`, init)).status).toBe(404);
-  });
-
-  test("for an unknown route is 404 or 405 without a token", async () => {
-    const ask = await serving(asking(unknown));
-    expect((await ask("/nothing")).status).toBe(404);
-    expect((await ask(SESSIONS, { method: "PUT" })).status).toBe(405);
   });
 
   test("is checked with all its authorization headers, not only the first", async () => {
@@ -166,24 +112,6 @@ describe("a request", () => {
     });
     expect(status).toBe(401);
     expect(given).toEqual([["Bearer a", "Bearer b"]]);
-  });
-});
-
-describe("a service without tokens", () => {
-  test("accepts every request as anonymous", async () => {
-    const made: Principal[] = [];
-    const ask = await serving({
-      authenticator: { asks: false, authenticate: unknown, refusalOf: unknown },
-      handlers: {
-        getSession: (_request, { principal }) => {
-          made.push(principal);
-          throw sessionNotFound("s1");
-        },
-      },
-    });
-    const headers = { authorization: "Bearer nonsense" };
-    expect((await ask(`${SESSIONS}/s1`, { headers })).status).toBe(404);
-    expect(made).toEqual([ANONYMOUS]);
   });
 });
 

@@ -231,24 +231,6 @@ describe("a stream", () => {
     expect(await openStreams()).toBe(0);
   });
 
-  test("is an error answer when it is refused before its first frame", async () => {
-    const refusal = new ServiceError("not_found", "SESSION_NOT_FOUND", "no such session");
-    const { get, openStreams, log } = await streaming(new Source(() => Promise.reject(refusal)));
-    const answer = await answerTo(get());
-    expect(answer.statusCode).toBe(404);
-    expect(answer.headers["content-type"]).not.toContain("event-stream");
-    expect(await text(answer)).toContain("no such session");
-    expect(await openStreams()).toBe(0);
-    expect(log).toEqual([]);
-  });
-
-  test("ends with its source", async () => {
-    const { get, openStreams } = await streaming(new Source((at) => (at < 3 ? ROW : undefined)));
-    const body = await text(await answerTo(get()));
-    expect(body.replace(OPENING, "")).toBe(ROW_TEXT.repeat(3));
-    await expect.poll(openStreams).toBe(0);
-  });
-
   // Regression: three hundred clients of one large snapshot that did not read held two copies each.
   test("writes the given bytes without a copy", async () => {
     const data = Buffer.alloc(1_000_000, "a");
@@ -323,33 +305,6 @@ describe("a stream", () => {
     expect(source.left).toBe(true);
   });
 
-  test("releases its source when the caller leaves, also while it waits for room", async () => {
-    const source = new Source(() => ({ data: "x".repeat(10_000) }));
-    const { get, openStreams, log } = await streaming(source);
-    const request = get();
-    await answerTo(request);
-    expect(source.left).toBe(false);
-    request.once("error", () => undefined).destroy(new Error("the caller left"));
-    await expect.poll(() => source.left).toBe(true);
-    await expect.poll(openStreams).toBe(0);
-    expect(log).toEqual([]);
-  });
-
-  test("reports a later failure in its last event, and then ends", async () => {
-    const deleted = new ServiceError("not_found", "SESSION_DELETED", "session s was deleted");
-    const source = new Source((at) => (at === 0 ? ROW : Promise.reject(deleted)));
-    const { get, log } = await streaming(source);
-    const body = await text(await answerTo(get()));
-    const [, event, data] = /event: (.*)\ndata: (.*)\n\n$/.exec(body) ?? [];
-    expect(event).toBe("error");
-    expect(JSON.parse(data ?? "")).toMatchObject({
-      status: 404,
-      reason: "SESSION_DELETED",
-      detail: "session s was deleted",
-    });
-    expect(log).toEqual([]);
-  });
-
   test("hides the cause of a defect from the caller, and logs it", async () => {
     const source = new Source((at) => (at === 0 ? ROW : Promise.reject(new Error("secret"))));
     const { get, log } = await streaming(source);
@@ -365,38 +320,6 @@ describe("a stream", () => {
     const { get } = await streaming(source, { failure });
     const body = await text(await answerTo(get()));
     expect(body.endsWith(`${ROW_TEXT}: ended INTERNAL\n\n`)).toBe(true);
-  });
-
-  const stopping = new ServiceError("unavailable", "SHUTTING_DOWN", "stopping", {
-    retryAfterMs: 1_500,
-  });
-
-  test("is ended by a stop of the service, with its connection", async () => {
-    const { connect, controller, source } = await waitingStream();
-    const socket = connect();
-    const received = new Received(socket);
-    socket.write("GET /stream/1 HTTP/1.1\r\nHost: ledger\r\n\r\n");
-    await expect.poll(() => received.text).toContain(ROW_TEXT);
-    controller.abort(stopping);
-    await expect.poll(() => received.hasEnded).toBe(true);
-    expect(received.text).toContain("event: error\nretry: 1500\ndata: {");
-    expect(received.text).toContain('"reason":"SHUTTING_DOWN"');
-    expect(received.text.endsWith("\r\n0\r\n\r\n")).toBe(true);
-    await expect.poll(() => source.left).toBe(true);
-  });
-
-  test("cannot delay a stop when its caller does not read", async () => {
-    const source = new Source(() => ({ data: "x".repeat(10_000) }));
-    const { connect, controller, openStreams } = await streaming(source);
-    const socket = connect();
-    socket.write("GET /stream/1 HTTP/1.1\r\nHost: ledger\r\n\r\n");
-    await expect.poll(() => socket.readableLength).toBeGreaterThan(0);
-    controller.abort(stopping);
-    await expect.poll(openStreams).toBe(0);
-    expect(source.left).toBe(true);
-    const received = new Received(socket);
-    await expect.poll(() => received.hasEnded).toBe(true);
-    expect(received.text.endsWith("0\r\n\r\n")).toBe(false); // The client sees that it is cut off.
   });
 
   test("sends a heartbeat after a silence, measured from its last frame", async () => {
@@ -420,16 +343,6 @@ describe("a stream", () => {
     }
     vi.advanceTimersByTime(999 + 1 + 2_000);
     await shows(`${ROW_TEXT.repeat(3)}${": ping\n\n".repeat(3)}`);
-  });
-
-  test("has only headers for HEAD, and releases its source", async () => {
-    const { get, source, openStreams } = await waitingStream();
-    const answer = await answerTo(get("HEAD"));
-    expect(answer.headers["content-type"]).toBe("text/event-stream; charset=utf-8");
-    expect(answer.headers["content-length"]).toBeUndefined();
-    expect(await text(answer)).toBe("");
-    await expect.poll(() => source.left).toBe(true);
-    await expect.poll(openStreams).toBe(0);
   });
 
   test("is sent without chunks to HTTP/1.0, until the connection ends", async () => {

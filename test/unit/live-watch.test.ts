@@ -45,17 +45,6 @@ describe("a row committed on this instance", () => {
     expect(table.pagesRead).toBe(1);
   });
 
-  test("reaches only the watchers of its stream and session", async () => {
-    const { live, table } = watching();
-    const messages = new Follower(live, { sessionId: "s", stream: "messages" });
-    const events = new Follower(live, { sessionId: "s" });
-    const other = new Follower(live, { sessionId: "t" });
-    await settled();
-    live.committed([table.message("s"), table.event("s"), table.event("s"), table.message("u")]);
-    await settled();
-    expect([messages.seqs, events.seqs, other.seqs]).toEqual([[1n], [1n, 2n], []]);
-  });
-
   test("is timed from its publication to the waiting watcher", async () => {
     const { live, table, metrics } = watching();
     const follower = new Follower(live, { sessionId: "s" });
@@ -261,22 +250,6 @@ describe("the poll", () => {
     await settled();
     expect(follower.seqs).toEqual([1n]);
   });
-
-  test("runs again when it may have read too early", async () => {
-    const { live, table, timers } = watching();
-    const follower = new Follower(live, { sessionId: "s" });
-    await settled();
-    table.fast = false;
-    timers.fireAll();
-    table.event("s");
-    live.missed();
-    table.pending[0]?.answer("began");
-    await settled();
-    table.fast = true;
-    table.pending[0]?.answer("began");
-    await settled();
-    expect(follower.seqs).toEqual([1n]);
-  });
 });
 
 describe("a hint", () => {
@@ -290,35 +263,6 @@ describe("a hint", () => {
     table.fast = true;
     await settled();
     expect(follower.seqs).toEqual([1n]);
-  });
-
-  test("opens no window when it is false, so that later rows are not taken for erased ones", async () => {
-    const { live, table } = watching();
-    table.event("s");
-    table.fast = false;
-    const follower = new Follower(live, { sessionId: "s" });
-    live.hinted("s", { messageSeq: 0n, eventSeq: 9n, deleted: false });
-    table.fast = true;
-    table.pending[0]?.answer("now");
-    await settled();
-    expect(follower.seqs).toEqual([1n]);
-    for (const row of [table.event("s"), table.event("s")]) live.committed([row]);
-    await settled();
-    expect(follower.seqs).toEqual([1n, 2n, 3n]);
-  });
-
-  test("of one stream does not affect the other, and opens no window at zero", async () => {
-    const { live, table } = watching({ pageRowsMax: 2 });
-    for (let count = 0; count < 9; count += 1) table.message("s");
-    table.fast = false;
-    const follower = new Follower(live, { sessionId: "s", stream: "messages", after: 9n });
-    live.hinted("s", { messageSeq: 0n, eventSeq: 1n, deleted: false });
-    table.fast = true;
-    table.pending[0]?.answer("now");
-    await settled();
-    live.committed([table.message("s")]);
-    await settled();
-    expect([follower.seqs, table.pagesRead]).toEqual([[10n], 0]);
   });
 
   test("of an unwatched session causes no lookup", async () => {

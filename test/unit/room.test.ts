@@ -9,48 +9,6 @@ const pushOf = (rows: number, bytes = 1, push: Partial<Push> = {}): Push =>
     rows: Array.from({ length: rows }, () => newRow({ payload: "x".repeat(bytes) })),
     ...push,
   });
-const rangeOf = (rows: number, firstClientSeq: bigint): Push => {
-  const lastClientSeq = firstClientSeq + BigInt(Math.max(1, rows)) - 1n;
-  const range = { epoch: 1n, stream: 1n, firstClientSeq, lastClientSeq, refused: 0 };
-  return pushOf(rows, 1, { range });
-};
-
-/** One letter for each push: now, later, or refused because of rows (R) or bytes (B). */
-function fates(pushes: readonly Push[], held: { rows: number; bytes: number }): string {
-  const { refused, later } = roomFor(pushes, { ...held, runBytes: 0, pending: undefined }, LIMITS);
-  return pushes
-    .map((push) => {
-      const outcome = refused.get(push);
-      if (outcome?.kind === "full") return outcome.of === "rows" ? "R" : "B";
-      return later.has(push) ? "l" : "n";
-    })
-    .join("");
-}
-
-describe("room in a session", () => {
-  test("exists up to the limit and not above it, in rows and in bytes", () => {
-    expect(fates([pushOf(1)], { rows: 9, bytes: 0 })).toBe("n");
-    expect(fates([pushOf(1)], { rows: 10, bytes: 0 })).toBe("R");
-    expect(fates([pushOf(1, 100)], { rows: 0, bytes: 900 })).toBe("n");
-    expect(fates([pushOf(1, 101)], { rows: 0, bytes: 900 })).toBe("B");
-  });
-
-  test("is checked again for a push that fits only without its predecessors, and for those after it", () => {
-    expect(fates([pushOf(2), pushOf(2), pushOf(1), pushOf(4)], { rows: 7, bytes: 0 })).toBe("nllR");
-  });
-
-  test("exists for a push without new rows, even in a session above its limit", () => {
-    expect(fates([pushOf(0), pushOf(1)], { rows: 11, bytes: 0 })).toBe("lR");
-  });
-
-  test("is refused only to the first of several ranges, as the others would leave a gap", () => {
-    expect(fates([rangeOf(2, 1n), rangeOf(2, 3n), pushOf(1)], { rows: 9, bytes: 0 })).toBe("Rll");
-    expect(fates([rangeOf(2, 1n), rangeOf(3, 3n), rangeOf(4, 6n)], { rows: 7, bytes: 0 })).toBe(
-      "nll",
-    );
-  });
-});
-
 describe("room for arrivals", () => {
   const user = (): Push =>
     newPush("s", { stream: "messages", rows: [newRow({ eventType: "user", payload: "" })] });

@@ -237,26 +237,6 @@ describe("rows to wire", () => {
     );
   });
 
-  test("encode a SessionEvent to the byte vector of the contract", () => {
-    const row: EventRow = {
-      stream: "events",
-      sessionId: "s1",
-      seq: 42n,
-      id: "e1",
-      eventType: "RUN_STARTED",
-      payload: "{}",
-      createdAtMicros: 1_700_000_000_000_500n,
-      completedAtMicros: undefined,
-      eventCount: 7,
-      runId: "",
-      fragments: undefined,
-      conformant: true,
-    };
-    expect(Buffer.from(toBinary(SessionEventSchema, toSessionEvent(row))).toString("hex")).toBe(
-      "0a02653112027331182a220b52554e5f535441525445442a027b7d320a0880e2cfaa0610a0c21e4007",
-    );
-  });
-
   test("keep a sender as it was, also an empty one", () => {
     fc.assert(
       fc.property(sender, (message) => {

@@ -88,22 +88,6 @@ describe("an encoded answer", () => {
     },
   );
 
-  test("has the byte vector of existing runners", () => {
-    const createdAt = { seconds: 1_700_000_000n, nanos: 500_000 };
-    const event = create(SessionEventSchema, {
-      id: "e1",
-      sessionId: "s1",
-      seq: 42n,
-      eventType: "RUN_STARTED",
-      payload: "{}",
-      createdAt,
-      eventCount: 7,
-    });
-    expect(encoderOf(SessionEventSchema)(event).toString("hex")).toBe(
-      "0a02653112027331182a220b52554e5f535441525445442a027b7d320a0880e2cfaa0610a0c21e4007",
-    );
-  });
-
   test("contains nothing of a previous message that could not be encoded", () => {
     const encode = encoderOf(SessionEventSchema);
     const broken = { ...sampleEvent("left behind?"), eventCount: 1.5 };

@@ -229,7 +229,7 @@ describe("POST /", () => {
     expect((await post(url, "x".repeat(16 * 1_024 * 1_024 + 1))).status).toBe(413);
   });
 
-  test("sends a placeholder for a result that cannot be printed, and the run goes on", async () => {
+  test("sends a placeholder for a result that cannot be printed, and the run continues", async () => {
     const events = [
       { type: "TOOL_CALL_RESULT", messageId: "m", toolCallId: "t", content: 1n },
       { type: "RAW", event: 2 },

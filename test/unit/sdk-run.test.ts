@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { describe, expect, test } from "vitest";
 import type { AgentEvent } from "../../src/sdk/bridge.ts";
 import { RunCancelled } from "../../src/runner/index.ts";
-import { eventsOfAgent, RunnerStopped } from "../../src/sdk/run.ts";
+import { eventsOfAgent } from "../../src/sdk/run.ts";
 import { type AgentOfTest, runContext, TestBridge } from "../support/echo-bridge.ts";
 
 const INPUT = runContext().input;
@@ -111,14 +111,6 @@ describe("a run of an agent that", () => {
     expect(await endOf("e".repeat(2_000_000))).toHaveLength(65_536);
   });
 
-  test("throws ends with RUN_ERROR", async () => {
-    const events = await runOf(async function* () {
-      yield START;
-      throw new Error("boom");
-    });
-    expect(events.slice(1)).toEqual([START, { type: "RUN_ERROR", message: "boom" }]);
-  });
-
   test("is cancelled and ends in its own way is cancelled, with its usage", async () => {
     const abort = new RunCancelled({ runId: "r", reason: "" });
     const events = await runOf(
@@ -149,19 +141,6 @@ describe("a run of an agent that", () => {
         { ...FINISHED, outcome: { type: "cancelled" } },
       ]);
     }
-  });
-
-  test("hangs after a stop of the process ends with RUNNER_STOPPED", async () => {
-    const hangs: AgentOfTest = async function* () {
-      yield START;
-      await new Promise(() => undefined);
-    };
-    const events = await runOf(hangs, { abort: new RunnerStopped(), graceMs: 1 });
-    expect(events.at(-1)).toEqual({
-      type: "RUN_ERROR",
-      message: "the runner stopped",
-      code: "RUNNER_STOPPED",
-    });
   });
 
   test("was interrupted by its bridge is cancelled", async () => {

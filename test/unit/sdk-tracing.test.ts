@@ -270,7 +270,7 @@ test("without a recorded trace the events stay as they are", async () => {
   expect(await off.spans()).toEqual([]);
 });
 
-test("a tracer that throws is reported once, and the run goes on", async () => {
+test("a tracer that throws is reported once, and the run continues", async () => {
   const errors: unknown[] = [];
   const tracer = {
     startSpan() {

@@ -13,7 +13,6 @@ import {
   type CertificateFiles,
   certificateFiles,
   createAuthority,
-  expired,
 } from "../support/certificates.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
@@ -135,37 +134,7 @@ describe("an unusable file is refused at the start, with the name of its setting
   });
 });
 
-test("an expired certificate is served, with a warning", async () => {
-  const files = await certificateFiles(await authority.server(expired()), authority);
-  const { unit, lines, metrics } = material(files);
-  await unit.start();
-  expect(lines).toMatchObject([{ level: "warn", msg: "the TLS certificate is not valid now" }]);
-  const [, seconds] = /expiry_timestamp_seconds\{file="TLS_CERT_FILE"\} (\d+)/.exec(
-    await metrics.text(),
-  ) ?? ["", "0"];
-  expect(Number(seconds) * 1_000).toBeLessThan(Date.now());
-  expect(Number(seconds) * 1_000).toBeGreaterThan(Date.now() - 86_400_000);
-  await unit.stop();
-});
-
 describe("changed files", () => {
-  test("are loaded, and listeners are called after that", async () => {
-    const files = await newFiles();
-    const { unit, metrics, heard } = material(files);
-    await unit.start();
-    const before = unit.secureContextOptions;
-    const other = await authority.server();
-    const told = new Promise<unknown>((resolve) =>
-      unit.onChange(() => resolve(unit.secureContextOptions.cert)),
-    );
-    await files.write(other);
-    expect(await told).toBe(other.certificate);
-    expect(unit.secureContextOptions.ticketKeys).not.toEqual(before.ticketKeys);
-    await heard("TLS certificate taken");
-    expect(await metrics.text()).toContain('tls_reloads_total{outcome="changed"} 1');
-    await unit.stop();
-  });
-
   test("are refused until all of them match, and the old certificate stays", async () => {
     const files = await newFiles();
     const { unit, metrics, lines, heard } = material(files);

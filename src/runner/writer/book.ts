@@ -306,7 +306,7 @@ export function reasonOf({ reason, code, message }: RpcFailure): Reason {
  * A loop waits on a bell when it has nothing to do. A ring without a waiter is kept for the next
  * waiter, so no event between two checks is missed.
  */
-export class Bell {
+class Bell {
   #hasRung = false;
   #waiting: (() => void) | undefined;
 
