@@ -180,17 +180,17 @@ export async function nextTurn(
   const claim = { sessionId, producerEpoch: epoch, runStarted, messagesMax };
   const asked = { ...claim, wait: { seconds: 60n } };
   const { messages } = await client.call(ledger.claimTurn, asked, { deadlineMs: 70_000 });
-  const begun = new Set<string>();
+  const startedIds = new Set<string>();
   return {
     payloads: messages.map(({ payload }) => payload),
     event: (event) => writer.event(event),
     start(messageId, delta) {
       writer.event({ type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
       writer.event({ type: "TEXT_MESSAGE_CONTENT", messageId, delta });
-      begun.add(messageId);
+      startedIds.add(messageId);
     },
     end(messageId, delta) {
-      if (!begun.has(messageId))
+      if (!startedIds.has(messageId))
         writer.event({ type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
       writer.event({ type: "TEXT_MESSAGE_CONTENT", messageId, delta });
       writer.event({ type: "TEXT_MESSAGE_END", messageId });

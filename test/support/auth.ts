@@ -48,12 +48,12 @@ export function keyStore(): TokenKeyStore & { readonly rows: StoredTokenKey[]; r
       rows.push(key);
     },
     async removeKeysMadeBefore(micros) {
-      const kept = rows.filter(({ createdAtMicros }) => createdAtMicros >= micros);
-      rows.splice(0, rows.length, ...kept);
+      const remaining = rows.filter(({ createdAtMicros }) => createdAtMicros >= micros);
+      rows.splice(0, rows.length, ...remaining);
     },
     async removeKeysOfTheFuture(ids) {
-      const kept = rows.filter(({ id }) => !ids.includes(id));
-      rows.splice(0, rows.length, ...kept);
+      const remaining = rows.filter(({ id }) => !ids.includes(id));
+      rows.splice(0, rows.length, ...remaining);
     },
   };
 }

@@ -43,84 +43,112 @@ export function addressOf(way: { readonly port: number }): string {
 interface Pair {
   readonly client: Socket;
   readonly server: Socket;
-  isSilent: boolean;
+  /** Nothing passes; or no answers, while requests pass. */
+  held: Held;
 }
 
 type Held = "nothing" | "answers" | "everything";
 
-export async function startTcpProxy(to: HostAndPort): Promise<TcpProxy> {
+interface Route extends TcpProxy {
+  /** All connections so far. */
+  readonly connections: number;
+  /** No answer returns on the open connections; later connections work. */
+  readonly silenceAnswers: () => void;
+  /** Resets open connections, and refuses new ones until `mend`. */
+  readonly close: () => Promise<void>;
+  readonly mend: () => Promise<void>;
+}
+
+export function startTcpProxy(to: HostAndPort): Promise<TcpProxy> {
+  return startRoute(to);
+}
+
+async function startRoute(to: HostAndPort): Promise<Route> {
   const pairs = new Set<Pair>();
+  let connections = 0;
   let held: Held = "nothing";
   let target = to;
-  const flow = ({ client, server, isSilent }: Pair): void => {
-    if (isSilent) return;
-    if (held === "nothing") server.pipe(client);
-    else server.unpipe(client);
-    if (held === "everything") client.unpipe(server);
-    else client.pipe(server);
-  };
   const listener = createServer((client) => {
-    const server = connect(target);
-    const pair: Pair = { client, server, isSilent: false };
+    connections += 1;
+    const pair: Pair = { client, server: connect(target), held: "nothing" };
     pairs.add(pair);
-    flow(pair);
+    hold(pair, held);
     const end = (): void => {
       client.destroy();
-      server.destroy();
+      pair.server.destroy();
       pairs.delete(pair);
     };
-    for (const socket of [client, server]) socket.on("error", end).on("close", end);
+    for (const socket of [client, pair.server]) socket.on("error", end).on("close", end);
   });
-  listener.listen(0, "127.0.0.1");
-  await once(listener, "listening");
-  const address = listener.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
-
-  const holdNow = (what: Held): void => {
-    // Unpiped first: a stream that is piped twice into another delivers everything twice.
-    for (const { client, server } of pairs) {
-      client.unpipe(server);
-      server.unpipe(client);
-    }
+  const port = await listen(listener, 0);
+  /** A connection that was silenced alone stays so. */
+  const holdAll = (what: Held): void => {
     held = what;
-    for (const pair of pairs) flow(pair);
+    for (const pair of pairs) if (pair.held === "nothing") hold(pair, what);
   };
-  const cut = (): void => {
+  const silence = (what: Held): void => {
+    for (const pair of pairs) {
+      hold(pair, what);
+      pair.held = what;
+    }
+  };
+  const end = (how: "destroy" | "resetAndDestroy"): void => {
     held = "nothing";
     for (const { client, server } of pairs) {
-      client.destroy();
-      server.destroy();
+      client[how]();
+      server[how]();
     }
   };
+  const close = async (): Promise<void> => {
+    if (!listener.listening) return;
+    const closed = once(listener, "close");
+    listener.close();
+    end("resetAndDestroy");
+    await closed;
+  };
   return {
-    port: address.port,
-    holdAnswers: () => holdNow("answers"),
-    hold: () => holdNow("everything"),
-    release: () => holdNow("nothing"),
-    silence: () => {
-      for (const pair of pairs) {
-        pair.isSilent = true;
-        pair.client.unpipe(pair.server);
-        pair.server.unpipe(pair.client);
-      }
+    port,
+    get connections() {
+      return connections;
     },
-    cut,
-    reset: () => {
-      held = "nothing";
-      for (const { client, server } of pairs) {
-        client.resetAndDestroy();
-        server.resetAndDestroy();
-      }
+    holdAnswers: () => holdAll("answers"),
+    hold: () => holdAll("everything"),
+    release: () => holdAll("nothing"),
+    silence: () => silence("everything"),
+    silenceAnswers: () => {
+      silence("answers");
+      for (const { server } of pairs) server.resume(); // The answers are lost.
     },
+    cut: () => end("destroy"),
+    reset: () => end("resetAndDestroy"),
     goTo: (next) => {
       target = next;
     },
     stop: async () => {
-      cut();
-      listener.close();
-      await once(listener, "close");
+      end("destroy");
+      await close();
+    },
+    close,
+    mend: async () => {
+      if (!listener.listening) await listen(listener, port);
     },
   };
+}
+
+function hold({ client, server }: Pair, what: Held): void {
+  // Unpiped first: a stream that is piped twice into another delivers everything twice.
+  client.unpipe(server);
+  server.unpipe(client);
+  if (what === "nothing") server.pipe(client);
+  if (what !== "everything") client.pipe(server);
+}
+
+async function listen(server: Server, port: number): Promise<number> {
+  server.listen(port, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  if (address === null || typeof address === "string") throw new Error("it has no port");
+  return address.port;
 }
 
 // A route to a server that a test can cut: open connections break, and new ones fail.
@@ -132,100 +160,22 @@ export interface BreakableWay {
   mend(): Promise<void>;
 }
 
-export async function breakableWay(target: {
-  readonly host: string;
-  readonly port: number;
-}): Promise<BreakableWay> {
-  const sockets = new Set<Socket>();
-  const server = createServer((near) => {
-    const far = connect(target);
-    near.pipe(far).pipe(near);
-    for (const [socket, other] of [
-      [near, far],
-      [far, near],
-    ] as const) {
-      sockets.add(socket);
-      socket.on("error", () => undefined); // The close that follows is what counts.
-      socket.on("close", () => {
-        sockets.delete(socket);
-        other.destroy();
-      });
-    }
-  });
-  const port = await listen(server, 0);
-  return {
-    port,
-    async cut() {
-      if (!server.listening) return;
-      const closed = once(server, "close");
-      server.close();
-      for (const socket of sockets) socket.resetAndDestroy();
-      await closed;
-    },
-    async mend() {
-      if (!server.listening) await listen(server, port);
-    },
-  };
-}
-
-async function listen(server: Server, port: number): Promise<number> {
-  server.listen(port, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  if (address === null || typeof address === "string") throw new Error("it has no port");
-  return address.port;
+export async function breakableWay(target: HostAndPort): Promise<BreakableWay> {
+  const { port, close, mend } = await startRoute(target);
+  return { port, cut: close, mend };
 }
 
 // A route to a server on which single connections can be silenced: they stay open, requests of the
 // client arrive, and no answer returns. Later connections work.
 
-export interface SilentWay {
-  readonly port: number;
-  /** All connections so far. */
-  readonly connections: number;
+export interface SilentWay extends Pick<Route, "port" | "connections" | "stop"> {
   /** From now on no answer returns on the open connections. */
   silence(): void;
-  stop(): Promise<void>;
 }
 
-export async function startSilentWay(target: {
-  readonly host: string;
-  readonly port: number;
-}): Promise<SilentWay> {
-  const pairs = new Map<Socket, Socket>();
-  let connections = 0;
-  const listener = createServer((near) => {
-    connections += 1;
-    const far = connect(target);
-    pairs.set(near, far);
-    near.pipe(far).pipe(near);
-    const end = (): void => {
-      near.destroy();
-      far.destroy();
-      pairs.delete(near);
-    };
-    for (const socket of [near, far]) socket.on("error", end).on("close", end);
-  }).listen(0, "127.0.0.1");
-  await once(listener, "listening");
-  const address = listener.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
-  return {
-    port: address.port,
-    get connections() {
-      return connections;
-    },
-    silence: () => {
-      for (const [near, far] of pairs) {
-        far.unpipe(near);
-        far.resume();
-      }
-    },
-    stop: async () => {
-      for (const near of pairs.keys()) near.destroy();
-      listener.close();
-      await once(listener, "close");
-    },
-  };
+export async function startSilentWay(target: HostAndPort): Promise<SilentWay> {
+  const route = await startRoute(target);
+  return Object.assign(route, { silence: route.silenceAnswers });
 }
 
 // A listener on loopback that accepts connections and answers nothing.
@@ -252,12 +202,10 @@ export async function startNobody(greet: (socket: Socket) => void): Promise<Nobo
     });
     socket.on("close", () => sockets.delete(socket));
     greet(socket);
-  }).listen(0, "127.0.0.1");
-  await once(listener, "listening");
-  const address = listener.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
+  });
+  const port = await listen(listener, 0);
   return {
-    port: address.port,
+    port,
     get open() {
       return sockets.size;
     },

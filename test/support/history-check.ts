@@ -255,8 +255,9 @@ function readerProblems(
       problems.push(problem(`row ${row.seq} after ${before ? lastSeqOf(before) : "nothing"}`));
     }
     const wasThere = (lostById.get(row.id) ?? []).find((one) => !differenceOf(row, one));
-    const kept = wasThere ?? bySeq.get(row.seq);
-    const difference = kept === undefined ? "row, which is not there" : differenceOf(row, kept);
+    const expected = wasThere ?? bySeq.get(row.seq);
+    const difference =
+      expected === undefined ? "row, which is not there" : differenceOf(row, expected);
     if (difference !== undefined) problems.push(problem(`row ${row.seq}: another ${difference}`));
   }
   // Each acknowledgement of the stream by its tick, with the highest number known by then.

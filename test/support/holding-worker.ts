@@ -88,13 +88,13 @@ class Holder {
     });
     stream.on("error", () => undefined);
     const closed = new Promise<void>((resolve) => stream.once("close", () => resolve()));
-    const begun = new Promise<void>((resolve) => stream.once(beginsWith, () => resolve()));
+    const opened = new Promise<void>((resolve) => stream.once(beginsWith, () => resolve()));
     stream.once("response", (headers) => this.#count(headers["grpc-status"] ?? "begun"));
     stream.on("trailers", (headers) => this.#count(headers["grpc-status"] ?? "ended"));
     this.sentBytes += message.length;
     const sent = new Promise<void>((resolve) => stream.write(message, () => resolve()));
     if (ends === "both") stream.end();
-    await Promise.race([begun, closed, ...(ends === "none" ? [sent] : [])]);
+    await Promise.race([opened, closed, ...(ends === "none" ? [sent] : [])]);
   }
 
   /** Resolves when the answer begins, of which no more is read, or when the connection ends. */
@@ -107,7 +107,7 @@ class Holder {
     this.#sockets.push(socket);
     const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
     socket.on("error", () => undefined);
-    const begun = new Promise<void>((resolve) => {
+    const opened = new Promise<void>((resolve) => {
       socket.once("data", (chunk) => {
         const status = /^HTTP\/1.1 (\d+)/.exec(chunk.toString("latin1"))?.[1] ?? "no status";
         this.#count(status);
@@ -132,7 +132,7 @@ class Holder {
     socket.write(`${head.join("\r\n")}\r\n\r\n`);
     this.sentBytes += body.length;
     const sent = new Promise<void>((resolve) => socket.write(body, () => resolve()));
-    await Promise.race([isWhole ? begun : sent, closed]);
+    await Promise.race([isWhole ? opened : sent, closed]);
   }
 
   close(): void {
@@ -162,7 +162,7 @@ function onSessions(
 ): Promise<unknown> {
   const { calls } = holder.order;
   const options = windowBytes === undefined ? {} : { windowBytes };
-  const begun = Array.from({ length: Math.ceil(calls / perSession) }, (_, nth) => {
+  const running = Array.from({ length: Math.ceil(calls / perSession) }, (_, nth) => {
     const session = holder.session(options);
     const end = Math.min(calls, (nth + 1) * perSession);
     let next = nth * perSession;
@@ -171,7 +171,7 @@ function onSessions(
     };
     return Array.from({ length: atOnce }, oneByOne);
   });
-  return Promise.all(begun.flat());
+  return Promise.all(running.flat());
 }
 
 function onSockets(holder: Holder, begin: (at: number) => Promise<void>): Promise<unknown> {

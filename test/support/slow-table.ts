@@ -87,8 +87,10 @@ export class SlowTable implements LedgerReader {
 
   /** The rows of a session up to `last` are erased; its counters stay. */
   erase(sessionId: string, last: bigint): void {
-    const kept = this.rows.filter((row) => row.sessionId !== sessionId || lastSeqOf(row) > last);
-    this.rows.splice(0, this.rows.length, ...kept);
+    const remaining = this.rows.filter(
+      (row) => row.sessionId !== sessionId || lastSeqOf(row) > last,
+    );
+    this.rows.splice(0, this.rows.length, ...remaining);
   }
 
   /** The order of the commits, by the id of the row. */

@@ -101,12 +101,12 @@ export function streamProblemsOf(
 }
 
 export function passProblemsOf(pass: Pass, session: StoredSession): readonly string[] {
-  const kept = pass.expand ? session.events : session.rows;
+  const rows = pass.expand ? session.events : session.rows;
   // A cursor inside a row delivers the row again; on its first event it counts the row as seen.
-  const first = kept.findIndex(
+  const first = rows.findIndex(
     (row) => row.seq > pass.after || (row.seq < pass.after && pass.after < lastSeqOf(row)),
   );
-  const due = first === -1 ? [] : kept.slice(first);
+  const due = first === -1 ? [] : rows.slice(first);
   const problems = pass.seen.flatMap((row, at) => {
     const expected = due[at];
     const isSame =
@@ -208,15 +208,15 @@ function contentProblems(
 /** For a writer that did not come to its end: the number of events that must be stored. */
 function dueCount(writer: WriterRecord, events: Places["events"]): number {
   const stored = events.findLastIndex(({ seq }) => seq !== undefined) + 1;
-  const told = events.findLastIndex(
+  const lastAcknowledged = events.findLastIndex(
     ({ clientSeq }) => clientSeq <= (writer.acknowledged.at(-1)?.clientSeq ?? 0n),
   );
-  return Math.max(stored, told + 1);
+  return Math.max(stored, lastAcknowledged + 1);
 }
 
 function answerProblems({ writer, events }: Places): readonly string[] {
   const problems: string[] = [];
-  const told = new Set(writer.refused);
+  const refused = new Set(writer.refused);
   let before = 0n;
   let opened = 0n;
   for (const answer of writer.acknowledged) {
@@ -225,8 +225,10 @@ function answerProblems({ writer, events }: Places): readonly string[] {
     if (seq === undefined) opened = clientSeq;
     else {
       const since = between(events, writer, { after: before, upTo: clientSeq });
-      const untold = since.filter((event) => event.key === undefined && !told.has(event.clientSeq));
-      problems.push(...untold.map((event) => `${event.clientSeq} refused without a word`));
+      const unreported = since.filter(
+        (event) => event.key === undefined && !refused.has(event.clientSeq),
+      );
+      problems.push(...unreported.map((event) => `${event.clientSeq} refused without a word`));
     }
     problems.push(...placeProblems({ writer, events }, { answer, opened }));
     before = clientSeq;

@@ -260,7 +260,7 @@ export class StreamWriter {
       this.acknowledged.push({ clientSeq: lastClientSeq, seq: lastSeq });
       this.#patience = 1;
     }
-    conversation.heard({ isMoreDue: this.#isAnswerDue(conversation) });
+    conversation.answered({ isMoreDue: this.#isAnswerDue(conversation) });
     this.#change();
   }
 
@@ -381,7 +381,7 @@ export class Conversation {
   }
 
   /** Records that an answer arrived. */
-  heard({ isMoreDue }: { readonly isMoreDue: boolean }): void {
+  answered({ isMoreDue }: { readonly isMoreDue: boolean }): void {
     this.#waitingSinceMs = isMoreDue ? performance.now() : undefined;
   }
 

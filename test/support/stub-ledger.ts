@@ -176,13 +176,13 @@ export async function startStubLedger(options: StubOptions = {}): Promise<StubLe
   };
 
   const push =
-    (kept: Buffer[]) =>
+    (requests: Buffer[]) =>
     (call: ServerUnaryCall<Buffer, Buffer>, answer: sendUnaryData<Buffer>): void => {
       if (!isKnown(call.metadata)) return answer(errorOf({ code: status.UNAUTHENTICATED }));
       const failure = options.failsPush?.(call.request);
-      if (failure === undefined || failure.isStored === true) kept.push(call.request);
+      if (failure === undefined || failure.isStored === true) requests.push(call.request);
       if (failure !== undefined) return answer(errorOf(failure));
-      answer(null, encodeEvent({ ...EMPTY, seq: BigInt(kept.length) }));
+      answer(null, encodeEvent({ ...EMPTY, seq: BigInt(requests.length) }));
     };
 
   const server = new Server();

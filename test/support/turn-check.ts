@@ -142,11 +142,11 @@ export function cancelProblemsOf(session: CancelledSession): readonly string[] {
     if (seq === undefined) return [];
     const own = stored.filter(({ text }) => JSON.stringify(text).includes(JSON.stringify(runId)));
     const ends = events.filter((row) => row.runId === runId && ENDS.has(row.eventType)).length;
-    const told = `${sessionId}: the cancel of run ${runId}`;
+    const name = `${sessionId}: the cancel of run ${runId}`;
     return [
-      ...(own.some((one) => one.seq === seq) ? [] : [`${told} is not there as message ${seq}`]),
-      ...(own.length <= 1 ? [] : [`${told} is there ${own.length} times`]),
-      ...(ends === 1 ? [] : [`${told} was answered, and the run has ${ends} ends`]),
+      ...(own.some((one) => one.seq === seq) ? [] : [`${name} is not there as message ${seq}`]),
+      ...(own.length <= 1 ? [] : [`${name} is there ${own.length} times`]),
+      ...(ends === 1 ? [] : [`${name} was answered, and the run has ${ends} ends`]),
     ];
   });
 }

@@ -1,3 +1,4 @@
+import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import {
   type CallOptions,
   Client,
@@ -8,7 +9,7 @@ import {
 /**
  * The codec of a runner, written by hand from upstream's messages, without any field of ours: defaults
  * are omitted, as proto3 says, and unknown fields are skipped by wire type. It uses no code of the
- * service, no generated code and no protobuf library.
+ * service and no generated code; test/unit/wire-vectors.test.ts has its exact bytes.
  */
 export interface UpstreamTimestamp {
   readonly seconds: bigint;
@@ -46,36 +47,39 @@ export interface UpstreamEvent extends UpstreamMessage {
 }
 
 export function encodePushMessage(push: PushMessage): Buffer {
-  return Buffer.concat([
-    textField(1, push.sessionId),
-    textField(2, push.eventType),
-    textField(3, push.payload),
-  ]);
+  return encoded(pushFields(push));
 }
 
 export function encodePushEvent(push: PushEvent): Buffer {
-  return Buffer.concat([
-    encodePushMessage(push),
-    timestampField(4, push.completedAt),
-    numberField(5, BigInt(push.eventCount ?? 0)),
-  ]);
+  return encoded([...pushFields(push), [4, push.completedAt], [5, push.eventCount ?? 0]]);
+}
+
+function pushFields({ sessionId, eventType, payload }: PushMessage): readonly Sent[] {
+  return [
+    [1, sessionId],
+    [2, eventType],
+    [3, payload],
+  ];
 }
 
 /** The same for messages and events. */
 export function encodeWatch(watch: Watch): Buffer {
-  return Buffer.concat([textField(1, watch.sessionId), numberField(2, watch.afterSeq)]);
+  return encoded([
+    [1, watch.sessionId],
+    [2, watch.afterSeq],
+  ]);
 }
 
 export function encodeEvent(event: UpstreamEvent): Buffer {
-  return Buffer.concat([
-    textField(1, event.id),
-    textField(2, event.sessionId),
-    numberField(3, event.seq),
-    textField(4, event.eventType),
-    textField(5, event.payload),
-    timestampField(6, event.createdAt),
-    timestampField(7, event.completedAt),
-    numberField(8, BigInt(event.eventCount)),
+  return encoded([
+    [1, event.id],
+    [2, event.sessionId],
+    [3, event.seq],
+    [4, event.eventType],
+    [5, event.payload],
+    [6, event.createdAt],
+    [7, event.completedAt],
+    [8, event.eventCount],
   ]);
 }
 
@@ -105,83 +109,44 @@ export function unknownFields(bytes: Buffer): readonly number[] {
   return [...readFields(bytes).keys()].filter((number) => number > 8);
 }
 
-const VARINT = 0;
-const FIXED_64 = 1;
-const BYTES = 2;
-const FIXED_32 = 5;
+type Sent = readonly [
+  number: number,
+  value: string | bigint | number | UpstreamTimestamp | undefined,
+];
+
+/** A message has presence: a time with only defaults is sent as an empty field. */
+function encoded(fields: readonly Sent[]): Buffer {
+  const writer = new BinaryWriter();
+  for (const [number, value] of fields) {
+    if (value === undefined || value === "" || value === 0 || value === 0n) continue;
+    if (typeof value === "string") writer.tag(number, WireType.LengthDelimited).string(value);
+    else if (typeof value !== "object") writer.tag(number, WireType.Varint).int64(value);
+    else {
+      const { seconds, nanos } = value;
+      writer.tag(number, WireType.LengthDelimited).bytes(
+        encoded([
+          [1, seconds],
+          [2, nanos],
+        ]),
+      );
+    }
+  }
+  return Buffer.from(writer.finish());
+}
 
 type Field = bigint | Buffer;
 
-function textField(number: number, text: string): Buffer {
-  return text === "" ? Buffer.alloc(0) : bytesField(number, Buffer.from(text));
-}
-
-function bytesField(number: number, bytes: Buffer): Buffer {
-  return Buffer.concat([tag(number, BYTES), varint(BigInt(bytes.length)), bytes]);
-}
-
-function numberField(number: number, value: bigint): Buffer {
-  return value === 0n ? Buffer.alloc(0) : Buffer.concat([tag(number, VARINT), varint(value)]);
-}
-
-/** A message has presence: one with only defaults is sent as an empty field. */
-function timestampField(number: number, time: UpstreamTimestamp | undefined): Buffer {
-  if (time === undefined) return Buffer.alloc(0);
-  const parts = [numberField(1, time.seconds), numberField(2, BigInt(time.nanos))];
-  return bytesField(number, Buffer.concat(parts));
-}
-
-function tag(number: number, wireType: number): Buffer {
-  return varint(BigInt(number * 8 + wireType));
-}
-
-/** Negative numbers take ten bytes, as two's complement of 64 bits. */
-function varint(value: bigint): Buffer {
-  const bytes: number[] = [];
-  let rest = BigInt.asUintN(64, value);
-  while (rest > 127n) {
-    bytes.push(Number(rest & 127n) + 128);
-    rest >>= 7n;
-  }
-  return Buffer.from([...bytes, Number(rest)]);
-}
-
-/** The last value of a repeated field number counts. */
+/** The last value of a repeated field number counts. Fields that upstream does not have are skipped. */
 function readFields(bytes: Buffer): ReadonlyMap<number, Field> {
   const fields = new Map<number, Field>();
-  let at = 0;
-  const next = (): bigint => {
-    let value = 0n;
-    for (let shift = 0n; ; shift += 7n) {
-      const byte = bytes.readUInt8(at);
-      at += 1;
-      value += BigInt(byte & 127) << shift;
-      if (byte < 128) return value;
-    }
-  };
-  const take = (length: number): Buffer => {
-    at += length;
-    if (at > bytes.length) throw new RangeError("a field is longer than its message");
-    return bytes.subarray(at - length, at);
-  };
-  while (at < bytes.length) {
-    const header = Number(next());
-    const number = Math.floor(header / 8);
-    switch (header % 8) {
-      case VARINT:
-        fields.set(number, next());
-        break;
-      case FIXED_64:
-        fields.set(number, take(8));
-        break;
-      case BYTES:
-        fields.set(number, take(Number(next())));
-        break;
-      case FIXED_32:
-        fields.set(number, take(4));
-        break;
-      default:
-        throw new TypeError(`field ${number} has an unknown wire type`);
+  const reader = new BinaryReader(bytes);
+  while (reader.pos < reader.len) {
+    const [number, type] = reader.tag();
+    if (type === WireType.Varint) fields.set(number, BigInt(reader.int64()));
+    else if (type === WireType.LengthDelimited) fields.set(number, Buffer.from(reader.bytes()));
+    else {
+      reader.skip(type, number);
+      fields.set(number, 0n);
     }
   }
   return fields;

@@ -103,17 +103,17 @@ export class WakeUpInstance implements AsyncDisposable {
   readonly exchange: Exchange;
   readonly logged: string[] = [];
   readonly #adapter: string;
-  readonly #heard: string[] = [];
+  readonly #calls: string[] = [];
   readonly #table = new SlowTable();
   readonly #metrics = createMetrics();
 
   constructor(carrier: Carrier) {
     const wakeUps: WakeUps = {
       hinted: (id, { messageSeq, eventSeq, deleted }) =>
-        this.#heard.push(`${id} ${messageSeq} ${eventSeq}${deleted ? " deleted" : ""}`),
-      missed: () => this.#heard.push("missed"),
-      lost: () => this.#heard.push("lost"),
-      regained: () => this.#heard.push("regained"),
+        this.#calls.push(`${id} ${messageSeq} ${eventSeq}${deleted ? " deleted" : ""}`),
+      missed: () => this.#calls.push("missed"),
+      lost: () => this.#calls.push("lost"),
+      regained: () => this.#calls.push("regained"),
     };
     const write = (line: string): void => {
       const { msg }: { readonly msg: string } = JSON.parse(line);
@@ -140,9 +140,9 @@ export class WakeUpInstance implements AsyncDisposable {
   /** All calls since the last question; waits until there are that many. */
   async hears(count: number): Promise<readonly string[]> {
     await eventually(() => {
-      if (this.#heard.length < count) throw new Error(`heard only ${this.#heard.join(", ")}`);
+      if (this.#calls.length < count) throw new Error(`only ${this.#calls.join(", ")}`);
     });
-    return this.#heard.splice(0);
+    return this.#calls.splice(0);
   }
 
   async isConnected(): Promise<boolean> {
