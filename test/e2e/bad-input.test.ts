@@ -50,7 +50,7 @@ const MEBIBYTE = 1_048_576;
 const NUL = "a\0b";
 const NOT_UTF8 = Uint8Array.of(0x61, 0xc3, 0x28);
 
-/** At most so many bytes of UTF-8, which are not characters. */
+/** A text of at most `bytesMax` bytes in UTF-8, counted in bytes and not in characters. */
 function text(bytesMax: number, { required = false } = {}): Rule {
   const long: readonly Wrong[] = [["x".repeat(bytesMax + 1)], ["é".repeat(bytesMax / 2 + 1)]];
   return {

@@ -9,7 +9,6 @@
  */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import { type JsonObject, parseObject } from "../../src/agui/json.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { type Reduced, reduceBy, runClient } from "../support/agui-reducers.ts";
@@ -180,30 +179,6 @@ describe.each(["1.0.0", "0.0.59"] as const)("with the whole client %s", (version
     },
   );
 });
-
-test.skipIf(RECORDED === undefined)(
-  "a transcript of the recorded streams in canonical form equals the state of the client",
-  async () => {
-    let events = 0;
-    for (const [index, stream] of (RECORDED ?? []).entries()) {
-      const canonical = new Canonical(`session-${index}`);
-      const values = valuesOf(stream).flatMap((value, at) =>
-        canonical
-          .next({
-            seq: BigInt(at + 1),
-            eventType: String(value["type"]),
-            payload: JSON.stringify(value),
-            conformant: true,
-          })
-          .map(({ value: one }) => one),
-      );
-      const client = await reduceBy("1.0.0", values);
-      expect(transcriptAt("the end", client)).toEqual(shownBy(client, "the end"));
-      events += client.steps.length;
-    }
-    expect(events).toBeGreaterThan(6_000);
-  },
-);
 
 test("a transcript changes none of its events", () => {
   fc.assert(

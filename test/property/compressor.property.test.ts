@@ -316,34 +316,3 @@ test.each([1, 2, 7, COMPRESSOR_LIMITS.eventsMax])(
     }
   },
 );
-
-test.skipIf(recordedStreams() === undefined)(
-  "recorded streams, with CORPUS, have one row for each run of fragments that differ only in text and time",
-  () => {
-    const counts = (recordedStreams() ?? []).map(({ events }) => ({
-      events: events.length,
-      rows: compressAll(events.map(timed)).length,
-      bound: modelRows(events),
-    }));
-    const sum = (of: (count: (typeof counts)[number]) => number): number =>
-      counts.reduce((total, count) => total + of(count), 0);
-    expect(sum(({ events }) => events)).toBeGreaterThan(0);
-    expect(sum(({ rows }) => rows)).toBe(sum(({ bound }) => bound));
-  },
-);
-
-/** As values: what a compressor that knew no bytes could merge at most. */
-function modelRows(events: readonly StreamEvent[]): number {
-  let rows = 0;
-  let before: string | undefined;
-  for (const { eventType, payload } of events) {
-    const value: unknown = JSON.parse(payload);
-    const own = JSON.stringify(value, (key, one: unknown) =>
-      typeof one === "string" && key === "delta" ? "" : key === "timestamp" ? 0 : one,
-    );
-    const key = isCompressible(eventType) ? own : undefined;
-    if (key === undefined || key !== before) rows += 1;
-    before = key;
-  }
-  return rows;
-}

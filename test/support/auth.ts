@@ -87,19 +87,18 @@ export interface AuthGiven {
   readonly options?: Partial<AuthOptions>;
   readonly keys?: TokenKeyStore;
   readonly clock?: HandClock;
-  readonly filePollMs?: number;
 }
 
 export async function startAuth(given: AuthGiven = {}): Promise<AuthFixture> {
   const records: LogRecord[] = [];
   const log = createLogTo({ write: (line) => records.push(JSON.parse(line)) });
   const metrics = createMetrics();
-  const { clock = handClock(), keys = keyStore(), filePollMs = 5 } = given;
+  const { clock = handClock(), keys = keyStore() } = given;
   const audit = createAudit({ log, metrics, clock });
   const authenticator = createAuthenticator(
     { log, metrics, clock, audit, keys },
     { ...NO_AUTH, ...given.options },
-    { filePollMs },
+    { filePollMs: 5 },
   );
   await authenticator.start();
   const ask = async (token: string): Promise<Principal> =>

@@ -166,12 +166,6 @@ describe("translation", () => {
 });
 
 describe("repair", () => {
-  test("ends a construct at its second START, and drops an END without a START", () => {
-    expect(inRun(text("START"), text("START", { timestamp: 2 }), text("END"), text("END"))).toEqual(
-      [text("START"), text("END", { timestamp: 2 }), text("START", { timestamp: 2 }), text("END")],
-    );
-  });
-
   test("opens a construct at its fragment; a tool call opens again under its earlier name", () => {
     expect(
       inRun(
@@ -260,14 +254,6 @@ describe("the owner is left out where two clients could know different owners", 
     expect(last([...earlier, BEGIN, text("START", ofS), content])).toEqual(content);
   });
 
-  test("for a message that the input of a later run gives to another owner", () => {
-    const earlier = [BEGIN, text("START", ofS), text("END", ofS), FINISH];
-    const messages = [{ id: "m", role: "assistant", content: "", subagentRunId: "t" }];
-    const input = { threadId: "t", runId: "r2", messages, tools: [], context: [] };
-    const start = text("START", { subagentRunId: "t" });
-    expect(last([...earlier, { ...BEGIN, input }, start])).toEqual(text("START"));
-  });
-
   test("for a tool call that shares its id with an existing message", () => {
     const start = call("START", { toolCallName: "f", ...ofS });
     const message = { type: "TEXT_MESSAGE_START", messageId: "c" };
@@ -281,13 +267,6 @@ describe("the owner is left out where two clients could know different owners", 
     const again = call("START", { toolCallName: "f", parentMessageId: "m" });
     expect(last([BEGIN, text("START", ofS), start, call("END"), again])).toEqual(start);
     expect(last([BEGIN, text("START"), start, call("END"), again])).toEqual(again);
-  });
-
-  test("for the arguments of a call whose message began in an earlier run", () => {
-    const earlier = [BEGIN, text("START", ofS), text("END", ofS), FINISH];
-    const start = call("START", { toolCallName: "f", parentMessageId: "m" });
-    const args = call("ARGS", { delta: "{", ...ofS });
-    expect(last([...earlier, BEGIN, start, args])).toEqual(call("ARGS", { delta: "{" }));
   });
 
   test("for a subagent's reasoning when the message inside it names no owner", () => {
@@ -315,45 +294,9 @@ describe("the owner is left out where two clients could know different owners", 
     const { canonical } = folded([BEGIN, { ...span, ...ofS }, span]);
     expect(canonical.openings()).toEqual([{ ...span, ...ofS }]);
   });
-
-  test("for reasoning without a message, when a later run uses its id for one", () => {
-    const start = { type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning", ...ofS };
-    const span = { type: "REASONING_START", messageId: "g" };
-    expect(last([BEGIN, span, start])).toEqual({ ...start, subagentRunId: undefined });
-    expect(last([BEGIN, span, { type: "RUN_ERROR", message: "no" }, BEGIN, start])).toEqual(start);
-  });
 });
 
 describe("runs", () => {
-  test("events outside of runs are repaired, and no client gets them", () => {
-    const { out } = folded([
-      text("CONTENT", { delta: "a" }),
-      FINISH,
-      BEGIN,
-      FINISH,
-      FINISH,
-      text("START"),
-    ]);
-    expect(out.map(({ value, inRun: isIn }) => [value["type"], isIn])).toEqual([
-      ["TEXT_MESSAGE_START", false],
-      ["TEXT_MESSAGE_CONTENT", false],
-      ["RUN_STARTED", true],
-      ["RUN_FINISHED", true],
-      ["TEXT_MESSAGE_START", false],
-    ]);
-  });
-
-  test("a construct that opened outside of a run opens again inside the run", () => {
-    expect(
-      folded([text("START"), BEGIN, text("CONTENT", { delta: "a" })]).out.map(({ value }) => value),
-    ).toEqual([
-      text("START"),
-      BEGIN,
-      text("START", { role: "assistant" }),
-      text("CONTENT", { delta: "a" }),
-    ]);
-  });
-
   test("a run without an end is ended with an error when another run begins", () => {
     const again = { ...BEGIN, runId: "r2", timestamp: 4 };
     const { out, canonical } = folded([BEGIN, text("START"), again]);
@@ -410,27 +353,6 @@ describe("runs", () => {
 });
 
 describe("openings", () => {
-  test("list the STARTs of all open constructs in order, without their effect on messages", () => {
-    const { canonical } = folded([
-      BEGIN,
-      subagent("STARTED", "s"),
-      subagent("STARTED", "u", { parentSubagentRunId: "s" }),
-      { type: "STEP_STARTED", stepName: "plan" },
-      text("START", { metadata: { k: 1 }, rawEvent: {}, name: "N" }),
-      { type: "TEXT_MESSAGE_START", messageId: "ended" },
-      { type: "TEXT_MESSAGE_END", messageId: "ended" },
-      call("CHUNK", { toolCallName: "f", parentMessageId: "m" }),
-      { type: "REASONING_MESSAGE_CONTENT", messageId: "g", delta: "hm" },
-      subagent("FINISHED", "s"),
-    ]);
-    expect(canonical.openings()).toEqual([
-      subagent("STARTED", "u"),
-      { type: "STEP_STARTED", stepName: "plan" },
-      text("START", { name: "N" }),
-      { type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning" },
-    ]);
-  });
-
   const SNAPSHOT = [
     {
       id: "m",

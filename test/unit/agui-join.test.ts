@@ -592,12 +592,6 @@ describe("a session without a run", () => {
     expect(transcripts.counts().sessions).toBe(0);
     expect(live.counts().watchers).toBe(0);
   });
-
-  test("is refused when its id is not a valid one", async () => {
-    const answer = joining().open({ sessionId: "a/b" });
-    await quiet();
-    expect(answer.ended).toMatchObject({ code: "invalid_argument" });
-  });
 });
 
 describe("capabilities", () => {

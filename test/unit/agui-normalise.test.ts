@@ -52,6 +52,12 @@ describe("top level of a payload", () => {
       '{"type":"RUN_ERROR","error":null}',
     ],
     [
+      "optional fields that are null are dropped anywhere",
+      "TEXT_MESSAGE_START",
+      '{"raw_event":null,"type":"TEXT_MESSAGE_START", "timestamp" : null , "messageId":"m","name":null,"role":null}',
+      '{"type":"TEXT_MESSAGE_START", "messageId":"m"}',
+    ],
+    [
       "a required field that is null stays, and is refused later",
       "STEP_STARTED",
       '{"type":"STEP_STARTED","step_name":null}',
@@ -179,6 +185,15 @@ describe("a required message id that is null", () => {
 describe("both spellings of a field", () => {
   const both = (members: string): string =>
     normalised("TEXT_MESSAGE_CHUNK", `{"type":"TEXT_MESSAGE_CHUNK",${members}}`);
+
+  test("become one when their values are equal", () => {
+    const one = '{"type":"TEXT_MESSAGE_CHUNK","messageId":"m"}';
+    expect(both('"message_id":"m","messageId":"m"')).toBe(one);
+    expect(both('"messageId":"m","message_id":"\\u006d"')).toBe(one);
+    expect(both('"rawEvent":{"a":1.0},"raw_event":{"a":1.0}')).toBe(
+      '{"type":"TEXT_MESSAGE_CHUNK","rawEvent":{"a":1.0}}',
+    );
+  });
 
   test("become the other one when one is null", () => {
     const one = '{"type":"TEXT_MESSAGE_CHUNK","messageId":"m"}';

@@ -1,5 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { decodeAnnouncement, encodeAnnouncement } from "../../src/live/hints/announcer.ts";
+import {
+  ANNOUNCEMENT_BYTES_MAX,
+  decodeAnnouncement,
+  encodeAnnouncement,
+} from "../../src/live/hints/announcer.ts";
 import type { SessionHead } from "../../src/store/rows.ts";
 
 const head = (fields: Partial<SessionHead> = {}): SessionHead => ({
@@ -18,6 +22,28 @@ describe("an announcement", () => {
     expect(encodeAnnouncement({ from: "me", sessions })).toBe("1 me s:1/3/40 s2/0/0/d");
     expect(encodeAnnouncement({ from: "me", sessions: "any" })).toBe("1 me *");
   });
+
+  test("names no sessions when it would be too long", () => {
+    const fill = (ids: number) =>
+      new Map(Array.from({ length: ids }, (_, at) => [String(at).padStart(122, "x"), head()]));
+    // "1 me", and 127 bytes an entry: 62 are 7,878 bytes.
+    const fits = encodeAnnouncement({ from: "me", sessions: fill(62) });
+    expect(Buffer.byteLength(fits)).toBe(7_878);
+    const exactly = new Map([...fill(62), ["y".repeat(116), head()]]);
+    expect(encodeAnnouncement({ from: "me", sessions: exactly })).toHaveLength(
+      ANNOUNCEMENT_BYTES_MAX,
+    );
+    const tooLong = new Map([...fill(62), ["y".repeat(117), head()]]);
+    expect(encodeAnnouncement({ from: "me", sessions: tooLong })).toBe("1 me *");
+  });
+
+  test.each(["", "a b", "a/b", "ü", "\u{1F600}", "a\0"])(
+    "cannot name the session %j, and names none instead",
+    (sessionId) => {
+      const sessions = new Map([[sessionId, head({ eventSeq: 1n })]]);
+      expect(encodeAnnouncement({ from: "me", sessions })).toBe("1 me *");
+    },
+  );
 });
 
 describe("an unreadable announcement", () => {

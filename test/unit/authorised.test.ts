@@ -8,6 +8,8 @@ import {
   type PushSessionEventsRequest,
   PushSessionEventsRequestSchema,
 } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { ListSessionEventsRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { ListSessionMessagesRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import {
   PushSessionMessageRequestSchema,
   WatchSessionMessagesRequestSchema,
@@ -16,7 +18,11 @@ import { CreateSessionRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts"
 import type { Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
-import { authorisedMethods, type ServedMethods } from "../../src/api/authorised.ts";
+import {
+  authorisedMethods,
+  authorisedReads,
+  type ServedMethods,
+} from "../../src/api/authorised.ts";
 import type { CallContext, Caller } from "../../src/contract/context.ts";
 import { sessionNotFound } from "../../src/store/failure.ts";
 import { conversation } from "../support/rpc-fixture.ts";
@@ -138,6 +144,64 @@ describe("a call", () => {
     allowed.resolve();
     expect(await first).toEqual({ done: true, value: undefined });
     expect(begun).toBe(1);
+  });
+
+  test("that only HTTP offers is checked against the table too", async () => {
+    const refuse = (): never => {
+      throw sessionNotFound("s1");
+    };
+    const { methods, parts, asked } = behindThe(refuse, {});
+    const notReached = (): never => {
+      throw new Error("reached");
+    };
+    const reads = authorisedReads(parts, {
+      runs: { listRuns: notReached },
+      transcripts: { readTranscript: notReached },
+      exports: {
+        exportEvents: notReached,
+        exportMessages: notReached,
+        exportHistory: notReached,
+      },
+      talk: notReached,
+      storage: { readSessionStorage: notReached, readStorage: notReached },
+      figures: { readFigures: notReached },
+    });
+    const context = contextOf(SCOPED);
+    const of = { sessionId: "s1" };
+    const given = {
+      typed: undefined,
+      isReadOnly: true,
+      replay: "snapshot",
+      speed: undefined,
+    } as const;
+    const input = {
+      ...of,
+      ...given,
+      protocolVersion: undefined,
+      messages: [],
+      follow: false,
+      waits: false,
+    };
+    const page = create(ListSessionEventsRequestSchema, of);
+    const messages = create(ListSessionMessagesRequestSchema, of);
+    const span = { startMicros: undefined, endMicros: undefined };
+    const calls = [
+      () => methods.readEventHistory({ page, span, recorded: false }, context),
+      () => methods.readMessageHistory({ page: messages, recorded: false }, context),
+      () => reads.runs.listRuns({ ...of, afterSeq: 0n, runsMax: 1 }, context),
+      () => reads.transcripts.readTranscript({ ...of, upToSeq: undefined }, context),
+      () => reads.exports.exportEvents("s1", context),
+      () => reads.exports.exportMessages("s1", context),
+      () => reads.exports.exportHistory({ ...of, format: "history" }, context),
+      () => reads.talk(input, context),
+      () => reads.storage.readSessionStorage({ ...of, stream: "events", afterSeq: 0n }, context),
+    ];
+    for (const call of calls) expect(call).toThrow("session s1 does not exist");
+    expect(asked).toEqual(Array.from(calls, () => "session.read s1"));
+    asked.length = 0;
+    expect(() => reads.storage.readStorage(undefined, context)).toThrow("does not exist");
+    expect(() => reads.figures.readFigures(undefined, context)).toThrow("does not exist");
+    expect(asked).toEqual(["session.list -", "service.read -"]);
   });
 });
 

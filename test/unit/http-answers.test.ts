@@ -92,44 +92,11 @@ describe("an item of an answer", () => {
 });
 
 describe("open requests", () => {
-  test("are ended by a stop when they stream, and awaited otherwise", async () => {
-    const open = new OpenRequests();
-    const [unary, stream] = [0, 1].map(() => new ServedRequest(() => open.stopping));
-    if (unary === undefined || stream === undefined) throw new Error("two were made");
-    stream.becomeStream();
-    for (const request of [unary, stream]) open.enter(request);
-    const order: string[] = [];
-    const closed = (async () => {
-      await open.close();
-      order.push("closed");
-    })();
-    expect(stream.hasEnded).toBe(true);
-    expect(stream.signal.reason).toMatchObject({ reason: "SHUTTING_DOWN" });
-    expect(unary.hasEnded).toBe(false);
-    expect(unary.signal.aborted).toBe(false);
-    open.leave(stream);
-    await Promise.resolve();
-    expect(open.count).toBe(1);
-    order.push("left");
-    open.leave(unary);
-    await closed;
-    expect(order).toEqual(["left", "closed"]);
-  });
-
   test("do not become streams during a stop", async () => {
     const open = new OpenRequests();
     const request = new ServedRequest(() => open.stopping);
     await open.close();
     expect(() => request.becomeStream()).toThrow("shutting down");
-  });
-
-  test("have an aborted signal after the caller left, also when it is asked for later", () => {
-    const [early, late] = [0, 1].map(() => new ServedRequest(() => undefined));
-    const signal = early?.signal;
-    for (const request of [early, late]) request?.closed(true);
-    expect(signal?.reason).toMatchObject({ reason: "CANCELLED" });
-    expect(late?.signal.reason).toMatchObject({ reason: "CANCELLED" });
-    expect(late?.hasEnded).toBe(true);
   });
 
   test("are not aborted once they have their answer", () => {

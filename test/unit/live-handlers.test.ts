@@ -92,18 +92,6 @@ class Call<M extends SessionEvent | SessionMessage> {
 }
 
 describe("a refused watch", () => {
-  test.each([
-    [{}, "session_id is required"],
-    [{ sessionId: "a/b" }, /session_id must be/],
-    [{ sessionId: "s", eventTypes: ["RUN_STARTED", "lower"] }, /event_types\[1\]/],
-    [{ sessionId: "s", runId: "a\0" }, /run_id/],
-  ])("is INVALID_ARGUMENT for %j", async (init, message) => {
-    const call = serving().events(init);
-    await settled();
-    expect(call.ended).toMatchObject({ code: "invalid_argument", reason: "INVALID_REQUEST" });
-    expect(String(call.ended)).toMatch(message);
-  });
-
   test("is OUT_OF_RANGE for a cursor above the head, and names the head", async () => {
     const { table, events, live } = serving();
     table.event("s", { eventCount: 7 });

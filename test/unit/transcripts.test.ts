@@ -294,15 +294,6 @@ describe("up_to_seq", () => {
   });
 });
 
-test.each([
-  ["", "invalid_argument"],
-  ["a/b", "invalid_argument"],
-  ["unknown", "not_found"],
-])("a transcript of the session %j is %s", async (sessionId, code) => {
-  const { transcripts } = folding();
-  await expect(transcripts.read(sessionId, { upToSeq: undefined })).rejects.toMatchObject({ code });
-});
-
 describeUnitContract("transcripts", {
   create: () => folding().transcripts,
   isOfUse: async (transcripts) => (await transcripts.snapshot("s", at(0n))).messagesText === "[]",

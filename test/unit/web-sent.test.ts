@@ -1,9 +1,21 @@
-/** The time of a person's message in the conversation of the inspector. */
+/** Who said and called what in the conversation of the inspector, and when. */
 import { expect, test } from "vitest";
-import { Moment } from "../../web/src/model/scrub.ts";
+import type { Item } from "../../web/src/model/conversation.ts";
 import { History } from "../../web/src/model/history.ts";
+import { Moment } from "../../web/src/model/scrub.ts";
 
 const SAID = { seq: 1, id: "m", type: "user", payload: "Hi", sender: undefined };
+
+function take(history: History, seq: number, event: { readonly type: string }): void {
+  const times = { atMs: seq, endMs: seq, storedMs: seq, recordedMs: seq };
+  const row = { seq, lastSeq: seq, type: event.type, payload: JSON.stringify(event), runId: "r" };
+  const form = { count: 1, bytes: 0, fragments: undefined, isConformant: true };
+  history.take({ ...row, ...times, ...form });
+}
+
+function momentAt(history: History, seq: number): Moment {
+  return new Moment(history, { seq, cutSeq: -1, missing: 0 }, { isExact: true });
+}
 
 // Bug: a message that was sent at 15:47 and stored at 16:11 stood at 16:11, above an answer of 15:47.
 test.each([
@@ -13,8 +25,8 @@ test.each([
 ])("regression: a message is shown at the time when %s", (_, sentMs, shownMs) => {
   const history = new History("s");
   history.hear({ ...SAID, sentMs, atMs: 5_000, storedMs: 5_000, recordedMs: 5_000 });
-  const moment = new Moment(history, { seq: 1, cutSeq: -1, missing: 0 }, { isExact: true });
-  expect(moment.items.map(({ kind, atMs }) => [kind, atMs])).toEqual([["message", shownMs]]);
+  const { items } = momentAt(history, 1);
+  expect(items.map(({ kind, atMs }) => [kind, atMs])).toEqual([["message", shownMs]]);
 });
 
 // Bug: an agent that repeated a question in a MESSAGES_SNAPSHOT took the name of who had asked.
@@ -23,19 +35,39 @@ test("regression: a question that a snapshot repeats without a name keeps its se
   const sender = { id: "u1", displayName: "Ann" };
   history.hear({ ...SAID, sender, sentMs: 1, atMs: 1, storedMs: 1, recordedMs: 1 });
   const messages = [{ id: "m", role: "user", content: "Hi" }];
-  const event = { type: "MESSAGES_SNAPSHOT", messages };
-  const times = { atMs: 2, endMs: 2, storedMs: 2, recordedMs: 2 };
-  const form = { runId: "", count: 1, bytes: 1, fragments: undefined, isConformant: true };
-  history.take({
-    seq: 1,
-    lastSeq: 1,
-    ...form,
-    ...times,
-    type: event.type,
-    payload: JSON.stringify(event),
-  });
-  const moment = new Moment(history, { seq: 1, cutSeq: -1, missing: 0 }, { isExact: true });
+  const snapshot = { type: "MESSAGES_SNAPSHOT", messages };
+  take(history, 2, snapshot);
+  const moment = momentAt(history, 2);
   expect(moment.items).toMatchObject([{ kind: "message", name: "Ann", by: "person" }]);
   // The transcript has what the snapshot says, as every client of AG-UI does.
   expect(moment.messages).toEqual(messages);
+});
+
+test("what a subagent says and calls has its own time, and the name of the subagent", () => {
+  const history = new History("s");
+  const ofSubagent = { subagentRunId: "sub-1" };
+  const call = { toolCallId: "c", toolCallName: "look", parentMessageId: "m2" };
+  const events = [
+    { type: "RUN_STARTED", threadId: "s", runId: "r" },
+    { type: "TEXT_MESSAGE_START", messageId: "m1", role: "assistant" },
+    { type: "TEXT_MESSAGE_CONTENT", messageId: "m1", delta: "I ask another one." },
+    { type: "TEXT_MESSAGE_END", messageId: "m1" },
+    { type: "SUBAGENT_STARTED", subagentRunId: "sub-1", name: "researcher" },
+    { type: "TEXT_MESSAGE_START", messageId: "m2", role: "assistant", ...ofSubagent },
+    { type: "TEXT_MESSAGE_CONTENT", messageId: "m2", delta: "I look.", ...ofSubagent },
+    { type: "TOOL_CALL_START", ...call, ...ofSubagent },
+  ];
+  for (const [index, event] of events.entries()) take(history, index + 1, event);
+  const { items } = momentAt(history, events.length);
+
+  // A call begins at its own time, and not with the message that it belongs to.
+  expect(items.filter(({ kind }) => kind === "tool").map(({ seq, atMs }) => [seq, atMs])).toEqual([
+    [8, 8],
+  ]);
+  const doneBy = (item: Item) => ("subagent" in item ? [[item.kind, item.id, item.subagent]] : []);
+  expect(items.flatMap(doneBy)).toEqual([
+    ["message", "m1", undefined],
+    ["message", "m2", "researcher"],
+    ["tool", "c", "researcher"],
+  ]);
 });
