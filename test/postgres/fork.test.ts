@@ -308,7 +308,7 @@ describe("a request", () => {
   });
 
   test("that takes longer than a statement may is refused, and stores nothing", async () => {
-    await using slow = await createLedger({ statementTimeoutMs: 300, lockTimeoutMs: 60_000 });
+    await using slow = await createLedger({ statementTimeoutMs: 2_000, lockTimeoutMs: 60_000 });
     await append(slow.database, [newPush("s")], { createMissing: true, wait: true });
     const holder = postgres(slow.url, { max: 1 });
     try {

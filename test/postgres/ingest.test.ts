@@ -227,10 +227,10 @@ describe("group commit", () => {
 
 test("a session with a slow statement does not fail the others of its batch, and gets batches of its own", async () => {
   // The bug: the whole batch was refused after STATEMENT_TIMEOUT_MS, and the next one with it again.
-  const slow = await createLedger({ statementTimeoutMs: 300 });
+  const slow = await createLedger({ statementTimeoutMs: 2_000 });
   const client = postgres(slow.url, { max: 1, onnotice: () => undefined });
   await client.unsafe(`
-    create function sleep() returns trigger language plpgsql as $$ begin perform pg_sleep(5); return new; end $$;
+    create function sleep() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return new; end $$;
     create trigger sleep before insert on session_events for each row
       when (new.session_id = 'slow' and new.event_type = 'RAW') execute function sleep()`);
   const batches: ReadonlySet<string>[] = [];
