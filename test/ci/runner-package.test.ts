@@ -12,9 +12,8 @@ import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { DEPENDENCIES, entriesOf, writeRunnerPackage } from "../../tools/runner-package.ts";
-import { certificateFiles, createAuthority } from "../support/certificates.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
-import { useService } from "../support/use-service.ts";
+import { sharedIssuer, sharedService, useService } from "../support/use-service.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const TSC = join(ROOT, "node_modules/typescript/bin/tsc");
@@ -29,12 +28,10 @@ const manifestSchema = z.looseObject({
 });
 const packedSchema = z.object({ filename: z.string(), unpackedSize: z.number() });
 
-const authority = await createAuthority();
-const certificates = await certificateFiles(await authority.server(), authority);
-const { service } = useService({
-  env: { TLS_CERT_FILE: certificates.certFile, TLS_KEY_FILE: certificates.keyFile },
-});
+const { service } = useService("tls");
 let folder: string;
+let caFile: string;
+let token: string;
 /** Where the package is installed. */
 let consumer: string;
 let packed: z.infer<typeof packedSchema>;
@@ -54,7 +51,7 @@ function install(cwd: string, ...packages: readonly string[]): Promise<string> {
 /** The standard output, and all that a program says that fails. */
 async function outputOf(program: string, ...args: readonly string[]): Promise<string> {
   const { GRPC_DEFAULT_SSL_ROOTS_FILE_PATH: _, ...inherited } = process.env;
-  const env = { ...inherited, NODE_EXTRA_CA_CERTS: certificates.caFile };
+  const env = { ...inherited, NODE_EXTRA_CA_CERTS: caFile };
   const ended = promisify(execFile)(program, args, { cwd: consumer, env });
   const { stdout } = await ended.catch((error: unknown) => {
     const { stdout: said, stderr } = z
@@ -96,6 +93,10 @@ function installed(): string {
 
 beforeAll(async () => {
   folder = await makeDirectory();
+  caFile = join(folder, "ca.crt");
+  const { authority = "" } = await sharedService("tls");
+  await writeFile(caFile, authority);
+  ({ token } = await (await sharedIssuer("tls")).signed("consumer", ["admin"]));
   const made = join(folder, "made");
   await writeRunnerPackage(made);
   const listed: unknown = JSON.parse(
@@ -180,7 +181,7 @@ describe("with what a user of it has", () => {
     // Bug: no entry loaded on Node 20, because it has no list of the authorities of the system.
     const entries = await outputOf(node(), "compiled/entries.js");
     expect(entries).toMatch(/^\[[1-9]\d*(,[1-9]\d*){2,}\]$/);
-    const args = ["compiled/main.js", service.grpcAddress, `node-${version}`, "tls"];
+    const args = ["compiled/main.js", service.grpcAddress, `node-${version}`, token];
     const said = await outputOf(node(), ...args);
     expect(said).toMatch(/^\{.*\}$/);
     const written: unknown = JSON.parse(said);

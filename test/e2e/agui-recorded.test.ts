@@ -24,6 +24,7 @@ import {
   together,
   varied,
 } from "../support/agui-oracle.ts";
+import { createdSession } from "../support/pushing.ts";
 import { PushStreamClient } from "../support/push-stream.ts";
 import { eventRowsOf } from "../support/recorded.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
@@ -43,12 +44,11 @@ const IS_THOROUGH = process.env["JOINS"] === "all";
 const CHOSEN = IS_THOROUGH ? { singles: 16, several: 4 } : { singles: 5, several: 1 };
 const EACH_PLACE = (at: number): readonly AguiClient[] =>
   IS_THOROUGH ? AGUI_CLIENTS : AGUI_CLIENTS.filter((_, turn) => turn === at % AGUI_CLIENTS.length);
-/** Two recorded runs never end: their RUN_ERROR is of no version. */
-const STALE_AFTER = "10s";
 
-const ending = useService({ env: { RUN_STALE_AFTER: STALE_AFTER } });
-/** For runs that are pushed in two parts: on a slow machine the pause between them is longer. */
-const patient = useService({ env: { RUN_STALE_AFTER: "1h" } });
+/** Two recorded runs never end, because their RUN_ERROR is of no version: here they are stale soon. */
+const ending = useService("strict");
+/** For runs that are pushed in two parts: on a slow machine the pause between them is long. */
+const patient = useService();
 beforeAll(() => {
   // What the clients find odd in streams of real agents is thousands of lines.
   vi.spyOn(console, "warn").mockReturnValue();
@@ -82,12 +82,12 @@ async function push(
   while ((await stream.next()) !== undefined);
 }
 
-function storedAs(name: string, sessions: readonly Events[]): Promise<readonly Session[]> {
-  return each(sessions, async ({ name: ofEvents, events }, at) => {
-    const sessionId = `${name}-${at}`;
+function stored(sessions: readonly Events[]): Promise<readonly Session[]> {
+  return each(sessions, async ({ name, events }) => {
+    const sessionId = await createdSession(ending.client);
     await push(ending, sessionId, events, Compression.OFF); // Rows are events, which the clients are fed.
     const rows = await eventRowsOf(ending.service.grpcAddress, sessionId);
-    return { name: ofEvents, sessionId, events: rows.map(({ payload }) => payload) };
+    return { name, sessionId, events: rows.map(({ payload }) => payload) };
   });
 }
 
@@ -238,8 +238,8 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
   let singles: readonly Session[];
   let agents: readonly Session[];
   beforeAll(async () => {
-    singles = await storedAs("single", streams.map(single));
-    agents = await storedAs("agent", together(streams));
+    singles = await stored(streams.map(single));
+    agents = await stored(together(streams));
   });
 
   test("the corpus has 215 streams that are not empty", () => {
@@ -267,7 +267,7 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
   });
 
   test("a client that joins at any event of a running session sees all of it", async () => {
-    const several = await storedAs("several", together(shortest(streams, 3)));
+    const several = await stored(together(shortest(streams, 3)));
     const chosen = [
       ...varied(singles, { ...JOINED, count: CHOSEN.singles }),
       ...varied(several, { ...JOINED, count: CHOSEN.several }),
@@ -280,7 +280,7 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
 describe("hand-written streams", () => {
   let sessions: readonly Session[];
   beforeAll(async () => {
-    sessions = await storedAs("own", ownStreams().map(single));
+    sessions = await stored(ownStreams().map(single));
   });
 
   test.each(AGUI_CLIENTS)(

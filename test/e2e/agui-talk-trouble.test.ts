@@ -2,7 +2,6 @@
  * Talk over AG-UI where something is in the way: a caller without the right, a wrong input, requests
  * at the same time, a killed service, a runner that does not claim.
  */
-import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
 import {
@@ -15,23 +14,17 @@ import {
   user,
 } from "../support/agui-pages.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp, withSql } from "../support/embedded-fixture.ts";
+import { withSql } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/ledger.ts";
 import { eventually } from "../support/eventually.ts";
-import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { type RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { createdSession, newSession, push, rowsOf } from "../support/pushing.ts";
-import {
-  endService,
-  type ServiceProcess,
-  startAgain,
-  startService,
-} from "../support/service-process.ts";
 import { emit, finish } from "../support/turns.ts";
 import { sharedIssuer, type UsedService, useService } from "../support/use-service.ts";
 
-const { service, client: rpc } = useService({
-  env: { PAYLOAD_BYTES_MAX: "2000", PENDING_MAX: "3", RUN_WAIT: "20s" },
-});
+const { service, client: rpc } = useService({});
+/** With few waiting messages. */
+const { service: limited, client: limitedRpc } = useService("limited");
 const guarded = useService("tokens");
 /** Waits for a second at most. */
 const { service: strict, client: strictly } = useService("strict");
@@ -163,16 +156,17 @@ describe.each(ROUTES)("over %s", (name, requestOf) => {
   test("a message above the limit of payloads is 413, and one above the limit of waiting messages 429", async () => {
     const sessionId = newSession();
     const large = await problemOf(
-      await send(sessionId, { messages: [user("u1", "x".repeat(2_000))] }),
+      await send(sessionId, { messages: [user("u1", "x".repeat(1_048_576))] }),
     );
     expect(large).toMatchObject({ status: 413, reason: "PAYLOAD_TOO_LARGE" });
     expect(large.violations.map(({ field }) => field)).toEqual([`${path}messages`]);
-    await push(rpc, "messages", { sessionId });
-    await (await nextTurn(service.grpcAddress, sessionId, "r1")).finish();
-    for (const _ of [1, 2, 3]) await push(rpc, "messages", { sessionId });
-    const many = await problemOf(await send(sessionId, { messages: [user("u1", "x")] }));
+    await push(limitedRpc, "messages", { sessionId });
+    await (await nextTurn(limited.grpcAddress, sessionId, "r1")).finish();
+    for (const _ of [1, 2, 3]) await push(limitedRpc, "messages", { sessionId });
+    const at = limited.httpAddress;
+    const many = await problemOf(await send(sessionId, { messages: [user("u1", "x")] }, { at }));
     expect(many).toMatchObject({ status: 429, reason: "TOO_MANY_PENDING" });
-    expect(await payloadsOf(sessionId)).toHaveLength(4);
+    expect(await payloadsOf(sessionId, limitedRpc)).toHaveLength(4);
   });
 });
 
@@ -314,34 +308,24 @@ test("a message typed into a session that does not exist makes it, or is 404 wit
 test.each(PAGE_CLIENTS)(
   "$name asks again after a SIGKILL between its message and the answer, and gets the answer once",
   async (client) => {
-    const first = await startService();
-    const one = new RpcClient(() => first.grpcAddress);
-    let second: ServiceProcess | undefined;
-    try {
-      const sessionId = `s-${randomUUID()}`;
-      const input = { messages: [user("u1", "question")] };
-      const answer = await post(sessionId, input, { at: first.httpAddress });
-      const broken = answer.text().catch(() => "broken");
-      expect(await payloadsOf(sessionId, one)).toHaveLength(1);
-      await first.kill("SIGKILL");
-      expect(await broken).toBe("broken");
-      second = await startAgain(first);
-      const again = client.open(second.httpAddress, sessionId);
-      again.type(user("u1", "question"));
-      const answered = again.run();
-      const turn = await nextTurn(second.grpcAddress, sessionId, "r1");
-      turn.start("a1", "one ");
-      await shows(again, "question", "one ");
-      turn.end("a1", "two");
-      await turn.finish();
-      await answered;
-      expect(plain(again.messages)).toEqual([user("u1", "question"), assistant("a1", "one two")]);
-      expect(await payloadsOf(sessionId, one)).toHaveLength(1);
-    } finally {
-      one.close();
-      await endService(second ?? first);
-      await cleanUp();
-    }
+    const sessionId = newSession();
+    const answer = await post(sessionId, { messages: [user("u1", "question")] });
+    const broken = answer.text().catch(() => "broken");
+    expect(await payloadsOf(sessionId)).toHaveLength(1);
+    await service.kill("SIGKILL");
+    expect(await broken).toBe("broken");
+    await service.restart();
+    const again = client.open(service.httpAddress, sessionId);
+    again.type(user("u1", "question"));
+    const answered = again.run();
+    const turn = await nextTurn(service.grpcAddress, sessionId, "r1");
+    turn.start("a1", "one ");
+    await shows(again, "question", "one ");
+    turn.end("a1", "two");
+    await turn.finish();
+    await answered;
+    expect(plain(again.messages)).toEqual([user("u1", "question"), assistant("a1", "one two")]);
+    expect(await payloadsOf(sessionId)).toHaveLength(1);
   },
 );
 
@@ -370,16 +354,16 @@ test.each(
 );
 
 test("the metric counts stored inputs, and answers without a runner", async () => {
-  const own = await startService({ env: { RUN_WAIT: "200ms" } });
-  try {
-    const sessionId = newSession();
-    const input = { messages: [user("u1", "hi")] };
-    await reads(await post(sessionId, input, { at: own.httpAddress }), "NO_RUNNER");
-    await reads(await post(sessionId, input, { at: own.httpAddress }), "NO_RUNNER");
-    expect(await metric(own, 'agui_typed_total{outcome="stored"}')).toBe(1);
-    expect(await metric(own, 'agui_typed_total{outcome="no_runner"}')).toBe(2);
-  } finally {
-    await endService(own);
-    await cleanUp();
-  }
+  const sessionId = newSession();
+  const input = { messages: [user("u1", "hi")] };
+  const counted = (of: UsedService, outcome: string) =>
+    metric(of, `agui_typed_total{outcome="${outcome}"}`).then((count) => count || 0);
+  const stored = await counted(service, "stored");
+  for (const _ of [1, 2]) await (await post(sessionId, input)).body?.cancel();
+  expect(await counted(service, "stored")).toBe(stored + 1);
+  // Of a service that other files use too.
+  const unanswered = await counted(limited, "no_runner");
+  const at = limited.httpAddress;
+  for (const _ of [1, 2]) await reads(await post(sessionId, input, { at }), "NO_RUNNER");
+  expect(await counted(limited, "no_runner")).toBeGreaterThanOrEqual(unanswered + 2);
 });

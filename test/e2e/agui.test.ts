@@ -15,12 +15,9 @@ import { endService, startAgain, startService } from "../support/service-process
 import { useService } from "../support/use-service.ts";
 
 /** Longer than a push takes on a slow machine: every run here continues with the next push. */
-const STALE_MS = 6_000;
-const WAIT_MS = 2_000;
-
-const { service, client: rpc } = useService({
-  env: { RUN_STALE_AFTER: `${STALE_MS}ms`, RUN_WAIT: `${WAIT_MS}ms`, SSE_HEARTBEAT_MS: "200" },
-});
+const { service, client: rpc } = useService();
+/** It waits for no run for long. */
+const { service: impatient, client: impatiently } = useService("limited");
 beforeAll(() => {
   // Clients tell of every RUN_ERROR, and 1.0.0 of every field that it strips.
   vi.spyOn(console, "warn").mockReturnValue();
@@ -35,10 +32,10 @@ interface Event {
   readonly [field: string]: unknown;
 }
 
-async function push(sessionId: string, events: readonly Event[]): Promise<void> {
+async function push(sessionId: string, events: readonly Event[], to = rpc): Promise<void> {
   for (const event of events) {
     const request = { sessionId, eventType: event.type, payload: JSON.stringify(event) };
-    await rpc.unary(SessionService.method.pushSessionEvent, request);
+    await to.unary(SessionService.method.pushSessionEvent, request);
   }
 }
 
@@ -284,14 +281,14 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
   test("runAgent of the client ends with no messages for a session without runs", async () => {
     const sessionId = newSession();
     const request = { sessionId, eventType: "lifecycle", payload: "{}" };
-    await rpc.unary(SessionService.method.pushSessionMessage, request);
-    const agent = opened(client, sessionId);
+    await impatiently.unary(SessionService.method.pushSessionMessage, request);
+    const agent = client.open(impatient.httpAddress, sessionId);
     await agent.connect();
     expect(agent.conversation().messages).toEqual([]);
   });
 
   test("runAgent of the client ends with RUN_ERROR for a mistyped session id", async () => {
-    const agent = opened(client, newSession());
+    const agent = client.open(impatient.httpAddress, newSession());
     const types: string[] = [];
     await agent.connect({ onEvent: (type) => types.push(type) });
     expect(types).toEqual(["RUN_ERROR"]);
@@ -564,16 +561,16 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
 
   test("a stalled run ends for the client with RUN_ERROR, which is not stored", async () => {
     const sessionId = newSession();
-    await push(sessionId, [run("r1"), ...text("m1", "and"), start("m2")]);
-    const agent = opened(client, sessionId);
+    await push(sessionId, [run("r1"), ...text("m1", "and"), start("m2")], impatiently);
+    const agent = client.open(impatient.httpAddress, sessionId);
     const types: string[] = [];
     await agent.connect({ onEvent: (type) => types.push(type) });
     expect(types.at(-1)).toBe("RUN_ERROR");
     expect(agent.conversation().messages).toMatchObject([{ content: "and" }, { id: "m2" }]);
-    const rows = await rpc.unary(SessionService.method.listSessionEvents, { sessionId });
+    const rows = await impatiently.unary(SessionService.method.listSessionEvents, { sessionId });
     expect(rows.items.map(({ eventType }) => eventType)).not.toContain("RUN_ERROR");
     // A runner that was only slow continues, and so does a client that connects again.
-    await push(sessionId, [content("m2", "so on"), end("m2"), done("r1")]);
+    await push(sessionId, [content("m2", "so on"), end("m2"), done("r1")], impatiently);
     await agent.connect();
     expect(agent.conversation().messages).toMatchObject([{ content: "and" }, { content: "so on" }]);
   });
@@ -583,13 +580,7 @@ test("a stop of the service sends RUN_ERROR, and a client that connects again ge
   const own = await startService();
   const writer = new RpcClient(own.grpcAddress);
   const sessionId = newSession();
-  const pushTo = async (client: RpcClient, events: readonly Event[]): Promise<void> => {
-    for (const event of events) {
-      const request = { sessionId, eventType: event.type, payload: JSON.stringify(event) };
-      await client.unary(SessionService.method.pushSessionEvent, request);
-    }
-  };
-  await pushTo(writer, [run("r1"), ...text("m1", "one"), start("m2")]);
+  await push(sessionId, [run("r1"), ...text("m1", "one"), start("m2")], writer);
   const agent = new HttpAgent({ url: `http://${own.httpAddress}/agui/sessions/${sessionId}` });
   const isJoined = Promise.withResolvers<void>();
   const errors: unknown[] = [];
@@ -610,7 +601,7 @@ test("a stop of the service sends RUN_ERROR, and a client that connects again ge
   const again = await startAgain(own);
   const second = new RpcClient(again.grpcAddress);
   agent.url = `http://${again.httpAddress}/agui/sessions/${sessionId}`;
-  await pushTo(second, [content("m2", "two"), end("m2"), done("r1")]);
+  await push(sessionId, [content("m2", "two"), end("m2"), done("r1")], second);
   await agent.runAgent();
   expect(agent.messages).toMatchObject([{ content: "one" }, { content: "two" }]);
   second.close();

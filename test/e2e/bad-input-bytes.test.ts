@@ -23,7 +23,7 @@ import { frame, rawCall } from "../support/http2-frames.ts";
 import { useService } from "../support/use-service.ts";
 import { damagedRequest, encodePush, SESSIONS, wildRequest } from "../support/wild-requests.ts";
 
-const { service, client } = useService({ env: { CALL_LOG: "failures" } });
+const { service, client } = useService({});
 
 const METHODS = {
   messages: SessionService.method.pushSessionMessage,

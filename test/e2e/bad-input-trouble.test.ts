@@ -30,11 +30,8 @@ beforeAll(async () => {
   way = await breakableWay({ host: url.hostname, port: Number(url.port) });
   url.port = String(way.port);
   service = await startService({
-    env: {
-      DATABASE_URL: url.href,
-      STATEMENT_TIMEOUT_MS: "1000",
-      QUEUE_ROWS_MAX: String(QUEUE_ROWS_MAX),
-    },
+    databaseUrl: url.href,
+    env: { STATEMENT_TIMEOUT_MS: "1000", QUEUE_ROWS_MAX: String(QUEUE_ROWS_MAX) },
   });
   client = new RpcClient(service.grpcAddress);
 });

@@ -18,10 +18,7 @@ let replicas: Replicas;
 
 async function startReplicas(grace: string): Promise<void> {
   database = await openDatabase();
-  replicas = await Replicas.start({
-    DATABASE_URL: database.url,
-    CANCEL_GRACE: grace,
-  });
+  replicas = await Replicas.start(database.url, { CANCEL_GRACE: grace });
 }
 
 async function stopReplicas(): Promise<void> {

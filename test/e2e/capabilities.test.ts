@@ -2,14 +2,15 @@
 import { beforeAll, describe, expect, test, vi } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
+import type { RpcClient } from "../support/grpc-client.ts";
 import { failureOf, newSession } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 
 const { createSession, getSession, listSessions, pushSessionEvent, updateSessionStatus } =
   SessionService.method;
 
-/** Its own: a test lists all sessions. */
-const { service, client } = useService({ env: { REDACTION: "on" } });
+const { service, client } = useService();
+const { client: redacting } = useService("strict");
 
 /** One field of each of the ten categories. */
 const CAPABILITIES = {
@@ -27,10 +28,13 @@ const CAPABILITIES = {
   unknown: "kept",
 };
 
-async function create(capabilities?: string): Promise<string> {
-  const { metadata } = await client.unary(createSession, { name: "a session" });
+async function create(
+  capabilities?: string,
+  { of = client, ...fields }: { readonly of?: RpcClient; readonly projectId?: string } = {},
+): Promise<string> {
+  const { metadata } = await of.unary(createSession, { name: "a session", ...fields });
   const id = metadata?.id ?? "";
-  if (capabilities !== undefined) await client.unary(updateSessionStatus, { id, capabilities });
+  if (capabilities !== undefined) await of.unary(updateSessionStatus, { id, capabilities });
   return id;
 }
 
@@ -95,8 +99,8 @@ describe("capabilities", () => {
 
   test("have their secrets masked, and stay JSON", async () => {
     const token = `ghp_${"a".repeat(36)}`;
-    const id = await create(JSON.stringify({ custom: { token } }));
-    const { capabilities = "" } = await client.unary(getSession, { id });
+    const id = await create(JSON.stringify({ custom: { token } }), { of: redacting });
+    const { capabilities = "" } = await redacting.unary(getSession, { id });
     expect(JSON.parse(capabilities)).toEqual({ custom: { token: `ghp_${"*".repeat(36)}` } });
   });
 
@@ -130,15 +134,15 @@ describe("capabilities", () => {
   });
 
   test("are left out of a page that would be too large, as labels are", async () => {
-    const labels = "{}";
-    const { metadata } = await client.unary(createSession, { name: "small", labels });
+    const [labels, projectId] = ["{}", newSession()];
+    const { metadata } = await client.unary(createSession, { name: "small", labels, projectId });
     const id = metadata?.id ?? "";
     await client.unary(updateSessionStatus, { id, capabilities: "{}" });
-    const listed = await client.unary(listSessions, { size: 1 });
+    const listed = await client.unary(listSessions, { projectId, size: 1 });
     expect(listed.items).toMatchObject([{ labels, capabilities: "{}" }]);
     const large = JSON.stringify({ custom: { text: "x".repeat(65_000) } });
-    for (let count = 0; count < 50; count += 1) await create(large);
-    const { items } = await client.unary(listSessions, { size: 51 });
+    for (let count = 0; count < 50; count += 1) await create(large, { projectId });
+    const { items } = await client.unary(listSessions, { projectId, size: 51 });
     expect(items).toHaveLength(51);
     expect(items.filter((one) => one.capabilities !== undefined)).toEqual([]);
     expect(items.filter((one) => one.labels !== undefined)).toEqual([]);

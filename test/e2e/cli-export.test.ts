@@ -12,19 +12,13 @@ import { runHere, runWith } from "../support/command-line.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { fragments, pushMerged } from "../support/merging.ts";
 import { expectedOf } from "../support/recorded.ts";
-import {
-  type Command,
-  endService,
-  runCommand,
-  type ServiceProcess,
-  startAgain,
-  startCommand,
-  startService,
-} from "../support/service-process.ts";
+import { type Command, runCommand, startCommand } from "../support/service-process.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
 import { useService } from "../support/use-service.ts";
 
 const { service } = useService();
+/** For tests that end it. */
+const { service: own } = useService({});
 let client: LedgerClient;
 
 beforeAll(() => {
@@ -191,22 +185,20 @@ describe("export into a file", () => {
 });
 
 test("export survives a restart of the service, and ends at the head that it saw at its start", async () => {
-  const first = await startService();
-  const pushing = createLedgerClient({ address: first.grpcAddress });
+  const pushing = createLedgerClient({ address: own.grpcAddress });
   const events = [...fragments(1_500), custom(1), ...fragments(2_500)];
-  await pushMerged(pushing, "s", events);
+  await pushMerged(pushing, "held", events);
   pushing.close();
-  const { stdout, exitCode } = exportHeld("s", first.grpcAddress);
+  const { stdout, exitCode } = exportHeld("held", own.grpcAddress);
   await stdout.first;
-  await first.kill("SIGKILL");
-  const second = await startAgain(first);
-  const pushingAgain = createLedgerClient({ address: second.grpcAddress });
-  await pushMerged(pushingAgain, "s", [custom("late"), ...fragments(500)]);
+  await own.kill("SIGKILL");
+  await own.restart();
+  const pushingAgain = createLedgerClient({ address: own.grpcAddress });
+  await pushMerged(pushingAgain, "held", [custom("late"), ...fragments(500)]);
   pushingAgain.close();
   stdout.release();
   expect(await exitCode).toBe(0);
   expect(linesOf(stdout.text)).toEqual(payloads(events));
-  await endService(second);
 });
 
 const lineSchema = z.object({
@@ -237,20 +229,18 @@ describe("tail", () => {
   });
 
   test("-f --expand survives a kill of the service inside a row and prints every event once", async () => {
-    const first = await startService();
-    const pushing = createLedgerClient({ address: first.grpcAddress });
+    const pushing = createLedgerClient({ address: own.grpcAddress });
     const events = [custom(1), ...fragments(20_000, { payloadBytes: 400 }), custom(2)];
-    expect(await pushMerged(pushing, "s", events)).toHaveLength(3);
+    expect(await pushMerged(pushing, "killed", events)).toHaveLength(3);
     pushing.close();
-    const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
-    const args = ["tail", "-s", "s", "-f", "--expand", "-n", String(events.length)];
+    const env = { SESSION_LEDGER_ADDRESS: own.grpcAddress };
+    const args = ["tail", "-s", "killed", "-f", "--expand", "-n", String(events.length)];
     const tail = startCommand(args, env);
     const seen: string[] = [];
-    let second: ServiceProcess | undefined;
     for await (const line of tail.stdout) {
       if (seen.push(line) !== 50) continue;
-      await first.kill("SIGKILL");
-      second = await startAgain(first);
+      await own.kill("SIGKILL");
+      await own.restart();
     }
     const { exitCode, stderr } = await tail.result;
     expect({ exitCode, stderr }).toEqual({
@@ -260,22 +250,23 @@ describe("tail", () => {
     const got = seen.map(parsed);
     expect(got.map(({ payload }) => payload)).toEqual(payloads(events));
     expect(got.every(({ seq }, at) => seq === BigInt(at + 1))).toBe(true);
-    await endService(second ?? first);
   });
 
   test("-f survives a restart at the end of a merged row, with rows and with events", async () => {
-    const first = await startService();
-    const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
+    const env = { SESSION_LEDGER_ADDRESS: own.grpcAddress };
     const rowsBefore = fragments(30);
     const rowsAfter = fragments(30, { messageId: "later" });
-    const pushing = createLedgerClient({ address: first.grpcAddress });
-    await pushMerged(pushing, "s", rowsBefore, { eventsMax: 3 });
+    const pushing = createLedgerClient({ address: own.grpcAddress });
+    await pushMerged(pushing, "restarted", rowsBefore, { eventsMax: 3 });
     pushing.close();
     const tails = [
       { expand: [], rows: 20, before: 10 },
       { expand: ["--expand"], rows: 60, before: 30 },
     ].map(({ expand, rows, before }) => {
-      const command = startCommand(["tail", "-s", "s", "-f", "-n", String(rows), ...expand], env);
+      const command = startCommand(
+        ["tail", "-s", "restarted", "-f", "-n", String(rows), ...expand],
+        env,
+      );
       const reached = Promise.withResolvers<void>();
       const read = async (): Promise<readonly z.infer<typeof lineSchema>[]> => {
         const seen: string[] = [];
@@ -287,10 +278,10 @@ describe("tail", () => {
       return { reached: reached.promise, seen: read(), result: command.result };
     });
     await Promise.all(tails.map(({ reached }) => reached));
-    await first.stop();
-    const second = await startAgain(first);
-    const pushingAgain = createLedgerClient({ address: second.grpcAddress });
-    await pushMerged(pushingAgain, "s", rowsAfter, { eventsMax: 3 });
+    await own.stop();
+    await own.restart();
+    const pushingAgain = createLedgerClient({ address: own.grpcAddress });
+    await pushMerged(pushingAgain, "restarted", rowsAfter, { eventsMax: 3 });
     pushingAgain.close();
     const [rows = [], events = []] = await Promise.all(tails.map(({ seen }) => seen));
     expect(rows.map(({ seq, eventCount }) => [seq, eventCount])).toEqual(
@@ -301,7 +292,6 @@ describe("tail", () => {
     );
     expect(events.map(({ payload }) => payload)).toEqual(payloads([...rowsBefore, ...rowsAfter]));
     for (const { result } of tails) expect((await result).exitCode).toBe(0);
-    await endService(second);
   });
 });
 

@@ -10,7 +10,7 @@ import {
 
 let service: ServiceProcess;
 beforeAll(async () => {
-  service = await startService({ env: { OPS_ADDRESS: NO_OTHERS_ADDRESS } });
+  service = await startService({ addresses: { opsAddress: NO_OTHERS_ADDRESS } });
 });
 afterAll(async () => endService(service));
 

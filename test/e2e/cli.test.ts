@@ -12,18 +12,12 @@ import { z } from "zod";
 import { runHere } from "../support/command-line.ts";
 import { createDatabase } from "../support/database.ts";
 import { makeDirectory, remainsIn } from "../support/embedded-fixture.ts";
-import {
-  type CommandResult,
-  endService,
-  runCommand,
-  type ServiceProcess,
-  startAgain,
-  startCommand,
-  startService,
-} from "../support/service-process.ts";
+import { type CommandResult, runCommand, startCommand } from "../support/service-process.ts";
 import { useService } from "../support/use-service.ts";
 
 const { service } = useService({ embedded: true });
+/** For tests that end it. */
+const { service: own } = useService({});
 let directory: string;
 
 beforeAll(async () => {
@@ -428,44 +422,42 @@ describe("without a service", () => {
 });
 
 test("push and tail -f survive a kill and a restart of the service: every line once, in order", async () => {
-  const first = await startService();
-  const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
+  const env = { SESSION_LEDGER_ADDRESS: own.grpcAddress };
   const lines = events(400);
-  const tail = startCommand(["tail", "-s", "s", "-f", "-n", "400", "--format", "payload"], env);
-  const pushing = startCommand(["push", "-s", "s"], env, { isInputOpen: true });
+  const tail = startCommand(
+    ["tail", "-s", "followed", "-f", "-n", "400", "--format", "payload"],
+    env,
+  );
+  const pushing = startCommand(["push", "-s", "followed"], env, { isInputOpen: true });
   pushing.stdin.write(textOf(lines.slice(0, 100)));
   const seen: string[] = [];
-  let second: ServiceProcess | undefined;
   for await (const line of tail.stdout) {
     seen.push(line);
     if (seen.length !== 50) continue;
-    await first.kill("SIGKILL");
+    await own.kill("SIGKILL");
     pushing.stdin.end(textOf(lines.slice(100)));
-    second = await startAgain(first);
+    await own.restart();
   }
   const retried = { exitCode: 0, stderr: expect.stringContaining("trying again for 60 s") };
   expect(await tail.result).toEqual(retried);
   expect(await pushing.result).toMatchObject(retried);
   expect(seen).toEqual(lines);
-  await endService(second ?? first);
 });
 
 test("push --stream survives a kill and a restart of the service: every line once, in order", async () => {
-  const first = await startService();
-  const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
+  const env = { SESSION_LEDGER_ADDRESS: own.grpcAddress };
   const lines = events(4_000);
-  const tail = startCommand(["tail", "-s", "s", "-f", "--format", "payload"], env);
-  const args = ["push", "-s", "s", "--stream", "--json"];
+  const tail = startCommand(["tail", "-s", "streamed", "-f", "--format", "payload"], env);
+  const args = ["push", "-s", "streamed", "--stream", "--json"];
   const pushing = startCommand(args, env, { isInputOpen: true });
   pushing.stdin.write(textOf(lines.slice(0, 1_000)));
-  let second: ServiceProcess | undefined;
   let seen = 0;
   for await (const _ of tail.stdout) {
     seen += 1;
     if (seen < 500) continue;
-    await first.kill("SIGKILL");
+    await own.kill("SIGKILL");
     pushing.stdin.end(textOf(lines.slice(1_000)));
-    second = await startAgain(first);
+    await own.restart();
     break;
   }
   tail.kill("SIGINT");
@@ -477,9 +469,8 @@ test("push --stream survives a kill and a restart of the service: every line onc
     stderr: expect.stringContaining("trying again for 60 s"),
   });
   expect(summed(result).summary).toMatchObject({ pushed: 4_000, lastSeq: "4000" });
-  const { stdout } = await runHere(["tail", "s", "--format", "payload"], { env });
+  const { stdout } = await runHere(["tail", "streamed", "--format", "payload"], { env });
   expect(stdout.split("\n").slice(0, -1)).toEqual(lines);
-  await endService(second ?? first);
 });
 
 describe("serve and migrate", () => {
@@ -568,12 +559,5 @@ describe("serve and migrate", () => {
     const none = await runCommand(["embedded", "url"], { env: { DATA_DIR: directory } });
     expect(none).toMatchObject({ exitCode: 4, stdout: "" });
     expect(none.stderr).toContain("no embedded PostgreSQL runs in");
-  });
-
-  test("SIGTERM ends the service with 0", async () => {
-    const short = await startService();
-    expect(await short.stop()).toBe(0);
-    // Its last lines may still be in the pipe.
-    await expect.poll(() => short.log.join("\n")).toContain('"stopped"');
   });
 });

@@ -17,17 +17,17 @@ import { afterAll, beforeAll, describe, expect, type TestContext, test } from "v
 import { z } from "zod";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { Doors } from "../support/callers.ts";
-import { certificateFiles, createAuthority } from "../support/certificates.ts";
+import { bearer, type Caller, type SharedCallers } from "../support/callers.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { goPrograms } from "../support/foreign-clients.ts";
-import { RpcClient } from "../support/grpc-client.ts";
+import { type CallOptions, RpcClient } from "../support/grpc-client.ts";
 import { holdSession, waitingForLocks } from "../support/ledger.ts";
 import { newSession } from "../support/pushing.ts";
-import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { type ServiceProcess, startAgain, startService } from "../support/service-process.ts";
 import { startTcpProxy } from "../support/broken-network.ts";
 import { needs } from "../support/tools.ts";
+import { sharedCallers, sharedClient, sharedService, useService } from "../support/use-service.ts";
 import { claim, emit, say } from "../support/turns.ts";
 import { pace } from "../support/eventually.ts";
 
@@ -67,33 +67,54 @@ const EXAMPLES: readonly Example[] = [
 
 let database: OpenDatabase;
 let sql: postgres.Sql;
-let environment: Readonly<Record<string, string>>;
 let service: ServiceProcess;
-let guarded: ServiceProcess;
-let doors: Doors;
-let caFile: string;
-let client: RpcClient;
+let own: Reader;
+/** Of profile tls, with its tokens, and with a limit of watches. */
+const { service: guarded } = useService("tls");
+let callers: SharedCallers;
+let known: Reader;
+let guardedEnv: (caller: Pick<Caller, "token">) => Promise<GuardedEnv>;
+
+interface Reader {
+  readonly client: RpcClient;
+  readonly as: CallOptions;
+}
+
+interface GuardedEnv extends Readonly<Record<string, string>> {
+  readonly LEDGER_CA_FILE: string;
+  readonly LEDGER_TOKEN_FILE: string;
+}
+
+/** Of a session of profile tls. */
+const WATCHERS_MAX = 20;
 
 beforeAll(async () => {
   database = await openDatabase();
   ({ sql } = database);
-  // One watch a session, so that a second one is refused with a delay.
-  environment = { DATABASE_URL: database.url, WATCHERS_PER_SESSION_MAX: "1" };
-  service = await startService({ env: environment });
-  client = new RpcClient(service.grpcAddress);
-  const authority = await createAuthority();
-  const files = await certificateFiles(await authority.server(), authority);
-  doors = await Doors.make();
-  doors.add("somebody", ["admin"]); // So that tokens are required from the start.
-  await doors.save();
-  const tls = { TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile };
-  guarded = await startService({ env: { ...environment, ...tls, ...doors.env } });
-  ({ caFile } = files);
+  service = await startService({ databaseUrl: database.url });
+  const client = new RpcClient(() => service.grpcAddress);
+  own = { client, as: {} };
+  callers = await sharedCallers("tls");
+  const admin = callers.add("admin", ["admin"]);
+  await callers.save();
+  known = { client: await sharedClient("tls"), as: { metadata: bearer(admin) } };
+  const directory = await makeDirectory();
+  const { authority = "" } = await sharedService("tls");
+  guardedEnv = async ({ token }) => {
+    const env = {
+      LEDGER_CA_FILE: join(directory, "ca.crt"),
+      LEDGER_TOKEN_FILE: join(directory, newSession()),
+    };
+    await writeFile(env.LEDGER_CA_FILE, authority);
+    await writeFile(env.LEDGER_TOKEN_FILE, `${token}\n`);
+    return env;
+  };
 });
 
 afterAll(async () => {
-  client.close();
-  await Promise.all([service, guarded].map((one) => one.kill("SIGKILL")));
+  own.client.close();
+  known.client.close();
+  await service.kill("SIGKILL");
   await database.stop();
   await cleanUp();
 });
@@ -155,16 +176,27 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     needs(example.tool),
     async (context) => {
       const sessionId = newSession();
-      const watch = client.serverStream(SessionService.method.watchSessionEvents, { sessionId });
-      await watch.attached;
-      const run = await start(example, context, { sessionId });
+      // One caller has all of them: another one would get a place.
+      const admin = callers.add(`${example.language}-watcher`, ["admin"]);
+      await callers.save();
+      const { watchSessionEvents } = SessionService.method;
+      const watches = Array.from({ length: WATCHERS_MAX }, () =>
+        known.client.serverStream(watchSessionEvents, { sessionId }, { metadata: bearer(admin) }),
+      );
+      await Promise.all(watches.map((watch) => watch.attached));
+      const address = guarded.grpcAddress;
+      const run = await start(example, context, {
+        sessionId,
+        address,
+        env: await guardedEnv(admin),
+      });
       run.say(EVENTS);
       run.hangUp();
       await expect.poll(() => run.committed, POLL).toBe(BigInt(EVENTS.length));
       expect(run.rows).toEqual([]);
-      watch.cancel();
+      for (const watch of watches) watch.cancel();
       expect(await run.ended).toEqual(WELL);
-      await expectOnceIn(run);
+      await expectOnceIn(run, known);
     },
   );
 
@@ -184,27 +216,23 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     "the example works over TLS, and with a token that is replaced",
     needs(example.tool),
     async (context) => {
-      const before = doors.add(`${example.language}-before`, ["editor", "runner"]);
-      const after = doors.add(`${example.language}-after`, ["editor", "runner"]);
-      const since = reloads();
-      await doors.save();
-      await expect.poll(reloads, POLL).toBeGreaterThan(since);
-      const tokenFile = join(await makeDirectory(), "token");
-      await writeFile(tokenFile, `${before.token}\n`);
-      const env = { LEDGER_CA_FILE: caFile, LEDGER_TOKEN_FILE: tokenFile };
+      const before = callers.add(`${example.language}-before`, ["editor", "runner"]);
+      const after = callers.add(`${example.language}-after`, ["editor", "runner"]);
+      await callers.save();
+      const env = await guardedEnv(before);
       const run = await start(example, context, { address: guarded.grpcAddress, env });
       run.say(EVENTS.slice(0, 300));
       await expect.poll(() => run.committed, POLL).toBe(300n);
       // A stream that lived for less than a second is not known to have had a token that was accepted.
       await pace(1_100);
-      await writeFile(tokenFile, `${after.token}\n`);
-      doors.remove(before);
-      await doors.save();
+      await writeFile(env.LEDGER_TOKEN_FILE, `${after.token}\n`);
+      callers.remove(before);
+      await callers.save();
       await expect.poll(() => run.opened, POLL).toEqual([0n, 300n]);
       run.say(EVENTS.slice(300));
       run.hangUp();
       expect(await run.ended).toEqual(WELL);
-      await expectOnceIn(run);
+      await expectOnceIn(run, known);
     },
   );
 
@@ -212,9 +240,7 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     "the example without a valid token ends and says so",
     needs(example.tool),
     async (context) => {
-      const tokenFile = join(await makeDirectory(), "token");
-      await writeFile(tokenFile, "not-a-token-of-anybody\n");
-      const env = { LEDGER_CA_FILE: caFile, LEDGER_TOKEN_FILE: tokenFile };
+      const env = await guardedEnv({ token: "not-a-token-of-anybody" });
       const run = await start(example, context, { address: guarded.grpcAddress, env });
       const { exitCode, stderr } = await run.ended;
       expect(exitCode).toBe(1);
@@ -227,24 +253,26 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     needs(example.tool),
     async (context) => {
       const sessionId = newSession();
-      await say(client, sessionId, "one");
+      await say(own.client, sessionId, "one");
       const run = await start(example, context, { sessionId, program: "runner" });
       const finished = async () =>
         (await eventsIn(sessionId, { expand: false })).filter(
           ({ eventType }) => eventType === "RUN_FINISHED",
         ).length;
       const messages = async () => {
-        const listed = await client.unary(SessionService.method.listSessionMessages, { sessionId });
+        const listed = await own.client.unary(SessionService.method.listSessionMessages, {
+          sessionId,
+        });
         return listed.items.map(({ eventType, payload }) => [eventType, payload]);
       };
       // A message is stored after the events of its run, and a killed runner without a file keeps nothing.
       await expect.poll(finished, POLL).toBe(1);
       await expect.poll(messages, POLL).toHaveLength(2);
-      await say(client, sessionId, "two \u{1F600}");
+      await say(own.client, sessionId, "two \u{1F600}");
       await expect.poll(finished, POLL).toBe(2);
       await expect.poll(messages, POLL).toHaveLength(4);
       const typed = JSON.stringify({ messages: [{ id: "u1", role: "user", content: "three" }] });
-      await say(client, sessionId, typed);
+      await say(own.client, sessionId, typed);
       await expect.poll(finished, POLL).toBe(3);
       await expect.poll(messages, POLL).toEqual([
         ["user", "one"],
@@ -264,17 +292,17 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     needs(example.tool),
     async (context) => {
       const sessionId = newSession();
-      await say(client, sessionId, "one");
-      await claim(client, { sessionId, runId: "lost" });
+      await say(own.client, sessionId, "one");
+      await claim(own.client, { sessionId, runId: "lost" });
       const run = await start(example, context, { sessionId, program: "runner" });
       const types = async () =>
         (await eventsIn(sessionId, { expand: false })).map(({ eventType }) => eventType);
       const turn = ["RUN_STARTED", "TEXT_MESSAGE_CHUNK", "RUN_FINISHED"];
       await expect.poll(types, POLL).toEqual(["RUN_STARTED", "RUN_ERROR", ...turn]);
-      await say(client, sessionId, "two");
+      await say(own.client, sessionId, "two");
       await expect.poll(types, POLL).toEqual(["RUN_STARTED", "RUN_ERROR", ...turn, ...turn]);
-      await emit(client, sessionId, { type: "CUSTOM", name: "later", value: 1 }, 2n ** 62n);
-      await say(client, sessionId, "three"); // Wakes its claim.
+      await emit(own.client, sessionId, { type: "CUSTOM", name: "later", value: 1 }, 2n ** 62n);
+      await say(own.client, sessionId, "three"); // Wakes its claim.
       const { exitCode, stderr } = await run.ended;
       expect(exitCode).toBe(1);
       expect(stderr).toMatch(/failed.?precondition/i);
@@ -323,7 +351,7 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
       await expect.poll(() => waitingForLocks(sql), POLL).toBe(0);
       await held.release();
 
-      service = await startService({ env: { ...environment, GRPC_ADDRESS: service.grpcAddress } });
+      service = await startAgain(service);
       await expect.poll(() => run.opened, POLL).toEqual([0n, 300n]);
       run.say(EVENTS.slice(400));
       run.hangUp();
@@ -448,20 +476,24 @@ async function start(
 }
 
 /** The tables hold what was sent, once, in order and merged, and the example read the same. */
-async function expectOnceIn({ sessionId, lines, rows: seen, committed }: Run): Promise<void> {
-  const messages = await client.unary(SessionService.method.listSessionMessages, { sessionId });
+async function expectOnceIn(
+  { sessionId, lines, rows: seen, committed }: Run,
+  of = own,
+): Promise<void> {
+  const { listSessionMessages } = SessionService.method;
+  const messages = await of.client.unary(listSessionMessages, { sessionId }, of.as);
   expect(messages.items.map(({ eventType, payload }) => [eventType, payload])).toEqual([
     ["user", "Go on."],
   ]);
   const accepted = EVENTS.filter((_, at) => BigInt(at + 1) !== REFUSED);
-  const expanded = await eventsIn(sessionId, { expand: true });
+  const expanded = await eventsIn(sessionId, { expand: true, of });
   expect(expanded[0]).toMatchObject({ eventType: "RUN_STARTED", seq: 1n, runId: "run-1" });
   expect(expanded.slice(1).map(({ payload }) => JSON.parse(payload))).toEqual(
     accepted.map((payload) => JSON.parse(payload)),
   );
   expect(expanded.map(({ seq }) => seq)).toEqual(expanded.map((_, at) => BigInt(at + 1)));
 
-  const rows = await eventsIn(sessionId, { expand: false });
+  const rows = await eventsIn(sessionId, { expand: false, of });
   expect(rows.length).toBeLessThan(expanded.length / 4);
   expect(seen).toMatchObject(
     rows.map(({ seq, eventCount, payload }) => ({ seq, eventCount, payload })),
@@ -477,10 +509,11 @@ async function expectOnceIn({ sessionId, lines, rows: seen, committed }: Run): P
 
 async function eventsIn(
   sessionId: string,
-  { expand }: { readonly expand: boolean },
+  { expand, of = own }: { readonly expand: boolean; readonly of?: Reader },
 ): Promise<readonly SessionEvent[]> {
   const request = { sessionId, pageSize: 1_000, expand };
-  const { items, hasMore } = await client.unary(SessionService.method.listSessionEvents, request);
+  const { listSessionEvents } = SessionService.method;
+  const { items, hasMore } = await of.client.unary(listSessionEvents, request, of.as);
   expect(hasMore).toBe(false);
   return items;
 }
@@ -488,13 +521,8 @@ async function eventsIn(
 /** The number of the last event that is on disk. */
 async function headOf(sessionId: string): Promise<bigint> {
   const request = { sessionId, pageSize: 1, descending: true, expand: true };
-  const { items } = await client.unary(SessionService.method.listSessionEvents, request);
+  const { items } = await own.client.unary(SessionService.method.listSessionEvents, request);
   return items[0]?.seq ?? 0n;
-}
-
-/** The number of times that the guarded service has read the changed file of tokens. */
-function reloads(): number {
-  return guarded.log.filter((line) => line.includes(doors.tokensFile)).length;
 }
 
 function hostAndPort(address: string): { readonly host: string; readonly port: number } {

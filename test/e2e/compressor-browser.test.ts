@@ -6,10 +6,11 @@ import { join } from "node:path";
 import { buildSync } from "esbuild";
 import { describe, expect, test } from "vitest";
 import { encodeFragments } from "../../src/compressor/index.ts";
-import { startPages } from "../support/browser.ts";
+import { runInPage } from "../support/browser.ts";
 import { compressAll, expandAll } from "../support/merging.ts";
 import { ownStreams } from "../support/streams.ts";
 import { needs } from "../support/tools.ts";
+import { pageUrl } from "../support/use-service.ts";
 
 /** Of the bundle, minified. */
 const BUNDLE_BYTES_MAX = 24 * 1_024;
@@ -94,9 +95,10 @@ describe("the bundle for browsers", () => {
     "compresses and expands a stream in chromium exactly as Node does",
     needs("chromium"),
     async () => {
-      await using pages = await startPages();
       const script = `${bundle().text}\nconst EVENTS = ${JSON.stringify(EVENTS)};\n${PAGE_SCRIPT}`;
-      const answer: readonly PageRow[] = JSON.parse(String(await pages.run(script, "localhost")));
+      const answer: readonly PageRow[] = JSON.parse(
+        String(await runInPage(script, pageUrl("localhost"))),
+      );
 
       const rows = compressAll(EVENTS.map((event) => ({ ...event, createdAtMicros: 5n })));
       expect(answer.map(({ payload, index }) => ({ payload, index }))).toEqual(

@@ -39,14 +39,10 @@ beforeAll(async () => {
   const url = new URL(database.url);
   // A push that waits for a lock shows in the results, because the wait is this long.
   url.searchParams.set("lock_timeout", String(LOCK_TIMEOUT_MS));
-  const env = {
-    DATABASE_URL: url.href,
-    // Small batches, so that there are many: two under way at once, pushes of a session in several.
-    QUEUE_ROWS_MAX: String(32 * 32),
-    // By the poll a watch sees the rows of the other service.
-    HEAD_POLL_INTERVAL_MS: "100",
-  };
-  const [first, second] = await Promise.all([startService({ env }), startService({ env })]);
+  // Small batches, so that there are many: two under way at once, pushes of a session in several.
+  const env = { QUEUE_ROWS_MAX: String(32 * 32) };
+  const start = () => startService({ databaseUrl: url.href, env });
+  const [first, second] = await Promise.all([start(), start()]);
   services = [first, second];
   clients = [
     createLedgerClient({ address: first.grpcAddress }),
@@ -251,8 +247,8 @@ describe("a session that an idle transaction locks", () => {
     // A push that waited for the lock would wait until the unlock: no limit ends the wait before that.
     const url = new URL(database.url);
     url.searchParams.set("lock_timeout", String(PATIENT_MS));
-    const env = { DATABASE_URL: url.href, STATEMENT_TIMEOUT_MS: String(2 * PATIENT_MS) };
-    const patient = await startService({ env });
+    url.searchParams.set("statement_timeout", String(2 * PATIENT_MS));
+    const patient = await startService({ databaseUrl: url.href });
     onTestFinished(() => endService(patient));
     const client = createLedgerClient({ address: patient.grpcAddress });
     onTestFinished(() => client.close());

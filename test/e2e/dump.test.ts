@@ -12,6 +12,7 @@ import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { EPOCH, EVERY_SESSION, fillEveryKind } from "../support/every-session.ts";
 import { RpcClient } from "../support/grpc-client.ts";
+import { ADMIN_TOKEN, startOnLedger } from "../support/ledger-fixture.ts";
 import { eventsOf, PushStreamClient, whole } from "../support/push-stream.ts";
 import {
   endService,
@@ -22,12 +23,6 @@ import {
 
 const { method } = SessionService;
 
-/** No service ends the cancelled run. */
-const PATIENT = { CANCEL_GRACE: "1h" };
-
-const TOKENS = {
-  AUTH_TOKENS: JSON.stringify({ tokens: [{ id: "ops", token: "o".repeat(40), roles: ["admin"] }] }),
-};
 const bearer = (token: string) => ({ metadata: { authorization: `Bearer ${token}` } });
 
 let first: OpenDatabase;
@@ -39,7 +34,7 @@ const ends: (() => Promise<unknown> | void)[] = [];
 
 beforeAll(async () => {
   first = await openDatabase();
-  service = await startService({ env: { DATABASE_URL: first.url, ...PATIENT } });
+  service = await startService({ databaseUrl: first.url });
   client = new RpcClient(service.grpcAddress);
   await fillEveryKind(client, first.url);
   folder = await makeDirectory();
@@ -106,7 +101,7 @@ test("a restored ledger with every kind of session gives the same bytes again", 
 });
 
 test("cursors, keys, tokens, streams, claims and writers go on at a restored ledger", async () => {
-  const guarded = await startService({ env: { DATABASE_URL: first.url, ...TOKENS, ...PATIENT } });
+  const guarded = await startOnLedger({ databaseUrl: first.url }, { hasTokens: true });
   const admin = new RpcClient(guarded.grpcAddress);
   ends.push(
     () => guarded.stop(),
@@ -115,7 +110,7 @@ test("cursors, keys, tokens, streams, claims and writers go on at a restored led
   const { token } = await admin.unary(
     method.issueSessionToken,
     { sessionId: "known", role: "runner" },
-    bearer("o".repeat(40)),
+    bearer(ADMIN_TOKEN),
   );
   const keyed = {
     sessionId: "Upper",
@@ -145,11 +140,9 @@ test("cursors, keys, tokens, streams, claims and writers go on at a restored led
 
   const other = await emptyLedger();
   expect(await at(other, "restore", file)).toMatchObject({ exitCode: 0 });
-  const there = await startService({ env: { DATABASE_URL: other.url, ...PATIENT } });
+  const there = await startService({ databaseUrl: other.url });
   const again = new RpcClient(there.grpcAddress);
-  const thereGuarded = await startService({
-    env: { DATABASE_URL: other.url, ...TOKENS, ...PATIENT },
-  });
+  const thereGuarded = await startOnLedger({ databaseUrl: other.url }, { hasTokens: true });
   const runner = new RpcClient(thereGuarded.grpcAddress);
   ends.push(
     () => there.stop(),
@@ -277,7 +270,7 @@ test("an unknown session ends a dump with 4, and leaves no file", async () => {
 });
 
 test("dump and restore join the service that runs the embedded database, or start it", async () => {
-  const embedded = await startService({ embedded: true, env: PATIENT });
+  const embedded = await startService({ embedded: true });
   ends.push(() => endService(embedded));
   const restored = await runCommand(["restore", file], { env: { DATA_DIR: embedded.dataDir } });
   expect(restored.exitCode).toBe(0);

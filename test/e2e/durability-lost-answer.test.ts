@@ -30,8 +30,7 @@ beforeAll(async () => {
   url.port = String(proxy.port);
   // Long enough to keep the answers back while a push waits.
   url.searchParams.set("lock_timeout", "2500");
-  const env = { DATABASE_URL: url.href };
-  service = await startService({ env });
+  service = await startService({ databaseUrl: url.href });
   client = createLedgerClient({ address: service.grpcAddress });
 });
 

@@ -6,37 +6,29 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
 import type { FeedEvent } from "../../gen/ambient/v1/feed_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { bearer, type Caller, Doors, sessionCaller } from "../support/callers.ts";
+import { bearer, type Caller, sessionCaller } from "../support/callers.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { capped, eventually } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { holdSession } from "../support/ledger.ts";
+import { newSession } from "../support/pushing.ts";
 import { Replicas } from "../support/replicas.ts";
+import { sharedIssuer, useService } from "../support/use-service.ts";
 
 const { createSession, deleteSession, pushSessionEvent, pushSessionMessage } =
   SessionService.method;
 const { watchEvents, watchMessages } = SessionService.method;
 const BOTH = [0, 1] as const;
 
-let doors: Doors;
+const { service: guarded, client: known } = useService("tokens");
 let database: OpenDatabase;
 let replicas: Replicas;
 let clients: readonly RpcClient[];
-let admin: Caller;
-let index: Caller;
-let indexOfAlpha: Caller;
-let viewer: Caller;
 
 beforeAll(async () => {
-  doors = await Doors.make();
-  admin = doors.add("admin", ["admin"]);
-  index = doors.add("index", ["service"]);
-  indexOfAlpha = doors.add("index-of-alpha", ["service"], "alpha");
-  viewer = doors.add("viewer", ["viewer", "editor", "runner"]);
-  await doors.save();
   database = await openDatabase();
-  replicas = await Replicas.start({ ...doors.env, DATABASE_URL: database.url });
+  replicas = await Replicas.start(database.url);
   clients = replicas.addresses.map((address) => new RpcClient(address));
 });
 
@@ -58,30 +50,28 @@ const as = (caller: Caller) => ({ metadata: bearer(caller) });
 async function pushed(replica: number, sessionId: string, n: number, eventType = "RAW") {
   const content = eventType === "CUSTOM" ? { name: "n", value: n } : { event: n };
   const payload = JSON.stringify({ type: eventType, ...content });
-  return at(replica).unary(pushSessionEvent, { sessionId, eventType, payload }, as(admin));
+  return at(replica).unary(pushSessionEvent, { sessionId, eventType, payload });
 }
 
 const nameOf = ({ event }: FeedEvent): string => `${event?.sessionId} ${event?.seq}`;
 const isRow = ({ event }: FeedEvent): boolean => event !== undefined;
 
-/** All frames of a feed that ends. */
-async function snapshot(
-  request: Parameters<typeof events>[1],
-  caller = index,
-): Promise<readonly FeedEvent[]> {
+async function framesOf(feed: AsyncIterable<FeedEvent>): Promise<readonly FeedEvent[]> {
   const frames: FeedEvent[] = [];
-  for await (const frame of events(0, { ...request, snapshotOnly: true }, caller)) {
-    frames.push(frame);
-  }
+  for await (const frame of feed) frames.push(frame);
   return frames;
+}
+
+/** All frames of a feed that ends. */
+function snapshot(request: Parameters<typeof events>[1]): Promise<readonly FeedEvent[]> {
+  return framesOf(events(0, { ...request, snapshotOnly: true }));
 }
 
 function events(
   replica: number,
-  request: { cursor?: string; projectId?: string; eventTypes?: string[]; snapshotOnly?: boolean },
-  caller = index,
+  request: { cursor?: string; eventTypes?: string[]; snapshotOnly?: boolean },
 ) {
-  return at(replica).serverStream(watchEvents, request, as(caller));
+  return at(replica).serverStream(watchEvents, request);
 }
 
 async function refusalOf(frames: AsyncIterable<unknown>) {
@@ -178,31 +168,39 @@ describe("a feed", () => {
   });
 
   test("has only the project of its reader, and no deleted session; another role has no feed", async () => {
+    const [alpha, beta] = [newSession(), newSession()];
+    const issuer = await sharedIssuer("tokens");
+    const admin = await issuer.signed("admin", ["admin"]);
+    const index = await issuer.signed("index", ["service"]);
+    const indexOfAlpha = await issuer.signed("index-of-alpha", ["service"], alpha);
+    const viewer = await issuer.signed("viewer", ["viewer", "editor", "runner"]);
     const make = async (projectId: string): Promise<string> => {
-      const { metadata } = await at(0).unary(createSession, { name: "s", projectId }, as(admin));
-      await pushed(0, metadata?.id ?? "", 1);
-      return metadata?.id ?? "";
+      const { metadata } = await known.unary(createSession, { name: "s", projectId }, as(admin));
+      const sessionId = metadata?.id ?? "";
+      const event = { sessionId, eventType: "RAW", payload: '{"type":"RAW","event":1}' };
+      await known.unary(pushSessionEvent, event, as(admin));
+      return sessionId;
     };
-    const alpha = await make("alpha");
-    const beta = await make("beta");
-    const gone = await make("alpha");
-    await at(1).unary(deleteSession, { id: gone }, as(admin));
-    const own = (await snapshot({}, indexOfAlpha)).filter(isRow);
-    expect(own.map(nameOf)).toEqual([`${alpha} 1`]);
-    expect(own.map(({ projectId }) => projectId)).toEqual(["alpha"]);
-    const asked = (await snapshot({ projectId: "beta" })).filter(isRow);
-    expect(asked.map(nameOf)).toEqual([`${beta} 1`]);
-    const token = await sessionCaller(at(0), admin, { sessionId: alpha, role: "viewer" });
+    const feed = (caller: Caller, request: { readonly projectId?: string } = {}) =>
+      known.serverStream(watchEvents, { ...request, snapshotOnly: true }, as(caller));
+    const [ofAlpha, ofBeta, gone] = [await make(alpha), await make(beta), await make(alpha)];
+    await known.unary(deleteSession, { id: gone }, as(admin));
+    const own = (await framesOf(feed(indexOfAlpha))).filter(isRow);
+    expect(own.map(nameOf)).toEqual([`${ofAlpha} 1`]);
+    expect(own.map(({ projectId }) => projectId)).toEqual([alpha]);
+    const asked = (await framesOf(feed(index, { projectId: beta }))).filter(isRow);
+    expect(asked.map(nameOf)).toEqual([`${ofBeta} 1`]);
+    const token = await sessionCaller(known, admin, { sessionId: ofAlpha, role: "viewer" });
     for (const [caller, request] of [
-      [indexOfAlpha, { projectId: "beta" }],
+      [indexOfAlpha, { projectId: beta }],
       [viewer, {}],
       [token, {}],
     ] as const) {
-      const refused = await refusalOf(events(0, request, caller));
+      const refused = await refusalOf(feed(caller, request));
       expect(refused).toMatchObject({ code: "PERMISSION_DENIED" });
     }
     await eventually(() => {
-      const opened = replicas.at(0).log.filter((line) => line.includes('"action":"feed.read"'));
+      const opened = guarded.log.filter((line) => line.includes('"action":"feed.read"'));
       expect(opened.some((line) => line.includes('"stream":"events"'))).toBe(true);
       expect(opened.some((line) => line.includes('"msg":"denied"'))).toBe(true);
     });
@@ -211,15 +209,11 @@ describe("a feed", () => {
   test("of messages has every message, with its own cursors", async () => {
     for (const payload of ["hi", "ho"]) {
       const request = { sessionId: "talk", eventType: "user", payload };
-      await at(0).unary(pushSessionMessage, request, as(admin));
+      await at(0).unary(pushSessionMessage, request);
     }
     const payloads: (string | undefined)[] = [];
     let cursor = "";
-    for await (const frame of at(1).serverStream(
-      watchMessages,
-      { snapshotOnly: true },
-      as(index),
-    )) {
+    for await (const frame of at(1).serverStream(watchMessages, { snapshotOnly: true })) {
       ({ cursor } = frame);
       if (frame.message !== undefined) payloads.push(frame.message.payload);
     }
@@ -236,7 +230,7 @@ describe("a feed", () => {
     ["project_id", { projectId: "p".repeat(1_025) }],
     ["start_time.seconds", { startTime: { seconds: 10n ** 12n } }],
   ])("is refused with INVALID_ARGUMENT for a wrong %s", async (field, request) => {
-    const refused = await refusalOf(at(0).serverStream(watchEvents, request, as(index)));
+    const refused = await refusalOf(at(0).serverStream(watchEvents, request));
     expect(refused).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
   });
 
@@ -247,7 +241,7 @@ describe("a feed", () => {
     if (last === undefined) throw new Error("there is no row");
     const frames: FeedEvent[] = [];
     const request = { startTime: last, snapshotOnly: true };
-    for await (const frame of at(1).serverStream(watchEvents, request, as(index))) {
+    for await (const frame of at(1).serverStream(watchEvents, request)) {
       if (isRow(frame)) frames.push(frame);
     }
     expect(frames.map(nameOf)).toEqual(["timed 1"]);
@@ -276,7 +270,7 @@ async function sse(
   { headers = {}, enough }: { headers?: Readonly<Record<string, string>>; enough: number },
 ): Promise<{ readonly events: readonly SseEvent[]; readonly lastId: string }> {
   const answer = await fetch(`http://${replicas.at(0).httpAddress}/api/ambient/v1${path}`, {
-    headers: { ...bearer(index), ...headers },
+    headers,
   });
   expect(answer.status).toBe(200);
   const found: SseEvent[] = [];
@@ -326,7 +320,7 @@ describe("a feed over HTTP", () => {
     });
     expect(found[0]?.data).toContain('"session_id":"talk"');
     const url = `http://${replicas.at(0).httpAddress}/api/ambient/v1/messages?event_type=nothing`;
-    const answer = await fetch(url, { headers: bearer(index) });
+    const answer = await fetch(url);
     expect(answer.status).toBe(400);
     expect(await answer.json()).toMatchObject({ violations: [{ field: "event_type[0]" }] });
   });
@@ -336,9 +330,7 @@ describe("a feed over HTTP", () => {
 test("a stop ends a feed with UNAVAILABLE, over gRPC and HTTP", async () => {
   const feed = events(0, {});
   await feed.next();
-  const overHttp = await fetch(`http://${replicas.at(0).httpAddress}/api/ambient/v1/events`, {
-    headers: bearer(index),
-  });
+  const overHttp = await fetch(`http://${replicas.at(0).httpAddress}/api/ambient/v1/events`);
   const ended = (async (): Promise<void> => {
     for await (const _ of feed) continue;
   })();

@@ -6,7 +6,7 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
 import type { Caller } from "../support/callers.ts";
 import { runHere } from "../support/command-line.ts";
-import { failureOf, newSession } from "../support/pushing.ts";
+import { createdSession, failureOf, newSession } from "../support/pushing.ts";
 import { eventsOf, PushStreamClient } from "../support/push-stream.ts";
 import { emit, say } from "../support/turns.ts";
 import { sharedIssuer, useService } from "../support/use-service.ts";
@@ -15,27 +15,28 @@ const { deleteSession, getTranscript, giveFeedback, listRuns, pushSessionMessage
   SessionService.method;
 
 /** Everybody is one person. */
-const { service, client } = useService({ env: { REDACTION: "on" } });
+const { service, client } = useService();
+const { client: redacting } = useService("strict");
 const { service: guarded, client: known } = useService("tokens");
 
 const as = (token: string) => ({ metadata: { authorization: `Bearer ${token}` } });
 
 const messagesSchema = z.array(z.looseObject({ id: z.string(), metadata: z.unknown().optional() }));
 
-async function metadataOf(sessionId: string, id = "m1"): Promise<unknown> {
-  const { messages } = await client.unary(getTranscript, { sessionId });
+async function metadataOf(sessionId: string, id = "m1", of = client): Promise<unknown> {
+  const { messages } = await of.unary(getTranscript, { sessionId });
   return messagesSchema.parse(JSON.parse(messages)).find((one) => one.id === id)?.metadata;
 }
 
 /** A session whose only run said something, and has ended unless told otherwise. */
-async function answered({ isOpen = false } = {}): Promise<string> {
-  const sessionId = newSession();
+async function answered({ isOpen = false, of = client } = {}): Promise<string> {
+  const sessionId = await createdSession(of);
   const run = { threadId: "t", runId: "r1" };
-  await emit(client, sessionId, { type: "RUN_STARTED", ...run });
+  await emit(of, sessionId, { type: "RUN_STARTED", ...run });
   const text = { messageId: "m1", role: "assistant", delta: "42" };
   for (const type of ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"])
-    await emit(client, sessionId, { type, ...text });
-  if (!isOpen) await emit(client, sessionId, { type: "RUN_FINISHED", ...run });
+    await emit(of, sessionId, { type, ...text });
+  if (!isOpen) await emit(of, sessionId, { type: "RUN_FINISHED", ...run });
   return sessionId;
 }
 
@@ -71,12 +72,12 @@ describe("feedback", () => {
   });
 
   test("has its secrets masked, and is the same feedback when it comes again", async () => {
-    const sessionId = await answered();
+    const sessionId = await answered({ of: redacting });
     const comment = `my key is ghp_${"a".repeat(36)}`;
     const request = { sessionId, messageId: "m1", kind: "thumbs_down", comment };
-    const first = await client.unary(giveFeedback, request);
-    expect(await client.unary(giveFeedback, request)).toEqual({ ...first, deduplicated: true });
-    expect(await metadataOf(sessionId)).toMatchObject({
+    const first = await redacting.unary(giveFeedback, request);
+    expect(await redacting.unary(giveFeedback, request)).toEqual({ ...first, deduplicated: true });
+    expect(await metadataOf(sessionId, "m1", redacting)).toMatchObject({
       session: { feedback: [{ comment: `my key is ghp_${"*".repeat(36)}` }] },
     });
   });

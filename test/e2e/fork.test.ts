@@ -1,12 +1,12 @@
 /** Forks as callers have them: by gRPC, HTTP and the command line, with tokens, and for AG-UI clients. */
 import * as fc from "fast-check";
-import postgres from "postgres";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { type Session, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
 import type { Issuer } from "../support/callers.ts";
 import { runHere } from "../support/command-line.ts";
+import { openDatabase } from "../support/database.ts";
 import { eventually } from "../support/eventually.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { OpenApi } from "../support/openapi.ts";
@@ -24,8 +24,7 @@ const { eraseSession, issueSessionToken, listSessionEvents } = SessionService.me
 const { listSessionMessages, listSessions, pushSessionEvent, pushSessionMessage } =
   SessionService.method;
 
-// Bug: after a second runs were stalled, and on a busy machine a fork was not what readers saw before.
-const { service, client } = useService({ env: { RUN_STALE_AFTER: "1h", CANCEL_GRACE: "1h" } });
+const { service, client } = useService();
 
 const { service: guarded, client: known } = useService("tokens");
 
@@ -447,10 +446,12 @@ describe("over HTTP and the command line", () => {
 });
 
 test("a service that is killed in the middle of a copy leaves nothing of it", async () => {
-  const env = { STATEMENT_TIMEOUT_MS: "600000" };
-  const killed = await startService({ env });
+  const database = await openDatabase();
+  const { sql } = database;
+  const patient = new URL(database.url);
+  patient.searchParams.set("lock_timeout", "60000");
+  const killed = await startService({ databaseUrl: patient.href });
   const calls = new RpcClient(() => killed.grpcAddress);
-  const sql = postgres(killed.databaseUrl, { max: 2, onnotice: () => undefined });
   const [sessionId, newId] = [newSession(), newSession()];
   const request = { sessionId, newId, atSeq: 2n };
   const free = Promise.withResolvers<void>();
@@ -482,7 +483,7 @@ test("a service that is killed in the middle of a copy leaves nothing of it", as
     const left = await sql`select session_id as id from session_events where session_id = ${newId}
       union all select id from sessions where id = ${newId}`;
     expect(left).toEqual([]);
-    const again = await startAgain(killed, env);
+    const again = await startAgain(killed);
     const client2 = new RpcClient(() => again.grpcAddress);
     try {
       expect(await client2.unary(forkSession, request)).toMatchObject({ eventSeq: 2n });
@@ -493,6 +494,6 @@ test("a service that is killed in the middle of a copy leaves nothing of it", as
   } finally {
     free.resolve();
     calls.close();
-    await sql.end({ timeout: 1 });
+    await database.stop();
   }
 });

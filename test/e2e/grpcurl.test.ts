@@ -285,7 +285,7 @@ describe("health, as grpc_health_probe asks for it", () => {
   });
 
   test("grpcurl: a stop is NOT_SERVING, then the connection closes", needs("grpcurl"), async () => {
-    stopping = await startService({ env: { GRPC_ADDRESS: NO_OTHERS_ADDRESS } });
+    stopping = await startService({ addresses: { grpcAddress: NO_OTHERS_ADDRESS } });
     const watch = start([...PROBE, stopping.grpcAddress, "grpc.health.v1.Health/Watch"]);
     const states = objects(watch);
     expect((await states.next()).value).toEqual({ status: "SERVING" });

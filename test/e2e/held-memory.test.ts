@@ -40,7 +40,7 @@ const WARM_PUSHES = 20;
 /** proc_pid_clear_refs(5): the largest resident size so far becomes the one of now. */
 const RESET_PEAK = "5";
 /** Of the service that has few. Exports and replays have no setting. */
-const PLACES = { watches: 200, push_streams: 100, exports: 64, replays: 8 } as const;
+const PLACES = { watches: 50, push_streams: 50, exports: 64, replays: 8 } as const;
 const MORE_THAN_PLACES = 20;
 const TOKENS = {
   hostile: "hostile-0123456789abcdef",
@@ -58,26 +58,23 @@ beforeAll(async () => {
   database = await openDatabase();
   const tokens = Object.entries(TOKENS).map(([id, token]) => ({ id, token, roles: ["admin"] }));
   const env = {
-    DATABASE_URL: database.url,
     AUTH_TOKENS: JSON.stringify({ tokens }),
     // A slow machine may take longer than the default to answer while it reads what the callers send.
     STATEMENT_TIMEOUT_MS: "60000",
   };
-  const smallEnv = {
-    ...env,
-    RECEIVED_BYTES_MAX: String(BUDGET_MIB * MIB),
-    TRANSCRIPTS_BYTES_MAX: String(32 * MIB),
-  };
-  const fewEnv = {
-    ...env,
-    RECEIVED_BYTES_MAX: String(1_024 * MIB),
-    WATCHERS_MAX: String(PLACES.watches),
-    WATCHERS_PER_SESSION_MAX: String(PLACES.watches),
-    PUSH_STREAMS_MAX: String(PLACES.push_streams),
-  };
+  const start = (limits: Readonly<Record<string, string>>): Promise<ServiceProcess> =>
+    startService({ databaseUrl: database.url, env: { ...env, ...limits } });
   [small, few] = await Promise.all([
-    startService({ env: smallEnv }),
-    startService({ env: fewEnv }),
+    start({
+      RECEIVED_BYTES_MAX: String(BUDGET_MIB * MIB),
+      TRANSCRIPTS_BYTES_MAX: String(32 * MIB),
+    }),
+    start({
+      RECEIVED_BYTES_MAX: String(1_024 * MIB),
+      WATCHERS_MAX: String(PLACES.watches),
+      WATCHERS_PER_SESSION_MAX: String(PLACES.watches),
+      PUSH_STREAMS_MAX: String(PLACES.push_streams),
+    }),
   ]);
   const client = new RpcClient(small.grpcAddress);
   await prepare(client, TOKENS.runner, { largeRows: 8, spreadRows: 3 });

@@ -1,10 +1,10 @@
-/** The sums and the state of a running service over HTTP, held against its OpenAPI document. */
+/** The sums and the state of a running service over HTTP, checked with its OpenAPI document, and its metrics. */
 import { beforeAll, expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { eventually } from "../support/eventually.ts";
 import { OpenApi } from "../support/openapi.ts";
-import { newSession, push } from "../support/pushing.ts";
+import { newSession, push, rowsOf } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 
 const API = "/api/ambient/v1";
@@ -136,4 +136,29 @@ test("the state of the service has the figures of /metrics, after the work that 
     `session_ledger_rows_stored_total{stream="messages"} ${after.rows_stored.messages}`,
   );
   expect(scraped).toContain(`session_ledger_commit_duration_seconds_count ${after.commits.count}`);
+});
+
+async function counted(rule: string): Promise<number> {
+  const text = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
+  const line = text.split("\n").find((one) => one.includes(`violations_total{rule="${rule}"}`));
+  return Number(line?.split(" ").at(-1) ?? 0);
+}
+
+test("an event out of order is stored, and counted under the rule that it breaks", async () => {
+  const sessionId = newSession();
+  const event = (payload: { readonly type: string }): Promise<unknown> =>
+    push(client, "events", {
+      sessionId,
+      eventType: payload.type,
+      payload: JSON.stringify(payload),
+    });
+  const outside = await counted("outside_run");
+  const withoutStart = await counted("fragment_without_start");
+  const content = { type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "x" };
+  await event(content);
+  await event({ type: "RUN_STARTED", threadId: "t", runId: "r" } as { readonly type: string });
+  await event(content);
+  expect(await rowsOf(client, "events", sessionId)).toHaveLength(3);
+  expect(await counted("outside_run")).toBe(outside + 1);
+  expect(await counted("fragment_without_start")).toBe(withoutStart + 1);
 });

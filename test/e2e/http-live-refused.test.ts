@@ -6,14 +6,14 @@ import { API, ask, Received } from "../support/http-clients.ts";
 import { newSession, push } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 
+/** Of profile limited. */
 const WATCHERS_MAX = 20;
 
 const known = newSession();
 const deleted = newSession();
 const { service: strict } = useService("strict");
-const { service, client } = useService({
-  env: { WATCHERS_PER_SESSION_MAX: String(WATCHERS_MAX) },
-});
+const { service: limited } = useService("limited");
+const { service, client } = useService();
 
 beforeAll(async () => {
   for (const sessionId of [known, deleted]) {
@@ -84,10 +84,10 @@ test("a watch above the limit is 429 with Retry-After", async () => {
   const sessionId = newSession();
   const path = `${API}/sessions/${sessionId}/events`;
   const sockets = await Promise.all(
-    Array.from({ length: WATCHERS_MAX }, () => ask(service.httpAddress, path)),
+    Array.from({ length: WATCHERS_MAX }, () => ask(limited.httpAddress, path)),
   );
   await Promise.all(sockets.map(untilAnswered));
-  const answer = await fetch(`http://${service.httpAddress}${path}`);
+  const answer = await fetch(`http://${limited.httpAddress}${path}`);
   expect(answer.status).toBe(429);
   expect(answer.headers.get("retry-after")).toBe("1");
   expect(await answer.json()).toMatchObject({ reason: "TOO_MANY_WATCHERS" });

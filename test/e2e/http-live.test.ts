@@ -12,19 +12,19 @@ import { cleanUp } from "../support/embedded-fixture.ts";
 import { API, ask, Following, Received } from "../support/http-clients.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { type MergedEvent, mergeFragments } from "../support/merging.ts";
-import { newSession, push, watch } from "../support/pushing.ts";
+import { createdSession, newSession, push, watch } from "../support/pushing.ts";
 import { expectedOf } from "../support/recorded.ts";
-import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { type ServiceProcess, startAgain, startService } from "../support/service-process.ts";
 import { ownStreams, type StreamEvent } from "../support/streams.ts";
 import { startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 import { needs, toolPath } from "../support/tools.ts";
+import { useService } from "../support/use-service.ts";
 
-const HEARTBEAT_MS = 150;
-
+/** With frequent heartbeats. */
+const { service: strict, client: strictly } = useService("strict");
 let shared: OpenDatabase;
 let here: ServiceProcess;
 let there: ServiceProcess;
-let env: Readonly<Record<string, string>>;
 let client: RpcClient;
 let other: RpcClient;
 const followings: Following[] = [];
@@ -32,12 +32,8 @@ const proxies: TcpProxy[] = [];
 
 beforeAll(async () => {
   shared = await openDatabase();
-  env = {
-    DATABASE_URL: shared.url,
-    HEAD_POLL_INTERVAL_MS: "100",
-    SSE_HEARTBEAT_MS: String(HEARTBEAT_MS),
-  };
-  [here, there] = await Promise.all([startService({ env }), startService({ env })]);
+  const start = () => startService({ databaseUrl: shared.url });
+  [here, there] = await Promise.all([start(), start()]);
   client = new RpcClient(here.grpcAddress);
   other = new RpcClient(there.grpcAddress);
 });
@@ -204,7 +200,7 @@ describe("events", () => {
 describe("a service that followers watch", () => {
   test("loses no event for its followers when it is killed and started again", async () => {
     const sessionId = newSession();
-    const victim = await startService({ env });
+    const victim = await startService({ databaseUrl: shared.url });
     const urls = ["messages", "events"].map((rest) => urlOf(victim.httpAddress, sessionId, rest));
     const [messages, events] = urls.map((url) => follow(url));
     if (messages === undefined || events === undefined) throw new Error("nobody follows");
@@ -220,7 +216,7 @@ describe("a service that followers watch", () => {
     await messages.until(5);
     await victim.kill("SIGKILL");
     await pushBoth(20);
-    const again = await startService({ env: { ...env, HTTP_ADDRESS: victim.httpAddress } });
+    const again = await startAgain(victim);
     await pushBoth(20);
     await messages.until(60);
     await events.until(60);
@@ -232,7 +228,7 @@ describe("a service that followers watch", () => {
 
   test("ends its streams with a reason at a stop, and does not wait for readers that are stuck", async () => {
     const sessionId = newSession();
-    const stopping = await startService({ env });
+    const stopping = await startService({ databaseUrl: shared.url });
     const following = follow(urlOf(stopping.httpAddress, sessionId, "events"));
     await following.untilOpened();
     const path = `${API}/sessions/${sessionId}/events`;
@@ -252,18 +248,18 @@ describe("a service that followers watch", () => {
 
 describe("a stream", () => {
   test("sends heartbeats and its watch state", async () => {
-    const sessionId = newSession();
-    await push(client, "messages", { sessionId });
+    const sessionId = await createdSession(strictly);
+    await push(strictly, "messages", { sessionId });
     const headers = ["Accept: text/event-stream"];
     const path = `${API}/sessions/${sessionId}/messages`;
-    const plain = await rawHttp(await ask(here.httpAddress, path, { headers }));
+    const plain = await rawHttp(await ask(strict.httpAddress, path, { headers }));
     const pings = () => plain.text.match(/^: ping$/gm)?.length ?? 0;
     await expect.poll(pings).toBeGreaterThan(2);
     const comments = [...plain.text.matchAll(/^: (watch_state .*)$/gm)].map(([, text]) => text);
     expect(comments).toEqual(["watch_state CATCHING_UP 0", "watch_state LIVE 1"]);
     expect(plain.text).not.toContain("event:");
 
-    const following = follow(urlOf(here.httpAddress, sessionId, "messages?state_frames=true"));
+    const following = follow(urlOf(strict.httpAddress, sessionId, "messages?state_frames=true"));
     await expect.poll(() => following.named.length).toBe(2);
     expect(following.named).toEqual([
       { name: "watch_state", data: '{"state":"CATCHING_UP","seq":0}', id: "" },

@@ -1,31 +1,25 @@
 /** Pages of other origins: what a browser asks, what it is answered, and a real page in Chromium. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type PageServer, startPages } from "../support/browser.ts";
-import { bearer, type Caller, Doors } from "../support/callers.ts";
+import { beforeAll, describe, expect, test } from "vitest";
+import { runInPage } from "../support/browser.ts";
+import { bearer, type Caller } from "../support/callers.ts";
 import { newSession } from "../support/pushing.ts";
+import { NAMED_ORIGIN as NAMED } from "../support/shared-services.ts";
 import { needs } from "../support/tools.ts";
-import { useService } from "../support/use-service.ts";
+import { pageUrl, sharedIssuer, useService } from "../support/use-service.ts";
 
 const API = "/api/ambient/v1";
-const NAMED = "https://chat.example";
 
 /** Without HTTP_ORIGINS, and without tokens. */
 const closed = useService();
-let pages: PageServer;
+const { service } = useService("tokens");
+const shown = newSession();
 let runner: Caller;
 let viewer: Caller;
-
-const { service } = useService(async () => {
-  const doors = await Doors.make();
-  runner = doors.add("runner", ["runner"]);
-  viewer = doors.add("viewer", ["viewer"]);
-  await doors.save();
-  pages = await startPages();
-  const origins = `${NAMED},http://localhost:${pages.port}`;
-  return { env: { ...doors.env, HTTP_ORIGINS: origins } };
+beforeAll(async () => {
+  const issuer = await sharedIssuer("tokens");
+  runner = await issuer.signed("runner", ["runner"]);
+  viewer = await issuer.signed("viewer", ["viewer"]);
 });
-
-afterAll(() => pages[Symbol.asyncDispose]());
 
 type Headers = Readonly<Record<string, string>>;
 
@@ -99,13 +93,13 @@ describe("an answer", () => {
   const ROUTES: readonly (readonly [string, string, Headers, unknown])[] = [
     ["GET", "/openapi.json", {}, undefined],
     ["GET", `${API}/sessions`, {}, undefined],
-    ["GET", `${API}/sessions/shown/messages`, {}, undefined],
-    ["GET", `${API}/sessions/shown/messages`, { accept: "text/event-stream" }, undefined],
-    ["GET", `${API}/sessions/shown/events`, {}, undefined],
-    ["GET", `${API}/sessions/shown/export`, {}, undefined],
-    ["GET", `${API}/sessions/missing`, {}, undefined],
-    ["POST", `${API}/sessions/shown/events`, JSON_BODY, { type: "RAW", event: 1 }],
-    ["POST", "/agui/sessions/shown", JSON_BODY, input],
+    ["GET", `${API}/sessions/${shown}/messages`, {}, undefined],
+    ["GET", `${API}/sessions/${shown}/messages`, { accept: "text/event-stream" }, undefined],
+    ["GET", `${API}/sessions/${shown}/events`, {}, undefined],
+    ["GET", `${API}/sessions/${shown}/export`, {}, undefined],
+    ["GET", `${API}/sessions/${newSession()}`, {}, undefined],
+    ["POST", `${API}/sessions/${shown}/events`, JSON_BODY, { type: "RAW", event: 1 }],
+    ["POST", `/agui/sessions/${shown}`, JSON_BODY, input],
     ["GET", "/copilotkit/info", {}, undefined],
     ["POST", "/copilotkit/agent/default/connect", JSON_BODY, input],
     ["GET", "/nothing", {}, undefined],
@@ -114,7 +108,7 @@ describe("an answer", () => {
   beforeAll(async () => {
     const body = JSON.stringify({ type: "RAW", event: 0 });
     const headers = { ...JSON_BODY, ...bearer(runner) };
-    await ask(`${API}/sessions/shown/events`, headers, { method: "POST", body });
+    await ask(`${API}/sessions/${shown}/events`, headers, { method: "POST", body });
   });
 
   test.each(ROUTES)(
@@ -140,7 +134,7 @@ describe("an answer", () => {
       [bearer(viewer), 403],
     ] as const) {
       const init = { method: "POST", body: "{}" };
-      const path = `${API}/sessions/shown/events`;
+      const path = `${API}/sessions/${shown}/events`;
       const response = await ask(path, { ...JSON_BODY, ...headers }, init);
       expect(response.status).toBe(status);
       expect(response.headers.get("access-control-allow-origin")).toBe(NAMED);
@@ -176,7 +170,7 @@ function pushing(address: string, sessionId: string, token: string): string {
 describe("a page in chromium", () => {
   test("of a named origin pushes events and reads them", needs("chromium"), async () => {
     const script = pushing(service.httpAddress, newSession(), runner.token);
-    expect(await pages.run(script, "localhost")).toEqual({
+    expect(await runInPage(script, pageUrl("localhost"))).toEqual({
       first: { first_seq: 1, last_seq: 1 },
       again: "true",
       uploaded: {
@@ -195,9 +189,9 @@ describe("a page in chromium", () => {
     const refused = { error: "TypeError: Failed to fetch" };
     // The same page by another name is another origin.
     const script = pushing(service.httpAddress, another, runner.token);
-    expect(await pages.run(script, "127.0.0.1")).toEqual(refused);
+    expect(await runInPage(script, pageUrl("127.0.0.1"))).toEqual(refused);
     const toClosed = pushing(closed.service.httpAddress, unnamed, "");
-    expect(await pages.run(toClosed, "localhost")).toEqual(refused);
+    expect(await runInPage(toClosed, pageUrl("localhost"))).toEqual(refused);
     const path = `${API}/sessions/${unnamed}`;
     expect((await ask(`${API}/sessions/${another}`, bearer(runner))).status).toBe(404);
     expect((await fetch(`http://${closed.service.httpAddress}${path}`)).status).toBe(404);

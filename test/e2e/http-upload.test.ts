@@ -5,28 +5,24 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { once } from "node:events";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { afterAll, describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import {
   type PushSessionEventsRequest,
   type PushSessionEventsResponse,
   PushSessionEventsResponseSchema,
 } from "../../gen/ambient/v1/event_stream_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { ServiceError } from "../../src/base/errors.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
 import type { Caller, Conversation } from "../../src/contract/context.ts";
 import { HTTP_LIMITS } from "../../src/http/plumbing/listener.ts";
-import { bearer, Doors } from "../support/callers.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
+import { bearer } from "../support/callers.ts";
 import { rawConnection, rawExchange, startHttp } from "../support/http-fixture.ts";
 import { LinesUpload } from "../support/http-clients.ts";
-import { endService, startService } from "../support/service-process.ts";
+import { createdSession, newSession, rowsOf } from "../support/pushing.ts";
+import { sharedCallers, type UsedService, useService } from "../support/use-service.ts";
 
 const PATH = "/api/ambient/v1/sessions/s/events";
 const HEAD = `POST ${PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n`;
-
-afterAll(cleanUp);
 
 /** A handler that counts what it gets, and takes a batch when it is told to. */
 class Counting implements Conversation<PushSessionEventsRequest> {
@@ -225,69 +221,66 @@ test("a caller that leaves ends its conversation, and the record says so", async
   expect(await http.recorded("request")).toMatchObject({ left: true, events: 1, status: 499 });
 });
 
-test("the end of a token, and a stop, end an upload with what is stored", async () => {
-  const doors = await Doors.make();
-  const [gone, kept] = [doors.add("gone", ["runner"]), doors.add("kept", ["admin"])];
-  await doors.save();
-  const service = await startService({ env: { ...doors.env, PUSH_STREAMS_MAX: "2" } });
-  onTestFinished(() => endService(service));
-  const { databaseUrl } = service;
+describe("at a service", () => {
+  const { service: guarded } = useService("tokens");
+  const { client: redacting, service: strict } = useService("strict");
+  const { service, client } = useService({});
+
   const event = (at: number): string => `{"type":"RAW","event":${at}}\n`;
-  const uploadTo = (id: string, caller: typeof gone): LinesUpload => {
-    const path = `/api/ambient/v1/sessions/${id}/events`;
-    return new LinesUpload(service.httpAddress, path, bearer(caller));
-  };
-  const begin = async (id: string, caller: typeof gone): Promise<LinesUpload> => {
-    const upload = uploadTo(id, caller);
+  const pathOf = (id: string): string => `/api/ambient/v1/sessions/${id}/events`;
+
+  /** An upload of which two events are stored. */
+  async function begun(
+    { httpAddress }: UsedService,
+    id: string,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<LinesUpload> {
+    const upload = new LinesUpload(httpAddress, pathOf(id), headers);
     upload.write(event(1) + event(2));
-    const url = `http://${service.httpAddress}/api/ambient/v1/sessions/${id}/events/history`;
-    const read = () => fetch(url, { headers: bearer(kept) });
-    await expect.poll(async () => Object(await (await read()).json()).total).toBe(2);
+    const url = `http://${httpAddress}${pathOf(id)}/history`;
+    const total = async () => Object(await (await fetch(url, { headers })).json()).total;
+    await expect.poll(total).toBe(2);
     return upload;
-  };
-  const ended = await begin("token", gone);
-  const stopped = await begin("stop", kept);
-  const { status, headers, told } = await uploadTo("third", kept).answer;
-  expect({ status, told }).toMatchObject({ status: 429, told: { reason: "TOO_MANY_STREAMS" } });
-  expect(headers["retry-after"]).toBe("1");
+  }
 
-  doors.remove(gone);
-  await doors.save();
-  expect(await ended.answer).toMatchObject({
-    status: 401,
-    told: { reason: "UNAUTHENTICATED", last_client_seq: 2, last_seq: 2 },
+  test("the end of a token ends an upload with what is stored", async () => {
+    const callers = await sharedCallers("tokens");
+    const gone = callers.add("gone", ["admin"]);
+    await callers.save();
+    const ended = await begun(guarded, newSession(), bearer(gone));
+    callers.remove(gone);
+    await callers.save();
+    expect(await ended.answer).toMatchObject({
+      status: 401,
+      told: { reason: "UNAUTHENTICATED", last_client_seq: 2, last_seq: 2 },
+    });
   });
-  stopped.write(`${event(3)}{"type"`);
-  const end = service.stop();
-  const answer = await stopped.answer;
-  expect(answer).toMatchObject({ status: 503, told: { reason: "SHUTTING_DOWN" } });
-  expect(await end).toBe(0);
 
-  // Another start reads what the answer promised; it redacts what a page sends it.
-  const env = { ...doors.env, DATABASE_URL: databaseUrl, REDACTION: "on" };
-  const again = await startService({ env });
-  const client = new RpcClient(again.grpcAddress);
-  onTestFinished(async () => {
-    client.close();
-    await endService(again);
+  test("a stop ends an upload with what is stored", async () => {
+    const stopped = await begun(service, "stop");
+    stopped.write(`${event(3)}{"type"`);
+    const end = service.stop();
+    const answer = await stopped.answer;
+    expect(answer).toMatchObject({ status: 503, told: { reason: "SHUTTING_DOWN" } });
+    expect(await end).toBe(0);
+    await service.restart();
+    const stored = (await rowsOf(client, "events", "stop")).length;
+    expect([2, 3]).toContain(stored);
+    expect(answer.told["last_client_seq"]).toBe(stored);
   });
-  const as = { metadata: bearer(kept) };
-  const rowsOf = async (sessionId: string) =>
-    (await client.unary(SessionService.method.listSessionEvents, { sessionId }, as)).items;
-  const stored = (await rowsOf("stop")).length;
-  expect([2, 3]).toContain(stored);
-  expect(answer.told["last_client_seq"]).toBe(stored);
 
-  // A secret that is cut into two events of an array.
-  const secret = `ghp_${"a1B2".repeat(9)}`;
-  const parts = [secret.slice(0, 13), `${secret.slice(13)} `];
-  const body = parts.map((delta) => ({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta }));
-  const pushed = await fetch(`http://${again.httpAddress}/api/ambient/v1/sessions/r/events`, {
-    method: "POST",
-    headers: { ...bearer(kept), "content-type": "application/json" },
-    body: JSON.stringify(body),
+  test("a secret that is cut into two events of an array is redacted", async () => {
+    const id = await createdSession(redacting);
+    const secret = `ghp_${"a1B2".repeat(9)}`;
+    const parts = [secret.slice(0, 13), `${secret.slice(13)} `];
+    const body = parts.map((delta) => ({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta }));
+    const pushed = await fetch(`http://${strict.httpAddress}${pathOf(id)}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+    expect(await pushed.json()).toEqual({ first_seq: 1, last_seq: 2 });
+    const [row] = await rowsOf(redacting, "events", id);
+    expect(row?.payload).toMatch(/"delta":"ghp_\*+ "/);
   });
-  expect(await pushed.json()).toEqual({ first_seq: 1, last_seq: 2 });
-  const [row] = await rowsOf("r");
-  expect(row?.payload).toMatch(/"delta":"ghp_\*+ "/);
 });

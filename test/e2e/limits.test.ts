@@ -1,6 +1,6 @@
 /**
  * How much may be pushed a second, and how much a session may hold, at the border and from outside; the
- * other limits have their tests where docs/limits.md says. One service with small limits.
+ * other limits have their tests where docs/limits.md says.
  */
 import { describe, expect, test } from "vitest";
 import { RpcFailure } from "../support/grpc-client.ts";
@@ -13,8 +13,9 @@ import { eventually } from "../support/eventually.ts";
 
 const MESSAGES_PER_SECOND = 10;
 const BYTES_PER_SECOND = 100_000;
-const ROWS_MAX = 6;
-const BYTES_MAX = 1_024;
+/** Of profile limited, and of bytes more than one push of a test has. */
+const ROWS_MAX = 10;
+const BYTES_MAX = 8_192;
 
 const { service, client } = useService({
   env: {
@@ -22,14 +23,8 @@ const { service, client } = useService({
     SESSION_BYTES_PER_SECOND: String(BYTES_PER_SECOND),
   },
 });
-/** Another one with the same limits of a session, and no limits of a rate: neither bites where the other is asked. */
-const { service: full, client: fullClient } = useService({
-  env: {
-    SESSION_ROWS_MAX: String(ROWS_MAX),
-    SESSION_BYTES_MAX: String(BYTES_MAX),
-    PENDING_MAX: "2",
-  },
-});
+/** Without limits of a rate. */
+const { service: full, client: fullClient } = useService("limited");
 
 async function metric(of: UsedService, name: string): Promise<number> {
   const text = await (await fetch(`http://${of.opsAddress}/metrics`)).text();
@@ -50,13 +45,13 @@ function post(of: UsedService, sessionId: string, payload = "hi"): Promise<Respo
 
 test("one message above PENDING_MAX is refused with a retry time, until a claim makes room", async () => {
   const sessionId = newSession();
-  for (const text of ["1", "2", "3"]) await say(fullClient, sessionId, text); // Not claimed yet.
+  for (const text of ["1", "2", "3", "4"]) await say(fullClient, sessionId, text); // Not claimed yet.
   await claim(fullClient, { sessionId, runId: "r1", messagesMax: 1 });
-  const failure = await failureOf(say(fullClient, sessionId, "4"));
+  const failure = await failureOf(say(fullClient, sessionId, "5"));
   expect(failure).toMatchObject({ code: "RESOURCE_EXHAUSTED", reason: "TOO_MANY_PENDING" });
   expect([failure.retryAfterMs, failure.message.includes("PENDING_MAX")]).toEqual([1_000, true]);
   await finish(fullClient, sessionId, "r1");
-  expect(textsOf(await claim(fullClient, { sessionId, runId: "r2" }))).toEqual(["2", "3"]);
+  expect(textsOf(await claim(fullClient, { sessionId, runId: "r2" }))).toEqual(["2", "3", "4"]);
 });
 
 describe("messages a second", () => {

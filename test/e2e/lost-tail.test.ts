@@ -43,8 +43,11 @@ async function startWorld(): Promise<World> {
   ends.push(() => way.stop());
   const url = new URL(database.server.url);
   url.port = String(way.port);
-  const env = { DATABASE_URL: url.href };
-  const [here, there] = await Promise.all([startService({ env }), startService({ env })]);
+  const databaseUrl = url.href;
+  const [here, there] = await Promise.all([
+    startService({ databaseUrl }),
+    startService({ databaseUrl }),
+  ]);
   ends.push(() => Promise.all([here.stop(), there.stop()]));
   const client = new RpcClient(here.grpcAddress);
   const other = new RpcClient(there.grpcAddress);

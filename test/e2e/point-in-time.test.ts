@@ -27,8 +27,6 @@ import { needs } from "../support/tools.ts";
 
 const { watchSessionEvents } = SessionService.method;
 const { skip } = needs(DEBIAN_15);
-/** No service ends the cancelled run of the ledger. */
-const PATIENT = { CANCEL_GRACE: "1h" };
 
 let archive: string;
 let server: DebianServer;
@@ -44,7 +42,7 @@ async function dumpOf(url: string): Promise<string> {
 beforeAll(async () => {
   if (skip) return;
   const embedded = await openDatabase();
-  const service = await startService({ env: { DATABASE_URL: embedded.url, ...PATIENT } });
+  const service = await startService({ databaseUrl: embedded.url });
   const client = new RpcClient(service.grpcAddress);
   await fillEveryKind(client, embedded.url);
   client.close();
@@ -89,7 +87,7 @@ test.skipIf(skip)(
       `--pgdata=${base}`,
       `--dbname=${server.url}`,
     ]);
-    const first = await startService({ env: { DATABASE_URL: server.url, ...PATIENT } });
+    const first = await startService({ databaseUrl: server.url });
     ends.push(() => endService(first));
     const client = new RpcClient(first.grpcAddress);
     ends.push(() => client.close());
@@ -127,7 +125,7 @@ test.skipIf(skip)(
       expect(state).toEqual({ is: false });
     });
     expect(await dumpOf(recovered.url)).toBe(kept);
-    const second = await startService({ env: { DATABASE_URL: recovered.url, ...PATIENT } });
+    const second = await startService({ databaseUrl: recovered.url });
     ends.push(() => endService(second));
     const again = new RpcClient(second.grpcAddress);
     ends.push(() => again.close());

@@ -4,6 +4,8 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { eventually } from "../support/eventually.ts";
+import { LinesUpload } from "../support/http-clients.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import {
   eventsOf,
@@ -14,7 +16,6 @@ import {
 } from "../support/push-stream.ts";
 import { newSession } from "../support/pushing.ts";
 import { frame } from "../support/http2-frames.ts";
-import { startAgain, startService } from "../support/service-process.ts";
 import { useService } from "../support/use-service.ts";
 
 const { createSession, watchSessionEvents } = SessionService.method;
@@ -80,6 +81,34 @@ describe("a service with limits", () => {
     for (const one of [...open, next]) one.cancel();
   });
 
+  test("refuses an upload above its limit with 429", async () => {
+    // Without tokens each connection is a caller: none has more than its share.
+    const uploads: LinesUpload[] = [];
+    for (let at = 0; at < STREAMS_MAX; at += 1) uploads.push(await uploading(await created()));
+    const path = `/api/ambient/v1/sessions/${await created()}/events`;
+    const { status, headers, told } = await new LinesUpload(service.httpAddress, path).answer;
+    expect({ status, told }).toMatchObject({ status: 429, told: { reason: "TOO_MANY_STREAMS" } });
+    expect(headers["retry-after"]).toBe("1");
+    for (const upload of uploads) upload.kill();
+  });
+
+  /** An upload of which an event is stored. */
+  async function uploading(sessionId: string): Promise<LinesUpload> {
+    const path = `/api/ambient/v1/sessions/${sessionId}/events`;
+    return eventually(async () => {
+      const upload = new LinesUpload(service.httpAddress, path);
+      upload.line({ type: "RAW", event: 1 });
+      const early = upload.answer.then(({ status }) => {
+        throw new Error(`it ended with ${status}`);
+      });
+      const stored = eventually(async () =>
+        expect((await eventsOf(client, sessionId)).length).toBeGreaterThan(0),
+      );
+      await Promise.race([early, stored]);
+      return upload;
+    });
+  }
+
   test("ends one stream of a caller that has them all, for another caller", async () => {
     const sessions = [await created(), await created(), await created()];
     const open: PushStreamClient[] = [];
@@ -135,24 +164,18 @@ describe("a service with limits", () => {
 });
 
 test("commits received events at a stop, and ends the stream with UNAVAILABLE", async () => {
-  const before = await startService();
-  const first = new RpcClient(before.grpcAddress);
-  const sessionId = newSession();
+  const sessionId = await created();
   const open = { sessionId, producerEpoch: 1n, maxAgeMs: 5_000 };
-  const { stream } = await PushStreamClient.open(first, open);
+  const { stream } = await PushStreamClient.open(client, open);
   stream.batch(1, [...fragments(["a", "b"]), { payload: "{}" }]);
   await stream.refused(); // So the fragments have come; nothing of them is committed.
-  const [failure, exitCode] = await Promise.all([stream.failure(), before.stop()]);
+  const [failure, exitCode] = await Promise.all([stream.failure(), service.stop()]);
   expect(failure).toMatchObject({ code: "UNAVAILABLE", reason: "SHUTTING_DOWN" });
   expect(exitCode).toBe(0);
-  first.close();
 
-  const after = await startAgain(before);
-  const second = new RpcClient(after.grpcAddress);
-  const { stream: next, opened } = await PushStreamClient.open(second, open);
+  await service.restart();
+  const { stream: next, opened } = await PushStreamClient.open(client, open);
   expect(opened).toMatchObject({ lastClientSeq: 3n, refused: 1n });
-  expect(await eventsOf(second, sessionId)).toMatchObject([{ seq: 1n, eventCount: 2 }]);
+  expect(await eventsOf(client, sessionId)).toMatchObject([{ seq: 1n, eventCount: 2 }]);
   next.cancel();
-  second.close();
-  await after.stop();
 });

@@ -34,12 +34,12 @@ import {
 import { startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 import { useService } from "../support/use-service.ts";
 
-const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
-const WRITERS = 32;
-const READERS = 20;
+const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "1");
+const WRITERS = 16;
+const READERS = 10;
 /** Events of all writers between two faults: at least this number, and up to the next one more. */
 const UNDISTURBED_EVENTS = 200;
-const BETWEEN_FAULTS_EVENTS = 1_500;
+const BETWEEN_FAULTS_EVENTS = 500;
 /** A writer that waits longer for an answer opens another connection. */
 const SILENCE_MS = 1_500;
 const FAR_BEHIND_EVENTS = 40;

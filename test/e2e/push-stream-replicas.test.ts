@@ -30,7 +30,7 @@ import {
 import type { StreamEvent } from "../support/streams.ts";
 import { startTcpProxy } from "../support/broken-network.ts";
 
-const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
+const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "1");
 const LOCK_TIMEOUT_MS = 400;
 const LOCKS = { interval: 2 };
 
@@ -43,11 +43,9 @@ let replicas: Replicas;
 
 beforeAll(async () => {
   database = await openDatabase();
-  replicas = await Replicas.start({
-    DATABASE_URL: database.url,
-    STATEMENT_TIMEOUT_MS: String(10 * LOCK_TIMEOUT_MS),
-    HEAD_POLL_INTERVAL_MS: "200",
-  });
+  const url = new URL(database.url);
+  url.searchParams.set("lock_timeout", String(LOCK_TIMEOUT_MS));
+  replicas = await Replicas.start(url.href);
 });
 afterAll(async () => {
   await replicas.stop();
@@ -174,8 +172,7 @@ test("a commit whose answer is lost between PostgreSQL and the service is not re
   url.port = String(proxy.port);
   // Long enough to keep the answers back while a push waits.
   url.searchParams.set("lock_timeout", "2500");
-  const env = { DATABASE_URL: url.href };
-  const service = await startService({ env });
+  const service = await startService({ databaseUrl: url.href });
   try {
     const ways = [service.grpcAddress];
     const writer = new StreamWriter({ sessionId: "unheard", ways, random: random.fork() });

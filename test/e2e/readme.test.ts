@@ -12,7 +12,12 @@ import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { push, rowsOf, watch } from "../support/pushing.ts";
 import { blocksOf, comparable, examplesOf, sectionOf } from "../support/readme.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import {
+  endService,
+  type ServiceProcess,
+  startAgain,
+  startService,
+} from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
 import { claim, say } from "../support/turns.ts";
 
@@ -253,11 +258,9 @@ describe("the example of a runner", () => {
     await push(client, "messages", { sessionId, payload: "before" });
     const runner = startRunner(sessionId);
     await expect.poll(() => payloadsOf(sessionId)).toHaveLength(2);
-    const { dataDir, grpcAddress, httpAddress } = service;
     await service.stop();
     await expect.poll(() => runner.said()).not.toBe("");
-    const env = { GRPC_ADDRESS: grpcAddress, HTTP_ADDRESS: httpAddress };
-    service = await startService({ dataDir, env });
+    service = await startAgain(service);
     client.close();
     client = new RpcClient(service.grpcAddress);
     await push(client, "messages", { sessionId, payload: "after" });

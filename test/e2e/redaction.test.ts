@@ -3,36 +3,21 @@
  * whole nor in halves; and at the end there is none in any column of any table, and none in the log.
  */
 import { randomBytes } from "node:crypto";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { type OpenDatabase, openDatabase } from "../support/database.ts";
+import { withSql } from "../support/embedded-fixture.ts";
 import { mergeFragments } from "../support/merging.ts";
 import type { MessageStream } from "../support/grpc-client.ts";
 import { API, Following } from "../support/http-clients.ts";
 import { eventsOf, fragments, PushStreamClient } from "../support/push-stream.ts";
-import { newSession, push, type Row, rowsOf } from "../support/pushing.ts";
+import { createdSession, push, type Row, rowsOf } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 
 const { createSession, getSession, holdSession, updateSession, watchSessionEvents } =
   SessionService.method;
 
-let shared: OpenDatabase;
-
-const { service, client } = useService(async () => {
-  shared = await openDatabase();
-  const env = {
-    DATABASE_URL: shared.url,
-    REDACTION: "on",
-    REDACTION_PATTERNS: "acme=acme_[a-z0-9]{12}",
-    REDACTION_KEYS: "pin",
-    CALL_LOG: "all",
-    LOG_LEVEL: "debug",
-  };
-  return { env };
-});
-
-afterAll(() => shared.stop());
+const { service, client } = useService("strict");
 
 /** What no answer, no table and no log may hold: every secret that was sent, and every part that a test cut it into. */
 const never: string[] = [];
@@ -67,7 +52,7 @@ describe("a push stream", () => {
   ])(
     "with %s stores a secret over two deltas masked, and no watcher sees a half",
     async (_name, compression) => {
-      const sessionId = newSession();
+      const sessionId = await createdSession(client);
       const { masked, pieces } = secret({ parts: 2 });
       const [first = "", second = ""] = pieces;
       await push(client, "events", { sessionId });
@@ -105,7 +90,7 @@ describe("a push stream", () => {
   );
 
   test("with a secret cut by a flush, an age and a unary push stores it masked", async () => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(client);
     const { stream } = await PushStreamClient.open(client, { sessionId, maxAgeMs: 20 });
     const { whole, pieces } = secret({ parts: 4 });
     let number = 0;
@@ -127,7 +112,7 @@ describe("a push stream", () => {
   });
 
   test("masks a secret whose parts come before and after a reconnect to this instance", async () => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(client);
     const { whole, pieces } = secret({ parts: 2 });
     const { stream, opened } = await PushStreamClient.open(client, { sessionId });
     stream.batch(1, fragments([whole.slice(0, 4), pieces[0] ?? ""]));
@@ -144,7 +129,7 @@ describe("a push stream", () => {
   });
 
   test("masks a CHUNK without a message id as part of the open text", async () => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(client);
     const { pieces } = secret({ parts: 2 });
     const chunk = (delta: string, messageId?: string) => ({
       payload: JSON.stringify({ type: "TEXT_MESSAGE_CHUNK", messageId, delta }),
@@ -178,7 +163,7 @@ describe("a push stream", () => {
     ["another run", text, [{ ...run, type: "RUN_FINISHED" }, run], text],
     ["the other kind of message", { ...text, type: "REASONING_MESSAGE_CONTENT" }, [], text],
   ])("leaves no secret in the transcript: over %s", async (_over, one, between, other) => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(client);
     const { whole } = secret();
     const { stream } = await PushStreamClient.open(client, { sessionId });
     const events = [
@@ -199,7 +184,7 @@ describe("a push stream", () => {
   });
 
   test("masks text in other fields, of known and unknown frames", async () => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(client);
     const { stream } = await PushStreamClient.open(client, { sessionId });
     const { whole, masked } = secret();
     const event = (delta: string, said: string, pin: unknown) =>
@@ -235,7 +220,7 @@ describe("a push stream", () => {
 
 describe("a unary push", () => {
   test("of an event is masked in all its strings, and a merged row still expands", async () => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(client);
     const { whole, masked } = secret();
     const text = `say ${whole} twice: ${whole}`;
     const lengths = [8, text.length - 10, 2].map((units) => units + 1);
@@ -255,7 +240,7 @@ describe("a unary push", () => {
   });
 
   test("of a merged row is masked in the rawEvent of each of its events", async () => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(client);
     const [one, two, three] = [secret(), secret(), secret({ parts: 2 })];
     const event = (delta: string, key: string | number, copy = delta) =>
       JSON.stringify({
@@ -292,7 +277,7 @@ describe("a unary push", () => {
   });
 
   test("of a grouped event is masked", async () => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(client);
     const { whole, masked } = secret();
     const payload = JSON.stringify({
       messageId: "m",
@@ -307,7 +292,7 @@ describe("a unary push", () => {
   });
 
   test("of a message is masked, plain and JSON, with its sender; a retry is the same push", async () => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(client);
     const { whole, masked } = secret();
     const acme = `acme_${randomBytes(6).toString("hex")}`;
     never.push(acme.slice(5));
@@ -331,7 +316,7 @@ describe("a unary push", () => {
   });
 
   test("of a run with a secret as its id is masked, also in the row of the run", async () => {
-    const sessionId = newSession();
+    const sessionId = await createdSession(client);
     const { whole, masked } = secret();
     const payload = JSON.stringify({ type: "RUN_STARTED", threadId: "t", runId: whole });
     const row = await push(client, "events", { sessionId, eventType: "RUN_STARTED", payload });
@@ -371,7 +356,7 @@ test("a refusal repeats no secret", async () => {
   const { whole } = secret();
   const payload = JSON.stringify({ type: "TEXT_MESSAGE_START", messageId: 1, role: whole });
   const failure = await push(client, "events", {
-    sessionId: newSession(),
+    sessionId: await createdSession(client),
     eventType: "TEXT_MESSAGE_START",
     payload,
   }).catch(String);
@@ -381,24 +366,25 @@ test("a refusal repeats no secret", async () => {
 
 describe("after all tests", () => {
   test("no column of any table has a secret or a part of one", async () => {
-    const { sql } = shared;
-    const tables = await sql<{ name: string }[]>`
+    await withSql(service.databaseUrl, async (sql) => {
+      const tables = await sql<{ name: string }[]>`
       select quote_ident(table_schema) || '.' || quote_ident(table_name) as name
       from information_schema.tables
       where table_schema not in ('pg_catalog', 'information_schema') and table_type = 'BASE TABLE'`;
-    expect(tables.map(({ name }) => name)).toContain("public.session_events");
-    let rows = 0;
-    for (const { name } of tables) {
-      const held = await sql.unsafe<{ text: string }[]>(`select t::text as text from ${name} t`);
-      rows += held.length;
-      for (const { text } of held) {
-        const hex = (part: string): string => Buffer.from(part).toString("hex");
-        const found = never.filter((part) => text.includes(part) || text.includes(hex(part)));
-        expect(found, `${name}: ${text}`).toEqual([]);
+      expect(tables.map(({ name }) => name)).toContain("public.session_events");
+      let rows = 0;
+      for (const { name } of tables) {
+        const held = await sql.unsafe<{ text: string }[]>(`select t::text as text from ${name} t`);
+        rows += held.length;
+        for (const { text } of held) {
+          const hex = (part: string): string => Buffer.from(part).toString("hex");
+          const found = never.filter((part) => text.includes(part) || text.includes(hex(part)));
+          expect(found, `${name}: ${text}`).toEqual([]);
+        }
       }
-    }
-    expect(never.length).toBeGreaterThan(10);
-    expect(rows).toBeGreaterThan(20);
+      expect(never.length).toBeGreaterThan(10);
+      expect(rows).toBeGreaterThan(20);
+    });
   });
 
   test("no line of the log has a secret", () => {

@@ -2,13 +2,16 @@
  * Erased rows, as every kind of reader sees them: by the command, by the service itself, and by erasing
  * the whole session, with two services on one PostgreSQL.
  */
+import type postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { createDatabase, type Database } from "../../src/store/database.ts";
 import { runHere } from "../support/command-line.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { API } from "../support/http-clients.ts";
+import { custom, finished, holdingOf, message, started, storeAged } from "../support/ledger.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { newSession } from "../support/pushing.ts";
 import {
@@ -26,8 +29,8 @@ let rpc: RpcClient;
 let other: RpcClient;
 beforeAll(async () => {
   shared = await openDatabase();
-  const env = { DATABASE_URL: shared.url };
-  services = [await startService({ env }), await startService({ env })];
+  const start = () => startService({ databaseUrl: shared.url });
+  services = [await start(), await start()];
   rpc = new RpcClient(services[0].grpcAddress);
   other = new RpcClient(services[1].grpcAddress);
 });
@@ -214,38 +217,6 @@ test("a session without rows gives empty pages, watches and joins, and then new 
   expect(await watched(rpc, { sessionId, afterSeq: 3n })).toEqual(KEPT);
 });
 
-test("a service that erases rows serves none of them from memory, and its watches continue", async () => {
-  const env = { DATABASE_URL: shared.url };
-  const own = { RETENTION_AFTER: "3m" };
-  const service = await startService({ env: { ...env, ...own } });
-  const client = new RpcClient(service.grpcAddress);
-  try {
-    const sessionId = newSession();
-    const seen: bigint[] = [];
-    const following = client.serverStream(method.watchSessionEvents, { sessionId });
-    const ended = (async () => {
-      for await (const { seq } of following) if (seen.push(seq) === 15) return;
-    })();
-    await following.attached;
-    for (const runId of ["r1", "r2"]) await pushRun(sessionId, runId);
-    await expect.poll(() => seen.length).toBe(10);
-    const transcript = async () => (await get(`${sessionId}/transcript`, service)).text();
-    expect(await transcript()).toContain("said in r1");
-    await age(sessionId);
-    await expect.poll(transcript).not.toContain("said in r1");
-    // The window that the watcher keeps open had all of these rows.
-    expect(await watched(client, { sessionId })).toEqual(KEPT);
-    await pushRun(sessionId, "r3");
-    await ended;
-    expect(seen.slice(10)).toEqual([15n, 16n, 17n, 20n, 21n]);
-    const metrics = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
-    expect(metrics).toMatch(/rows_erased_total\{stream="events",by="retention"\} \d/);
-  } finally {
-    client.close();
-    await service.stop();
-  }
-});
-
 describe("the command", () => {
   test("works on an embedded database while no service runs on it, and is refused otherwise", async () => {
     const dataDir = await makeDirectory();
@@ -321,5 +292,134 @@ describe("an erasure of a session", () => {
     await rpc.unary(method.deleteSession, { id: sessionId });
     const counts = await rpc.unary(method.eraseSession, { id: sessionId });
     expect(counts).toMatchObject({ messages: 2n, events: 10n });
+  });
+});
+
+async function metrics({ opsAddress }: ServiceProcess): Promise<string> {
+  return (await fetch(`http://${opsAddress}/metrics`)).text();
+}
+
+/** Eight batches and a few rows. */
+const ROWS = 4_100;
+const EXACT = { rowsOff: 0, bytesOff: 0 };
+
+/** Ends connections of erasing batches until `endedMax` or the signal; resolves with their number. */
+async function endBatches(
+  sql: postgres.Sql,
+  { endedMax, until }: { readonly endedMax: number; readonly until: AbortSignal },
+): Promise<number> {
+  let ended = 0;
+  while (ended < endedMax && !until.aborted) {
+    const rows = await sql`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and application_name = 'session-ledger' and (state = 'idle in transaction'
+        or (state = 'active' and query like '%delete from%' and query not like '%imported_rows%'))`;
+    ended += rows.length;
+  }
+  return ended;
+}
+
+// The last ones: their service erases whatever is old.
+describe("a service that erases rows", () => {
+  let database: Database;
+  let service: ServiceProcess;
+  let erasing: RpcClient;
+  beforeAll(async () => {
+    service = await startService({ databaseUrl: shared.url, env: { RETENTION_AFTER: "3m" } });
+    erasing = new RpcClient(service.grpcAddress);
+    // Under another name: it is not among those that are ended.
+    const limits = { connectionsMax: 2, statementTimeoutMs: 10_000, lockTimeoutMs: 1_000 };
+    const named = new URL(shared.url);
+    named.searchParams.set("application_name", "test");
+    database = createDatabase({ url: () => named.href, ...limits });
+    await database.start();
+  });
+  afterAll(async () => {
+    erasing.close();
+    await database.stop();
+    await service.stop();
+  });
+
+  test("serves none of them from memory, and its watches continue", async () => {
+    const sessionId = newSession();
+    const seen: bigint[] = [];
+    const following = erasing.serverStream(method.watchSessionEvents, { sessionId });
+    const ended = (async () => {
+      for await (const { seq } of following) if (seen.push(seq) === 15) return;
+    })();
+    await following.attached;
+    for (const runId of ["r1", "r2"]) await pushRun(sessionId, runId);
+    await expect.poll(() => seen.length).toBe(10);
+    const transcript = async () => (await get(`${sessionId}/transcript`, service)).text();
+    expect(await transcript()).toContain("said in r1");
+    await age(sessionId);
+    await expect.poll(transcript).not.toContain("said in r1");
+    // The window that the watcher keeps open had all of these rows.
+    expect(await watched(erasing, { sessionId })).toEqual(KEPT);
+    await pushRun(sessionId, "r3");
+    await ended;
+    expect(seen.slice(10)).toEqual([15n, 16n, 17n, 20n, 21n]);
+    expect(await metrics(service)).toMatch(
+      /rows_erased_total\{stream="events",by="retention"\} \d/,
+    );
+  });
+
+  // Bug: a batch was a transaction of three statements by the driver's `begin`. One that lost its
+  // connection between two of them ended the process: an uncaught TypeError of postgres.js 3.4.9.
+  test("an erasure is answered or repeated after a lost connection, and leaves nothing", async () => {
+    const ids = ["erased-0", "erased-1", "erased-2"];
+    for (const sessionId of ids) {
+      const rows = Array.from({ length: ROWS }, (_, at) => custom(at, 0));
+      await storeAged(database, { sessionId, stream: "events" }, rows);
+    }
+    const over = new AbortController();
+    const ending = endBatches(shared.sql, { endedMax: 25, until: over.signal });
+    const failures: unknown[] = [];
+    const off: unknown[] = [];
+    const erasures = ids.map(async (id) => {
+      while (!service.log.some((line) => line.includes("uncaught exception"))) {
+        try {
+          await erasing.unary(method.eraseSession, { id });
+          return;
+        } catch (error) {
+          failures.push(error);
+          // Half way: what the session says that it holds is what it holds.
+          const { rowsOff, bytesOff } = await holdingOf(database, id);
+          off.push({ rowsOff, bytesOff });
+        }
+      }
+    });
+    await Promise.all(erasures);
+    over.abort();
+    expect(await ending).toBeGreaterThan(0);
+    for (const failure of failures) expect(failure).toMatchObject({ code: "UNAVAILABLE" });
+    for (const one of off) expect(one).toEqual(EXACT);
+    expect(service.log.join("\n")).not.toContain("uncaught exception");
+    for (const id of ids) {
+      expect(await holdingOf(database, id)).toEqual({ messages: [], events: [], ...EXACT });
+    }
+  });
+
+  test("a failed pass of retention is repeated, and its counts are exact", async () => {
+    const over = new AbortController();
+    const ending = endBatches(shared.sql, { endedMax: Infinity, until: over.signal });
+    const hasFailed = async () =>
+      /retention_failures_total(?:{.*})? [1-9]/.test(await metrics(service));
+    const ids: string[] = [];
+    // One that is ended a moment after its statement fails nothing: until one was ended in time.
+    do {
+      const sessionId = `aged-${ids.length}`;
+      ids.push(sessionId);
+      const rows = Array.from({ length: ROWS }, (_, at) => custom(at, 85));
+      const old = [started("a", 90), ...rows, finished("a", 80), started("b", 70)];
+      await storeAged(database, { sessionId, stream: "messages" }, [message("m", 91)]);
+      await storeAged(database, { sessionId, stream: "events" }, old);
+    } while (!(await hasFailed()));
+    over.abort();
+    expect(await ending).toBeGreaterThan(0);
+    for (const id of ids) {
+      const left = { messages: [], events: [BigInt(ROWS) + 3n], ...EXACT };
+      await expect.poll(() => holdingOf(database, id)).toEqual(left);
+    }
   });
 });

@@ -10,60 +10,40 @@ import { z } from "zod";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import { readSession } from "../../src/runner/session-reader.ts";
 import type { SessionWriterOptions } from "../../src/runner/writer/types.ts";
-import { type Caller, Doors } from "../support/callers.ts";
-import {
-  type Authority,
-  type CertificateFiles,
-  certificateFiles,
-  createAuthority,
-} from "../support/certificates.ts";
+import type { Caller, SharedCallers } from "../support/callers.ts";
+import { createAuthority } from "../support/certificates.ts";
 import { runHere } from "../support/command-line.ts";
-import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { makeDirectory } from "../support/embedded-fixture.ts";
 import { newSession } from "../support/pushing.ts";
-import {
-  endService,
-  runCommand,
-  type ServiceProcess,
-  startCommand,
-  startService,
-} from "../support/service-process.ts";
+import { runCommand, startCommand } from "../support/service-process.ts";
+import { sharedCallers, sharedService, useService } from "../support/use-service.ts";
 import { eventsOfRun, messagesOfRun, observedWriter } from "../support/writing.ts";
 
-let authority: Authority;
-let stranger: Authority;
-let files: CertificateFiles;
-let doors: Doors;
-let service: ServiceProcess;
+const { service } = useService("tls");
+let authority: string;
+let caFile: string;
+let callers: SharedCallers;
 let admin: Caller;
 let viewer: Caller;
 let directory: string;
 let client: LedgerClient;
 
 beforeAll(async () => {
-  [authority, stranger, doors] = await Promise.all([
-    createAuthority(),
-    createAuthority("Stranger"),
-    Doors.make(),
-  ]);
-  admin = doors.add("admin", ["admin"]);
-  viewer = doors.add("viewer", ["viewer"]);
-  await doors.save();
-  files = await certificateFiles(await authority.server(), authority);
+  ({ authority = "" } = await sharedService("tls"));
+  callers = await sharedCallers("tls");
+  admin = callers.add("admin", ["admin"]);
+  viewer = callers.add("viewer", ["viewer"]);
+  await callers.save();
   directory = await makeDirectory();
-  service = await startService({
-    env: { ...doors.env, TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile },
-  });
+  caFile = join(directory, "ca.crt");
+  await writeFile(caFile, authority);
   client = createLedgerClient({ ...way(), token: admin.token });
 });
 
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+afterAll(() => client.close());
 
 function way() {
-  return { address: service.grpcAddress, tls: { ca: authority.certificate } };
+  return { address: service.grpcAddress, tls: { ca: authority } };
 }
 
 async function made(): Promise<string> {
@@ -92,7 +72,7 @@ async function payloads(sessionId: string, stream: "events" | "messages") {
 describe("the command line", () => {
   const environment = async (token: string) => ({
     SESSION_LEDGER_ADDRESS: service.grpcAddress,
-    SESSION_LEDGER_TLS_CA_FILE: files.caFile,
+    SESSION_LEDGER_TLS_CA_FILE: caFile,
     SESSION_LEDGER_TOKEN_FILE: await tokenFile(token),
   });
 
@@ -175,7 +155,8 @@ describe("the command line", () => {
   test("ends with 3 and one line without a TLS connection", async () => {
     const trusted = await environment(admin.token);
     const { SESSION_LEDGER_TLS_CA_FILE: _, ...without } = trusted;
-    const other = await certificateFiles(await stranger.server(), stranger);
+    const other = join(directory, "stranger.crt");
+    await writeFile(other, (await createAuthority("Stranger")).certificate);
     const ended = async (env: Readonly<Record<string, string>>) => {
       const args = ["sessions", "--json", "--retry-for", "0s"];
       const { exitCode, stderr } = await runHere(args, { env });
@@ -184,24 +165,22 @@ describe("the command line", () => {
       return stderr;
     };
     const untrusted = "of no authority that is trusted here (unable to verify the first";
-    expect(await ended({ ...trusted, SESSION_LEDGER_TLS_CA_FILE: other.caFile })).toContain(
-      untrusted,
-    );
+    expect(await ended({ ...trusted, SESSION_LEDGER_TLS_CA_FILE: other })).toContain(untrusted);
     expect(await ended({ ...without, SESSION_LEDGER_TLS: "on" })).toContain(untrusted);
     expect(await ended(without)).toContain("closed the connection at once: it may expect TLS");
   });
 
   test("trusts the authorities of the system", async () => {
     const { SESSION_LEDGER_TLS_CA_FILE: _, ...without } = await environment(admin.token);
-    const env = { ...without, SESSION_LEDGER_TLS: "on", SSL_CERT_FILE: files.caFile };
+    const env = { ...without, SESSION_LEDGER_TLS: "on", SSL_CERT_FILE: caFile };
     const listed = await runCommand(["sessions", "--json"], { env });
     expect(listed).toMatchObject({ exitCode: 0, stderr: "" });
   });
 
   test("keeps following while its token is replaced in the file", async () => {
     const sessionId = await made();
-    const [first, second] = [doors.add("first", ["viewer"]), doors.add("second", ["viewer"])];
-    await doors.save();
+    const [first, second] = [callers.add("first", ["viewer"]), callers.add("second", ["viewer"])];
+    await callers.save();
     await expect.poll(() => acceptedBy(second)).toBe(true);
     const env = await environment(first.token);
     const tail = startCommand(
@@ -225,8 +204,8 @@ describe("the command line", () => {
     await push(one);
     expect(await lines.next()).toMatchObject({ value: one });
     await writeFile(env.SESSION_LEDGER_TOKEN_FILE, second.token);
-    doors.remove(first);
-    await doors.save();
+    callers.remove(first);
+    await callers.save();
     await expect.poll(watchesRefused).toBe(true);
     await push(two);
     expect(await lines.next()).toMatchObject({ value: two });
@@ -259,7 +238,7 @@ describe("a session writer", () => {
     const sessionId = await made();
     const env = {
       SESSION_LEDGER_ADDRESS: service.grpcAddress,
-      SESSION_LEDGER_TLS_CA_FILE: files.caFile,
+      SESSION_LEDGER_TLS_CA_FILE: caFile,
       SESSION_LEDGER_TOKEN: admin.token,
     };
     const { stdout: token } = await runHere(["token", sessionId], { env });
@@ -308,16 +287,16 @@ describe("a session writer", () => {
 
   test("waits after its token is withdrawn, and continues with a new one", async () => {
     const sessionId = await made();
-    const [before, after] = [doors.add("before", ["runner"]), doors.add("after", ["runner"])];
-    await doors.save();
+    const [before, after] = [callers.add("before", ["runner"]), callers.add("after", ["runner"])];
+    await callers.save();
     let token = before.token;
     const { writer, problem, problems } = writing({ sessionId, token: () => token });
     const [first, second] = [eventsOfRun(1, 30), eventsOfRun(2, 30)];
     await expect.poll(() => acceptedBy(before)).toBe(true);
     for (const payload of first) writer.event(payload);
     expect(await writer.flush({ timeoutMs: 60_000 })).toMatchObject({ complete: true });
-    doors.remove(before);
-    await doors.save();
+    callers.remove(before);
+    await callers.save();
     await expect.poll(() => acceptedBy(before)).toBe(false);
     for (const payload of second) writer.event(payload);
     expect(await problem("unreachable")).toMatchObject({
@@ -360,7 +339,7 @@ describe("a session writer", () => {
   });
 
   test("with the wrong authority reports it and waits", async () => {
-    const tls = { ca: stranger.certificate };
+    const tls = { ca: (await createAuthority("Stranger")).certificate };
     const { writer, problem } = writing({ sessionId: await made(), token: admin.token, tls });
     writer.event(eventsOfRun(1, 1)[0] ?? "");
     expect(await problem("unreachable")).toMatchObject({
@@ -368,54 +347,5 @@ describe("a session writer", () => {
       message: expect.stringContaining("of no authority that is trusted here"),
     });
     expect(await writer.close({ timeoutMs: 0 })).toMatchObject({ complete: false, events: 1 });
-  });
-});
-
-describe("a service that requires client certificates", () => {
-  let mutual: ServiceProcess;
-  beforeAll(async () => {
-    mutual = await startService({
-      env: {
-        ...doors.env,
-        TLS_CERT_FILE: files.certFile,
-        TLS_KEY_FILE: files.keyFile,
-        TLS_CLIENT_CA_FILE: files.caFile,
-      },
-    });
-  });
-  afterAll(() => endService(mutual));
-
-  test("accepts a writer with a certificate and a token", async () => {
-    const { certificate: cert, key } = await authority.client("runner");
-    const tls = { ca: authority.certificate, cert, key };
-    const address = mutual.grpcAddress;
-    const { writer } = observedWriter({ address, tls, token: admin.token, sessionId: "mutual" });
-    for (const payload of eventsOfRun(1, 3)) writer.event(payload);
-    expect(await writer.close({ timeoutMs: 60_000 })).toMatchObject({ complete: true });
-  });
-
-  test("accepts the command line with a certificate, and others get the reason", async () => {
-    const env = {
-      SESSION_LEDGER_ADDRESS: mutual.grpcAddress,
-      SESSION_LEDGER_TOKEN: admin.token,
-      SESSION_LEDGER_TLS_CA_FILE: files.caFile,
-    };
-    const list = async (more: Readonly<Record<string, string>>) =>
-      runHere(["sessions", "--json", "--retry-for", "0s"], { env: { ...env, ...more } });
-    const own = await certificateFiles(await authority.client("cli"), authority);
-    const its = {
-      SESSION_LEDGER_TLS_CERT_FILE: own.certFile,
-      SESSION_LEDGER_TLS_KEY_FILE: own.keyFile,
-    };
-    expect(await list(its)).toMatchObject({ exitCode: 0, stderr: "" });
-    const without = await list({});
-    expect(without.exitCode).toBe(3);
-    // Which of the two it is depends on whether the alert or the end of the connection is read first.
-    expect(without.stderr).toMatch(
-      /^session-ledger: UNAVAILABLE: .*(?:asks for a certificate|closed the connection at once).*SESSION_LEDGER_TLS.*\n$/,
-    );
-    const half = await list({ SESSION_LEDGER_TLS_CERT_FILE: own.certFile });
-    expect(half).toMatchObject({ exitCode: 2, stdout: "" });
-    expect(half.stderr).toContain("SESSION_LEDGER_TLS_KEY_FILE");
   });
 });

@@ -1,12 +1,13 @@
 /** Search as callers have it: over gRPC, HTTP and the command line, with tokens, and after a restart. */
-import { expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { bearer, type Caller, Doors, sessionCaller } from "../support/callers.ts";
+import { bearer, type Caller, sessionCaller } from "../support/callers.ts";
 import { runHere } from "../support/command-line.ts";
 import { OpenApi } from "../support/openapi.ts";
-import { endService, runCommand, startService } from "../support/service-process.ts";
-import { useService } from "../support/use-service.ts";
+import { newSession } from "../support/pushing.ts";
+import { runCommand } from "../support/service-process.ts";
+import { sharedIssuer, useService } from "../support/use-service.ts";
 
 const { createSession, deleteSession, eraseSession, pushSessionMessage, searchTexts } =
   SessionService.method;
@@ -14,29 +15,30 @@ const { createSession, deleteSession, eraseSession, pushSessionMessage, searchTe
 const pageSchema = z.object({ items: z.array(z.unknown()), next_cursor: z.string() });
 const problemSchema = z.object({ violations: z.array(z.object({ field: z.string() })) });
 
-let doors: Doors;
+const { service, client } = useService("tokens");
+/** Without tokens. */
+const { service: own, client: ownClient } = useService({});
+const { service: off } = useService("limited");
+const [alpha, beta] = [newSession(), newSession()];
 let root: Caller;
 let alice: Caller;
-
-const { service, client } = useService(async () => {
-  doors = await Doors.make();
-  root = doors.add("root", ["admin"]);
-  alice = doors.add("alice", ["viewer"], "alpha");
-  await doors.save();
-  return { env: doors.env };
+beforeAll(async () => {
+  const issuer = await sharedIssuer("tokens");
+  root = await issuer.signed("root", ["admin"]);
+  alice = await issuer.signed("alice", ["viewer"], alpha);
 });
 
-async function said(projectId: string, payload: string): Promise<string> {
+async function said(projectId: string, payload: string, of = client): Promise<string> {
   const as = { metadata: bearer(root) };
-  const { metadata } = await client.unary(createSession, { name: projectId, projectId }, as);
+  const { metadata } = await of.unary(createSession, { name: projectId, projectId }, as);
   const sessionId = metadata?.id ?? "";
-  await client.unary(pushSessionMessage, { sessionId, eventType: "user", payload }, as);
+  await of.unary(pushSessionMessage, { sessionId, eventType: "user", payload }, as);
   return sessionId;
 }
 
-async function sessionsFor(query: string, caller = root, more: object = {}) {
+async function sessionsFor(query: string, caller = root, more: object = {}, of = client) {
   const as = { metadata: bearer(caller) };
-  const { items } = await client.unary(searchTexts, { query, ...more }, as);
+  const { items } = await of.unary(searchTexts, { query, ...more }, as);
   return items.map(({ sessionId }) => sessionId).toSorted();
 }
 
@@ -46,10 +48,10 @@ const ask = (path: string, caller = root) =>
   });
 
 test("callers find the texts of the sessions that they may read, and no others", async () => {
-  const [a, b] = [await said("alpha", "a capybara"), await said("beta", "the capybara")];
+  const [a, b] = [await said(alpha, "a capybara"), await said(beta, "the capybara")];
   await expect.poll(() => sessionsFor("capybara")).toEqual([a, b].toSorted());
   expect(await sessionsFor("capybara", alice)).toEqual([a]);
-  expect(await sessionsFor("capybara", alice, { projectId: "beta" })).toEqual([]);
+  expect(await sessionsFor("capybara", alice, { projectId: beta })).toEqual([]);
   expect(await sessionsFor("capybara", alice, { sessionId: b })).toEqual([]);
   const runner = await sessionCaller(client, root, { sessionId: b, role: "runner" });
   expect(await sessionsFor("capybara", runner)).toEqual([b]);
@@ -66,7 +68,7 @@ test("HTTP answers as its document says, and names wrong parameters", async () =
   });
   const openApi = new OpenApi(await document.json());
   const asked = { method: "GET", path: "/api/ambient/v1/search" };
-  const ids = [await said("alpha", "pangolin <b>one</b>"), await said("alpha", "pangolin two")];
+  const ids = [await said(alpha, "pangolin <b>one</b>"), await said(alpha, "pangolin two")];
   await expect.poll(() => sessionsFor("pangolin")).toHaveLength(2);
   const first = await ask("q=pangolin&limit=1");
   expect(await openApi.fault(asked, first.clone())).toBeUndefined();
@@ -74,8 +76,8 @@ test("HTTP answers as its document says, and names wrong parameters", async () =
   expect(page.items).toMatchObject([
     {
       session_id: ids[1],
-      session_name: "alpha",
-      project_id: "alpha",
+      session_name: alpha,
+      project_id: alpha,
       stream: "messages",
       seq: 1,
       role: "user",
@@ -114,16 +116,14 @@ test("HTTP answers as its document says, and names wrong parameters", async () =
 });
 
 test("the command prints what it finds, also after a restart and after reindex", async () => {
-  const id = await said("alpha", "An armadillo rolls.");
-  const env = () => ({
-    SESSION_LEDGER_ADDRESS: service.grpcAddress,
-    SESSION_LEDGER_TOKEN: root.token,
-  });
-  await expect.poll(() => sessionsFor("armadillo")).toEqual([id]);
-  await service.stop();
-  await service.restart(doors.env);
-  const later = await said("alpha", "Another armadillo rolled.");
-  await expect.poll(() => sessionsFor("armadillo")).toEqual([id, later].toSorted());
+  const id = await said(alpha, "An armadillo rolls.", ownClient);
+  const env = () => ({ SESSION_LEDGER_ADDRESS: own.grpcAddress });
+  const found = () => sessionsFor("armadillo", root, {}, ownClient);
+  await expect.poll(found).toEqual([id]);
+  await own.stop();
+  await own.restart();
+  const later = await said(alpha, "Another armadillo rolled.", ownClient);
+  await expect.poll(found).toEqual([id, later].toSorted());
   const table = await runHere(["search", "armadillo", "rolling", "-s", id, "-o", "table"], {
     env: env(),
   });
@@ -135,22 +135,17 @@ test("the command prints what it finds, also after a restart and after reindex",
     exitCode: 0,
   });
   expect(await runHere(["search", "the"], { env: env() })).toMatchObject({ exitCode: 4 });
-  const again = await runCommand(["reindex"], { env: { DATABASE_URL: service.databaseUrl } });
+  const again = await runCommand(["reindex"], { env: { DATABASE_URL: own.databaseUrl } });
   expect(again).toMatchObject({
     exitCode: 0,
     stdout: "a running service stores the texts and runs again\n",
   });
-  await expect.poll(() => sessionsFor("armadillo")).toEqual([id, later].toSorted());
+  await expect.poll(found).toEqual([id, later].toSorted());
 });
 
 test("SEARCH=off refuses, and a language that the database does not have ends the start", async () => {
-  const off = await startService({ env: { SEARCH: "off" } });
-  try {
-    const answer = await fetch(`http://${off.httpAddress}/api/ambient/v1/search?q=x`);
-    expect(await answer.json()).toMatchObject({ reason: "SEARCH_OFF" });
-  } finally {
-    await endService(off);
-  }
+  const answer = await fetch(`http://${off.httpAddress}/api/ambient/v1/search?q=x`);
+  expect(await answer.json()).toMatchObject({ reason: "SEARCH_OFF" });
   const { exitCode, stderr } = await runCommand(["reindex"], {
     env: { DATABASE_URL: service.databaseUrl, SEARCH_LANGUAGE: "klingon" },
   });

@@ -5,27 +5,29 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { bearer, type Caller, Doors, sessionCaller } from "../support/callers.ts";
+import { bearer, type Caller, sessionCaller } from "../support/callers.ts";
 import { cleanUp, endProcess, runningPostmaster } from "../support/embedded-fixture.ts";
 import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { eventually } from "../support/eventually.ts";
 import { failureOf, newSession, push } from "../support/pushing.ts";
 import { type OwnServer, Replicas, startServer } from "../support/replicas.ts";
-import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { SessionWatcher } from "../support/watching.ts";
 import { claim, emit, finish, say } from "../support/turns.ts";
+import { sharedIssuer, useService } from "../support/use-service.ts";
 
-const { createSession, deleteSession, eraseSession, listSessions, updateSession } =
+const { createSession, deleteSession, eraseSession, listSessions, pushSessionMessage } =
   SessionService.method;
-const { updateSessionStatus, watchSessions } = SessionService.method;
+const { updateSession, updateSessionStatus, watchSessions } = SessionService.method;
 
+const { client: guarded } = useService("tokens");
 let database: OwnServer;
 let replicas: Replicas;
 let one: RpcClient;
 let other: RpcClient;
 beforeAll(async () => {
   database = await startServer();
-  replicas = await Replicas.start({ DATABASE_URL: database.server.url });
+  replicas = await Replicas.start(database.server.url);
   one = new RpcClient(() => replicas.at(0).grpcAddress);
   other = new RpcClient(() => replicas.at(1).grpcAddress);
 });
@@ -199,77 +201,24 @@ test("a watch over HTTP tells where it stands, and the sessions that pass its fi
   });
 });
 
-describe("a service of its own", () => {
-  const start = (env: Readonly<Record<string, string>>): Promise<ServiceProcess> =>
-    startService({ env: { DATABASE_URL: database.server.url, ...env } });
-
-  test("without announcements finds changes by its poll, and ends its watches when it stops", async () => {
-    const service = await start({ WAKE_UPS: "poll", HEAD_POLL_INTERVAL_MS: "100" });
-    const client = new RpcClient(service.grpcAddress);
-    await using watch = await SessionWatcher.live(client);
-    const id = await made();
-    expect(await watch.of(id)).toEqual(["CREATED", 0n, undefined]);
-    const [ended] = await Promise.all([
-      watch.of("none").catch((error: unknown) => error),
-      service.stop(),
-    ]);
-    expect(ended).toBeInstanceOf(RpcFailure);
-    expect(ended).toMatchObject({ code: "UNAVAILABLE", reason: "SHUTTING_DOWN" });
-    client.close();
+describe("a service that polls, and allows one watch", () => {
+  let service: ServiceProcess;
+  let client: RpcClient;
+  beforeAll(async () => {
+    const env = { WAKE_UPS: "poll", HEAD_POLL_INTERVAL_MS: "100" };
+    const limits = { WATCHERS_MAX: "1", WATCHERS_PER_SESSION_MAX: "1" };
+    service = await startService({
+      databaseUrl: database.server.url,
+      env: { ...env, ...limits },
+    });
+    client = new RpcClient(service.grpcAddress);
   });
-
-  test("goes on with its watches after the database was killed, and makes them live again", async () => {
-    const service = await start({ HEAD_POLL_INTERVAL_MS: "100" });
-    const client = new RpcClient(service.grpcAddress);
-    await using watch = await SessionWatcher.live(client);
-    await watch.upTo(await made());
-    endProcess(await runningPostmaster(database.dataDir));
-    const timesLive = () => watch.states.filter((state) => state === WatchState.LIVE).length;
-    while (timesLive() < 2) await watch.next();
-    const id = await eventually(made);
-    expect(await watch.of(id)).toEqual(["CREATED", 0n, undefined]);
+  afterAll(async () => {
     client.close();
-    await service.stop();
-  });
-
-  test("sends a caller of a project or of a session only its sessions", async () => {
-    const doors = await Doors.make();
-    const [mine, foreign] = [newSession(), newSession()];
-    const admin = doors.add("admin", ["admin"]);
-    const member = doors.add("member", ["viewer"], mine);
-    await doors.save();
-    const service = await start(doors.env);
-    const client = new RpcClient(service.grpcAddress);
-    const make = async (projectId: string): Promise<string> => {
-      const request = { name: "made", projectId };
-      const { metadata } = await client.unary(createSession, request, { metadata: bearer(admin) });
-      return metadata?.id ?? "";
-    };
-    const sessionId = await make(foreign);
-    const runner = await sessionCaller(client, admin, { sessionId, role: "runner" });
-    const as = (caller: Caller) => ({ metadata: bearer(caller) });
-    const isTold = await SessionWatcher.live(client, {}, as(admin));
-    const ofProject = await SessionWatcher.live(client, {}, as(member));
-    const ofSession = await SessionWatcher.live(client, {}, as(runner));
-    await using elsewhere = await SessionWatcher.live(client, { projectId: foreign }, as(member));
-    const none = elsewhere.next();
-    none.catch(() => undefined);
-    const [first, second] = [await make(mine), await make(foreign)];
-    await say(one, sessionId, "hello");
-    const last = await make(mine);
-    const known = await isTold.upTo(last);
-    expect(known).toEqual(expect.arrayContaining([first, second, sessionId, last]));
-    expect(await ofProject.upTo(last)).toEqual([first, last]);
-    expect(new Set(await ofSession.upTo(sessionId))).toEqual(new Set([sessionId]));
-    for (const watch of [isTold, ofProject, ofSession]) await watch[Symbol.asyncDispose]();
-    expect(await Promise.race([none, Promise.resolve("nothing")])).toBe("nothing");
-    client.close();
-    await service.stop();
+    await endService(service);
   });
 
   test("counts a watch of sessions among its watches", async () => {
-    const service = await start({ WATCHERS_MAX: "1", WATCHERS_PER_SESSION_MAX: "1" });
-    const client = new RpcClient(service.grpcAddress);
     const first = await SessionWatcher.live(client);
     const failure = await failureOf(new SessionWatcher(client).next());
     expect(failure).toMatchObject({ code: "RESOURCE_EXHAUSTED", reason: "TOO_MANY_WATCHERS" });
@@ -280,9 +229,65 @@ describe("a service of its own", () => {
         return await again.state(WatchState.LIVE).then(() => "live", String);
       })
       .toBe("live");
-    client.close();
-    await service.stop();
   });
+
+  test("goes on with its watches after the database was killed, and makes them live again", async () => {
+    await using watch = await liveOnce();
+    await watch.upTo(await made());
+    endProcess(await runningPostmaster(database.dataDir));
+    const timesLive = () => watch.states.filter((state) => state === WatchState.LIVE).length;
+    while (timesLive() < 2) await watch.next();
+    const id = await eventually(made);
+    expect(await watch.of(id)).toEqual(["CREATED", 0n, undefined]);
+  });
+
+  test("finds changes by its poll, and ends its watches when it stops", async () => {
+    await using watch = await liveOnce();
+    const id = await made();
+    expect(await watch.of(id)).toEqual(["CREATED", 0n, undefined]);
+    const [ended] = await Promise.all([
+      watch.of("none").catch((error: unknown) => error),
+      service.stop(),
+    ]);
+    expect(ended).toBeInstanceOf(RpcFailure);
+    expect(ended).toMatchObject({ code: "UNAVAILABLE", reason: "SHUTTING_DOWN" });
+  });
+
+  /** The watch of the test before may still count. */
+  function liveOnce(): Promise<SessionWatcher> {
+    return eventually(() => SessionWatcher.live(client));
+  }
+});
+
+test("a caller of a project or of a session gets only its sessions", async () => {
+  const issuer = await sharedIssuer("tokens");
+  const [mine, foreign] = [newSession(), newSession()];
+  const admin = await issuer.signed("admin", ["admin"]);
+  const member = await issuer.signed("member", ["viewer"], mine);
+  const as = (caller: Caller) => ({ metadata: bearer(caller) });
+  const make = async (projectId: string): Promise<string> => {
+    const request = { name: "made", projectId };
+    const { metadata } = await guarded.unary(createSession, request, as(admin));
+    return metadata?.id ?? "";
+  };
+  const sessionId = await make(foreign);
+  const runner = await sessionCaller(guarded, admin, { sessionId, role: "runner" });
+  const isTold = await SessionWatcher.live(guarded, {}, as(admin));
+  const ofProject = await SessionWatcher.live(guarded, {}, as(member));
+  const ofSession = await SessionWatcher.live(guarded, {}, as(runner));
+  await using elsewhere = await SessionWatcher.live(guarded, { projectId: foreign }, as(member));
+  const none = elsewhere.next();
+  none.catch(() => undefined);
+  const [first, second] = [await make(mine), await make(foreign)];
+  const message = { sessionId, eventType: "user", payload: "hello" };
+  await guarded.unary(pushSessionMessage, message, as(admin));
+  const last = await make(mine);
+  const told = await isTold.upTo(last);
+  expect(told).toEqual(expect.arrayContaining([first, second, sessionId, last]));
+  expect(await ofProject.upTo(last)).toEqual([first, last]);
+  expect(new Set(await ofSession.upTo(sessionId))).toEqual(new Set([sessionId]));
+  for (const watch of [isTold, ofProject, ofSession]) await watch[Symbol.asyncDispose]();
+  expect(await Promise.race([none, Promise.resolve("nothing")])).toBe("nothing");
 });
 
 test("three runners on two services find 100 sessions and claim each of their turns once", async () => {

@@ -24,6 +24,9 @@ import {
   runningPostmaster,
 } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
+import { startTcpProxy } from "../support/broken-network.ts";
+import { openDatabase } from "../support/database.ts";
+import { capped } from "../support/eventually.ts";
 import { holdSession, waitingForLocks } from "../support/ledger.ts";
 import { History, plan, PUSH_KINDS, type PushRecord, type Reader } from "../support/history.ts";
 import { embeddedUrl, problemsOf, witnessIn } from "../support/history-check.ts";
@@ -31,7 +34,6 @@ import { rowOfWire, send } from "../support/history-clients.ts";
 import {
   endService,
   runCommand,
-  type ServiceOptions,
   type ServiceProcess,
   startCommand,
   startService,
@@ -39,6 +41,7 @@ import {
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const WRITERS = 16;
+/** The default. */
 const STOP_LIMIT_MS = 10_000;
 
 /** One for all tests, which come one after the other: making a cluster takes longer than most of them. */
@@ -49,8 +52,12 @@ beforeAll(async () => {
 afterAll(cleanUp);
 
 /** Ended with its test, whatever becomes of it. */
-async function serve(env: ServiceOptions["env"] = {}): Promise<ServiceProcess> {
-  const service = await startService({ dataDir, env });
+async function serve({
+  databaseUrl = "",
+  stopLimitMs = STOP_LIMIT_MS,
+} = {}): Promise<ServiceProcess> {
+  const env = { STOP_LIMIT_MS: String(stopLimitMs) };
+  const service = await startService({ dataDir, databaseUrl, env });
   onTestFinished(() => endService(service));
   return service;
 }
@@ -124,7 +131,7 @@ describe("SIGTERM with pushes in flight and watches open", () => {
   }
 
   beforeAll(async () => {
-    service = await startService({ dataDir, env: { STOP_LIMIT_MS: String(STOP_LIMIT_MS) } });
+    service = await startService({ dataDir });
     const client = createLedgerClient({ address: service.grpcAddress });
     const health = new RpcClient(service.grpcAddress);
     const watchHealth = async (): Promise<void> => {
@@ -169,6 +176,7 @@ describe("SIGTERM with pushes in flight and watches open", () => {
   test("the process ends with 0, within its limit, and leaves no other process", async () => {
     expect(exitCode).toBe(0);
     expect(tookMs).toBeLessThan(STOP_LIMIT_MS);
+    await expect.poll(() => says(service, '"stopped"')).toBe(true);
     expect(await remainsIn(dataDir)).toEqual([]);
   });
 
@@ -180,7 +188,7 @@ describe("SIGTERM with pushes in flight and watches open", () => {
 });
 
 test("a push that waits for a locked session does not delay a stop beyond its limit", async () => {
-  const service = await serve({ STOP_LIMIT_MS: "1000" });
+  const service = await serve({ stopLimitMs: 1_000 });
   const client = createLedgerClient({ address: service.grpcAddress });
   const { push } = await stuckPush(service, client);
   const startMs = performance.now();
@@ -193,7 +201,7 @@ test("a push that waits for a locked session does not delay a stop beyond its li
 
 test("the same signal twice at once, as npm sends it after Ctrl-C, is one", async () => {
   // Regression: `npm start` and Ctrl-C ended with 130 in the middle of a stop.
-  const service = await serve({ STOP_LIMIT_MS: "1000" });
+  const service = await serve({ stopLimitMs: 1_000 });
   const client = createLedgerClient({ address: service.grpcAddress });
   const { push } = await stuckPush(service, client);
   const ended = service.stop();
@@ -202,6 +210,48 @@ test("the same signal twice at once, as npm sends it after Ctrl-C, is one", asyn
   expect(await ended).toBe(0);
   await expect(push).rejects.toMatchObject({ code: "UNAVAILABLE" });
   expect(await remainsIn(dataDir)).toEqual([]);
+  client.close();
+});
+
+test("a stop ends within its limit with pushes and watches in a database black hole", async () => {
+  const database = await openDatabase();
+  const { sql } = database;
+  const url = new URL(database.url);
+  const proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
+  onTestFinished(async () => {
+    await proxy.stop();
+    await database.stop();
+  });
+  url.port = String(proxy.port);
+  url.searchParams.set("lock_timeout", "2500");
+  const service = await serve({ databaseUrl: url.href, stopLimitMs: 1_000 });
+  const client = createLedgerClient({ address: service.grpcAddress });
+  const request = { sessionId: "s", eventType: "user", payload: "hello" };
+  await client.call(ledger.pushSessionMessage, request);
+  const attached = Promise.withResolvers<void>();
+  const following = (async () => {
+    const watch = client.watch(
+      ledger.watchSessionMessages,
+      { sessionId: "s" },
+      { onAttached: attached.resolve },
+    );
+    for await (const row of watch) expect(row.sessionId).toBe("s");
+  })();
+  const ended = following.catch((error: unknown) => error);
+  await attached.promise;
+  // The push is under way on a connection that stands: one that is being made has a limit of its own.
+  await using held = await holdSession(sql, "s");
+  const pushing = client.call(ledger.pushSessionMessage, request, { deadlineMs: 60_000 });
+  const refused = pushing.catch((error: unknown) => error);
+  await expect.poll(() => waitingForLocks(sql), { interval: 5 }).toBe(1);
+  proxy.holdAnswers();
+  await held.release();
+
+  const exitCode = await capped(service.stop()).catch(() => "killed");
+  await service.kill("SIGKILL");
+  expect(exitCode).toBe(0);
+  expect(await refused).toMatchObject({ code: "UNAVAILABLE" });
+  expect(await ended).toMatchObject({ code: "UNAVAILABLE" });
   client.close();
 });
 

@@ -17,6 +17,7 @@ import {
   expired,
   type Identity,
 } from "../support/certificates.ts";
+import { runHere } from "../support/command-line.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import {
@@ -28,6 +29,7 @@ import {
   RawConnection,
 } from "../support/http2-frames.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { eventsOfRun, observedWriter } from "../support/writing.ts";
 
 const { pushSessionMessage, watchSessionMessages, listSessions } = SessionService.method;
 const LIST = "/ambient.v1.SessionService/ListSessions";
@@ -46,10 +48,10 @@ afterAll(async () => {
 
 async function serving(
   files: CertificateFiles,
-  env: Readonly<Record<string, string>> = {},
+  more: Readonly<Record<string, string>> = {},
 ): Promise<ServiceProcess> {
-  const tls = { TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile };
-  const service = await startService({ env: { ...tls, ...env } });
+  const env = { TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile, ...more };
+  const service = await startService({ env });
   services.push(service);
   return service;
 }
@@ -62,6 +64,9 @@ function clientOf(service: ServiceProcess, identity?: Identity, trusted = author
       : credentials.createSsl(ca, Buffer.from(identity.key), Buffer.from(identity.certificate));
   return new RpcClient(service.grpcAddress, {}, channel);
 }
+
+/** An empty setting is none. */
+const NO_TLS = { TLS_CERT_FILE: "", TLS_KEY_FILE: "" };
 
 interface Page {
   readonly status: number | undefined;
@@ -211,9 +216,10 @@ describe("a service with a certificate", () => {
 });
 
 describe("a service with an authority for clients", () => {
+  let files: CertificateFiles;
   let service: ServiceProcess;
   beforeAll(async () => {
-    const files = await certificateFiles(await authority.server(), authority);
+    files = await certificateFiles(await authority.server(), authority);
     service = await serving(files, { TLS_CLIENT_CA_FILE: files.caFile });
   });
 
@@ -234,6 +240,38 @@ describe("a service with an authority for clients", () => {
       await expect(get(service, SESSIONS, identity)).rejects.toBeInstanceOf(Error);
     }
   });
+
+  test("accepts a writer with a certificate", async () => {
+    const { certificate: cert, key } = await authority.client("runner");
+    const tls = { ca: authority.certificate, cert, key };
+    const { writer } = observedWriter({ address: service.grpcAddress, tls, sessionId: "mutual" });
+    for (const payload of eventsOfRun(1, 3)) writer.event(payload);
+    expect(await writer.close({ timeoutMs: 60_000 })).toMatchObject({ complete: true });
+  });
+
+  test("accepts the command line with a certificate, and others get the reason", async () => {
+    const env = {
+      SESSION_LEDGER_ADDRESS: service.grpcAddress,
+      SESSION_LEDGER_TLS_CA_FILE: files.caFile,
+    };
+    const list = async (more: Readonly<Record<string, string>>) =>
+      runHere(["sessions", "--json", "--retry-for", "0s"], { env: { ...env, ...more } });
+    const own = await certificateFiles(await authority.client("cli"), authority);
+    const its = {
+      SESSION_LEDGER_TLS_CERT_FILE: own.certFile,
+      SESSION_LEDGER_TLS_KEY_FILE: own.keyFile,
+    };
+    expect(await list(its)).toMatchObject({ exitCode: 0, stderr: "" });
+    const without = await list({});
+    expect(without.exitCode).toBe(3);
+    // Which of the two it is depends on whether the alert or the end of the connection is read first.
+    expect(without.stderr).toMatch(
+      /^session-ledger: UNAVAILABLE: .*(?:asks for a certificate|closed the connection at once).*SESSION_LEDGER_TLS.*\n$/,
+    );
+    const half = await list({ SESSION_LEDGER_TLS_CERT_FILE: own.certFile });
+    expect(half).toMatchObject({ exitCode: 2, stdout: "" });
+    expect(half.stderr).toContain("SESSION_LEDGER_TLS_KEY_FILE");
+  });
 });
 
 describe("authorization sent twice, as runners do", () => {
@@ -245,8 +283,7 @@ describe("authorization sent twice, as runners do", () => {
     const isTls = way === "with TLS";
     const files = await certificateFiles(await authority.server(), authority);
     const env = { ...doors.env, CALL_LOG: "all" };
-    const service = isTls ? await serving(files, env) : await startService({ env });
-    services.push(service);
+    const service = await serving(files, isTls ? env : { ...env, ...NO_TLS });
     const ask = async (tokens: readonly string[]): Promise<void> => {
       const ca = isTls ? { ca: authority.certificate } : undefined;
       using raw = (await RawConnection.to(service.grpcAddress, ca)).begin();
@@ -289,14 +326,15 @@ describe("a start", () => {
     await expect(serving(files)).rejects.toThrow(
       "TLS_KEY_FILE: the key is not that of the certificate in TLS_CERT_FILE",
     );
-    const env = { TLS_KEY_FILE: files.keyFile };
-    await expect(startService({ env })).rejects.toThrow(/TLS_CERT_FILE/);
+    await expect(serving({ ...files, certFile: "" })).rejects.toThrow(/TLS_CERT_FILE/);
   });
 
   test("on another address needs TLS or the setting that allows plain text", async () => {
     const open = { GRPC_ADDRESS: "0.0.0.0:0", HTTP_ADDRESS: "0.0.0.0:0", ALLOW_ANONYMOUS: "true" };
-    await expect(startService({ env: open })).rejects.toThrow(/ALLOW_INSECURE_TRANSPORT/);
     const files = await certificateFiles(await authority.server(), authority);
+    await expect(serving(files, { ...open, ...NO_TLS })).rejects.toThrow(
+      /ALLOW_INSECURE_TRANSPORT/,
+    );
     const service = await serving(files, open);
     expect(service.grpcAddress).toMatch(/^0\.0\.0\.0:/);
   });

@@ -3,29 +3,28 @@
  * six runners race for its turns. The rows in the database decide (support/turn-check.ts).
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { readWitness } from "../support/history-check.ts";
 import { newSession } from "../support/pushing.ts";
-import { type OwnServer, Replicas, startServer } from "../support/replicas.ts";
+import { Replicas } from "../support/replicas.ts";
 import { type ClaimRecord, turnProblemsOf } from "../support/turn-check.ts";
 import { claim, emit, finish, say, standing } from "../support/turns.ts";
 
 const WRITERS = 4;
 const RUNNERS = 6;
-const MESSAGES = 10_000;
+/** As many as may wait. */
+const MESSAGES = 1_000;
 /** Pushes of one writer at a time, each a call of its own. */
 const AT_ONCE = 50;
 const WAIT = { seconds: 60n };
 
-let database: OwnServer;
+let database: OpenDatabase;
 let replicas: Replicas;
 beforeAll(async () => {
-  database = await startServer();
-  replicas = await Replicas.start({
-    DATABASE_URL: database.server.url,
-    PENDING_MAX: String(MESSAGES),
-  });
+  database = await openDatabase();
+  replicas = await Replicas.start(database.url);
 });
 afterAll(async () => {
   await replicas.stop();
@@ -33,7 +32,7 @@ afterAll(async () => {
   await cleanUp();
 });
 
-test("10,000 single pushes beside the turns of six runners are each in one turn, in order", async () => {
+test("1,000 single pushes beside the turns of six runners are each in one turn, in order", async () => {
   const sessionId = newSession();
   const clients = [0, 1].map((index) => new RpcClient(() => replicas.at(index).grpcAddress));
   const clientOf = (index: number): RpcClient => {
@@ -67,7 +66,7 @@ test("10,000 single pushes beside the turns of six runners are each in one turn,
       const record: ClaimRecord = { runId: `r${runner}-${turn}`, taken: undefined };
       const { runId } = record;
       claims.push(record);
-      const messagesMax = 1 + ((runner * 37 + turn * 11) % 250);
+      const messagesMax = 1 + ((runner * 37 + turn * 11) % 25);
       try {
         const asked = { sessionId, runId, wait: WAIT, messagesMax };
         const { messages, producerEpoch } = await claim(client, asked, { signal: ended.signal });

@@ -17,7 +17,7 @@ let database: OwnServer;
 let replicas: Replicas;
 beforeAll(async () => {
   database = await startServer();
-  replicas = await Replicas.start({ DATABASE_URL: database.server.url });
+  replicas = await Replicas.start(database.server.url);
 });
 afterAll(async () => {
   await replicas.stop();

@@ -33,7 +33,6 @@ afterAll(async () => {
 
 /** All services wait for the first step of the migration, which another connection takes and rolls back. */
 async function startAtOnce(): Promise<void> {
-  const env = { DATABASE_URL: database.url };
   const taken = Promise.withResolvers<void>();
   const come = Promise.withResolvers<void>();
   const givenUp = sql.begin(async (transaction) => {
@@ -44,7 +43,7 @@ async function startAtOnce(): Promise<void> {
   });
   await taken.promise;
   const starting = Array.from({ length: SERVICES }, async () => {
-    services.push(await startService({ env }));
+    services.push(await startService({ databaseUrl: database.url }));
   });
   const started = Promise.allSettled(starting);
   try {

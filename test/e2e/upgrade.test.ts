@@ -15,14 +15,13 @@ import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import {
   everyAnswer,
   FIXTURE,
-  FIXTURE_SETTINGS,
   fixtureSql,
   rowsOf,
   schemaOf,
+  startOnLedger,
   storeRows,
 } from "../support/ledger-fixture.ts";
 import { OldInstance } from "../support/old-instance.ts";
-import { startService } from "../support/service-process.ts";
 
 const MIGRATIONS = join(import.meta.dirname, "../../src/store/migrations");
 const FIRST = "0000_ledger";
@@ -109,9 +108,7 @@ test.each([
       const old = new OldInstance(created.url);
       await old.next();
       // The service migrates at its start. After one more migration it is an instance of the build before.
-      const service = await startService({
-        env: { ...FIXTURE_SETTINGS, DATABASE_URL: created.url },
-      });
+      const service = await startOnLedger({ databaseUrl: created.url });
       expect((await migrateUp(created.url, { folder })).pending).toEqual([]);
       await old.next();
       await old.stop();

@@ -32,7 +32,7 @@ class Pair implements AsyncDisposable {
   }
 
   static async started(env: Readonly<Record<string, string>>): Promise<Pair> {
-    return new Pair((await Replicas.start({ DATABASE_URL: database.url, ...env })).services);
+    return new Pair((await Replicas.start(database.url, env)).services);
   }
 
   push(at: 0 | 1, sessionId: string) {

@@ -22,7 +22,7 @@ let client: RpcClient;
 let way: TcpProxy;
 const ends: (() => void)[] = [];
 
-const start = (): Promise<ServiceProcess> => startService({ env: { DATABASE_URL: database.url } });
+const start = (): Promise<ServiceProcess> => startService({ databaseUrl: database.url });
 
 beforeAll(async () => {
   database = await openDatabase();

@@ -1,6 +1,4 @@
 /** A real Chromium, empty pages to run scripts in, and the size of a page. */
-import { once } from "node:events";
-import { createServer } from "node:http";
 import { type Browser, chromium, type Page } from "playwright-core";
 import { toolPath } from "./tools.ts";
 
@@ -8,43 +6,20 @@ export function openChromium(): Promise<Browser> {
   return chromium.launch({ executablePath: toolPath("chromium") });
 }
 
-export interface PageServer extends AsyncDisposable {
-  readonly port: number;
-  /**
-   * Runs the script in an empty page at this host name. The script is the body of an async function;
-   * its value is the answer, and an error that it throws is `{ error }`.
-   */
-  run(script: string, host: string): Promise<unknown>;
-}
-
-export async function startPages(): Promise<PageServer> {
-  const server = createServer((_request, response) => {
-    response.setHeader("content-type", "text/html; charset=utf-8").end("<!doctype html>");
-  });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  if (address === null || typeof address === "string") throw new Error("no port");
-  const { port } = address;
-  return {
-    port,
-    async run(script, host) {
-      const browser = await openChromium();
-      try {
-        const page = await browser.newPage();
-        await page.goto(`http://${host}:${port}/`);
-        const error = "(error) => ({ error: String(error) })";
-        return await page.evaluate(`(async () => { ${script} })().catch(${error})`);
-      } finally {
-        await browser.close();
-      }
-    },
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
-      server.close();
-      await once(server, "close");
-    },
-  };
+/**
+ * Runs the script in the page. The script is the body of an async function; its value is the answer, and an
+ * error that it throws is `{ error }`.
+ */
+export async function runInPage(script: string, url: string): Promise<unknown> {
+  const browser = await openChromium();
+  try {
+    const page = await browser.newPage();
+    await page.goto(url);
+    const error = "(error) => ({ error: String(error) })";
+    return await page.evaluate(`(async () => { ${script} })().catch(${error})`);
+  } finally {
+    await browser.close();
+  }
 }
 
 export interface Load {

@@ -1,4 +1,5 @@
 /** Callers of every kind, with the keys and files by which a service knows them. */
+import { writeFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -54,14 +55,7 @@ export class Issuer {
 
   /** With the private key of another process. */
   static async of(signingKey: JWK): Promise<Issuer> {
-    const { kty = "", n = "", e = "" } = signingKey;
-    const [privateKey, publicKey] = await Promise.all([
-      importJWK(signingKey, ALGORITHM, { extractable: true }),
-      importJWK({ kty, n, e }, ALGORITHM, { extractable: true }),
-    ]);
-    if (privateKey instanceof Uint8Array || publicKey instanceof Uint8Array)
-      throw new Error("the key of the issuer is a pair");
-    return new Issuer({ privateKey, publicKey });
+    return new Issuer(await keysOf(signingKey));
   }
 
   signingKey(): Promise<JWK> {
@@ -105,11 +99,59 @@ export class Issuer {
   }
 }
 
+/** An issuer, and static tokens that `save` brings to a service. */
+export abstract class Callers extends Issuer {
+  readonly #tokens: StaticToken[] = [];
+
+  /** A token is known once it is saved and read. */
+  add(id: string, roles: readonly Role[], projectId?: string): Caller {
+    const token = randomBytes(24).toString("base64url");
+    const project = projectId === undefined ? {} : { project: projectId };
+    this.#tokens.push({ id, token, roles, ...project });
+    return { name: `static ${id}`, token, roles, projectId, sessionId: undefined };
+  }
+
+  remove({ token }: Caller): void {
+    const at = this.#tokens.findIndex((one) => one.token === token);
+    this.#tokens.splice(at, 1);
+  }
+
+  save(): Promise<void> {
+    return this.write(this.#tokens);
+  }
+
+  protected abstract write(tokens: readonly StaticToken[]): Promise<void>;
+}
+
+/** Of a service in another process, which other test files use too. */
+export class SharedCallers extends Callers {
+  readonly #url: string;
+
+  private constructor(keys: Keys, url: string) {
+    super(keys);
+    this.#url = url;
+  }
+
+  /** The tokens are put to this URL. */
+  static async at(url: string, signingKey: JWK): Promise<SharedCallers> {
+    return new SharedCallers(await keysOf(signingKey), url);
+  }
+
+  /** Ids of different files are different. */
+  override add(id: string, roles: readonly Role[], projectId?: string): Caller {
+    return super.add(`${id}-${randomUUID()}`, roles, projectId);
+  }
+
+  /** Resolves when the service knows them. */
+  protected async write(tokens: readonly StaticToken[]): Promise<void> {
+    await fetch(this.#url, { method: "PUT", body: JSON.stringify(tokens) });
+  }
+}
+
 /** An issuer whose keys are in a file, and static tokens in another. */
-export class Doors extends Issuer {
+export class Doors extends Callers {
   readonly tokensFile = join(tmpdir(), `ledger-tokens-${randomUUID()}.json`);
   readonly #jwksFile = join(tmpdir(), `ledger-jwks-${randomUUID()}.json`);
-  readonly #tokens: StaticToken[] = [];
 
   static async make(): Promise<Doors> {
     const keys = await newKeys();
@@ -130,21 +172,8 @@ export class Doors extends Issuer {
     };
   }
 
-  /** A token is known once the file is saved and read. */
-  add(id: string, roles: readonly Role[], projectId?: string): Caller {
-    const token = randomBytes(24).toString("base64url");
-    const project = projectId === undefined ? {} : { project: projectId };
-    this.#tokens.push({ id, token, roles, ...project });
-    return { name: `static ${id}`, token, roles, projectId, sessionId: undefined };
-  }
-
-  remove({ token }: Caller): void {
-    const at = this.#tokens.findIndex((one) => one.token === token);
-    this.#tokens.splice(at, 1);
-  }
-
-  save(): Promise<void> {
-    return writeFile(this.tokensFile, JSON.stringify({ tokens: this.#tokens }));
+  async write(tokens: readonly StaticToken[]): Promise<void> {
+    writeFileSync(this.tokensFile, JSON.stringify({ tokens }));
   }
 }
 
@@ -153,7 +182,7 @@ interface Keys {
   readonly privateKey: CryptoKey;
 }
 
-interface StaticToken {
+export interface StaticToken {
   readonly id: string;
   readonly token: string;
   readonly roles: readonly Role[];
@@ -198,6 +227,17 @@ export async function sessionCaller(
 
 export function bearer({ token }: Pick<Caller, "token">): Readonly<Record<string, string>> {
   return { authorization: `Bearer ${token}` };
+}
+
+async function keysOf(signingKey: JWK): Promise<Keys> {
+  const { kty = "", n = "", e = "" } = signingKey;
+  const [privateKey, publicKey] = await Promise.all([
+    importJWK(signingKey, ALGORITHM, { extractable: true }),
+    importJWK({ kty, n, e }, ALGORITHM, { extractable: true }),
+  ]);
+  if (privateKey instanceof Uint8Array || publicKey instanceof Uint8Array)
+    throw new Error("the key of the issuer is a pair");
+  return { privateKey, publicKey };
 }
 
 function newKeys(): Promise<Keys> {

@@ -1,7 +1,7 @@
 /**
  * A program of a user of the packages: writes a session, reads it, copies it. Tests check it and run it
  * in a folder with an installed package; here tsconfig.json resolves the names. The second argument
- * makes the names of its sessions unique, and with a third one it speaks TLS.
+ * makes the names of its sessions unique, and a third one is a token: with it the program speaks TLS.
  */
 import { Compressor, expand } from "session-ledger/compressor";
 import {
@@ -12,8 +12,8 @@ import {
   toJsonLines,
 } from "session-ledger/runner";
 
-const [, , address = "127.0.0.1:9000", name = "consumer", secured] = process.argv;
-const tls = secured !== undefined;
+const [, , address = "127.0.0.1:9000", name = "consumer", token] = process.argv;
+const way = { address, ...(token === undefined ? {} : { tls: true, token }) };
 const [written, copied] = [`${name}-written`, `${name}-copied`];
 
 /** The type and the text of an event. */
@@ -24,7 +24,7 @@ function shown(event: Readonly<Record<string, unknown>>): string {
 
 async function eventsOf(sessionId: string): Promise<readonly string[]> {
   const events: string[] = [];
-  for await (const { event } of readSession({ address, tls, sessionId, expand: true }))
+  for await (const { event } of readSession({ ...way, sessionId, expand: true }))
     events.push(shown(event));
   return events;
 }
@@ -49,32 +49,31 @@ async function* deltas(): AsyncGenerator<string> {
   yield "lo";
 }
 
-const writer = createSessionWriter({ address, tls, sessionId: written });
+const writer = createSessionWriter({ ...way, sessionId: written });
 await writer.text(deltas());
 const { complete, stats } = await writer.close();
 
 const messages: string[] = [];
 for await (const { eventType, payload } of readSession({
-  address,
-  tls,
+  ...way,
   sessionId: written,
   stream: "messages",
 }))
   messages.push(`${eventType} ${payload}`);
 
 const tokens: string[] = [];
-for await (const row of readSession({ address, tls, sessionId: written })) {
+for await (const row of readSession({ ...way, sessionId: written })) {
   for (const { payload } of expand(row)) tokens.push(shown(JSON.parse(payload)));
 }
 
-const copy = createSessionWriter({ address, tls, sessionId: copied, messages: "manual" });
-const lines = toJsonLines(readSession({ address, tls, sessionId: written, expand: true }));
+const copy = createSessionWriter({ ...way, sessionId: copied, messages: "manual" });
+const lines = toJsonLines(readSession({ ...way, sessionId: written, expand: true }));
 for await (const { text } of fromJsonLines(lines)) copy.event(text);
 await copy.close();
 
 let failure = "";
 try {
-  for await (const _ of readSession({ address, tls, sessionId: `${name}-never-written` })) break;
+  for await (const _ of readSession({ ...way, sessionId: `${name}-never-written` })) break;
 } catch (error) {
   if (error instanceof RpcFailure) failure = `${error.code} ${error.reason}`;
 }

@@ -1,10 +1,11 @@
 import { execFile } from "node:child_process";
+import { existsSync, globSync, readFileSync, statSync } from "node:fs";
+import { readFile, utimes } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { makeDirectory } from "./embedded-fixture.ts";
 import { toolPath } from "./tools.ts";
-import { readFile } from "node:fs/promises";
 
 // The programs of the Go client: its examples, and its driver for the table of cases.
 
@@ -26,15 +27,33 @@ async function buildGo(): Promise<string> {
 
 export const JAVA_CLIENT = fileURLToPath(new URL("../../clients/java", import.meta.url));
 
-/** Compiles the client; the result is the command of its driver. */
+/** Of the compiled client and its driver. */
+const JAVA_SOURCES = ["pom.xml", "core/pom.xml", "core/src/**/*", "../../proto/**/*"];
+
+/** Compiles the client if its sources are newer; the result is the command of its driver. */
 export async function javaDriver(): Promise<readonly string[]> {
-  const build = ["-q", "-B", "-ntp", "-pl", "core", "process-test-classes"];
-  await promisify(execFile)(toolPath("mvn"), build, { cwd: JAVA_CLIENT });
   const target = join(JAVA_CLIENT, "core/target");
-  const dependencies = (await readFile(join(target, "classpath"), "utf8")).trim();
+  const classpath = join(target, "classpath");
+  if (!isCompiled(classpath)) {
+    const build = ["-q", "-B", "-ntp", "-pl", "core", "process-test-classes"];
+    await promisify(execFile)(toolPath("mvn"), build, { cwd: JAVA_CLIENT });
+    // Maven leaves a file as it is whose text is the same.
+    await utimes(classpath, new Date(), new Date());
+  }
+  const dependencies = (await readFile(classpath, "utf8")).trim();
   const classes = [join(target, "classes"), join(target, "test-classes"), dependencies];
   // A driver lives for seconds.
   const quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
   const main = "io.sessionledger.client.ConformanceDriver";
   return ["java", ...quick, "-cp", classes.join(delimiter), main];
+}
+
+/** Whether that file, the last one of a build, is newer than all sources, and what it names exists. */
+function isCompiled(classpath: string): boolean {
+  if (!existsSync(classpath)) return false;
+  const { mtimeMs } = statSync(classpath);
+  const sources = globSync(JAVA_SOURCES, { cwd: JAVA_CLIENT });
+  const isNewer = (path: string): boolean => statSync(join(JAVA_CLIENT, path)).mtimeMs > mtimeMs;
+  const named = readFileSync(classpath, "utf8").trim().split(delimiter);
+  return !sources.some(isNewer) && named.every((path) => existsSync(path));
 }

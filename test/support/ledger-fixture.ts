@@ -24,7 +24,7 @@ import { dump } from "../../src/maintenance/dump.ts";
 import { verify } from "../../src/maintenance/verify.ts";
 import { createDatabase } from "../../src/store/database.ts";
 import { RpcClient } from "./grpc-client.ts";
-import type { ServiceProcess } from "./service-process.ts";
+import { type ServiceOptions, type ServiceProcess, startService } from "./service-process.ts";
 
 const { method } = SessionService;
 
@@ -34,7 +34,18 @@ export const FIXTURE = {
 };
 
 /** Of its service: the cancelled run has ended and the open one is stale, at any later time. */
-export const FIXTURE_SETTINGS = { CANCEL_GRACE: "100ms", RUN_STALE_AFTER: "1s" };
+const SETTINGS = { CANCEL_GRACE: "100ms", RUN_STALE_AFTER: "1s" };
+export const ADMIN_TOKEN = "o".repeat(40);
+
+/** The service of a fixture; one that asks for tokens leaves its runs open. */
+export function startOnLedger(
+  of: Pick<ServiceOptions, "databaseUrl" | "embedded">,
+  { hasTokens = false } = {},
+): Promise<ServiceProcess> {
+  const tokens = [{ id: "ops", token: ADMIN_TOKEN, roles: ["admin"] }];
+  const env = hasTokens ? { AUTH_TOKENS: JSON.stringify({ tokens }) } : SETTINGS;
+  return startService({ ...of, env });
+}
 
 /** A connection that writes times of PostgreSQL the same everywhere. */
 export function fixtureSql(url: string): postgres.Sql {

@@ -16,15 +16,20 @@ import { cleanUp } from "./embedded-fixture.ts";
 import { pace } from "./eventually.ts";
 import { fillEveryKind } from "./every-session.ts";
 import { RpcClient } from "./grpc-client.ts";
-import { everyAnswer, FIXTURE, FIXTURE_SETTINGS, fixtureSql, rowsOf } from "./ledger-fixture.ts";
-import { startService } from "./service-process.ts";
+import {
+  ADMIN_TOKEN,
+  everyAnswer,
+  FIXTURE,
+  fixtureSql,
+  rowsOf,
+  startOnLedger,
+} from "./ledger-fixture.ts";
 
 const { method } = SessionService;
-const TOKEN = "o".repeat(40);
 const LOOK_MS = 100;
 
 await bundle(fileURLToPath(new URL("../../dist", import.meta.url)));
-const service = await startService({ embedded: true, env: FIXTURE_SETTINGS });
+const service = await startOnLedger({ embedded: true });
 const url = await runningUrl(service.dataDir);
 const client = new RpcClient(service.grpcAddress);
 
@@ -50,11 +55,9 @@ const ledger = { client: createLedgerClient(settings), retry: {}, settings };
 for (const session of demoSessions()) await fillSession(session, ledger);
 ledger.client.close();
 
-const tokens = [{ id: "ops", token: TOKEN, roles: ["admin"] }];
-const env = { DATABASE_URL: url, AUTH_TOKENS: JSON.stringify({ tokens }) };
-const guarded = await startService({ env });
+const guarded = await startOnLedger({ databaseUrl: url }, { hasTokens: true });
 const admin = new RpcClient(guarded.grpcAddress);
-const metadata = { authorization: `Bearer ${TOKEN}` };
+const metadata = { authorization: `Bearer ${ADMIN_TOKEN}` };
 await admin.unary(method.issueSessionToken, { sessionId: "known", role: "runner" }, { metadata });
 admin.close();
 await guarded.stop();

@@ -9,7 +9,7 @@ import { makeDirectory, recordingLog, withSql } from "./embedded-fixture.ts";
 import { History, plan, PUSH_KINDS } from "./history.ts";
 import { send, watch } from "./history-clients.ts";
 import { readWitness, type Witness } from "./history-check.ts";
-import { type ServiceProcess, startService } from "./service-process.ts";
+import { type ServiceProcess, startAgain, startService } from "./service-process.ts";
 import { CAP_MS } from "./eventually.ts";
 
 type EmbeddedPostgres = ReturnType<typeof createEmbeddedPostgres>;
@@ -42,17 +42,16 @@ export async function startServer(): Promise<OwnServer> {
 
 export class Replicas {
   readonly services: ServiceProcess[];
-  readonly #env: Environment;
 
-  private constructor(services: ServiceProcess[], env: Environment) {
+  private constructor(services: ServiceProcess[]) {
     this.services = services;
-    this.#env = env;
   }
 
-  /** By default they poll once a minute: a row that comes sooner was announced. */
-  static async start(given: Environment): Promise<Replicas> {
-    const env = { HEAD_POLL_INTERVAL_MS: "60000", ...given };
-    return new Replicas(await Promise.all([startService({ env }), startService({ env })]), env);
+  /** On one database. By default they poll once a minute: a row that comes sooner was announced. */
+  static async start(databaseUrl: string, more: Environment = {}): Promise<Replicas> {
+    const env = { HEAD_POLL_INTERVAL_MS: "60000", ...more };
+    const start = () => startService({ databaseUrl, env });
+    return new Replicas(await Promise.all([start(), start()]));
   }
 
   get addresses(): readonly string[] {
@@ -67,10 +66,8 @@ export class Replicas {
 
   /** SIGKILL, and a new service on the same ports. */
   async replace(index: number): Promise<void> {
-    const { grpcAddress, httpAddress } = this.at(index);
     await this.at(index).kill("SIGKILL");
-    const env = { ...this.#env, GRPC_ADDRESS: grpcAddress, HTTP_ADDRESS: httpAddress };
-    this.services[index] = await startService({ env });
+    this.services[index] = await startAgain(this.at(index));
   }
 
   /** One metric of `/metrics`, summed over its labels; 0 when it does not exist. */

@@ -20,9 +20,16 @@ type Environment = Readonly<Record<string, string>>;
 /** An address for tests that ask an ended service: no other service takes its port meanwhile. */
 export const NO_OTHERS_ADDRESS = process.platform === "linux" ? "127.0.0.77:0" : "127.0.0.1:0";
 
+/** A run of a test stays open on a machine that is busy for minutes. */
+const PATIENT = { RUN_STALE_AFTER: "1h", CANCEL_GRACE: "1h" };
+
 export interface ServiceOptions {
-  /** Overrides the defaults of a test: free ports, a new database on the server of the test run. */
+  /** Settings, in at most 25 places of all tests: test/tidy.test.ts. */
   readonly env?: Environment;
+  /** A database that the test has made; by default a new one on the server of the test run. */
+  readonly databaseUrl?: string;
+  /** Free ports by default. */
+  readonly addresses?: Partial<Addresses>;
   /** A PostgreSQL of its own in a new directory, for tests that end or restart it. */
   readonly embedded?: boolean;
   /** The directory of an earlier service; a new one by default. */
@@ -33,11 +40,16 @@ export interface ServiceOptions {
   readonly onLine?: (line: string) => void;
 }
 
-export interface ServiceProcess {
-  readonly pid: number;
+interface Addresses {
   readonly grpcAddress: string;
   readonly httpAddress: string;
   readonly opsAddress: string;
+}
+
+export interface ServiceProcess extends Addresses {
+  readonly pid: number;
+  /** Its settings. */
+  readonly env: Environment;
   readonly dataDir: string;
   /** Empty for a service with its own PostgreSQL. */
   readonly databaseUrl: string;
@@ -65,12 +77,14 @@ const servingSchema = z.object({
 /** Resolves when the service logs that it serves. */
 export async function startService(options: ServiceOptions = {}): Promise<ServiceProcess> {
   const dataDir = options.dataDir ?? (await makeDirectory());
-  const databaseUrl = await databaseOf(options);
+  const { env: settings = {}, addresses = {} } = options;
+  const databaseUrl = settings["DATABASE_URL"] ?? (await databaseOf(options));
   const env = {
-    ...environment(),
+    ...environment(addresses),
+    ...PATIENT,
     DATA_DIR: dataDir,
     DATABASE_URL: databaseUrl,
-    ...options.env,
+    ...settings,
   };
   const child = spawn(process.execPath, [...(options.nodeArguments ?? []), MAIN], {
     env,
@@ -103,6 +117,7 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
   };
   return {
     pid: child.pid ?? -1,
+    env: settings,
     grpcAddress: grpc,
     httpAddress: http,
     opsAddress: ops,
@@ -114,25 +129,21 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
   };
 }
 
-async function databaseOf({ dataDir, embedded, env = {} }: ServiceOptions): Promise<string> {
-  const { DATABASE_URL: given } = env;
-  if (given !== undefined) return given;
+async function databaseOf(options: ServiceOptions): Promise<string> {
+  const { databaseUrl, dataDir, embedded } = options;
+  if (databaseUrl !== undefined) return databaseUrl;
   if (embedded === true || dataDir !== undefined) return "";
   // The faults harness starts services outside of vitest, where this module cannot be loaded.
   const { createLedgerDatabase } = await import("./database.ts");
   return (await createLedgerDatabase()).url;
 }
 
-/** Starts an ended service again with its database and gRPC port, so that its clients find it. */
+/** Starts an ended service again with its settings, database and ports, so that its clients find it. */
 export function startAgain(
-  ended: Pick<ServiceProcess, "dataDir" | "databaseUrl" | "grpcAddress">,
-  more: Environment = {},
+  ended: Pick<ServiceProcess, "env" | "dataDir" | "databaseUrl" | "grpcAddress" | "httpAddress">,
 ): Promise<ServiceProcess> {
-  const { dataDir, databaseUrl, grpcAddress } = ended;
-  return startService({
-    dataDir,
-    env: { DATABASE_URL: databaseUrl, GRPC_ADDRESS: grpcAddress, ...more },
-  });
+  const { env, dataDir, databaseUrl, grpcAddress, httpAddress } = ended;
+  return startService({ env, dataDir, databaseUrl, addresses: { grpcAddress, httpAddress } });
 }
 
 /** Ends the processes of a test and their embedded PostgreSQL; `cleanUp` then deletes the directory. */
@@ -207,13 +218,13 @@ function spawnCommand(args: readonly string[], env: Environment = {}, program = 
 }
 
 /** The environment of the test run, without settings of a service. */
-function environment(): NodeJS.ProcessEnv {
+function environment(addresses: Partial<Addresses> = {}): NodeJS.ProcessEnv {
   return {
     ...process.env,
     DATABASE_URL: "",
-    GRPC_ADDRESS: "127.0.0.1:0",
-    HTTP_ADDRESS: "127.0.0.1:0",
-    OPS_ADDRESS: "127.0.0.1:0",
+    GRPC_ADDRESS: addresses.grpcAddress ?? "127.0.0.1:0",
+    HTTP_ADDRESS: addresses.httpAddress ?? "127.0.0.1:0",
+    OPS_ADDRESS: addresses.opsAddress ?? "127.0.0.1:0",
     LOG_LEVEL: "info",
   };
 }

@@ -1,20 +1,23 @@
 /**
  * The services that test files share: one of each profile for a project, started when the first file asks
- * for it. Session ids are unique within a project; documents and the tests of another grpcurl use some again. They run beside the workers of Vitest, which ask for them over HTTP. A file that only sends
- * requests uses one of them and its own session ids. A file has a service of its own only if it ends it,
- * restarts it, counts all rows of its ledger, or needs a setting that no profile has.
+ * for it. They run beside the workers of Vitest, which ask for them over HTTP. A file that only sends
+ * requests uses one of them and its own session ids, which are unique within a project; documents and the
+ * tests of another grpcurl use some again. A file has a service of its own only if it ends it, restarts it,
+ * counts all rows of its ledger, or needs a setting that no profile has.
  */
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { appendFileSync } from "node:fs";
-import { createServer, type Server } from "node:http";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { join } from "node:path";
+import { json } from "node:stream/consumers";
 import { certificateFiles, createAuthority } from "./certificates.ts";
-import { Doors } from "./callers.ts";
+import { Doors, type StaticToken } from "./callers.ts";
 import { makeDirectory, withSql } from "./embedded-fixture.ts";
+import { eventually } from "./eventually.ts";
 import { type ServiceProcess, startService } from "./service-process.ts";
 
-export const PROFILES = ["default", "tokens", "strict", "tls"] as const;
+export const PROFILES = ["default", "tokens", "strict", "limited", "tls"] as const;
 export type Profile = (typeof PROFILES)[number];
 
 /** How a worker knows a service of another process. */
@@ -32,13 +35,17 @@ export interface SharedService
 
 interface Known {
   readonly env: Readonly<Record<string, string>>;
-  readonly signingKey?: object;
+  readonly doors?: Doors;
   readonly authority?: string;
 }
 
-const KNOWN: Readonly<Record<Profile, () => Promise<Known>>> = {
+const KNOWN: Readonly<Record<Profile, (pages: string) => Promise<Known>>> = {
   default: async () => ({ env: {} }),
-  tokens: withTokens,
+  tokens: async (pages) => {
+    const doors = await Doors.make();
+    const origins = { HTTP_ORIGINS: `${NAMED_ORIGIN},${pages}` };
+    return { env: { ...doors.env, ...origins, CALL_LOG: "all" }, doors };
+  },
   /** Sessions must be created before they are used, and nothing that waits does so for long. */
   strict: async () => ({
     env: {
@@ -46,26 +53,52 @@ const KNOWN: Readonly<Record<Profile, () => Promise<Known>>> = {
       RUN_WAIT: "1s",
       RUN_STALE_AFTER: "1s",
       CANCEL_GRACE: "1s",
+      SSE_HEARTBEAT_MS: "200",
       REDACTION: "on",
+      REDACTION_PATTERNS: "acme=acme_[a-z0-9]{12}",
+      REDACTION_KEYS: "pin",
+      CALL_LOG: "all",
+      LOG_LEVEL: "debug",
+    },
+  }),
+  /** Small sessions, whose events need not be AG-UI, no search and no inspector. */
+  limited: async () => ({
+    env: {
+      SESSION_ROWS_MAX: "10",
+      SESSION_BYTES_MAX: "8192",
+      PENDING_MAX: "3",
+      WATCHERS_PER_SESSION_MAX: "20",
+      RUN_WAIT: "2s",
+      RUN_STALE_AFTER: "2s",
+      VALIDATION: "lenient",
+      SEARCH: "off",
+      INSPECTOR: "off",
     },
   }),
   tls: async () => {
     const authority = await createAuthority();
     const files = await certificateFiles(await authority.server(), authority);
-    const tokens = await withTokens();
+    const doors = await Doors.make();
     const tls = { TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile };
-    return { ...tokens, env: { ...tokens.env, ...tls }, authority: authority.certificate };
+    const own = { OIDC_PROJECT_CLAIM: "project.name", WATCHERS_PER_SESSION_MAX: "20" };
+    return { env: { ...doors.env, ...tls, ...own }, doors, authority: authority.certificate };
   },
 };
 
-async function withTokens(): Promise<Known> {
-  const doors = await Doors.make();
-  return { env: { ...doors.env, CALL_LOG: "all" }, signingKey: await doors.signingKey() };
+/** An origin whose pages may read the answers of profile tokens, besides the empty page of this server. */
+export const NAMED_ORIGIN = "https://chat.example";
+
+interface Started {
+  readonly service: ServiceProcess;
+  readonly shared: SharedService;
+  readonly doors: Doors | undefined;
+  /** Of each test file that has its own. */
+  readonly tokens: Map<string, readonly StaticToken[]>;
 }
 
 export class SharedServices {
   readonly #template: string;
-  readonly #services = new Map<string, Promise<SharedService>>();
+  readonly #services = new Map<string, Promise<Started>>();
   readonly #server: Server;
   readonly #processes: ServiceProcess[] = [];
 
@@ -73,17 +106,27 @@ export class SharedServices {
   constructor(template: string) {
     this.#template = template;
     this.#server = createServer((request, response) => {
-      const [, project = "", asked] = request.url?.split("/") ?? [];
-      const profile = PROFILES.find((name) => name === asked);
-      if (profile === undefined) {
-        response.writeHead(404).end();
-        return;
-      }
-      this.#of(project, profile).then(
-        (service) => response.end(JSON.stringify(service)),
-        (error: unknown) => response.writeHead(500).end(String(error)),
+      this.#answer(request, response).catch((error: unknown) =>
+        response.writeHead(500).end(String(error)),
       );
     });
+  }
+
+  /** `/` is an empty page, `/project/profile` a service, and `/project/profile/file` takes tokens. */
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const [, project = "", asked, file] = request.url?.split("/") ?? [];
+    const profile = PROFILES.find((name) => name === asked);
+    if (profile === undefined) {
+      response.setHeader("content-type", "text/html; charset=utf-8").end("<!doctype html>");
+      return;
+    }
+    const started = await this.#of(project, profile);
+    if (file === undefined) response.end(JSON.stringify(started.shared));
+    else {
+      // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- SharedCallers sends them.
+      await takeTokens(started, file, (await json(request)) as readonly StaticToken[]);
+      response.end();
+    }
   }
 
   /** Resolves with the URL to which the names of a project and a profile are added. */
@@ -100,15 +143,17 @@ export class SharedServices {
     await Promise.all(this.#processes.map((service) => service.kill("SIGKILL")));
   }
 
-  #of(project: string, profile: Profile): Promise<SharedService> {
+  #of(project: string, profile: Profile): Promise<Started> {
     const key = `${project} ${profile}`;
     const found = this.#services.get(key) ?? this.#startOne(profile);
     this.#services.set(key, found);
     return found;
   }
 
-  async #startOne(profile: Profile): Promise<SharedService> {
-    const { env, signingKey, authority } = await KNOWN[profile]();
+  async #startOne(profile: Profile): Promise<Started> {
+    const address = this.#server.address();
+    const port = typeof address === "object" ? address?.port : undefined;
+    const { env, doors, authority } = await KNOWN[profile](`http://localhost:${port}`);
     const dataDir = await makeDirectory();
     const logFile = join(dataDir, "log");
     const url = new URL(this.#template);
@@ -122,21 +167,32 @@ export class SharedServices {
     );
     const service = await startService({
       dataDir,
-      env: { DATABASE_URL: url.href, ...env },
+      databaseUrl: url.href,
+      env,
       onLine: (line) => appendFileSync(logFile, `${line}\n`),
     });
     this.#processes.push(service);
     const { pid, grpcAddress, httpAddress, opsAddress, databaseUrl } = service;
-    return {
-      pid,
-      grpcAddress,
-      httpAddress,
-      opsAddress,
-      dataDir,
-      databaseUrl,
-      logFile,
-      signingKey,
-      authority,
-    };
+    const addresses = { grpcAddress, httpAddress, opsAddress };
+    const signingKey = await doors?.signingKey();
+    const shared = { pid, ...addresses, dataDir, databaseUrl, logFile, signingKey, authority };
+    return { service, shared, doors, tokens: new Map() };
   }
+}
+
+/** Resolves when the service has read them. */
+async function takeTokens(
+  { service, doors, tokens }: Started,
+  file: string,
+  ofFile: readonly StaticToken[],
+): Promise<void> {
+  if (doors === undefined) throw new Error("the profile has no tokens");
+  const taken = (line: string) => line.includes(doors.tokensFile) && line.includes("file taken");
+  const reads = () => service.log.filter(taken).length;
+  const before = reads();
+  tokens.set(file, ofFile);
+  await doors.write([...tokens.values()].flat());
+  await eventually(() => {
+    if (reads() === before) throw new Error("the service has not read the tokens yet");
+  });
 }

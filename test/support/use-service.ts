@@ -2,9 +2,11 @@
  * A service for the tests of a file, and its gRPC client. A file that only sends requests shares the service
  * of a profile with all other files (shared-services.ts); such a file uses its own session ids.
  */
+import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { credentials } from "@grpc/grpc-js";
 import { afterAll, beforeAll, inject } from "vitest";
-import { Issuer } from "./callers.ts";
+import { Issuer, SharedCallers } from "./callers.ts";
 import { cleanUp } from "./embedded-fixture.ts";
 import { RpcClient } from "./grpc-client.ts";
 import {
@@ -17,11 +19,11 @@ import {
 import type { Profile, SharedService } from "./shared-services.ts";
 
 /** A file may not end it: other files may still need it. */
-export type UsedService = Omit<ServiceProcess, "stop" | "kill">;
+export type UsedService = Omit<ServiceProcess, "stop" | "kill" | "env">;
 
 export interface OwnService extends ServiceProcess {
-  /** After its end: again with its database and port, and further settings. */
-  restart(env?: ServiceOptions["env"]): Promise<void>;
+  /** After its end: again with its settings, database and ports. */
+  restart(): Promise<void>;
 }
 
 interface Used<S> {
@@ -59,6 +61,9 @@ export function useService(
     get pid() {
       return begun(used).pid;
     },
+    get env() {
+      return begun(own).env;
+    },
     get grpcAddress() {
       return begun(used).grpcAddress;
     },
@@ -79,15 +84,15 @@ export function useService(
     },
     kill: (signal) => begun(own).kill(signal),
     stop: () => begun(own).stop(),
-    restart: async (env = {}) => {
-      used = own = await startAgain(begun(own), env);
+    restart: async () => {
+      used = own = await startAgain(begun(own));
     },
   };
   return { service, client };
 }
 
 export async function sharedService(profile: Profile): Promise<SharedService> {
-  const answer = await fetch(`${inject("sharedServices")}${inject("project")}/${profile}`);
+  const answer = await fetch(urlOf(profile));
   const text = await answer.text();
   if (!answer.ok) throw new Error(`the service of ${profile} did not start: ${text}`);
   const service: SharedService = JSON.parse(text);
@@ -98,6 +103,29 @@ export async function sharedService(profile: Profile): Promise<SharedService> {
 export async function sharedIssuer(profile: "tokens" | "tls"): Promise<Issuer> {
   const { signingKey = {} } = await sharedService(profile);
   return Issuer.of(signingKey);
+}
+
+/** The same, with static tokens of the file. */
+export async function sharedCallers(profile: "tokens" | "tls"): Promise<SharedCallers> {
+  const { signingKey = {} } = await sharedService(profile);
+  return SharedCallers.at(`${urlOf(profile)}/${randomUUID()}`, signingKey);
+}
+
+/** A client of the profile with TLS. */
+export async function sharedClient(profile: "tls"): Promise<RpcClient> {
+  const { grpcAddress, authority = "" } = await sharedService(profile);
+  return new RpcClient(grpcAddress, {}, credentials.createSsl(Buffer.from(authority)));
+}
+
+/** An empty page; at `localhost` profile tokens knows its origin. */
+export function pageUrl(host: string): string {
+  const url = new URL(inject("sharedServices"));
+  url.hostname = host;
+  return url.href;
+}
+
+function urlOf(profile: Profile): string {
+  return `${inject("sharedServices")}${inject("project")}/${profile}`;
 }
 
 function asUsed(service: SharedService): UsedService {

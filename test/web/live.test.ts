@@ -3,11 +3,15 @@ import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { createSessionWriter } from "../../src/runner/index.ts";
-import { makeDirectory } from "../support/embedded-fixture.ts";
 import { pushAll, say } from "../support/inspector-sessions.ts";
 import { items, readConversation, region, tokensIn, useInspector } from "../support/inspector.ts";
 import { openDatabase, type OpenDatabase } from "../support/database.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import {
+  endService,
+  type ServiceProcess,
+  startAgain,
+  startService,
+} from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
 import { pace } from "../support/eventually.ts";
 
@@ -17,7 +21,7 @@ let service: ServiceProcess;
 
 beforeAll(async () => {
   database = await openDatabase();
-  service = await startService({ env: { DATABASE_URL: database.url } });
+  service = await startService({ databaseUrl: database.url });
 });
 
 afterAll(async () => {
@@ -27,10 +31,7 @@ afterAll(async () => {
 
 /** The same addresses again, so that page and runner find it. */
 async function restarted(): Promise<void> {
-  const { grpcAddress, httpAddress } = service;
-  const dataDir = await makeDirectory();
-  const env = { DATABASE_URL: database.url, GRPC_ADDRESS: grpcAddress, HTTP_ADDRESS: httpAddress };
-  service = await startService({ dataDir, env });
+  service = await startAgain(service);
 }
 
 /** The page cuts a text of 20,000 characters. */

@@ -9,7 +9,6 @@ import { text } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { makeSession } from "../support/inspector-sessions.ts";
 import { useInspector } from "../support/inspector.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -20,15 +19,12 @@ const PATHS = ["/", "/sessions/s", "/sessions/s/compare", "/storage", "/service"
 
 const inspector = useInspector();
 const { service } = useService();
-let off: ServiceProcess;
+const { service: off } = useService("limited");
 let sessionId: string;
 
 beforeAll(async () => {
   sessionId = await makeSession(service, { name: "Safe" });
-  off = await startService({ env: { INSPECTOR: "off" } });
 });
-
-afterAll(() => endService(off));
 
 interface Answer {
   readonly status: number | undefined;

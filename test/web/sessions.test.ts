@@ -167,7 +167,7 @@ describe("in chromium", needs("chromium"), () => {
       await service.kill("SIGKILL");
       const notice = page.getByText("The connection to the service is lost.");
       await notice.waitFor();
-      service = await startAgain(service, { HTTP_ADDRESS: service.httpAddress });
+      service = await startAgain(service);
       await say(service, "after", { payload: "hello" });
       await rowOf(page, "after").waitFor();
       await expect.poll(() => notice.count()).toBe(0);
