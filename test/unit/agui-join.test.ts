@@ -430,35 +430,6 @@ describe("a run that has ended", () => {
       answered.controller.abort();
     }
   });
-
-  test("is followed by further runs with follow; rows between runs come with the next run", async () => {
-    const { stored, push, open } = joining();
-    stored(started("r1"), ...said("m1", "one"), finished("r1"));
-    const answer = open({ follow: true });
-    await quiet();
-    push(started("r2"), ...said("m2", "two"), finished("r2"));
-    await quiet();
-    expect(answer.types.slice(3)).toEqual([
-      "RUN_STARTED",
-      "TEXT_MESSAGE_START",
-      "TEXT_MESSAGE_CONTENT",
-      "TEXT_MESSAGE_END",
-      "RUN_FINISHED",
-    ]);
-    push(...said("m3", "between"), state({ x: 1 }));
-    await quiet();
-    expect(answer.types).toHaveLength(8);
-    push(started("r3"), start("m4"));
-    push(content("m4", "three"));
-    await quiet();
-    const types = answer.types.slice(8);
-    expect(types.slice(0, 3)).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT"]);
-    expect(answer.shown).toMatchObject({
-      messages: ["one", "two", "between", "three"].map((text) => ({ content: text })),
-      state: { x: 1 },
-    });
-    expect(answer.ended).toBeUndefined();
-  });
 });
 
 describe("a session without a run", () => {
@@ -891,32 +862,6 @@ describe("a replay", () => {
     expect(others).toBeGreaterThan(10);
   });
 
-  test("repeats nothing in a client that kept its messages", async () => {
-    const { stored, open } = joining();
-    const thought = (text: string) => [
-      { type: "REASONING_START", messageId: "t" },
-      { type: "REASONING_MESSAGE_START", messageId: "t", role: "reasoning" },
-      { type: "REASONING_MESSAGE_CONTENT", messageId: "t", delta: text },
-      { type: "REASONING_MESSAGE_END", messageId: "t" },
-      { type: "REASONING_END", messageId: "t" },
-    ];
-    const activity = { messageId: "a", activityType: "plan" };
-    stored(started(), ...thought("hm"), ...said("m1", "one"));
-    stored({ type: "ACTIVITY_SNAPSHOT", ...activity, content: { list: [] }, replace: false });
-    const patch = [{ op: "add", path: "/list/-", value: 1 }];
-    stored({ type: "ACTIVITY_DELTA", ...activity, patch });
-    stored({ type: "STATE_DELTA", delta: [{ op: "add", path: "/a", value: 1 }] }, finished());
-    const transcript = new Transcript();
-    const first = open({ replay: "events" });
-    await quiet();
-    const once = reduced(first.events, transcript);
-    const messages = transcript.messages();
-    const kept = keptOf(messages, { field: "messages" });
-    const again = open({ replay: "events", messages: kept });
-    await quiet();
-    expect(reduced(again.events, transcript)).toEqual(once);
-  });
-
   test("replaces an activity at its first snapshot, and only there", async () => {
     const { stored, open } = joining();
     const activity = { messageId: "a", activityType: "plan" };
@@ -1119,28 +1064,6 @@ describe("a snapshot above the size of a frame", () => {
 describe("an answer to a message", () => {
   const taking = (runId: string, last: number) =>
     started(runId, { metadata: { session: { consumed: { first: last, last } } } });
-
-  test("begins with the run that takes the message, and ends with it", async () => {
-    const { stored, push, open } = joining();
-    stored(started("r1"), ...said("m1", "one"), finished("r1"));
-    const answer = open({ answers: 2n });
-    await quiet();
-    expect(answer.types).toEqual([]);
-    expect(answer.comments[0]).toBe(
-      "no run has taken message 2 yet, and this answer ends after 30 s",
-    );
-    push(taking("r2", 1), ...said("m2", "two"));
-    await quiet();
-    expect(answer.shown.messages).toMatchObject([{ content: "one" }, { content: "two" }]);
-    push(finished("r2"));
-    await quiet();
-    expect(answer.ended).toBeUndefined();
-    push(taking("r3", 2), ...said("m3", "three"), finished("r3"));
-    await quiet();
-    expect(answer.events.at(-1)).toEqual(finished("r3"));
-    expect(answer.shown.messages).toMatchObject([{ id: "m1" }, { id: "m2" }, { id: "m3" }]);
-    expect(answer.ended).toBeNull();
-  });
 
   test("is over at once when the run that took the message has ended", async () => {
     const { stored, open } = joining();

@@ -99,6 +99,15 @@ describe("open requests", () => {
     expect(() => request.becomeStream()).toThrow("shutting down");
   });
 
+  test("have an aborted signal after the caller left, also when it is asked for later", () => {
+    const [early, late] = [0, 1].map(() => new ServedRequest(() => undefined));
+    const signal = early?.signal;
+    for (const request of [early, late]) request?.closed(true);
+    expect(signal?.reason).toMatchObject({ reason: "CANCELLED" });
+    expect(late?.signal.reason).toMatchObject({ reason: "CANCELLED" });
+    expect(late?.hasEnded).toBe(true);
+  });
+
   test("are not aborted once they have their answer", () => {
     const request = new ServedRequest(() => undefined);
     request.closed(false);

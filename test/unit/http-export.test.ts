@@ -40,6 +40,17 @@ describe("an export", () => {
     expect(ended.map(({ signal }) => signal.reason)).toMatchObject([{ reason: "SERVER_BUSY" }]);
   });
 
+  test("has the rows that existed at its start, page after page", async () => {
+    const { table, exportEvents } = exporting();
+    for (let at = 0; at < 1_200; at += 1) table.event("s");
+    const rows = exportEvents("s", context);
+    const first = await rows.next();
+    table.event("s");
+    expect([...(first.value ?? [])].map(({ seq }) => seq)).toEqual([1n]);
+    expect((await seqsOf(rows)).at(-1)).toBe(1_200n);
+    expect(table.pagesRead).toBe(3);
+  });
+
   test("reads nothing before the first request, and stops when its caller leaves", async () => {
     const { table, exportMessages } = exporting();
     for (let at = 0; at < 1_200; at += 1) table.message("s");
@@ -77,6 +88,17 @@ describe("an export", () => {
     await rows.next();
     table.deleted.add("s");
     await expect(seqsOf(rows)).rejects.toMatchObject({ reason: "SESSION_DELETED" });
+  });
+
+  test("ends when its caller leaves", async () => {
+    const { table, exportEvents } = exporting();
+    for (let at = 0; at < 1_200; at += 1) table.event("s");
+    const controller = new AbortController();
+    const { signal } = controller;
+    const rows = exportEvents("s", { principal: ANONYMOUS, signal, hasEnded: false });
+    await rows.next();
+    controller.abort(new Error("left"));
+    await expect(rows.next()).rejects.toThrow("left");
   });
 
   test("is refused while 64 others are open", async () => {

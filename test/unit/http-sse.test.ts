@@ -345,6 +345,20 @@ describe("a stream", () => {
     await shows(`${ROW_TEXT.repeat(3)}${": ping\n\n".repeat(3)}`);
   });
 
+  test("cannot delay a stop when its caller does not read", async () => {
+    const source = new Source(() => ({ data: "x".repeat(10_000) }));
+    const { connect, controller, openStreams } = await streaming(source);
+    const socket = connect();
+    socket.write("GET /stream/1 HTTP/1.1\r\nHost: ledger\r\n\r\n");
+    await expect.poll(() => socket.readableLength).toBeGreaterThan(0);
+    controller.abort(new ServiceError("unavailable", "SHUTTING_DOWN", "stopping"));
+    await expect.poll(openStreams).toBe(0);
+    expect(source.left).toBe(true);
+    const received = new Received(socket);
+    await expect.poll(() => received.hasEnded).toBe(true);
+    expect(received.text.endsWith("0\r\n\r\n")).toBe(false); // The client sees that it is cut off.
+  });
+
   test("is sent without chunks to HTTP/1.0, until the connection ends", async () => {
     const { app, connect } = await streaming(new Source((at) => (at < 2 ? ROW : undefined)));
     const socket = connect();

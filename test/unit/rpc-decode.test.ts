@@ -20,6 +20,16 @@ function outcomeOf(bytes: Uint8Array): string {
   }
 }
 
+function refusalOf(bytes: Uint8Array): ServiceError {
+  try {
+    decode(bytes);
+  } catch (error) {
+    if (error instanceof ServiceError) return error;
+    throw error;
+  }
+  throw new Error("it was decoded");
+}
+
 describe("a decoded request", () => {
   test("has the fields of the byte vectors of existing runners", () => {
     const message = decoderOf(PushSessionMessageRequestSchema);
@@ -62,6 +72,33 @@ describe("a decoded request", () => {
     const request = decode(Buffer.concat([Buffer.from("0a027331", "hex"), unknown]));
     expect(request.sessionId).toBe("s1");
     expect(request.$unknown).toBeUndefined();
+  });
+
+  test.each([
+    ["a length over the end", "0a0a7331"],
+    ["a tag that is cut off", "0a02733112"],
+    ["field number 0", "0001"],
+    ["a wire type that does not exist", "0f01"],
+    ["a varint without an end", "28ffffffffffffffffffff01"],
+    ["invalid UTF-8 in a short string", "0a02c328"],
+    ["invalid UTF-8 in a long string", `1a28${"61".repeat(38)}c328`],
+    ["half a surrogate pair in UTF-8", "1a03eda080"],
+    ["a nested message with a wrong wire type", "22020a05"],
+    ["a nested message over its end", "2202088005"],
+    ["a nested message over the end of all", "22050801"],
+    ["a string field with a varint", "0801"],
+    ["a varint field with a string", "2a0161"],
+    ["a varint field with four bytes", "2d00000000"],
+    ["a nested message that says it has 4 GiB", "22ffffffff0f"],
+    ["a packed list over its end", "ba06040a018001"],
+    ["a packed list over the end of its message", "ba06030a018001"],
+    ["a list of varints with eight bytes", "ba06090900000000000000ff"],
+    ["text", Buffer.from('{"session_id":"s1"}').toString("hex")],
+  ])("is INVALID_ARGUMENT with a violation for %s", (_, hex) => {
+    const error = refusalOf(Buffer.from(hex, "hex"));
+    expect(error).toMatchObject({ code: "invalid_argument", reason: "INVALID_REQUEST" });
+    expect(error.violations).toHaveLength(1);
+    expect(error.message).toContain("ambient.v1.PushSessionEventRequest");
   });
 
   test("is a message or INVALID_ARGUMENT for any bytes", () => {
