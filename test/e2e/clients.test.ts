@@ -69,7 +69,7 @@ let database: OpenDatabase;
 let sql: postgres.Sql;
 let service: ServiceProcess;
 let own: Reader;
-/** Of profile tls, with its tokens, and with a limit of watches. */
+/** Of profile tls, where a session has one watch. */
 const { service: guarded } = useService("tls");
 let callers: SharedCallers;
 let known: Reader;
@@ -84,9 +84,6 @@ interface GuardedEnv extends Readonly<Record<string, string>> {
   readonly LEDGER_CA_FILE: string;
   readonly LEDGER_TOKEN_FILE: string;
 }
-
-/** Of a session of profile tls. */
-const WATCHERS_MAX = 20;
 
 beforeAll(async () => {
   database = await openDatabase();
@@ -176,14 +173,12 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     needs(example.tool),
     async (context) => {
       const sessionId = newSession();
-      // One caller has all of them: another one would get a place.
-      const admin = callers.add(`${example.language}-watcher`, ["admin"]);
-      await callers.save();
+      // The only one that a session of that service may have.
       const { watchSessionEvents } = SessionService.method;
-      const watches = Array.from({ length: WATCHERS_MAX }, () =>
-        known.client.serverStream(watchSessionEvents, { sessionId }, { metadata: bearer(admin) }),
-      );
-      await Promise.all(watches.map((watch) => watch.attached));
+      const watch = known.client.serverStream(watchSessionEvents, { sessionId }, known.as);
+      await watch.attached;
+      const admin = callers.add(`${example.language}-example`, ["admin"]);
+      await callers.save();
       const address = guarded.grpcAddress;
       const run = await start(example, context, {
         sessionId,
@@ -194,7 +189,7 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
       run.hangUp();
       await expect.poll(() => run.committed, POLL).toBe(BigInt(EVENTS.length));
       expect(run.rows).toEqual([]);
-      for (const watch of watches) watch.cancel();
+      watch.cancel();
       expect(await run.ended).toEqual(WELL);
       await expectOnceIn(run, known);
     },

@@ -80,7 +80,7 @@ const KNOWN: Readonly<Record<Profile, (pages: string) => Promise<Known>>> = {
     const files = await certificateFiles(await authority.server(), authority);
     const doors = await Doors.make();
     const tls = { TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile };
-    const own = { OIDC_PROJECT_CLAIM: "project.name", WATCHERS_PER_SESSION_MAX: "20" };
+    const own = { OIDC_PROJECT_CLAIM: "project.name", WATCHERS_PER_SESSION_MAX: "1" };
     return { env: { ...doors.env, ...tls, ...own }, doors, authority: authority.certificate };
   },
 };
