@@ -65,6 +65,35 @@ describe("the built-in patterns", () => {
   });
 
   test.each([
+    ["sk-ant-", 20],
+    ["sk-proj-", 20],
+    ["sk-", 20],
+    ["sk-or-v1-", 32],
+    ["AKIA", 16],
+    ["SecretAccessKey=", 40],
+    ["AIza", 35],
+    ["GOCSPX-", 20],
+    ["xoxb-", 10],
+    ["xapp-", 20],
+    ["ghp_", 36],
+    ["glpat-", 20],
+    ["sk_live_", 16],
+    ["npm_", 36],
+    ["hf_", 30],
+    ["eyJhbGciOiJIUzI1NiJ9.eyJ", 20],
+    ["-----BEGIN PRIVATE KEY-----", 16],
+  ])(
+    "begin with %s and have %i characters at least, as docs/redaction.md says",
+    (prefix, least) => {
+      const { redactor } = redacting();
+      const secret = body(least, UPPER);
+      const short = `${prefix}${secret.slice(1)}!`;
+      expect(redactor.text(short)).toBe(short);
+      expect(redactor.text(`${prefix}${secret}!`)).not.toContain(secret);
+    },
+  );
+
+  test.each([
     "aws_secret_access_key = ",
     "AWS_SECRET_ACCESS_KEY=",
     'SecretAccessKey": "',
