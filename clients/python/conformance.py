@@ -38,6 +38,7 @@ class Driver:
     def hello(self, command: Fields) -> Fields:
         self.channel = connect(command["address"])
         self.session = command["session"]
+        self.reasons = []
         return {"features": ["writer", "messages", "replay", "reader", "turns"]}
 
     def writer_open(self, command: Fields) -> None:

@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
 import { CASES } from "../conformance/cases.ts";
-import { runCase } from "../conformance/suite.ts";
+import { Suite } from "../conformance/suite.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -80,10 +80,11 @@ describe.each(MINORS)("Python 3.%i", (minor) => {
     ]);
     const driver = join(environment, "driver.py");
     await writeFile(driver, await readFile(join(SOURCE, "conformance.py")));
-    const target = { client, address: service.grpcAddress, command: [own, driver] };
+    const suite = new Suite({ client, address: service.grpcAddress, command: [own, driver] });
     for (const one of CASES.filter(({ name }) => SHOWN.includes(name))) {
-      expect([one.name, await runCase(one, target)]).toEqual([one.name, "passed"]);
+      expect([one.name, await suite.run(one)]).toEqual([one.name, "passed"]);
     }
+    await suite.stop();
     return undefined;
   });
 });

@@ -43,7 +43,7 @@ export class Driver {
     );
   }
 
-  /** The first command. */
+  /** The first command of a case. */
   async hello(address: string, session: string): Promise<readonly Feature[]> {
     return helloSchema.parse(await this.do("hello", { address, session })).features;
   }

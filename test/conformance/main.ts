@@ -5,7 +5,7 @@
  */
 import { RpcClient } from "../support/grpc-client.ts";
 import { CASES } from "./cases.ts";
-import { runCase } from "./suite.ts";
+import { Suite } from "./suite.ts";
 
 const [, , address, ...command] = process.argv;
 if (address === undefined || command.length === 0) {
@@ -13,13 +13,15 @@ if (address === undefined || command.length === 0) {
   process.exit(2);
 }
 const client = new RpcClient(address);
+const suite = new Suite({ client, address, command });
 let failed = 0;
 for (const one of CASES) {
-  const outcome = await runCase(one, { client, address, command }).catch((error: unknown) => {
+  const outcome = await suite.run(one).catch((error: unknown) => {
     failed += 1;
     return `FAILED: ${error instanceof Error ? error.message : String(error)}`;
   });
   process.stdout.write(`${one.name}: ${outcome}\n`);
 }
+await suite.stop();
 client.close();
 process.exitCode = failed > 0 ? 1 : 0;

@@ -6,7 +6,7 @@ import { parseJson } from "../../src/agui/json.ts";
 import { type RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { addressOf, hostAndPort, startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 import { cancel, claim, emit, say } from "../support/turns.ts";
-import { type Case, difference, numbered, type Step } from "./cases.ts";
+import { type Case, difference, type Feature, numbered, type Step } from "./cases.ts";
 import { Driver, DriverError } from "./driver.ts";
 import { eventually } from "../support/eventually.ts";
 
@@ -20,23 +20,34 @@ interface Target {
   readonly command: readonly string[];
 }
 
-/** Skipped: the driver lacks a feature. Rejects with the number of the step that went wrong. */
-export async function runCase(one: Case, target: Target): Promise<"passed" | "skipped"> {
-  const proxy = await startTcpProxy(hostAndPort(target.address));
-  const run = new Run(target, proxy);
-  try {
-    const features = await run.start();
-    if (!one.needs.every((feature) => features.includes(feature))) return "skipped";
-    for (const [at, step] of one.steps.entries()) {
-      await run.take(step).catch((cause: unknown) => {
-        const reason = cause instanceof Error ? cause.message : String(cause);
-        throw new Error(`step ${at + 1}: ${reason}`, { cause });
-      });
+/** The cases of one client. A driver that has passed a case serves a later one too. */
+export class Suite {
+  readonly #target: Target;
+  readonly #idle: Driver[] = [];
+
+  constructor(target: Target) {
+    this.#target = target;
+  }
+
+  /** Skipped: the driver lacks a feature. Rejects with the number of the step that went wrong. */
+  async run(one: Case): Promise<"passed" | "skipped"> {
+    const proxy = await startTcpProxy(hostAndPort(this.#target.address));
+    const run = new Run(this.#target, proxy, this.#idle.pop());
+    try {
+      const outcome = await run.all(one);
+      this.#idle.push(run.driver);
+      return outcome;
+    } catch (error) {
+      await run.driver.kill();
+      throw error;
+    } finally {
+      await proxy.stop();
     }
-    return "passed";
-  } finally {
-    await run.stop();
-    await proxy.stop();
+  }
+
+  /** Ends the drivers. */
+  async stop(): Promise<void> {
+    await Promise.all(this.#idle.map((driver) => driver.kill()));
   }
 }
 
@@ -53,21 +64,33 @@ class Run {
   /** The number after which the reader's next row begins. */
   #readUpTo: number | undefined;
 
-  constructor(target: Target, proxy: TcpProxy) {
+  constructor(target: Target, proxy: TcpProxy, driver = new Driver(target.command)) {
     this.#target = target;
     this.#proxy = proxy;
-    this.#driver = new Driver(target.command);
+    this.#driver = driver;
   }
 
-  start() {
+  get driver(): Driver {
+    return this.#driver;
+  }
+
+  async all({ needs, steps }: Case): Promise<"passed" | "skipped"> {
+    const features = await this.#hello();
+    if (!needs.every((feature) => features.includes(feature))) return "skipped";
+    for (const [at, step] of steps.entries()) {
+      await this.#take(step).catch((cause: unknown) => {
+        const reason = cause instanceof Error ? cause.message : String(cause);
+        throw new Error(`step ${at + 1}: ${reason}`, { cause });
+      });
+    }
+    return "passed";
+  }
+
+  #hello(): Promise<readonly Feature[]> {
     return this.#driver.hello(addressOf(this.#proxy), this.#sessionId);
   }
 
-  stop(): Promise<void> {
-    return this.#driver.kill();
-  }
-
-  async take(step: Step): Promise<void> {
+  async #take(step: Step): Promise<void> {
     if ("driver" in step) return this.#command(step);
     if ("answered" in step) return this.#answered(step.answered);
     if ("stored" in step) return this.#stored(step);
@@ -75,7 +98,7 @@ class Run {
     if ("service" in step) return this.#service(step);
     if (step.process === "kill") return this.#driver.kill();
     this.#driver = new Driver(this.#target.command);
-    await this.start();
+    await this.#hello();
   }
 
   async #command(step: DriverStep): Promise<void> {

@@ -51,7 +51,7 @@ let reader: AsyncIterator<{
   readonly eventType: string;
   readonly payload: string;
 }>;
-const reading = new AbortController();
+let reading = new AbortController();
 let turnEpoch = 0n;
 let client: LedgerClient | undefined;
 let run: { readonly runId: string; readonly signal: AbortSignal } | undefined;
@@ -152,6 +152,10 @@ async function finish(): Promise<object> {
 const DO: Readonly<Record<string, (command: Command) => object | Promise<object> | void>> = {
   hello: ({ address, session }) => {
     own = { address, sessionId: session };
+    reading = new AbortController();
+    client?.close();
+    client = undefined;
+    writer = undefined;
     return { features: ["writer", "messages", "reader", "turns"] };
   },
   "writer.open": ({ epoch, bytes_max: bytesMax }) => open(epoch, bytesMax),

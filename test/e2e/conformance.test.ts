@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { CASES, OPTIONAL } from "../conformance/cases.ts";
-import { runCase } from "../conformance/suite.ts";
+import { Suite } from "../conformance/suite.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { goPrograms, javaDriver } from "../support/foreign-clients.ts";
 import { needs, toolPath } from "../support/tools.ts";
@@ -22,7 +22,6 @@ interface Client {
 
 const PYTHON = join(ROOT, "clients/python/.venv/bin/python");
 const goProgram = goPrograms();
-let java: Promise<readonly string[]> | undefined;
 
 const CLIENTS: readonly Client[] = [
   {
@@ -39,7 +38,7 @@ const CLIENTS: readonly Client[] = [
   {
     language: "Java",
     tool: "mvn",
-    driver: () => (java ??= javaDriver()),
+    driver: javaDriver,
     features: ["writer", "messages", "replay"],
   },
 ];
@@ -50,10 +49,14 @@ afterAll(cleanUp);
 
 describe.concurrent.each(CLIENTS)("$language", ({ tool, driver, features }) => {
   const cases = CASES.filter((one) => one.needs.every((need) => features?.includes(need) ?? true));
+  let suite: Promise<Suite> | undefined;
+  const made = async (): Promise<Suite> =>
+    new Suite({ client, address: service.grpcAddress, command: await driver() });
+  afterAll(async () => (await suite)?.stop());
+
   test.for(cases)("$name", needs(tool), async (one, { skip }) => {
     toolPath(tool);
-    const target = { client, address: service.grpcAddress, command: await driver() };
-    const outcome = await runCase(one, target);
+    const outcome = await (await (suite ??= made())).run(one);
     const isOptional = one.needs.every((feature) => OPTIONAL.has(feature));
     if (outcome === "skipped" && isOptional) skip("the client has no such feature");
     expect(outcome).toBe("passed");

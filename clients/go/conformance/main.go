@@ -131,6 +131,9 @@ func (d *driver) hello(asked command) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	d.reasons = []string{}
+	d.mu.Unlock()
 	d.client, d.sessionID = ambient.NewSessionServiceClient(connection), asked.Session
 	return fields{"features": []string{"writer", "messages", "replay", "reader", "turns"}}, nil
 }
