@@ -144,7 +144,8 @@ export class SharedCallers extends Callers {
 
   /** Resolves when the service knows them. */
   protected async write(tokens: readonly StaticToken[]): Promise<void> {
-    await fetch(this.#url, { method: "PUT", body: JSON.stringify(tokens) });
+    const answer = await fetch(this.#url, { method: "PUT", body: JSON.stringify(tokens) });
+    if (!answer.ok) throw new Error(`the tokens were not taken: ${await answer.text()}`);
   }
 }
 

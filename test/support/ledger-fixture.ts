@@ -72,9 +72,9 @@ export async function schemaOf(sql: postgres.Sql): Promise<unknown> {
   const functions = await sql`
     select pg_get_functiondef(oid) as is from pg_proc where pronamespace in ${spaces} order by 1`;
   const relations = await sql`
-    select relname, reloptions, case when relkind = 'v' then pg_get_viewdef(oid) end as view,
-      obj_description(oid, 'pg_class') as comment
-    from pg_class where relnamespace in ${spaces} order by relname`;
+    select relnamespace::regnamespace::text as space, relname, reloptions,
+      case when relkind = 'v' then pg_get_viewdef(oid) end as view, obj_description(oid, 'pg_class') as comment
+    from pg_class where relnamespace in ${spaces} order by 1, 2`;
   const made = { columns, indexes, constraints, functions, relations };
   return JSON.parse(JSON.stringify(made));
 }

@@ -11,6 +11,7 @@ import { appendFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
+import { Semaphore } from "../../src/base/semaphore.ts";
 import { certificateFiles, createAuthority } from "./certificates.ts";
 import { Doors, type StaticToken } from "./callers.ts";
 import { makeDirectory, withSql } from "./embedded-fixture.ts";
@@ -94,6 +95,8 @@ interface Started {
   readonly doors: Doors | undefined;
   /** Of each test file that has its own. */
   readonly tokens: Map<string, readonly StaticToken[]>;
+  /** For changes of the tokens: each waits for its own reading by the service. */
+  readonly changes: Semaphore;
 }
 
 export class SharedServices {
@@ -124,7 +127,8 @@ export class SharedServices {
     if (file === undefined) response.end(JSON.stringify(started.shared));
     else {
       // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- SharedCallers sends them.
-      await takeTokens(started, file, (await json(request)) as readonly StaticToken[]);
+      const tokens = (await json(request)) as readonly StaticToken[];
+      await started.changes.run(() => takeTokens(started, file, tokens));
       response.end();
     }
   }
@@ -176,7 +180,8 @@ export class SharedServices {
     const addresses = { grpcAddress, httpAddress, opsAddress };
     const signingKey = await doors?.signingKey();
     const shared = { pid, ...addresses, dataDir, databaseUrl, logFile, signingKey, authority };
-    return { service, shared, doors, tokens: new Map() };
+    const changes = new Semaphore({ atOnce: 1 });
+    return { service, shared, doors, tokens: new Map(), changes };
   }
 }
 
