@@ -144,10 +144,7 @@ function readFields(bytes: Buffer): ReadonlyMap<number, Field> {
     const [number, type] = reader.tag();
     if (type === WireType.Varint) fields.set(number, BigInt(reader.int64()));
     else if (type === WireType.LengthDelimited) fields.set(number, Buffer.from(reader.bytes()));
-    else {
-      reader.skip(type, number);
-      fields.set(number, 0n);
-    }
+    else fields.set(number, Buffer.from(reader.skip(type, number)));
   }
   return fields;
 }
