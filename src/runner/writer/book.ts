@@ -4,7 +4,7 @@
  * and the waiting flushes always agree.
  *
  *   event() ──► spool (live lane) ──► file        the agent's side: never waits
- *                  │ bells
+ *                  │ signals
  *                  ▼
  *   senders: lanes of earlier processes, oldest first, then the live one ──► settle…
  *
@@ -44,8 +44,8 @@ interface FlushMark {
 export class Book {
   readonly clock: Clock;
   readonly live: Lane;
-  readonly eventBell = new Bell();
-  readonly messageBell = new Bell();
+  readonly eventSignal = new Signal();
+  readonly messageSignal = new Signal();
   readonly run = new RunSignal();
   /** Aborts when the writer ends, for any reason. */
   readonly ending = new AbortController();
@@ -106,7 +106,7 @@ export class Book {
   leaveLane(): boolean {
     if (this.#left[0] === undefined || !isEmpty(this.#left[0])) return false;
     this.#left = this.#left.slice(1);
-    this.#ring();
+    this.#setSignals();
     return true;
   }
 
@@ -143,8 +143,8 @@ export class Book {
     }
     this.#log?.changed();
     // Also for a message, which waits for the epoch that the event sender learns.
-    this.eventBell.ring();
-    if (stream === "messages") this.messageBell.ring();
+    this.eventSignal.set();
+    if (stream === "messages") this.messageSignal.set();
   }
 
   /** A record that was refused without asking the service. */
@@ -159,7 +159,7 @@ export class Book {
     lane.epoch = epoch;
     lane.base = base;
     this.#log?.changed();
-    this.messageBell.ring();
+    this.messageSignal.set();
   }
 
   settleEvents(lane: Lane, number: bigint, { refused }: { readonly refused: number }): void {
@@ -195,7 +195,7 @@ export class Book {
     this.#resolveFlushes();
     this.ending.abort(failure);
     this.run.abort(failure);
-    this.#ring();
+    this.#setSignals();
   }
 
   /**
@@ -208,7 +208,7 @@ export class Book {
     this.#resolveFlushes();
     const isQuiet = isEmpty(this.live) && this.#left.every(isEmpty);
     if (!isQuiet || this.activity !== "streaming") this.ending.abort();
-    this.#ring();
+    this.#setSignals();
   }
 
   /** A record for a writer that has ended; that it was fenced or refused is already reported. */
@@ -225,7 +225,7 @@ export class Book {
     const mark = { events: events.lastNumber, messages: messages.lastNumber, resolve };
     this.#flushes.push(mark);
     this.#resolveFlushes();
-    this.#ring();
+    this.#setSignals();
     await Promise.race([promise, late]);
     this.#flushes = this.#flushes.filter((one) => one !== mark);
     return this.#isSettled(mark);
@@ -263,7 +263,7 @@ export class Book {
     if (gap !== undefined) this.#markGap(gap);
     this.#log?.changed();
     this.#resolveFlushes();
-    this.#ring();
+    this.#setSignals();
   }
 
   #markGap({ events, messages, sinceMicros }: Gap): void {
@@ -287,9 +287,9 @@ export class Book {
     }
   }
 
-  #ring(): void {
-    this.eventBell.ring();
-    this.messageBell.ring();
+  #setSignals(): void {
+    this.eventSignal.set();
+    this.messageSignal.set();
   }
 }
 
@@ -303,21 +303,21 @@ export function reasonOf({ reason, code, message }: RpcFailure): Reason {
 }
 
 /**
- * A loop waits on a bell when it has nothing to do. A ring without a waiter is kept for the next
- * waiter, so no event between two checks is missed.
+ * A loop waits on a signal when it has nothing to do. A signal that is set without a waiter stays set for the
+ * next waiter, so no event between two checks is missed.
  */
-class Bell {
-  #hasRung = false;
+class Signal {
+  #isSet = false;
   #waiting: (() => void) | undefined;
 
-  ring(): void {
-    this.#hasRung = true;
+  set(): void {
+    this.#isSet = true;
     this.#waiting?.();
   }
 
-  /** Resolves when the bell rings, or after `timeoutMs`. One loop waits on one bell. */
+  /** Resolves when the signal is set, or after `timeoutMs`. One loop waits on one signal. */
   async wait(timeoutMs?: number): Promise<void> {
-    if (!this.#hasRung) {
+    if (!this.#isSet) {
       const { promise, resolve } = deferred<void>();
       const timer = timeoutMs === undefined ? undefined : setTimeout(resolve, timeoutMs);
       this.#waiting = resolve;
@@ -325,7 +325,7 @@ class Bell {
       this.#waiting = undefined;
       clearTimeout(timer);
     }
-    this.#hasRung = false;
+    this.#isSet = false;
   }
 }
 

@@ -33,7 +33,7 @@ export async function sendMessages(parts: Parts): Promise<void> {
     // A message without an epoch could not be fenced; the stream of events learns the epoch.
     const isReady = book.isUnary || lane.epoch !== undefined;
     if (record === undefined || !isReady) {
-      await book.messageBell.wait();
+      await book.messageSignal.wait();
       continue;
     }
     const request = { ...fieldsOf(record), ...ownerOf(parts, lane) };
@@ -137,7 +137,7 @@ class UnaryRows {
       else if (!this.#take() && !this.#close()) {
         const { dueAtMs } = this.#compressor;
         const timeoutMs = dueAtMs === undefined ? undefined : dueAtMs - book.clock.monotonicMs();
-        await book.eventBell.wait(timeoutMs);
+        await book.eventSignal.wait(timeoutMs);
       }
     }
   }
@@ -274,7 +274,7 @@ export class EventSender {
       const wantsEpoch = lane.messages.length > 0 && lane.epoch === undefined && !book.isUnary;
       if (lane.events.length === 0 && !wantsEpoch && !book.listens(lane)) {
         book.activity = "idle";
-        await book.eventBell.wait();
+        await book.eventSignal.wait();
       } else if (book.isUnary) {
         await new UnaryRows(this.#parts, lane).run();
       } else {
@@ -325,6 +325,6 @@ export class EventSender {
     if (options.transport === "stream") return book.giveUp(lane, "ended", failure);
     book.isUnary = true;
     book.tell({ kind: "no_stream", message });
-    book.messageBell.ring();
+    book.messageSignal.set();
   }
 }

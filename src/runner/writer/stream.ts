@@ -162,7 +162,7 @@ export class EventStream {
           await pause(step.forMs, signal);
           break;
         case "wait":
-          await this.#book.eventBell.wait(step.forMs);
+          await this.#book.eventSignal.wait(step.forMs);
           break;
         case "stalled":
           throw late("nothing was acknowledged", this.#options.progressTimeoutMs);
@@ -200,7 +200,7 @@ export class EventStream {
   async #unblock(call: Call): Promise<void> {
     await call.drained();
     this.#isBlocked = false;
-    this.#book.eventBell.ring();
+    this.#book.eventSignal.set();
   }
 
   async #read(frames: Frames): Promise<void> {
@@ -216,7 +216,7 @@ export class EventStream {
       failure = asRpcFailure(error);
     }
     this.#over = { failure };
-    this.#book.eventBell.ring();
+    this.#book.eventSignal.set();
   }
 
   #refuse({ clientSeq, status }: Refused): void {

@@ -92,7 +92,7 @@ class Writer implements SessionWriter {
     if (this.#book.hasEnded) return AbortSignal.abort(this.#book.ending.signal.reason);
     this.#deriver?.beginRun(runId);
     const signal = this.#book.run.of(runId);
-    this.#book.eventBell.ring(); // A stream is opened, if none is open.
+    this.#book.eventSignal.set(); // A stream is opened, if none is open.
     return signal;
   }
 
@@ -150,7 +150,7 @@ class Writer implements SessionWriter {
     const { file, sessionId } = this.#options;
     if (file !== undefined) {
       const book = this.#book;
-      const written = (): void => book.eventBell.ring();
+      const written = (): void => book.eventSignal.set();
       const opened = await openSpoolFile({ file, sessionId, live: book.live, written }, (message) =>
         book.tell({ kind: "file", message }),
       );
@@ -307,7 +307,7 @@ class BackgroundDeriver {
     this.#waiting = this.#waiting.slice(count);
     this.#waitingUnits -= units;
     this.#noteFirst();
-    this.#book.eventBell.ring();
+    this.#book.eventSignal.set();
   }
 
   #noteFirst(): void {
