@@ -30,7 +30,7 @@ async function refusalOf(fields: PushFields): Promise<object> {
   const { outcome, traces } = await tracesOf(strict, "events", (sessionId) =>
     failureOf(push(strict, "events", { sessionId, ...fields })),
   );
-  return { ...told(outcome), traces };
+  return { ...detailsOf(outcome), traces };
 }
 
 /** Of a push into a session that does not exist, and does not exist after it. */
@@ -38,10 +38,10 @@ async function lenientRefusalOf(fields: PushFields): Promise<object> {
   const sessionId = newSession();
   const refusal = await failureOf(push(lenient, "events", { sessionId, ...fields }));
   const { reason } = await failureOf(rowsOf(lenient, "events", sessionId));
-  return { ...told(refusal), traces: reason === "SESSION_NOT_FOUND" ? [] : [sessionId] };
+  return { ...detailsOf(refusal), traces: reason === "SESSION_NOT_FOUND" ? [] : [sessionId] };
 }
 
-function told({ code, reason, message, violations }: RpcFailure): object {
+function detailsOf({ code, reason, message, violations }: RpcFailure): object {
   return { code, reason, message, fields: violations.map(({ field }) => field) };
 }
 

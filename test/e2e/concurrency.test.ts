@@ -39,7 +39,7 @@ beforeAll(async () => {
   const url = new URL(database.url);
   // A push that waits for a lock shows in the results, because the wait is this long.
   url.searchParams.set("lock_timeout", String(LOCK_TIMEOUT_MS));
-  // Small batches, so that there are many: two under way at once, pushes of a session in several.
+  // Small batches: two run at once, and the pushes of a session are in several.
   const env = { QUEUE_ROWS_MAX: String(32 * 32) };
   const start = () => startService({ databaseUrl: url.href, env });
   const [first, second] = await Promise.all([start(), start()]);

@@ -230,7 +230,7 @@ describe("at a service", () => {
   const pathOf = (id: string): string => `/api/ambient/v1/sessions/${id}/events`;
 
   /** An upload of which two events are stored. */
-  async function begun(
+  async function openUpload(
     { httpAddress }: UsedService,
     id: string,
     headers: Readonly<Record<string, string>> = {},
@@ -247,7 +247,7 @@ describe("at a service", () => {
     const callers = await sharedCallers("tokens");
     const gone = callers.add("gone", ["admin"]);
     await callers.save();
-    const ended = await begun(guarded, newSession(), bearer(gone));
+    const ended = await openUpload(guarded, newSession(), bearer(gone));
     callers.remove(gone);
     await callers.save();
     expect(await ended.answer).toMatchObject({
@@ -257,7 +257,7 @@ describe("at a service", () => {
   });
 
   test("a stop ends an upload with what is stored", async () => {
-    const stopped = await begun(service, "stop");
+    const stopped = await openUpload(service, "stop");
     stopped.write(`${event(3)}{"type"`);
     const end = service.stop();
     const answer = await stopped.answer;

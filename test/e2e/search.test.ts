@@ -28,7 +28,7 @@ beforeAll(async () => {
   alice = await issuer.signed("alice", ["viewer"], alpha);
 });
 
-async function said(projectId: string, payload: string, of = client): Promise<string> {
+async function sessionWith(projectId: string, payload: string, of = client): Promise<string> {
   const as = { metadata: bearer(root) };
   const { metadata } = await of.unary(createSession, { name: projectId, projectId }, as);
   const sessionId = metadata?.id ?? "";
@@ -48,7 +48,7 @@ const ask = (path: string, caller = root) =>
   });
 
 test("callers find the texts of the sessions that they may read, and no others", async () => {
-  const [a, b] = [await said(alpha, "a capybara"), await said(beta, "the capybara")];
+  const [a, b] = [await sessionWith(alpha, "a capybara"), await sessionWith(beta, "the capybara")];
   await expect.poll(() => sessionsFor("capybara")).toEqual([a, b].toSorted());
   expect(await sessionsFor("capybara", alice)).toEqual([a]);
   expect(await sessionsFor("capybara", alice, { projectId: beta })).toEqual([]);
@@ -68,7 +68,10 @@ test("HTTP answers as its document says, and names wrong parameters", async () =
   });
   const openApi = new OpenApi(await document.json());
   const asked = { method: "GET", path: "/api/ambient/v1/search" };
-  const ids = [await said(alpha, "pangolin <b>one</b>"), await said(alpha, "pangolin two")];
+  const ids = [
+    await sessionWith(alpha, "pangolin <b>one</b>"),
+    await sessionWith(alpha, "pangolin two"),
+  ];
   await expect.poll(() => sessionsFor("pangolin")).toHaveLength(2);
   const first = await ask("q=pangolin&limit=1");
   expect(await openApi.fault(asked, first.clone())).toBeUndefined();
@@ -116,13 +119,13 @@ test("HTTP answers as its document says, and names wrong parameters", async () =
 });
 
 test("the command prints what it finds, also after a restart and after reindex", async () => {
-  const id = await said(alpha, "An armadillo rolls.", ownClient);
+  const id = await sessionWith(alpha, "An armadillo rolls.", ownClient);
   const env = () => ({ SESSION_LEDGER_ADDRESS: own.grpcAddress });
   const found = () => sessionsFor("armadillo", root, {}, ownClient);
   await expect.poll(found).toEqual([id]);
   await own.stop();
   await own.restart();
-  const later = await said(alpha, "Another armadillo rolled.", ownClient);
+  const later = await sessionWith(alpha, "Another armadillo rolled.", ownClient);
   await expect.poll(found).toEqual([id, later].toSorted());
   const table = await runHere(["search", "armadillo", "rolling", "-s", id, "-o", "table"], {
     env: env(),

@@ -231,7 +231,7 @@ describe("a service that polls, and allows one watch", () => {
       .toBe("live");
   });
 
-  test("goes on with its watches after the database was killed, and makes them live again", async () => {
+  test("keeps its watches when the database is killed, and makes them live again", async () => {
     await using watch = await liveOnce();
     await watch.upTo(await made());
     endProcess(await runningPostmaster(database.dataDir));
@@ -272,7 +272,7 @@ test("a caller of a project or of a session gets only its sessions", async () =>
   };
   const sessionId = await make(foreign);
   const runner = await sessionCaller(guarded, admin, { sessionId, role: "runner" });
-  const isTold = await SessionWatcher.live(guarded, {}, as(admin));
+  const ofAll = await SessionWatcher.live(guarded, {}, as(admin));
   const ofProject = await SessionWatcher.live(guarded, {}, as(member));
   const ofSession = await SessionWatcher.live(guarded, {}, as(runner));
   await using elsewhere = await SessionWatcher.live(guarded, { projectId: foreign }, as(member));
@@ -282,11 +282,10 @@ test("a caller of a project or of a session gets only its sessions", async () =>
   const message = { sessionId, eventType: "user", payload: "hello" };
   await guarded.unary(pushSessionMessage, message, as(admin));
   const last = await make(mine);
-  const told = await isTold.upTo(last);
-  expect(told).toEqual(expect.arrayContaining([first, second, sessionId, last]));
+  expect(await ofAll.upTo(last)).toEqual(expect.arrayContaining([first, second, sessionId, last]));
   expect(await ofProject.upTo(last)).toEqual([first, last]);
   expect(new Set(await ofSession.upTo(sessionId))).toEqual(new Set([sessionId]));
-  for (const watch of [isTold, ofProject, ofSession]) await watch[Symbol.asyncDispose]();
+  for (const watch of [ofAll, ofProject, ofSession]) await watch[Symbol.asyncDispose]();
   expect(await Promise.race([none, Promise.resolve("nothing")])).toBe("nothing");
 });
 

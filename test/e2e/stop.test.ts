@@ -239,7 +239,7 @@ test("a stop ends within its limit with pushes and watches in a database black h
   })();
   const ended = following.catch((error: unknown) => error);
   await attached.promise;
-  // The push is under way on a connection that stands: one that is being made has a limit of its own.
+  // The push uses an open connection: the opening of a connection has another limit.
   await using held = await holdSession(sql, "s");
   const pushing = client.call(ledger.pushSessionMessage, request, { deadlineMs: 60_000 });
   const refused = pushing.catch((error: unknown) => error);

@@ -1,8 +1,8 @@
 /**
  * The services that test files share: one of each profile for a project, started when the first file asks
  * for it. They run beside the workers of Vitest, which ask for them over HTTP. A file that only sends
- * requests uses one of them and its own session ids, which are unique within a project; documents and the
- * tests of another grpcurl use some again. A file has a service of its own only if it ends it, restarts it,
+ * requests uses one of them. Its session ids are unique within a project; the tests of documents and of
+ * another grpcurl repeat some. A file has its own service only if the file ends or restarts the service,
  * counts all rows of its ledger, or needs a setting that no profile has.
  */
 import { randomUUID } from "node:crypto";

@@ -70,7 +70,7 @@ describe("the limit of text", () => {
     expect(countsOf([long, said("m", "y"), said("m", "y"), said("m", "y")])).toEqual([2, 2]);
   });
 
-  test("gives a larger fragment a row of its own", () => {
+  test("stores a larger fragment as a row without others", () => {
     const order = [said("m", "a"), said("m", "x".repeat(textBytesMax + 1)), said("m", "b")];
     expect(countsOf(order)).toEqual([1, 1, 1]);
     expect(countsOf([said("m", "x".repeat(textBytesMax)), said("m", "")])).toEqual([2]);

@@ -71,8 +71,8 @@ describe("the conversation in chromium", needs("chromium"), () => {
         expect(messages.length).toBeGreaterThan(1);
         await page.goto(urlOf(sessionId));
         await items(page).getByText(question).first().waitFor();
-        const said = messages.filter(({ role }) => role === "user" || role === "assistant");
-        const texts = said.flatMap(({ content }) => (typeof content === "string" ? [content] : []));
+        const chat = messages.filter(({ role }) => role === "user" || role === "assistant");
+        const texts = chat.flatMap(({ content }) => (typeof content === "string" ? [content] : []));
         // The items change under the reader when the log takes the place of the transcript.
         await eventually(async () => {
           const read = await readConversation(page);

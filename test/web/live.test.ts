@@ -177,7 +177,7 @@ describe("a live session in chromium", needs("chromium"), () => {
   });
 
   test("is dragged through while 500 events a second come and the service is killed, and each instant is whole", async () => {
-    await say(service, "dragged", { payload: "Count, please." }); // The page opens no session that is not there.
+    await say(service, "dragged", { payload: "Count, please." }); // The page looks for its session once.
     await inspector.visit(`http://${service.httpAddress}/sessions/dragged`, {}, async (page) => {
       const runner = new Runner("dragged", { pace: 5 });
       await items(page).getByText("token100.").waitFor();

@@ -26,19 +26,19 @@ const FIRST_LOAD_BYTES_MAX = 250_000;
 const WIDTHS = [1440, 380] as const;
 
 const inspector = useInspector();
-// A ledger of its own: some views show sums of all sessions, and the sessions of an attacker in another file.
+// Its own ledger: some views show sums of all sessions, and another file stores those of an attacker.
 const { service } = useService({});
 let empty: string;
 const at = (path: string): string => `http://${service.httpAddress}${path}`;
 
-interface Told {
+interface Answer {
   readonly text: string;
   readonly args: string;
   readonly tokens: number;
 }
 
 /** A run that looks something up and then answers. */
-function runOf(runId: string, { text, args, tokens }: Told): readonly string[] {
+function runOf(runId: string, { text, args, tokens }: Answer): readonly string[] {
   const ids = { threadId: "t", runId };
   const words = text.split(/(?<= )/);
   return [
