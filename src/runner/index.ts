@@ -31,8 +31,8 @@ export type { TokenSource } from "./credentials.ts";
 /** The authorities that a client trusts. */
 export type { Tls, TlsOptions } from "./credentials.ts";
 
-/** The text of a message of a person, from any form of its payload. */
-export { textOf } from "./said.ts";
+/** The messages that a row of a person stands for, with their files; and their text alone. */
+export { type NewMessage, newMessagesOf, textOf } from "./said.ts";
 
 /** The messages of a turn as blocks of one prompt, which name their senders; and back. */
 export { arrivalsOf, packTurn, turnSize, unpackTurn } from "./turn-blocks.ts";
@@ -40,9 +40,11 @@ export type {
   Arrival,
   BlockOrigin,
   ContentBlock,
+  EmbeddedResource,
   Layout,
   PackedTurn,
   PackOptions,
+  PartProblem,
   SenderContext,
   TurnMetrics,
 } from "./turn-blocks.ts";

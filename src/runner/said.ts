@@ -1,6 +1,7 @@
 /** The text of a message of a person, in any of the forms that a payload has. */
 import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
 import { newAtEnd, withIds } from "../agui/message-types.ts";
+import { textsOf } from "./parts.ts";
 
 interface Message {
   readonly payload: string;
@@ -26,23 +27,17 @@ export function newMessagesOf(row: Message & { readonly id: string }): readonly 
 }
 
 /**
- * A typed message of an AG-UI client is a RunAgentInput: its text is that of the new messages, one a
- * line, also of results of the client's tools. `{"text": …}` is the text, and so is any other
+ * For people to read. A typed message of an AG-UI client is a RunAgentInput: its text is that of the
+ * new messages, one a line, also of results of the client's tools, without files; `newMessagesOf` has all. `{"text": …}` is the text, and so is any other
  * payload. Never throws.
  */
 export function textOf({ payload }: Message): string {
   const value = objectIn(payload);
-  if (Array.isArray(value?.["messages"])) return value["messages"].flatMap(contentOf).join("\n");
+  if (Array.isArray(value?.["messages"])) {
+    const contents = value["messages"].filter(isObject).map(({ content }) => content);
+    return contents.flatMap(textsOf).join("\n");
+  }
   return typeof value?.["text"] === "string" ? value["text"] : payload;
-}
-
-/** Content is a text, or a list of parts, of which some may have a text. */
-function contentOf(message: unknown): readonly string[] {
-  if (!isObject(message)) return [];
-  const { content } = message;
-  if (typeof content === "string") return [content];
-  if (!Array.isArray(content)) return [];
-  return content.filter(isObject).flatMap(({ text }) => (typeof text === "string" ? [text] : []));
 }
 
 /** Undefined: the payload is no JSON object. */

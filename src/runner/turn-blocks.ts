@@ -7,10 +7,10 @@
  * and `&` are escaped, so no name can close it. `boundary` is random for each turn: a delimiter that a
  * person types has another one.
  *
- * A prompt is never changed, cut or moved behind a later one.
+ * A prompt is never changed, cut or moved behind a later one, and the parts of a message keep their order.
  */
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { describePart, type Part, partsOf, textIn } from "./parts.ts";
 import { type Sender, timeText } from "./rows.ts";
 import { newMessagesOf } from "./said.ts";
 
@@ -23,7 +23,14 @@ export type ContentBlock =
       readonly uri: string;
       readonly name: string;
       readonly mimeType?: string;
-    };
+    }
+  | { readonly type: "resource"; readonly resource: EmbeddedResource };
+
+/** The content of a file: its text, or base64. */
+export type EmbeddedResource = { readonly uri: string; readonly mimeType?: string } & (
+  | { readonly text: string }
+  | { readonly blob: string }
+);
 
 /** One message of a person that a turn has taken. */
 export interface Arrival {
@@ -32,15 +39,18 @@ export interface Arrival {
   readonly sender: Sender;
   /** ISO 8601, UTC: when the sender sent it, else when the service accepted it. */
   readonly timestamp: string;
-  /** Byte for byte as it was typed; empty for attachments alone. */
+  /**
+   * Byte for byte as it was typed; empty for attachments alone, and for a message with several texts
+   * or a text behind another part: those are among the extras.
+   */
   readonly prompt: string;
-  /** In the order in which they came. A text is a transcript of a voice message. */
+  /** In the order in which they came. Beside a prompt, a text is a transcript of a voice message. */
   readonly extras: readonly ContentBlock[];
 }
 
 /**
- * `split`: delimiter, texts among the extras, prompt unless it is empty, other extras. `combined`: the
- * delimiter and the prompt in one text, then the extras.
+ * `split`: delimiter, texts among the extras, prompt, other extras; without a prompt the extras in their
+ * order. `combined`: the delimiter and the prompt in one text, then the extras.
  */
 export type Layout = "split" | "combined";
 
@@ -92,37 +102,65 @@ export interface PackedTurn {
   readonly metrics: TurnMetrics;
 }
 
+/** A part of a message that has no block. */
+export interface PartProblem {
+  readonly messageId: string;
+  /** Its index in the content of the message. */
+  readonly part: number;
+  readonly message: string;
+}
+
 /**
  * The arrivals of the messages of a turn: one for each message of a person. A message that was typed
  * over AG-UI keeps its own id. Results of tools are no arrivals. Parts without a text become blocks:
- * data as an image or a sound, a URL as a link. Never throws.
+ * pictures and sounds, other files as resources, a URL as a link. `onProblem` is called with each part
+ * that has no block: a file that only its provider has, and a type that AG-UI does not know. Never
+ * throws.
  */
-export function arrivalsOf(messages: readonly SessionMessage[]): readonly Arrival[] {
+export function arrivalsOf(
+  messages: readonly SessionMessage[],
+  onProblem: (problem: PartProblem) => void = () => {},
+): readonly Arrival[] {
   return messages.flatMap((row): readonly Arrival[] => {
     const { $typeName: _, $unknown: _unknown, ...sender } = { ...row.sender };
     const timestamp = timeText(row.sentAt ?? row.createdAt);
     return newMessagesOf(row)
       .filter(({ role }) => role === "user")
-      .map(({ id, content }) => ({ messageId: id, sender, timestamp, ...partsOf(content) }));
+      .map(({ id, content }) => {
+        const parts = content === "" ? [] : partsOf(content);
+        const blocks = parts.flatMap((part, at): readonly ContentBlock[] => {
+          const block = blockOf(part, `agui:${encodeURIComponent(id.toWellFormed())}/${at}`);
+          if (block !== undefined) return [block];
+          const message = `${describePart(part)} has no block of the Agent Client Protocol`;
+          onProblem({ messageId: id, part: at, message });
+          return [];
+        });
+        return { messageId: id, sender, timestamp, ...promptAndExtras(blocks) };
+      });
   });
 }
 
-function partsOf(content: unknown): Pick<Arrival, "prompt" | "extras"> {
-  if (!Array.isArray(content))
-    return { prompt: typeof content === "string" ? content : "", extras: [] };
-  const parts = content.filter(isObject);
-  const texts = parts.flatMap(({ text }) => (typeof text === "string" ? [text] : []));
-  return { prompt: texts.join("\n"), extras: parts.flatMap(blockOf) };
+/** Only a text at the beginning is a prompt, and no text may follow it: packing would move that. */
+function promptAndExtras(blocks: readonly ContentBlock[]): Pick<Arrival, "prompt" | "extras"> {
+  const [first, ...rest] = blocks;
+  const prompt = first?.type === "text" ? first.text : "";
+  const isPrompt = prompt !== "" && rest.every(({ type }) => type !== "text");
+  return isPrompt ? { prompt, extras: rest } : { prompt: "", extras: blocks };
 }
 
-function blockOf({ type, source }: JsonObject): readonly ContentBlock[] {
-  if (typeof type !== "string" || !isObject(source)) return [];
-  const { type: kind, value, mimeType } = source;
-  if (typeof value !== "string") return [];
-  const isKnown = (type === "image" || type === "audio") && typeof mimeType === "string";
-  if (kind === "data") return isKnown ? [{ type, data: value, mimeType }] : [];
-  const ofType = typeof mimeType === "string" ? { mimeType } : {};
-  return [{ type: "resource_link", uri: value, name: type, ...ofType }];
+function blockOf(part: Part, uri: string): ContentBlock | undefined {
+  if (part.type !== "media") return part.type === "text" ? part : undefined;
+  const { kind, mimeType, name = kind, source } = part;
+  const typed = mimeType === undefined ? {} : { mimeType };
+  if ("url" in source) return { type: "resource_link", uri: source.url, name, ...typed };
+  if (!("data" in source)) return undefined;
+  const { data } = source;
+  const [type] = mimeType?.split("/") ?? [];
+  if (mimeType !== undefined && (type === "image" || type === "audio"))
+    return { type, data, mimeType };
+  const text = type === "text" ? textIn(data) : undefined;
+  const content = text === undefined ? { blob: data } : { text };
+  return { type: "resource", resource: { uri, ...typed, ...content } };
 }
 
 const BYTES_PER_TOKEN = 4;
@@ -157,8 +195,12 @@ export function packTurn(
       continue;
     }
     add({ type: "text", text: delimiter }, { arrival: at, part: "context" });
+    if (one.prompt === "") {
+      for (const extra of extras) addExtra(extra);
+      continue;
+    }
     for (const extra of extras) if (extra[1].type === "text") addExtra(extra);
-    if (one.prompt !== "") add({ type: "text", text: one.prompt }, { arrival: at, part: "prompt" });
+    add({ type: "text", text: one.prompt }, { arrival: at, part: "prompt" });
     for (const extra of extras) if (extra[1].type !== "text") addExtra(extra);
   }
   const tokens = blocks.reduce((sum, block) => sum + blockTokens(block), 0);
@@ -233,7 +275,7 @@ export function senderContextOf(
   };
 }
 
-function delimiterOf(arrival: Arrival, boundary: string): string {
+export function delimiterOf(arrival: Arrival, boundary: string): string {
   const json = JSON.stringify(senderContextOf(arrival, boundary));
   const escaped = json.replaceAll(/[<>&]/g, (one) => `\\u00${one.charCodeAt(0).toString(16)}`);
   return OPEN + escaped + CLOSE;
@@ -261,6 +303,7 @@ function headOf(
 /** An estimate: a quarter of the bytes of a text, and 512 for what is no text. */
 function blockTokens(block: ContentBlock): number {
   if (block.type === "text") return textTokens(block.text);
+  if (block.type === "resource" && "text" in block.resource) return textTokens(block.resource.text);
   return block.type === "resource_link" ? textTokens(block.uri) : MEDIA_TOKENS;
 }
 

@@ -53,7 +53,7 @@ export type RunnerProblem =
   | { readonly kind: "retrying"; readonly sessionId: string; readonly message: string }
   /** The phase or the capabilities could not be reported. */
   | { readonly kind: "status"; readonly sessionId: string; readonly message: string }
-  /** A mistake in the bridge, or an event of its agent that had to be replaced. */
+  /** A mistake in the bridge, an event of its agent that had to be replaced, or a file that it cannot take. */
   | { readonly kind: "agent"; readonly sessionId: string; readonly message: string }
   /** A pool has left a session, or could not look for sessions (then `sessionId` is empty). */
   | { readonly kind: "left"; readonly sessionId: string; readonly message: string };
@@ -82,6 +82,8 @@ export class Core {
     this.graceMs = cancelGraceMs;
     this.middleware = options.middleware ?? [notes()];
     this.#context = context;
+    bridge.notes.onProblem = (message, sessionId) =>
+      this.tell({ kind: "agent", sessionId, message });
   }
 
   /** Aborts when no more turns are taken. */

@@ -8,11 +8,13 @@
  *                 └─ answers to interrupts ─► resume; state, tools, context, forwardedProps: the newest
  */
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject } from "../agui/json.ts";
+import { textsOf } from "../runner/parts.ts";
 import { newMessagesOf, objectIn } from "../runner/said.ts";
 import {
   arrivalsOf,
-  type ContentBlock,
+  delimiterOf,
+  type Layout,
   packTurn,
   type PackOptions,
   senderContextOf,
@@ -52,20 +54,26 @@ export function toRunAgentInput(
   { transcript = [], waiting = [], state = {}, onlyNew = false, ...packing }: InputOptions,
 ): TurnInput {
   const arrivals = arrivalsOf(rows);
-  const { blocks, attribution, metrics } = packTurn(arrivals, packing);
+  const { metrics } = packTurn(arrivals, packing);
+  const typedMessages = rows.flatMap(newMessagesOf);
+  const ofPeople = typedMessages.filter(({ role }) => role === "user");
   const said = arrivals.map((arrival, at): AgentMessage => {
     const { displayName, name } = arrival.sender;
-    const own = blocks.filter((_, index) => attribution[index]?.arrival === at);
     const shown = displayName || name;
+    const content = withDelimiter(
+      delimiterOf(arrival, packing.boundary),
+      ofPeople[at]?.["content"],
+      packing.layout,
+    );
     return {
       id: arrival.messageId,
       role: "user",
-      content: contentOf(own),
+      content,
       ...(shown && { name: shown }),
       metadata: { sender_context: senderContextOf(arrival, packing.boundary) },
     };
   });
-  const results = rows.flatMap(newMessagesOf).filter(isResult);
+  const results = typedMessages.filter(isResult);
   const later = new Set([...said, ...waiting.flatMap(newMessagesOf)].map(({ id }) => id));
   const history = transcript.filter((one) => !later.has(one.id) && !isNote(one));
   const known = new Set(history.map(({ id }) => id));
@@ -93,17 +101,16 @@ export function toRunAgentInput(
 
 /**
  * What people typed in the messages at the end of the input, behind the last one of the agent: the
- * texts without their senders. For agents that take texts; others find all in `messages`.
+ * texts without their senders, one for each part, and an empty one for a message without a text. For
+ * agents that take texts; others find all in `messages`.
  */
 export function promptsOf({ messages }: Pick<RunInput, "messages">): readonly string[] {
   const answered = messages.findLastIndex(({ role }) => role !== "user");
-  return messages.slice(answered + 1).map(({ content, metadata }) => {
-    const parts = Array.isArray(content) ? content.filter(isObject) : [{ text: content }];
-    const texts = parts.flatMap(({ text }) => (typeof text === "string" ? [text] : []));
-    const [first = "", ...rest] = texts;
+  return messages.slice(answered + 1).flatMap(({ content, metadata }) => {
+    const [first = "", ...rest] = textsOf(content);
     const isPacked = isObject(metadata) && metadata["sender_context"] !== undefined;
     const own = isPacked ? withoutDelimiter(first) : first;
-    return (own === undefined ? rest : [own, ...rest]).join("\n");
+    return own === undefined && rest.length > 0 ? rest : [own ?? "", ...rest];
   });
 }
 
@@ -112,33 +119,17 @@ function withoutDelimiter(text: string): string | undefined {
   return /^<sender_context>\n.*\n<\/sender_context>(?:\n\n([^]*))?$/.exec(text)?.[1];
 }
 
-/** One text is sent as a text, because not every framework knows lists of parts. */
-function contentOf(blocks: readonly ContentBlock[]): unknown {
-  const [first] = blocks;
-  if (blocks.length === 1 && first?.type === "text") return first.text;
-  return blocks.map(partOf);
+/**
+ * The delimiter, then the content as it came. One text is sent as a text, because not every framework
+ * knows lists of parts.
+ */
+function withDelimiter(delimiter: string, content: unknown, layout: Layout = "split"): unknown {
+  const text = typeof content === "string" ? content : "";
+  const parts = Array.isArray(content) ? content : text === "" ? [] : [{ type: "text", text }];
+  if (parts.length === 0) return delimiter;
+  if (layout === "combined" && text !== "") return `${delimiter}\n\n${text}`;
+  return [{ type: "text", text: delimiter }, ...parts];
 }
-
-/** Reverses what `arrivalsOf` makes of the parts of a message. */
-function partOf(block: ContentBlock): JsonObject {
-  switch (block.type) {
-    case "text":
-      return { type: "text", text: block.text };
-    case "image":
-    case "audio": {
-      const { type, data, mimeType } = block;
-      return { type, source: { type: "data", value: data, mimeType } };
-    }
-    case "resource_link": {
-      const { uri, name, mimeType } = block;
-      const source = { type: "url", value: uri, ...(mimeType !== undefined && { mimeType }) };
-      return { type: LINKED.has(name) ? name : "document", source };
-    }
-  }
-}
-
-/** The parts of AG-UI that may have a URL. */
-const LINKED: ReadonlySet<string> = new Set(["image", "audio", "video", "document"]);
 
 function isResult({ role }: AgentMessage): boolean {
   return role === "tool";

@@ -36,6 +36,14 @@ export class Notes {
   readonly #waiting = new Map<string, Note[]>();
   /** Sessions that this process has run. */
   readonly #served = new Set<string>();
+  /** The runner passes problems to its own `onProblem`. */
+  onProblem: (message: string, sessionId: string) => void = () => {};
+
+  /** A line for developers that is also a problem of the runner. */
+  problem(text: string, sessionId: string): void {
+    this.developer(text, sessionId);
+    this.onProblem(text, sessionId);
+  }
 
   /** A line about the setup, such as "Workspace validated". Without a session: for all sessions. */
   developer(text: string, sessionId?: string): void {

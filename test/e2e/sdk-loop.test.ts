@@ -1,5 +1,7 @@
 /** A runner of the SDK with a service: turns, history, cancels, stops, errors, restarts. */
 import { once } from "node:events";
+import { HttpAgent as HttpAgent1 } from "@ag-ui/client";
+import { HttpAgent as HttpAgent0 } from "agui-client-0";
 import { expect, test } from "vitest";
 import type { RunnerOptions, RunnerProblem } from "../../src/sdk/core.ts";
 import { promptsOf } from "../../src/sdk/input.ts";
@@ -96,6 +98,37 @@ test("an event that cannot be stored is replaced, and a run without it is ended"
   expect(stored).toHaveLength(6);
   expect(problems.map(({ kind }) => kind)).toEqual(["agent", "agent"]);
   expect(hasLeft).toBe(true);
+});
+
+test.each([
+  ["0.0.59", HttpAgent0],
+  ["1.0.0", HttpAgent1],
+] as const)("files that a client %s types reach the agent as they were typed", async (_, Agent) => {
+  // Bug: PDFs and videos as data and parts of older clients were dropped, and texts were joined.
+  const sessionId = newSession();
+  const data = (value: string, mimeType: string) => ({ type: "data", value, mimeType }) as const;
+  const content = [
+    { type: "text", text: "text A" },
+    { type: "image", source: data("AAAA", "image/png") },
+    { type: "text", text: "text B" },
+    { type: "document", source: data("UERG", "application/pdf"), metadata: { filename: "b.pdf" } },
+    { type: "video", source: data("VklE", "video/mp4") },
+    { type: "audio", source: { type: "url", value: "https://a.example/s.wav" } },
+    Agent === HttpAgent0
+      ? { type: "binary", mimeType: "image/png", data: "QklO" }
+      : { type: "document", source: { type: "file", value: "file-1", provider: "openai" } },
+  ] as const;
+  const bridge = new TestBridge();
+  const { runner, ended } = running(bridge, { sessionId });
+  const agent = new Agent({
+    url: `http://${service.httpAddress}/agui/sessions/${sessionId}`,
+    threadId: sessionId,
+    initialMessages: JSON.parse(JSON.stringify([{ id: "m1", role: "user", content }])),
+  });
+  await agent.runAgent();
+  await runner.stop();
+  await ended;
+  expect(bridge.inputs[0]?.messages[0]?.["content"]).toEqual([expect.anything(), ...content]);
 });
 
 test("a runner answers each message, and gives the agent the history", async () => {

@@ -55,6 +55,8 @@ interface Reader {
 
 function aiSdk(): Reader {
   const model = new MockLanguageModelV4({
+    // The model reads it itself.
+    supportedUrls: { "image/*": [/^https:/] },
     doStream: async () => ({
       stream: convertArrayToReadableStream([
         { type: "stream-start", warnings: [] },
@@ -109,6 +111,29 @@ function agui(): Reader {
   return { bridge, got: () => got };
 }
 
+/** Parts of both generations of clients: what each framework takes of them, and what is reported. */
+const A = { type: "text", text: "text A" };
+const B = { type: "text", text: "text B" };
+const image = (value: string) => ({
+  type: "image",
+  source: { type: "data", value, mimeType: "image/png" },
+});
+const FILES = [
+  A,
+  image("AAAA"),
+  B,
+  image("BBBB"),
+  { type: "document", source: { type: "data", value: "UERG", mimeType: "application/pdf" } },
+  { type: "video", source: { type: "data", value: "VklE", mimeType: "video/mp4" } },
+  { type: "audio", source: { type: "data", value: "U05E", mimeType: "audio/wav" } },
+  { type: "image", source: { type: "url", value: "https://a.example/i.png" } },
+  { type: "binary", mimeType: "image/png", data: "QklO", filename: "bin.png" },
+  { type: "image", source: { type: "file", value: "file-1", provider: "openai" } },
+  { type: "hologram", beam: "HOLO" },
+];
+const MARKS =
+  /text A|AAAA|text B|BBBB|UERG|VklE|U05E|https:\/\/a\.example\/i\.png|QklO|file-1|HOLO/g;
+
 /** Prompts and pictures, without the delimiters of senders. */
 function readable(contents: readonly unknown[]): readonly string[] {
   return contents
@@ -130,13 +155,70 @@ const partSchema = z
   );
 
 const READERS = { "ai-sdk": aiSdk, langgraph: langGraph, claude, agui };
+const NAMES = ["ai-sdk", "langgraph", "claude", "agui"] as const;
 
-describe.each(Object.entries(READERS))("the bridge %s", (_, reader) => {
-  test.each(MATRIX)("gives the agent %s", async (_title, rows, expected) => {
-    const { bridge, got } = reader();
-    const { input } = toRunAgentInput({ sessionId: "s", runId: "r", rows }, { boundary: "b" });
+describe.each(NAMES.map((name) => [name, READERS[name]] as const))(
+  "the bridge %s",
+  (name, reader) => {
+    test.each(MATRIX)("gives the agent %s", async (_title, rows, expected) => {
+      const { bridge, got } = reader();
+      const { input } = toRunAgentInput({ sessionId: "s", runId: "r", rows }, { boundary: "b" });
+      const run = bridge.run(input, { sessionId: "s", isContinuation: false });
+      while ((await run.next()).done !== true);
+      expect(readable(got())).toEqual(expected);
+    });
+
+    test("gives the agent each file that it can take, in order, and reports the others", async () => {
+      const { bridge, got } = reader();
+      const problems: string[] = [];
+      bridge.notes.onProblem = (message) => problems.push(message);
+      const rows = [from("alice", ...FILES)];
+      const { input } = toRunAgentInput({ sessionId: "s", runId: "r", rows }, { boundary: "b" });
+      const run = bridge.run(input, { sessionId: "s", isContinuation: false });
+      while ((await run.next()).done !== true);
+      const all = JSON.stringify(FILES).match(MARKS) ?? [];
+      const omitted = OMITTED[name];
+      const marks = JSON.stringify(got()).match(MARKS);
+      expect(marks).toEqual(all.filter((mark) => omitted.every(([one]) => one !== mark)));
+      expect(problems).toEqual(
+        omitted.map(([, what]) => expect.stringContaining(`message m-alice, ${what}`)),
+      );
+      const notes = bridge.notes
+        .take("s")
+        .flatMap(({ delta }) => (delta === undefined ? [] : [delta]));
+      expect(notes).toEqual(problems);
+    });
+  },
+);
+
+const HOLOGRAM = ["HOLO", "a part of the type hologram, did not reach the agent"] as const;
+const OMITTED = {
+  "ai-sdk": [HOLOGRAM],
+  langgraph: [HOLOGRAM],
+  claude: [
+    [
+      "VklE",
+      "video video/mp4 (data), did not reach the agent: the Claude Agent SDK cannot take it",
+    ],
+    ["U05E", "audio audio/wav (data)"],
+    ["file-1", "image of no type (a file of a provider)"],
+    HOLOGRAM,
+  ],
+  agui: [],
+} as const;
+
+test("files in the result of a frontend tool reach the agent", async () => {
+  const call = { id: "c", type: "function", function: { name: "shoot", arguments: "{}" } };
+  const messages = [
+    { id: "u", role: "user", content: "shoot" },
+    { id: "a", role: "assistant", toolCalls: [call] },
+    { id: "t", role: "tool", toolCallId: "c", content: [A, image("AAAA"), B] },
+  ];
+  for (const name of ["ai-sdk", "langgraph"] as const) {
+    const { bridge, got } = READERS[name]();
+    const input = { threadId: "s", runId: "r", messages, tools: [], context: [] };
     const run = bridge.run(input, { sessionId: "s", isContinuation: false });
     while ((await run.next()).done !== true);
-    expect(readable(got())).toEqual(expected);
-  });
+    expect(JSON.stringify(got()).match(MARKS)).toEqual(["text A", "AAAA", "text B"]);
+  }
 });

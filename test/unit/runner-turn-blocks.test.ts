@@ -1,7 +1,9 @@
 /** Packing: the five cases of the specification in both layouts, hostile senders, and the way back. */
 import { create } from "@bufbuild/protobuf";
+import { isUtf8 } from "node:buffer";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { z } from "zod";
 import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import {
   type Arrival,
@@ -12,6 +14,7 @@ import {
   turnSize,
   unpackTurn,
 } from "../../src/runner/turn-blocks.ts";
+import { contentPart } from "../support/content-parts.ts";
 import { properties } from "../support/random.ts";
 
 const BOUNDARY = "b-1";
@@ -193,7 +196,13 @@ test("an estimate is a quarter of the bytes and 1 for a text, and 512 for an ima
 
 describe("the arrivals of message rows", () => {
   const createdAt = { seconds: 1_795_424_400n, nanos: 1_000 };
-  const sender = { id: "U1", name: "alice", displayName: "Alice", channel: "slack" };
+  const sender = {
+    id: "U1",
+    name: "alice",
+    displayName: "Alice",
+    channel: "slack",
+    threadId: "T1",
+  };
   const rowOf = (payload: string) =>
     create(SessionMessageSchema, { id: "row", payload, createdAt, sender });
 
@@ -238,6 +247,74 @@ describe("the arrivals of message rows", () => {
     ]);
   });
 
+  test("files keep their bytes, and those of a provider are reported", () => {
+    const data = (value: string, mimeType: string) => ({ type: "data", value, mimeType });
+    const content = [
+      { type: "document", source: data("JVBERg==", "application/pdf") },
+      { type: "video", source: data("AAAA", "video/mp4") },
+      { type: "document", source: data("YSxiCg==", "text/csv") },
+      { type: "document", source: data("/w==", "text/plain") },
+      { type: "binary", mimeType: "image/png", data: "iVBORw==" },
+      {
+        type: "binary",
+        mimeType: "application/zip",
+        url: "https://a.example/z",
+        filename: "z.zip",
+      },
+      { type: "image", source: { type: "file", value: "file-1", provider: "openai" } },
+      { type: "binary", mimeType: "image/png", id: "file-2" },
+      { type: "hologram", beam: 1 },
+    ];
+    const problems: unknown[] = [];
+    const rows = [rowOf(JSON.stringify({ messages: [{ id: "m 1", role: "user", content }] }))];
+    const [one] = arrivalsOf(rows, (problem) => problems.push(problem));
+    const embedded = (at: number, mimeType: string, bytes: object) => ({
+      type: "resource",
+      resource: { uri: `agui:m%201/${at}`, mimeType, ...bytes },
+    });
+    expect(one).toMatchObject({ prompt: "" });
+    expect(one?.extras).toEqual([
+      embedded(0, "application/pdf", { blob: "JVBERg==" }),
+      embedded(1, "video/mp4", { blob: "AAAA" }),
+      embedded(2, "text/csv", { text: "a,b\n" }),
+      embedded(3, "text/plain", { blob: "/w==" }),
+      { type: "image", data: "iVBORw==", mimeType: "image/png" },
+      {
+        type: "resource_link",
+        uri: "https://a.example/z",
+        name: "z.zip",
+        mimeType: "application/zip",
+      },
+    ]);
+    const has = "has no block of the Agent Client Protocol";
+    expect(problems).toEqual([
+      { messageId: "m 1", part: 6, message: `image of no type (a file of a provider) ${has}` },
+      { messageId: "m 1", part: 7, message: `image image/png (a file of a provider) ${has}` },
+      { messageId: "m 1", part: 8, message: `a part of the type hologram ${has}` },
+    ]);
+  });
+
+  test.each(["split", "combined"] as const)(
+    "every part is in the blocks, in order: %s",
+    (layout) => {
+      fc.assert(
+        fc.property(fc.array(contentPart, { maxLength: 6 }), (content) => {
+          const row = rowOf(JSON.stringify({ messages: [{ id: "m", role: "user", content }] }));
+          const omitted = new Set<number>();
+          const arrivals = arrivalsOf([row], ({ part }) => omitted.add(part));
+          const packed = packTurn(arrivals, { layout, boundary: BOUNDARY });
+          expect(unpackTurn(packed)).toEqual(arrivals);
+          const given = content.filter((_, at) => !omitted.has(at));
+          const [head, ...rest] = packed.blocks;
+          const combined = textOf(head).split("</sender_context>\n\n").slice(1);
+          expect([...combined, ...rest.map(valueOf)]).toEqual(given.map(valueOfPart));
+          for (const at of omitted) expect(content[at]).not.toHaveProperty("text");
+        }),
+        properties({ runs: 1_000 }),
+      );
+    },
+  );
+
   test("any payload is taken", () => {
     fc.assert(
       fc.property(fc.oneof(fc.string(), fc.json()), (payload) => {
@@ -258,6 +335,8 @@ const block: fc.Arbitrary<ContentBlock> = fc.oneof(
   fc.constant(IMAGE),
   fc.constant<ContentBlock>({ type: "audio", data: "AA==", mimeType: "audio/wav" }),
   text.map((name): ContentBlock => ({ type: "resource_link", uri: "file:///a", name })),
+  text.map((blob): ContentBlock => ({ type: "resource", resource: { uri: "agui:m/0", blob } })),
+  text.map((one): ContentBlock => ({ type: "resource", resource: { uri: "agui:m/1", text: one } })),
 );
 const arrival: fc.Arbitrary<Arrival> = fc.record({
   messageId: text,
@@ -287,6 +366,37 @@ test.each(["split", "combined"] as const)("any turn comes back as it was: %s", (
     properties({ runs: 1_000 }),
   );
 });
+
+/** What the block has of its part: text, base64 or address. */
+function valueOf(of: ContentBlock): string {
+  if (of.type === "text") return of.text;
+  if (of.type === "resource_link") return of.uri;
+  if (of.type !== "resource") return of.data;
+  return "blob" in of.resource ? of.resource.blob : of.resource.text;
+}
+
+const textPartSchema = z.looseObject({ text: z.string() });
+const sourceSchema = z
+  .union([
+    z.object({ type: z.literal("data"), value: z.string(), mimeType: z.string() }),
+    z
+      .object({ type: z.literal("url"), value: z.string() })
+      .transform(({ value: url }) => ({ url })),
+    z.object({ data: z.string(), mimeType: z.string() }),
+    z.object({ url: z.string() }),
+  ])
+  .transform((source) => {
+    if ("url" in source) return source.url;
+    const data = "data" in source ? source.data : source.value;
+    const bytes = Buffer.from(data, "base64");
+    const isText = source.mimeType.startsWith("text/") && isUtf8(bytes);
+    return isText ? bytes.toString() : data;
+  });
+
+function valueOfPart(part: Readonly<Record<string, unknown>>): string {
+  const parsed = textPartSchema.safeParse(part);
+  return parsed.success ? parsed.data.text : sourceSchema.parse(part["source"] ?? part);
+}
 
 function textOf(of: ContentBlock | undefined): string {
   return of?.type === "text" ? of.text : "";

@@ -1,10 +1,14 @@
 /** A claimed turn as RunAgentInput: history, packed messages, results of tools, answers. */
 import { create } from "@bufbuild/protobuf";
 import { RunAgentInputSchema } from "@ag-ui/core/schemas";
+import * as fc from "fast-check";
 import { expect, test } from "vitest";
+import { z } from "zod";
 import { type SessionMessage, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { Notes } from "../../src/sdk/notes.ts";
 import { promptsOf, toRunAgentInput, type InputOptions } from "../../src/sdk/input.ts";
+import { contentPart } from "../support/content-parts.ts";
+import { properties } from "../support/random.ts";
 
 const IMAGE = { type: "image", source: { type: "data", value: "AAAA", mimeType: "image/png" } };
 const LINK = { type: "document", source: { type: "url", value: "https://a.example/b.pdf" } };
@@ -85,6 +89,36 @@ test("a typed message keeps its id and its parts, and brings answers, tools and 
   expect(input.context).toEqual([{ description: "d", value: "v" }]);
 });
 
+test.each(["split", "combined"] as const)(
+  "every part of every message is in the input, in order and byte for byte: %s",
+  (layout) => {
+    const content = fc.oneof(fc.string({ unit: "binary", minLength: 1 }), fc.array(contentPart));
+    fc.assert(
+      fc.property(fc.array(content, { minLength: 1, maxLength: 4 }), (contents) => {
+        const messages = contents.map((one, at) => ({ id: `m${at}`, role: "user", content: one }));
+        const { input } = toRunAgentInput(
+          { sessionId: "s", runId: "r", rows: [row("row", { messages })] },
+          { boundary: "b", layout },
+        );
+        const parts = input.messages.flatMap((one) => withoutDelimiters(one["content"]));
+        const typed = contents.map((one) =>
+          typeof one === "string" ? [{ type: "text", text: one }] : one,
+        );
+        expect(JSON.stringify(parts)).toBe(JSON.stringify(typed.flat()));
+      }),
+      properties({ runs: 1_000 }),
+    );
+  },
+);
+
+/** The parts behind the delimiter of a message, or behind the one in its only text. */
+function withoutDelimiters(content: unknown): readonly unknown[] {
+  const [first, ...rest] = Array.isArray(content) ? content : [{ type: "text", text: content }];
+  const { text } = z.object({ text: z.string() }).parse(first);
+  const [, own] = /^<sender_context>\n[^\n]*\n<\/sender_context>(?:\n\n([^]*))?$/.exec(text) ?? [];
+  return own === undefined ? rest : [{ type: "text", text: own }, ...rest];
+}
+
 test("the result of a tool of the page stands behind its call, and is given to a framework alone", () => {
   const result = { id: "res", role: "tool", toolCallId: "c", content: "red" };
   const call = { id: "c", type: "function", function: { name: "pick", arguments: "{}" } };
@@ -123,7 +157,7 @@ test("a message that the runner did not pack is its own prompt", () => {
       content: [{ type: "text", text: "a" }, IMAGE, { type: "text", text: "b" }],
     },
   ];
-  expect(promptsOf({ messages })).toEqual(["plain", "a\nb"]);
+  expect(promptsOf({ messages })).toEqual(["plain", "a", "b"]);
 });
 
 test("lines about the setup are not in the history, and a developer's words of the agent are", () => {

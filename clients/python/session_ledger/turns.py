@@ -44,8 +44,17 @@ class Turn:
 
     @property
     def texts(self) -> list[str]:
-        """What the people said."""
-        return [text_of(message.payload) for message in self.messages]
+        """What the people typed: each text as it came, without files."""
+        contents = [message["content"] for message in self.user_messages]
+        return [text for content in contents for text in _texts_in(content)]
+
+    @property
+    def user_messages(self) -> list[dict[str, Any]]:
+        """The messages of the people in the form of AG-UI, with their files: `id`, `role`, `content`.
+
+        The content is a text, or the list of parts as the client sent it.
+        """
+        return [message for row in self.messages for message in _typed_in(row)]
 
     def event(self, event: object) -> None:
         """One AG-UI event of the run. RUN_STARTED is stored already. Never raises, never waits."""
@@ -258,28 +267,50 @@ class Turns:
 
 
 def text_of(payload: str) -> str:
-    """The text of a message of a person, in any of the forms that a payload has.
+    """For people to read: the text of a message of a person, in any of the forms that a payload has.
 
-    A message that was typed over AG-UI is a RunAgentInput.
+    A message that was typed over AG-UI is a RunAgentInput: its texts, one a line, without files.
     """
-    if not payload.lstrip().startswith("{"):
-        return payload
-    try:
-        value = json.loads(payload)
-    except ValueError:
-        return payload
-    match value:
+    match _object_in(payload):
         case {"messages": [*messages]}:
-            return "\n".join(text for message in messages for text in _contents_of(message))
+            contents = [one.get("content") for one in messages if isinstance(one, dict)]
+            return "\n".join(text for content in contents for text in _texts_in(content))
         case {"text": str(text)}:
             return text
     return payload
 
 
-def _contents_of(message: object) -> list[str]:
-    match message:
-        case {"content": str(text)}:
+def _typed_in(row: SessionMessage) -> list[dict[str, Any]]:
+    """The messages of people at the end of a RunAgentInput, or one of a text."""
+    match _object_in(row.payload):
+        case {"messages": [*listed]}:
+            messages = [one for one in listed if isinstance(one, dict)]
+            first = 0
+            for at, one in enumerate(messages):
+                if one.get("role") not in ("user", "tool"):
+                    first = at + 1
+            # A message without an id has one made of its row's, also when others take it.
+            ids = [row.id, *(f"{row.id}-{at}" for at in range(1, len(messages) + 1))]
+            fresh = zip(messages[first:], ids, strict=False)
+            named = [{**one, "id": one.get("id") or made} for one, made in fresh]
+            return [{"content": "", **one} for one in named if one.get("role") == "user"]
+    return [{"id": row.id, "role": "user", "content": text_of(row.payload)}]
+
+
+def _object_in(payload: str) -> object:
+    if not payload.lstrip().startswith("{"):
+        return None
+    try:
+        return json.loads(payload)
+    except ValueError:
+        return None
+
+
+def _texts_in(content: object) -> list[str]:
+    match content:
+        case str(text):
             return [text]
-        case {"content": [*parts]}:
-            return [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
+        case [*parts]:
+            texts = [part.get("text") for part in parts if isinstance(part, dict)]
+            return [text for text in texts if isinstance(text, str)]
     return []

@@ -1,14 +1,31 @@
 /** The messages of a RunInput as the AI SDK's model messages. */
+import type { Part } from "../../runner/parts.ts";
 import type { AgentMessage, RunInput } from "../bridge.ts";
-import { callsOf, inputOf, isApproved, NO_RESULT, partsOf, resultsOf, textOf } from "./history.ts";
+import {
+  blocksOf,
+  callsOf,
+  inputOf,
+  isApproved,
+  NO_RESULT,
+  type OnOmitted,
+  resultsOf,
+  textOf,
+} from "./history.ts";
 
 type Text = { type: "text"; text: string };
+type FileOf<Data> = { type: "file"; data: Data; mediaType: string; filename?: string };
+/** Base64, a URL, or the id of a file under the name of its provider. */
+type BareData = string | URL | Record<string, string>;
+type TaggedData =
+  | { type: "data"; data: string }
+  | { type: "url"; url: URL }
+  | { type: "reference"; reference: Record<string, string> };
 
 /** The part of the AI SDK's `ModelMessage` that the bridge makes. */
 export type AiSdkMessage =
   | {
       role: "user";
-      content: (Text | { type: "file"; data: string | URL; mediaType: string })[];
+      content: (Text | FileOf<BareData>)[];
     }
   | {
       role: "assistant";
@@ -20,39 +37,76 @@ export type AiSdkMessage =
     }
   | { role: "tool"; content: AiSdkAnswer[] };
 
+interface AiSdkResult {
+  type: "tool-result";
+  toolCallId: string;
+  toolName: string;
+  output:
+    | { type: "text"; value: string }
+    | { type: "content"; value: (Text | FileOf<TaggedData>)[] };
+}
+
 type AiSdkAnswer =
-  | {
-      type: "tool-result";
-      toolCallId: string;
-      toolName: string;
-      output: { type: "text"; value: string };
-    }
+  | AiSdkResult
   | { type: "tool-approval-response"; approvalId: string; approved: boolean };
 
 /**
  * Answers follow their calls, as models need it. A call that waits for an approval gets the answer that
  * the run brings; any other call without a result gets one that says so.
  */
-export function aiSdkMessages(input: RunInput): AiSdkMessage[] {
+export function aiSdkMessages(input: RunInput, onOmitted: OnOmitted): AiSdkMessage[] {
   const results = resultsOf(input.messages);
   return input.messages.flatMap((message): AiSdkMessage[] => {
-    if (message.role === "user") return [{ role: "user", content: contentOfUser(message) }];
-    return message.role === "assistant" ? assistantMessages(message, input, results) : [];
+    if (message.role === "user")
+      return [{ role: "user", content: blocksOf(message, partOfUser, onOmitted) }];
+    if (message.role !== "assistant") return [];
+    return assistantMessages(message, { input, results, onOmitted });
   });
 }
 
-function contentOfUser(message: AgentMessage): (AiSdkMessage & { role: "user" })["content"] {
-  return partsOf(message).map((part) => {
-    if (part.type === "text") return part;
-    const data = "data" in part ? part.data : new URL(part.url);
-    return { type: "file", data, mediaType: part.mimeType };
-  });
+function partOfUser(part: Part): Text | FileOf<BareData> | undefined {
+  const made = partOfResult(part);
+  if (made?.type !== "file") return made;
+  const { data } = made;
+  const bare = data.type === "data" ? data.data : data.type === "url" ? data.url : data.reference;
+  return { ...made, data: bare };
+}
+
+function partOfResult(part: Part): Text | FileOf<TaggedData> | undefined {
+  if (part.type === "text") return part;
+  const data = dataOf(part);
+  if (part.type !== "media" || data === undefined) return undefined;
+  const { kind, name } = part;
+  const { mimeType = kind === "document" ? "application/pdf" : `${kind}/*` } = part;
+  return {
+    type: "file",
+    data,
+    mediaType: mimeType,
+    ...(name !== undefined && { filename: name }),
+  };
+}
+
+/** Undefined: a file of no named provider, or an address that is no URL. */
+function dataOf(part: Part): TaggedData | undefined {
+  if (part.type !== "media") return undefined;
+  const { source } = part;
+  if ("data" in source) return { type: "data", data: source.data };
+  if ("url" in source)
+    return URL.canParse(source.url) ? { type: "url", url: new URL(source.url) } : undefined;
+  const { fileId, provider } = source;
+  if (provider === undefined) return undefined;
+  return { type: "reference", reference: { [provider]: fileId } };
+}
+
+interface Conversation {
+  readonly input: RunInput;
+  readonly results: ReadonlyMap<string, AgentMessage>;
+  readonly onOmitted: OnOmitted;
 }
 
 function assistantMessages(
   message: AgentMessage,
-  { resume = [] }: RunInput,
-  results: ReadonlyMap<string, AgentMessage>,
+  { input: { resume = [] }, results, onOmitted }: Conversation,
 ): AiSdkMessage[] {
   const text = textOf(message);
   const content: (AiSdkMessage & { role: "assistant" })["content"] = [];
@@ -68,15 +122,16 @@ function assistantMessages(
       content.push({ type: "tool-approval-request", approvalId, toolCallId });
       answers.push({ type: "tool-approval-response", approvalId, approved: isApproved(answer) });
     } else {
-      const value = result === undefined ? NO_RESULT : textOf(result);
-      answers.push({
-        type: "tool-result",
-        toolCallId,
-        toolName,
-        output: { type: "text", value },
-      });
+      const output = outputOf(result, onOmitted);
+      answers.push({ type: "tool-result", toolCallId, toolName, output });
     }
   }
   const made: AiSdkMessage[] = content.length === 0 ? [] : [{ role: "assistant", content }];
   return answers.length === 0 ? made : [...made, { role: "tool", content: answers }];
+}
+
+function outputOf(result: AgentMessage | undefined, onOmitted: OnOmitted): AiSdkResult["output"] {
+  if (result === undefined) return { type: "text", value: NO_RESULT };
+  if (!Array.isArray(result["content"])) return { type: "text", value: textOf(result) };
+  return { type: "content", value: blocksOf(result, partOfResult, onOmitted) };
 }

@@ -17,6 +17,7 @@ import {
 } from "../bridge.ts";
 import { type AiSdkMessage, aiSdkMessages } from "./ai-sdk-messages.ts";
 import { type AiSdkPart, AiSdkRun } from "./ai-sdk-run.ts";
+import { reportOmitted } from "./history.ts";
 
 /** What a run gives your function. */
 export interface AiSdkCall {
@@ -58,9 +59,10 @@ export class AiSdkBridge extends PlatformBridge {
 
   override createAdapter(context: PlatformContext): Adapter {
     const start = this.#start;
+    const { notes } = this;
     return {
       run: async function* (input, abortSignal) {
-        const messages = aiSdkMessages(input);
+        const messages = aiSdkMessages(input, reportOmitted(notes, "the AI SDK", input));
         const { stream, fullStream } = await start({ messages, abortSignal, input, context });
         const parts = stream ?? fullStream;
         if (parts === undefined)

@@ -23,7 +23,8 @@ import {
   type RunInput,
 } from "../bridge.ts";
 import { type ClaudeMessage, ClaudeRun } from "./claude-events.ts";
-import { isApproved, newMessages, partsOf, type Part } from "./history.ts";
+import { type Part, textIn } from "../../runner/parts.ts";
+import { blocksOf, isApproved, newMessages, type OnOmitted, reportOmitted } from "./history.ts";
 
 export interface ClaudeOptions {
   /** `query` of the SDK. */
@@ -76,7 +77,8 @@ export class ClaudeBridge extends PlatformBridge {
         };
         isThere = true;
         const answered = new AbortController();
-        const prompt = promptOf(input, answered.signal);
+        const onOmitted = reportOmitted(this.notes, "the Claude Agent SDK", input);
+        const prompt = promptOf(input, onOmitted, answered.signal);
         const messages = this.#options.query({ prompt, options });
         yield* new ClaudeRun(input).events(until(messages, answered));
       }.bind(this),
@@ -139,11 +141,14 @@ function withApproval(
  * One message with all that is new, or none: the SDK then goes on with the call that waited for an
  * approval. The input stays open until the result is there, because hooks are asked through it.
  */
-async function* promptOf(input: RunInput, answered: AbortSignal): AsyncGenerator<object> {
+async function* promptOf(
+  input: RunInput,
+  onOmitted: OnOmitted,
+  answered: AbortSignal,
+): AsyncGenerator<object> {
   const content = newMessages(input)
     .filter(({ role }) => role === "user")
-    .flatMap(partsOf)
-    .map(blockOf);
+    .flatMap((message) => blocksOf(message, blockOf, onOmitted));
   if (content.length > 0) {
     yield { type: "user", message: { role: "user", content }, parent_tool_use_id: null };
   }
@@ -165,12 +170,30 @@ async function* until(
   }
 }
 
-function blockOf(part: Part): object {
+/** The Messages API takes texts, pictures, PDFs and plain text. */
+function blockOf(part: Part): object | undefined {
   if (part.type === "text") return part;
-  const type = part.mimeType.startsWith("image/") ? "image" : "document";
-  const source =
-    "data" in part
-      ? { type: "base64", media_type: part.mimeType, data: part.data }
-      : { type: "url", url: part.url };
-  return { type, source };
+  if (part.type === "unknown" || "fileId" in part.source) return undefined;
+  const { kind, name, source: from } = part;
+  const { mimeType = kind === "document" ? PDF : undefined } = part;
+  const title = name === undefined ? {} : { title: name };
+  if ("url" in from) {
+    const source = { type: "url", url: from.url };
+    if (kind === "image") return { type: "image", source };
+    return mimeType === PDF ? { type: "document", source, ...title } : undefined;
+  }
+  const { data } = from;
+  if (mimeType?.startsWith("image/"))
+    return { type: "image", source: { type: "base64", media_type: mimeType, data } };
+  if (mimeType === PDF)
+    return { type: "document", source: { type: "base64", media_type: PDF, data }, ...title };
+  const text = mimeType?.startsWith("text/") === true ? textIn(data) : undefined;
+  if (text === undefined) return undefined;
+  return {
+    type: "document",
+    source: { type: "text", media_type: "text/plain", data: text },
+    ...title,
+  };
 }
+
+const PDF = "application/pdf";

@@ -1,6 +1,8 @@
 /** The messages of a RunInput, as frameworks need them. */
 import { isObject } from "../../agui/json.ts";
+import { describePart, type Part, partsOf, textsOf } from "../../runner/parts.ts";
 import type { AgentMessage, ResumeEntry, RunInput } from "../bridge.ts";
+import type { Notes } from "../notes.ts";
 
 /** A result for each call that has none: models refuse a history with a call that is not answered. */
 export const NO_RESULT = "There is no result: the run ended before the tool answered.";
@@ -13,11 +15,6 @@ export interface Call {
   /** JSON. */
   readonly args: string;
 }
-
-export type Part =
-  | { readonly type: "text"; readonly text: string }
-  | { readonly type: "media"; readonly mimeType: string; readonly data: string }
-  | { readonly type: "media"; readonly mimeType: string; readonly url: string };
 
 export function callsOf({ toolCalls }: AgentMessage): readonly Call[] {
   if (!Array.isArray(toolCalls)) return [];
@@ -48,24 +45,37 @@ export function newMessages({ messages }: RunInput): readonly AgentMessage[] {
   return messages.slice(messages.findLastIndex(({ role }) => role === "assistant") + 1);
 }
 
-export function partsOf({ content }: AgentMessage): readonly Part[] {
-  if (typeof content === "string") return [{ type: "text", text: content }];
-  if (!Array.isArray(content)) return [];
-  return content.filter(isObject).flatMap(({ type, text, source }): readonly Part[] => {
-    if (typeof text === "string") return [{ type: "text", text }];
-    if (!isObject(source)) return [];
-    const value = String(source["value"]);
-    const { mimeType = type === "document" ? "application/pdf" : `${String(type)}/*` } = source;
-    const media = { type: "media", mimeType: String(mimeType) } as const;
-    if (source["type"] === "data") return [{ ...media, data: value }];
-    return source["type"] === "url" ? [{ ...media, url: value }] : [];
+/** Called with each part that a framework cannot take, and the index of it in its message. */
+export type OnOmitted = (message: AgentMessage, part: Part, at: number) => void;
+
+/**
+ * Tells the readers of the session, and `onProblem`, of the parts of new messages that the framework
+ * cannot take. Those of older messages were told of when they were new.
+ */
+export function reportOmitted(notes: Notes, framework: string, input: RunInput): OnOmitted {
+  const fresh = new Set(newMessages(input));
+  return (message, part, at) => {
+    if (!fresh.has(message)) return;
+    const what = `part ${at + 1} of message ${message.id}, ${describePart(part)},`;
+    notes.problem(`${what} did not reach the agent: ${framework} cannot take it`, input.threadId);
+  };
+}
+
+/** What a framework has for each part of a message, in their order. */
+export function blocksOf<Block>(
+  message: AgentMessage,
+  blockOf: (part: Part) => Block | undefined,
+  onOmitted: OnOmitted,
+): Block[] {
+  return partsOf(message["content"]).flatMap((part, at) => {
+    const block = blockOf(part);
+    if (block === undefined) onOmitted(message, part, at);
+    return block === undefined ? [] : [block];
   });
 }
 
-export function textOf(message: AgentMessage): string {
-  return partsOf(message)
-    .flatMap((part) => (part.type === "text" ? [part.text] : []))
-    .join("\n");
+export function textOf({ content }: AgentMessage): string {
+  return textsOf(content).join("");
 }
 
 /** An approval is the payload `{ "approved": true }`; any other answer is a refusal. */

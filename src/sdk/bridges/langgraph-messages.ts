@@ -1,7 +1,16 @@
 /** Messages of AG-UI as LangChain takes them: plain objects, which it makes its messages of. */
 import { isObject } from "../../agui/json.ts";
+import { type Part, partsOf } from "../../runner/parts.ts";
 import type { AgentMessage } from "../bridge.ts";
-import { callsOf, inputOf, NO_RESULT, type Part, partsOf, resultsOf, textOf } from "./history.ts";
+import {
+  blocksOf,
+  callsOf,
+  inputOf,
+  NO_RESULT,
+  type OnOmitted,
+  resultsOf,
+  textOf,
+} from "./history.ts";
 
 export interface LangChainMessage {
   readonly role: "user" | "assistant" | "tool";
@@ -12,20 +21,23 @@ export interface LangChainMessage {
 }
 
 /** Each call has its answer after it. */
-export function langChainMessages(messages: readonly AgentMessage[]): readonly LangChainMessage[] {
+export function langChainMessages(
+  messages: readonly AgentMessage[],
+  onOmitted: OnOmitted,
+): readonly LangChainMessage[] {
   const results = resultsOf(messages);
   const called = new Set(messages.flatMap((message) => callsOf(message).map(({ id }) => id)));
   return messages.flatMap((message): readonly LangChainMessage[] => {
     const { id, role } = message;
-    if (role === "user") return [{ role, id, content: contentOfUser(message) }];
+    if (role === "user") return [{ role, id, content: contentOfUser(message, onOmitted) }];
     // A result of a call that only the graph has.
     if (role === "tool" && !called.has(String(message["toolCallId"])))
-      return [toolMessage(message)];
+      return [toolMessage(message, onOmitted)];
     if (role !== "assistant") return [];
     const calls = callsOf(message);
     const answers = calls.map((call) => {
       const result = results.get(call.id);
-      return result === undefined ? noResult(call.id) : toolMessage(result);
+      return result === undefined ? noResult(call.id) : toolMessage(result, onOmitted);
     });
     const content = textOf(message);
     if (content === "" && calls.length === 0) return [];
@@ -55,23 +67,35 @@ function noResult(callId: string): LangChainMessage {
   return { role: "tool", content: NO_RESULT, tool_call_id: callId };
 }
 
-function toolMessage(message: AgentMessage): LangChainMessage {
+function toolMessage(message: AgentMessage, onOmitted: OnOmitted): LangChainMessage {
   const { id, toolCallId } = message;
-  return { role: "tool", id, content: textOf(message), tool_call_id: String(toolCallId) };
+  const isList = Array.isArray(message["content"]);
+  const content = isList ? blocksOf(message, blockOf, onOmitted) : textOf(message);
+  return { role: "tool", id, content, tool_call_id: String(toolCallId) };
 }
 
-/** Texts are one text, because not every model takes a list. */
-function contentOfUser(message: AgentMessage): string | readonly object[] {
-  const parts = partsOf(message);
-  const texts = parts.flatMap((part) => (part.type === "text" ? [part.text] : []));
-  return texts.length === parts.length ? texts.join("\n\n") : parts.map(blockOf);
+/** A sender and one text are one text, because not every model takes a list. */
+function contentOfUser(message: AgentMessage, onOmitted: OnOmitted): string | readonly object[] {
+  const [first, second, ...more] = partsOf(message["content"]);
+  if (first?.type === "text" && more.length === 0) {
+    if (second === undefined) return first.text;
+    if (second.type === "text" && isObject(message["metadata"]))
+      return `${first.text}\n\n${second.text}`;
+  }
+  return blocksOf(message, blockOf, onOmitted);
 }
 
 /** LangChain's blocks name the kind of a medium: image, audio, video or file. */
-function blockOf(part: Part): object {
+function blockOf(part: Part): object | undefined {
   if (part.type === "text") return part;
-  const [kind = ""] = part.mimeType.split("/");
-  const type = ["image", "audio", "video"].includes(kind) ? kind : "file";
-  const { type: _, ...source } = part;
-  return { type, ...source };
+  if (part.type === "unknown") return undefined;
+  const { kind, name, source } = part;
+  const { mimeType = kind === "document" ? "application/pdf" : undefined } = part;
+  const from = "fileId" in source ? { fileId: source.fileId } : source;
+  return {
+    type: kind === "document" ? "file" : kind,
+    ...(mimeType !== undefined && { mimeType }),
+    ...from,
+    ...(name !== undefined && { metadata: { filename: name } }),
+  };
 }

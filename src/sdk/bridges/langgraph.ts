@@ -20,6 +20,7 @@ import {
   type PlatformContext,
   type RunInput,
 } from "../bridge.ts";
+import { reportOmitted } from "./history.ts";
 import { LangGraphRun } from "./langgraph-events.ts";
 import { type LangChainMessage, langChainMessages, noResults } from "./langgraph-messages.ts";
 
@@ -104,11 +105,15 @@ export class LangGraphBridge extends PlatformBridge {
     if (input.resume !== undefined && input.resume.length > 0) {
       return this.#resumeOf(input, state);
     }
-    if (known.length === 0) return inputOf(langChainMessages(input.messages), input);
-    const fresh = langChainMessages(newTo(known, input));
+    if (known.length === 0) return inputOf(this.#messages(input), input);
+    const fresh = this.#messages(input, newTo(known, input));
     // It was killed in the middle of this turn, and goes on with the nodes that had not ended.
     if (fresh.length === 0 && isPending) return null;
     return inputOf([...noResults(known), ...fresh], input);
+  }
+
+  #messages(input: RunInput, messages = input.messages): readonly LangChainMessage[] {
+    return langChainMessages(messages, reportOmitted(this.notes, "LangGraph", input));
   }
 
   /** All answers at once; messages that came with them are added to those of the graph. */
@@ -124,7 +129,7 @@ export class LangGraphBridge extends PlatformBridge {
       }
       return [interruptId, status === "resolved" ? payload : { cancelled: true }] as const;
     });
-    const fresh = langChainMessages(newTo(messagesOf(state), input));
+    const fresh = this.#messages(input, newTo(messagesOf(state), input));
     const fields = {
       resume: Object.fromEntries(resume),
       ...(fresh.length > 0 && { update: { messages: fresh } }),
