@@ -129,7 +129,7 @@ export class Fold {
   }
 
   #apply(event: LoggedEvent): void {
-    for (const { value, inRun } of this.#canonical.next(event)) {
+    for (const { value, inRun } of this.#canonical.next(event, this.#transcript)) {
       this.#transcript.apply(value);
       if (!inRun || value["type"] !== "RUN_ERROR") continue;
       this.#failure = value;

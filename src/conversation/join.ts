@@ -46,6 +46,7 @@ import type { Cut } from "./merging.ts";
 import type { PlacedOpenings } from "./openings.ts";
 import {
   type AguiFrame,
+  type EndedRun,
   endOf,
   eventFrames,
   type NoRun,
@@ -204,11 +205,11 @@ class Join {
         const seq = isExpanded ? event.seq : lastSeqOf(row);
         if (this.#relay === undefined || seq <= this.#seq) continue;
         this.#seq = seq;
-        const { frames, lacks } = this.#relay.next({ ...event, conformant: row.conformant }, seq);
-        if (lacks) {
-          yield* this.#again();
+        const told = this.#relay.next({ ...event, conformant: row.conformant }, seq);
+        yield* told.frames;
+        if (told.lacks) {
+          yield* this.#again(told.ended);
         } else {
-          yield* frames;
           this.#goesOn(this.#relay, this.#parts.clock.nowMicros());
         }
         if (this.#isOver) return;
@@ -216,23 +217,25 @@ class Join {
     }
   }
 
-  /** The whole sequence, as the session is now. */
-  async *#again(): Frames {
+  /** The whole sequence, as the session is now; inside of the client's run if that is the newest. */
+  async *#again(ended?: EndedRun): Frames {
     const seen: Cut = { events: this.#seq, messages: this.#messageSeq };
     const { sessionId } = this.#request;
     const joined = await joinedAt(this.#parts, sessionId, (transcripts) =>
       transcripts.current(sessionId, seen, this.#attached.signal),
     );
-    yield* this.#from(joined);
+    const isWithin = ended !== undefined && joined.now.run?.startedSeq === ended.startedSeq;
+    if (ended !== undefined && !isWithin) yield* this.#eventFrames(ended.end);
+    yield* this.#from(joined, { isWithin });
   }
 
-  *#from(joined: Joined): Generator<AguiFrame, void, undefined> {
-    yield* this.#begun(joined);
+  *#from(joined: Joined, { isWithin = false } = {}): Generator<AguiFrame, void, undefined> {
+    yield* this.#begun(joined, isWithin);
     if (this.#relay !== undefined) this.#goesOn(this.#relay, this.#begunMicros);
   }
 
   /** A list, so that a client that does not read holds its frames, and not the snapshot as well. */
-  #begun({ now: snapshot, capabilities }: Joined): readonly AguiFrame[] {
+  #begun({ now: snapshot, capabilities }: Joined, isWithin: boolean): readonly AguiFrame[] {
     const { options, metrics } = this.#parts;
     const { run, failure, hasTalk, interrupts } = snapshot;
     const awaits = isAwaited(this.#request, snapshot);
@@ -258,7 +261,7 @@ class Join {
     );
     if (this.#isHeld) return isFirst ? [waitingFrame(this.#noRun)] : [];
     if (isFirst && run === undefined) this.#isOver = this.#endsWithoutRun(snapshot);
-    if (hasSnapshot) return [...this.#snapshotFrames({ now: snapshot, capabilities })];
+    if (hasSnapshot) return [...this.#snapshotFrames({ now: snapshot, capabilities }, isWithin)];
     if (failure !== undefined) return this.#eventFrames(failure);
     return this.#isOver ? [] : [waitingFrame(this.#noRun)];
   }
@@ -274,9 +277,13 @@ class Join {
     return { sessionId, isThere: this.#attached.isThere, answers, waitMs };
   }
 
-  *#snapshotFrames({ now: snapshot, capabilities }: Joined): Generator<AguiFrame, void, undefined> {
+  /** `isWithin`: the client is in the run of the snapshot. */
+  *#snapshotFrames(
+    { now: snapshot, capabilities }: Joined,
+    isWithin: boolean,
+  ): Generator<AguiFrame, void, undefined> {
     const { run } = snapshot;
-    yield* this.#eventFrames(startedOf(snapshot));
+    if (!isWithin) yield* this.#eventFrames(startedOf(snapshot));
     const { before, after } = run?.end === undefined ? snapshot.openings : NOTHING_OPEN;
     for (const opening of before) yield* this.#eventFrames(opening);
     // Messages that the openings made must go, reasoning too, and must not keep a place.

@@ -10,7 +10,7 @@ import { isObject, type JsonObject } from "../agui/json.ts";
 import type { Standing } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { PERSONS } from "./canonical/talk.ts";
-import type { Canonical } from "./canonical/canonical.ts";
+import type { Canonical, CanonicalRun, Log } from "./canonical/canonical.ts";
 import type { CanonicalEvent, LoggedEvent } from "./canonical/event.ts";
 import type { Spoken } from "./canonical/repeats.ts";
 import { EMPTY_INPUT } from "./canonical/turns.ts";
@@ -19,8 +19,15 @@ import { pendingAfter } from "./transcript/transcript.ts";
 
 interface Relayed {
   readonly frames: readonly AguiFrame[];
-  /** The client needs a snapshot: some events or messages were withheld from it. */
+  /** Behind these frames the client needs a snapshot: some events or messages were withheld from it. */
   readonly lacks: boolean;
+  /** It needs the snapshot inside of the run that it has open, before this end. */
+  readonly ended?: EndedRun;
+}
+
+/** A run of which the client has not been given the end. */
+export interface EndedRun extends Pick<CanonicalRun, "startedSeq"> {
+  readonly end: JsonObject;
 }
 
 const NOTHING_NEW: Relayed = { frames: [], lacks: false };
@@ -29,6 +36,8 @@ interface RelayParts {
   readonly canonical: Canonical;
   readonly generation: Generation;
   readonly metrics: Pick<Metrics, "aguiMended">;
+  /** The transcript before the next event; without it the caller makes up for what may be shown twice. */
+  readonly log?: Log;
   /** Gets every event, and returns the event to send. */
   readonly onEvent?: (event: CanonicalEvent) => CanonicalEvent;
   /** Gets the messages of each row. */
@@ -66,8 +75,12 @@ export class Relay {
     this.#parts = { canonical, generation, metrics };
   }
 
+  get run(): CanonicalRun | undefined {
+    return this.#parts.canonical.run;
+  }
+
   get isRunning(): boolean {
-    return this.#parts.canonical.run?.status === "running";
+    return this.run?.status === "running";
   }
 
   /** True when the newest run has ended, or failed before it began. */
@@ -92,11 +105,12 @@ export class Relay {
 
   /** `seq` is the last number that the event takes. */
   next(event: LoggedEvent, seq: bigint): Relayed {
-    const { canonical, makeUp, onEvent } = this.#parts;
+    const { canonical, log, makeUp, onEvent } = this.#parts;
     const frames: AguiFrame[] = [];
-    let lacks = false;
     const isFirstSpeech = !canonical.hasSpeech;
-    const events = canonical.next(event);
+    const { run } = this;
+    let isInRun = this.isRunning;
+    const events = canonical.next(event, log);
     // From here on the rows of the agent are not part of the conversation.
     if (isFirstSpeech && canonical.hasSpeech && this.#hasTalk) this.#withheld = true;
     for (const one of events) {
@@ -107,14 +121,26 @@ export class Relay {
         this.#parts.metrics.aguiMended.inc({ how: "withheld" });
         continue;
       }
-      frames.push(...textFrames(this.#textsOf(told), { type: told.value["type"], seq }));
-      if (told.value["type"] === "RUN_ERROR") this.#hasFailed = true;
-      if (!this.#withheld || told.value["type"] !== "RUN_STARTED") continue;
-      this.#withheld = false;
-      if (makeUp === undefined) lacks = true;
-      else frames.push(...makeUp(seq));
+      if (told.isUnsure === true) this.#withheld = true;
+      const { type } = told.value;
+      const isStart = type === "RUN_STARTED";
+      const isEnd = isInRun && (type === "RUN_FINISHED" || type === "RUN_ERROR");
+      const needsSnapshot = this.#withheld && (isStart || isEnd);
+      if (needsSnapshot && makeUp === undefined) {
+        if (isStart || run === undefined) return { frames, lacks: true };
+        const { startedSeq } = run;
+        return { frames, lacks: true, ended: { startedSeq, end: told.value } };
+      }
+      const own = textFrames(this.#textsOf(told), { type, seq });
+      if (isEnd && needsSnapshot) frames.push(...(makeUp?.(seq) ?? []));
+      frames.push(...own);
+      if (isStart && needsSnapshot) frames.push(...(makeUp?.(seq) ?? []));
+      if (type === "RUN_ERROR") this.#hasFailed = true;
+      // The messages of a person, and the calls, are in the agent's own snapshot too.
+      if (needsSnapshot || type === "MESSAGES_SNAPSHOT") this.#withheld = false;
+      if (isStart || isEnd) isInRun = isStart;
     }
-    return { frames, lacks };
+    return { frames, lacks: false };
   }
 
   /**
@@ -134,7 +160,8 @@ export class Relay {
     if (this.isRunning) {
       // The next snapshot has the parts that are not text.
       if (messages.some(({ content }) => Array.isArray(content))) this.#withheld = true;
-      return { frames: messages.flatMap((message) => this.#inRun(message, seq)), lacks: false };
+      const frames = messages.flatMap((message) => this.#inRun(message, seq));
+      return { frames, lacks: false };
     }
     if (this.#withheld && makeUp === undefined) return { frames: [], lacks: true };
     const run = canonical.messagesRun(rows.at(-1)?.seq ?? 0n);

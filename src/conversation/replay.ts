@@ -154,6 +154,7 @@ class Replay {
         canonical,
         generation,
         metrics: parts.metrics,
+        log: this.#transcript,
         onEvent: (event) => this.#reduced(event),
         onSaid: (messages, isPersons) => this.#heard(messages, isPersons),
         makeUp: (seq) => this.#makeUp(seq),

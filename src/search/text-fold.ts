@@ -161,7 +161,7 @@ export class TextFold {
   #takeEvent(row: LoggedRow): void {
     const { stream, seq, eventType, createdMicros } = row;
     const runBefore = this.#runId;
-    const events = this.#canonical.next(row);
+    const events = this.#canonical.next(row, this.#transcript);
     this.#runs.take(row, events);
     this.skipTo({ events: seq + BigInt(row.eventCount) - 1n, messages: 0n });
     if (!this.#hasTexts) return;

@@ -7,7 +7,13 @@ import { HttpAgent } from "@ag-ui/client";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { AGUI_CLIENTS, type AguiClient, type OpenClient } from "../support/agui-clients.ts";
+import { z } from "zod";
+import {
+  AGUI_CLIENTS,
+  type AguiClient,
+  type Conversation,
+  type OpenClient,
+} from "../support/agui-clients.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { newSession } from "../support/pushing.ts";
@@ -265,6 +271,97 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     for (const { at, shown } of await Promise.all(joins)) {
       expect({ at, shown }).toEqual({ at, shown: whole });
     }
+  });
+
+  test("arguments are added to a call only while they are not whole, wherever a client joins", async () => {
+    // Bug: a call that came again had its arguments twice, one text behind the other.
+    const args = (toolCallId: string, delta: string): Event => ({
+      type: "TOOL_CALL_ARGS",
+      toolCallId,
+      delta,
+    });
+    const opening = (toolCallId: string): Event => ({
+      type: "TOOL_CALL_START",
+      toolCallId,
+      toolCallName: "f",
+      parentMessageId: "m1",
+    });
+    const ending = (toolCallId: string): Event => ({ type: "TOOL_CALL_END", toolCallId });
+    const whole = (toolCallId: string, ...deltas: readonly string[]): readonly Event[] => [
+      opening(toolCallId),
+      ...deltas.map((delta) => args(toolCallId, delta)),
+      ending(toolCallId),
+    ];
+    const events = [
+      run("r1"),
+      ...text("m1", "one"),
+      ...whole("same", '{"a":', '"}"}'),
+      ...whole("other", '{"n":1}'),
+      ...whole("late", '{"a":1}'),
+      args("late", '{"b":2}'),
+      ...whole("half", '{"a":'),
+      args("half", "1}"),
+      done("r1"),
+      run("r2"),
+      ...whole("same", '{"a":', '"}"}'),
+      ...whole("other", '{"n":', "2}"),
+      ...whole("half"),
+      { type: "TOOL_CALL_CHUNK", toolCallId: "late", toolCallName: "f", delta: '{"c":3}' },
+      ...text("m2", "two"),
+      { type: "TOOL_CALL_CHUNK", toolCallId: "late", delta: "{}" },
+      done("r2"),
+    ];
+    const expected = { same: '{"a":"}"}', other: '{"n":2}', late: '{"c":3}', half: '{"a":1}' };
+    const first = events.findIndex(({ runId }) => runId === "r2") + 1;
+    for (let at = first; at < events.length; at += 1) {
+      const sessionId = newSession();
+      await push(sessionId, events.slice(0, at));
+      const agents = [opened(client, sessionId), opened(client, `${sessionId}?replay=events`)];
+      const here = agents.map(joined);
+      await Promise.all(here.map(({ isJoined }) => isJoined));
+      await push(sessionId, events.slice(at));
+      await Promise.all(here.map(({ ended }) => ended));
+      const later = [opened(client, sessionId), opened(client, `${sessionId}?replay=events`)];
+      for (const agent of later) await agent.connect();
+      const shown = [...agents, ...later].map((agent) => argumentsIn(agent.conversation()));
+      expect({ at, shown }).toEqual({ at, shown: shown.map(() => expected) });
+    }
+  });
+
+  test("an input that repeats the conversation under new ids doubles nothing", async () => {
+    // Bug: three turns were twelve messages.
+    const sessionId = newSession();
+    const said: { readonly role: string; readonly content: string }[] = [];
+    const turn = (at: number): readonly Event[] => {
+      said.push({ role: "user", content: at === 2 ? "text of user 1" : `text of user ${at}` });
+      const messages = said.map((message, index) => ({ ...message, id: `${at}-${index}` }));
+      const system = { id: `${at}-system`, role: "system", content: "Answer in rhymes" };
+      const { input } = userInput(`r${at}`, "");
+      said.push({ role: "assistant", content: `answer ${at}` });
+      return [
+        run(`r${at}`, { input: { ...input, messages: [system, ...messages] } }),
+        ...text(`m${at}`, "answer ", String(at)),
+        done(`r${at}`),
+      ];
+    };
+    const shown = (agent: OpenClient): unknown =>
+      agent.conversation().messages.map((message) => spokenSchema.parse(message));
+    await push(sessionId, turn(1));
+    const agents = ["?follow=true", "?replay=events&follow=true"].map((query) =>
+      opened(client, `${sessionId}${query}`),
+    );
+    const here = agents.map(joined);
+    await Promise.all(here.map(({ isJoined }) => isJoined));
+    for (const at of [2, 3]) await push(sessionId, turn(at));
+    const expected = [{ role: "system", content: "Answer in rhymes" }, ...said];
+    for (const agent of agents) await expect.poll(() => shown(agent)).toEqual(expected);
+    for (const query of ["", "?replay=events"]) {
+      const later = opened(client, `${sessionId}${query}`);
+      await later.connect();
+      expect(shown(later)).toEqual(expected);
+    }
+    await rpc.unary(SessionService.method.deleteSession, { id: sessionId });
+    await Promise.allSettled(here.map(({ ended }) => ended));
   });
 
   test("a connect to a session that does not exist yet waits, and shows the session when it begins", async () => {
@@ -672,6 +769,22 @@ test("frames are SSE with ids, and nulls and unknown fields of the input are ign
     ],
   );
 });
+
+const spokenSchema = z.object({ role: z.string(), content: z.string() });
+
+const callsSchema = z.array(
+  z.object({
+    toolCalls: z
+      .array(z.object({ id: z.string(), function: z.object({ arguments: z.string() }) }))
+      .default([]),
+  }),
+);
+
+/** The arguments of each call. */
+function argumentsIn({ messages }: Conversation): Readonly<Record<string, string>> {
+  const calls = callsSchema.parse(messages).flatMap(({ toolCalls }) => toolCalls);
+  return Object.fromEntries(calls.map(({ id, function: called }) => [id, called.arguments]));
+}
 
 function byId(messages: readonly unknown[]): readonly unknown[] {
   return messages.toSorted((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1));

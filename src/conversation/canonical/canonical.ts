@@ -24,12 +24,10 @@
  * A missing id is made from the session's id and the number of the event that needs it. So the id
  * is the same each time and for every client, also where fragments came as one merged row.
  */
-import { z } from "zod";
-import { CATALOGUE, type CatalogueEntry, type EventType, lookup } from "../../agui/catalogue.ts";
+import { type CatalogueEntry, lookup } from "../../agui/catalogue.ts";
 import { type Effect, EFFECTS, type Phase, phaseAfter, placeOf } from "../../agui/constructs.ts";
 import { isObject, type JsonObject, parseObject } from "../../agui/json.ts";
-import { CURRENT } from "../../agui/schemas.ts";
-import { isSpeech } from "../transcript/transcript.ts";
+import { isSpeech, type Transcript } from "../transcript/transcript.ts";
 import { weightOf } from "../transcript/weight.ts";
 import { Constructs, type Said } from "./constructs.ts";
 import {
@@ -43,7 +41,9 @@ import {
   without,
 } from "./event.ts";
 import { Repeats, type Spoken } from "./repeats.ts";
+import { sameConversation } from "./same-conversation.ts";
 import { Turns } from "./turns.ts";
+import { isUsable } from "./usable.ts";
 
 export interface CanonicalRun {
   readonly runId: string;
@@ -58,6 +58,9 @@ export interface CanonicalRun {
 
 /** The code of the RUN_ERROR for a run that never ended before another one began. */
 const ABANDONED = "ABANDONED";
+
+/** The conversation that the log has made. */
+export type Log = Pick<Transcript, "messages">;
 
 type Thinking = Readonly<Partial<Record<"reasoning" | "reasoning_message", string | undefined>>>;
 
@@ -164,13 +167,17 @@ export class Canonical {
     return fresh;
   }
 
-  next(event: LoggedEvent): readonly CanonicalEvent[] {
-    const events = this.#eventsOf(event);
+  /** `log`: the transcript before the event. */
+  next(event: LoggedEvent, log?: Log): readonly CanonicalEvent[] {
+    const events = this.#eventsOf(event, log);
     this.#hasSpeech ||= events.some(({ value }) => isSpeech(value));
     return events;
   }
 
-  #eventsOf({ seq, eventType, payload, conformant }: LoggedEvent): readonly CanonicalEvent[] {
+  #eventsOf(
+    { seq, eventType, payload, conformant }: LoggedEvent,
+    log: Log | undefined,
+  ): readonly CanonicalEvent[] {
     const value = parseObject(payload);
     const said: Said = { value, text: payload };
     const entry = conformant ? lookup(eventType) : undefined;
@@ -178,7 +185,7 @@ export class Canonical {
     const out = new Outgoing(value, { inRun: this.#phase === "open" });
     if (entry === undefined || effect === undefined || !isUsable(entry, value))
       out.add(customOf(eventType, value));
-    else if (effect.does === "open_run") return this.#startRun(said, seq);
+    else if (effect.does === "open_run") return this.#startRun(said, seq, log);
     else if (effect.does === "finish_run") this.#finishRun(out, effect, said);
     else if (effect.does === "fail_run") return this.#failRun(effect, said);
     else this.#construct(out, { entry, effect, said, seq });
@@ -218,7 +225,9 @@ export class Canonical {
     this.#constructs[role](out, as, messageId, { value: translated, text: undefined });
   }
 
-  #startRun(said: Said, seq: bigint): readonly CanonicalEvent[] {
+  #startRun(said: Said, seq: bigint, log: Log | undefined): readonly CanonicalEvent[] {
+    const isUnsure = this.#mayRepeat(said.value);
+    if (isUnsure && log !== undefined) this.#recognise(said.value, log);
     const { value, text } = this.#withAnswers(this.#withKnownIds(said));
     const out = new Outgoing(value, { inRun: true });
     if (this.#phase === "open") {
@@ -239,7 +248,26 @@ export class Canonical {
     };
     this.#runBytes = weightOf(this.#run.started).bytes;
     out.add(value, text);
-    return out.events;
+    if (!isUnsure || log !== undefined) return out.events;
+    return out.events.map((event) => (event.value === value ? { ...event, isUnsure } : event));
+  }
+
+  /** The input has what an agent says, under an id that the log does not have. */
+  #mayRepeat({ input }: JsonObject): boolean {
+    const messages = isObject(input) ? input["messages"] : undefined;
+    if (!this.#hasSpeech || !Array.isArray(messages)) return false;
+    return messages.filter(isObject).some(({ id, role }) => {
+      const isAgents = role === "assistant" || role === "tool";
+      return isAgents && typeof id === "string" && !this.hasHad(id);
+    });
+  }
+
+  #recognise({ input }: JsonObject, log: Log): void {
+    const messages = isObject(input) ? input["messages"] : undefined;
+    if (!Array.isArray(messages)) return;
+    const isWaiting = (id: string): boolean => this.#repeats.isWaiting(id);
+    for (const [id, own] of sameConversation(messages, log.messages(), isWaiting))
+      if (!this.hasHad(id)) this.#repeats.rename(id, own);
   }
 
   #withAnswers(said: Said): Said {
@@ -305,68 +333,4 @@ export class Canonical {
   #idOf(what: string | undefined, seq: bigint): string {
     return `${what}-${seq}-${this.#sessionId}`;
   }
-}
-
-const MORE: Readonly<Partial<Record<EventType, readonly string[]>>> = {
-  RUN_STARTED: ["threadId", "runId"],
-  RUN_FINISHED: ["threadId", "runId"],
-  RUN_ERROR: ["message"],
-  TOOL_CALL_START: ["toolCallName"],
-  TOOL_CALL_RESULT: ["messageId"],
-  SUBAGENT_STARTED: ["name"],
-  SUBAGENT_ERROR: ["message"],
-};
-
-const OPTIONAL_ID: ReadonlySet<string> = new Set<EventType>([
-  "TEXT_MESSAGE_CHUNK",
-  "TOOL_CALL_CHUNK",
-  "REASONING_MESSAGE_CHUNK",
-]);
-
-/** Fields that must be texts; types that no version has are absent. */
-const TEXTS: ReadonlyMap<string, readonly string[]> = new Map(
-  CATALOGUE.filter(({ firstVersion }) => firstVersion !== undefined).map((entry) => {
-    const { type, idField, fragmentField } = entry;
-    const more = MORE[type] ?? [];
-    const own = [idField, fragmentField].filter((field) => field !== undefined);
-    return [type, OPTIONAL_ID.has(type) ? [] : [...own, ...more]];
-  }),
-);
-
-/** The schema of the field that holds a patch. */
-const PATCHES: ReadonlyMap<string, z.ZodType> = new Map(
-  (
-    [
-      ["STATE_DELTA", "delta"],
-      ["ACTIVITY_DELTA", "patch"],
-    ] as const
-  ).flatMap(([type, field]) => {
-    const patch: unknown = CURRENT.get(type)?.shape[field];
-    if (!(patch instanceof z.ZodType)) return [];
-    const moves = patch.refine((operations) => !movesIntoItself(operations));
-    return [[type, z.looseObject({ [field]: moves })] as const];
-  }),
-);
-
-/** RFC 6902 forbids such a move, no schema does, and it makes a client's state contain itself. */
-function movesIntoItself(operations: unknown): boolean {
-  if (!Array.isArray(operations)) return false;
-  return (operations as readonly unknown[]).some((operation) => {
-    if (!isObject(operation)) return false;
-    const { op, from, path } = operation;
-    return op === "move" && String(path).startsWith(`${String(from)}/`);
-  });
-}
-
-/**
- * Decides whether a stored event can keep its type, or goes out as CUSTOM. The event must have the
- * fields that the order of events depends on. Ingest checks that, but a row may be older than this
- * service, and one event without its id would end the stream of a whole session. A patch must be a
- * JSON Patch. Before 1.0.0 a patch could be any list; of such a list one client applies a part and
- * another nothing. So for all clients, and for the transcript, such a patch changes nothing.
- */
-function isUsable({ type }: CatalogueEntry, value: JsonObject): boolean {
-  if (value["type"] !== type) return false;
-  if (TEXTS.get(type)?.every((field) => typeof value[field] === "string") !== true) return false;
-  return PATCHES.get(type)?.safeParse(value).success ?? true;
 }

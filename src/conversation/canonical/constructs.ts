@@ -16,7 +16,9 @@ import {
   OpenConstructs,
 } from "../../agui/constructs.ts";
 import type { JsonObject } from "../../agui/json.ts";
+import { REPLACES } from "../transcript/reducers.ts";
 import { charBytes } from "../transcript/weight.ts";
+import { CallArguments } from "./call-arguments.ts";
 import {
   customOf,
   fragmentOfChunk,
@@ -79,6 +81,9 @@ export class Constructs {
   #open = new OpenConstructs<OpenConstruct>();
   #lanes = new ChunkLanes();
   #owners = new Ownership();
+  #arguments = new CallArguments();
+  /** Open calls whose arguments were whole before their START, and which have new ones already. */
+  #repeated = new Map<string, { hasBegun: boolean }>();
   /** Subagents that started in this run; a subagent is one invocation. */
   #startedSubagents: Set<string> = new Set();
   #startedChars = 0;
@@ -88,6 +93,10 @@ export class Constructs {
     copy.#open = this.#open.clone();
     copy.#lanes = this.#lanes.clone();
     copy.#owners = this.#owners.clone();
+    copy.#arguments = this.#arguments.clone();
+    // A client that joins has the new arguments up to here.
+    for (const [id, { hasBegun }] of this.#repeated)
+      if (!hasBegun) copy.#repeated.set(id, { hasBegun });
     copy.#startedSubagents = new Set(this.#startedSubagents);
     copy.#startedChars = this.#startedChars;
     return copy;
@@ -96,7 +105,8 @@ export class Constructs {
   /** An estimate of its memory. */
   get bytes(): number {
     const chars = this.#open.chars + this.#lanes.chars + this.#startedChars;
-    return this.#open.size * CONSTRUCT_BYTES + this.#owners.bytes + charBytes(chars);
+    const held = this.#owners.bytes + this.#arguments.bytes;
+    return this.#open.size * CONSTRUCT_BYTES + held + charBytes(chars);
   }
 
   get owners(): Pick<Ownership, "hasHadMessage" | "hadActivities" | "told"> {
@@ -106,6 +116,7 @@ export class Constructs {
   /** Forgets every open construct. */
   clear(): void {
     this.#open.clear();
+    this.#repeated.clear();
     this.#lanes.endAll();
   }
 
@@ -115,6 +126,7 @@ export class Constructs {
     this.#startedChars = 0;
     this.#owners.beginRun();
     this.#owners.told(inputMessages);
+    this.#arguments.setAll(inputMessages, { isInput: true });
   }
 
   start(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
@@ -123,6 +135,8 @@ export class Constructs {
       return;
     }
     this.close(out, kind, key);
+    if (kind === "tool_call" && this.#arguments.areWhole(key))
+      this.#repeated.set(key, { hasBegun: false });
     const kept = kind === "subagent" ? this.#underOpenParent(said) : this.#opened(kind, said);
     out.add(kept.value, kept.text);
     const opening = Object.fromEntries(
@@ -141,15 +155,34 @@ export class Constructs {
 
   fragment(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
     if (this.#open.get(kind, key) === undefined) {
+      if (kind === "tool_call" && this.#arguments.areWhole(key)) return;
       this.start(out, kind, key, changed(out.timed(this.#startOf(kind, key, said.value))));
     }
-    this.#goOn(out, OWNED[kind], key, said);
+    if (kind === "tool_call") this.#argue(out, key, said);
+    else this.#goOn(out, OWNED[kind], key, said);
+  }
+
+  #argue(out: Outgoing, key: string, said: Said): void {
+    const delta = textOf(said.value["delta"]) ?? "";
+    const repeated = delta === "" ? undefined : this.#repeated.get(key);
+    if (repeated === undefined) {
+      this.#arguments.add(key, delta);
+      return this.#goOn(out, "tool_call", key, said);
+    }
+    if (repeated.hasBegun) {
+      this.#arguments.add(key, delta);
+      return out.addForTranscripts(said.value);
+    }
+    repeated.hasBegun = true;
+    this.#arguments.set(key, delta);
+    out.addForTranscripts({ ...said.value, [REPLACES]: true });
   }
 
   end(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
     const known = this.#open.get(kind, key);
     if (known === undefined) return;
     this.#open.close(known);
+    if (kind === "tool_call") this.#repeated.delete(key);
     this.#goOn(out, OWNED[kind], key, said);
   }
 
@@ -187,6 +220,8 @@ export class Constructs {
     const key = known?.key ?? named ?? id;
     if (known === undefined) {
       this.#closeEach(out, this.#lanes.begin(owner, { kind, key }));
+      const isLate = kind === "tool_call" && textOf(chunk["toolCallName"]) === undefined;
+      if (isLate && this.#arguments.areWhole(key)) return;
       this.start(out, kind, key, changed(startOfChunk(kind, key, chunk)));
     }
     const opening = this.#open.get(kind, key)?.opening;
@@ -218,6 +253,7 @@ export class Constructs {
         return;
       case "MESSAGES_SNAPSHOT":
         this.#owners.replaced(value["messages"]);
+        this.#arguments.setAll(value["messages"]);
         break;
       default: // State, RAW and CUSTOM may carry any subagent; clients do not check it.
     }
@@ -310,6 +346,7 @@ export class Constructs {
   #close(out: Outgoing, construct: OpenConstruct, { suspends } = { suspends: false }): void {
     const { kind, key } = construct;
     this.#open.close(construct);
+    if (kind === "tool_call") this.#repeated.delete(key);
     const value = out.timed({
       ...endOf(construct),
       ...(kind === "subagent" && suspends && { outcome: { type: "suspended" } }),

@@ -16,10 +16,15 @@ export interface CanonicalEvent {
   /** The stored bytes, if the event is exactly the stored one. */
   readonly text: string | undefined;
   /**
-   * False: the event lies outside every run, where a client accepts nothing; only transcripts use
-   * it.
+   * False: the event lies outside every run, where a client accepts nothing, or clients could not
+   * follow it; only transcripts use it.
    */
   readonly inRun: boolean;
+  /**
+   * A RUN_STARTED whose input may repeat the conversation under new ids, which only the conversation
+   * tells: without it, the event shows messages twice.
+   */
+  readonly isUnsure?: boolean;
 }
 
 /** Collects the events that one logged event becomes. */
@@ -36,6 +41,10 @@ export class Outgoing {
 
   add(value: JsonObject, text?: string): void {
     this.events.push({ value, text, inRun: this.#inRun });
+  }
+
+  addForTranscripts(value: JsonObject): void {
+    this.events.push({ value, text: undefined, inRun: false });
   }
 
   /** An event that was not logged: it gets the time of the event that needs it. */

@@ -55,6 +55,11 @@ export class Repeats {
     return (this.#waiting.size + this.#renamed.size) * ENTRY_BYTES + charBytes(this.#chars);
   }
 
+  /** No run has repeated the message. */
+  isWaiting(id: string): boolean {
+    return this.#waiting.has(id);
+  }
+
   isRenamed(id: string): boolean {
     return this.#renamed.has(id);
   }
@@ -107,6 +112,12 @@ export class Repeats {
     }
     const own = isKnown(id) ? undefined : this.#sameText(message);
     if (own === undefined) return id;
+    this.rename(id, own);
+    return own;
+  }
+
+  /** The message that a run gave this id has another one here. */
+  rename(id: string, own: string): void {
     this.#own();
     this.#remove(own);
     for (const oldest of this.#renamed.keys()) {
@@ -114,7 +125,6 @@ export class Repeats {
       this.#renamed.delete(oldest);
     }
     this.#renamed.set(id, own);
-    return own;
   }
 
   #sameText(message: JsonObject): string | undefined {

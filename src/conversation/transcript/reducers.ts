@@ -126,15 +126,23 @@ export function startCall({ list, metadata }: Reduction, event: JsonObject): voi
   list.grow(owner, metadata.gather(call, event));
 }
 
+/** A member of TOOL_CALL_ARGS that no log can have: the arguments replace those of the call. */
+export const REPLACES = Symbol("replaces");
+
+export function replacesArguments(event: JsonObject): boolean {
+  return Object.hasOwn(event, REPLACES);
+}
+
 export function addArguments({ list, metadata }: Reduction, event: JsonObject): void {
   const known = list.findCall(event["toolCallId"]);
   const called = known === undefined ? undefined : functionOf(known.call);
   const delta = textOf(event, "delta");
   if (known === undefined || called === undefined || delta === undefined) return;
   const before = called["arguments"];
-  const after = `${String(before)}${delta}`;
+  const isReplaced = replacesArguments(event);
+  const after = isReplaced ? delta : `${String(before)}${delta}`;
   called["arguments"] = after;
-  if (typeof before === "string") list.growText(known.owner, delta.length);
+  if (typeof before === "string" && !isReplaced) list.growText(known.owner, delta.length);
   else list.grow(known.owner, changedBytes("arguments", { before, after }));
   list.grow(known.owner, metadata.gather(known.call, event));
 }

@@ -12,6 +12,7 @@ import {
   type CallFacts,
   RunFacts as Heard,
 } from "../../../src/conversation/canonical/run-facts.ts";
+import { replacesArguments } from "../../../src/conversation/transcript/reducers.ts";
 import { difference } from "./difference.ts";
 import type { Row, Said } from "./source.ts";
 
@@ -108,7 +109,10 @@ class Told {
         this.#thinking.set(id, (this.#thinking.get(id) ?? "") + delta);
         break;
       case "TOOL_CALL_ARGS":
-        this.#args.set(callId, (this.#args.get(callId) ?? "") + delta);
+        this.#args.set(
+          callId,
+          (replacesArguments(event) ? "" : (this.#args.get(callId) ?? "")) + delta,
+        );
         break;
       case "TOOL_CALL_RESULT":
         this.#results.set(callId, readable(event["content"]));

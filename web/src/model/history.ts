@@ -91,7 +91,7 @@ export class History {
   take({ seq, lastSeq, type, payload = "{}", atMs, runId, isConformant }: Row): void {
     this.#now = { seq, atMs, runId };
     const event = { seq: BigInt(seq), eventType: type, payload, conformant: isConformant };
-    for (const { value } of this.#canonical.next(event)) this.#apply(value);
+    for (const { value } of this.#canonical.next(event, this.#transcript)) this.#apply(value);
     this.#foldedSeq = lastSeq;
   }
 
