@@ -1,9 +1,19 @@
+import { parseExact, SpelledNumber } from "./exact-json.ts";
+
 /** An object as JSON.parse makes it. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 /** For text that is known to be a JSON object. */
 export function parseObject(text: string): JsonObject {
-  const value: unknown = JSON.parse(text);
+  return objectOf(JSON.parse(text));
+}
+
+/** The same, whose numbers keep their spelling. */
+export function parseExactObject(text: string): JsonObject {
+  return objectOf(parseExact(text));
+}
+
+function objectOf(value: unknown): JsonObject {
   if (!isObject(value)) throw new TypeError("not a JSON object");
   return value;
 }
@@ -22,7 +32,12 @@ export function isNothing(value: unknown): value is null | undefined {
 }
 
 export function isObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
+  return (
+    typeof value === "object" &&
+    value !== null &&
+    !Array.isArray(value) &&
+    !(value instanceof SpelledNumber)
+  );
 }
 
 /** `payload.messages[0].toolCallId`. */

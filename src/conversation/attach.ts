@@ -1,5 +1,5 @@
 /** The beginning of every AG-UI answer: the request is checked, and the watches begin. */
-import { type JsonObject, parseObject } from "../agui/json.ts";
+import { type JsonObject, parseExactObject } from "../agui/json.ts";
 import { seatTaker } from "../auth/caller-memory.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
@@ -165,7 +165,7 @@ export async function joinedAt(
 ): Promise<Joined> {
   const [now, text] = await Promise.all([snapshot(transcripts), capabilitiesOf(sessionId)]);
   if (text === undefined) return { now, capabilities: [] };
-  const value = parseObject(text);
+  const value = parseExactObject(text);
   return { now, capabilities: [{ type: "CUSTOM", name: "ambient:capabilities", value }] };
 }
 

@@ -3,7 +3,8 @@
  * would show. Between two rows a fold is complete, so a reader there sees a moment that really
  * existed.
  */
-import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
+import { parseExact } from "../agui/exact-json.ts";
+import { isObject, type JsonObject, parseExactObject } from "../agui/json.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { RawEvent } from "../compressor/expand.ts";
 import type { LoggedRow } from "../store/pages.ts";
@@ -330,7 +331,9 @@ export class Snapshot {
     const known = this.#served.get(generation);
     if (known !== undefined) return known;
     const events = snapshotTexts(this, generation).flatMap((text) =>
-      servedTo(generation, { value: parseObject(text), text }).map((served) => Buffer.from(served)),
+      servedTo(generation, { value: parseExactObject(text), text }).map((served) =>
+        Buffer.from(served),
+      ),
     );
     this.#served.set(generation, events);
     return events;
@@ -349,7 +352,7 @@ function snapshotTexts(
 
 /** The objects of a list in JSON text, as new values for the caller. */
 export function objectsOf(text: string): readonly JsonObject[] {
-  const values: unknown = JSON.parse(text);
+  const values = parseExact(text);
   return Array.isArray(values) ? values.filter(isObject) : [];
 }
 

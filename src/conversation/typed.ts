@@ -13,6 +13,7 @@
 import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
+import { parseExact } from "../agui/exact-json.ts";
 import { isObject, type JsonObject } from "../agui/json.ts";
 import { JSON_DEPTH_MAX } from "../agui/payload.ts";
 import { outline } from "../agui/spans.ts";
@@ -44,6 +45,11 @@ interface TypedAnswer {
   readonly at: number;
   readonly interruptId: unknown;
   readonly text: string;
+}
+
+/** An input as a value. Its numbers keep their spelling: its parts are stored. */
+export function parseInput(text: string): unknown {
+  return parseExact(text);
 }
 
 /** Undefined: the input only asks for the session. */
@@ -203,7 +209,7 @@ function isStateOf(known: Snapshot | undefined, text: string): boolean {
 function restOf(input: JsonObject): Typed["rest"] {
   return ["state", "tools", "context", "forwardedProps"].flatMap((name) => {
     const value = input[name];
-    const isEmpty = typeof value !== "object" || value === null || Object.keys(value).length === 0;
+    const isEmpty = !(isObject(value) || Array.isArray(value)) || Object.keys(value).length === 0;
     return isEmpty ? [] : [[name, JSON.stringify(value)] as const];
   });
 }

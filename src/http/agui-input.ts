@@ -17,7 +17,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument, type ServiceError } from "../base/errors.ts";
 import { bytesOf, keptOf, type KeptMessage } from "../conversation/kept.ts";
-import { charsOf, type Typed, typedIn } from "../conversation/typed.ts";
+import { charsOf, parseInput, type Typed, typedIn } from "../conversation/typed.ts";
 import type { App } from "./plumbing/app.ts";
 import { servedRequestOf } from "./plumbing/call-context.ts";
 import { parse, receive } from "./plumbing/json-body.ts";
@@ -78,7 +78,7 @@ export class AguiInputs {
     try {
       const bytes = await receive(request, payload, this.#limits);
       checkMarks(bytes, this.#limits);
-      const body = parse(request, bytes);
+      const body = parse(request, bytes, parseInput);
       const typed = typedInBody(body);
       if (typed !== undefined) this.#typed.set(request, typed);
       return reducedBody(body);

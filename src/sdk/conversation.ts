@@ -1,5 +1,6 @@
 /** What a runner reads of its session: how many messages the next turn takes, its input, its end. */
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import { parseExact } from "../agui/exact-json.ts";
 import { isObject, parseJson, parseObject } from "../agui/json.ts";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure } from "../runner/failure.ts";
@@ -94,7 +95,7 @@ export class Conversation {
       const asked = { sessionId: this.#sessionId };
       const { messages } = await client.call(ledger.getTranscript, asked, options);
       if (Buffer.byteLength(messages) > MEMBER_BYTES_MAX) return undefined;
-      return { type: "MESSAGES_SNAPSHOT", messages: messagesIn(messages) };
+      return { type: "MESSAGES_SNAPSHOT", messages: parseExact(messages) };
     } catch {
       return undefined;
     }

@@ -10,6 +10,7 @@ import { EventSchemas } from "agui-core-0";
 import * as fc from "fast-check";
 import { beforeAll, expect, test, vi } from "vitest";
 import { Canonical } from "../../src/conversation/canonical/canonical.ts";
+import { eventIn } from "../../src/conversation/canonical/usable.ts";
 import { servedTo, type Generation } from "../../src/conversation/generation/served.ts";
 import { parseObject, type JsonObject } from "../../src/agui/json.ts";
 import { eventRows } from "../../src/agui/rows.ts";
@@ -64,7 +65,7 @@ test("served events pass the schemas of their generation", () => {
     fc.property(drawnEvent, fc.constantFrom(...GENERATIONS), (drawn, generation) => {
       const row = rowOf(drawn);
       if (row?.conformant !== true) return;
-      const value = parseObject(row.payload);
+      const value = eventIn(row.payload);
       const texts = servedTo(generation, { value, text: row.payload });
       for (const text of texts)
         expect({ text, passes: passes(generation, text) }).toEqual({ text, passes: true });

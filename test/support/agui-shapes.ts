@@ -3,12 +3,19 @@
  * any value, at every level.
  */
 import * as fc from "fast-check";
+import { SpelledNumber } from "../../src/agui/exact-json.ts";
 
 type Draw = fc.Arbitrary<unknown>;
+
+/** No doubles: a reader that prints them keeps their spelling. */
+const SPELLED = ["1.10", "1000000000000000001", "-0", "1e400"].map(
+  (text) => new SpelledNumber(text),
+);
 
 const anything: Draw = fc.jsonValue({ maxDepth: 2 });
 const junk: Draw = fc.oneof(
   { weight: 3, arbitrary: fc.constantFrom(null, 0, -1, 1.5, 2 ** 60, "", "x", true, [], {}, [{}]) },
+  { weight: 1, arbitrary: fc.constantFrom(...SPELLED) },
   { weight: 1, arbitrary: anything },
 );
 const text: Draw = fc.constantFrom("", "a", "m1");

@@ -26,7 +26,7 @@
  */
 import { type CatalogueEntry, lookup } from "../../agui/catalogue.ts";
 import { type Effect, EFFECTS, type Phase, phaseAfter, placeOf } from "../../agui/constructs.ts";
-import { isObject, type JsonObject, parseObject } from "../../agui/json.ts";
+import { isObject, type JsonObject } from "../../agui/json.ts";
 import { isSpeech, type Transcript } from "../transcript/transcript.ts";
 import { weightOf } from "../transcript/weight.ts";
 import { Constructs, type Said } from "./constructs.ts";
@@ -43,7 +43,7 @@ import {
 import { Repeats, type Spoken } from "./repeats.ts";
 import { sameConversation } from "./same-conversation.ts";
 import { Turns } from "./turns.ts";
-import { isUsable } from "./usable.ts";
+import { eventIn, isUsable } from "./usable.ts";
 
 export interface CanonicalRun {
   readonly runId: string;
@@ -178,7 +178,7 @@ export class Canonical {
     { seq, eventType, payload, conformant }: LoggedEvent,
     log: Log | undefined,
   ): readonly CanonicalEvent[] {
-    const value = parseObject(payload);
+    const value = eventIn(payload);
     const said: Said = { value, text: payload };
     const entry = conformant ? lookup(eventType) : undefined;
     const effect = entry && EFFECTS.get(entry.type);

@@ -14,7 +14,7 @@
  * A message without an id has the id of its row. No payload makes this throw, nor a reader that writes
  * the messages as JSON.
  */
-import { isObject, type JsonObject, parseObject } from "../../agui/json.ts";
+import { isObject, type JsonObject, parseExactObject } from "../../agui/json.ts";
 import { newAtEnd, withIds } from "../../agui/message-types.ts";
 import { JSON_DEPTH_MAX } from "../../agui/payload.ts";
 import { outline } from "../../agui/spans.ts";
@@ -173,7 +173,7 @@ function textIn(value: JsonObject | undefined, payload: string): string {
 function objectIn(text: string): JsonObject | undefined {
   if (!/^\s*\{/.test(text) || outline(text).depth > JSON_DEPTH_MAX) return undefined;
   try {
-    return parseObject(text);
+    return parseExactObject(text);
   } catch {
     return undefined; // The text only begins like JSON.
   }

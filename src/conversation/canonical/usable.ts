@@ -1,8 +1,26 @@
-/** Which stored events clients can use: those with the fields that the order of events depends on. */
+/** Stored events as values, and which of them clients can use. */
 import { z } from "zod";
 import { CATALOGUE, type CatalogueEntry, type EventType } from "../../agui/catalogue.ts";
-import { isObject, type JsonObject } from "../../agui/json.ts";
+import { isExact } from "../../agui/exact-json.ts";
+import { isObject, type JsonObject, parseExactObject, parseObject } from "../../agui/json.ts";
 import { CURRENT } from "../../agui/schemas.ts";
+
+/** The numbers of the protocol itself are doubles; all others keep their spelling. */
+export function eventIn(payload: string): JsonObject {
+  const known = parseObject(payload);
+  // Most events have nothing but texts, and those may be long.
+  const isText = Object.entries(known).every(
+    ([name, one]) => typeof one === "string" || name === "timestamp",
+  );
+  if (isText || isExact(payload)) return known;
+  const value = parseExactObject(payload);
+  const { timestamp, usage } = known;
+  return {
+    ...value,
+    ...(timestamp !== undefined && { timestamp }),
+    ...(usage !== undefined && { usage }),
+  };
+}
 
 const MORE: Readonly<Partial<Record<EventType, readonly string[]>>> = {
   RUN_STARTED: ["threadId", "runId"],

@@ -6,6 +6,7 @@
  * as CUSTOM with its name. A state event without a state has no meaning and is left out.
  * docs/ag-ui.md, "Served", has the table.
  */
+import { plainNumber, SpelledNumber } from "../../agui/exact-json.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import { customOf, tagOf, without } from "../canonical/event.ts";
 import { eventSchemas, type Generation, innerSchemas } from "./schemas.ts";
@@ -212,16 +213,22 @@ function withoutFaults(schemas: readonly z.ZodObject[], value: JsonObject): Json
   if (schemas.length === 0) return undefined;
   let rest = value;
   for (const schema of schemas) {
-    const result = schema.safeParse(rest);
+    const result = schema.safeParse(plain(rest));
     if (result.success) continue;
     const fields = new Set(result.error.issues.map(({ path }) => String(path[0] ?? "")));
     rest = without(rest, ...fields);
-    if (!schema.safeParse(rest).success) return undefined;
+    if (!schema.safeParse(plain(rest)).success) return undefined;
   }
   // The second schema may require a field that the first one drops.
-  return rest === value || schemas.every((schema) => schema.safeParse(rest).success)
+  return rest === value || schemas.every((schema) => schema.safeParse(plain(rest)).success)
     ? rest
     : undefined;
+}
+
+/** A schema sees numbers, and no objects in their place. */
+function plain(value: JsonObject): JsonObject {
+  if (!Object.values(value).some((one) => one instanceof SpelledNumber)) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, plainNumber(one)]));
 }
 
 /** Returns the same list when no item changes; items that become undefined are removed. */

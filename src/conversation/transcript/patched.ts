@@ -15,6 +15,7 @@
  * beyond its own text (copies, long lists that shift, wide objects that are compared) is taken from
  * an allowance that all patches of a session share.
  */
+import { plainNumber } from "../../agui/exact-json.ts";
 import { isObject } from "../../agui/json.ts";
 import { locate, type Place, put, reach, segmentsOf, take, valueAt } from "./pointer.ts";
 import { copyOf, entryBytes, weightOf } from "./weight.ts";
@@ -236,7 +237,7 @@ export class Patched {
   }
 
   #isEqual(found: unknown, expected: unknown): boolean {
-    if (found === expected) return true;
+    if (plainNumber(found) === plainNumber(expected)) return true;
     if (Array.isArray(found) && Array.isArray(expected))
       return (
         found.length === expected.length &&

@@ -8,6 +8,7 @@
  * much or more. A character weighs 2 bytes, its size in a text beyond Latin-1. That also bounds the
  * JSON text, where a character takes at most 6 (`\u0001`).
  */
+import { SpelledNumber } from "../../agui/exact-json.ts";
 import { isObject } from "../../agui/json.ts";
 
 /** A value that shares nothing with its source. */
@@ -123,5 +124,6 @@ function containerBytes(value: readonly unknown[] | Readonly<Record<string, unkn
 
 function leafBytes(value: unknown): number {
   if (typeof value === "string") return TEXT_BYTES + charBytes(value.length);
+  if (value instanceof SpelledNumber) return FIELD_BYTES + leafBytes(value.text);
   return typeof value === "number" ? NUMBER_BYTES : 0;
 }

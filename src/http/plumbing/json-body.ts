@@ -82,12 +82,16 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 const UTF_8 = /^utf-?8$/i;
 
 /** An empty body counts as absent, with any header. */
-export function parse(request: Pick<FastifyRequest, "headers">, bytes: Buffer): unknown {
+export function parse(
+  request: Pick<FastifyRequest, "headers">,
+  bytes: Buffer,
+  parseText: (text: string) => unknown = JSON.parse,
+): unknown {
   if (bytes.length === 0) return undefined;
   const text = readText(request, bytes);
   let body: unknown;
   try {
-    body = JSON.parse(text);
+    body = parseText(text);
   } catch {
     throw notJson(placeOfMistake(text));
   }

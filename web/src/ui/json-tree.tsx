@@ -3,6 +3,8 @@
  * not JSON is shown as text. Changes can be marked: their places open by themselves.
  */
 import { useState } from "react";
+import { parseExact } from "../../../src/agui/exact-json.ts";
+import { isObject } from "../../../src/agui/json.ts";
 import { Button } from "./button.tsx";
 import { count } from "./format.ts";
 import { LongText } from "./long-text.tsx";
@@ -71,7 +73,7 @@ export function JsonText({
 
 function parse(text: string): { readonly value: unknown } | undefined {
   try {
-    return { value: JSON.parse(text) };
+    return { value: parseExact(text) };
   } catch {
     return undefined;
   }
@@ -90,7 +92,7 @@ interface NodeProps {
 function Node(props: NodeProps) {
   const { name, value, path, marks } = props;
   const removed = marks.removed.get(path) ?? [];
-  if (typeof value === "object" && value !== null && (!isEmpty(value) || removed.length > 0))
+  if (isContainer(value) && (!isEmpty(value) || removed.length > 0))
     return <Branch {...props} value={value} removed={removed} />;
   const mark = marks.changed.get(path);
   return (
@@ -119,6 +121,10 @@ function Mark({ mark }: { readonly mark: { readonly before: unknown } | undefine
       <span className="unseen">{isAdded ? "added: " : "changed: "}</span>
     </>
   );
+}
+
+function isContainer(value: unknown): value is object {
+  return isObject(value) || Array.isArray(value);
 }
 
 function isEmpty(value: object): boolean {
@@ -219,10 +225,10 @@ function Leaf({
       </span>
     );
   }
-  if (typeof value === "object" && value !== null) {
+  if (isContainer(value)) {
     const keys = Object.keys(value);
     if (keys.length > 0) return summary(value, keys);
     return Array.isArray(value) ? "[]" : "{}";
   }
-  return <span className="json-tree-value">{String(value)}</span>;
+  return <span className="json-tree-value">{JSON.stringify(value) ?? "undefined"}</span>;
 }
