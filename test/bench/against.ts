@@ -4,9 +4,13 @@
  * ratio is new / old: more than 1 is faster, except for CPU, where it costs more.
  */
 import { certificateFiles, createAuthority } from "../support/certificates.ts";
+import { v7 as uuidv7 } from "uuid";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { median, ratioOf } from "./figures.ts";
+import { askAsClient } from "./join.ts";
+import { conversation } from "./joined-session.ts";
 import { runLoad } from "./load.ts";
 import { checkPages } from "./pages.ts";
 import { pushAmount } from "./push.ts";
@@ -16,6 +20,8 @@ import { SHAPES } from "./shapes.ts";
 import { streamLoad } from "./stream.ts";
 import { runStreamLoad } from "./stream-load.ts";
 import { fanOut, pushAll } from "./watch-fan-out.ts";
+
+const { forkSession, pushSessionEvent } = SessionService.method;
 
 const NAMES = ["old", "new"] as const;
 type Name = (typeof NAMES)[number];
@@ -35,6 +41,7 @@ interface Figure {
 const FAN_OUT_WATCHERS = 500;
 const FAN_OUT_ROWS = 500;
 const READ_ROWS = 20_000;
+const JOIN_EVENTS = 6_000;
 /** Passes of one turn: a single pass is shorter than the noise of the machine. */
 const READ_PASSES = 5;
 const TOKEN = "bench-token-that-is-long-enough-0123456789";
@@ -49,6 +56,7 @@ const PARTS: Readonly<Record<string, Part>> = {
   read: (bench, side) => read(bench, side, "pages"),
   replay: (bench, side) => read(bench, side, "watch"),
   watch,
+  join,
 };
 
 export async function benchAgainst(bench: Bench): Promise<Findings> {
@@ -151,4 +159,27 @@ async function watch(bench: Bench, { ledger }: Side): Promise<Figure> {
     : { watchers: FAN_OUT_WATCHERS, rows: FAN_OUT_ROWS };
   const { rowsPerSecond, cpuMicrosPerRow } = await fanOut(bench, ledger, load);
   return { perSecond: rowsPerSecond, cpuMicros: cpuMicrosPerRow };
+}
+
+/** A client opens a session that nobody has opened before, a fork each time. CPU is not measured. */
+async function join(bench: Bench, { ledger }: Side): Promise<Figure> {
+  const events = conversation(bench.options.quick ? 1_000 : JOIN_EVENTS);
+  const client = new RpcClient(ledger.address);
+  const id = "bench-join";
+  if ((await ledger.witness.rowsOf([id])) === 0) {
+    for (const event of events) {
+      bench.signal.throwIfAborted();
+      await client.unary(pushSessionEvent, { sessionId: id, ...event }, { deadlineMs: 60_000 });
+    }
+  }
+  const perSecond: number[] = [];
+  for (let pass = 0; pass < READ_PASSES; pass += 1) {
+    const newId = `${id}-${uuidv7()}`;
+    await client.unary(forkSession, { sessionId: id, newId, atSeq: BigInt(events.length) });
+    const url = `http://${ledger.httpAddress}/agui/sessions/${newId}`;
+    const { lastByteMs } = await askAsClient(bench, url);
+    perSecond.push((events.length / lastByteMs) * 1_000);
+  }
+  client.close();
+  return { perSecond: median(perSecond), cpuMicros: Number.NaN };
 }

@@ -55,16 +55,16 @@ async function benchStored(
     bench.progress(`storing ${sessionId}`);
     rows = await storeSession(bench, ledger, { sessionId, ...form });
     await ledger.sql`vacuum analyze session_events`;
-    const answer = await ask(bench, urlOf(ledger.httpAddress, sessionId));
+    const answer = await askAsClient(bench, urlOf(ledger.httpAddress, sessionId));
     if (round > 0) cold.push(answer); // The first also warms up the service's own code.
     const replica = await startReplica(bench, ledger);
-    if (round > 0) restarted.push(await ask(bench, urlOf(replica.httpAddress, sessionId)));
+    if (round > 0) restarted.push(await askAsClient(bench, urlOf(replica.httpAddress, sessionId)));
     await replica.stop();
   }
   const url = urlOf(ledger.httpAddress, `bench-${name}-0`);
   const warm: Answer[] = [];
   for (let count = 0; count < (quick ? WARM_ASKS_QUICK : WARM_ASKS); count += 1) {
-    warm.push(await ask(bench, url));
+    warm.push(await askAsClient(bench, url));
   }
   bench.progress(`${name}: clients`);
   const clients: Record<string, Findings> = {};
@@ -108,7 +108,7 @@ async function shown(client: Client, url: string) {
   return { doneMs, messages: messages.length, text: JSON.stringify({ messages, state }) };
 }
 
-async function ask(bench: Bench, url: string): Promise<Answer> {
+export async function askAsClient(bench: Bench, url: string): Promise<Answer> {
   const beganMs = performance.now();
   const response = await fetch(url, {
     method: "POST",
