@@ -270,6 +270,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     ...createCancelHandlers({
       ...pushed,
       cancels: createCancelStore(database),
+      transcripts: parts.transcripts,
       asked: looked,
       metrics,
     }),

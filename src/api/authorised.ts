@@ -85,7 +85,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     pushEventList: unary(pushEvent, served.pushEventList),
     claimTurn: unary(bySession("ClaimTurn"), takeOvers(audit, served.claimTurn)),
     cancelRun: unary(bySession("CancelRun"), cancels(audit, served.cancelRun)),
-    cancelOpenRun: unary(bySession("CancelRun"), cancels(audit, served.cancelOpenRun)),
+    stopRun: unary(bySession("CancelRun"), cancels(audit, served.stopRun)),
     // The handler finds only texts of the caller's sessions.
     searchTexts: unary(
       (principal) => authorizer.authorize(principal, actionOf("SearchTexts"), undefined),

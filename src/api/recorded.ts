@@ -51,16 +51,13 @@ export function takeOvers(audit: Audit, handle: ClaimTurn): ClaimTurn {
 }
 
 /** Writes an audit record of each run that a caller asks to end. */
-export function cancels<
-  R extends { readonly sessionId: string },
-  A extends SessionMessage | undefined,
->(
+export function cancels<R extends { readonly sessionId: string }>(
   audit: Audit,
-  handle: (request: R, context: CallContext) => Promise<A>,
-): (request: R, context: CallContext) => Promise<A> {
+  handle: (request: R, context: CallContext) => Promise<SessionMessage>,
+): (request: R, context: CallContext) => Promise<SessionMessage> {
   return async (request, context) => {
     const message = await handle(request, context);
-    if (message?.deduplicated === false) {
+    if (!message.deduplicated) {
       const { sessionId } = request;
       const act = { principal: context.principal, action: "run.cancel", sessionId } as const;
       const runId = cancelTextOf(message.payload)?.runId ?? "";

@@ -252,6 +252,13 @@ export class Snapshot {
     return this.#canonical.turns.takenSeq;
   }
 
+  /** The open run that answers a client's request; undefined: none. `waits`: no run has taken it. */
+  runOf(requestId: string): CanonicalRun | "waits" | undefined {
+    const state = this.#canonical.turns.stateOf(requestId);
+    if (state !== "taken") return state;
+    return this.run?.status === "running" ? this.run : undefined;
+  }
+
   /** The number of the row in which a client gave this message, if no run has taken the row. */
   waitingAt(messageId: string): bigint | undefined {
     const { takenSeq } = this;

@@ -26,6 +26,8 @@ export interface Typed {
   readonly path: "" | "body.";
   readonly messages: readonly TypedMessage[];
   readonly resume: readonly TypedAnswer[];
+  /** The client's ids of its request, by name: a stop names the request, and not the run that answers it. */
+  readonly ids: readonly (readonly [string, string])[];
   /** The rest of the input that a runner may need, by name. */
   readonly rest: readonly (readonly [string, string])[];
 }
@@ -61,7 +63,7 @@ export function typedIn(input: JsonObject, path: Typed["path"]): Typed | undefin
     text: JSON.stringify(entry),
   }));
   if (messages.length === 0 && resume.length === 0) return undefined;
-  return { path, messages, resume, rest: restOf(input) };
+  return { path, messages, resume, ids: idsOf(input), rest: restOf(input) };
 }
 
 /** A rough number of characters in memory. */
@@ -109,6 +111,7 @@ export function newIn(
   if (violations.length > 0) throw invalidArgument(violations);
   const members = [
     ["threadId", JSON.stringify(sessionId)],
+    ...typed.ids,
     ["messages", `[${messages.map(({ text }) => text).join()}]`],
     ...(resume.length === 0 ? [] : [["resume", `[${resume.map(({ text }) => text).join()}]`]]),
     ...rest,
@@ -205,7 +208,16 @@ function isStateOf(known: Snapshot | undefined, text: string): boolean {
   return isDeepStrictEqual(JSON.parse(text), JSON.parse(known.stateText));
 }
 
-/** Members without content are left out; the client's run id names no run of the session. */
+/** A wrong id is no text, which the route refuses. */
+function idsOf(input: JsonObject): Typed["ids"] {
+  return ["runId", "parentRunId"].flatMap((name) => {
+    const value = input[name];
+    const isId = typeof value === "string" && value !== "";
+    return isId ? [[name, JSON.stringify(value)] as const] : [];
+  });
+}
+
+/** Members without content are left out. */
 function restOf(input: JsonObject): Typed["rest"] {
   return ["state", "tools", "context", "forwardedProps"].flatMap((name) => {
     const value = input[name];

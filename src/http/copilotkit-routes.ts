@@ -39,7 +39,7 @@ import type { EventStreamOptions } from "./sse.ts";
 export interface CopilotKitRouteParts extends EventStreamOptions {
   readonly talk: AguiTalk;
   readonly inputs: AguiInputs;
-  readonly handlers: Pick<CancelHandlers, "cancelOpenRun">;
+  readonly handlers: Pick<CancelHandlers, "stopRun">;
 }
 
 const AGENT = {
@@ -87,18 +87,21 @@ export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
     serve(parts, reply, { input: request.body, does: "run" }),
   );
   app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, (request, reply) =>
-    stop(parts, reply, { threadId: request.params.thread, field: "thread" }),
+    stop(parts, reply, { thread: request.params.thread, field: "thread", named: request.body }),
   );
   app.post("/copilotkit", { schema: ENVELOPE }, async (request, reply) => {
     const { method, params, body } = request.body;
     if (method === "info") return sendJson(reply, INFO);
     if (method === "agent/stop") {
-      const { threadId = "" } = stopParams.safeParse(params).data ?? {};
-      return stop(parts, reply, { threadId, field: "params.threadId" });
+      const { threadId: thread = "" } = stopParams.safeParse(params).data ?? {};
+      const path = "body.";
+      const named = parsed(stopBody, body, path);
+      return stop(parts, reply, { thread, field: "params.threadId", named, path });
     }
     const does = SERVED.get(method);
     if (does === undefined) return refuse();
-    await serve(parts, reply, { input: inputIn(body), does, path: "body." });
+    const input = parsed(connectInput, body, "body.");
+    await serve(parts, reply, { input, does, path: "body." });
     return reply;
   });
 }
@@ -140,23 +143,38 @@ function serve(
   return sendAguiStream(reply, context, framesOf(talk, asked, context), stream);
 }
 
+interface Stop {
+  readonly thread: string;
+  /** The field of the thread, for errors. */
+  readonly field: string;
+  readonly named: z.infer<typeof stopBody>;
+  readonly path?: "body.";
+}
+
 /**
- * Asks to end the open run of the thread. The client does not look at the answer; it is that of
- * CopilotKit's own runtime. The run that the client names is its own request, and not a run here.
+ * Asks to end a run of the thread. The core names its own request (`runId`) after a `run`, and no run
+ * after a `connect`: then it means the open one. The client does not look at the answer; it is that of
+ * CopilotKit's own runtime.
  */
 async function stop(
   { handlers }: Pick<CopilotKitRouteParts, "handlers">,
   reply: FastifyReply,
-  { threadId: sessionId, field }: { readonly threadId: string; readonly field: string },
+  { thread: sessionId, field, named, path }: Stop,
 ): Promise<FastifyReply> {
   refuseThread(sessionId, field);
+  const { runId, threadId } = named ?? {};
+  if (threadId !== undefined && threadId !== sessionId) {
+    const other = `${path ?? ""}threadId`;
+    const description = `${other} must be ${sessionId}, as ${field}, or absent`;
+    throw invalidArgument([{ field: other, description }]);
+  }
   try {
-    const message = await handlers.cancelOpenRun({ sessionId }, callContextOf(reply.request));
-    return sendJson(reply, JSON.stringify({ stopped: message !== undefined }));
+    await handlers.stopRun({ sessionId, runId }, callContextOf(reply.request));
+    return sendJson(reply, JSON.stringify({ stopped: true }));
   } catch (error) {
-    const { reason } = ServiceError.from(error);
+    const { reason, message } = ServiceError.from(error);
     if (reason !== "SESSION_NOT_FOUND" && reason !== "RUN_NOT_FOUND") throw error;
-    return sendJson(reply, JSON.stringify({ stopped: false }));
+    return sendJson(reply, JSON.stringify({ stopped: false, message }));
   }
 }
 
@@ -189,13 +207,14 @@ async function* framesOf(
   }
 }
 
-function inputIn(body: unknown): Input {
-  const parsed = connectInput.safeParse(body);
-  if (parsed.success) return parsed.data;
+/** `prefix`: of the members, such as `body.`; empty for the body itself. */
+function parsed<T>(schema: z.ZodType<T>, value: unknown, prefix: string): T {
+  const read = schema.safeParse(value);
+  if (read.success) return read.data;
   throw invalidArgument(
-    parsed.error.issues.map(({ path, message }) => {
-      const field = ["body", ...path].join(".");
-      return { field, description: `${field} ${message}` };
+    read.error.issues.map(({ path, message }) => {
+      const field = `${prefix}${path.join(".")}`.replace(/\.$/, "");
+      return { field, description: `${field === "" ? "the body" : field} ${message}` };
     }),
   );
 }
@@ -248,18 +267,34 @@ const RUN = {
   response: { 200: EVENTS, ...PROBLEMS },
 };
 
-const STOPPED = z.strictObject({ stopped: z.boolean() });
+const STOPPED = z.strictObject({ stopped: z.boolean(), message: z.string().optional() });
+const id = z.string({ error: "must be a text" }).min(1, { error: "must not be empty" }).optional();
+const stopBody = z
+  .looseObject(
+    {
+      runId: id.meta({
+        description: "The run, or the page's request that it answers; without it, the open run.",
+      }),
+      threadId: id.meta({ description: "The thread again, or nothing." }),
+    },
+    { error: "must be an object" },
+  )
+  .nullish();
 const stopParams = z.looseObject({ threadId: z.string() });
 
 const STOP = {
   operationId: "stopCopilotKit",
-  summary: "Ask to end the open run of the session that a thread names",
+  summary: "Ask to end a run of the session that a thread names",
   tags: TAGS,
   params: z.object({
     agent,
     thread: z.string().meta({ description: "The session.", ...SESSION_ID }),
   }),
-  response: { 200: answer("Whether a run was open.", STOPPED), ...PROBLEMS },
+  body: stopBody,
+  response: {
+    200: answer("Whether that run was open; `message` says why not.", STOPPED),
+    ...PROBLEMS,
+  },
 };
 
 const ENVELOPE = {
@@ -273,7 +308,10 @@ const ENVELOPE = {
         .string({ error: "must be info, agent/connect, agent/run or agent/stop" })
         .meta({ description: "`info`, `agent/connect`, `agent/run` or `agent/stop`." }),
       params: z.unknown().optional().meta({ description: "With `threadId`, to stop." }),
-      body: z.unknown().optional().meta({ description: "RunAgentInput, to connect or run." }),
+      body: z
+        .unknown()
+        .optional()
+        .meta({ description: "RunAgentInput, to connect or run; with `runId`, to stop." }),
     },
     { error: "must be an object with a method" },
   ),

@@ -39,6 +39,8 @@ export interface AgentMessage {
 export interface RunInput {
   readonly threadId: string;
   readonly runId: string;
+  /** The run that the caller continues; a claimed turn has none. */
+  readonly parentRunId?: string;
   readonly state?: unknown;
   readonly messages: readonly AgentMessage[];
   readonly tools: readonly unknown[];

@@ -51,7 +51,9 @@ export const MEMBER_BYTES_MAX = COMPRESSOR_LIMITS.payloadBytesMax - 1_024;
 
 /** The RUN_STARTED of a run that was not claimed; without an input that is too long to be stored. */
 export function startOf(threadId: string, input: RunInput): AgentEvent {
-  const started = { type: "RUN_STARTED", threadId, runId: input.runId };
+  const { runId, parentRunId } = input;
+  const parent = parentRunId === undefined ? {} : { parentRunId };
+  const started = { type: "RUN_STARTED", threadId, runId, ...parent };
   try {
     const isStored = Buffer.byteLength(JSON.stringify(input)) <= MEMBER_BYTES_MAX;
     return isStored ? { ...started, input } : started;

@@ -61,9 +61,12 @@ describe.each(PAGE_CLIENTS)("$name", (client) => {
       const before = page.messages.map(({ content }) => content);
       const answered = page.run();
       const turn = await nextTurn(sessionId, `r${at}`);
-      expect(turn.payloads).toEqual([
-        JSON.stringify({ threadId: sessionId, messages: [user(`u${at}`, `question ${at}`)] }),
-      ]);
+      const [payload = ""] = turn.payloads;
+      const { runId, ...input } = JSON.parse(payload);
+      // The client's own id of its request.
+      expect([typeof runId, turn.payloads.length]).toEqual(["string", 1]);
+      const messages = [user(`u${at}`, `question ${at}`)];
+      expect(JSON.stringify(input)).toBe(JSON.stringify({ threadId: sessionId, messages }));
       turn.start(`a${at}`, "ans");
       await shows(page, ...before, "ans");
       turn.end(`a${at}`, "wer");
@@ -192,7 +195,9 @@ describe.each(PAGE_CLIENTS)("$name", (client) => {
     const resume = [{ interruptId: "i1", status: "resolved", payload: { yes: true } }] as const;
     const answered = page.run(resume);
     const next = await nextTurn(sessionId, "r2");
-    expect(next.payloads).toEqual([JSON.stringify({ threadId: sessionId, messages: [], resume })]);
+    expect(next.payloads.map((payload) => JSON.parse(payload))).toEqual([
+      { threadId: sessionId, runId: expect.any(String), messages: [], resume },
+    ]);
     next.start("a2", "do");
     await shows(page, "delete it", "Sure?", "do");
     const watching = open(sessionId);

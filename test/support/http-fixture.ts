@@ -49,7 +49,7 @@ export function httpParts(
     holdSession: notAsked,
     pushSessionMessage: notAsked,
     cancelRun: notAsked,
-    cancelOpenRun: notAsked,
+    stopRun: notAsked,
     claimTurn: notAsked,
     giveFeedback: notAsked,
     listSessionEvents: notAsked,

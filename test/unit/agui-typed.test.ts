@@ -91,6 +91,13 @@ describe("new messages", () => {
     expect(newOf({ messages }, known)?.ids).toEqual(ids);
   });
 
+  test("come with the ids of the client's request, which a stop names later", () => {
+    const ids = { runId: "c1", parentRunId: "c0" };
+    const restOf = (more: object) => newOf({ ...more, messages: [user("u1")] }, undefined)?.rest;
+    expect(restOf({ ...ids, threadId: "other" })).toEqual({ threadId: "s", ...ids });
+    expect(restOf({ runId: "", parentRunId: null })).toEqual({ threadId: "s" });
+  });
+
   test("are those at the end of the input where the session does not exist", () => {
     const messages = [user("u1"), assistant("a1"), result("t1", "c1"), user("u2")];
     expect(newOf({ messages }, undefined)).toMatchObject({ ids: ["t1", "u2"] });
@@ -170,7 +177,7 @@ test("the row has the rest of the input that is not empty, and a state only if t
     state: { b: [2], a: 1 },
   };
   const known = sessionOf({ type: "STATE_SNAPSHOT", snapshot: state });
-  const rest = { threadId: "s", tools: input.tools, forwardedProps: { k: 1 } };
+  const rest = { threadId: "s", runId: "r", tools: input.tools, forwardedProps: { k: 1 } };
   expect(newOf(input, known)?.rest).toEqual(rest);
   expect(newOf({ ...input, state: { a: 2 } }, known)?.rest).toEqual({ ...rest, state: { a: 2 } });
   expect(newOf(input, undefined)?.rest).toEqual({ ...rest, state });

@@ -352,6 +352,23 @@ describe("POST /feedback", () => {
     }
     expect(given.length).toBe(2);
   });
+
+  test("of another session than that of the runner is refused, and not given to that one", async () => {
+    const given: Feedback[] = [];
+    const giveFeedback = (feedback: Feedback) => Promise.resolve(given.push(feedback));
+    const url = `${await serve(new TestBridge(), { giveFeedback, sessionId: "s" })}/feedback`;
+    const up = { type: "META", metaType: "thumbs_up", payload: { messageId: "m" } };
+    for (const [body, field] of [
+      [{ ...up, threadId: "other" }, "threadId"],
+      [{ ...up, payload: { ...up.payload, sessionId: "other" } }, "payload.sessionId"],
+    ] as const) {
+      const refused = await post(url, body);
+      const detail = `${field} must be "s", the session of this runner`;
+      expect([refused.status, await refused.json()]).toEqual([400, { detail, field }]);
+    }
+    expect((await post(url, { ...up, threadId: "s" })).status).toBe(200);
+    expect(given).toMatchObject([{ sessionId: "s" }]);
+  });
 });
 
 describe("POST /model", () => {

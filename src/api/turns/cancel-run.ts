@@ -6,6 +6,9 @@
  *    ▲    ├─ the run is not open ──────────────────► RUN_NOT_FOUND
  *    │    └─ append ── committed ──────────────────► answered; cancels.ts tells the producer
  *    └───────── in another state by now
+ *
+ * A page names its own request, or no run: then the run that answers the request, or the open run, is
+ * the run to end.
  */
 import { hash } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
@@ -27,6 +30,7 @@ import { TurnMoved } from "../../ingest/refusal.ts";
 import type { Metrics } from "../../observability/metrics.ts";
 import type { Redactor } from "../../redaction/redactor.ts";
 import type { CancelStore, RunState } from "../../store/cancels.ts";
+import type { Transcripts } from "../../conversation/transcripts.ts";
 import { sessionDeleted, sessionNotFound } from "../../store/failure.ts";
 import { type MessageRow, type NewRow, type Push, storedBytesOf } from "../../store/rows.ts";
 import { rowId } from "../new-row.ts";
@@ -36,6 +40,7 @@ const EVENT = "cancel_requested";
 
 export interface CancelRunParts {
   readonly cancels: CancelStore;
+  readonly transcripts: Pick<Transcripts, "read">;
   readonly ingest: Pick<Ingest, "push">;
   readonly rates: Pick<RateLimits, "take">;
   readonly clock: Clock;
@@ -47,15 +52,18 @@ export interface CancelRunParts {
 }
 
 export interface CancelHandlers extends Pick<Handlers<typeof SessionService>, "cancelRun"> {
-  /** Undefined: no run is open. A client of CopilotKit does not know the run. */
-  readonly cancelOpenRun: (
-    session: Pick<CancelRunRequest, "sessionId">,
-    context: CallContext,
-  ) => Promise<SessionMessage | undefined>;
+  /** Throws RUN_NOT_FOUND when the named run is not open. */
+  readonly stopRun: (request: StopRequest, context: CallContext) => Promise<SessionMessage>;
+}
+
+export interface StopRequest {
+  readonly sessionId: string;
+  /** The id of a run, or of a client's request that a run answers; undefined: the open run. */
+  readonly runId: string | undefined;
 }
 
 export function createCancelHandlers(parts: CancelRunParts): CancelHandlers {
-  const { cancels, metrics } = parts;
+  const { metrics } = parts;
   const cancelRun: CancelHandlers["cancelRun"] = async (request, context) => {
     try {
       const message = await cancel(parts, request, context);
@@ -69,14 +77,31 @@ export function createCancelHandlers(parts: CancelRunParts): CancelHandlers {
   };
   return {
     cancelRun,
-    async cancelOpenRun({ sessionId }, context) {
+    async stopRun(request, context) {
+      const { sessionId } = request;
       const wrong = checkSessionId(sessionId);
       if (wrong !== undefined) throw invalidArgument([wrong]);
-      const { openRunId: runId } = await stateOf(cancels, { sessionId, key: "" });
-      if (runId === "") return undefined;
+      const runId = await runToStop(parts, request, context);
       return cancelRun(create(CancelRunRequestSchema, { sessionId, runId }), context);
     },
   };
+}
+
+async function runToStop(
+  { cancels, transcripts }: CancelRunParts,
+  { sessionId, runId }: StopRequest,
+  { signal }: CallContext,
+): Promise<string> {
+  const state = await stateOf(cancels, { sessionId, key: "" });
+  const { openRunId } = state;
+  if (runId === undefined && openRunId === "")
+    throw runNotOpen(`no run is open in session ${sessionId}`);
+  if (runId === undefined || runId === openRunId) return openRunId;
+  const run = (await transcripts.read(sessionId, { upToSeq: undefined, signal })).runOf(runId);
+  if (run === "waits")
+    throw runNotOpen(`run ${runId} has not begun: its message waits for a runner`);
+  if (run === undefined) throw runNotFound({ sessionId, runId }, state);
+  return run.runId;
 }
 
 async function stateOf(
@@ -203,10 +228,13 @@ function refuseFaults({ sessionId, runId, reason }: CancelRunRequest): void {
 }
 
 function runNotFound(
-  { sessionId, runId }: CancelRunRequest,
+  { sessionId, runId }: Pick<CancelRunRequest, "sessionId" | "runId">,
   { openRunId }: RunState,
 ): ServiceError {
   const open = openRunId === "" ? "no run is open" : `the open run is ${openRunId}`;
-  const message = `run ${runId} is not open in session ${sessionId}: ${open}`;
+  return runNotOpen(`run ${runId} is not open in session ${sessionId}: ${open}`);
+}
+
+function runNotOpen(message: string): ServiceError {
   return new ServiceError("not_found", "RUN_NOT_FOUND", message);
 }

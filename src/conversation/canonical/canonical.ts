@@ -111,7 +111,7 @@ export class Canonical {
   }
 
   /** The rows of people that runs have taken. */
-  get turns(): Pick<Turns, "takenSeq" | "answeredBy"> {
+  get turns(): Pick<Turns, "takenSeq" | "answeredBy" | "stateOf"> {
     return this.#turns;
   }
 
@@ -157,9 +157,10 @@ export class Canonical {
   }
 
   /** The messages of a row that belong to the conversation, and that the log did not have before. */
-  said({ seq, messages, isPersons, key, resume }: Spoken): readonly JsonObject[] {
+  said(spoken: Spoken): readonly JsonObject[] {
+    const { messages, isPersons, key } = spoken;
     if (!isPersons) return this.#hasSpeech ? [] : messages;
-    this.#turns.heard(seq, resume);
+    this.#turns.heard(spoken);
     const { owners } = this.#constructs;
     const fresh = messages.filter(({ id }) => typeof id === "string" && !owners.hasHadMessage(id));
     for (const message of fresh) this.#repeats.add(message);

@@ -23,6 +23,8 @@ export interface Spoken {
   readonly key: string | undefined;
   /** The answers to interrupts, as AG-UI has them. */
   readonly resume: readonly JsonObject[];
+  /** The client's id of the request that gave the row; undefined: unknown. */
+  readonly requestId?: string | undefined;
 }
 
 /** Above these bounds the oldest message counts as repeated, and the oldest new name is forgotten. */

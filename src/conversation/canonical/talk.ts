@@ -48,7 +48,14 @@ export function spokenBy(row: Row): Spoken {
     isPersons: true,
     key,
     resume: answersIn(value),
+    requestId: requestIdIn(value),
   };
+}
+
+/** A RunAgentInput has the id under which its client waits for the answer. */
+function requestIdIn(value: JsonObject | undefined): string | undefined {
+  const runId = Array.isArray(value?.["messages"]) ? value["runId"] : undefined;
+  return typeof runId === "string" ? runId : undefined;
 }
 
 function answersIn(value: JsonObject | undefined): readonly JsonObject[] {

@@ -4,15 +4,22 @@
  *   RUN_STARTED with metadata.session.consumed   a claim: the rows up to consumed.last
  *   RUN_STARTED without it                       all rows before it, unless the session was claimed
  *
+ * A row may have the id of the client's request: while the run that has taken the row is open, the
+ * client stops it under that id.
+ *
  * A row may answer interrupts. The run that takes the row is served with these answers in its input,
  * as a run of a client that resumes: so no reader waits for them any longer.
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
+import type { Spoken } from "./repeats.ts";
 
-/** Above this bound the oldest answers are forgotten, and their interrupts stay pending. */
-const ANSWERS_MAX = 1_000;
-/** An entry of a map, with the id and the status. */
-const ANSWER_BYTES = 300;
+/**
+ * Above this bound the oldest answers are forgotten, and their interrupts stay pending; and the oldest
+ * requests, which then stop nothing. A turn takes at most as many rows.
+ */
+const ENTRIES_MAX = 1_000;
+/** An entry of a map, with the id, and the status of an answer. */
+const ENTRY_BYTES = 300;
 
 interface Answer {
   /** The number of the row. */
@@ -28,6 +35,10 @@ export class Turns {
   #takenSeq = 0n;
   #heardSeq = 0n;
   #hasClaimed = false;
+  /** The newest run has taken the rows from here. */
+  #newestFromSeq = 0n;
+  /** The rows that the newest run has taken, and those that wait, by the id of the client's request. */
+  #requests: ReadonlyMap<string, bigint> = new Map();
   /** The answers of rows that no run has taken, by the interrupt's id. */
   #answers: ReadonlyMap<string, Answer> = new Map();
 
@@ -36,13 +47,15 @@ export class Turns {
     copy.#takenSeq = this.#takenSeq;
     copy.#heardSeq = this.#heardSeq;
     copy.#hasClaimed = this.#hasClaimed;
+    copy.#newestFromSeq = this.#newestFromSeq;
+    copy.#requests = this.#requests;
     copy.#answers = this.#answers;
     return copy;
   }
 
   /** An estimate of its memory. */
   get bytes(): number {
-    return this.#answers.size * ANSWER_BYTES;
+    return (this.#answers.size + this.#requests.size) * ENTRY_BYTES;
   }
 
   get takenSeq(): bigint {
@@ -54,8 +67,18 @@ export class Turns {
     return this.#answers.get(interruptId)?.seq;
   }
 
-  heard(seq: bigint, resume: readonly JsonObject[]): void {
+  /** What became of a client's request; undefined: its run has ended, or it never gave a row. */
+  stateOf(requestId: string): "waits" | "taken" | undefined {
+    const seq = this.#requests.get(requestId);
+    if (seq === undefined || seq < this.#newestFromSeq) return undefined;
+    return seq > this.#takenSeq ? "waits" : "taken";
+  }
+
+  heard({ seq, resume, requestId }: Pick<Spoken, "seq" | "resume" | "requestId">): void {
     if (seq > this.#heardSeq) this.#heardSeq = seq;
+    if (requestId !== undefined) {
+      this.#requests = bounded(new Map(this.#requests).set(requestId, seq));
+    }
     if (resume.length === 0) return;
     const answers = new Map(this.#answers);
     for (const { interruptId, status } of resume) {
@@ -63,19 +86,19 @@ export class Turns {
       if (typeof interruptId !== "string" || answers.has(interruptId)) continue;
       answers.set(interruptId, { seq, status });
     }
-    for (const oldest of answers.keys()) {
-      if (answers.size <= ANSWERS_MAX) break;
-      answers.delete(oldest);
-    }
-    this.#answers = answers;
+    this.#answers = bounded(answers);
   }
 
   /** A RUN_STARTED. Returns the same value unless rows that the run takes answer interrupts. */
   started(value: JsonObject): JsonObject {
-    const last = consumedLast(value);
-    if (last !== undefined) this.#hasClaimed = true;
-    const taken = last ?? (this.#hasClaimed ? 0n : this.#heardSeq);
+    const consumed = consumedIn(value);
+    if (consumed !== undefined) this.#hasClaimed = true;
+    const taken = consumed?.last ?? (this.#hasClaimed ? 0n : this.#heardSeq);
+    // A lost run's rows may be taken again.
+    this.#newestFromSeq = consumed?.first ?? this.#takenSeq + 1n;
     if (taken > this.#takenSeq) this.#takenSeq = taken;
+    const kept = [...this.#requests].filter(([, seq]) => seq >= this.#newestFromSeq);
+    if (kept.length < this.#requests.size) this.#requests = new Map(kept);
     const answered = [...this.#answers].filter(([, { seq }]) => seq <= this.#takenSeq);
     if (answered.length === 0) return value;
     this.#answers = new Map([...this.#answers].filter(([, { seq }]) => seq > this.#takenSeq));
@@ -86,11 +109,24 @@ export class Turns {
   }
 }
 
-function consumedLast({ metadata }: JsonObject): bigint | undefined {
+/** The changed map, without its oldest entries. */
+function bounded<V>(map: Map<string, V>): ReadonlyMap<string, V> {
+  for (const oldest of map.keys()) {
+    if (map.size <= ENTRIES_MAX) break;
+    map.delete(oldest);
+  }
+  return map;
+}
+
+function consumedIn({ metadata }: JsonObject): Record<"first" | "last", bigint> | undefined {
   const session = isObject(metadata) ? metadata["session"] : undefined;
   const consumed = isObject(session) ? session["consumed"] : undefined;
-  const last = isObject(consumed) ? consumed["last"] : undefined;
-  return Number.isSafeInteger(last) ? BigInt(Number(last)) : undefined;
+  const { first, last } = isObject(consumed) ? consumed : {};
+  if (!Number.isSafeInteger(last)) return undefined;
+  return {
+    first: BigInt(Number.isSafeInteger(first) ? Number(first) : 0),
+    last: BigInt(Number(last)),
+  };
 }
 
 function resumed(value: JsonObject, answers: readonly JsonObject[]): JsonObject {

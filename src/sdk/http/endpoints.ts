@@ -10,7 +10,7 @@ import { type RpcCode, RpcFailure, textOf } from "../../runner/failure.ts";
 import type { AgentEvent, Caller, PlatformBridge, RunInput } from "../bridge.ts";
 import { wireCapabilities } from "../capabilities.ts";
 import { eventStream } from "./events.ts";
-import { BadRequest, runInputOf, valueOf } from "./input.ts";
+import { BadRequest, refuseOther, runInputOf, threadIn, valueOf } from "./input.ts";
 import type { AmbientName } from "../notes.ts";
 
 /** What a person thinks of a message. */
@@ -196,8 +196,12 @@ class Endpoints {
     const { payload } = body;
     if (!isObject(payload)) throw new BadRequest(400, "payload must be an object", "payload");
     const said = (name: string): string => textIn(payload, name, "payload.");
-    const own = this.#parts.sessionId;
-    const sessionId = own ?? (textIn(body, "threadId", "") || said("sessionId"));
+    const threadId = threadIn(body, this.#parts.sessionId);
+    const named = said("sessionId");
+    if (named !== "") {
+      refuseOther(named, { sessionId: threadId, field: "payload.sessionId" });
+    }
+    const sessionId = threadId ?? named;
     const messageId = said("messageId");
     if (sessionId === "") throw new BadRequest(400, "threadId is required", "threadId");
     if (messageId === "") {

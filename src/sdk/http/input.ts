@@ -23,15 +23,13 @@ export class BadRequest extends Error {
 /** `sessionId`: the only thread that the runner serves, and the default. */
 export function runInputOf(body: JsonObject, sessionId: string | undefined): RunInput {
   const named = (name: string): unknown => valueOf(body, name, "");
-  const threadId = idOf(named("threadId"), "threadId") ?? sessionId ?? crypto.randomUUID();
-  if (sessionId !== undefined && threadId !== sessionId) {
-    const message = `threadId must be ${JSON.stringify(sessionId)}, the session of this runner`;
-    throw new BadRequest(400, message, "threadId");
-  }
+  const threadId = threadIn(body, sessionId) ?? crypto.randomUUID();
+  const parentRunId = idOf(named("parentRunId"), "parentRunId");
   const resume = listOf(named("resume"), "resume").map(resumeEntry);
   return {
     threadId,
     runId: idOf(named("runId"), "runId") ?? crypto.randomUUID(),
+    ...(parentRunId !== undefined && { parentRunId }),
     state: named("state") ?? {},
     messages: messagesOf(body["messages"]),
     tools: listOf(named("tools"), "tools"),
@@ -40,6 +38,23 @@ export function runInputOf(body: JsonObject, sessionId: string | undefined): Run
     forwardedProps: named("forwardedProps") ?? {},
     ...(resume.length > 0 && { resume }),
   };
+}
+
+/** The thread that the body names; by default the only one that the runner serves, if there is one. */
+export function threadIn(body: JsonObject, sessionId: string | undefined): string | undefined {
+  const threadId = idOf(valueOf(body, "threadId", ""), "threadId") ?? sessionId;
+  refuseOther(threadId, { sessionId, field: "threadId" });
+  return threadId;
+}
+
+/** Only the session of the runner may be named. */
+export function refuseOther(
+  named: string | undefined,
+  { sessionId, field }: { readonly sessionId: string | undefined; readonly field: string },
+): void {
+  if (sessionId === undefined || named === undefined || named === sessionId) return;
+  const message = `${field} must be ${JSON.stringify(sessionId)}, the session of this runner`;
+  throw new BadRequest(400, message, field);
 }
 
 /** The value of a member of the protocol, in either spelling. */
