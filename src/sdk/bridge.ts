@@ -155,9 +155,14 @@ interface Held {
   readonly generation: number;
 }
 
+interface Running {
+  readonly runId: string;
+  readonly ending: AbortController;
+}
+
 export abstract class PlatformBridge {
   readonly #adapters = new Map<string, Held>();
-  readonly #running = new Map<string, AbortController>();
+  readonly #running = new Map<string, Running>();
   #generation = 0;
   /** What the bridge tells the readers of its sessions. */
   readonly notes = new Notes();
@@ -167,32 +172,46 @@ export abstract class PlatformBridge {
 
   abstract capabilities(): FrameworkCapabilities;
 
-  /** The events of one run. Throws RunInProgress, and whatever the agent throws. */
+  /**
+   * The events of one run. Throws RunInProgress, and whatever the agent throws. Whatever ends the run
+   * early aborts the signal of the adapter: `signal`, or `ending`, which `interrupt` aborts.
+   */
   async *run(
     input: RunInput,
     context: PlatformContext,
     signal: AbortSignal = new AbortController().signal,
     caller?: Caller,
+    ending = new AbortController(),
   ): AsyncGenerator<AgentEvent, void, undefined> {
     const { sessionId } = context;
     if (this.#running.has(sessionId)) throw new RunInProgress(sessionId);
-    const own = new AbortController();
-    this.#running.set(sessionId, own);
+    const running = { runId: input.runId, ending };
+    this.#running.set(sessionId, running);
+    const aborted = AbortSignal.any([signal, ending.signal]);
+    let interrupt: (() => void) | undefined;
     try {
       const adapter = await this.#adapterOf(context);
-      const ending = AbortSignal.any([signal, own.signal]);
-      yield* eventsOf(adapter.run(input, ending, caller), ending);
+      interrupt = () => void askToEnd(adapter);
+      aborted.addEventListener("abort", interrupt, { once: true });
+      yield* eventsOf(adapter.run(input, aborted, caller), aborted);
     } finally {
-      if (this.#running.get(sessionId) === own) this.#running.delete(sessionId);
+      if (interrupt !== undefined) aborted.removeEventListener("abort", interrupt);
+      if (this.#running.get(sessionId) === running) this.#running.delete(sessionId);
     }
   }
 
-  /** Asks the run of a session to end, or all runs. Returns the number of runs that were asked. */
-  async interrupt(threadId?: string): Promise<number> {
-    const asked = [...this.#running].filter(([id]) => threadId === undefined || id === threadId);
-    for (const [id, own] of asked) {
-      await this.#adapters.get(id)?.adapter.interrupt?.();
-      own.abort(new DOMException("the run was interrupted", "AbortError"));
+  /**
+   * Asks the run of a session to end, or the run with an id, or all runs. Returns the number of runs
+   * that were asked. It ends a run as a cancel does: with the outcome `cancelled`.
+   */
+  async interrupt(threadId?: string, runId?: string): Promise<number> {
+    const asked = [...this.#running].filter(
+      ([id, running]) =>
+        (threadId === undefined || id === threadId) &&
+        (runId === undefined || running.runId === runId),
+    );
+    for (const [, { ending }] of asked) {
+      ending.abort(new DOMException("the run was interrupted", "AbortError"));
     }
     return asked.length;
   }
@@ -253,6 +272,15 @@ export abstract class PlatformBridge {
     const adapter = adapterOf(await this.createAdapter(context));
     this.#adapters.set(sessionId, { adapter, generation });
     return adapter;
+  }
+}
+
+/** The signal of the run has aborted too, so an adapter that fails here is asked anyway. */
+async function askToEnd(adapter: Adapter): Promise<void> {
+  try {
+    await adapter.interrupt?.();
+  } catch {
+    // The end of the run does not depend on it.
   }
 }
 

@@ -4,7 +4,7 @@
  *
  *   agent ends, with or without its own RUN_FINISHED ─► ENDs of what is open, RUN_FINISHED
  *   agent throws, or sends RUN_ERROR ─────────────────► RUN_ERROR
- *   cancelled ─► interrupt ─┬─ agent ends in time ────► ENDs, RUN_FINISHED, outcome `cancelled`
+ *   cancelled, interrupted ─┬─ agent ends in time ────► ENDs, RUN_FINISHED, outcome `cancelled`
  *                           └─ the grace is over ─────► the same, and the adapter is dropped
  *   the process stops ─► as cancelled, but ───────────► RUN_ERROR, code RUNNER_STOPPED
  */
@@ -35,8 +35,10 @@ export interface AgentRun {
   readonly bridge: PlatformBridge;
   readonly input: RunInput;
   readonly platform: PlatformContext;
-  /** Aborts when the run is cancelled, and when the process stops. */
+  /** Aborts when the run is cancelled or interrupted, and when the process stops. */
   readonly signal: AbortSignal;
+  /** A part of `signal`: `interrupt` of the bridge aborts it. */
+  readonly ending: AbortController;
   /** How long the agent may take to end after the signal, milliseconds. */
   readonly graceMs: number;
   readonly caller?: Caller | undefined;
@@ -69,7 +71,7 @@ export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, 
   const open = new OpenEnds();
   yield run.started ?? { type: "RUN_STARTED", threadId, runId };
   let end: AgentEvent = { type: "RUN_FINISHED" };
-  const events = new Events(bridge.run(input, platform, signal, run.caller), run);
+  const events = new Events(bridge.run(input, platform, signal, run.caller, run.ending), run);
   try {
     for (let event = await events.next(); event !== undefined; event = await events.next()) {
       if (typeof event.type !== "string" || event.type === "")
@@ -98,7 +100,7 @@ export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, 
 class Events {
   readonly #events: AsyncGenerator<AgentEvent, void, undefined>;
   readonly #run: AgentRun;
-  readonly #interrupt = (): void => this.#askToEnd();
+  readonly #onAbort = (): void => this.#startGrace();
   #timer: ReturnType<typeof setTimeout> | undefined;
   #isLate = false;
   /** Ends the wait for the next event. */
@@ -108,8 +110,8 @@ class Events {
     this.#events = events;
     this.#run = run;
     const { signal } = run;
-    if (signal.aborted) this.#askToEnd();
-    else signal.addEventListener("abort", this.#interrupt, { once: true });
+    if (signal.aborted) this.#startGrace();
+    else signal.addEventListener("abort", this.#onAbort, { once: true });
   }
 
   /** Undefined: there are no more, or the grace is over. */
@@ -125,19 +127,18 @@ class Events {
 
   leave(): void {
     clearTimeout(this.#timer);
-    this.#run.signal.removeEventListener("abort", this.#interrupt);
+    this.#run.signal.removeEventListener("abort", this.#onAbort);
     // Not awaited: an agent that hangs would hold the runner.
     void this.#events.return().catch(() => undefined);
     if (this.#isLate) this.#run.bridge.forget(this.#run.platform.sessionId);
   }
 
-  #askToEnd(): void {
-    const { bridge, platform, graceMs } = this.#run;
-    void bridge.interrupt(platform.sessionId).catch(() => undefined);
+  /** The bridge asks the agent to end, by the same signal. */
+  #startGrace(): void {
     this.#timer = setTimeout(() => {
       this.#isLate = true;
       this.#giveUp?.();
-    }, graceMs);
+    }, this.#run.graceMs);
   }
 }
 

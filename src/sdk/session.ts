@@ -257,8 +257,8 @@ export class Session {
     const { bridge, middleware, interrupting, context, graceMs } = this.#core;
     const writer = this.#openWriter();
     const { input, started, caller } = run;
-    const failing = new AbortController();
-    const signals = [run.signal, writer.runSignal(input.runId), interrupting, failing.signal];
+    const ending = new AbortController();
+    const signals = [run.signal, writer.runSignal(input.runId), interrupting, ending.signal];
     const signal = AbortSignal.any(signals);
     const platform = { ...context, sessionId: this.id, isContinuation: this.#hadRun };
     this.#hadRun = true;
@@ -272,6 +272,7 @@ export class Session {
         input,
         platform,
         signal,
+        ending,
         graceMs,
         started,
         caller,
@@ -291,9 +292,10 @@ export class Session {
         }
         if (event.type !== "RUN_STARTED" || !run.isStored) writer.event(text);
         last = event;
-        if (problem !== undefined && event.type === "RUN_ERROR") failing.abort(new Error(problem));
+        const hasFailed = problem !== undefined && event.type === "RUN_ERROR";
+        if (hasFailed) ending.abort(new Error(problem));
         yield event;
-        if (failing.signal.aborted) break;
+        if (hasFailed) break;
       }
       if (last?.type !== "RUN_FINISHED" && last?.type !== "RUN_ERROR") {
         throw new Error("a middleware has dropped the end of the run");

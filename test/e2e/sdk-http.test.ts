@@ -106,6 +106,47 @@ test("a reader that leaves cancels its run, and the ledger has the end", async (
     ]);
 });
 
+test.each(["ends", "says that it has finished", "hangs"])(
+  "an interrupted run of an agent that %s is stored as cancelled, as after CancelRun",
+  async (how) => {
+    // Bug: it was stored as finished, and an agent that hung was never left.
+    const bridge = new TestBridge(async function* (_input, signal) {
+      yield { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" };
+      await new Promise<void>((resolve) => {
+        if (how !== "hangs") signal.addEventListener("abort", () => resolve(), { once: true });
+      });
+      if (how !== "ends") yield { type: "RUN_FINISHED" };
+    });
+    const sessionId = newSession();
+    const url = await serve(bridge, { sessionId, cancelGraceMs: 1 });
+    const run = await post(url, { runId: "r-1", messages: [{ role: "user", content: "x" }] });
+    const stored = async () => {
+      const rows = await rowsOf(client, "events", sessionId);
+      return rows.map(({ payload }) => JSON.parse(payload));
+    };
+    await expect.poll(async () => (await stored()).length).toBe(2);
+    expect(await (await post(`${url}/interrupt`, { runId: "r-0" })).json()).toEqual({
+      interrupted: 0,
+    });
+    const other = await post(`${url}/interrupt`, { thread_id: "other" });
+    expect([other.status, await other.json()]).toMatchObject([400, { field: "threadId" }]);
+    expect(await (await post(`${url}/interrupt`, { run_id: "r-1" })).json()).toEqual({
+      interrupted: 1,
+    });
+    await run.text();
+    expect(bridge.interrupts).toBe(1);
+    await expect
+      .poll(stored)
+      .toMatchObject([
+        { type: "RUN_STARTED" },
+        { type: "TEXT_MESSAGE_START" },
+        { type: "TEXT_MESSAGE_END" },
+        { type: "MESSAGES_SNAPSHOT" },
+        { type: "RUN_FINISHED", outcome: { type: "cancelled" } },
+      ]);
+  },
+);
+
 test("a switch of the model counts from the next run, and is refused during one", async () => {
   const bridge = new TestBridge(async function* (input, signal) {
     yield* echo(input);

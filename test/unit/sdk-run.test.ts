@@ -15,13 +15,13 @@ async function runOf(
   { abort, graceMs = 60_000 }: { readonly abort?: Error; readonly graceMs?: number } = {},
 ): Promise<readonly AgentEvent[]> {
   const bridge = new TestBridge(agent);
-  const controller = new AbortController();
+  const ending = new AbortController();
   const platform = { sessionId: "s", isContinuation: false };
-  const run = { bridge, input: INPUT, platform, signal: controller.signal, graceMs };
+  const run = { bridge, input: INPUT, platform, signal: ending.signal, ending, graceMs };
   const events: AgentEvent[] = [];
   for await (const event of eventsOfAgent(run)) {
     events.push(event);
-    if (event.type === START.type && abort !== undefined) controller.abort(abort);
+    if (event.type === START.type && abort !== undefined) ending.abort(abort);
   }
   return events;
 }
@@ -44,9 +44,10 @@ describe("a bridge", () => {
     const platform = { sessionId: "s", isContinuation: false };
     const told: string[] = [];
     const tell = (text: string): void => void told.push(text);
-    const signal = new AbortController().signal;
+    const ending = new AbortController();
     const events: AgentEvent[] = [];
-    const run = { bridge, input: INPUT, platform, signal, graceMs: 1_000, tell };
+    const about = { bridge, input: INPUT, platform, graceMs: 1_000, tell };
+    const run = { ...about, ending, signal: ending.signal };
     for await (const event of eventsOfAgent(run)) events.push(event);
     expect(events.slice(1)).toEqual([{ type: "RUN_ERROR", message }]);
     expect(told).toEqual([message]);

@@ -167,12 +167,9 @@ class Endpoints {
 
   async interrupt(request: Request): Promise<unknown> {
     const body = await bodyOf(request, {});
-    const threadId = valueOf(body, "threadId", "") ?? undefined;
-    if (threadId !== undefined && typeof threadId !== "string") {
-      throw new BadRequest(400, "threadId must be a text", "threadId");
-    }
-    const interrupted = await this.bridge.interrupt(threadId);
-    return { interrupted };
+    const threadId = threadIn(body, this.#parts.sessionId);
+    const runId = textIn(body, "runId", "") || undefined;
+    return { interrupted: await this.bridge.interrupt(threadId, runId) };
   }
 
   capabilities(): unknown {
