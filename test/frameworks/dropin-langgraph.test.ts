@@ -1,4 +1,5 @@
 /** Callbacks that record graphs of LangGraph.js, with LangChain's own fake models. */
+import { randomUUID } from "node:crypto";
 import {
   AIMessage,
   AIMessageChunk,
@@ -27,6 +28,7 @@ import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { LedgerCallbacks } from "../../src/sdk/drop-ins/langgraph-callbacks.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
+import { cancel } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
 
 const { service, client } = useService();
@@ -273,4 +275,46 @@ test("a ledger that is away changes nothing for the graph", async () => {
     .invoke({ messages: [new HumanMessage("Go.")] }, { callbacks: [callbacks] });
   await callbacks.flush();
   expect(problems).toContain("left_behind");
+});
+
+test("a cancel aborts the signal of the session's run, and with it the graph", async () => {
+  // Bug: the cancel was answered OK, and the graph went on.
+  const threadId = newSession();
+  const callbacks = recording();
+  const compiled = new StateGraph(MessagesAnnotation)
+    .addNode("wait", async (_state, { signal }) => {
+      await new Promise((_, reject) => {
+        signal?.addEventListener("abort", () => reject(signal.reason));
+      });
+      return { messages: [] };
+    })
+    .addEdge(START, "wait")
+    .compile();
+  const invoke = (runId: string) =>
+    compiled.invoke(
+      { messages: [new HumanMessage("Go.")] },
+      {
+        callbacks: [callbacks],
+        runId,
+        configurable: { thread_id: threadId },
+        signal: callbacks.signalOf(threadId),
+      },
+    );
+  const lastOf = async () => {
+    const rows = await rowsOf(client, "events", threadId).catch(() => []);
+    return JSON.parse(rows.at(-1)?.payload ?? "{}");
+  };
+  // The signal of the first run is not that of the second one.
+  for (const runId of [randomUUID(), randomUUID()]) {
+    const outcome = invoke(runId).catch((error: unknown) => error);
+    await expect.poll(lastOf).toMatchObject({ type: "STEP_STARTED" });
+    await cancel(client, { sessionId: threadId, runId });
+    expect(await outcome).toMatchObject({ name: "AbortError" });
+    await callbacks.flush();
+    expect(await lastOf()).toMatchObject({
+      type: "RUN_FINISHED",
+      runId,
+      outcome: { type: "cancelled" },
+    });
+  }
 });

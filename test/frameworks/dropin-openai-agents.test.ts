@@ -1,5 +1,5 @@
 /** Streamed runs of the OpenAI Agents SDK, with its own scripted model. */
-import { Agent, handoff, run, setTracingDisabled, tool } from "@openai/agents-core";
+import { Agent, handoff, type Model, run, setTracingDisabled, tool } from "@openai/agents-core";
 import {
   assistantMessage,
   functionCall,
@@ -13,6 +13,7 @@ import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { recordAgentStream } from "../../src/sdk/drop-ins/openai-agents.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
+import { cancel } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
 
 const { service, client } = useService();
@@ -185,6 +186,38 @@ test("an app that leaves the loop ends the run as cancelled", async () => {
     type: "RUN_FINISHED",
     outcome: { type: "cancelled" },
   });
+});
+
+test("a cancel ends the loop and the model, also while the model is silent", async () => {
+  // Bug: the cancel was answered OK, and the model went on.
+  const sessionId = newSession();
+  const aborted = Promise.withResolvers<void>();
+  const model: Model = {
+    getResponse: () => Promise.reject(new Error("it streams")),
+    async *getStreamedResponse({ signal }) {
+      yield { type: "response_started" };
+      yield { type: "output_text_delta", delta: "half" };
+      await new Promise((_, reject) => {
+        signal?.addEventListener("abort", () => {
+          aborted.resolve();
+          reject(signal.reason);
+        });
+      });
+    },
+  };
+  const result = await run(new Agent({ name: "Ann", model }), "Where?", { stream: true });
+  const given = { ...options(sessionId), input: "Where?", runId: "r-1" };
+  for await (const event of recordAgentStream(result, given)) {
+    if (event.type !== "raw_model_stream_event" || event.data.type !== "output_text_delta")
+      continue;
+    await expect.poll(() => typesOf(sessionId)).toContain("RUN_STARTED");
+    await cancel(client, { sessionId, runId: "r-1" });
+  }
+  await aborted.promise;
+  expect(result.cancelled).toBe(true);
+  expect(await typesOf(sessionId)).toEqual(["RUN_STARTED", ...TEXT, "RUN_FINISHED"]);
+  const [end] = (await rowsOf(client, "events", sessionId)).slice(-1);
+  expect(JSON.parse(end?.payload ?? "")).toMatchObject({ outcome: { type: "cancelled" } });
 });
 
 test("a ledger that is away changes nothing for the app", async () => {

@@ -18,7 +18,8 @@ import {
   createResumableStreamContext,
   type ResumableStreamOptions,
 } from "../../src/sdk/drop-ins/resumable-stream.ts";
-import { emit } from "../support/turns.ts";
+import { rowsOf } from "../support/pushing.ts";
+import { cancel, emit } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
 
 const { service, client } = useService();
@@ -189,6 +190,87 @@ describe("on a ledger", () => {
     if (resumed === undefined) throw new Error("no stream");
     expect(await next(resumed, 4)).toBe("half");
     await expect(resumed.read()).rejects.toThrow("the process of the run does not answer");
+  });
+});
+
+describe("a cancelled stream", () => {
+  const sessionOf = (id: string) => ({ sessionId: `stream:${id}`, runId: `stream:${id}` });
+
+  async function endOf(id: string): Promise<unknown> {
+    const rows = await rowsOf(client, "events", `stream:${id}`);
+    return JSON.parse(rows.at(-1)?.payload ?? "{}");
+  }
+
+  test("ends its source, and the text of every reader", async () => {
+    // Bug: the cancel was answered OK, and the source went on.
+    const id = randomUUID();
+    const left = Promise.withResolvers<unknown>();
+    const signals: AbortSignal[] = [];
+    const made = await streams().resumableStream(id, (signal?: AbortSignal) => {
+      if (signal !== undefined) signals.push(signal);
+      return new ReadableStream<string>({
+        start: (controller) => controller.enqueue("half"),
+        cancel: left.resolve,
+      });
+    });
+    const resumed = await streams().resumeExistingStream(id);
+    await cancel(client, { ...sessionOf(id), reason: "enough" });
+    expect(await left.promise).toMatchObject({ name: "AbortError", reason: "enough" });
+    expect(signals.map(({ aborted }) => aborted)).toEqual([true]);
+    expect(await Promise.all([made, resumed].map(textOf))).toEqual(["half", "half"]);
+    expect(await endOf(id)).toMatchObject({
+      type: "RUN_FINISHED",
+      outcome: { type: "cancelled" },
+    });
+    expect(await streams().hasExistingStream(id)).toBe("DONE");
+  });
+
+  test("aborts the model of the AI SDK, and the page shows what there is", async () => {
+    const [chatId, id] = [randomUUID(), randomUUID()];
+    const aborted = Promise.withResolvers<unknown>();
+    const model = new MockLanguageModelV4({
+      doStream: async ({ abortSignal }) => ({
+        stream: new ReadableStream({
+          start(controller) {
+            controller.enqueue({ type: "stream-start", warnings: [] });
+            controller.enqueue({ type: "text-start", id: "t" });
+            controller.enqueue({ type: "text-delta", id: "t", delta: "It is " });
+            abortSignal?.addEventListener("abort", () => {
+              aborted.resolve(abortSignal.reason);
+              controller.error(abortSignal.reason);
+            });
+          },
+        }),
+      }),
+    });
+    const app: typeof globalThis.fetch = async (_, init) => {
+      const { messages }: { messages: UIMessage[] } = JSON.parse(
+        await new Response(init?.body).text(),
+      );
+      const stop = new AbortController();
+      const given = { model, messages: await convertToModelMessages(messages) };
+      const result = streamText({ ...given, abortSignal: stop.signal });
+      return createUIMessageStreamResponse({
+        stream: toUIMessageStream({ stream: result.stream }),
+        async consumeSseStream({ stream }) {
+          await createResumableStreamContext({
+            address: service.grpcAddress,
+          }).createNewResumableStream(id, (signal) => {
+            signal.addEventListener("abort", () => stop.abort(signal.reason));
+            return stream;
+          });
+        },
+      });
+    };
+    const chat = new Chat(chatId, app);
+    const sent = chat.sendMessage({ text: "What is the time?" });
+    await expect.poll(() => textIn(chat)).toBe("It is ");
+    await expect.poll(() => streams().hasExistingStream(id)).toBe(true);
+    await cancel(client, sessionOf(id));
+    expect(await aborted.promise).toMatchObject({ name: "AbortError" });
+    await sent;
+    expect([textIn(chat), chat.status]).toEqual(["It is ", "ready"]);
+    await expect.poll(() => endOf(id)).toMatchObject({ outcome: { type: "cancelled" } });
   });
 });
 

@@ -1,4 +1,4 @@
-/** The events of a session as a page needs them: those that are stored, then the open run to its end. */
+/** What drop-ins share: connections, cancels, and the events of a session up to the end of its run. */
 import type { Session } from "../../../gen/ambient/v1/sessions_pb.ts";
 import { systemTimers, within } from "../../base/timers.ts";
 import { createLedgerClient, type LedgerClient, ledger } from "../../runner/client.ts";
@@ -6,6 +6,8 @@ import type { Tls, TokenSource } from "../../runner/credentials.ts";
 import { RpcFailure } from "../../runner/failure.ts";
 import type { EventItem } from "../../runner/rows.ts";
 import { readSession } from "../../runner/session-reader.ts";
+import { RunCancelled } from "../../runner/writer/run-signal.ts";
+import type { SessionWriter } from "../../runner/writer/types.ts";
 
 /** Where the service is, and who calls. */
 export interface Connection {
@@ -45,6 +47,23 @@ export async function sessionOf(client: LedgerClient, id: string): Promise<Sessi
 /** When the last row of a session came, milliseconds since 1970. */
 export function lastRowMs({ lastActivityAt }: Session): number {
   return lastActivityAt === undefined ? Date.now() : Number(lastActivityAt.seconds) * 1_000;
+}
+
+/**
+ * Calls `stop` when somebody cancels the run, and not when the writer has lost it: a ledger that is away
+ * changes nothing for the app.
+ */
+export function onCancel(
+  writer: SessionWriter,
+  runId: string,
+  stop: (reason: RunCancelled) => void,
+): void {
+  const signal = writer.runSignal(runId);
+  const act = (): void => {
+    if (signal.reason instanceof RunCancelled) stop(signal.reason);
+  };
+  if (signal.aborted) act();
+  else signal.addEventListener("abort", act, { once: true });
 }
 
 function isRunEnd({ eventType }: EventItem): boolean {

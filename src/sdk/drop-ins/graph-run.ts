@@ -19,8 +19,12 @@ export class GraphRun extends RecordedRun {
   readonly #results = new Set<string>();
   readonly #interrupts = new Map<string, object>();
 
-  constructor(ids: { readonly sessionId: string; readonly runId: string }, options: RecordOptions) {
-    super(ids, options);
+  constructor(
+    ids: { readonly sessionId: string; readonly runId: string },
+    options: RecordOptions,
+    stopping?: AbortController,
+  ) {
+    super(ids, options, stopping);
     this.runId = ids.runId;
   }
 

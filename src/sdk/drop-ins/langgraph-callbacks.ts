@@ -4,10 +4,13 @@
  *   const callbacks = [new LedgerCallbacks({ address: "127.0.0.1:9000" })];
  *   await graph.invoke(input, { callbacks, configurable: { thread_id: "t1" } });
  *
+ * With `signal: callbacks[0].signalOf("t1")` beside them, a cancel of the run ends the graph.
+ *
  * A run of the graph is a run of the session; what happens inside belongs to it, by the ids of parents.
  * Texts come by tokens where the graph streams, and else as a whole.
  */
 import { isObject } from "../../agui/json.ts";
+import { BoundedMap } from "../../base/bounded-map.ts";
 import { textIn } from "../bridges/langgraph-events.ts";
 import { GraphRun } from "./graph-run.ts";
 import type { RecordOptions } from "./recorded-run.ts";
@@ -25,6 +28,9 @@ interface Step {
   readonly tags: readonly string[] | undefined;
 }
 
+/** Signals that no run has begun with; the oldest is forgotten. */
+const SIGNALS_MAX = 10_000;
+
 /** A callback handler of LangChain. */
 export class LedgerCallbacks {
   readonly name = "session-ledger";
@@ -34,6 +40,8 @@ export class LedgerCallbacks {
   /** The recorded run of each run of LangChain that is in progress. */
   readonly #runs = new Map<string, GraphRun>();
   readonly #ends = new Set<Promise<void>>();
+  /** For the next run of each session. */
+  readonly #stopping = new BoundedMap<string, AbortController>(SIGNALS_MAX);
 
   constructor(options: LedgerCallbacksOptions) {
     this.#options = options;
@@ -131,6 +139,16 @@ export class LedgerCallbacks {
     this.#runs.get(runId)?.write([{ type: "CUSTOM", name, value: value ?? null }]);
   }
 
+  /**
+   * Aborts when the next run of the session is cancelled. Give it to that run, as `signal` of its
+   * configuration: callbacks alone cannot end a graph.
+   */
+  signalOf(sessionId: string): AbortSignal {
+    const stopping = this.#stopping.get(sessionId) ?? new AbortController();
+    this.#stopping.set(sessionId, stopping);
+    return stopping.signal;
+  }
+
   /** Resolves when the runs that have ended are stored, or wait for the service. */
   async flush(): Promise<void> {
     await Promise.all(this.#ends);
@@ -140,7 +158,9 @@ export class LedgerCallbacks {
     const parent = parentRunId === undefined ? undefined : this.#runs.get(parentRunId);
     const thread = isObject(metadata) ? metadata["thread_id"] : undefined;
     const sessionId = this.#options.sessionId ?? (typeof thread === "string" ? thread : runId);
-    const run = parent ?? new GraphRun({ sessionId, runId }, this.#options);
+    const stopping = parent === undefined ? this.#stopping.get(sessionId) : undefined;
+    if (stopping !== undefined) this.#stopping.delete(sessionId);
+    const run = parent ?? new GraphRun({ sessionId, runId }, this.#options, stopping);
     this.#runs.set(runId, run);
     if (parent === undefined) run.begin(questionsIn(input));
     else if (isNode(metadata, name, tags)) run.beginNode(runId, { name: name ?? "", input });

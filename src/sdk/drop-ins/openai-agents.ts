@@ -19,7 +19,10 @@ export interface RecordAgentStreamOptions extends RecordOptions {
   readonly runId?: string;
 }
 
-/** Leaving the loop ends the run as cancelled. The loop ends when the ledger has the run, or after 10 s. */
+/**
+ * A cancel of the run ends the loop and the stream, and with it the model. Leaving the loop ends the run
+ * as cancelled. The loop ends when the ledger has the run, or after 10 s.
+ */
 export async function* recordAgentStream<Event>(
   stream: AsyncIterable<Event>,
   { sessionId, input, runId = crypto.randomUUID(), ...options }: RecordAgentStreamOptions,
@@ -28,7 +31,7 @@ export async function* recordAgentStream<Event>(
   run.begin(questionsIn(input));
   let end = (): Promise<void> => run.finish({ outcome: { type: "cancelled" } });
   try {
-    for await (const event of stream) {
+    for await (const event of untilAborted(stream, run.signal)) {
       run.take(event);
       yield event;
     }
@@ -38,6 +41,24 @@ export async function* recordAgentStream<Event>(
     throw error;
   } finally {
     await end();
+  }
+}
+
+/** Also while the stream waits: an iterator could be asked to end only between two events. */
+async function* untilAborted<Event>(
+  stream: AsyncIterable<Event> & { toStream?(): ReadableStream<Event> },
+  signal: AbortSignal,
+): AsyncGenerator<Event, void, undefined> {
+  const readable = stream.toStream?.() ?? ReadableStream.from(stream);
+  const reader = readable.getReader();
+  const leave = (): void => void reader.cancel(signal.reason).catch(() => undefined);
+  if (signal.aborted) leave();
+  signal.addEventListener("abort", leave, { once: true });
+  try {
+    for (let next = await reader.read(); !next.done; next = await reader.read()) yield next.value;
+  } finally {
+    signal.removeEventListener("abort", leave);
+    leave();
   }
 }
 

@@ -4,7 +4,7 @@ import type { SessionWriter, WriterProblem } from "../../runner/writer/types.ts"
 import { createSessionWriter } from "../../runner/writer/writer.ts";
 import type { AgentEvent } from "../bridge.ts";
 import { EventMaker } from "../../agui/event-maker.ts";
-import type { Connection } from "./follow-run.ts";
+import { type Connection, onCancel } from "./follow-run.ts";
 
 export interface RecordOptions extends Connection {
   /** Called with the problems of writing. */
@@ -20,9 +20,16 @@ export class RecordedRun {
   readonly constructs = new EventMaker();
   readonly #ids: Ids;
   readonly #writer: SessionWriter;
+  readonly #stopping: AbortController;
 
-  constructor(ids: Ids, { address, token, tls, onProblem }: RecordOptions) {
+  /** A cancel aborts `stopping`; then the run ends as cancelled. */
+  constructor(
+    ids: Ids,
+    { address, token, tls, onProblem }: RecordOptions,
+    stopping = new AbortController(),
+  ) {
     this.#ids = ids;
+    this.#stopping = stopping;
     const { sessionId } = ids;
     this.#writer = createSessionWriter({
       address,
@@ -33,12 +40,17 @@ export class RecordedRun {
     });
   }
 
+  get signal(): AbortSignal {
+    return this.#stopping.signal;
+  }
+
   /** The questions are messages of the session, before the run. */
   begin(questions: readonly string[]): void {
     const { sessionId, runId } = this.#ids;
     for (const [at, payload] of questions.entries())
       this.#writer.message({ type: "user", payload, key: `${runId}:user:${at}`.slice(-128) });
     this.#writer.event({ type: "RUN_STARTED", threadId: sessionId, runId });
+    onCancel(this.#writer, runId, (reason) => this.#stopping.abort(reason));
   }
 
   write(events: Iterable<AgentEvent>): void {
@@ -49,11 +61,14 @@ export class RecordedRun {
   async finish(more: object = {}): Promise<void> {
     const { sessionId, runId } = this.#ids;
     this.write(this.constructs.endAll());
-    this.#writer.event({ type: "RUN_FINISHED", threadId: sessionId, runId, ...more });
+    const outcome = this.signal.aborted ? { outcome: { type: "cancelled" } } : {};
+    this.#writer.event({ type: "RUN_FINISHED", threadId: sessionId, runId, ...more, ...outcome });
     await this.#writer.close();
   }
 
+  /** The framework of a cancelled run fails with the abort. */
   async fail(error: unknown): Promise<void> {
+    if (this.signal.aborted) return this.finish();
     this.write(this.constructs.endAll());
     this.#writer.event({ type: "RUN_ERROR", message: textOf(error) });
     await this.#writer.close();

@@ -17,6 +17,7 @@ import {
   clientOf,
   eventsToRunEnd,
   LOST_AFTER_MS,
+  onCancel,
   RETRY,
   sessionOf,
 } from "./follow-run.ts";
@@ -34,17 +35,23 @@ export interface ResumableStreamOptions extends Connection {
 
 type Text = ReadableStream<string>;
 
+/**
+ * The signal aborts when somebody cancels the run of the stream; the stream itself is cancelled too. A
+ * stream with two branches goes on in the other one, so give the signal to what makes it.
+ */
+type MakeStream = (signal: AbortSignal) => Text;
+
 export interface ResumableStreamContext {
   /** Makes the stream if there is none with this id, or else resumes it. Null: it is done. */
   resumableStream(
     streamId: string,
-    makeStream: () => Text,
+    makeStream: MakeStream,
     skipCharacters?: number,
   ): Promise<Text | null>;
   /** The same: two requests may both come first. */
   createNewResumableStream(
     streamId: string,
-    makeStream: () => Text,
+    makeStream: MakeStream,
     skipCharacters?: number,
   ): Promise<Text | null>;
   /** Null: the stream is done. Undefined: there is none. */
@@ -84,7 +91,7 @@ export function createResumableStreamContext(
       messages: "manual",
       onProblem: (problem) => onProblem?.(streamId, problem),
     });
-    const { shown, recorded } = record(makeStream(), sessionId, writer);
+    const { shown, recorded } = record(makeStream, sessionId, writer);
     waitUntil?.(recorded);
     return shown;
   };
@@ -125,8 +132,15 @@ interface Recorded {
   readonly recorded: Promise<void>;
 }
 
-/** Reads the source to its end, also when nobody reads `shown` any more. */
-function record(source: Text, sessionId: string, writer: SessionWriter): Recorded {
+/** Reads the source to its end or a cancel, also when nobody reads `shown` any more. */
+function record(makeStream: MakeStream, sessionId: string, writer: SessionWriter): Recorded {
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  const source = makeStream(signal).getReader();
+  onCancel(writer, sessionId, (reason) => {
+    stopping.abort(reason);
+    void source.cancel(reason).catch(() => undefined);
+  });
   let reader: ReadableStreamDefaultController<string> | undefined;
   const shown = new ReadableStream<string>({
     start: (controller) => {
@@ -136,22 +150,28 @@ function record(source: Text, sessionId: string, writer: SessionWriter): Recorde
       reader = undefined;
     },
   });
+  const messageId = "text";
   const read = async (): Promise<void> => {
-    const messageId = "text";
     writer.event({ type: "TEXT_MESSAGE_START", messageId, role: "developer" });
-    for await (const text of source) {
+    for (let next = await source.read(); !next.done; next = await source.read()) {
+      const text = next.value;
       for (let at = 0; at < text.length; at += DELTA_CHARS_MAX) {
         const delta = text.slice(at, at + DELTA_CHARS_MAX);
         writer.event({ type: "TEXT_MESSAGE_CONTENT", messageId, delta });
       }
       reader?.enqueue(text);
     }
+    await finish();
+  };
+  const finish = async (): Promise<void> => {
     writer.event({ type: "TEXT_MESSAGE_END", messageId });
-    writer.event({ type: "RUN_FINISHED", threadId: sessionId, runId: sessionId });
+    const outcome = signal.aborted ? { outcome: { type: "cancelled" } } : {};
+    writer.event({ type: "RUN_FINISHED", threadId: sessionId, runId: sessionId, ...outcome });
     await writer.close();
     reader?.close();
   };
   const recorded = read().catch(async (error: unknown) => {
+    if (signal.aborted) return finish();
     const message = errorText(error);
     writer.event({ type: "RUN_ERROR", message });
     await writer.close();
