@@ -92,6 +92,12 @@ describe("LangGraph", () => {
     expect(types.filter((type) => type === "TOOL_CALL_RESULT")).toHaveLength(1);
   });
 
+  test("ends a run that is cancelled, while its model speaks", async ({ skip }) => {
+    // Bug: the cancel was answered OK, and the model went on.
+    const { events } = await recorded({ skip }, "langgraph_agent.py", "cancel");
+    expect(events.at(-1)).toMatchObject({ type: "RUN_FINISHED", outcome: { type: "cancelled" } });
+  });
+
   test("records a graph as the run of a claimed turn", async ({ skip }) => {
     const { types, messages } = await recorded({ skip }, "langgraph_agent.py", "turn");
     expect(types.filter((type) => type.startsWith("RUN_"))).toEqual([
@@ -157,6 +163,12 @@ describe("Pydantic AI", () => {
   test("records the error of a run", async ({ skip }) => {
     const { events } = await recorded({ skip }, "pydantic_agent.py", "fail");
     expect(events.at(-1)).toMatchObject({ type: "RUN_ERROR", message: "no such city" });
+  });
+
+  test("ends a run that is cancelled, while its model speaks", async ({ skip }) => {
+    // Bug: the cancel was answered OK, and the model went on.
+    const { events } = await recorded({ skip }, "pydantic_agent.py", "cancel");
+    expect(events.at(-1)).toMatchObject({ type: "RUN_FINISHED", outcome: { type: "cancelled" } });
   });
 
   test("records a call that needs an approval as an interrupt", async ({ skip }) => {

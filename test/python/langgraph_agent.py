@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import logging
 import re
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +22,8 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
-from session_ledger import SessionWriter, Turns, connect
+from session_ledger import RunCancelled, SessionWriter, Turns, calls_of, connect
+from session_ledger.ambient.v1.turns_pb2 import CancelRunRequest
 from session_ledger.langchain import LedgerCallbackHandler
 
 
@@ -151,12 +154,52 @@ def turn_of(channel: grpc.Channel, session_id: str) -> None:
         turn.finish()
 
 
+class EndlessModel(GenericFakeChatModel):
+    """Speaks until somebody stops it."""
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Iterator[ChatGenerationChunk]:
+        while True:
+            yield ChatGenerationChunk(message=AIMessageChunk(content="on "))
+
+
+def cancel_of(channel: grpc.Channel, session_id: str, tokens: int = 3) -> None:
+    """A run that is cancelled while its model speaks; it ends with the cancel and nothing else."""
+    # LangChain warns of what a handler raises.
+    logging.getLogger("langchain_core").setLevel(logging.ERROR)
+    run_id = uuid.uuid4()
+    model = EndlessModel(messages=iter(()))
+    spoken = 0
+    with SessionWriter(channel, session_id) as writer:
+
+        def agent(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+            nonlocal spoken
+            for _ in model.stream(state["messages"], config):
+                spoken += 1
+                if spoken == tokens:
+                    writer.flush()
+                    request = CancelRunRequest(session_id=session_id, run_id=str(run_id))
+                    calls_of(channel).CancelRun(request)
+            return {"messages": []}
+
+        graph = (
+            StateGraph(MessagesState).add_node("agent", agent).add_edge(START, "agent").compile()
+        )
+        config = config_of(LedgerCallbackHandler(writer))
+        config["run_id"] = run_id
+        try:
+            graph.invoke({"messages": [HumanMessage("Go on")]}, config)
+        except RunCancelled:
+            return
+    raise AssertionError("the graph was not stopped")
+
+
 def main(address: str, prefix: str) -> None:
     with connect(address) as channel:
         for name, case in CASES.items():
             with SessionWriter(channel, f"{prefix}-{name}", on_problem=print) as writer:
                 case(LedgerCallbackHandler(writer))
         turn_of(channel, f"{prefix}-turn")
+        cancel_of(channel, f"{prefix}-cancel")
 
 
 if __name__ == "__main__":

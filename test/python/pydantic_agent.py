@@ -4,6 +4,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+import grpc
 from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import (
@@ -16,7 +17,9 @@ from pydantic_ai.models.function import (
 )
 from pydantic_ai.models.test import TestModel
 
-from session_ledger import SessionWriter, connect
+from session_ledger import RunCancelled, SessionWriter, calls_of, connect
+from session_ledger.ambient.v1.sessions_pb2 import GetSessionRequest
+from session_ledger.ambient.v1.turns_pb2 import CancelRunRequest
 from session_ledger.pydantic_ai import LedgerCapability
 
 
@@ -59,11 +62,33 @@ def run(recording: LedgerCapability, case: str) -> None:
             agent.run_sync("What is the weather?", capabilities=[recording])
 
 
+def cancel_of(channel: grpc.Channel, session_id: str) -> None:
+    """A run that is cancelled while its model speaks."""
+    with SessionWriter(channel, session_id) as writer:
+
+        async def stream(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[str]:
+            yield "on "
+            writer.flush()
+            calls = calls_of(channel)
+            run_id = calls.GetSession(GetSessionRequest(id=session_id)).open_run_id
+            calls.CancelRun(CancelRunRequest(session_id=session_id, run_id=run_id))
+            while True:
+                yield "on "
+
+        agent = Agent(FunctionModel(stream_function=stream))
+        try:
+            agent.run_sync("Go on", capabilities=[LedgerCapability(writer)])
+        except RunCancelled:
+            return
+    raise AssertionError("the agent was not stopped")
+
+
 def main(address: str, prefix: str) -> None:
     with connect(address) as channel:
         for case in ("run", "test_model", "fail", "approve"):
             with SessionWriter(channel, f"{prefix}-{case}", on_problem=print) as writer:
                 run(LedgerCapability(writer), case)
+        cancel_of(channel, f"{prefix}-cancel")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from session_ledger.connection import LedgerError, calls_of, connect, push
 from session_ledger.reader import last_seq_of, read_events, read_messages
+from session_ledger.recording import RunCancelled
 from session_ledger.sender import Problem
 from session_ledger.spool import Counts
 from session_ledger.turns import Turn, Turns, text_of
@@ -11,6 +12,7 @@ __all__ = [
     "Counts",
     "LedgerError",
     "Problem",
+    "RunCancelled",
     "SessionWriter",
     "Stats",
     "Turn",

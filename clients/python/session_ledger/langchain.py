@@ -5,6 +5,8 @@
 
 Nothing in the graph changes. A run becomes a run of the session, a node a step; messages, reasoning, tool
 calls and results become events as they come. In a claimed turn give the handler the Turn.
+
+A run that somebody cancels ends with RunCancelled, at the next token or when the next part of it begins.
 """
 
 from collections.abc import Sequence
@@ -89,6 +91,7 @@ class LedgerCallbackHandler(BaseCallbackHandler):
     def on_llm_new_token(
         self, token: Any, *, chunk: Any = None, run_id: UUID, **kwargs: Any
     ) -> None:
+        self._check()
         message = getattr(chunk, "message", None)
         if message is not None:
             self._parts(run_id, message)
@@ -149,13 +152,19 @@ class LedgerCallbackHandler(BaseCallbackHandler):
     def _begin(self, run_id: UUID, metadata: dict[str, Any], inputs: Any) -> None:
         """The first run that is seen is the run of the session."""
         if self._root is not None:
-            return
+            return self._check()
         self._root = run_id
+        self.raise_error = False
         messages = inputs.get("messages") if isinstance(inputs, dict) else None
         for at, text in enumerate(_last_of_person(messages)):
             self._recorder.user_message(text, f"{run_id}/{at}")
         thread_id = metadata.get("thread_id") or self._recorder.target.session_id
         self._recorder.run_started(str(thread_id), str(run_id))
+
+    def _check(self) -> None:
+        """LangChain logs what a handler raises, and goes on, unless the handler says otherwise."""
+        self.raise_error = self._recorder.is_cancelled
+        self._recorder.check()
 
     def _finish(self, run_id: UUID) -> None:
         if run_id != self._root:

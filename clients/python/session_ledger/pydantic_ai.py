@@ -4,7 +4,8 @@
         agent.run_sync(prompt, capabilities=[LedgerCapability(writer)])
 
 Nothing in the agent changes, except that it streams. Messages, thinking, tool calls and results become
-events as they come. In a claimed turn give it the Turn.
+events as they come. In a claimed turn give it the Turn. A run that somebody cancels ends with
+RunCancelled, at its next event.
 """
 
 from contextlib import suppress
@@ -63,6 +64,7 @@ class LedgerCapability(AbstractCapability[Any]):
     async def on_event(self, ctx: RunContext[Any], *, event: AgentStreamEvent) -> None:
         with suppress(Exception):  # A defect of ours must not end the agent's run.
             self._take(event)
+        self._recorder.check()
 
     def _take(self, event: AgentStreamEvent) -> None:
         match event:

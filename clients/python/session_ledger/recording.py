@@ -9,8 +9,12 @@ from session_ledger.turns import Turn
 from session_ledger.writer import SessionWriter
 
 
+class RunCancelled(Exception):
+    """Somebody has cancelled the run. It is raised into the framework, which ends the agent."""
+
+
 class Recorder:
-    """Writes the events of one run at a time. For any thread; nothing here raises into the agent.
+    """Writes the events of one run at a time. For any thread; only `check` raises into the agent.
 
     With a SessionWriter it also writes the start and the end of runs. A Turn has both already.
     """
@@ -24,6 +28,17 @@ class Recorder:
         self._open: dict[str, tuple[str, str]] = {}
         # Steps have no id: the number of open steps with one name.
         self._steps: dict[str, int] = {}
+
+    @property
+    def is_cancelled(self) -> bool:
+        if isinstance(self.target, SessionWriter):
+            return self.target.is_cancelled(self._run.get("runId", ""))
+        return self.target.cancelled.is_set()
+
+    def check(self) -> None:
+        """Where work begins, or goes on. A framework in Python has no other way to be stopped."""
+        if self.is_cancelled:
+            raise RunCancelled("the run was cancelled")
 
     def event(self, **event: object) -> None:
         self.target.event(
@@ -44,10 +59,15 @@ class Recorder:
     def run_finished(self, outcome: dict[str, object], result: object = None) -> None:
         with self._lock:
             self._end_all()
+            if self.is_cancelled:
+                outcome = {"type": "cancelled"}
             if self._owns_runs:
                 self.event(type="RUN_FINISHED", **self._run, outcome=outcome, result=result)
 
     def run_failed(self, error: BaseException) -> None:
+        """The framework of a cancelled run fails with RunCancelled."""
+        if self.is_cancelled:
+            return self.run_finished({"type": "cancelled"})
         with self._lock:
             self._end_all()
             if self._owns_runs:

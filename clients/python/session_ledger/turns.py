@@ -142,7 +142,8 @@ class Turns:
                 yield turn
 
     def run(self, agent: Callable[[Turn], Iterable[object] | None]) -> None:
-        """Answers every turn with the events of the agent. Its exceptions become RUN_ERROR.
+        """Answers every turn with the events of the agent. Its exceptions become RUN_ERROR, but those
+        after a cancel: an agent may raise to end its run.
 
         The events of a run end after a cancel. Look at `turn.cancelled` in long work.
         """
@@ -153,7 +154,10 @@ class Turns:
                     if turn.cancelled.is_set():
                         break
             except Exception as error:
-                turn.fail(str(error) or type(error).__name__)
+                if turn.cancelled.is_set():
+                    turn.finish()
+                else:
+                    turn.fail(str(error) or type(error).__name__)
             else:
                 turn.finish()
 

@@ -51,7 +51,7 @@ class SessionWriter:
     bytes_max: the room for records that wait for the service; above it new ones are dropped.
     merge: consecutive pieces of a text become one row.
     on_problem, on_cancel, on_answer: called in a thread of the writer, one after the other. A cancel
-        has the run and the reason; an answer is a frame of the service.
+        has the run and the reason (`is_cancelled` tells it too); an answer is a frame of the service.
     """
 
     def __init__(
@@ -74,6 +74,8 @@ class SessionWriter:
         if bytes_max < 4_096:
             raise ValueError("bytes_max must be at least 4096")
         self.session_id = session_id
+        self._cancelled_run: str | None = None
+        self._on_cancel = on_cancel
         self._sender = Sender(
             channel,
             session_id,
@@ -82,7 +84,7 @@ class SessionWriter:
             replay=replay,
             merge=merge,
             bytes_max=bytes_max,
-            told={"problem": on_problem, "cancel": on_cancel, "answer": on_answer},
+            told={"problem": on_problem, "cancel": self._cancelled, "answer": on_answer},
         )
         self._changed = self._sender.changed
         self._spool = self._sender.spool
@@ -132,6 +134,15 @@ class SessionWriter:
             self._sender.listens = True
             if self._sender.state == "open":
                 self._sender.begin()
+
+    def is_cancelled(self, run_id: str) -> bool:
+        """Whether somebody has cancelled this run, which is the newest one of the session."""
+        return self._cancelled_run == run_id
+
+    def _cancelled(self, run_id: str, reason: str) -> None:
+        self._cancelled_run = run_id
+        if self._on_cancel is not None:
+            self._on_cancel(run_id, reason)
 
     def flush(self, timeout_s: float = 10) -> Stats:
         """Waits until all earlier records are stored, refused or dropped. Never raises."""
