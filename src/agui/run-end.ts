@@ -14,6 +14,20 @@ export function outcomeOf({ type, outcome }: JsonObject): RunOutcome {
   return kind === "cancelled" ? kind : "finished";
 }
 
+/**
+ * A question of a graph, as LangGraph's adapters for AG-UI ask: a CUSTOM event in the run that ends with
+ * it, also beside an outcome with interrupts. CopilotKit's `useInterrupt` reads it.
+ */
+export function isGraphQuestion({ type, name }: JsonObject): boolean {
+  return type === "CUSTOM" && name === "on_interrupt";
+}
+
+/** The answer to it, in a RunAgentInput: an interrupt of AG-UI has its answer in `resume`. */
+export function answersGraph({ forwardedProps }: JsonObject): boolean {
+  const command = isObject(forwardedProps) ? forwardedProps["command"] : undefined;
+  return isObject(command) && Object.hasOwn(command, "resume");
+}
+
 /** What one model used. Counts contain their parts; undefined: not reported. */
 export interface Usage {
   readonly model: string | undefined;

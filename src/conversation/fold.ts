@@ -276,6 +276,11 @@ export class Snapshot {
     return this.#canonical.turns.answeredBy(interruptId);
   }
 
+  /** The number of the row that answers the question of a graph, if no run has taken the row. */
+  get graphAnsweredAt(): bigint | undefined {
+    return this.#canonical.turns.graphAnsweredBy;
+  }
+
   get hadActivities(): boolean {
     return this.#canonical.hadActivities;
   }

@@ -2,8 +2,8 @@
  * Serves a session to an AG-UI client that connects at any time. The client gets the same messages
  * and state as a client that was connected from the beginning:
  *
- *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► capabilities ─► STARTs of
- *     open constructs ─► the live tail from exactly the next row ─► the end of the run, and of the answer
+ *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► capabilities ─► questions of
+ *     a graph ─► STARTs of open constructs ─► the live tail from exactly the next row ─► the end of the run, and of the answer
  *
  * The watches of both streams begin before the session is folded, so no row is lost between the
  * two, and they continue from the cut of the fold. The end of an ended run follows at once. A
@@ -292,6 +292,7 @@ class Join {
     }
     yield* textFrames(snapshot.servedAs(this.#generation), { type: undefined, seq: this.#seq });
     for (const event of capabilities) yield* this.#eventFrames(event);
+    for (const event of run?.questions ?? []) yield* this.#eventFrames(event);
     const end = endedOf(snapshot);
     if (end !== undefined) yield* this.#eventFrames(end);
     for (const opening of after) yield* this.#eventFrames(opening);

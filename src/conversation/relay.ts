@@ -168,6 +168,8 @@ export class Relay {
     const frames = [
       ...this.#own(startOf(run, this.#withheld ? [] : messages), seq),
       ...(this.#withheld ? (makeUp?.(seq) ?? []) : this.#results(messages, seq)),
+      // A client forgets the questions of a graph when a run begins.
+      ...(canonical.run?.questions ?? []).flatMap((question) => this.#own(question, seq)),
       ...this.#own(endOf(run, this.#interrupts), seq),
     ];
     this.#withheld = false;

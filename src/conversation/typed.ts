@@ -6,7 +6,7 @@
  *   user and tool messages at the end, after the last one that the log knows
  *   tool messages since the last question: some clients put a result behind its call, and not at the
  *     end. The log has the call, and no result of it
- *   answers to interrupts that wait in the log
+ *   answers to interrupts that wait in the log, and to the question of a graph
  *
  * The parts are kept as text: a parsed input may take many times its size.
  */
@@ -15,6 +15,7 @@ import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { parseExact } from "../agui/exact-json.ts";
 import { isObject, type JsonObject } from "../agui/json.ts";
+import { answersGraph } from "../agui/run-end.ts";
 import { JSON_DEPTH_MAX } from "../agui/payload.ts";
 import { outline } from "../agui/spans.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
@@ -26,6 +27,8 @@ export interface Typed {
   readonly path: "" | "body.";
   readonly messages: readonly TypedMessage[];
   readonly resume: readonly TypedAnswer[];
+  /** The rest has an answer to the question of a graph. */
+  readonly answersGraph: boolean;
   /** The client's ids of its request, by name: a stop names the request, and not the run that answers it. */
   readonly ids: readonly (readonly [string, string])[];
   /** The rest of the input that a runner may need, by name. */
@@ -62,8 +65,10 @@ export function typedIn(input: JsonObject, path: Typed["path"]): Typed | undefin
     interruptId: isObject(entry) ? entry["interruptId"] : undefined,
     text: JSON.stringify(entry),
   }));
-  if (messages.length === 0 && resume.length === 0) return undefined;
-  return { path, messages, resume, ids: idsOf(input), rest: restOf(input) };
+  const answers = answersGraph(input);
+  if (messages.length === 0 && resume.length === 0 && !answers) return undefined;
+  const rest = restOf(input);
+  return { path, messages, resume, answersGraph: answers, ids: idsOf(input), rest };
 }
 
 /** A rough number of characters in memory. */
@@ -94,7 +99,9 @@ export function newIn(
   const isOpen = (id: string): boolean => pending.has(id) && known?.answeredAt(id) === undefined;
   const resume = typed.resume.filter(({ interruptId: id }) => typeof id !== "string" || isOpen(id));
   const [first, answer] = [messages[0], resume[0]];
-  if (first === undefined && answer === undefined) return undefined;
+  const isAsked = (known?.run?.questions.length ?? 0) > 0;
+  const answers = typed.answersGraph && isAsked && known?.graphAnsweredAt === undefined;
+  if (first === undefined && answer === undefined && !answers) return undefined;
   const rest = typed.rest.filter(([name, text]) => name !== "state" || !isStateOf(known, text));
   const violations = [
     ...messages.flatMap(({ at, text }) =>
@@ -118,16 +125,27 @@ export function newIn(
   ];
   return {
     payload: `{${members.map(([name, text]) => `"${name}":${text}`).join()}}`,
-    ...(first === undefined
-      ? {
-          idempotencyKey: answerKey(known, String(answer?.interruptId)),
-          keyField: `${typed.path}resume[${answer?.at}].interruptId`,
-        }
-      : {
-          idempotencyKey: first.isResult ? resultKey(first) : String(first.id),
-          keyField: `${typed.path}messages[${first.at}].id`,
-        }),
+    ...keyOf({ first, answer }, typed.path, known),
   };
+}
+
+/** Two pages may give the same answer: the first one counts. */
+function keyOf(
+  {
+    first,
+    answer,
+  }: Record<"first", TypedMessage | undefined> & { answer: TypedAnswer | undefined },
+  path: Typed["path"],
+  known: Snapshot | undefined,
+): Pick<TypedRow, "idempotencyKey" | "keyField"> {
+  if (first !== undefined) {
+    const idempotencyKey = first.isResult ? resultKey(first) : String(first.id);
+    return { idempotencyKey, keyField: `${path}messages[${first.at}].id` };
+  }
+  const asked = answer === undefined ? "on_interrupt" : String(answer.interruptId);
+  const field =
+    answer === undefined ? "forwardedProps.command" : `resume[${answer.at}].interruptId`;
+  return { idempotencyKey: answerKey(known, asked), keyField: `${path}${field}` };
 }
 
 /** A page in two tabs runs its tool in both, and each gives its result an id: the first one counts. */
@@ -142,13 +160,17 @@ function answerKey(known: Snapshot | undefined, interruptId: string): string {
 }
 
 /** The row that has the last of these, if no run has taken it. */
-export function waitingIn({ messages, resume }: Typed, known: Snapshot): bigint | undefined {
+export function waitingIn(
+  { messages, resume, ...typed }: Typed,
+  known: Snapshot,
+): bigint | undefined {
   const ids = messages.flatMap((message) => [message.id, ...otherResults(message, known)]);
   const [row] = [
     ...ids.toReversed().map((id) => (typeof id === "string" ? known.waitingAt(id) : undefined)),
     ...resume.map(({ interruptId: id }) =>
       typeof id === "string" ? known.answeredAt(id) : undefined,
     ),
+    typed.answersGraph ? known.graphAnsweredAt : undefined,
   ].filter((seq) => seq !== undefined);
   return row;
 }

@@ -217,6 +217,47 @@ describe.each(PAGE_CLIENTS)("$name", (client) => {
     expect(await typedRows(sessionId)).toHaveLength(2);
   });
 
+  test("shows the question of a graph again after a reload, and answers it", async () => {
+    // Bug: it was in no snapshot, and the answer was thrown away, because it is no message.
+    const sessionId = newSession();
+    const page = open(sessionId);
+    page.type(user("u1", "delete it"));
+    const asked = page.run();
+    const turn = await nextTurn(sessionId, "r1");
+    turn.end("a1", "Sure?");
+    const value = '{"question":"Delete it?"}';
+    // As `@ag-ui/langgraph` asks.
+    turn.event({ type: "CUSTOM", name: "on_interrupt", value, rawEvent: { id: "i1", value } });
+    turn.event({ type: "STATE_SNAPSHOT", snapshot: { a: 1 } });
+    await turn.finish();
+    await asked;
+    expect(page.questions).toEqual([value]);
+    const reloaded = open(sessionId);
+    await reloaded.join();
+    expect(reloaded.questions).toEqual([value]);
+    const answered = reloaded.resumeGraph({ yes: true });
+    const next = await nextTurn(sessionId, "r2");
+    const [payload = ""] = next.payloads;
+    expect(JSON.parse(payload)).toMatchObject({
+      messages: [],
+      forwardedProps: { command: { resume: { yes: true } } },
+    });
+    next.start("a2", "do");
+    const watching = open(sessionId);
+    const joined = watching.join();
+    await shows(watching, "delete it", "Sure?", "do");
+    next.end("a2", "ne");
+    await next.finish();
+    await Promise.all([answered, joined]);
+    const late = open(sessionId);
+    await late.join();
+    for (const one of [reloaded, watching, late]) {
+      expect(one.questions).toEqual([]);
+      expect(one.messages.map(({ content }) => content)).toEqual(["delete it", "Sure?", "done"]);
+    }
+    expect(await typedRows(sessionId)).toHaveLength(2);
+  });
+
   test("calls a tool of the page, and gets the answer to its result", async () => {
     const sessionId = newSession();
     const tool = { name: "pick", handler: async () => "red" };

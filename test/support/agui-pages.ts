@@ -39,12 +39,16 @@ export interface Page {
   run(resume?: readonly Answer[]): Promise<void>;
   /** Opens the session: CopilotKit connects, and an HttpAgent runs without anything new. */
   join(): Promise<void>;
+  /** Answers a question of a graph, as CopilotKit's `useInterrupt` does. */
+  resumeGraph(answer: unknown): Promise<void>;
   /** Leaves the answer. */
   leave(): Promise<void>;
   /** The codes of the RUN_ERRORs so far. */
   readonly codes: readonly unknown[];
   readonly messages: readonly Shown[];
   readonly interrupts: readonly string[];
+  /** The values of the questions of a graph that `useInterrupt` shows. */
+  readonly questions: readonly unknown[];
 }
 
 /** A function of the page that the agent may call. */
@@ -70,14 +74,31 @@ interface AgentLike {
   addMessage(message: TypedMessage): void;
   subscribe(subscriber: {
     readonly onRunErrorEvent: (given: { readonly event: { readonly code?: unknown } }) => void;
+    readonly onCustomEvent: (given: {
+      readonly event: { readonly name: string; readonly value?: unknown };
+    }) => void;
+    readonly onRunStartedEvent: () => void;
+    readonly onRunFinalized: () => void;
   }): unknown;
 }
 
-type Asking = Pick<Page, "run" | "join" | "leave">;
+type Asking = Pick<Page, "run" | "join" | "leave" | "resumeGraph">;
 
 function pageOf(agent: AgentLike, asking: Asking): Page {
   const codes: unknown[] = [];
-  agent.subscribe({ onRunErrorEvent: ({ event }) => void codes.push(event.code) });
+  let [asked, questions]: [unknown[], readonly unknown[]] = [[], []];
+  agent.subscribe({
+    onRunErrorEvent: ({ event }) => void codes.push(event.code),
+    onCustomEvent({ event }) {
+      if (event.name === "on_interrupt") asked.push(event.value);
+    },
+    onRunStartedEvent() {
+      [asked, questions] = [[], []];
+    },
+    onRunFinalized() {
+      questions = asked;
+    },
+  });
   return {
     ...asking,
     codes,
@@ -87,6 +108,9 @@ function pageOf(agent: AgentLike, asking: Asking): Page {
     },
     get interrupts() {
       return agent.pendingInterrupts.map(({ id }) => id);
+    },
+    get questions() {
+      return questions;
     },
   };
 }
@@ -107,7 +131,10 @@ function httpClient(name: string, Agent: HttpAgentClass): PageClient {
         await agent.detachActiveRun();
         agent.abortRun(); // Else it reads on.
       };
-      return pageOf(agent, { run, join: () => run(), leave });
+      const resumeGraph = async (resume: unknown): Promise<void> => {
+        await agent.runAgent({ forwardedProps: { command: { resume } } });
+      };
+      return pageOf(agent, { run, join: () => run(), leave, resumeGraph });
     },
   };
 }
@@ -133,6 +160,10 @@ const COPILOTKIT: PageClient = {
       },
       async join() {
         await core.connectAgent({ agent });
+        check();
+      },
+      async resumeGraph(resume) {
+        await core.runAgent({ agent, forwardedProps: { command: { resume } } });
         check();
       },
       leave: () => agent.detachActiveRun(),

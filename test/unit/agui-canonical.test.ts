@@ -345,6 +345,7 @@ describe("runs", () => {
       startedSeq: 1n,
       status: "running",
       end: undefined,
+      questions: [],
     });
     for (const event of log([FINISH], 2)) canonical.next(event);
     expect(canonical.run).toMatchObject({ status: "finished", end: FINISH });

@@ -432,6 +432,41 @@ describe("a run that has ended", () => {
   });
 });
 
+describe("the question of a graph", () => {
+  const question = { type: "CUSTOM", name: "on_interrupt", value: '"Sure?"' };
+  const other = { type: "CUSTOM", name: "on_progress", value: 1 };
+
+  test("waits for who joins, also a client that follows, until the next run begins", async () => {
+    const { stored, push, open, table, live } = joining();
+    stored(started("r1"), question, other, finished("r1"));
+    const [answer, following] = [open(), open({ follow: true })];
+    await quiet();
+    for (const { events } of [answer, following])
+      expect(events.slice(-2)).toEqual([question, finished("r1")]);
+    // A message between two runs comes in a run, which begins without a question.
+    const [payload, eventType] = ["typed past it", "user"];
+    live.committed([table.message("s", { eventType, payload })]);
+    await quiet();
+    expect(following.types.slice(-2)).toEqual(["CUSTOM", "RUN_FINISHED"]);
+    push(started("r2"), finished("r2"));
+    await quiet();
+    const late = open();
+    await quiet();
+    expect(late.types).not.toContain("CUSTOM");
+  });
+
+  test.each([
+    { type: "RUN_ERROR", message: "failed" },
+    finished("r1", { outcome: { type: "cancelled" } }),
+  ])("of a run that ended with %o waits for nobody", async (last) => {
+    const { stored, open } = joining();
+    stored(started("r1"), question, last);
+    const answer = open();
+    await quiet();
+    expect(answer.types).not.toContain("CUSTOM");
+  });
+});
+
 describe("a session without a run", () => {
   test("keeps a client waiting, also when the session does not exist", async () => {
     const { push, open } = joining();

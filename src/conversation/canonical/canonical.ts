@@ -27,6 +27,7 @@
 import { type CatalogueEntry, lookup } from "../../agui/catalogue.ts";
 import { type Effect, EFFECTS, type Phase, phaseAfter, placeOf } from "../../agui/constructs.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
+import { isGraphQuestion, outcomeOf } from "../../agui/run-end.ts";
 import { isSpeech, type Transcript } from "../transcript/transcript.ts";
 import { weightOf } from "../transcript/weight.ts";
 import { Constructs, type Said } from "./constructs.ts";
@@ -54,7 +55,12 @@ export interface CanonicalRun {
   readonly status: "running" | "finished" | "error";
   /** The run's RUN_FINISHED or RUN_ERROR. */
   readonly end: JsonObject | undefined;
+  /** The questions of a graph, which wait until the next run begins. */
+  readonly questions: readonly JsonObject[];
 }
+
+/** Above this bound the oldest question is forgotten. */
+const QUESTIONS_MAX = 100;
 
 /** The code of the RUN_ERROR for a run that never ended before another one began. */
 const ABANDONED = "ABANDONED";
@@ -111,7 +117,7 @@ export class Canonical {
   }
 
   /** The rows of people that runs have taken. */
-  get turns(): Pick<Turns, "takenSeq" | "answeredBy" | "stateOf"> {
+  get turns(): Pick<Turns, "takenSeq" | "answeredBy" | "graphAnsweredBy" | "stateOf"> {
     return this.#turns;
   }
 
@@ -190,6 +196,7 @@ export class Canonical {
     else if (effect.does === "finish_run") this.#finishRun(out, effect, said);
     else if (effect.does === "fail_run") return this.#failRun(effect, said);
     else this.#construct(out, { entry, effect, said, seq });
+    if (isGraphQuestion(value) && this.#phase === "open") this.#ask(value);
     return out.events;
   }
 
@@ -246,6 +253,7 @@ export class Canonical {
       startedSeq: seq,
       status: "running",
       end: undefined,
+      questions: [],
     };
     this.#runBytes = weightOf(this.#run.started).bytes;
     out.add(value, text);
@@ -324,11 +332,20 @@ export class Canonical {
     return out.events;
   }
 
+  #ask(question: JsonObject): void {
+    if (this.#run === undefined) return;
+    const questions = [...this.#run.questions, question].slice(-QUESTIONS_MAX);
+    this.#runBytes += weightOf(question).bytes;
+    this.#run = { ...this.#run, questions };
+  }
+
   /** There is no run when such an event came before any RUN_STARTED. */
   #endRun(status: CanonicalRun["status"], end: JsonObject): void {
     if (this.#run === undefined) return;
     this.#runBytes += weightOf(end).bytes - weightOf(this.#run.end).bytes;
-    this.#run = { ...this.#run, status, end };
+    const { questions } = this.#run;
+    const asks = ["finished", "interrupted"].includes(outcomeOf(end));
+    this.#run = { ...this.#run, status, end, questions: asks ? questions : [] };
   }
 
   #idOf(what: string | undefined, seq: bigint): string {

@@ -23,6 +23,8 @@ export interface Spoken {
   readonly key: string | undefined;
   /** The answers to interrupts, as AG-UI has them. */
   readonly resume: readonly JsonObject[];
+  /** It answers the question of a graph. */
+  readonly answersGraph?: boolean;
   /** The client's id of the request that gave the row; undefined: unknown. */
   readonly requestId?: string | undefined;
 }

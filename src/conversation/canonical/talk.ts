@@ -16,6 +16,7 @@
  */
 import { isObject, type JsonObject, parseExactObject } from "../../agui/json.ts";
 import { newAtEnd, withIds } from "../../agui/message-types.ts";
+import { answersGraph } from "../../agui/run-end.ts";
 import { JSON_DEPTH_MAX } from "../../agui/payload.ts";
 import { outline } from "../../agui/spans.ts";
 import type { Spoken } from "./repeats.ts";
@@ -48,6 +49,7 @@ export function spokenBy(row: Row): Spoken {
     isPersons: true,
     key,
     resume: answersIn(value),
+    answersGraph: Array.isArray(value?.["messages"]) && answersGraph(value),
     requestId: requestIdIn(value),
   };
 }

@@ -27,6 +27,8 @@ interface Answer {
   readonly status: unknown;
 }
 
+type Heard = Pick<Spoken, "seq" | "resume" | "requestId" | "answersGraph">;
+
 /** What an input has beside messages, for a run that has none. */
 export const EMPTY_INPUT = { state: {}, tools: [], context: [], forwardedProps: {} };
 
@@ -39,6 +41,8 @@ export class Turns {
   #newestFromSeq = 0n;
   /** The rows that the newest run has taken, and those that wait, by the id of the client's request. */
   #requests: ReadonlyMap<string, bigint> = new Map();
+  /** The newest row that answers the question of a graph. */
+  #graphAnswerSeq = 0n;
   /** The answers of rows that no run has taken, by the interrupt's id. */
   #answers: ReadonlyMap<string, Answer> = new Map();
 
@@ -49,6 +53,7 @@ export class Turns {
     copy.#hasClaimed = this.#hasClaimed;
     copy.#newestFromSeq = this.#newestFromSeq;
     copy.#requests = this.#requests;
+    copy.#graphAnswerSeq = this.#graphAnswerSeq;
     copy.#answers = this.#answers;
     return copy;
   }
@@ -67,6 +72,11 @@ export class Turns {
     return this.#answers.get(interruptId)?.seq;
   }
 
+  /** The row with an answer to the question of a graph, which no run has taken. */
+  get graphAnsweredBy(): bigint | undefined {
+    return this.#graphAnswerSeq > this.#takenSeq ? this.#graphAnswerSeq : undefined;
+  }
+
   /** What became of a client's request; undefined: its run has ended, or it never gave a row. */
   stateOf(requestId: string): "waits" | "taken" | undefined {
     const seq = this.#requests.get(requestId);
@@ -74,8 +84,9 @@ export class Turns {
     return seq > this.#takenSeq ? "waits" : "taken";
   }
 
-  heard({ seq, resume, requestId }: Pick<Spoken, "seq" | "resume" | "requestId">): void {
+  heard({ seq, resume, requestId, answersGraph }: Heard): void {
     if (seq > this.#heardSeq) this.#heardSeq = seq;
+    if (answersGraph === true) this.#graphAnswerSeq = seq;
     if (requestId !== undefined) {
       this.#requests = bounded(new Map(this.#requests).set(requestId, seq));
     }
