@@ -6,7 +6,7 @@ import { invalidArgument } from "../base/errors.ts";
 import { violationsOf } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
-import type { TranscriptHandlers, Transcripts } from "../conversation/transcripts.ts";
+import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import { createRunsHandlers, type RunsHandlers, type RunsParts } from "./runs.ts";
 
 const RUNS_MAX = 100;
@@ -18,6 +18,7 @@ const STATUS = {
   finished: RunStatus.FINISHED,
   error: RunStatus.ERROR,
   interrupted: RunStatus.INTERRUPTED,
+  unanswered: RunStatus.UNANSWERED,
   cancelled: RunStatus.CANCELLED,
   stalled: RunStatus.STALLED,
 } as const;
@@ -31,9 +32,10 @@ interface ConversationReads {
 
 /** The reads for HTTP, and the RPCs that call them. */
 export function createConversation(
-  { transcripts, ...parts }: RunsParts & { readonly transcripts: Pick<Transcripts, "read"> },
+  parts: RunsParts,
   options: { readonly runStaleAfterMs: number },
 ): { readonly reads: ConversationReads; readonly handlers: ConversationHandlers } {
+  const { transcripts } = parts;
   const reads: ConversationReads = {
     runs: createRunsHandlers(parts, options),
     transcripts: {

@@ -8,23 +8,25 @@
 import { isObject } from "../agui/json.ts";
 import { outcomeOf, type RunOutcome } from "../agui/run-end.ts";
 import type { Clock } from "../base/clock.ts";
-import { invalidArgument } from "../base/errors.ts";
+import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { joined, type RunStretch, type RunsReader } from "../store/runs.ts";
 import { violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
+import type { Transcripts } from "../conversation/transcripts.ts";
 
 /**
  *   running      no end yet, and the newest row is recent
  *   stalled      no end, and none is expected: another run began after it, or no row came for long
  *   finished     by RUN_FINISHED
- *   interrupted  by RUN_FINISHED too, but it waits for an answer
+ *   interrupted  by RUN_FINISHED too, to wait for an answer
+ *   unanswered   the same, but a later run has ended without the answer, and nobody waits any more
  *   cancelled    by RUN_FINISHED too, because somebody cancelled it
  *   error        by RUN_ERROR
  */
-export type RunStatus = "running" | "stalled" | RunOutcome;
+export type RunStatus = "running" | "stalled" | "unanswered" | RunOutcome;
 
 export interface Run {
   readonly runId: string;
@@ -60,6 +62,8 @@ export interface RunsHandlers {
 
 export interface RunsParts {
   readonly reader: RunsReader & Pick<LedgerReader, "heads">;
+  /** They tell which questions were answered: an answer may be in a message. */
+  readonly transcripts: Pick<Transcripts, "read">;
   readonly clock: Clock;
 }
 
@@ -70,7 +74,7 @@ export interface RunsParts {
 const EMPTY_LOOKS_MAX = 5;
 
 export function createRunsHandlers(
-  { reader, clock }: RunsParts,
+  { reader, transcripts, clock }: RunsParts,
   options: { readonly runStaleAfterMs: number },
 ): RunsHandlers {
   return {
@@ -85,12 +89,35 @@ export function createRunsHandlers(
       const found = await collect(reader, request, context);
       const markers = await markersOf(reader, sessionId, found.stretches);
       const staleMicros = clock.nowMicros() - BigInt(options.runStaleAfterMs) * 1_000n;
+      const isPast = ({ end }: RunStretch): boolean =>
+        markers.get(end?.seq ?? 0n)?.outcome === "interrupted" &&
+        end?.seq !== found.newest?.end?.seq;
+      const unanswered = found.stretches.some(isPast)
+        ? await unansweredIn(transcripts, sessionId, context)
+        : NO_RUNS;
       const runs = found.stretches.map((stretch) =>
-        runOf(stretch, { markers, staleMicros, isNewest: stretch === found.newest }),
+        runOf(stretch, { markers, staleMicros, unanswered, isNewest: stretch === found.newest }),
       );
       return { runs, nextAfter: found.nextAfter, hasMore: found.hasMore };
     },
   };
+}
+
+const NO_RUNS: ReadonlySet<unknown> = new Set();
+
+/** In a session that cannot be folded now they are interrupted, as it is stored. */
+async function unansweredIn(
+  transcripts: RunsParts["transcripts"],
+  sessionId: string,
+  { signal }: CallContext,
+): Promise<ReadonlySet<unknown>> {
+  try {
+    const read = await transcripts.read(sessionId, { upToSeq: undefined, signal });
+    return read.unansweredRuns;
+  } catch (error) {
+    if (ServiceError.from(error).code === "overloaded") return NO_RUNS;
+    throw error;
+  }
 }
 
 interface Found {
@@ -180,6 +207,7 @@ function markerOf(payload: string): Marker {
 interface Seen {
   readonly markers: ReadonlyMap<bigint, Marker>;
   readonly staleMicros: bigint;
+  readonly unanswered: ReadonlySet<unknown>;
   readonly isNewest: boolean;
 }
 
@@ -193,11 +221,12 @@ function runOf(stretch: RunStretch, seen: Seen): Run {
   };
 }
 
-function statusOf({ end, recordedAtMicros }: RunStretch, seen: Seen): RunStatus {
+function statusOf({ runId, end, recordedAtMicros }: RunStretch, seen: Seen): RunStatus {
   if (end === undefined) {
     // A session has at most one open run: the run that began last.
     return seen.isNewest && recordedAtMicros >= seen.staleMicros ? "running" : "stalled";
   }
   if (end.eventType === "RUN_ERROR") return "error";
-  return seen.markers.get(end.seq)?.outcome ?? "finished";
+  const outcome = seen.markers.get(end.seq)?.outcome ?? "finished";
+  return outcome === "interrupted" && seen.unanswered.has(runId) ? "unanswered" : outcome;
 }

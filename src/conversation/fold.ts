@@ -188,6 +188,8 @@ export class Snapshot {
   /** Undefined: no state was ever set. */
   readonly stateText: string | undefined;
   readonly interruptsText: string;
+  /** The ids of the runs that asked, and that a later run has ended without an answer. */
+  readonly unansweredRuns: ReadonlySet<unknown>;
   /** Patches made the state too large: it is dropped until the next snapshot of it. */
   readonly isStateTooLarge: boolean;
   readonly #canonical: Canonical;
@@ -208,6 +210,7 @@ export class Snapshot {
     this.messagesText = JSON.stringify(transcript.messages());
     this.interruptsText = JSON.stringify(transcript.interrupts());
     this.isStateTooLarge = transcript.isStateTooLarge;
+    this.unansweredRuns = transcript.unansweredRuns;
     const { state } = transcript;
     this.stateText = state === undefined ? undefined : JSON.stringify(state);
   }

@@ -1,6 +1,6 @@
 /** The conversation of a session: its runs, and its transcript. */
 import { z } from "zod";
-import type { Run, RunsHandlers, RunsPage } from "../api/runs.ts";
+import type { Run, RunsHandlers, RunsPage, RunStatus } from "../api/runs.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { timestampOf } from "../contract/times.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
@@ -69,13 +69,23 @@ function timeJson(micros: bigint): string {
   return `"${rfc3339Of(timestampOf(micros))}"`;
 }
 
+const STATUSES = [
+  "running",
+  "finished",
+  "error",
+  "interrupted",
+  "unanswered",
+  "cancelled",
+  "stalled",
+] as const satisfies readonly RunStatus[];
+
 const runSchema = z
   .strictObject({
     run_id: z.string(),
     parent_run_id: z.string().optional(),
-    status: z.enum(["running", "finished", "error", "interrupted", "cancelled", "stalled"]).meta({
+    status: z.enum(STATUSES).meta({
       description:
-        "running: no end yet; stalled: no end, and another run began behind it or nothing came for RUN_STALE_AFTER; interrupted: it waits for an answer.",
+        "running: no end yet; stalled: no end, and another run began behind it or nothing came for RUN_STALE_AFTER; interrupted: it ended to wait for an answer; unanswered: the same, and a later run has ended without one.",
     }),
     first_seq: seqNumber,
     last_seq: seqNumber,

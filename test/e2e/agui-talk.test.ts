@@ -5,6 +5,8 @@
  */
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
+import { RunStatusSchema } from "../../gen/ambient/v1/conversation_pb.ts";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import {
   assistant,
   nextTurn as nextTurnAt,
@@ -17,6 +19,7 @@ import {
   user,
 } from "../support/agui-pages.ts";
 import { createdSession, newSession, rowsOf } from "../support/pushing.ts";
+import { claim, emit, finish, say } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
 
 const { service, client: rpc } = useService();
@@ -309,4 +312,40 @@ describe.each(PAGE_CLIENTS)("$name", (client) => {
     await page.join();
     expect(plain(page.messages)).toEqual([user("u1", "question"), assistant("a1", "late")]);
   });
+});
+
+test("the run of an approval that a person types past is unanswered, and that of an answered one is not", async () => {
+  // Bug: both were interrupted for ever, which reads as "waits for an answer".
+  const statuses = async (sessionId: string) => {
+    const { runs } = await rpc.unary(SessionService.method.listRuns, { sessionId });
+    const path = `/api/ambient/v1/sessions/${sessionId}/runs`;
+    const listed = z
+      .object({ items: z.array(z.object({ status: z.string() })) })
+      .parse(await (await fetch(`http://${service.httpAddress}${path}`)).json());
+    const words = listed.items.map(({ status }) => status);
+    const names = runs.map(({ status }) => RunStatusSchema.value[status]?.localName.toLowerCase());
+    expect(names).toEqual(words);
+    return words;
+  };
+  const answer = { messages: [], resume: [{ interruptId: "i1", status: "resolved" }] };
+  for (const [payload, status] of [
+    ["never mind", "unanswered"],
+    [JSON.stringify(answer), "interrupted"],
+  ] as const) {
+    const sessionId = newSession();
+    const ids = { threadId: sessionId, runId: "r1" };
+    const interrupts = [{ id: "i1", reason: "tool_call", toolCallId: "c1" }];
+    await emit(rpc, sessionId, { type: "RUN_STARTED", ...ids });
+    await emit(rpc, sessionId, {
+      type: "RUN_FINISHED",
+      ...ids,
+      outcome: { type: "interrupt", interrupts },
+    });
+    expect(await statuses(sessionId)).toEqual(["interrupted"]);
+    await say(rpc, sessionId, payload);
+    await claim(rpc, { sessionId, runId: "r2" });
+    expect(await statuses(sessionId)).toEqual(["interrupted", "running"]);
+    await finish(rpc, sessionId, "r2");
+    expect(await statuses(sessionId)).toEqual([status, "finished"]);
+  }
 });

@@ -4,6 +4,7 @@ import { type SQL, sql } from "drizzle-orm";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
+import { ServiceError } from "../../src/base/errors.ts";
 import { createRunsHandlers, type Run, type RunsPage } from "../../src/api/runs.ts";
 import { append } from "../../src/store/append.ts";
 import type { NewRow } from "../../src/store/rows.ts";
@@ -38,7 +39,11 @@ function list(sessionId: string, options: ListOptions = {}): Promise<RunsPage> {
   const { runsMax = 100, afterSeq = 0n, rowsMax, clock = systemClock } = options;
   const runs = createRunsReader(ledger.database, rowsMax === undefined ? {} : { rowsMax });
   const reader = { ...createReader(ledger.database), ...runs };
-  const handlers = createRunsHandlers({ reader, clock }, { runStaleAfterMs: STALE_AFTER_MS });
+  // No fold has room, so the status is what the rows of the run say.
+  const full = new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", "full");
+  const transcripts = { read: () => Promise.reject(full) };
+  const limits = { runStaleAfterMs: STALE_AFTER_MS };
+  const handlers = createRunsHandlers({ reader, transcripts, clock }, limits);
   return handlers.listRuns({ sessionId, afterSeq, runsMax }, patient);
 }
 

@@ -201,6 +201,8 @@ test("the weight of a transcript is known after any events, and equals a new cou
       const ends = { type: "RUN_FINISHED", threadId: "t", runId: "r" };
       transcript.apply(ends);
       const rebuilt = new Transcript();
+      const outcome = { type: "interrupt", interrupts: [{ id: "i", reason: "r" }] };
+      for (const runId of transcript.unansweredRuns) rebuilt.apply({ ...ends, runId, outcome });
       rebuilt.apply(ends);
       rebuilt.apply({ type: "MESSAGES_SNAPSHOT", messages: transcript.messages() });
       if (transcript.state !== undefined)

@@ -71,3 +71,40 @@ test("what a subagent says and calls has its own time, and the name of the subag
     ["tool", "c", "researcher"],
   ]);
 });
+
+// Bug: an approval that somebody typed past waited for ever, and its call for a result.
+test("regression: an approval waits until a run answers it, or ends without an answer", () => {
+  const ids = { threadId: "s", runId: "r" };
+  const interrupts = [{ id: "i", reason: "tool_call", toolCallId: "c" }];
+  const asking = [
+    { type: "RUN_STARTED", ...ids },
+    { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "delete" },
+    { type: "TOOL_CALL_END", toolCallId: "c" },
+    { type: "RUN_FINISHED", ...ids, outcome: { type: "interrupt", interrupts } },
+  ];
+  const input = { ...ids, state: {}, messages: [], tools: [], context: [], forwardedProps: {} };
+  const resume = [{ interruptId: "i", status: "resolved" }];
+  const past = { type: "RUN_STARTED", ...ids };
+  const answering = { ...past, input: { ...input, resume } };
+  const shownAfter = (...events: readonly { readonly type: string }[]) => {
+    const history = new History("s");
+    const all = [...asking, ...events];
+    for (const [index, event] of all.entries()) take(history, index + 1, event);
+    const shown = (seq: number) => {
+      const { items } = momentAt(history, seq);
+      const tool = items.find(({ kind }) => kind === "tool");
+      const end = items.find((item) => item.kind === "run" && item.outcome === "interrupt");
+      return [tool?.kind === "tool" && tool.status, end?.kind === "run" && end.answer];
+    };
+    // A reader who goes back sees what it was.
+    return [shown(all.length), shown(asking.length)];
+  };
+  const waits = ["pending", undefined];
+  expect(shownAfter()).toEqual([waits, waits]);
+  expect(shownAfter(past)).toEqual([waits, waits]);
+  const end = { ...past, type: "RUN_FINISHED" };
+  expect(shownAfter(past, end)).toEqual([["unanswered", "unanswered"], waits]);
+  expect(shownAfter(answering)).toEqual([["pending", "answered"], waits]);
+  const result = { type: "TOOL_CALL_RESULT", toolCallId: "c", messageId: "m", content: "done" };
+  expect(shownAfter(answering, result, end)).toEqual([["done", "answered"], waits]);
+});

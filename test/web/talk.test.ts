@@ -103,6 +103,23 @@ describe("talk in chromium", needs("chromium"), () => {
     });
   });
 
+  test("says of an approval that somebody typed past that nobody answered it", async () => {
+    const ids = { threadId: "t", runId: "asking" };
+    const interrupts = [{ id: "c-1", reason: "tool_call", toolCallId: "c-1" }];
+    const asking = [
+      ...run("asking", called({ id: "c-1", name: "delete", args: ["{}"] })).slice(0, -1),
+      { type: "RUN_FINISHED", ...ids, outcome: { type: "interrupt", interrupts } },
+    ];
+    await pushAll(service, "typed-past", asking);
+    await inspector.visit(urlOf("typed-past"), {}, async (page) => {
+      await items(page).getByText("waits for an answer").waitFor();
+      await items(page).getByText("no result yet").waitFor();
+      await pushAll(service, "typed-past", run("past", []));
+      await expect.poll(() => items(page).getByText("not answered").count()).toBe(2);
+      expect(await items(page).getByText("waits for an answer").count()).toBe(0);
+    });
+  });
+
   test("keeps the text of a refused message, and sends it again once", async () => {
     await say(service, "refused", { payload: "Before" });
     await inspector.visit(urlOf("refused"), {}, async (page) => {

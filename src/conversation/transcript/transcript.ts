@@ -48,6 +48,11 @@ const LIMITS: TranscriptLimits = {
   patchCostBytesMax: 64 * 1024 * 1024,
 };
 
+/** Above this bound the oldest run counts as one that was answered. */
+const UNANSWERED_RUNS_MAX = 1_000;
+/** An entry of a set, with the id. */
+const RUN_BYTES = 200;
+
 export class Transcript {
   readonly #reduction: Reduction;
   /** The target of patches: an empty object before the first snapshot, as for the clients. */
@@ -56,6 +61,10 @@ export class Transcript {
   #stateBytes = 0;
   #interrupts: readonly JsonObject[] = [];
   #interruptsBytes = 0;
+  /** The run that asked them. */
+  #askedBy: unknown;
+  #unanswered: readonly JsonObject[] = [];
+  #unansweredRuns: ReadonlySet<unknown> = new Set();
   #hasSpeech = false;
   readonly #feedback = new Feedback();
 
@@ -100,10 +109,21 @@ export class Transcript {
     return this.#interrupts;
   }
 
+  /** Those that the newest end of a run has dropped: nobody waits for their answer any more. */
+  get unanswered(): readonly JsonObject[] {
+    return this.#unanswered;
+  }
+
+  /** The ids of the runs that asked such, as far as they are noted; a new set after each change. */
+  get unansweredRuns(): ReadonlySet<unknown> {
+    return this.#unansweredRuns;
+  }
+
   /** The memory it holds, as weight.ts estimates it. */
   get bytes(): number {
     const { list } = this.#reduction;
-    return list.bytes + this.#stateBytes + this.#interruptsBytes + this.#feedback.bytes;
+    const runsBytes = this.#unansweredRuns.size * RUN_BYTES;
+    return list.bytes + this.#stateBytes + this.#interruptsBytes + this.#feedback.bytes + runsBytes;
   }
 
   /**
@@ -138,9 +158,7 @@ export class Transcript {
       case "RUN_STARTED":
         return this.#startRun(event);
       case "RUN_FINISHED":
-        this.#interrupts = pendingAfter(this.#interrupts, event);
-        this.#interruptsBytes = weightOf(this.#interrupts).bytes;
-        return;
+        return this.#finishRun(event);
       case "STATE_SNAPSHOT":
         return this.#setState(event);
       case "STATE_DELTA":
@@ -164,6 +182,19 @@ export class Transcript {
     for (const message of input["messages"].filter(isObject)) {
       if (list.find(message["id"]) === undefined) list.push(adopted(message));
     }
+  }
+
+  #finishRun(event: JsonObject): void {
+    const pending = pendingAfter(this.#interrupts, event);
+    const asked = new Set(pending.map(({ id }) => id));
+    this.#unanswered = this.#interrupts.filter(({ id }) => !asked.has(id));
+    if (this.#unanswered.length > 0) {
+      const runs = [...this.#unansweredRuns, this.#askedBy];
+      this.#unansweredRuns = new Set(runs.slice(-UNANSWERED_RUNS_MAX));
+    }
+    this.#askedBy = event["runId"];
+    this.#interrupts = pending;
+    this.#interruptsBytes = weightOf(pending).bytes;
   }
 
   #setState({ snapshot }: JsonObject): void {

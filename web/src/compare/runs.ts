@@ -8,7 +8,14 @@ import { sessionPath } from "../router.ts";
 /** Of `GET /sessions/{id}/runs`. */
 export interface Run {
   readonly run_id: string;
-  readonly status: "running" | "finished" | "error" | "interrupted" | "cancelled" | "stalled";
+  readonly status:
+    | "running"
+    | "finished"
+    | "error"
+    | "interrupted"
+    | "unanswered"
+    | "cancelled"
+    | "stalled";
   readonly first_seq: number;
   readonly last_seq: number;
   readonly started_at: string;

@@ -59,7 +59,7 @@ export interface ToolItem extends ItemBase {
   /** JSON text, if the agent wrote correct JSON and has written all of it. */
   readonly args: string;
   readonly isStreaming: boolean;
-  readonly status: "pending" | "done" | "failed";
+  readonly status: "pending" | "done" | "failed" | "unanswered";
   /** The message with the result; undefined: there is none yet. */
   readonly result: JsonObject | undefined;
   readonly resultMs: number | undefined;
@@ -89,6 +89,8 @@ export interface RunItem extends ItemBase {
   readonly phase: "start" | "end" | "error";
   /** Of an end: `success` or `interrupt`. */
   readonly outcome: string | undefined;
+  /** What became of its interrupts; undefined: they wait, or there are none. */
+  readonly answer: "answered" | "unanswered" | undefined;
   /** Of an error. */
   readonly message: string | undefined;
   readonly code: string | undefined;
@@ -111,7 +113,7 @@ export function messagesAt(history: History, at: At): readonly JsonObject[] {
 export function itemsAt(history: History, at: At): readonly Item[] {
   const takenSeq = history.taken.at(at.seq) ?? 0;
   return history.lines.itemsAt(at, (line, into) => {
-    if (line instanceof FixedLine) into.push(runItem(line));
+    if (line instanceof FixedLine) into.push(runItem(history, line, at));
     else if (line instanceof StateLine) into.push(stateItem(line, at));
     else if (line instanceof MessageLine && !isOnCard(history, line, at)) {
       const calls = line.callsAt(at);
@@ -132,10 +134,11 @@ function isOnCard(history: History, line: MessageLine, at: At): boolean {
   return callers.some((called) => called.owner.hasAt(called, at));
 }
 
-function runItem(line: FixedLine<RunMark>): Item {
-  return line.made([], () => {
+function runItem({ answers }: History, line: FixedLine<RunMark>, at: At): Item {
+  const answer = answers.get(line.key)?.at(at.seq);
+  return line.made([answer], () => {
     const { key, born: seq, atMs, runId, value } = line;
-    return { kind: "run", key, seq, atMs, runId, ...value };
+    return { kind: "run", key, seq, atMs, runId, ...value, answer };
   });
 }
 

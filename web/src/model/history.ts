@@ -26,6 +26,7 @@ import { Patches, Track } from "./versions.ts";
 export interface RunMark {
   readonly phase: "start" | "end" | "error";
   readonly outcome: string | undefined;
+
   readonly message: string | undefined;
   readonly code: string | undefined;
 }
@@ -50,6 +51,8 @@ export class History {
   /** Messages that the agent is writing, and calls without a result. */
   readonly #open = new Set<MessageLine>();
   readonly #unanswered = new Map<unknown, Unanswered>();
+  /** The end of the run whose interrupts wait. */
+  #asking: FixedLine<RunMark> | undefined;
   readonly #twins = new Map<object, readonly Entry[]>();
   /** Rows of people that no run has taken. */
   #waiting: MessageLine[] = [];
@@ -65,6 +68,8 @@ export class History {
   readonly run = new Track<RunNow>();
   /** People's rows up to this number were taken by runs, or answered by rows. */
   readonly taken = new Track<number>();
+  /** By the key of the end of a run: what became of its interrupts; absent: they wait. */
+  readonly answers = new Map<string, Track<"answered" | "unanswered">>();
   /** By the id of the message. */
   readonly feedback = new Map<string, Track<readonly JsonObject[]>>();
   /** By the id of a call: messages that had the call, and messages that were its result, in order. */
@@ -230,15 +235,41 @@ export class History {
     if (!isResumed) this.#settle("done");
     this.#isTaken(Number(this.#canonical.turns.takenSeq));
     this.interrupts.set(seq, this.#transcript.interrupts());
+    if (isResumed && this.#transcript.interrupts().length === 0) this.#answer("answered");
     this.#addRun("start", { runId });
+  }
+
+  #answer(outcome: "answered" | "unanswered"): void {
+    const line = this.#asking;
+    this.#asking = undefined;
+    if (line === undefined) return;
+    const track = new Track<typeof outcome>();
+    track.set(this.#now.seq, outcome);
+    this.answers.set(line.key, track);
+    this.lines.touch(line, this.#now.seq);
   }
 
   #endRun(event: JsonObject): void {
     const { seq } = this.#now;
     const isError = event["type"] === "RUN_ERROR";
     if (isError) this.#settle("failed");
+    else this.#dropUnanswered();
     this.interrupts.set(seq, this.#transcript.interrupts());
     this.#addRun(isError ? "error" : "end", event);
+  }
+
+  /** Somebody typed past the question: its call gets no result. */
+  #dropUnanswered(): void {
+    const { seq } = this.#now;
+    const { unanswered } = this.#transcript;
+    if (unanswered.length > 0) this.#answer("unanswered");
+    for (const { id, toolCallId = id } of unanswered) {
+      const called = this.#unanswered.get(toolCallId);
+      if (called === undefined) continue;
+      called.call.mark(seq, { isOpen: false, settled: "unanswered" });
+      this.lines.touch(called.line, seq);
+      this.#unanswered.delete(toolCallId);
+    }
   }
 
   #addRun(phase: RunMark["phase"], { runId, outcome, message, code }: JsonObject): void {
@@ -250,7 +281,9 @@ export class History {
       message: textOf(message),
       code: textOf(code),
     };
-    this.lines.insert(new FixedLine(origin, mark), this.lines.last);
+    const line = new FixedLine(origin, mark);
+    this.lines.insert(line, this.lines.last);
+    if (mark.outcome === "interrupt") this.#asking = line;
     this.run.set(this.#now.seq, { runId: origin.runId, isOpen: phase === "start" });
   }
 

@@ -89,7 +89,7 @@ interface CallVersion {
   /** The agent is writing the arguments. */
   readonly isOpen: boolean;
   /** No result will come. */
-  readonly settled: "done" | "failed" | undefined;
+  readonly settled: "done" | "failed" | "unanswered" | undefined;
 }
 
 export class CallLine extends Line {

@@ -84,11 +84,16 @@ const ENDS: Readonly<Record<string, { tone: Tone; words: string }>> = {
   success: { tone: "good", words: "finished" },
   interrupt: { tone: "warn", words: "waits for an answer" },
   cancelled: { tone: "neutral", words: "cancelled" },
+  answered: { tone: "good", words: "answered" },
+  unanswered: { tone: "neutral", words: "not answered" },
 };
 
 export function RunView({ item }: { item: RunItem }) {
-  const { phase, runId, outcome, message, code, seq, atMs } = item;
-  const end = ENDS[outcome ?? "success"] ?? { tone: "neutral", words: visible(outcome ?? "") };
+  const { phase, runId, outcome, answer, message, code, seq, atMs } = item;
+  const end = ENDS[answer ?? outcome ?? "success"] ?? {
+    tone: "neutral",
+    words: visible(outcome ?? ""),
+  };
   return (
     <div className={`run-line run-line-${phase}`}>
       <header className="message-head">

@@ -12,6 +12,7 @@ const STATES: Readonly<Record<ToolItem["status"], { tone: Tone; word: string }>>
   pending: { tone: "neutral", word: "no result yet" },
   done: { tone: "good", word: "done" },
   failed: { tone: "bad", word: "failed" },
+  unanswered: { tone: "neutral", word: "not answered" },
 };
 const SUMMARY_CHARS = 300;
 
@@ -44,7 +45,7 @@ export function ToolCard({ item }: { item: ToolItem }) {
         <div className="tool-card-body">
           <Value title="Arguments" text={args} />
           {result === undefined ? (
-            <p className="tool-card-none">{status === "failed" ? "No result" : "No result yet"}</p>
+            <p className="tool-card-none">{status === "pending" ? "No result yet" : "No result"}</p>
           ) : (
             <Value title={status === "failed" ? "Failure" : "Result"} text={resultText(result)} />
           )}

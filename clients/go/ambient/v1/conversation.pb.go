@@ -42,6 +42,8 @@ const (
 	RunStatus_RUN_STATUS_STALLED RunStatus = 5
 	// Ended by RUN_FINISHED with the outcome `cancelled`.
 	RunStatus_RUN_STATUS_CANCELLED RunStatus = 6
+	// Ended to wait for an answer, and a later run has ended without one.
+	RunStatus_RUN_STATUS_UNANSWERED RunStatus = 7
 )
 
 // Enum value maps for RunStatus.
@@ -54,6 +56,7 @@ var (
 		4: "RUN_STATUS_INTERRUPTED",
 		5: "RUN_STATUS_STALLED",
 		6: "RUN_STATUS_CANCELLED",
+		7: "RUN_STATUS_UNANSWERED",
 	}
 	RunStatus_value = map[string]int32{
 		"RUN_STATUS_UNSPECIFIED": 0,
@@ -63,6 +66,7 @@ var (
 		"RUN_STATUS_INTERRUPTED": 4,
 		"RUN_STATUS_STALLED":     5,
 		"RUN_STATUS_CANCELLED":   6,
+		"RUN_STATUS_UNANSWERED":  7,
 	}
 )
 
@@ -635,7 +639,7 @@ const file_ambient_v1_conversation_proto_rawDesc = "" +
 	"\x04rows\x18\t \x01(\x03R\x04rows\x12#\n" +
 	"\rpayload_bytes\x18\n" +
 	" \x01(\x03R\fpayloadBytesB\x10\n" +
-	"\x0e_parent_run_id*\xbc\x01\n" +
+	"\x0e_parent_run_id*\xd7\x01\n" +
 	"\tRunStatus\x12\x1a\n" +
 	"\x16RUN_STATUS_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12RUN_STATUS_RUNNING\x10\x01\x12\x17\n" +
@@ -643,7 +647,8 @@ const file_ambient_v1_conversation_proto_rawDesc = "" +
 	"\x10RUN_STATUS_ERROR\x10\x03\x12\x1a\n" +
 	"\x16RUN_STATUS_INTERRUPTED\x10\x04\x12\x16\n" +
 	"\x12RUN_STATUS_STALLED\x10\x05\x12\x18\n" +
-	"\x14RUN_STATUS_CANCELLED\x10\x06B\xc2\x01\n" +
+	"\x14RUN_STATUS_CANCELLED\x10\x06\x12\x19\n" +
+	"\x15RUN_STATUS_UNANSWERED\x10\aB\xc2\x01\n" +
 	"\x1bio.sessionledger.ambient.v1P\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03AMB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3"
 
 var (

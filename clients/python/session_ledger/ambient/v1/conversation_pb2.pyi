@@ -19,6 +19,7 @@ class RunStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUN_STATUS_INTERRUPTED: _ClassVar[RunStatus]
     RUN_STATUS_STALLED: _ClassVar[RunStatus]
     RUN_STATUS_CANCELLED: _ClassVar[RunStatus]
+    RUN_STATUS_UNANSWERED: _ClassVar[RunStatus]
 RUN_STATUS_UNSPECIFIED: RunStatus
 RUN_STATUS_RUNNING: RunStatus
 RUN_STATUS_FINISHED: RunStatus
@@ -26,6 +27,7 @@ RUN_STATUS_ERROR: RunStatus
 RUN_STATUS_INTERRUPTED: RunStatus
 RUN_STATUS_STALLED: RunStatus
 RUN_STATUS_CANCELLED: RunStatus
+RUN_STATUS_UNANSWERED: RunStatus
 
 class GetTranscriptRequest(_message.Message):
     __slots__ = ("session_id", "up_to_seq")
