@@ -335,6 +335,33 @@ describe("runs", () => {
     expect(canonical.run).toMatchObject({ status: "error", end: failed });
   });
 
+  test("the requests that it answers are known until the next run, and a copy keeps its own", () => {
+    const canonical = new Canonical("S");
+    const hear = (to: Canonical, seq: bigint): void => {
+      const messages = [{ id: `u${seq}`, role: "user", content: "x" }];
+      const spoken = { seq, messages, isPersons: true, key: undefined, resume: [] };
+      to.said({ ...spoken, requestId: `c${seq}` });
+    };
+    const states = ({ turns }: Canonical) => ["c1", "c2", "c3"].map((id) => turns.stateOf(id));
+    const begin = (first: number, last: number): void => {
+      const metadata = { session: { consumed: { first, last } } };
+      for (const event of log([{ ...BEGIN, metadata }], first)) canonical.next(event);
+    };
+    hear(canonical, 1n);
+    const copy = canonical.clone();
+    hear(canonical, 2n);
+    hear(copy, 3n);
+    expect(states(canonical)).toEqual(["waits", "waits", undefined]);
+    expect(states(copy)).toEqual(["waits", undefined, "waits"]);
+    begin(1, 1);
+    expect(states(canonical)).toEqual(["taken", "waits", undefined]);
+    begin(1, 2); // The rows of a lost run are taken again.
+    expect(states(canonical)).toEqual(["taken", "taken", undefined]);
+    begin(3, 3);
+    expect(states(canonical)).toEqual([undefined, undefined, undefined]);
+    expect(states(copy)).toEqual(["waits", undefined, "waits"]);
+  });
+
   test("the newest run is known, without the messages that the transcript already has", () => {
     const input = { threadId: "t", runId: "r1", messages: [{ id: "u" }], tools: [], context: [] };
     const { canonical } = folded([{ ...BEGIN, input }]);

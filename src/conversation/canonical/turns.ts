@@ -40,7 +40,8 @@ export class Turns {
   /** The newest run has taken the rows from here. */
   #newestFromSeq = 0n;
   /** The rows that the newest run has taken, and those that wait, by the id of the client's request. */
-  #requests: ReadonlyMap<string, bigint> = new Map();
+  #requests = new Map<string, bigint>();
+  #sharesRequests = false;
   /** The newest row that answers the question of a graph. */
   #graphAnswerSeq = 0n;
   /** The answers of rows that no run has taken, by the interrupt's id. */
@@ -53,6 +54,8 @@ export class Turns {
     copy.#hasClaimed = this.#hasClaimed;
     copy.#newestFromSeq = this.#newestFromSeq;
     copy.#requests = this.#requests;
+    copy.#sharesRequests = true;
+    this.#sharesRequests = true; // The next write, on either side, makes a copy first.
     copy.#graphAnswerSeq = this.#graphAnswerSeq;
     copy.#answers = this.#answers;
     return copy;
@@ -87,9 +90,7 @@ export class Turns {
   heard({ seq, resume, requestId, answersGraph }: Heard): void {
     if (seq > this.#heardSeq) this.#heardSeq = seq;
     if (answersGraph === true) this.#graphAnswerSeq = seq;
-    if (requestId !== undefined) {
-      this.#requests = bounded(new Map(this.#requests).set(requestId, seq));
-    }
+    if (requestId !== undefined) this.#addRequest(requestId, seq);
     if (resume.length === 0) return;
     const answers = new Map(this.#answers);
     for (const { interruptId, status } of resume) {
@@ -98,6 +99,12 @@ export class Turns {
       answers.set(interruptId, { seq, status });
     }
     this.#answers = bounded(answers);
+  }
+
+  #addRequest(requestId: string, seq: bigint): void {
+    if (this.#sharesRequests) this.#requests = new Map(this.#requests);
+    this.#sharesRequests = false;
+    bounded(this.#requests.set(requestId, seq));
   }
 
   /** A RUN_STARTED. Returns the same value unless rows that the run takes answer interrupts. */
@@ -109,7 +116,10 @@ export class Turns {
     this.#newestFromSeq = consumed?.first ?? this.#takenSeq + 1n;
     if (taken > this.#takenSeq) this.#takenSeq = taken;
     const kept = [...this.#requests].filter(([, seq]) => seq >= this.#newestFromSeq);
-    if (kept.length < this.#requests.size) this.#requests = new Map(kept);
+    if (kept.length < this.#requests.size) {
+      this.#requests = new Map(kept);
+      this.#sharesRequests = false;
+    }
     const answered = [...this.#answers].filter(([, { seq }]) => seq <= this.#takenSeq);
     if (answered.length === 0) return value;
     this.#answers = new Map([...this.#answers].filter(([, { seq }]) => seq > this.#takenSeq));
