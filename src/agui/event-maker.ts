@@ -4,6 +4,8 @@
  * newest first. A framework may therefore leave out what it does not know: a tool call without an end
  * gets its END with the result.
  */
+import { printJson } from "./print.ts";
+
 /** One AG-UI event, as an object that JSON can print. */
 export interface AguiEvent {
   readonly type: string;
@@ -163,5 +165,6 @@ interface ResultContent {
 
 /** Text as it is, anything else as its JSON. */
 export function contentOf(value: unknown): string {
-  return typeof value === "string" ? value : (JSON.stringify(value) ?? "");
+  if (typeof value === "string" || value === undefined) return value ?? "";
+  return (printJson([value]).text ?? "").slice(1, -1); // As a member it may be replaced.
 }

@@ -87,6 +87,28 @@ export function outline(text: string): Outline {
   return { depth, commas };
 }
 
+/** Puts a short text in the place of each object and list that is nested deeper than `levelsMax`. */
+export function cutNesting(text: string, levelsMax: number): { text: string; count: number } {
+  const edits: Edit[] = [];
+  let level = 0;
+  for (let at = 0; at < text.length; at += 1) {
+    const unit = text.charCodeAt(at);
+    if (unit === QUOTE) {
+      at = endOfString(text, at) - 1;
+    } else if (unit === OPEN_BRACE || unit === OPEN_BRACKET) {
+      level += 1;
+      if (level <= levelsMax) continue;
+      const end = endOfContainer(text, at);
+      edits.push({ start: at, end, text: unit === OPEN_BRACE ? '"{…}"' : '"[…]"' });
+      at = end - 1;
+      level -= 1;
+    } else if (unit === CLOSE_BRACE || unit === CLOSE_BRACKET) {
+      level -= 1;
+    }
+  }
+  return { text: edits.length === 0 ? text : applyEdits(text, edits), count: edits.length };
+}
+
 /** The value of a string in a JSON text. */
 export function readKey(text: string, span: Span): string {
   const raw = text.slice(span.start + 1, span.end - 1);

@@ -5,6 +5,7 @@
  * one line and one chunk. A longer line is dropped while it arrives, and only its number is
  * reported.
  */
+import { printJson } from "../agui/print.ts";
 import { EventItem } from "./rows.ts";
 
 export interface Line {
@@ -222,7 +223,7 @@ function parseLine(number: number, text: string): unknown {
 
 function textOf(value: unknown): string {
   if (value instanceof EventItem) return value.payload;
-  const text: string | undefined = JSON.stringify(value);
+  const { text } = printJson(value);
   if (text === undefined) throw new TypeError("a value without JSON cannot be a line");
   return text;
 }

@@ -1,9 +1,10 @@
 /**
- * An event that cannot be printed as JSON, or is too long for its reader, is replaced:
+ * An event that has no JSON, or is too long for its reader, is replaced:
  *
  *   of a tool call ─► TOOL_CALL_RESULT with a placeholder, and the run goes on
  *   another one ────► RUN_ERROR, and the run is ended
  */
+import { printJson } from "../agui/print.ts";
 import { textOf } from "../runner/failure.ts";
 import type { AgentEvent } from "./bridge.ts";
 
@@ -13,6 +14,8 @@ interface Fitting {
   readonly text: string;
   /** Why it was replaced; undefined: it was not. */
   readonly problem?: string;
+  /** True: only values in it were replaced, which JSON cannot print. */
+  readonly isMended?: boolean;
 }
 
 /** `sizeOf`: the length of a text as its reader counts it; never more than three for each unit. */
@@ -22,10 +25,11 @@ export function fitting(
 ): Fitting {
   let problem: string;
   try {
-    const text = JSON.stringify(event);
-    if (text.length * 3 <= max) return { event, text };
-    const size = sizeOf(text);
-    if (size <= max) return { event, text };
+    const { text, replaced: values } = printJson(event, max);
+    if (text === undefined) throw new TypeError("it has no JSON");
+    const isMended = values.size > 0;
+    const size = text.length * 3 <= max ? 0 : sizeOf(text);
+    if (size <= max) return { event: isMended ? JSON.parse(text) : event, text, isMended };
     problem = `its size is ${size}, and ${max} is allowed`;
   } catch (error) {
     problem = textOf(error).slice(0, PROBLEM_CHARS_MAX);

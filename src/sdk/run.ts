@@ -10,6 +10,7 @@
  */
 import { type CatalogueEntry, lookup } from "../agui/catalogue.ts";
 import { EFFECTS, placeOf } from "../agui/constructs.ts";
+import { printJson } from "../agui/print.ts";
 import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
 import { textOf } from "../runner/failure.ts";
 import {
@@ -57,10 +58,10 @@ export function startOf(threadId: string, input: RunInput): AgentEvent {
   const parent = parentRunId === undefined ? {} : { parentRunId };
   const started = { type: "RUN_STARTED", threadId, runId, ...parent };
   try {
-    const isStored = Buffer.byteLength(JSON.stringify(input)) <= MEMBER_BYTES_MAX;
+    const isStored = Buffer.byteLength(printJson(input).text ?? "") <= MEMBER_BYTES_MAX;
     return isStored ? { ...started, input } : started;
   } catch {
-    return started; // JSON cannot print it: it is nested too deeply.
+    return started;
   }
 }
 

@@ -280,7 +280,7 @@ export class Session {
       });
       const about = { sessionId: this.id, runId: input.runId, input, bridge, signal };
       for await (const given of through(middleware, agent, about)) {
-        const { event, text, problem } = fitting(given, ROW);
+        const { event, text, problem, isMended } = fitting(given, ROW);
         if (problem !== undefined) tell(problem);
         hasSnapshot ||= event.type === "MESSAGES_SNAPSHOT";
         if (event.type === "RUN_FINISHED" && !hasSnapshot) {
@@ -290,7 +290,9 @@ export class Session {
             yield snapshot;
           }
         }
-        if (event.type !== "RUN_STARTED" || !run.isStored) writer.event(text);
+        if (event.type !== "RUN_STARTED" || !run.isStored) {
+          writer.event(isMended === true ? given : text); // The writer counts and reports it.
+        }
         last = event;
         const hasFailed = problem !== undefined && event.type === "RUN_ERROR";
         if (hasFailed) ending.abort(new Error(problem));

@@ -68,9 +68,9 @@ test("an event that cannot be stored is replaced, and a run without it is ended"
     yield { type: "TOOL_CALL_END", toolCallId: "t" };
     const content = "x".repeat(2 ** 20);
     yield { type: "TOOL_CALL_RESULT", messageId: "r", toolCallId: "t", content };
-    yield { type: "CUSTOM", name: "kept", value: 1 };
+    yield { type: "CUSTOM", name: "kept", value: circle };
     signal.addEventListener("abort", () => (hasLeft = true));
-    yield { type: "STATE_SNAPSHOT", snapshot: circle };
+    yield { type: "STATE_SNAPSHOT", snapshot: content };
     yield { type: "CUSTOM", name: "too late", value: 1 };
   });
   const problems: RunnerProblem[] = [];
@@ -89,14 +89,14 @@ test("an event that cannot be stored is replaced, and a run without it is ended"
       toolCallId: "t",
       content: expect.stringContaining("cannot be shown: its size"),
     },
-    { type: "CUSTOM", name: "kept" },
+    { type: "CUSTOM", name: "kept", value: { own: "[circular]" } },
     {
       type: "RUN_ERROR",
-      message: expect.stringMatching(/STATE_SNAPSHOT cannot be sent: .*circular/),
+      message: expect.stringMatching(/STATE_SNAPSHOT cannot be sent: its size/),
     },
   ]);
   expect(stored).toHaveLength(6);
-  expect(problems.map(({ kind }) => kind)).toEqual(["agent", "agent"]);
+  expect(problems.map(({ kind }) => kind)).toEqual(["agent", "replaced", "agent"]);
   expect(hasLeft).toBe(true);
 });
 

@@ -229,15 +229,16 @@ describe("POST /", () => {
     expect((await post(url, "x".repeat(16 * 1_024 * 1_024 + 1))).status).toBe(413);
   });
 
-  test("sends a placeholder for a result that cannot be printed, and the run continues", async () => {
+  test("sends a placeholder for a result that is too long, and the run continues", async () => {
+    const content = "x".repeat(10 * 1_024 * 1_024);
     const events = [
-      { type: "TOOL_CALL_RESULT", messageId: "m", toolCallId: "t", content: 1n },
-      { type: "RAW", event: 2 },
+      { type: "TOOL_CALL_RESULT", messageId: "m", toolCallId: "t", content },
+      { type: "RAW", event: 2n },
     ];
     const url = await serve(new TestBridge(() => eventsOf(events)));
     const [result, ...rest] = await eventsIn(await post(url, INPUT));
     expect(result).toMatchObject({ type: "TOOL_CALL_RESULT", messageId: "m", toolCallId: "t" });
-    expect(result?.["content"]).toContain("BigInt");
+    expect(result?.["content"]).toContain("cannot be shown: its size");
     expect(rest).toEqual([{ type: "RAW", event: 2 }]);
   });
 

@@ -100,6 +100,19 @@ describe("the value of a variable", () => {
     ]);
   });
 
+  // Bug: an event that JSON.stringify does not print passed as it was.
+  test("is masked beside a BigInt and a circle", async () => {
+    const value: Record<string, unknown> = { secret: SECRET, id: 1n };
+    value["self"] = value;
+    expect(await redacted([{ type: "CUSTOM", name: "n", value }])).toEqual([
+      {
+        type: "CUSTOM",
+        name: "n",
+        value: { secret: "*".repeat(SECRET.length), id: 1, self: "[circular]" },
+      },
+    ]);
+  });
+
   test("is masked in a note of the runner", () => {
     const { mask } = redaction(OPTIONS);
     const note = { type: "CUSTOM", name: "ambient:setup_error", value: { text: SECRET } };

@@ -17,7 +17,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
-from session_ledger.recording import Recorder, plain, shown
+from session_ledger.recording import Recorder, shown
 from session_ledger.turns import Turn
 from session_ledger.writer import SessionWriter
 
@@ -241,7 +241,7 @@ class LedgerCallbackHandler(BaseCallbackHandler):
         self._recorder.tool_call(
             call_id,
             call["name"],
-            shown(plain(call["args"])),
+            shown(call["args"]),
             parent=self._message_ids.get(run_id),
             owner=str(run_id),
         )
@@ -263,8 +263,8 @@ def _interrupts_in(error: BaseException) -> Sequence[Any]:
 
 
 def _question(interrupt: Any) -> dict[str, object]:
-    value = plain(interrupt.value)
-    return {"id": interrupt.id, "reason": "langgraph:interrupt", "metadata": {"value": value}}
+    about = {"value": interrupt.value}
+    return {"id": interrupt.id, "reason": "langgraph:interrupt", "metadata": about}
 
 
 def _last_of_person(messages: object) -> Sequence[str]:

@@ -9,7 +9,7 @@ RunCancelled, at its next event.
 """
 
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from pydantic_ai import (
@@ -29,7 +29,7 @@ from pydantic_ai import (
 from pydantic_ai.capabilities import AbstractCapability, WrapRunHandler
 from pydantic_ai.messages import BaseToolCallPart, CustomEvent, ToolResultEvent
 
-from session_ledger.recording import Recorder
+from session_ledger.recording import Recorder, shown
 from session_ledger.turns import Turn
 from session_ledger.writer import SessionWriter
 
@@ -77,10 +77,9 @@ class LedgerCapability(AbstractCapability[Any]):
             case PartEndEvent(index=index, part=part) if index in self._parts:
                 self._end(self._parts.pop(index), part)
             case ToolResultEvent():
-                content = event.part.model_response_str()
-                self._recorder.tool_result(event.tool_call_id, content)
+                self._recorder.tool_result(event.tool_call_id, _result_of(event.part))
             case CustomEvent():
-                self._recorder.event(type="CUSTOM", name=event.name, value=asdict(event))
+                self._recorder.event(type="CUSTOM", name=event.name, value=_members_of(event))
 
     def _start(self, own_id: str, part: object) -> None:
         match part:
@@ -109,9 +108,27 @@ class LedgerCapability(AbstractCapability[Any]):
 
     def _end(self, own_id: str, part: object) -> None:
         if isinstance(part, BaseToolCallPart) and own_id not in self._streamed:
-            self._recorder.tool_call(own_id, part.tool_name, part.args_as_json_str())
+            self._recorder.tool_call(own_id, part.tool_name, _args_of(part))
         self._streamed.discard(own_id)
         self._recorder.end(own_id)
+
+
+def _members_of(event: CustomEvent) -> dict[str, object]:
+    return {one.name: getattr(event, one.name) for one in fields(event)}
+
+
+def _result_of(part: Any) -> str:
+    try:
+        return str(part.model_response_str())
+    except Exception:  # Pydantic cannot print it.
+        return shown(part.content)
+
+
+def _args_of(part: BaseToolCallPart) -> str:
+    try:
+        return part.args_as_json_str()
+    except Exception:
+        return shown(part.args)
 
 
 def _outcome_of(output: object) -> dict[str, object]:

@@ -1,10 +1,9 @@
 """AG-UI events from the callbacks of a framework: each message and tool call is begun and ended once."""
 
-import json
 import threading
 import uuid
-from typing import Any
 
+from session_ledger.printing import value_json
 from session_ledger.turns import Turn
 from session_ledger.writer import SessionWriter
 
@@ -41,9 +40,7 @@ class Recorder:
             raise RunCancelled("the run was cancelled")
 
     def event(self, **event: object) -> None:
-        self.target.event(
-            {name: plain(value) for name, value in event.items() if value is not None}
-        )
+        self.target.event({name: value for name, value in event.items() if value is not None})
 
     def user_message(self, text: str, key: str) -> None:
         """What a person said; a Turn has its messages already."""
@@ -150,13 +147,6 @@ class Recorder:
             self.step_finished(name)
 
 
-def plain(value: object) -> Any:
-    """The value as JSON has it; what JSON cannot hold becomes text."""
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    return json.loads(json.dumps(value, default=str))
-
-
 def shown(content: object) -> str:
     """The result of a tool as text."""
-    return content if isinstance(content, str) else json.dumps(content, default=str)
+    return content if isinstance(content, str) else value_json(content)

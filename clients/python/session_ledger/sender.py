@@ -43,14 +43,23 @@ _SESSION_IS_GONE = ("SESSION_DELETED", "SESSION_NOT_FOUND", "SESSION_FULL")
 class Problem:
     """What went wrong: `unreachable` and `dropping` may pass, the others are losses.
 
-    `refused`: records that the service, or the writer, does not accept. `lost`: acknowledged events
+    `replaced`: a value in a record was printed in another way, because JSON cannot hold it; `reason` is
+    its kind, which is told once. `refused`: records that the service, or the writer, does not accept. `lost`: acknowledged events
     that the service's database has lost. `fenced`: a later writer took over. `ended`: the session is
     gone or full, or the token may not write it. `closed`: a record after `close`. `left_behind`:
     `close` did not wait for all records.
     """
 
     kind: Literal[
-        "unreachable", "dropping", "refused", "lost", "fenced", "ended", "closed", "left_behind"
+        "unreachable",
+        "dropping",
+        "refused",
+        "replaced",
+        "lost",
+        "fenced",
+        "ended",
+        "closed",
+        "left_behind",
     ]
     message: str = ""
     reason: str = ""

@@ -3,7 +3,6 @@
 import json
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,26 +160,3 @@ class Spool:
             since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             self.gap = {"events": 0, "messages": 0, "since": since}
         self.gap[stream] += 1
-
-
-def printed(value: object) -> str:
-    """One event or payload as JSON text. Raises what cannot be printed."""
-    if isinstance(value, str):
-        value.encode()  # Half a surrogate pair is no text.
-        return value
-    dump = getattr(value, "model_dump_json", None)
-    if callable(dump):  # A model of Pydantic, as those of ag_ui.core.
-        return str(dump(by_alias=True, exclude_none=True))
-    if not isinstance(value, Mapping):
-        raise TypeError(f"an event is an object or a text, not {type(value).__name__}")
-    return json_of(dict(value))
-
-
-def json_of(value: object) -> str:
-    """Without NaN, which is no JSON; half a surrogate pair stays as an escape."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return text

@@ -10,6 +10,7 @@ each event is stored once and in order. `docs/clients.md` has the rules.
 import random
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -18,8 +19,10 @@ import grpc
 from session_ledger.ambient.v1.event_stream_pb2 import PushSessionEventsResponse
 from session_ledger.connection import LedgerError
 from session_ledger.derive import DerivedMessage, MessageDeriver
+from session_ledger.payloads import well_formed
+from session_ledger.printing import event_json
 from session_ledger.sender import Problem, Sender, State
-from session_ledger.spool import PAYLOAD_BYTES_MAX, Counts, printed
+from session_ledger.spool import PAYLOAD_BYTES_MAX, Counts
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,14 @@ class Stats:
     messages: Counts
     last_seq: int
     """The session's number of the last acknowledged event."""
+    replaced_values: int = 0
+    """Values in records that JSON cannot hold, and that were printed in another way."""
     complete: bool = True
     """Nothing waits of the records that were given before `flush` or `close`."""
+
+
+# The kinds of replaced values that are counted apart.
+_KINDS_MAX = 100
 
 
 def new_epoch() -> int:
@@ -45,7 +54,6 @@ class SessionWriter:
     epoch: the writer's generation; a later writer fences an earlier one. By default from the time.
     replay: the events begin with the first one of the epoch, as after a restart; those that the
         service has are not stored again.
-    derive: messages for people are derived from the events.
     derive: messages for people are derived from the events; `lifecycle_messages` are those of the start
         and the finish of runs.
     bytes_max: the room for records that wait for the service; above it new ones are dropped.
@@ -90,6 +98,7 @@ class SessionWriter:
         self._spool = self._sender.spool
         self._deriver = MessageDeriver(lifecycle=lifecycle_messages) if derive else None
         self._has_told_closed = False
+        self._replaced: Counter[str] = Counter()
 
     def __enter__(self) -> "SessionWriter":
         return self
@@ -99,7 +108,7 @@ class SessionWriter:
 
     def event(self, event: object) -> None:
         """One AG-UI event: an object, a model of ag_ui.core, or JSON text. Never raises, never waits."""
-        payload = self._printed(event, self._spool.event_counts)
+        payload = self._printed(event, self._spool.event_counts, event_json)
         if payload is None:
             return
         with self._changed:
@@ -116,7 +125,7 @@ class SessionWriter:
         A message whose key is stored is not stored again. Events given after a `user` message are
         sent after it is stored.
         """
-        text = self._printed(payload, self._spool.message_counts)
+        text = self._printed(payload, self._spool.message_counts, _message_text)
         if text is None:
             return
         with self._changed:
@@ -187,9 +196,12 @@ class SessionWriter:
     def epoch(self) -> int:
         return self._sender.epoch
 
-    def _printed(self, value: object, counts: Counts) -> str | None:
+    def _printed(self, value: object, counts: Counts, printed: Callable[..., str]) -> str | None:
+        replaced: Counter[str] = Counter()
         try:
-            text = printed(value)
+            text = printed(value, replaced, chars_max=PAYLOAD_BYTES_MAX)
+            if replaced:
+                self._count_replaced(replaced)
             if len(text) <= PAYLOAD_BYTES_MAX and len(text.encode()) <= PAYLOAD_BYTES_MAX:
                 return text
             reason = f"a payload has at most {PAYLOAD_BYTES_MAX} bytes"
@@ -199,6 +211,18 @@ class SessionWriter:
             counts.refused += 1
         self._sender.tell(Problem("refused", reason, "UNPRINTABLE", 1))
         return None
+
+    def _count_replaced(self, replaced: Counter[str]) -> None:
+        """Tells each kind once."""
+        with self._changed:
+            first = [what for what in replaced if what not in self._replaced]
+            # The names of types are the agent's: their number has a limit.
+            for what, count in replaced.items():
+                is_known = what in self._replaced or len(self._replaced) < _KINDS_MAX
+                self._replaced[what if is_known else "other"] += count
+        for what in first[:_KINDS_MAX]:
+            message = f"a value was printed in another way, because JSON cannot hold it: {what}"
+            self._sender.tell(Problem("replaced", message, what, replaced[what]))
 
     def _is_open(self, counts: Counts) -> bool:
         if self._sender.state == "open":
@@ -230,4 +254,14 @@ class SessionWriter:
     def _stats(self, *, complete: bool) -> Stats:
         events, messages = replace(self._spool.event_counts), replace(self._spool.message_counts)
         sender = self._sender
-        return Stats(sender.state, sender.epoch, events, messages, sender.last_seq, complete)
+        replaced = sum(self._replaced.values())
+        return Stats(
+            sender.state, sender.epoch, events, messages, sender.last_seq, replaced, complete
+        )
+
+
+def _message_text(value: object, replaced: Counter[str], *, chars_max: int) -> str:
+    """Any text, or an object as an event is one. Half a surrogate pair becomes U+FFFD."""
+    if isinstance(value, str):
+        return well_formed(value)
+    return event_json(value, replaced, chars_max=chars_max)

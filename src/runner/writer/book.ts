@@ -11,6 +11,8 @@
  * A left lane is sent under its own epoch and is done when both its queues are empty. Only then the
  * next lane takes its epoch, because that fences the lane before it.
  */
+import { JSON_DEPTH_MAX } from "../../agui/payload.ts";
+import type { PrintedJson, ReplacedKind } from "../../agui/print.ts";
 import { type Clock, msOf } from "../../base/clock.ts";
 import { deferred } from "../../base/deferred.ts";
 import type { RpcFailure } from "../failure.ts";
@@ -34,6 +36,13 @@ const TOO_LARGE = {
   reason: "PAYLOAD_TOO_LARGE",
   message: "the record is larger than an empty spool",
 };
+
+const REPLACED = {
+  bigint: "a BigInt was printed as a number, which most readers round above 2^53",
+  circular: "a value that contains itself was replaced by a text",
+  throwing: "a value whose own code throws was replaced by a text",
+  depth: `a value nested deeper than ${JSON_DEPTH_MAX} levels was replaced by a text`,
+} as const satisfies Record<ReplacedKind, string>;
 
 interface FlushMark {
   readonly events: bigint;
@@ -61,6 +70,8 @@ export class Book {
   #isDropping = false;
   #toldClosed = false;
   #flushes: FlushMark[] = [];
+  /** By their kind: the values that could not be printed. */
+  readonly #replaced = new Map<ReplacedKind, number>();
   readonly #spool: Spool;
   readonly #onProblem: CheckedOptions["onProblem"];
 
@@ -86,6 +97,7 @@ export class Book {
       events: this.#spool.events,
       messages: this.#spool.messages,
       pendingBytes: this.#spool.pendingBytes,
+      replacedValues: [...this.#replaced.values()].reduce((sum, count) => sum + count, 0),
       state: this.state,
       lastSeq: this.lastSeq,
       epoch: this.live.epoch,
@@ -151,6 +163,15 @@ export class Book {
   refuse(stream: "events" | "messages", reason: Reason): void {
     this.#spool.count(stream, "refused");
     this.tellRefused(stream, reason);
+  }
+
+  /** Values of a record that were printed in another way, by their kind. */
+  replaced(stream: "events" | "messages", counts: PrintedJson["replaced"]): void {
+    for (const [what, count] of counts) {
+      const earlier = this.#replaced.get(what) ?? 0;
+      this.#replaced.set(what, earlier + count);
+      if (earlier === 0) this.tell({ kind: "replaced", stream, what, message: REPLACED[what] });
+    }
   }
 
   /** The service has assigned the epoch of the lane, and stated the numbers it knows. */

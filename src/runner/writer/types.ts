@@ -1,4 +1,5 @@
 /** The options, the results and the methods of a session writer. */
+import type { ReplacedKind } from "../../agui/print.ts";
 import type { Clock } from "../../base/clock.ts";
 import type { RetryOptions } from "../retry.ts";
 import type { Sender } from "../rows.ts";
@@ -97,6 +98,8 @@ export interface WriterStats {
   readonly messages: Counts;
   /** Bytes of the waiting records, as the spool counts them. */
   readonly pendingBytes: number;
+  /** Values inside of records that JSON cannot print, or that were nested too deep. */
+  readonly replacedValues: number;
   readonly state: WriterState;
   /** The session's number of the last acknowledged event; 0n before the first. */
   readonly lastSeq: bigint;
@@ -145,6 +148,13 @@ export type WriterProblem =
       readonly reason: string;
       readonly message: string;
     }
+  /** A value that JSON cannot print, or that is nested too deep, was replaced. Once a `what`. */
+  | {
+      readonly kind: "replaced";
+      readonly stream: "events" | "messages";
+      readonly what: ReplacedKind;
+      readonly message: string;
+    }
   /**
    * Acknowledged events are lost: the service's database went back, by a failover or a restored
    * backup. They are not sent again; later events are sent.
@@ -180,8 +190,9 @@ export type WriterProblem =
 export interface SessionWriter {
   /**
    * One AG-UI event, an object or its JSON. Never throws and never waits. An object is printed at
-   * once, so it may be changed afterwards; all other work happens in the background. An event that
-   * cannot be printed (circular, BigInt) or is over 3.5 MiB counts as refused.
+   * once, so it may be changed afterwards; all other work happens in the background. A value that JSON
+   * cannot print (BigInt, a circle, code that throws) or that is nested deeper than 64 levels is
+   * replaced and counted; the rest of the event stays. An event over 3.5 MiB counts as refused.
    */
   event(event: object | string): void;
   /** One message. Never throws and never waits. */

@@ -10,6 +10,7 @@
  */
 import { isDate } from "node:util/types";
 import { systemClock } from "../../base/clock.ts";
+import { type PrintedJson, printJson, withinDepth } from "../../agui/print.ts";
 import { deferred } from "../../base/deferred.ts";
 import { withEscapedHalves } from "../../compressor/text.ts";
 import { MessageDeriver } from "../derive/derive.ts";
@@ -76,7 +77,9 @@ class Writer implements SessionWriter {
   event(event: object | string): void {
     let payload: string;
     try {
-      payload = withEscapedHalves(printed(event));
+      const { text, replaced } = printed(event);
+      payload = withEscapedHalves(text);
+      this.#book.replaced("events", replaced);
     } catch (error) {
       return this.#refuse("events", error);
     }
@@ -97,9 +100,11 @@ class Writer implements SessionWriter {
   }
 
   message(message: WriterMessage): void {
-    let record: ReturnType<typeof messageOf>;
+    let record: Omit<MessageRecord, "bytes">;
     try {
-      record = messageOf(message);
+      const { replaced, ...given } = messageOf(message);
+      record = given;
+      this.#book.replaced("messages", replaced);
     } catch (error) {
       return this.#refuse("messages", error);
     }
@@ -175,11 +180,16 @@ type FlushOptions = { readonly timeoutMs?: number } | undefined;
 /** A request has at most 4 MiB, and the payload is only a part of it. */
 const PAYLOAD_BYTES_MAX = 3.5 * 1024 * 1024;
 
-export function messageOf(message: WriterMessage): Omit<MessageRecord, "bytes"> {
+export function messageOf(
+  message: WriterMessage,
+): Omit<MessageRecord, "bytes"> & Pick<PrintedJson, "replaced"> {
   const { type, payload, key, sentAt, sender } = message;
+  // A message may be any text.
+  const { text, replaced } = printed(payload, (given) => ({ text: given, replaced: new Map() }));
   return {
+    replaced,
     eventType: textField("type", type),
-    payload: printed(payload).toWellFormed(),
+    payload: text.toWellFormed(),
     key: textField("key", key || undefined, crypto.randomUUID()),
     sentAtMicros: microsOf(sentAt ?? undefined),
     sender: senderOf(sender ?? undefined),
@@ -190,14 +200,15 @@ export function messageOf(message: WriterMessage): Omit<MessageRecord, "bytes"> 
  * Throws for an invalid value, as messageOf does: a record that cannot be encoded would be pushed
  * again and again, and block the records after it.
  */
-function printed(value: unknown): string {
-  const text: unknown = typeof value === "string" ? value : JSON.stringify(value);
-  if (typeof text !== "string") throw new TypeError("the value has no JSON");
+function printed(value: unknown, ofText = withinDepth): PrintedJson & { readonly text: string } {
+  const { text, replaced } =
+    typeof value === "string" ? ofText(value) : printJson(value, PAYLOAD_BYTES_MAX);
+  if (text === undefined) throw new TypeError("the value has no JSON");
   // Measuring a text of 100 MiB takes long.
   if (text.length > PAYLOAD_BYTES_MAX || Buffer.byteLength(text) > PAYLOAD_BYTES_MAX) {
     throw new RangeError(`a payload has at most ${PAYLOAD_BYTES_MAX} bytes`);
   }
-  return text;
+  return { text, replaced };
 }
 
 function textField(name: string, value: unknown, fallback?: string): string {

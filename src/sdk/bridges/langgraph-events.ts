@@ -4,6 +4,7 @@
  * `custom` (what nodes write themselves).
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
+import { printJson } from "../../agui/print.ts";
 import type { AgentEvent, RunInput } from "../bridge.ts";
 import { EventMaker, contentOf } from "../../agui/event-maker.ts";
 
@@ -122,7 +123,7 @@ export class LangGraphRun {
   /** The messages of the graph are the conversation, which the other events tell. */
   *#values(values: JsonObject): Events {
     const { messages: _, ...snapshot } = values;
-    const text = JSON.stringify(snapshot);
+    const { text = "{}" } = printJson(snapshot);
     if ("__interrupt__" in snapshot || text === "{}" || text === this.#state) return;
     this.#state = text;
     yield { type: "STATE_SNAPSHOT", snapshot };

@@ -11,6 +11,7 @@
 import { type CatalogueEntry, lookup } from "../../agui/catalogue.ts";
 import { type EventPlace, placeOf } from "../../agui/constructs.ts";
 import { isObject } from "../../agui/json.ts";
+import { printJson } from "../../agui/print.ts";
 import { systemTimers, within } from "../../base/timers.ts";
 import { type Secret, wholeSecret } from "../../redaction/patterns.ts";
 import {
@@ -141,13 +142,13 @@ function inTime(waitMs: number) {
   return { limitMs: Math.max(0, waitMs), late: () => "late" as const, timers: systemTimers };
 }
 
-/** The same object without a secret. What JSON cannot print is never stored or sent. */
+/** The same object without a secret, printed as the writer and the reader get it. */
 function masked(redactor: Redactor, event: AgentEvent): AgentEvent {
   let printed: string;
   try {
-    printed = JSON.stringify(event);
+    printed = printJson(event).text ?? "";
   } catch {
-    return event;
+    return event; // It is never stored or sent.
   }
   const text = redactor.payload(printed);
   return text === printed ? event : { type: event.type, ...objectIn(text) };

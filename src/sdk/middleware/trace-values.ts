@@ -1,5 +1,6 @@
 /** Values of events as attributes of spans. Pure. */
 import { isObject, type JsonObject } from "../../agui/json.ts";
+import { printJson } from "../../agui/print.ts";
 import { sumOf, type Usage, usageIn } from "../../agui/run-end.ts";
 import type { AgentEvent, AgentMessage } from "../bridge.ts";
 
@@ -33,7 +34,7 @@ export function printed(value: unknown): string {
 
 function jsonOf(value: unknown): string | undefined {
   try {
-    return JSON.stringify(value);
+    return printJson(value).text;
   } catch {
     return undefined;
   }
