@@ -7,12 +7,15 @@ import io.grpc.ManagedChannel;
 import io.sessionledger.client.WriterListener.Refusal;
 import java.time.Duration;
 import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * Stores the events of a session, and messages for people. No call waits for the service but {@link
@@ -40,6 +43,8 @@ public final class LedgerWriter implements AutoCloseable {
   private final EventStream stream;
   private final MessageSender sender;
   private final AtomicBoolean isWoken = new AtomicBoolean();
+  private final AtomicLong replacedValues = new AtomicLong();
+  private final Set<String> replacedKinds = ConcurrentHashMap.newKeySet();
 
   /** A writer of one session; the channel stays the caller's. */
   public static Builder builder(ManagedChannel channel, String sessionId) {
@@ -78,15 +83,17 @@ public final class LedgerWriter implements AutoCloseable {
     }
   }
 
-  /** Takes one AG-UI event. */
+  /**
+   * Takes one AG-UI event. A number that JSON does not have becomes null, and what is nested deeper than
+   * 64 levels a short text; both are counted.
+   */
   public void event(JsonObject event) {
-    event(event == null ? null : event.toString());
+    event(event == null ? null : EventJson.of(event, this::replaced));
   }
 
   /** Takes one message for people. */
   public void message(LedgerMessage message) {
-    String payload = message.payload();
-    ByteString bytes = Texts.isWhole(payload) ? ByteString.copyFromUtf8(payload) : null;
+    ByteString bytes = ByteString.copyFromUtf8(Texts.whole(message.payload()));
     String problem = problemOf(bytes);
     if (problem == null) {
       spool.addMessage(message, bytes.size());
@@ -143,7 +150,7 @@ public final class LedgerWriter implements AutoCloseable {
 
   /** The counts as they are now. */
   public WriterStats stats() {
-    return spool.stats(link.epoch());
+    return spool.stats(link.epoch(), replacedValues.get());
   }
 
   /** One task for all records that come before it runs. */
@@ -157,8 +164,13 @@ public final class LedgerWriter implements AutoCloseable {
         });
   }
 
+  private void replaced(String what) {
+    replacedValues.incrementAndGet();
+    if (replacedKinds.add(what)) told.replaced(what);
+  }
+
   private static String problemOf(ByteString payload) {
-    if (payload == null) return "expected a text without halves of characters";
+    if (payload == null) return "expected a text";
     if (payload.size() <= PAYLOAD_BYTES_MAX) return null;
     return "expected at most %d bytes".formatted(PAYLOAD_BYTES_MAX);
   }

@@ -312,8 +312,9 @@ final class Spool {
     return true;
   }
 
-  synchronized WriterStats stats(long epoch) {
-    return new WriterStats(state, epoch, events.counts(), messages.counts(), error);
+  synchronized WriterStats stats(long epoch, long replacedValues) {
+    return new WriterStats(
+        state, epoch, events.counts(), messages.counts(), replacedValues, error);
   }
 
   static Timestamp timestamp(Instant at) {

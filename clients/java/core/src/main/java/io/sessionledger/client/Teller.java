@@ -14,6 +14,11 @@ record Teller(Executor worker, WriterListener listener) implements WriterListene
   }
 
   @Override
+  public void replaced(String what) {
+    tell(() -> listener.replaced(what));
+  }
+
+  @Override
   public void dropping() {
     tell(listener::dropping);
   }

@@ -4,8 +4,17 @@ package io.sessionledger.client;
 final class Texts {
   private Texts() {}
 
-  static boolean isWhole(String text) {
+  private static boolean isWhole(String text) {
     return firstHalf(text, 0) < 0;
+  }
+
+  /** A text for people with U+FFFD in the place of such halves. */
+  static String whole(String text) {
+    if (isWhole(text)) return text;
+    StringBuilder whole = new StringBuilder(text);
+    for (int at = firstHalf(text, 0); at >= 0; at = firstHalf(text, at + 1))
+      whole.setCharAt(at, '\ufffd');
+    return whole.toString();
   }
 
   /** JSON text with such halves as escapes: UTF-8 has none for them. */

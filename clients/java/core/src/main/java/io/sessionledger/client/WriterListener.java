@@ -14,6 +14,9 @@ public interface WriterListener {
   /** A record is not accepted; the others continue. */
   default void refused(Refusal refusal) {}
 
+  /** A value in an event was replaced, the first of its kind: {@code NaN} or {@code depth}. */
+  default void replaced(String what) {}
+
   /** There is no room: new records are dropped from now on. */
   default void dropping() {}
 

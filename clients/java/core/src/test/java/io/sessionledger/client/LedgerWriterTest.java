@@ -5,7 +5,10 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
+import com.google.gson.JsonPrimitive;
 import io.grpc.ManagedChannel;
 import io.sessionledger.client.WriterListener.Refusal;
 import io.sessionledger.client.WriterStats.Counts;
@@ -132,7 +135,7 @@ class LedgerWriterTest {
       writer.event("x".repeat(3_500_001));
       writer.event((String) null);
       writer.message(LedgerMessage.of("", "Hello"));
-      writer.message(LedgerMessage.of("user", "half \ud83d"));
+      writer.message(LedgerMessage.of("user", "x".repeat(3_500_001)));
       give(writer, 1);
       assertTrue(writer.close(LONG));
       WriterStats stats = writer.stats();
@@ -177,6 +180,50 @@ class LedgerWriterTest {
       List<JsonObject> stored = TestService.eventsOf(connection.channel(), sessionId);
       assertEquals(List.of(0L, 1L), valuesIn(stored));
     }
+  }
+
+  // Bug: one NaN in an event, and half a character in a message, lost the record.
+  @Test
+  void aValueThatIsNoJsonCostsOnlyItself() {
+    String sessionId = TestService.newSession("values");
+    List<String> kinds = new ArrayList<>();
+    WriterListener listener =
+        new WriterListener() {
+          @Override
+          public void replaced(String what) {
+            kinds.add(what);
+          }
+        };
+    try (Connection connection = new Connection(TestService.runningAddress());
+        LedgerWriter writer =
+            LedgerWriter.builder(connection.channel(), sessionId).listener(listener).open()) {
+      for (int levels : List.of(1, 100, 100_000)) {
+        JsonObject event = new JsonObject();
+        event.addProperty("type", "RAW");
+        event.addProperty("source", "Infinity");
+        JsonElement value = new JsonPrimitive(Double.NaN);
+        for (int level = 0; level < levels; level++) {
+          JsonArray list = new JsonArray();
+          list.add(value);
+          value = list;
+        }
+        event.add("event", value);
+        writer.event(event);
+      }
+      writer.message(LedgerMessage.of("user", "half \ud83d"));
+      assertTrue(writer.close(LONG));
+      WriterStats stats = writer.stats();
+      assertEquals(new Counts(3, 0, 0, 0), stats.events());
+      assertEquals(new Counts(1, 0, 0, 0), stats.messages());
+      assertEquals(3, stats.replacedValues());
+      List<JsonObject> stored = TestService.eventsOf(connection.channel(), sessionId);
+      assertEquals("[null]", stored.get(0).get("event").toString());
+      assertEquals("Infinity", stored.get(0).get("source").getAsString());
+      String cut = "[".repeat(63) + "\"[…]\"" + "]".repeat(63);
+      assertEquals(cut, stored.get(1).get("event").toString());
+      assertEquals(cut, stored.get(2).get("event").toString());
+    }
+    assertEquals(List.of("NaN", "depth"), kinds);
   }
 
   @Test
