@@ -15,6 +15,7 @@ import { decodeLine, isBlank, LINE_BYTES_MAX, readLines } from "../runner/lines.
 import { type AiSdkPart, eventsOfRecordedParts } from "../sdk/bridges/ai-sdk-run.ts";
 import { addConnectionOptions, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, type ExitCode, UsageError } from "./io.ts";
+import { mergedRows } from "./merge-rows.ts";
 import type { Refusal } from "./push-lines.ts";
 import { rowsOf } from "./push.ts";
 import { keyed, type PushRun, pushRows, runIdOf, tellRefusal, withInput } from "./push-rows.ts";
@@ -57,14 +58,16 @@ async function importInto(flags: Flags, io: CliIo): Promise<ExitCode> {
   const { session: sessionId, format } = flags;
   const parts = { sessionId, stream: "events", keys: true, stopOnRefused: false, io } as const;
   if (format === "jsonl")
-    return withInput(flags, parts, (input, run) => pushRows(rowsOf(input, { as: "events" }), run));
+    return withInput(flags, parts, (input, run) =>
+      pushRows(mergedRows(rowsOf(input, { as: "events" })), run),
+    );
   if (flags.runId === undefined && flags.file === "-")
     throw new UsageError("--run-id: expected, as stdin has no content before it is read");
   const runId = flags.runId ?? (await runIdOf(format, flags));
   const names = { sessionId, runId };
   return withInput(flags, parts, (input, run) => {
     const values = new InputValues(input, run);
-    return pushRows(keyed(EVENTS[format](values, names), values), run);
+    return pushRows(mergedRows(keyed(EVENTS[format](values, names), values)), run);
   });
 }
 

@@ -1,6 +1,7 @@
 /** The lines of an input as rows, and their idempotency keys. */
 import { createHash } from "node:crypto";
 import { fromJson, type JsonValue } from "@bufbuild/protobuf";
+import type { Fragments } from "../../gen/ambient/v1/events_pb.ts";
 import { type SessionMessage, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { decodeLine, isBlank, type Line, LINE_BYTES_MAX } from "../runner/lines.ts";
 
@@ -14,7 +15,14 @@ export interface Refusal {
 }
 
 export type RowLine =
-  | { readonly kind: "row"; readonly eventType: string; readonly payload: string }
+  | {
+      readonly kind: "row";
+      readonly eventType: string;
+      readonly payload: string;
+      /** Of a merged row. */
+      readonly eventCount?: number;
+      readonly fragments?: Fragments;
+    }
   | ({ readonly kind: "row" } & Pick<SessionMessage, "eventType" | "payload" | "sender" | "sentAt">)
   | { readonly kind: "empty" }
   /** The line is not a row; the service never sees it. */

@@ -33,6 +33,8 @@ export interface InputRow {
   readonly endByte: number;
   readonly read: RowLine;
   readonly key: string;
+  /** The rows that were merged into it. */
+  readonly parts?: readonly InputRow[];
 }
 
 export interface PushRun {
@@ -92,10 +94,9 @@ export async function pushRows(rows: AsyncIterable<InputRow>, run: PushRun): Pro
       const { line: lines, endByte } = row;
       if (io.signal.aborted) return EXIT.interrupted;
       summary.lines = lines;
-      const refusal = await pushRow(row, run);
-      if (refusal !== undefined) tellRefusal(lines, refusal, run);
+      const refused = await pushOrParts(row, run);
       progress.update(endByte, { lines, refused: summary.refused });
-      if (refusal !== undefined && stopOnRefused) break;
+      if (refused && stopOnRefused) break;
     }
   } catch (error) {
     // The signal ends the reading of the input and the pause between attempts.
@@ -108,8 +109,28 @@ export async function pushRows(rows: AsyncIterable<InputRow>, run: PushRun): Pro
   return summary.refused > 0 ? EXIT.incomplete : EXIT.done;
 }
 
+/** True: the row, or a part of it, is refused. */
+async function pushOrParts(row: InputRow, run: PushRun): Promise<boolean> {
+  const refusal = await pushRow(row, run);
+  if (refusal === undefined) return false;
+  const { parts = [] } = row;
+  let hasRefused = parts.length === 0;
+  if (hasRefused) tellRefusal(row.line, refusal, run);
+  for (const [at, part] of parts.entries()) {
+    const ofPart = await pushRow(part, run);
+    if (ofPart === undefined) continue;
+    hasRefused = true;
+    tellRefusal(part.line, ofPart, run);
+    // An earlier row with this key stands for other events: the rest of them may be in it.
+    if (at === 0 && ofPart.reason === KEY_REUSED) break;
+  }
+  return hasRefused;
+}
+
+const KEY_REUSED = "KEY_REUSED";
+
 /** Resolves when the row is stored or refused; rejects when further rows would fail too. */
-async function pushRow({ read, key }: InputRow, run: PushRun): Promise<Refusal | undefined> {
+async function pushRow({ read, key, parts }: InputRow, run: PushRun): Promise<Refusal | undefined> {
   const { sessionId, stream, keys, connection, summary } = run;
   if (read.kind === "empty") return undefined;
   if (read.kind === "refused") return read;
@@ -125,7 +146,7 @@ async function pushRow({ read, key }: InputRow, run: PushRun): Promise<Refusal |
       ...connection.retry,
       mayRepeat: (failure) => mayRepeat(failure, run) && connection.retry.mayRepeat(failure),
     });
-    summary.stored(lastSeqOf(row), row.deduplicated);
+    summary.stored(lastSeqOf(row), { events: parts?.length ?? 1, isNew: !row.deduplicated });
     return undefined;
   } catch (error) {
     if (!(error instanceof RpcFailure) || !isFaultOfLine(error)) throw error;
@@ -184,9 +205,12 @@ class Summary {
     this.#refusedByReason.set(reason, (this.#refusedByReason.get(reason) ?? 0) + 1);
   }
 
-  stored(lastSeq: bigint, deduplicated: boolean): void {
-    if (deduplicated) this.#deduplicated += 1;
-    else this.#pushed += 1;
+  stored(
+    lastSeq: bigint,
+    { events, isNew }: { readonly events: number; readonly isNew: boolean },
+  ): void {
+    if (isNew) this.#pushed += events;
+    else this.#deduplicated += events;
     if (lastSeq > this.#lastSeq) this.#lastSeq = lastSeq;
   }
 

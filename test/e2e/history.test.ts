@@ -283,6 +283,79 @@ describe("import", () => {
     );
   });
 
+  describe("merges the pieces of a text into rows", () => {
+    const tokens = Array.from({ length: 200 }, (_, n) => `token ${n} `);
+    const inputs = {
+      lc4j: tokens.map((chunk) => ({ eventType: "PartialResponse", chunk })),
+      spring: tokens.map((text) => ({
+        chatResponse: { results: [{ output: { text }, metadata: {} }] },
+      })),
+      vercelai: [
+        { type: "text-start", id: "0" },
+        ...tokens.map((text) => ({ type: "text-delta", id: "0", text })),
+        { type: "text-end", id: "0" },
+        { type: "finish" },
+      ],
+      history: [
+        {
+          content: [
+            {
+              role: "AI",
+              events: tokens.map((chunk) => ({ eventType: "PartialResponse", chunk })),
+            },
+          ],
+        },
+      ],
+      jsonl: lines(tokens),
+    };
+
+    // Bug: an import stored every token as a row of its own.
+    test.each(Object.entries(inputs))("of %s", async (format, values) => {
+      const sessionId = newSession();
+      const text = values.map((value) => JSON.stringify(value)).join("\n");
+      const file = fileOf(`tokens-${format}.jsonl`, text);
+      const { pushed, refused } = await imported(format, sessionId, file);
+      const rows = await eventRowsOf(service.grpcAddress, sessionId);
+      expect(rows.filter(({ eventType }) => eventType === "TEXT_MESSAGE_CONTENT")).toMatchObject([
+        { eventCount: 200 },
+      ]);
+      const events = await payloadsOf(sessionId);
+      expect([events.length, refused]).toEqual([pushed, 0]);
+      expect(rows.reduce((sum, { eventCount }) => sum + eventCount, 0)).toBe(pushed);
+      const deltas = events.map(parseObject).flatMap(({ delta }) => delta ?? []);
+      expect(deltas).toEqual(tokens);
+      const again = await imported(format, sessionId, file);
+      expect(again).toMatchObject({ pushed: 0, deduplicated: pushed, refused: 0 });
+      expect(await payloadsOf(sessionId)).toEqual(events);
+    });
+
+    test("also those that were stored one by one before, and a file that has grown inside of a text", async () => {
+      const all = lines(tokens).map((event) => JSON.stringify(event));
+      for (const before of ["push", "import"]) {
+        const sessionId = newSession();
+        const half = fileOf("grown.jsonl", `${all.slice(0, 102).join("\n")}\n`);
+        if (before === "import") await imported("jsonl", sessionId, half);
+        else await run(["push", sessionId, "--file", half]);
+        expect(await payloadsOf(sessionId)).toEqual(all.slice(0, 102));
+        const grown = fileOf("grown.jsonl", `${all.join("\n")}\n`);
+        const rest = { pushed: all.length - 102, deduplicated: 102, refused: 0 };
+        expect(await imported("jsonl", sessionId, grown)).toMatchObject(rest);
+        expect(await payloadsOf(sessionId)).toEqual(all);
+      }
+    });
+
+    test("but for pieces that the service refuses, each by its line", async () => {
+      const sessionId = newSession();
+      const bad = [1, 2, 3].map((n) => ({ ...lines([`${n}`])[2], messageId: 5 }));
+      const values = [...lines(tokens).slice(0, 102), ...bad, ...lines(tokens).slice(102)];
+      const text = values.map((value) => JSON.stringify(value)).join("\n");
+      const file = fileOf("bad.jsonl", text);
+      const { stderr, pushed, refused } = await imported("jsonl", sessionId, file);
+      expect([pushed, refused]).toEqual([values.length - 3, 3]);
+      for (const line of [103, 104, 105]) expect(stderr).toContain(`line ${line} refused`);
+    });
+  });
+
   test.each([
     ["finish", [], "RUN_FINISHED", undefined],
     ["nothing", [], "RUN_ERROR", "TRUNCATED"],
@@ -305,6 +378,16 @@ describe("import", () => {
     expect([exitCode, stderr]).toEqual([2, expect.stringContaining("--run-id: expected")]);
   });
 });
+
+function lines(tokens: readonly string[]): readonly JsonObject[] {
+  return [
+    { type: "RUN_STARTED", threadId: "t", runId: "r" },
+    { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" },
+    ...tokens.map((delta) => ({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta })),
+    { type: "TEXT_MESSAGE_END", messageId: "m" },
+    { type: "RUN_FINISHED", threadId: "t", runId: "r" },
+  ];
+}
 
 describe("push --format text", () => {
   test("makes one message of an answer, cut anywhere", async () => {

@@ -1,0 +1,71 @@
+/**
+ * Merges the events of an import as a push stream does: consecutive fragments of one text become one row.
+ * The row has the key of its first event, and the same file again makes the same rows.
+ *
+ * A row that the service refuses is sent again as its events (push-rows.ts), each with its own key. So one
+ * faulty fragment costs only itself, and events that an earlier import stored one by one are recognised.
+ * The fragments at the very end of an input are not merged: a longer file may go on with the same text.
+ */
+import { fromBinary } from "@bufbuild/protobuf";
+import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { type CompressedRow, Compressor } from "../compressor/compressor.ts";
+import { encodeFragments } from "../compressor/fragments.ts";
+import type { InputRow } from "./push-rows.ts";
+
+interface Event {
+  readonly eventType: string;
+  readonly payload: string;
+  readonly createdAtMicros: bigint;
+}
+
+export async function* mergedRows(
+  rows: AsyncIterable<InputRow>,
+): AsyncGenerator<InputRow, void, undefined> {
+  const compressor = new Compressor<Event>();
+  let open: InputRow[] = [];
+  const take = (made: CompressedRow<Event>): InputRow | undefined => {
+    const parts = open.splice(0, made.eventCount);
+    return parts.length < 2 ? parts[0] : merged(made, parts);
+  };
+  for await (const row of rows) {
+    if (row.read.kind === "empty") continue;
+    if (row.read.kind === "refused") {
+      const last = compressor.flush();
+      const before = last && take(last);
+      if (before !== undefined) yield before;
+      yield row;
+      continue;
+    }
+    const { eventType, payload } = row.read;
+    open.push(row);
+    const event = { eventType, payload, createdAtMicros: 0n };
+    // The time of an import says nothing about the text, so no row is closed by its age.
+    for (const made of compressor.push(event, 0)) {
+      const next = take(made);
+      if (next !== undefined) yield next;
+    }
+  }
+  yield* open;
+}
+
+function merged(
+  { eventType, payload, eventCount, fragments }: CompressedRow<Event>,
+  parts: readonly InputRow[],
+): InputRow {
+  const [first] = parts;
+  const last = parts.at(-1);
+  if (first === undefined || last === undefined || fragments === undefined)
+    throw new Error("a merged row has no events");
+  return {
+    ...last,
+    key: first.key,
+    read: {
+      kind: "row",
+      eventType,
+      payload,
+      eventCount,
+      fragments: fromBinary(FragmentsSchema, encodeFragments(fragments)),
+    },
+    parts,
+  };
+}
