@@ -8,7 +8,7 @@
  * An entry becomes events of AG-UI. Its other members (the user, its time, attachments) have no place
  * there, so RUN_STARTED keeps them as its `rawEvent`: an entry with empty texts, which an export fills.
  */
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
 
 export type Role = "USER" | "AI";
@@ -92,6 +92,34 @@ export function keptEntries(started: JsonObject): readonly JsonObject[] {
 
 /** The member of `rawEvent` that has the entries. */
 export const KEPT = "historyEntries";
+
+/**
+ * Members of `rawEvent` for values that AG-UI has as texts only, so that they go out as they came in: the
+ * content of a result is the JSON of a value; the error of a run was this object.
+ */
+export const IS_JSON = { historyOutput: "json" };
+const ERROR = "historyError";
+
+export function keptError(error: JsonObject): JsonObject {
+  return { rawEvent: { [ERROR]: error } };
+}
+
+/** The value of a text that is marked as JSON; undefined: it was a text. */
+export function valueOf(text: string, rawEvent: unknown): unknown {
+  const isJson = isObject(rawEvent) && rawEvent["historyOutput"] === IS_JSON.historyOutput;
+  return isJson ? exactJson(text) : undefined;
+}
+
+export function errorIn({ rawEvent }: JsonObject): JsonObject | undefined {
+  const error = isObject(rawEvent) ? rawEvent[ERROR] : undefined;
+  return isObject(error) ? error : undefined;
+}
+
+/** Undefined also for a number with more digits than a parsed one has. */
+export function exactJson(text: string): unknown {
+  const value = parseJson(text);
+  return /\d{16}/.test(text) && JSON.stringify(value) !== text ? undefined : value;
+}
 
 /** The only block of a kept entry. */
 export function blockOf({ content }: JsonObject): JsonObject {

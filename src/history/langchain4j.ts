@@ -5,7 +5,7 @@
  */
 import type { AguiEvent } from "../agui/event-maker.ts";
 import { isObject, type JsonObject } from "../agui/json.ts";
-import { type RunNames, type ToldCall, ToldRun, type Usage } from "./told-run.ts";
+import { type Failed, type RunNames, type ToldCall, ToldRun, type Usage } from "./told-run.ts";
 
 /** Takes the values of a file or a stream one after the other. */
 export interface Mapper {
@@ -30,9 +30,7 @@ export function* mapped(
 }
 
 /** How a stream may end. */
-export type End =
-  | { readonly kind: "finished"; readonly result: object | undefined }
-  | { readonly kind: "failed"; readonly message: string; readonly code: string | undefined };
+export type End = { readonly kind: "finished"; readonly result: object | undefined } | Failed;
 
 /** Also in streams of Spring AI, which has no events for them. */
 export function failureOf(event: JsonObject): End | undefined {
@@ -143,7 +141,7 @@ export class LangChain4jMapper implements Mapper {
 
 export function endRun(run: ToldRun, end: End): void {
   if (end.kind === "finished") run.finish(end.result);
-  else run.fail(end.message, end.code);
+  else run.fail(end);
 }
 
 function typeOf(event: JsonObject): string {
@@ -261,7 +259,8 @@ function failed(event: JsonObject): End {
   const { error, code } = event;
   const told = isObject(error) ? error["message"] : (error ?? event["message"]);
   const message = textOf(told) ?? "the stream failed";
-  return { kind: "failed", message, code: textOf(code) };
+  const kept = isObject(error) ? { error } : {};
+  return { kind: "failed", message, code: textOf(code), ...kept };
 }
 
 function metadataOf(event: JsonObject): JsonObject {

@@ -2,7 +2,8 @@
  * Tool calls on their way out: LangChain4j tells of a call when its arguments are whole, so these are held
  * until then, in bounded memory. When all held arguments have too many characters, they go out as parts.
  */
-import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
+import { isObject, type JsonObject } from "../agui/json.ts";
+import { exactJson } from "./entry.ts";
 import { textOf } from "./langchain4j.ts";
 
 interface OpenCall {
@@ -53,8 +54,7 @@ export class OpenCalls {
       return tell({ eventType: "CompleteToolCall", id, toolName });
     }
     this.#chars -= call.args.length;
-    // A parsed number with many digits would be another one.
-    const parsed = /\d{16}/.test(call.args) ? undefined : parseJson(call.args);
+    const parsed = exactJson(call.args);
     const input = isObject(parsed) ? parsed : call.args;
     tell({ eventType: "BeforeToolExecution", id, toolName, input });
   }

@@ -8,7 +8,7 @@
 import { isObject, type JsonObject } from "../agui/json.ts";
 import { BoundedMap } from "../base/bounded-map.ts";
 import { Canonical } from "../conversation/canonical/canonical.ts";
-import { blockOf, keptEntries, type Role } from "./entry.ts";
+import { blockOf, errorIn, keptEntries, type Role, valueOf } from "./entry.ts";
 import { textOf } from "./langchain4j.ts";
 import { OpenCalls } from "./open-calls.ts";
 
@@ -246,11 +246,12 @@ export class HistoryExport {
     return this.#charsMax - draft.chars;
   }
 
-  #result({ toolCallId, content }: JsonObject, row: HistoryRow): void {
+  #result({ toolCallId, content, rawEvent }: JsonObject, row: HistoryRow): void {
     const id = String(toolCallId);
     const toolName = this.#names.get(id);
     const named = toolName === undefined ? {} : { toolName };
-    const output = typeof content === "string" ? content : contentText(content);
+    const text = typeof content === "string" ? content : contentText(content);
+    const output = valueOf(text, rawEvent) ?? text;
     this.#tell({ eventType: "ToolExecuted", id, ...named, output }, row);
   }
 
@@ -350,7 +351,8 @@ function endEventOf(end: JsonObject, isKept: boolean): JsonObject | undefined {
   if (type === "RUN_ERROR") {
     if (code === "CANCELLED") return { eventType: "StreamAborted" };
     if (code === "TRUNCATED") return undefined;
-    return { eventType: "StreamError", error: message, ...(code !== undefined && { code }) };
+    const error = errorIn(end) ?? message;
+    return { eventType: "StreamError", error, ...(code !== undefined && { code }) };
   }
   if (isObject(outcome) && outcome["type"] === "cancelled") return { eventType: "StreamAborted" };
   const metadata = { ...(isObject(result) && metadataIn(result)), ...usageIn(usage) };

@@ -10,7 +10,17 @@
  * next round begins, and not with the answer.
  */
 import { type AguiEvent, contentOf, EventMaker } from "../agui/event-maker.ts";
+import type { JsonObject } from "../agui/json.ts";
 import { BoundedMap } from "../base/bounded-map.ts";
+import { IS_JSON, keptError } from "./entry.ts";
+
+export interface Failed {
+  readonly kind: "failed";
+  readonly message: string;
+  readonly code: string | undefined;
+  /** The error, if it was an object. */
+  readonly error?: JsonObject;
+}
 
 export interface RunNames {
   /** The thread of the run. */
@@ -176,8 +186,14 @@ export class ToldRun {
     call.told.add("answered");
     this.endCall(call, told.args);
     const messageId = `${call.id}:result`;
-    const content = output === undefined || output === null ? "" : contentOf(output);
-    this.#add(this.#maker.result(call.id, { content, messageId }));
+    const isValue = output !== undefined && output !== null;
+    const content = isValue ? contentOf(output) : "";
+    const isJson = isValue && typeof output !== "string";
+    const made = this.#maker.result(call.id, { content, messageId });
+    for (const event of made)
+      this.#made.push(
+        isJson && event.type === "TOOL_CALL_RESULT" ? { ...event, rawEvent: IS_JSON } : event,
+      );
     return true;
   }
 
@@ -225,10 +241,12 @@ export class ToldRun {
     });
   }
 
-  fail(message: string, code?: string): void {
+  fail({ message, code, error }: Omit<Failed, "kind">): void {
     this.#endAll();
     const named = code === undefined ? {} : { code };
-    this.#made.push({ type: "RUN_ERROR", message: message.slice(0, DELTA_CHARS_MAX), ...named });
+    const kept = error === undefined ? {} : keptError(error);
+    const text = message.slice(0, DELTA_CHARS_MAX);
+    this.#made.push({ type: "RUN_ERROR", message: text, ...named, ...kept });
   }
 
   #endAll(): void {

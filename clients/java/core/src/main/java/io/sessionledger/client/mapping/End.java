@@ -7,14 +7,16 @@ import com.google.gson.JsonObject;
  * How a stream ends.
  *
  * @param result of a finished run; null: it failed
+ * @param thrown the error, if it was an object
  */
-record End(JsonObject result, String message, String code) {
+record End(JsonObject result, String message, String code, JsonObject thrown) {
   static final End TRUNCATED =
-      new End(null, "the stream ended without a terminal event", "TRUNCATED");
-  private static final End CANCELLED = new End(null, "the stream was cancelled", "CANCELLED");
+      new End(null, "the stream ended without a terminal event", "TRUNCATED", null);
+  private static final End CANCELLED =
+      new End(null, "the stream was cancelled", "CANCELLED", null);
 
   static End finished(JsonObject result) {
-    return new End(result, null, null);
+    return new End(result, null, null, null);
   }
 
   /** Also in streams of Spring AI, which has no events for them. Null: the event is no failure. */
@@ -32,11 +34,14 @@ record End(JsonObject result, String message, String code) {
     JsonElement told = thrown != null ? thrown.get("message") : Json.member(event, "error", "message");
     String message = Json.text(told);
     return new End(
-        null, message != null ? message : "the stream failed", Json.text(event.get("code")));
+        null,
+        message != null ? message : "the stream failed",
+        Json.text(event.get("code")),
+        thrown);
   }
 
   void endRun(ToldRun run) {
     if (result != null) run.finish(result);
-    else run.fail(message, code);
+    else run.fail(message, code, thrown);
   }
 }

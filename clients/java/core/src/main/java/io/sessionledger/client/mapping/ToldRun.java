@@ -236,6 +236,8 @@ final class ToldRun {
     result.addProperty("toolCallId", call.id);
     result.addProperty("content", Json.content(output));
     result.addProperty("role", "tool");
+    boolean isValue = output != null && !output.isJsonNull() && Json.text(output) == null;
+    if (isValue) result.add("rawEvent", kept("historyOutput", new JsonPrimitive("json")));
     add(result);
     return true;
   }
@@ -305,13 +307,22 @@ final class ToldRun {
   }
 
   /** `code` may be null. */
-  void fail(String message, String code) {
+  /** {@code thrown}: the error, if it was an object. */
+  void fail(String message, String code, JsonObject thrown) {
     endAll();
     JsonObject error = Json.event("RUN_ERROR");
     error.addProperty(
         "message", message.substring(0, Math.min(message.length(), DELTA_CHARS_MAX)));
     if (code != null) error.addProperty("code", code);
+    if (thrown != null) error.add("rawEvent", kept("historyError", thrown));
     add(error);
+  }
+
+  /** What AG-UI has as a text only: an export of a history gives it as it was. */
+  private static JsonObject kept(String name, JsonElement value) {
+    JsonObject kept = new JsonObject();
+    kept.add(name, value);
+    return kept;
   }
 
   private void endAll() {
