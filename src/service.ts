@@ -9,6 +9,7 @@
  * last. Used by `serve` and by the end-to-end tests.
  */
 import { randomUUID } from "node:crypto";
+import { MESSAGE_ROOM_BYTES } from "./agui/payload.ts";
 import { authorisedMethods, authorisedReads, type ServedMethods } from "./api/authorised.ts";
 import { createExportHandlers } from "./api/export.ts";
 import { createFeedHandlers } from "./api/feed.ts";
@@ -201,7 +202,11 @@ function createEdges(config: Config, parts: EdgeParts) {
   metrics.limitUse.share("bytes", memory);
   const handlers = createHandlers(config, parts);
   const shared = { ...parts, ...doors, memory, handlers };
-  const { requestBytesMax, stopLimitMs } = config;
+  const { stopLimitMs } = config;
+  const requestBytesMax = Math.max(
+    config.requestBytesMax,
+    config.payloadBytesMax + MESSAGE_ROOM_BYTES,
+  );
   const rpc = createRpcServer(shared, {
     address: addressText(config.grpcAddress),
     reflection: config.grpcReflection,

@@ -5,6 +5,14 @@ import { memberSpans, outline } from "./spans.ts";
 /** The nesting limit of objects and arrays; deeper nesting is a mistake or an attack. */
 export const JSON_DEPTH_MAX = 64;
 
+/**
+ * The largest payload by default. A gRPC client takes a message of 4 MiB unless told otherwise, and
+ * everything beside one payload has the room of MESSAGE_ROOM_BYTES: a sender of six texts of 1,024 bytes,
+ * ids, and in the answer to a claim the start of the run too.
+ */
+export const PAYLOAD_BYTES_MAX = 4_170_000;
+export const MESSAGE_ROOM_BYTES = 4_194_304 - PAYLOAD_BYTES_MAX;
+
 /** The text of a payload, and its parsed value. */
 export interface Payload {
   readonly text: string;

@@ -10,7 +10,7 @@ import type { PushSessionMessageRequest } from "../../gen/ambient/v1/messages_pb
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { ValidationMode } from "../agui/conform.ts";
 import { checkMessageType } from "../agui/message-types.ts";
-import { readPayload } from "../agui/payload.ts";
+import { PAYLOAD_BYTES_MAX, readPayload } from "../agui/payload.ts";
 import { type EventRow as AguiRow, eventRows, type RowsOptions } from "../agui/rows.ts";
 import { actorOf } from "../auth/principal.ts";
 import type { Clock } from "../base/clock.ts";
@@ -42,8 +42,6 @@ import { microsOf } from "../contract/times.ts";
 
 /** The limit of each field of a sender. */
 const SENDER_BYTES_MAX = 1_024;
-/** The limit of payload and fragment index together: a stored row must fit in one response. */
-const ROW_BYTES_MAX = 3 * 1024 * 1024;
 
 export { MESSAGE_TYPES } from "../agui/message-types.ts";
 
@@ -80,6 +78,8 @@ export function createPushHandlers(
   { ingest, rates, clock, order, groups, redactor }: PushParts,
   options: PushOptions,
 ): PushHandlers {
+  // Payload and fragment index together: a stored row must fit in one response.
+  const rowBytesMax = Math.max(options.payloadBytesMax, PAYLOAD_BYTES_MAX);
   const pay = ({ sessionId, bytes }: Unattributed, { principal }: CallContext): void =>
     rates.take(principal, sessionId, bytes);
   const store = (push: Unattributed, context: CallContext): Promise<Acknowledged> =>
@@ -105,7 +105,7 @@ export function createPushHandlers(
       const mode = options.validation;
       const payload = redactor?.payload(request.payload) ?? request.payload;
       const accepted = acceptEvent(request, payload, { mode, nowMicros: clock.nowMicros() });
-      const push = eventPush(request, accepted, redactor);
+      const push = eventPush(request, accepted, { redactor, rowBytesMax });
       pay(push, context);
       groups.close(request.sessionId);
       const { rows, deduplicated } = await store(push, context);
@@ -202,11 +202,11 @@ function acceptEvent(
 function eventPush(
   request: PushSessionEventRequest,
   [first, ...others]: AguiRows,
-  redactor: Redactor | undefined,
+  { redactor, rowBytesMax }: Pick<Kept, "redactor"> & { readonly rowBytesMax: number },
 ): Unattributed {
   const { eventCount, fragments } = request;
   const kept = redactor && fragments ? redactedIndex(request, first, redactor) : fragments;
-  const index = kept && indexOf(kept, first);
+  const index = kept && indexOf(kept, first, rowBytesMax);
   const rows = [newEventRow(first, index), ...others.map((row) => newEventRow(row, undefined))];
   const rest = [request.completedAt, eventCount, request.createdAt, fragments];
   return pushOf(request, "events", rows, rest);
@@ -236,10 +236,10 @@ function redactedIndex(
  * The fragment index in its stored form: checked against its row, and encoded in the one canonical
  * way.
  */
-function indexOf(fragments: FragmentIndex, row: AguiRow): Uint8Array {
+function indexOf(fragments: FragmentIndex, row: AguiRow, rowBytesMax: number): Uint8Array {
   refuse(checkFragments(row, fragments));
   const index = encodeFragments(fragments);
-  refuseLargeIndex(index.length, ROW_BYTES_MAX - Buffer.byteLength(row.payload));
+  refuseLargeIndex(index.length, rowBytesMax - Buffer.byteLength(row.payload));
   return index;
 }
 

@@ -139,12 +139,17 @@ export const RELATIONS: readonly {
   readonly times: number;
   readonly why: string;
 }[] = [
-  { low: "payloadBytesMax", high: "requestBytesMax", times: 1, why: "a request carries a payload" },
   {
     low: "payloadBytesMax",
     high: "queueBytesMax",
     times: 2,
     why: "one row is in flight while the next one waits",
+  },
+  {
+    low: "payloadBytesMax",
+    high: "receivedBytesMax",
+    times: 2,
+    why: "one large request must not be all that is received",
   },
   {
     low: "requestBytesMax",

@@ -2,6 +2,7 @@
  * The settings, one row each. The table is the source of the parser, of `--help` and of
  * docs/operations.md, so the three always agree.
  */
+import { PAYLOAD_BYTES_MAX } from "../agui/payload.ts";
 import { parseOrigins } from "../base/address.ts";
 import {
   ADDRESS,
@@ -103,12 +104,13 @@ export const SERVICE_SETTINGS = {
   ),
   payloadBytesMax: setting(
     "PAYLOAD_BYTES_MAX",
-    // A row has to fit the 4 MiB that gRPC clients accept by default, and a page ends at 3 MiB.
-    amount(1_024, 3_145_728),
-    "1048576",
-  ).means("Largest payload of one row. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing stored."),
+    amount(1_024, 16_777_216),
+    String(PAYLOAD_BYTES_MAX),
+  ).means(
+    "Largest payload of one row. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing stored. gRPC clients take a message with the default one; for a larger one, readers must raise their limit of received messages to it and 24,304 bytes.",
+  ),
   requestBytesMax: setting("REQUEST_BYTES_MAX", amount(65_536, 67_108_864), "4194304").means(
-    "Largest request. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing read.",
+    "Largest request, at least PAYLOAD_BYTES_MAX and 24,304 bytes; a JSON body may have twice that, because a text in it is escaped. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing read.",
   ),
   queueRowsMax: setting("QUEUE_ROWS_MAX", amount(2, 1_000_000), "16384").means(
     "Rows that wait for a commit. Above it pushes are RESOURCE_EXHAUSTED (QUEUE_FULL). One commit takes up to a 32nd of it.",

@@ -259,8 +259,7 @@ function failed(event: JsonObject): End {
   const { error, code } = event;
   const told = isObject(error) ? error["message"] : (error ?? event["message"]);
   const message = textOf(told) ?? "the stream failed";
-  const kept = isObject(error) ? { error } : {};
-  return { kind: "failed", message, code: textOf(code), ...kept };
+  return { kind: "failed", message, code: textOf(code), ...(isObject(error) && { error }) };
 }
 
 function metadataOf(event: JsonObject): JsonObject {

@@ -34,10 +34,7 @@ import { STILL_TICKS, TICK_MS } from "./incoming.ts";
 import { Listener } from "./listener.ts";
 import { OpenCalls } from "./open-calls.ts";
 
-/**
- * The default limit of one request, compressed or not; the largest payload, 1 MiB, and its frame
- * fit.
- */
+/** The default limit of one request, compressed or not. */
 export const REQUEST_BYTES_MAX = 4 * 1024 * 1024;
 /** Handlers get this long to notice that their calls were cut. */
 const CUT_HANDLERS_LIMIT_MS = 1_000;

@@ -152,7 +152,7 @@ export interface JsonLine {
 }
 
 export interface FromJsonLinesOptions {
-  /** Longest line, without its end; default 4 MiB. */
+  /** Longest line, without its end; default 34,000,000. */
   readonly lineBytesMax?: number;
 }
 
@@ -176,8 +176,8 @@ export class JsonLinesError extends Error {
   }
 }
 
-/** Above the largest payload that a service can be configured to accept (PAYLOAD_BYTES_MAX). */
-export const LINE_BYTES_MAX = 4_194_304;
+/** Twice the largest payload that a service can be configured to accept: a line of a message escapes it. */
+export const LINE_BYTES_MAX = 34_000_000;
 
 /**
  * The lines of a file, a request's body or a pipe: a ReadableStream or any async iterable of bytes

@@ -10,8 +10,8 @@
  */
 import { type CatalogueEntry, lookup } from "../agui/catalogue.ts";
 import { EFFECTS, placeOf } from "../agui/constructs.ts";
+import { PAYLOAD_BYTES_MAX } from "../agui/payload.ts";
 import { printJson } from "../agui/print.ts";
-import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
 import { textOf } from "../runner/failure.ts";
 import {
   type AgentEvent,
@@ -50,7 +50,7 @@ export interface AgentRun {
 }
 
 /** A payload is at most this long, and the member, such as a transcript, is only a part of it. */
-export const MEMBER_BYTES_MAX = COMPRESSOR_LIMITS.payloadBytesMax - 1_024;
+export const MEMBER_BYTES_MAX = PAYLOAD_BYTES_MAX - 1_024;
 
 /** The RUN_STARTED of a run that was not claimed; without an input that is too long to be stored. */
 export function startOf(threadId: string, input: RunInput): AgentEvent {
@@ -145,7 +145,7 @@ class Events {
 
 /** What an agent without types gives in place of an event. */
 const NO_EVENT: AgentEvent = { type: "" };
-/** The service refuses an event that is over 1 MiB, and the run would have no end. */
+/** The service refuses an event that is too large, and the run would have no end. */
 const MESSAGE_CHARS_MAX = 65_536;
 
 function messageOf({ message = "the agent gave no reason" }: AgentEvent): string {

@@ -11,8 +11,8 @@ import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import type { ClaimTurnResponse } from "../../gen/ambient/v1/turns_pb.ts";
 import { parseObject } from "../agui/json.ts";
+import { PAYLOAD_BYTES_MAX } from "../agui/payload.ts";
 import { systemClock } from "../base/clock.ts";
-import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";
 import { proposedEpoch } from "../runner/writer/book.ts";
@@ -34,7 +34,7 @@ const FLUSH_MS = 60_000;
 const CLOSE_MS = 5_000;
 /** What the service stores as one row, unless its PAYLOAD_BYTES_MAX is another one. */
 const ROW = {
-  max: COMPRESSOR_LIMITS.payloadBytesMax,
+  max: PAYLOAD_BYTES_MAX,
   sizeOf: (text: string) => Buffer.byteLength(text),
 };
 /** How long a run over HTTP waits for the place that a claim has. */

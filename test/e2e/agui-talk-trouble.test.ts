@@ -156,7 +156,7 @@ describe.each(ROUTES)("over %s", (name, requestOf) => {
   test("a message above the limit of payloads is 413, and one above the limit of waiting messages 429", async () => {
     const sessionId = newSession();
     const large = await problemOf(
-      await send(sessionId, { messages: [user("u1", "x".repeat(1_048_576))] }),
+      await send(sessionId, { messages: [user("u1", "x".repeat(4_170_000))] }),
     );
     expect(large).toMatchObject({ status: 413, reason: "PAYLOAD_TOO_LARGE" });
     expect(large.violations.map(({ field }) => field)).toEqual([`${path}messages`]);

@@ -47,6 +47,7 @@ interface Rule {
 
 const KIB = 1_024;
 const MEBIBYTE = 1_048_576;
+const PAYLOAD_BYTES_MAX = 4_170_000;
 const NUL = "a\0b";
 const NOT_UTF8 = Uint8Array.of(0x61, 0xc3, 0x28);
 
@@ -129,7 +130,7 @@ const RULES: Readonly<Record<string, Rule>> = {
   at_message_seq: { combined: true },
   /** Of one that is too large, of the JSON and of AG-UI: the tests below, and bad-input-payloads. */
   payload: {},
-  "PushSessionMessage.payload": { good: ["", "x".repeat(MEBIBYTE)] },
+  "PushSessionMessage.payload": { good: ["", "x".repeat(PAYLOAD_BYTES_MAX)] },
   "PushSessionMessage.event_type": oneOf(
     MESSAGE_TYPES,
     "",
@@ -546,8 +547,16 @@ describe.each(STREAMS)("%s: a push", (stream) => {
   }
 
   test.each([
-    ["in bytes", `{"name":"${"x".repeat(MEBIBYTE - 10)}"}`, /1048577 bytes, at most 1048576/],
-    ["in bytes, though not in characters", `{"name":"${"é".repeat(MEBIBYTE / 2)}"}`, /at most/],
+    [
+      "in bytes",
+      `{"name":"${"x".repeat(PAYLOAD_BYTES_MAX - 10)}"}`,
+      /4170001 bytes, at most 4170000/,
+    ],
+    [
+      "in bytes, though not in characters",
+      `{"name":"${"é".repeat(PAYLOAD_BYTES_MAX / 2)}"}`,
+      /at most/,
+    ],
   ])("over the limit %s is RESOURCE_EXHAUSTED and stores nothing", async (_, payload, message) => {
     const failure = await refusalOf({ payload });
     const over = { code: "RESOURCE_EXHAUSTED", reason: "PAYLOAD_TOO_LARGE" };
@@ -566,7 +575,7 @@ describe.each(STREAMS)("%s: a push", (stream) => {
     ["a session_id of three dots and more", { sessionId: `...${randomUUID()}` }],
     [
       "a payload of the limit",
-      { payload: `{"type":"CUSTOM","name":"${"x".repeat(MEBIBYTE - 27)}"}` },
+      { payload: `{"type":"CUSTOM","name":"${"x".repeat(PAYLOAD_BYTES_MAX - 27)}"}` },
     ],
     [
       "the JSON escapes of U+0000 and of half a surrogate pair",

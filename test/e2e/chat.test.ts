@@ -220,12 +220,12 @@ test(
     const words = stack.use(new Words());
     stack.use(await startRunner(sessionId, words));
     const page = await openChat(sessionId);
-    const long = "long ".repeat(300_000);
+    const long = "long ".repeat(900_000);
     await type(page, long);
     const alert = page.getByRole("alert");
     await expect
       .poll(() => alert.textContent())
-      .toMatch(/^messages has \d+ bytes, at most 1048576 are accepted$/);
+      .toMatch(/^messages has \d+ bytes, at most 4170000 are accepted$/);
     await shows(page);
     expect(await page.getByLabel("Message").inputValue()).toBe(long);
     await type(page, "Short.");

@@ -119,7 +119,7 @@ describe("push", () => {
     const bad = [
       '{"type":"CUSTOM"',
       '{"type":"TEXT_MESSAGE_CONTENT","messageId":"m"}',
-      `{"type":"CUSTOM","name":"n","value":"${"x".repeat(1_100_000)}"}`,
+      `{"type":"CUSTOM","name":"n","value":"${"x".repeat(4_170_000)}"}`,
     ];
     const [first, last] = events(2);
     const input = Buffer.concat([
@@ -381,8 +381,8 @@ describe("create, say and describe", () => {
   test("refuse bytes that are not UTF-8, and a text above the limit", async () => {
     const bytes = await here(["say", "refused-text", "-"], Buffer.from([0xff]));
     expect(bytes).toMatchObject({ exitCode: 2, stderr: expect.stringContaining("UTF-8") });
-    const long = await here(["say", "refused-text", "-"], "x".repeat(4_194_305));
-    expect(long).toMatchObject({ exitCode: 2, stderr: expect.stringContaining("4194304 bytes") });
+    const long = await here(["say", "refused-text", "-"], "x".repeat(34_000_001));
+    expect(long).toMatchObject({ exitCode: 2, stderr: expect.stringContaining("34000000 bytes") });
     expect(await here(["describe", "refused-text"])).toMatchObject({ exitCode: 4, stdout: "" });
   });
 

@@ -306,7 +306,7 @@ describe("import", () => {
           ],
         },
       ],
-      jsonl: lines(tokens),
+      jsonl: tokenLines(tokens),
     };
 
     // Bug: an import stored every token as a row of its own.
@@ -330,7 +330,7 @@ describe("import", () => {
     });
 
     test("also those that were stored one by one before, and a file that has grown inside of a text", async () => {
-      const all = lines(tokens).map((event) => JSON.stringify(event));
+      const all = tokenLines(tokens).map((event) => JSON.stringify(event));
       for (const before of ["push", "import"]) {
         const sessionId = newSession();
         const half = fileOf("grown.jsonl", `${all.slice(0, 102).join("\n")}\n`);
@@ -346,8 +346,12 @@ describe("import", () => {
 
     test("but for pieces that the service refuses, each by its line", async () => {
       const sessionId = newSession();
-      const bad = [1, 2, 3].map((n) => ({ ...lines([`${n}`])[2], messageId: 5 }));
-      const values = [...lines(tokens).slice(0, 102), ...bad, ...lines(tokens).slice(102)];
+      const bad = [1, 2, 3].map((n) => ({ ...tokenLines([`${n}`])[2], messageId: 5 }));
+      const values = [
+        ...tokenLines(tokens).slice(0, 102),
+        ...bad,
+        ...tokenLines(tokens).slice(102),
+      ];
       const text = values.map((value) => JSON.stringify(value)).join("\n");
       const file = fileOf("bad.jsonl", text);
       const { stderr, pushed, refused } = await imported("jsonl", sessionId, file);
@@ -379,7 +383,7 @@ describe("import", () => {
   });
 });
 
-function lines(tokens: readonly string[]): readonly JsonObject[] {
+function tokenLines(tokens: readonly string[]): readonly JsonObject[] {
   return [
     { type: "RUN_STARTED", threadId: "t", runId: "r" },
     { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" },

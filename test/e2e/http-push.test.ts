@@ -248,7 +248,7 @@ describe("one event, or an array", () => {
 
   test("refuses a payload that is too large, and names the event", async () => {
     const id = newSession();
-    const { status, told } = await push(id, [raw(1), raw("x".repeat(1_048_576))]);
+    const { status, told } = await push(id, [raw(1), raw("x".repeat(4_170_000))]);
     expect({ status, told }).toMatchObject({
       status: 413,
       told: { reason: "PAYLOAD_TOO_LARGE", violations: [{ field: "[1]" }] },

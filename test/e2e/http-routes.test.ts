@@ -292,13 +292,13 @@ describe("messages", () => {
 
   test("a payload over the limit is 413", async () => {
     const at = `/sessions/${newSession()}/messages`;
-    const large = await ask(PATH, at, post({ payload: "x".repeat(1_048_577) }));
+    const large = await ask(PATH, at, post({ payload: "x".repeat(4_170_001) }));
     expect(large.status).toBe(413);
     expect(await problemOf(large)).toMatchObject({
       reason: "PAYLOAD_TOO_LARGE",
       violations: [{ field: "payload" }],
     });
-    const larger = await ask(PATH, at, post({ payload: "x".repeat(4_194_305) }));
+    const larger = await ask(PATH, at, post({ payload: "x".repeat(8_388_609) }));
     expect(await problemOf(larger)).toMatchObject({ status: 413, reason: "REQUEST_TOO_LARGE" });
   });
 });

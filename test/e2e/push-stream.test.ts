@@ -386,7 +386,7 @@ describe("a refused event", () => {
     ],
     [
       "a payload over the limit",
-      whole("x".repeat(1_048_576)),
+      whole("x".repeat(4_170_000)),
       { code: "RESOURCE_EXHAUSTED", reason: "PAYLOAD_TOO_LARGE" },
       "payload",
     ],

@@ -447,7 +447,7 @@ describe("any input", () => {
     const stub = await started();
     const { writer, problems } = observed(stub, { messages: "manual" });
     const none: { toJSON: () => undefined } = { toJSON: () => undefined };
-    for (const event of [none, "x".repeat(4_000_000)]) writer.event(event);
+    for (const event of [none, "x".repeat(4_200_000)]) writer.event(event);
     writer.message({ type: "user", payload: none });
     writer.message({ type: "user", payload: "x", sentAt: new Date(Number.NaN) });
     // What an agent's own code throws need not be an Error, nor anything that can be printed.
@@ -491,7 +491,7 @@ describe("any input", () => {
         throw new Error("of the caller's own");
       },
     });
-    writer.event("x".repeat(4_000_000));
+    writer.event("x".repeat(4_200_000));
     writer.event({ type: "RAW", event: 1 });
     expect((await writer.close()).stats.events).toMatchObject({ committed: 1, refused: 1 });
   });

@@ -32,7 +32,7 @@ test("a run over HTTP with a long input is stored without it", async () => {
   // Bug: the service refused RUN_STARTED, and stored the rest of the run outside of any run.
   const sessionId = newSession();
   const url = await serve(new TestBridge((input) => saying(input, "Short")), { sessionId });
-  const messages = [{ id: "m-1", role: "user", content: "x".repeat(2 ** 20) }];
+  const messages = [{ id: "m-1", role: "user", content: "x".repeat(4_170_000) }];
   const run = await post(url, { runId: "r-1", messages });
   expect(typesIn(await run.text()).at(-1)).toBe("RUN_FINISHED");
   const first = async () => (await rowsOf(client, "events", sessionId))[0]?.payload ?? "{}";

@@ -66,7 +66,7 @@ test("an event that cannot be stored is replaced, and a run without it is ended"
   const bridge = new TestBridge(async function* (_, signal) {
     yield { type: "TOOL_CALL_START", toolCallId: "t", toolCallName: "read" };
     yield { type: "TOOL_CALL_END", toolCallId: "t" };
-    const content = "x".repeat(2 ** 20);
+    const content = "x".repeat(4_170_000);
     yield { type: "TOOL_CALL_RESULT", messageId: "r", toolCallId: "t", content };
     yield { type: "CUSTOM", name: "kept", value: circle };
     signal.addEventListener("abort", () => (hasLeft = true));

@@ -173,7 +173,7 @@ describe("a claim", () => {
     expect(await ofRun('{"runId":"r","metadata":{"session":1}}')).toEqual([
       "run_started.metadata.session: run_started.metadata.session must be absent: the service sets it",
     ]);
-    const large = `{"runId":"r","a":"${"x".repeat(1_048_576)}"}`;
+    const large = `{"runId":"r","a":"${"x".repeat(4_170_000)}"}`;
     const tooLarge = await failureOf(client.unary(claimTurn, { sessionId, runStarted: large }));
     expect(tooLarge.reason).toBe("PAYLOAD_TOO_LARGE");
     expect(await standing(client, sessionId)).toEqual([0n, 1n, undefined]);

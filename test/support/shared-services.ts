@@ -47,9 +47,10 @@ const KNOWN: Readonly<Record<Profile, (pages: string) => Promise<Known>>> = {
     const origins = { HTTP_ORIGINS: `${NAMED_ORIGIN},${pages}` };
     return { env: { ...doors.env, ...origins, CALL_LOG: "all" }, doors };
   },
-  /** Sessions must be created before they are used, and nothing that waits does so for long. */
+  /** Sessions must be created before they are used, nothing that waits does so for long, large payloads. */
   strict: async () => ({
     env: {
+      PAYLOAD_BYTES_MAX: "16777216",
       SESSION_POLICY: "strict",
       RUN_WAIT: "1s",
       RUN_STALE_AFTER: "1s",

@@ -381,7 +381,7 @@ test("all problems are reported at once, with their settings and the expected va
     LOG_LEVEL: "loud",
     WATCHERS_MAX: "0",
     PAYLOAD_BYTES_MAX: "3000000",
-    REQUEST_BYTES_MAX: "65536",
+    QUEUE_BYTES_MAX: "131072",
   });
   expect(problems.map((problem) => problem.split(": expected ")[0])).toEqual([
     "OPS_ADDRESS",
@@ -389,7 +389,7 @@ test("all problems are reported at once, with their settings and the expected va
     "LOG_LEVEL",
     "WATCHERS_MAX",
     "GRPC_ADDRESS",
-    "REQUEST_BYTES_MAX",
+    "QUEUE_BYTES_MAX",
   ]);
 });
 

@@ -18,13 +18,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// answerBytesMax has room for the largest payload that a service can be configured to take, 16 MiB.
+const answerBytesMax = 16_801_520
+
 // DialOptions of a connection; the credentials come beside them.
 func DialOptions() []grpc.DialOption {
 	reconnect := backoff.DefaultConfig
 	reconnect.MaxDelay = 2 * time.Second
 	return []grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: 5 * time.Second}),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(answerBytesMax)),
 		// A watch may be silent for hours, so only a ping finds out that its peer is gone.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 	}

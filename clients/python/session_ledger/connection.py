@@ -29,6 +29,8 @@ _CHANNEL_OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     # Channels of one address would share a connection.
     ("grpc.use_local_subchannel_pool", 1),
+    # With the largest payload that a service can be configured to take, 16 MiB.
+    ("grpc.max_receive_message_length", 16_801_520),
 ]
 
 

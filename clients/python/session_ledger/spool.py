@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-# The limit of a payload that may be sent. The service's own limit is lower by default.
-PAYLOAD_BYTES_MAX = 3_670_016
+# The service's limit of a payload by default: a message with it fits in gRPC's 4 MiB.
+PAYLOAD_BYTES_MAX = 4_170_000
 # What a record takes in memory beside its text.
 _RECORD_BYTES = 128
 # The share of the room that only messages may use.

@@ -131,8 +131,8 @@ export type PushSessionEventRequest = Message<"ambient.v1.PushSessionEventReques
    * The event: a JSON object. A missing `type` is added, known fields in snake_case become
    * camelCase, and optional nulls are dropped; a payload that needs no change is stored byte
    * for byte. An event that no version of the protocol accepts is INVALID_ARGUMENT with field
-   * violations. At most 1 MiB unless configured otherwise (above: RESOURCE_EXHAUSTED), at most
-   * 64 levels deep.
+   * violations. At most 4,170,000 bytes unless configured otherwise (above: RESOURCE_EXHAUSTED),
+   * at most 64 levels deep.
    *
    * A START type whose payload has the key `fragment_count` is the grouped form of existing
    * runners. It is stored as START, CONTENT or ARGS, and END rows, and the answer is the START
@@ -185,7 +185,7 @@ export type PushSessionEventRequest = Message<"ambient.v1.PushSessionEventReques
 
   /**
    * The fragment index of a merged row. The service checks that the row expands, to at most 64
-   * MiB. Index and payload take at most 3 MiB together (above: RESOURCE_EXHAUSTED).
+   * MiB. Index and payload have the limit of a payload together (above: RESOURCE_EXHAUSTED).
    *
    * @generated from field: optional ambient.v1.Fragments fragments = 103;
    */

@@ -105,8 +105,8 @@ export type PushSessionMessageRequest = Message<"ambient.v1.PushSessionMessageRe
   eventType: string;
 
   /**
-   * The message, stored byte for byte; may be empty. At most 1 MiB unless configured otherwise
-   * (above: RESOURCE_EXHAUSTED). No U+0000; the JSON escape for it is fine.
+   * The message, stored byte for byte; may be empty. At most 4,170,000 bytes unless configured
+   * otherwise (above: RESOURCE_EXHAUSTED). No U+0000; the JSON escape for it is fine.
    *
    * @generated from field: string payload = 3;
    */

@@ -112,7 +112,7 @@ export type ClaimTurnResponse = Message<"ambient.v1.ClaimTurnResponse"> & {
   /**
    * The stored start of the run; its payload has `metadata.session.consumed` with the numbers of the
    * `first` and `last` message of the turn. Absent: nothing waited. `deduplicated` is set if an
-   * earlier claim stored it.
+   * earlier claim stored it. Without the member `input` if the answer would be over 4 MiB with it.
    *
    * @generated from field: ambient.v1.SessionEvent run_started = 1;
    */

@@ -13,7 +13,9 @@ import { hash } from "node:crypto";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import type { SessionService } from "../../../gen/ambient/v1/sessions_pb.ts";
 import type { ClaimTurnRequest, ClaimTurnResponse } from "../../../gen/ambient/v1/turns_pb.ts";
+import { PAYLOAD_BYTES_MAX } from "../../agui/payload.ts";
 import { rawEventRows } from "../../agui/rows.ts";
+import { applyEdits, dropEdits, memberSpans } from "../../agui/spans.ts";
 import { actorOf } from "../../auth/principal.ts";
 import type { Clock } from "../../base/clock.ts";
 import { invalidArgument, ServiceError, type Violation } from "../../base/errors.ts";
@@ -41,7 +43,7 @@ const MESSAGES_DEFAULT = 10;
 const MESSAGES_MAX = 1_000;
 const WAIT_MS_MAX = 60_000;
 const SEQ_MAX = 2n ** 63n - 1n;
-/** Messages and the start of the run together, so that an answer fits in 4 MiB. */
+/** Messages and the start of the run together; one message may be larger. */
 const TURN_BYTES_MAX = 3 * 1024 * 1024;
 const LOST =
   '{"type":"RUN_ERROR","message":"another runner took over this session","code":"RUNNER_LOST"}';
@@ -286,7 +288,9 @@ class Claiming {
       outcome,
       response: {
         $typeName: "ambient.v1.ClaimTurnResponse",
-        ...(started && { runStarted: toSessionEvent(started, outcome === "repeated") }),
+        ...(started && {
+          runStarted: toSessionEvent(readable(started, arrivals), outcome === "repeated"),
+        }),
         messages: arrivals.map((row) => toSessionMessage(row)),
         waiting: BigInt(left),
         producerEpoch: epoch,
@@ -294,6 +298,19 @@ class Claiming {
       },
     };
   }
+}
+
+/** One message may nearly fill an answer. Then the start comes without the input, which has it again. */
+function readable(started: EventRow, arrivals: readonly MessageRow[]): EventRow {
+  const { payload } = started;
+  const bytes = arrivals.reduce(
+    (sum, { payload: text, sender = "" }) => sum + Buffer.byteLength(text) + sender.length * 3,
+    Buffer.byteLength(payload),
+  );
+  if (bytes <= PAYLOAD_BYTES_MAX) return started;
+  const members = memberSpans(payload);
+  const isDropped = members.map(({ key }) => key === "input");
+  return { ...started, payload: applyEdits(payload, dropEdits(members, isDropped)) };
 }
 
 interface Turn {

@@ -105,9 +105,11 @@ export interface AppOptions {
 
 export function createApp(parts: AppParts, options: AppOptions): App {
   const cors = new Cors(options.origins ?? []);
+  // A payload that is JSON has at most twice its size as a text in JSON.
+  const jsonBytesMax = 2 * options.requestBytesMax;
   const app = fastify({
     serverFactory: parts.serverFactory,
-    bodyLimit: options.requestBytesMax,
+    bodyLimit: jsonBytesMax,
     trustProxy: false,
     ...CHECKED_BY_ZOD,
     return503OnClosing: false, // A hook answers 503 instead, as a problem.
@@ -136,7 +138,7 @@ export function createApp(parts: AppParts, options: AppOptions): App {
   app.addContentTypeParser(
     "application/json",
     (request: FastifyRequest, payload: IncomingMessage) =>
-      readBody(request, payload, { bytesMax: options.requestBytesMax }),
+      readBody(request, payload, { bytesMax: jsonBytesMax }),
   );
   app.decorateRequest(SERVED_REQUEST);
   serveAll(app, { ...parts, cors });

@@ -192,7 +192,7 @@ export interface SessionWriter {
    * One AG-UI event, an object or its JSON. Never throws and never waits. An object is printed at
    * once, so it may be changed afterwards; all other work happens in the background. A value that JSON
    * cannot print (BigInt, a circle, code that throws) or that is nested deeper than 64 levels is
-   * replaced and counted; the rest of the event stays. An event over 3.5 MiB counts as refused.
+   * replaced and counted; the rest of the event stays. An event over 4,170,000 bytes counts as refused.
    */
   event(event: object | string): void;
   /** One message. Never throws and never waits. */

@@ -10,6 +10,7 @@
  */
 import { isDate } from "node:util/types";
 import { systemClock } from "../../base/clock.ts";
+import { PAYLOAD_BYTES_MAX } from "../../agui/payload.ts";
 import { type PrintedJson, printJson, withinDepth } from "../../agui/print.ts";
 import { deferred } from "../../base/deferred.ts";
 import { withEscapedHalves } from "../../compressor/text.ts";
@@ -176,9 +177,6 @@ function endsRun(payload: string): boolean {
 type FlushOptions = { readonly timeoutMs?: number } | undefined;
 
 /** Turns the agent's values into records and messages, without delaying the agent. */
-
-/** A request has at most 4 MiB, and the payload is only a part of it. */
-const PAYLOAD_BYTES_MAX = 3.5 * 1024 * 1024;
 
 export function messageOf(
   message: WriterMessage,

@@ -134,8 +134,8 @@ type PushSessionMessageRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// One of `user`, `assistant`, `tool_use`, `tool_result`, `system`, `error`, `lifecycle`. Required.
 	EventType string `protobuf:"bytes,2,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
-	// The message, stored byte for byte; may be empty. At most 1 MiB unless configured otherwise
-	// (above: RESOURCE_EXHAUSTED). No U+0000; the JSON escape for it is fine.
+	// The message, stored byte for byte; may be empty. At most 4,170,000 bytes unless configured
+	// otherwise (above: RESOURCE_EXHAUSTED). No U+0000; the JSON escape for it is fine.
 	Payload string `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`
 	// Makes a retry safe. Unique in its session and stream until its row is erased, at most 128
 	// bytes. The same key and content returns the stored row with `deduplicated` set and writes

@@ -151,7 +151,7 @@ type ClaimTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The stored start of the run; its payload has `metadata.session.consumed` with the numbers of the
 	// `first` and `last` message of the turn. Absent: nothing waited. `deduplicated` is set if an
-	// earlier claim stored it.
+	// earlier claim stored it. Without the member `input` if the answer would be over 4 MiB with it.
 	RunStarted *SessionEvent `protobuf:"bytes,1,opt,name=run_started,json=runStarted,proto3" json:"run_started,omitempty"`
 	// The messages of the turn, in order. Erased ones are missing in a repeated answer.
 	Messages []*SessionMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`

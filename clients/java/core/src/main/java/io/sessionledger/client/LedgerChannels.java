@@ -26,9 +26,15 @@ public final class LedgerChannels {
     return pinging(ManagedChannelBuilder.forTarget(target).usePlaintext());
   }
 
+  /** With the largest payload that a service can be configured to take, 16 MiB. */
+  private static final int ANSWER_BYTES_MAX = 16_801_520;
+
   /** Only a ping finds out that the peer of a silent stream is gone. */
   private static ManagedChannelBuilder<?> pinging(ManagedChannelBuilder<?> builder) {
-    return builder.keepAliveTime(20, TimeUnit.SECONDS).keepAliveTimeout(10, TimeUnit.SECONDS);
+    return builder
+        .maxInboundMessageSize(ANSWER_BYTES_MAX)
+        .keepAliveTime(20, TimeUnit.SECONDS)
+        .keepAliveTimeout(10, TimeUnit.SECONDS);
   }
 
   /** The source is asked for a bearer token before each call and each stream. */

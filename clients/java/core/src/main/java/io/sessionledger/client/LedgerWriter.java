@@ -31,8 +31,8 @@ public final class LedgerWriter implements AutoCloseable {
   private static final long BYTES_MAX_BY_DEFAULT = 64L << 20;
   private static final long BYTES_MAX_MIN = 4_096;
 
-  /** gRPC takes 4 MiB. */
-  private static final int PAYLOAD_BYTES_MAX = 3_500_000;
+  /** The service's limit by default: a message with it fits in gRPC's 4 MiB. */
+  private static final int PAYLOAD_BYTES_MAX = 4_170_000;
 
   private static final Duration CLOSE_BY_DEFAULT = Duration.ofSeconds(10);
 

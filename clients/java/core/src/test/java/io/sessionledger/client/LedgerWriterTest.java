@@ -132,10 +132,10 @@ class LedgerWriterTest {
             LedgerWriter.builder(connection.channel(), sessionId).listener(listener).open()) {
       give(writer, 0);
       writer.event("{\"type\":\"NO_SUCH_TYPE\"}");
-      writer.event("x".repeat(3_500_001));
+      writer.event("x".repeat(4_170_001));
       writer.event((String) null);
       writer.message(LedgerMessage.of("", "Hello"));
-      writer.message(LedgerMessage.of("user", "x".repeat(3_500_001)));
+      writer.message(LedgerMessage.of("user", "x".repeat(4_170_001)));
       give(writer, 1);
       assertTrue(writer.close(LONG));
       WriterStats stats = writer.stats();
