@@ -36,8 +36,8 @@ const ENV = {
 } as const;
 
 /** A transcript of 40 MB; and more in each other session than a watch or a stream takes unread. */
-const PREPARED = { largeRows: 40, spreadRows: 12 };
-const PREPARED_QUICK = { largeRows: 4, spreadRows: 2 };
+const PREPARED = { largeRows: 40, spreadRows: 3 };
+const PREPARED_QUICK = { largeRows: 4, spreadRows: 1 };
 /** The largest request by default. */
 const BODY_BYTES = 4_194_303;
 const HOLD_SECONDS = 10;

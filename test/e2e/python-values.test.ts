@@ -100,6 +100,13 @@ test("an integer of 5,000 digits is text", async ({ skip }) => {
   expect(row).toContain(`"value":"0x${(10n ** 5000n).toString(16)}"`);
 });
 
+test("an event of the largest size, and not of one byte more", async ({ skip }) => {
+  const rows = await stored("bytes_4170000", skip);
+  expect(rows.map((row) => row.length)).toEqual([4_170_000, 4_170_000]);
+  expect(told.get("bytes_4170001")?.slice(1, 3)).toEqual([0, 0]);
+  expect(told.get("bytes_4170001")?.[3]).toContainEqual(["refused", "UNPRINTABLE"]);
+});
+
 test("messages", async ({ skip }) => {
   const messages = (name: string) =>
     payloadsOf(service.grpcAddress, { sessionId: `${prefix}-${name}`, stream: "messages" });

@@ -122,6 +122,9 @@ def main() -> None:
             write(channel, name, event)
         for name, value in EVENTS.items():
             write(channel, name, value)
+        head = '{"type":"RAW","event":"'
+        for size in (4_170_000, 4_170_001):
+            write(channel, f"bytes_{size}", head + "x" * (size - len(head) - 2) + '"}')
         write(channel, "message", {"text": "half \ud83d", "at": moment}, is_message=True)
         write(channel, "text_message", "half \ud83d", is_message=True)
 

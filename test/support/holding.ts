@@ -85,11 +85,13 @@ export class Holding implements AsyncDisposable {
 export interface Prepared {
   /** Rows of a megabyte in the one large session. */
   readonly largeRows: number;
-  /** Rows of a megabyte in each of the others. */
+  /** Rows of the largest size in each of the others. */
   readonly spreadRows: number;
 }
 
 const ROW_BYTES = 1_000_000;
+/** With the rest of its event, just below the largest payload by default. */
+const LARGEST_ROW_BYTES = 4_169_800;
 
 /** Fills the sessions that the ways read. */
 export async function prepare(
@@ -97,15 +99,15 @@ export async function prepare(
   token: string,
   { largeRows, spreadRows }: Prepared,
 ): Promise<void> {
-  const rows = (sessionId: string, count: number): readonly string[] =>
-    Array.from({ length: count }, () => sessionId);
+  const rows = (sessionId: string, count: number, bytes: number) =>
+    Array.from({ length: count }, () => ({ sessionId, bytes }));
   const spread = Array.from({ length: SPREAD_SESSIONS }, (_, at) => spreadSession(at));
   const all = [
-    ...rows(LARGE, largeRows),
-    ...spread.flatMap((sessionId) => rows(sessionId, spreadRows)),
+    ...rows(LARGE, largeRows, ROW_BYTES),
+    ...spread.flatMap((sessionId) => rows(sessionId, spreadRows, LARGEST_ROW_BYTES)),
   ];
-  for (const [at, sessionId] of all.entries()) {
-    const payload = `{"type":"TEXT_MESSAGE_CHUNK","messageId":"m${at}","role":"assistant","delta":"${"x".repeat(ROW_BYTES)}"}`;
+  for (const [at, { sessionId, bytes }] of all.entries()) {
+    const payload = `{"type":"TEXT_MESSAGE_CHUNK","messageId":"m${at}","role":"assistant","delta":"${"x".repeat(bytes)}"}`;
     const request = { sessionId, eventType: "TEXT_MESSAGE_CHUNK", payload };
     await client.unary(SessionService.method.pushSessionEvent, request, as(token, 60_000));
   }

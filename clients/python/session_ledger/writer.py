@@ -209,6 +209,8 @@ class SessionWriter:
             reason = str(error)
         with self._changed:
             counts.refused += 1
+            if self._sender.state == "open":
+                self._sender.begin()  # The thread that tells of it.
         self._sender.tell(Problem("refused", reason, "UNPRINTABLE", 1))
         return None
 

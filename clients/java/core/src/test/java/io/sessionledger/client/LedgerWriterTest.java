@@ -227,6 +227,19 @@ class LedgerWriterTest {
   }
 
   @Test
+  void theLargestEventIsStored() {
+    String sessionId = TestService.newSession("largest");
+    String head = "{\"type\":\"RAW\",\"event\":\"";
+    try (Connection connection = new Connection(TestService.runningAddress());
+        LedgerWriter writer = LedgerWriter.builder(connection.channel(), sessionId).open()) {
+      give(writer, 0);
+      writer.event(head + "x".repeat(4_170_000 - head.length() - 2) + "\"}");
+      assertTrue(writer.close(LONG));
+      assertEquals(new Counts(2, 0, 0, 0), writer.stats().events());
+    }
+  }
+
+  @Test
   void halvesOfCharactersComeBack() {
     String sessionId = TestService.newSession("halves");
     try (Connection connection = new Connection(TestService.runningAddress());
