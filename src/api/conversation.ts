@@ -56,7 +56,7 @@ function createConversationHandlers({
       if (upToSeq < 0n) throw invalidArgument([{ field: "up_to_seq", description }]);
       const asked = { sessionId, upToSeq: upToSeq === 0n ? undefined : upToSeq };
       const transcript = await transcripts.readTranscript(asked, context);
-      const { messagesText, stateText, interruptsText } = transcript;
+      const { messagesText, stateText, interruptsText, branches } = transcript;
       const chars = messagesText.length + (stateText ?? "").length + interruptsText.length;
       if (context.memory?.mayAnswer(chars * BYTES_PER_CHAR) === false) throw serverBusy();
       return {
@@ -68,6 +68,7 @@ function createConversationHandlers({
         ...(stateText === undefined ? {} : { state: stateText }),
         stateTooLarge: transcript.isStateTooLarge,
         interrupts: interruptsText,
+        branches: [...branches],
       };
     },
     async listRuns({ sessionId, pageSize, pageToken }, context) {

@@ -15,7 +15,7 @@ import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_p
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ServiceError, type Violation } from "../base/errors.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
-import type { Snapshot } from "../conversation/fold.ts";
+import type { Snapshot } from "../conversation/snapshot.ts";
 import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
 import { refuseUnstored } from "../conversation/kept.ts";
 import { PERSONS } from "../conversation/canonical/talk.ts";
@@ -59,17 +59,17 @@ export function createAguiTalk(parts: TalkParts): AguiTalk {
   };
 }
 
-type Input = Pick<TalkRequest, "sessionId"> & { readonly typed: Typed };
+type Input = Pick<TalkRequest, "sessionId" | "messages"> & { readonly typed: Typed };
 
 /** The row that the client waits for; undefined: none. */
 async function rowOf(
   parts: TalkParts,
-  { typed, sessionId }: Input,
+  { typed, sessionId, messages: listed }: Input,
   context: CallContext,
 ): Promise<bigint | undefined> {
   for (let attempt = 1; ; attempt += 1) {
     const known = await knownOf(parts, sessionId, context);
-    const row = newIn(typed, sessionId, known);
+    const row = newIn(typed, { sessionId, listed }, known);
     if (row === undefined) return known && waitingIn(typed, known);
     try {
       const stored = await parts.push(pushOf(sessionId, row), context);

@@ -39,6 +39,7 @@ export type ErrorReason =
   | "SESSION_FULL"
   | "FORK_TOO_LARGE"
   | "KEY_REUSED"
+  | "MESSAGE_NOT_IN_BRANCH"
   | "MESSAGE_NOT_STORED"
   | "MESSAGE_NOT_FOUND"
   | "PAYLOAD_TOO_LARGE"

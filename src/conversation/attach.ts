@@ -11,7 +11,7 @@ import type { Live } from "../live/live.ts";
 import type { Standing, Watcher } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { sessionNotFound } from "../store/failure.ts";
-import type { Snapshot } from "./fold.ts";
+import type { Snapshot } from "./snapshot.ts";
 import type { KeptMessage } from "./kept.ts";
 import { type Cut, cutOf, isBehind, NOTHING } from "./merging.ts";
 import type { Transcripts } from "./transcripts.ts";
@@ -40,6 +40,8 @@ export interface AguiRequest {
    * without an open run, nothing is sent before the next one begins.
    */
   readonly answers: bigint | undefined;
+  /** The session as it was before the next event after this one, and nothing that came later. */
+  readonly upToSeq?: bigint | undefined;
 }
 
 /** The answer goes on: no run has taken the row that it answers. */

@@ -3,28 +3,27 @@
  * would show. Between two rows a fold is complete, so a reader there sees a moment that really
  * existed.
  */
-import { parseExact } from "../agui/exact-json.ts";
-import { isObject, type JsonObject, parseExactObject } from "../agui/json.ts";
-import { ServiceError } from "../base/errors.ts";
+import type { JsonObject } from "../agui/json.ts";
 import type { RawEvent } from "../compressor/expand.ts";
 import type { LoggedRow } from "../store/pages.ts";
-import type { EventRow } from "../store/rows.ts";
-import { Canonical, type CanonicalRun } from "./canonical/canonical.ts";
+import { Canonical } from "./canonical/canonical.ts";
 import type { LoggedEvent } from "./canonical/event.ts";
 import { type CountedRow, lastNumberOf } from "./folding.ts";
-import { type Generation, servedTo } from "./generation/served.ts";
-import { OWNS_ACTIVITIES } from "./kept.ts";
 import type { TalkRow } from "../store/talk.ts";
 import { type Cut, later, NOTHING } from "./merging.ts";
-import { type PlacedOpenings, placeOpenings } from "./openings.ts";
+import { Snapshot, type Talk } from "./snapshot.ts";
 import { PERSONS, spokenBy } from "./canonical/talk.ts";
-import { transcriptMarkdown, transcriptText } from "./transcript/readable.ts";
-import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
-import { charBytes, weightOf } from "./transcript/weight.ts";
+import { LEAVES, Transcript } from "./transcript/transcript.ts";
+import { weightOf } from "./transcript/weight.ts";
 
 type FoldedRow = LoggedEvent &
   CountedRow &
   Pick<LoggedRow, "stream" | "newestMicros" | "createdMicros">;
+
+/** The memory of an entry without the texts, which the transcript counts; Node 24, by its fields. */
+const TALK_BYTES = 320;
+/** Above this bound the oldest branch has no number. */
+const BRANCHES_MAX = 1_000;
 
 export class Fold {
   readonly #canonical: Canonical;
@@ -35,6 +34,7 @@ export class Fold {
   #newestMicros: bigint | number | undefined;
   #failure: JsonObject | undefined;
   #failureBytes = 0;
+  #branches: readonly bigint[] = [];
   #snapshot: Snapshot | undefined;
 
   constructor(sessionId: string) {
@@ -118,6 +118,14 @@ export class Fold {
     if (later(this.#cut, cut) !== this.#cut) this.#moveTo(cut);
   }
 
+  /** A branch that was left is shown without the message that left it. */
+  leaveOutBranches(): void {
+    const ids = this.#canonical.turns.editing;
+    if (ids.length === 0) return;
+    this.#transcript.apply({ type: LEAVES, ids, messages: [] });
+    this.#snapshot = undefined;
+  }
+
   /** The current state; the same object until the next row. */
   snapshot(): Snapshot {
     this.#snapshot ??= new Snapshot(this.#canonical.clone(), this.#transcript, {
@@ -125,6 +133,7 @@ export class Fold {
       newestMicros: this.#newestMicros === undefined ? undefined : BigInt(this.#newestMicros),
       failure: this.#failure,
       talk: this.#talk,
+      branches: this.#branches,
     });
     return this.#snapshot;
   }
@@ -132,6 +141,8 @@ export class Fold {
   #apply(event: LoggedEvent): void {
     for (const { value, inRun } of this.#canonical.next(event, this.#transcript)) {
       this.#transcript.apply(value);
+      if (value["type"] === LEAVES && this.#branches.at(-1) !== event.seq - 1n)
+        this.#branches = [...this.#branches, event.seq - 1n].slice(-BRANCHES_MAX);
       if (!inRun || value["type"] !== "RUN_ERROR") continue;
       this.#failure = value;
       this.#failureBytes = weightOf(value).bytes;
@@ -142,241 +153,4 @@ export class Fold {
     this.#cut = cut;
     this.#snapshot = undefined;
   }
-}
-
-/** The messages of a row, in their place. */
-export interface Talk {
-  readonly seq: bigint;
-  readonly rowId: string;
-  /** The number of the last event before it. */
-  readonly afterSeq: bigint;
-  readonly messages: readonly JsonObject[];
-  readonly isPersons: boolean;
-  readonly resume: readonly JsonObject[];
-}
-
-/** The memory of an entry without the texts, which the transcript counts; Node 24, by its fields. */
-const TALK_BYTES = 320;
-
-interface FoldedAt {
-  readonly cut: Cut;
-  readonly newestMicros: bigint | undefined;
-  readonly failure: JsonObject | undefined;
-  /** Only grows. */
-  readonly talk: readonly Talk[];
-}
-
-/** The time of the last event that the row stands for, as far as the row states it. */
-export function newestMicrosOf(row: EventRow): bigint {
-  return row.completedAtMicros ?? row.createdAtMicros;
-}
-
-/**
- * A fold at one number. The fold continues to change, so all parts are serialised at once, and only
- * once for all callers before the next row.
- */
-export class Snapshot {
-  readonly cut: Cut;
-  /** The time of the newest row; undefined when there was none. */
-  readonly newestMicros: bigint | undefined;
-  /**
-   * The RUN_ERROR of a run that failed before it began, if there is no other run; a client accepts
-   * it unchanged.
-   */
-  readonly failure: JsonObject | undefined;
-  readonly messagesText: string;
-  /** Undefined: no state was ever set. */
-  readonly stateText: string | undefined;
-  readonly interruptsText: string;
-  /** The ids of the runs that asked, and that a later run has ended without an answer. */
-  readonly unansweredRuns: ReadonlySet<unknown>;
-  /** Patches made the state too large: it is dropped until the next snapshot of it. */
-  readonly isStateTooLarge: boolean;
-  readonly #canonical: Canonical;
-  readonly #talk: readonly Talk[];
-  readonly #talkCount: number;
-  #messageIds: readonly unknown[] | undefined;
-  #openings: PlacedOpenings | undefined;
-  readonly #served = new Map<Generation, readonly Uint8Array[]>();
-
-  /** `clone` is a copy of the state that the fold continues with; it belongs to this snapshot. */
-  constructor(canonical: Canonical, transcript: Transcript, at: FoldedAt) {
-    this.#canonical = canonical;
-    this.failure = canonical.run === undefined ? at.failure : undefined;
-    this.cut = at.cut;
-    this.#talk = at.talk;
-    this.#talkCount = at.talk.length;
-    this.newestMicros = at.newestMicros;
-    this.messagesText = JSON.stringify(transcript.messages());
-    this.interruptsText = JSON.stringify(transcript.interrupts());
-    this.isStateTooLarge = transcript.isStateTooLarge;
-    this.unansweredRuns = transcript.unansweredRuns;
-    const { state } = transcript;
-    this.stateText = state === undefined ? undefined : JSON.stringify(state);
-  }
-
-  /** The number of the last event in it. */
-  get seq(): bigint {
-    return this.cut.events;
-  }
-
-  get run(): CanonicalRun | undefined {
-    return this.#canonical.run;
-  }
-
-  /** Message rows are part of it. */
-  get hasTalk(): boolean {
-    return this.#talkCount > 0;
-  }
-
-  /** The message rows that are part of it, in order. */
-  talk(): readonly Talk[] {
-    return this.#talk.slice(0, this.#talkCount);
-  }
-
-  /** The run in which a client gets the snapshot of a session without a run. */
-  get messagesRun(): ReturnType<Canonical["messagesRun"]> {
-    return this.#canonical.messagesRun(this.cut.messages);
-  }
-
-  /** Only returning clients need it. */
-  get messageIds(): readonly unknown[] {
-    this.#messageIds ??= this.messages.map(({ id }) => id);
-    return this.#messageIds;
-  }
-
-  /** Whether the session has, or ever had, a message with this id. */
-  hasHad(messageId: string): boolean {
-    return this.#canonical.hasHad(messageId) || this.messageIds.includes(messageId);
-  }
-
-  /** The rows of people up to this number were taken by runs. */
-  get takenSeq(): bigint {
-    return this.#canonical.turns.takenSeq;
-  }
-
-  /** The open run that answers a client's request; undefined: none. `waits`: no run has taken it. */
-  runOf(requestId: string): CanonicalRun | "waits" | undefined {
-    const state = this.#canonical.turns.stateOf(requestId);
-    if (state !== "taken") return state;
-    return this.run?.status === "running" ? this.run : undefined;
-  }
-
-  /** The number of the row in which a client gave this message, if no run has taken the row. */
-  waitingAt(messageId: string): bigint | undefined {
-    const { takenSeq } = this;
-    const row = this.talk().findLast(
-      ({ seq, rowId, messages }) =>
-        seq > takenSeq &&
-        !messageId.startsWith(rowId) && // The service gave it, and the client has it from here.
-        messages.some(({ id }) => id === messageId),
-    );
-    return row?.seq;
-  }
-
-  /** The number of the row that answers this interrupt, if no run has taken the row. */
-  answeredAt(interruptId: string): bigint | undefined {
-    return this.#canonical.turns.answeredBy(interruptId);
-  }
-
-  /** The number of the row that answers the question of a graph, if no run has taken the row. */
-  get graphAnsweredAt(): bigint | undefined {
-    return this.#canonical.turns.graphAnsweredBy;
-  }
-
-  get hadActivities(): boolean {
-    return this.#canonical.hadActivities;
-  }
-
-  /** The events that reopen every open construct, and on which side of the snapshots they go. */
-  get openings(): PlacedOpenings {
-    if (this.#openings !== undefined) return this.#openings;
-    const openings = this.#canonical.openings();
-    this.#openings = placeOpenings(openings, openings.length === 0 ? [] : this.messages);
-    return this.#openings;
-  }
-
-  /** ENDs of the open constructs, for the log. */
-  endings(): readonly JsonObject[] {
-    return this.#canonical.endings();
-  }
-
-  /** The end of the newest run, without interrupts that were answered since. */
-  pendingOnly(end: JsonObject): JsonObject {
-    return withoutAnswered(end, this.interrupts);
-  }
-
-  /** Bytes of the texts, and of the forms that clients are served. */
-  get textBytes(): number {
-    const { messagesText, interruptsText, stateText = "" } = this;
-    return 2 * charBytes(messagesText.length + interruptsText.length + stateText.length);
-  }
-
-  /** New objects that belong to the caller. */
-  get messages(): readonly JsonObject[] {
-    return objectsOf(this.messagesText);
-  }
-
-  /** The interrupts that wait for an answer; new objects too. */
-  get interrupts(): readonly JsonObject[] {
-    return objectsOf(this.interruptsText);
-  }
-
-  /** For a person, with the name of each speaker. */
-  readable(form: "text" | "markdown"): string {
-    if (this.messagesText.length > READABLE_CHARS_MAX) throw tooLargeToRead();
-    return form === "text" ? transcriptText(this.messages) : transcriptMarkdown(this.messages);
-  }
-
-  /** Continues at the rows after the cut. */
-  canonical(): Canonical {
-    return this.#canonical.clone();
-  }
-
-  /** The characters of the longest event that `servedAs` returns. */
-  get longest(): number {
-    return Math.max(this.messagesText.length, this.stateText?.length ?? 0);
-  }
-
-  /**
-   * MESSAGES_SNAPSHOT, and STATE_SNAPSHOT if there is a state, as UTF-8; all clients share the
-   * bytes.
-   */
-  servedAs(generation: Generation): readonly Uint8Array[] {
-    const known = this.#served.get(generation);
-    if (known !== undefined) return known;
-    const events = snapshotTexts(this, generation).flatMap((text) =>
-      servedTo(generation, { value: parseExactObject(text), text }).map((served) =>
-        Buffer.from(served),
-      ),
-    );
-    this.#served.set(generation, events);
-    return events;
-  }
-}
-
-function snapshotTexts(
-  { messagesText, stateText }: Snapshot,
-  generation: Generation,
-): readonly string[] {
-  const metadata = generation === "1.0.0" ? `,"metadata":${JSON.stringify(OWNS_ACTIVITIES)}` : "";
-  const messages = `{"type":"MESSAGES_SNAPSHOT","messages":${messagesText}${metadata}}`;
-  if (stateText === undefined) return [messages];
-  return [messages, `{"type":"STATE_SNAPSHOT","snapshot":${stateText}}`];
-}
-
-/** The objects of a list in JSON text, as new values for the caller. */
-export function objectsOf(text: string): readonly JsonObject[] {
-  const values = parseExact(text);
-  return Array.isArray(values) ? values.filter(isObject) : [];
-}
-
-/**
- * The limit of the JSON. The layout of 64 Mi characters takes 10 s, during which nothing else runs.
- */
-const READABLE_CHARS_MAX = 8_388_608;
-
-function tooLargeToRead(): ServiceError {
-  const message = `the transcript has more than ${READABLE_CHARS_MAX} characters: read it as JSON`;
-  return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);
 }

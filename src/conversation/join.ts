@@ -22,7 +22,7 @@
  * A session whose snapshot is larger than one frame of a client is replayed, row by row
  * (replay.ts).
  */
-import type { Snapshot } from "./fold.ts";
+import type { Snapshot } from "./snapshot.ts";
 import { type Generation, generationOf } from "./generation/served.ts";
 import type { JsonObject } from "../agui/json.ts";
 import type { Standing } from "../live/watcher.ts";
@@ -41,6 +41,7 @@ import {
   joinedAt,
 } from "./attach.ts";
 import { bothOf, type Told } from "./both.ts";
+import { transcriptTooLarge } from "./folding.ts";
 import { FORGET, outlives, reorders } from "./kept.ts";
 import type { Cut } from "./merging.ts";
 import type { PlacedOpenings } from "./openings.ts";
@@ -60,6 +61,7 @@ import {
 } from "./relay.ts";
 import { createReplay, type LivePlace } from "./replay.ts";
 import { spokenBy } from "./canonical/talk.ts";
+import type { Transcripts } from "./transcripts.ts";
 import type { CallContext } from "../contract/context.ts";
 
 export type { AguiRequest } from "./attach.ts";
@@ -112,6 +114,8 @@ class Join {
   #begunMicros = 0n;
   #standing: Standing = "catching_up";
   #isOver = false;
+  /** The client has messages that the next snapshot must remove. */
+  #forgets = false;
   /** The client has typed a message, and has been sent nothing yet. */
   #isHeld = false;
   isTooLarge = false;
@@ -126,8 +130,15 @@ class Join {
   /** Begins with the snapshot, or at the place that a replay has reached. */
   async *frames(place: LivePlace | undefined): Frames {
     const { events, messages, stale, head, signal } = this.#attached;
+    const { sessionId, upToSeq } = this.#request;
+    if (upToSeq !== undefined) {
+      const read = (transcripts: Transcripts): Promise<Snapshot> =>
+        transcripts.read(sessionId, { upToSeq, signal });
+      yield* this.#from(await joinedAt(this.#parts, sessionId, read));
+      if (this.isTooLarge) throw transcriptTooLarge(upToSeq);
+      return;
+    }
     if (place === undefined) {
-      const { sessionId } = this.#request;
       const joined = await joinedAt(this.#parts, sessionId, (transcripts) =>
         transcripts.snapshot(sessionId, head, signal),
       );
@@ -208,6 +219,7 @@ class Join {
         const told = this.#relay.next({ ...event, conformant: row.conformant }, seq);
         yield* told.frames;
         if (told.lacks) {
+          this.#forgets = told.forgets === true;
           yield* this.#again(told.ended);
         } else {
           this.#goesOn(this.#relay, this.#parts.clock.nowMicros());
@@ -287,9 +299,10 @@ class Join {
     const { before, after } = run?.end === undefined ? snapshot.openings : NOTHING_OPEN;
     for (const opening of before) yield* this.#eventFrames(opening);
     // Messages that the openings made must go, reasoning too, and must not keep a place.
-    if (before.length > 0 || this.#hasOther(snapshot)) {
+    if (before.length > 0 || this.#forgets || this.#hasOther(snapshot)) {
       for (const event of FORGET) yield* this.#eventFrames(event);
     }
+    this.#forgets = false;
     yield* textFrames(snapshot.servedAs(this.#generation), { type: undefined, seq: this.#seq });
     for (const event of capabilities) yield* this.#eventFrames(event);
     for (const event of run?.questions ?? []) yield* this.#eventFrames(event);

@@ -68,6 +68,7 @@ export async function foldPast(parts: PastParts, past: Past): Promise<void> {
       if (row.stream === "events" && lastNumberOf(row) > upToSeq) {
         if (row.seq <= upToSeq) await foldPart(parts, { ...past, seq: row.seq });
         fold.skipTo({ events: upToSeq, messages: 0n });
+        fold.leaveOutBranches();
         return;
       }
       fold.take(row);

@@ -21,6 +21,8 @@ interface Relayed {
   readonly frames: readonly AguiFrame[];
   /** Behind these frames the client needs a snapshot: some events or messages were withheld from it. */
   readonly lacks: boolean;
+  /** The client has messages that are in the conversation no more, and may be of any role. */
+  readonly forgets?: boolean;
   /** It needs the snapshot inside of the run that it has open, before this end. */
   readonly ended?: EndedRun;
 }
@@ -127,7 +129,8 @@ export class Relay {
       const isEnd = isInRun && (type === "RUN_FINISHED" || type === "RUN_ERROR");
       const needsSnapshot = this.#withheld && (isStart || isEnd);
       if (needsSnapshot && makeUp === undefined) {
-        if (isStart || run === undefined) return { frames, lacks: true };
+        if (isStart || run === undefined)
+          return { frames, lacks: true, forgets: told.isUnsure === true };
         const { startedSeq } = run;
         return { frames, lacks: true, ended: { startedSeq, end: told.value } };
       }

@@ -41,8 +41,8 @@ import type { CanonicalEvent } from "./canonical/event.ts";
 import { type Generation, generationOf } from "./generation/served.ts";
 import { FORGET, OWNS_ACTIVITIES } from "./kept.ts";
 import { type AguiFrame, eventFrames, Relay, standingFrame } from "./relay.ts";
-import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
-import { newestMicrosOf, type Talk } from "./fold.ts";
+import { LEAVES, Transcript, withoutAnswered } from "./transcript/transcript.ts";
+import { newestMicrosOf, type Talk } from "./snapshot.ts";
 import { transcriptTooLarge } from "./folding.ts";
 import type { Cut } from "./merging.ts";
 
@@ -244,6 +244,7 @@ class Replay {
 
   /** Reduces the event, and returns the event to send. */
   #reduced(event: CanonicalEvent): CanonicalEvent {
+    if (event.value["type"] === LEAVES) this.#forgets = true;
     const begun = this.#begun(event.value);
     this.#transcript.apply(event.value);
     this.#refuseLarge();

@@ -31,7 +31,8 @@ import { historyLost, sessionDeleted, sessionNotFound } from "../store/failure.t
 import { violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
-import { Fold, type Snapshot } from "./fold.ts";
+import { Fold } from "./fold.ts";
+import type { Snapshot } from "./snapshot.ts";
 import { Flight, type RowsLimits, TooLarge } from "./folding.ts";
 import { type Cut, cutOf, isBehind, later, NOTHING } from "./merging.ts";
 import { foldPast, type FoldReader, rowsFor } from "./past.ts";

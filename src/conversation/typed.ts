@@ -20,7 +20,9 @@ import { JSON_DEPTH_MAX } from "../agui/payload.ts";
 import { outline } from "../agui/spans.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
-import type { Snapshot } from "./fold.ts";
+import type { Snapshot } from "./snapshot.ts";
+import type { KeptMessage } from "./kept.ts";
+import { againOf, type BranchMark, editOf, marked } from "./typed-branch.ts";
 
 export interface Typed {
   /** The path of the input in the body, for errors. */
@@ -29,6 +31,8 @@ export interface Typed {
   readonly resume: readonly TypedAnswer[];
   /** The rest has an answer to the question of a graph. */
   readonly answersGraph: boolean;
+  /** The client asks for another answer to its last message. */
+  readonly regenerates: boolean;
   /** The client's ids of its request, by name: a stop names the request, and not the run that answers it. */
   readonly ids: readonly (readonly [string, string])[];
   /** The rest of the input that a runner may need, by name. */
@@ -68,7 +72,9 @@ export function typedIn(input: JsonObject, path: Typed["path"]): Typed | undefin
   const answers = answersGraph(input);
   if (messages.length === 0 && resume.length === 0 && !answers) return undefined;
   const rest = restOf(input);
-  return { path, messages, resume, answersGraph: answers, ids: idsOf(input), rest };
+  const { forwardedProps } = input;
+  const regenerates = isObject(forwardedProps) && forwardedProps["regenerate"] === true;
+  return { path, messages, resume, answersGraph: answers, regenerates, ids: idsOf(input), rest };
 }
 
 /** A rough number of characters in memory. */
@@ -85,16 +91,22 @@ export interface TypedRow {
   readonly keyField: string;
 }
 
+interface Place {
+  readonly sessionId: string;
+  /** All messages of the input. */
+  readonly listed: readonly KeptMessage[];
+}
+
 /**
  * Undefined: nothing is new. `known` is undefined for a session that does not exist. Throws the
  * violations in what is new.
  */
 export function newIn(
   typed: Typed,
-  sessionId: string,
+  { sessionId, listed }: Place,
   known: Snapshot | undefined,
 ): TypedRow | undefined {
-  const messages = newMessages(typed.messages, known);
+  const { messages, mark } = branching(typed, listed, known);
   const pending = new Set(known?.interrupts.map(({ id }) => id));
   const isOpen = (id: string): boolean => pending.has(id) && known?.answeredAt(id) === undefined;
   const resume = typed.resume.filter(({ interruptId: id }) => typeof id !== "string" || isOpen(id));
@@ -116,17 +128,48 @@ export function newIn(
     ]),
   ];
   if (violations.length > 0) throw invalidArgument(violations);
+  const texts = messages.map(({ text }, at) => (mark && at === 0 ? marked(text, mark) : text));
   const members = [
     ["threadId", JSON.stringify(sessionId)],
     ...typed.ids,
-    ["messages", `[${messages.map(({ text }) => text).join()}]`],
+    ["messages", `[${texts.join()}]`],
     ...(resume.length === 0 ? [] : [["resume", `[${resume.map(({ text }) => text).join()}]`]]),
     ...rest,
   ];
   return {
     payload: `{${members.map(([name, text]) => `"${name}":${text}`).join()}}`,
-    ...keyOf({ first, answer }, typed.path, known),
+    ...(first?.isKnown === true
+      ? { idempotencyKey: againKey(typed, first, known), keyField: `${typed.path}runId` }
+      : keyOf({ first, answer }, typed.path, known)),
   };
+}
+
+interface NewMessage extends TypedMessage {
+  /** It is typed again, in a branch of its own. */
+  readonly isKnown?: boolean;
+}
+
+function branching(
+  typed: Typed,
+  listed: readonly KeptMessage[],
+  known: Snapshot | undefined,
+): { readonly messages: readonly NewMessage[]; readonly mark: BranchMark | undefined } {
+  const messages = newMessages(typed.messages, known);
+  const [first] = messages;
+  if (known === undefined) return { messages, mark: undefined };
+  if (first !== undefined) {
+    return { messages, mark: first.isResult ? undefined : editOf(first.id, listed, known) };
+  }
+  const last = typed.messages.at(-1);
+  const asksAgain = typed.regenerates && typed.resume.length === 0 && !typed.answersGraph;
+  const mark = asksAgain && last?.isLast && !last.isResult ? againOf(last, known) : undefined;
+  return { messages: mark && last ? [{ ...last, isKnown: true }] : [], mark };
+}
+
+/** A client that repeats its request has the same id of it. */
+function againKey({ ids }: Typed, { id }: TypedMessage, known: Snapshot | undefined): string {
+  const [, request = String(known?.run?.startedSeq)] = ids.find(([name]) => name === "runId") ?? [];
+  return `again-${hash("sha256", `${request} ${String(id)}`, "hex")}`;
 }
 
 /** Two pages may give the same answer: the first one counts. */
@@ -166,7 +209,11 @@ export function waitingIn(
 ): bigint | undefined {
   const ids = messages.flatMap((message) => [message.id, ...otherResults(message, known)]);
   const [row] = [
-    ...ids.toReversed().map((id) => (typeof id === "string" ? known.waitingAt(id) : undefined)),
+    ...ids
+      .toReversed()
+      .map((id) =>
+        typeof id === "string" ? (known.branchedAt(id) ?? known.waitingAt(id)) : undefined,
+      ),
     ...resume.map(({ interruptId: id }) =>
       typeof id === "string" ? known.answeredAt(id) : undefined,
     ),

@@ -10,7 +10,7 @@ import type { AguiTalk } from "../api/talk.ts";
 import type { AguiFrame } from "../conversation/join.ts";
 import type { AguiInputs } from "./agui-input.ts";
 import { PROBLEMS } from "./answers.ts";
-import { flagParameter, sessionParams } from "./parameters.ts";
+import { flagParameter, seqParameter, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { streamContextOf } from "./plumbing/call-context.ts";
 import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
@@ -25,18 +25,19 @@ const SPEED_MAX = 100;
 
 export function aguiRoutes(app: App, { talk, inputs, ...stream }: AguiRouteParts): void {
   app.post("/agui/sessions/:id", { schema: RUN }, async (request, reply) => {
-    const { follow, replay, speed } = request.query;
+    const { follow, replay, speed, up_to_seq: upToSeq } = request.query;
     const { protocolVersion, messages } = request.body;
     const context = streamContextOf(request);
     const asked = {
       sessionId: request.params.id,
       protocolVersion: protocolVersion ?? undefined,
       ...inputs.keep(messages, reply),
-      isReadOnly: false,
+      isReadOnly: upToSeq !== undefined,
       follow,
-      waits: true,
+      waits: upToSeq === undefined,
       replay,
       speed,
+      upToSeq,
     };
     await sendAguiStream(reply, context, talk(asked, context), stream);
   });
@@ -95,7 +96,18 @@ const RUN = {
           minimum: SPEED_MIN,
           maximum: SPEED_MAX,
         }),
+      up_to_seq: seqParameter(
+        "As it was before the next event after this one, such as the end of an earlier branch.",
+      ),
     })
+    .refine(
+      ({ follow, replay, up_to_seq: upTo }) =>
+        upTo === undefined || (!follow && replay === "snapshot"),
+      {
+        path: ["up_to_seq"],
+        error: "must not be given with follow or replay",
+      },
+    )
     .refine(({ replay, speed }) => speed === undefined || replay === "events", {
       path: ["speed"],
       error: "must not be given without replay=events",

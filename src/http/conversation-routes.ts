@@ -151,6 +151,7 @@ function transcriptRoutes(app: App, { transcripts }: ConversationRouteParts): vo
         state: transcript.stateText,
         state_too_large: transcript.isStateTooLarge ? "true" : undefined,
         interrupts: transcript.interruptsText,
+        branches: `[${transcript.branches.join()}]`,
       });
       return sendJson(reply, text);
     }
@@ -168,6 +169,9 @@ const transcriptSchema = z.strictObject({
     description: "There is state, but patches took it past 64 MiB.",
   }),
   interrupts: z.array(z.looseObject({ id: z.string() })),
+  branches: z.array(z.int()).meta({
+    description: "Of each earlier branch its last event: `up_to_seq` shows the branch.",
+  }),
 });
 
 const TRANSCRIPT = {

@@ -130,10 +130,13 @@ function serve(
   const context = streamContextOf(reply.request);
   const follow = follows(forwardedProps);
   const isReadOnly = does === "connect";
+  const { typed, ...kept } = inputs.keep(messages, reply);
   const asked: TalkRequest = {
     sessionId,
     protocolVersion: protocolVersion ?? undefined,
-    ...inputs.keep(messages, reply),
+    ...kept,
+    // The page reloads by `connect`, so a run is a new one, also with a message that was answered.
+    typed: typed && { ...typed, regenerates: true },
     isReadOnly,
     follow,
     waits: follow,

@@ -17,6 +17,14 @@ const SNAPSHOT_MS = 5_000;
 const OPEN_MS = 5_000;
 const PAGE_SIZE = 1_000;
 
+const KEPT =
+  "a message regenerates or edits an earlier one, and the agent keeps its own history: it still has what was left";
+
+function beginsBranch({ metadata }: AgentMessage): boolean {
+  const { regenerates, edits } = isObject(metadata) ? metadata : {};
+  return typeof regenerates === "string" || typeof edits === "string";
+}
+
 export class Conversation {
   readonly #core: Core;
   readonly #sessionId: string;
@@ -71,17 +79,20 @@ export class Conversation {
       if (!next.hasMore) break;
       afterSeq = next.nextAfterSeq;
     }
-    return toRunAgentInput(
+    const onlyNew = bridge.capabilities().sessionPersistence;
+    const made = toRunAgentInput(
       { sessionId, runId, rows },
       {
         transcript: messagesIn(messages),
         waiting,
         ...(state !== undefined && { state: parseJson(state) }),
-        onlyNew: bridge.capabilities().sessionPersistence,
+        onlyNew,
         boundary: crypto.randomUUID(),
         ...(options.layout && { layout: options.layout }),
       },
     );
+    if (onlyNew && made.input.messages.some(beginsBranch)) bridge.notes.problem(KEPT, sessionId);
+    return made;
   }
 
   /** Undefined: the service is away, or the conversation is longer than a payload may be. */

@@ -60,17 +60,19 @@ export function toRunAgentInput(
   const said = arrivals.map((arrival, at): AgentMessage => {
     const { displayName, name } = arrival.sender;
     const shown = displayName || name;
-    const content = withDelimiter(
-      delimiterOf(arrival, packing.boundary),
-      ofPeople[at]?.["content"],
-      packing.layout,
-    );
+    const given = ofPeople[at];
+    const metadata = given?.["metadata"];
+    const delimiter = delimiterOf(arrival, packing.boundary);
+    const content = withDelimiter(delimiter, given?.["content"], packing.layout);
     return {
       id: arrival.messageId,
       role: "user",
       content,
       ...(shown && { name: shown }),
-      metadata: { sender_context: senderContextOf(arrival, packing.boundary) },
+      metadata: {
+        ...(isObject(metadata) && metadata),
+        sender_context: senderContextOf(arrival, packing.boundary),
+      },
     };
   });
   const results = typedMessages.filter(isResult);

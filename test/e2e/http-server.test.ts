@@ -7,7 +7,7 @@ import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { SessionSchema } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import type { Snapshot } from "../../src/conversation/fold.ts";
+import type { Snapshot } from "../../src/conversation/snapshot.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 import { HTTP_LIMITS } from "../../src/http/plumbing/listener.ts";
 import { createHttpServer, type HttpOptions, type HttpServer } from "../../src/http/server.ts";

@@ -1,7 +1,14 @@
 /** The smoke matrix of packed turns: what the agent of each bridge gets of a turn. */
 import { create } from "@bufbuild/protobuf";
 import { AIMessage, type BaseMessage } from "@langchain/core/messages";
-import { Command, END, MessagesAnnotation, START, StateGraph } from "@langchain/langgraph";
+import {
+  Command,
+  END,
+  MemorySaver,
+  MessagesAnnotation,
+  START,
+  StateGraph,
+} from "@langchain/langgraph";
 import { streamText } from "ai";
 import { convertArrayToReadableStream, MockLanguageModelV4 } from "ai/test";
 import { EMPTY } from "rxjs";
@@ -221,4 +228,32 @@ test("files in the result of a frontend tool reach the agent", async () => {
     while ((await run.next()).done !== true);
     expect(JSON.stringify(got()).match(MARKS)).toEqual(["text A", "AAAA", "text B"]);
   }
+});
+
+test("a graph with checkpoints forgets the messages of a branch that was left", async () => {
+  let got: readonly BaseMessage[] = [];
+  let count = 0;
+  const graph = new StateGraph(MessagesAnnotation)
+    .addNode("agent", ({ messages }) => {
+      got = messages;
+      count += 1;
+      return { messages: [new AIMessage(`answer ${count}`)] };
+    })
+    .addEdge(START, "agent")
+    .addEdge("agent", END)
+    .compile({ checkpointer: new MemorySaver() });
+  const bridge = new LangGraphBridge({ graph, Command });
+  const asked = async (id: string, content: string, metadata: object = {}): Promise<unknown> => {
+    const messages = [{ id, role: "user", content, metadata }];
+    const input = { threadId: "s", runId: `r${count}`, messages, tools: [], context: [] };
+    const run = bridge.run(input, { sessionId: "s", isContinuation: false });
+    while ((await run.next()).done !== true);
+    return got.map((message) => message.content);
+  };
+  await asked("u1", "one");
+  await asked("u2", "two");
+  const two = ["one", "answer 1", "two"];
+  expect(await asked("u2", "two", { regenerates: "u2" })).toEqual(two);
+  expect(await asked("u3", "three")).toEqual([...two, "answer 3", "three"]);
+  expect(await asked("u4", "zwei", { edits: "u2" })).toEqual(["one", "answer 1", "zwei"]);
 });

@@ -96,6 +96,8 @@ function textIn(events: readonly Shown[], messageId: string): string {
     .join("");
 }
 
+const shownMessageSchema = z.object({ id: z.string(), role: z.string(), content: z.string() });
+
 async function openRun(threadId: string): Promise<string | undefined> {
   const session = await client
     .unary(SessionService.method.getSession, { id: threadId })
@@ -141,6 +143,25 @@ describe("as CopilotKit's own runners", () => {
     );
     const shown = await ran(runner, threadId, agent);
     expect(shown[0]).toMatchObject({ input });
+  });
+
+  test("a list that was cut regenerates the answer to its last message, or edits a message", async () => {
+    const [runner, threadId] = [replica(), newThread()];
+    const answer = (id: string, content: string): Message => ({ id, role: "assistant", content });
+    const shown = async (): Promise<unknown> => {
+      const { messages } = await client.unary(SessionService.method.getTranscript, {
+        sessionId: threadId,
+      });
+      return z.array(shownMessageSchema).parse(JSON.parse(messages));
+    };
+    const one = [user("q1"), answer("r1-answer", "a")];
+    await ran(runner, threadId, saying("a"), { messages: [user("q1")] });
+    await ran(runner, threadId, saying("b"), { runId: "r2", messages: [...one, user("q2")] });
+    await ran(runner, threadId, saying("c"), { runId: "r3", messages: [...one, user("q2")] });
+    const two = [user("q1"), answer("r1-answer", "a"), user("q2"), answer("r3-answer", "c")];
+    expect(await shown()).toEqual(two);
+    await ran(runner, threadId, saying("d"), { runId: "r4", messages: [...one, user("q3")] });
+    expect(await shown()).toEqual([...one, user("q3"), answer("r4-answer", "d")]);
   });
 
   test("three runs are shown in their order, as the same to several pages", async () => {
@@ -411,7 +432,7 @@ describe("beside the other doors of the ledger", () => {
     const agent = saying("again");
     const again = await ran(runner, threadId, agent, { runId: "r2", messages: [user("q")] });
     expect(typesOf(again).at(-1)).toBe("RUN_FINISHED");
-    expect(startsOf(again)).toEqual([[]]);
+    expect(startsOf(again)).toEqual([["q"]]); // It is answered again.
     const repeated = await ran(runner, threadId, agent, { runId: "r2", messages: [user("q")] });
     expect(repeated).toMatchObject([{ type: "RUN_ERROR", message: "run r2 has begun before" }]);
     expect(agent.seen).toHaveLength(1);

@@ -35,6 +35,10 @@ export interface Shown {
 export interface Page {
   /** Adds a message, as a person types it. */
   type(message: TypedMessage): void;
+  /** Removes all messages behind this one, as a page does before it regenerates, or edits the next. */
+  cutBehind(id: string): void;
+  /** Asks for another answer to the last message. */
+  regenerate(): Promise<void>;
   /** Runs the agent; resolves when the answer has ended, and rejects when the run has failed. */
   run(resume?: readonly Answer[]): Promise<void>;
   /** Opens the session: CopilotKit connects, and an HttpAgent runs without anything new. */
@@ -72,6 +76,7 @@ interface AgentLike {
   readonly messages: unknown;
   readonly pendingInterrupts: readonly { readonly id: string }[];
   addMessage(message: TypedMessage): void;
+  setMessages(messages: Shown[]): void;
   subscribe(subscriber: {
     readonly onRunErrorEvent: (given: { readonly event: { readonly code?: unknown } }) => void;
     readonly onCustomEvent: (given: {
@@ -82,7 +87,7 @@ interface AgentLike {
   }): unknown;
 }
 
-type Asking = Pick<Page, "run" | "join" | "leave" | "resumeGraph">;
+type Asking = Pick<Page, "run" | "regenerate" | "join" | "leave" | "resumeGraph">;
 
 function pageOf(agent: AgentLike, asking: Asking): Page {
   const codes: unknown[] = [];
@@ -103,6 +108,10 @@ function pageOf(agent: AgentLike, asking: Asking): Page {
     ...asking,
     codes,
     type: (message) => agent.addMessage(message),
+    cutBehind(id) {
+      const messages = shownSchema.parse(agent.messages);
+      agent.setMessages(messages.slice(0, messages.findIndex((one) => one.id === id) + 1));
+    },
     get messages() {
       return shownSchema.parse(JSON.parse(JSON.stringify(agent.messages)));
     },
@@ -134,7 +143,10 @@ function httpClient(name: string, Agent: HttpAgentClass): PageClient {
       const resumeGraph = async (resume: unknown): Promise<void> => {
         await agent.runAgent({ forwardedProps: { command: { resume } } });
       };
-      return pageOf(agent, { run, join: () => run(), leave, resumeGraph });
+      const regenerate = async (): Promise<void> => {
+        await agent.runAgent({ forwardedProps: { regenerate: true } });
+      };
+      return pageOf(agent, { run, regenerate, join: () => run(), leave, resumeGraph });
     },
   };
 }
@@ -153,11 +165,13 @@ const COPILOTKIT: PageClient = {
       const [failure] = failures.splice(0);
       if (failure !== undefined) throw failure;
     };
+    const run: Page["run"] = async (resume) => {
+      await core.runAgent(resume === undefined ? { agent } : { agent, resume: [...resume] });
+      check();
+    };
     return pageOf(agent, {
-      async run(resume) {
-        await core.runAgent(resume === undefined ? { agent } : { agent, resume: [...resume] });
-        check();
-      },
+      run,
+      regenerate: () => run(),
       async join() {
         await core.connectAgent({ agent });
         check();

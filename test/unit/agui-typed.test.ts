@@ -1,7 +1,9 @@
 /** What of an AG-UI client's input is new to a session, and which row it becomes. */
 import { describe, expect, test } from "vitest";
+import { z } from "zod";
 import type { JsonObject } from "../../src/agui/json.ts";
 import { Fold } from "../../src/conversation/fold.ts";
+import { keptOf } from "../../src/conversation/kept.ts";
 import { newIn, typedIn, waitingIn } from "../../src/conversation/typed.ts";
 
 const TIMES = { recordedMicros: 1, createdMicros: 1, eventCount: 1 } as const;
@@ -60,7 +62,18 @@ const asks = (id: string) => ({
 /** The ids of the new messages and answers, and the key. */
 function newOf(input: JsonObject, known: ReturnType<typeof sessionOf> | undefined) {
   const parts = typedIn(input, "");
-  const row = parts && newIn(parts, "s", known);
+  const row =
+    parts &&
+    newIn(
+      parts,
+      {
+        sessionId: "s",
+        listed: keptOf(z.array(z.unknown()).default([]).parse(input["messages"]), {
+          field: "messages",
+        }),
+      },
+      known,
+    );
   if (row === undefined) return undefined;
   const { messages, resume = [], ...rest } = JSON.parse(row.payload);
   const ids = messages.map(({ id }: { readonly id: string }) => id);

@@ -5,7 +5,7 @@ import { constants } from "node:buffer";
 import { describe, expect, test } from "vitest";
 import { weightOf } from "../../src/conversation/transcript/weight.ts";
 import { TRANSCRIPT_LIMITS } from "../../src/conversation/transcripts.ts";
-import { objectsOf } from "../../src/conversation/fold.ts";
+import { objectsOf } from "../../src/conversation/snapshot.ts";
 import { add, at, folding, say } from "../support/folding.ts";
 import { settled, type SlowTable } from "../support/slow-table.ts";
 

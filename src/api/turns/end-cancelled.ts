@@ -13,7 +13,7 @@ import type { ValidationMode } from "../../agui/conform.ts";
 import { rawEventRows } from "../../agui/rows.ts";
 import type { Clock } from "../../base/clock.ts";
 import { ServiceError } from "../../base/errors.ts";
-import type { Snapshot } from "../../conversation/fold.ts";
+import type { Snapshot } from "../../conversation/snapshot.ts";
 import type { Transcripts } from "../../conversation/transcripts.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
 import { TurnMoved } from "../../ingest/refusal.ts";

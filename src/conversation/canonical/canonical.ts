@@ -28,7 +28,7 @@ import { type CatalogueEntry, lookup } from "../../agui/catalogue.ts";
 import { type Effect, EFFECTS, type Phase, phaseAfter, placeOf } from "../../agui/constructs.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import { isGraphQuestion, outcomeOf } from "../../agui/run-end.ts";
-import { isSpeech, type Transcript } from "../transcript/transcript.ts";
+import { isSpeech, LEAVES, type Transcript } from "../transcript/transcript.ts";
 import { weightOf } from "../transcript/weight.ts";
 import { Constructs, type Said } from "./constructs.ts";
 import {
@@ -43,7 +43,8 @@ import {
 } from "./event.ts";
 import { Repeats, type Spoken } from "./repeats.ts";
 import { sameConversation } from "./same-conversation.ts";
-import { Turns } from "./turns.ts";
+import { leftBy } from "./branches.ts";
+import { type TakenBranch, Turns } from "./turns.ts";
 import { eventIn, isUsable } from "./usable.ts";
 
 export interface CanonicalRun {
@@ -117,7 +118,10 @@ export class Canonical {
   }
 
   /** The rows of people that runs have taken. */
-  get turns(): Pick<Turns, "takenSeq" | "answeredBy" | "graphAnsweredBy" | "stateOf"> {
+  get turns(): Pick<
+    Turns,
+    "takenSeq" | "answeredBy" | "graphAnsweredBy" | "branchedBy" | "editing" | "stateOf"
+  > {
     return this.#turns;
   }
 
@@ -234,14 +238,17 @@ export class Canonical {
   }
 
   #startRun(said: Said, seq: bigint, log: Log | undefined): readonly CanonicalEvent[] {
-    const isUnsure = this.#mayRepeat(said.value);
-    if (isUnsure && log !== undefined) this.#recognise(said.value, log);
+    const mayRepeat = this.#mayRepeat(said.value);
+    if (mayRepeat && log !== undefined) this.#recognise(said.value, log);
     const { value, text } = this.#withAnswers(this.#withKnownIds(said));
     const out = new Outgoing(value, { inRun: true });
+    const branches = this.#turns.branches();
+    const isUnsure = mayRepeat || branches.length > 0;
     if (this.#phase === "open") {
       const message = "The run did not end: another one began.";
       out.add(out.timed({ type: "RUN_ERROR", message, code: ABANDONED }));
     }
+    if (log !== undefined) for (const branch of branches) this.#branch(out, branch, log);
     const { input } = value;
     this.#constructs.beginRun(isObject(input) ? input["messages"] : undefined);
     this.#thinking = {};
@@ -259,6 +266,14 @@ export class Canonical {
     out.add(value, text);
     if (!isUnsure || log !== undefined) return out.events;
     return out.events.map((event) => (event.value === value ? { ...event, isUnsure } : event));
+  }
+
+  /** The newest branch is the conversation: the others are in the log. */
+  #branch(out: Outgoing, branch: TakenBranch, log: Log): void {
+    const left = leftBy(branch, log.messages());
+    if (left === undefined) return;
+    for (const id of left) this.#repeats.forget(id);
+    out.addForTranscripts({ type: LEAVES, ids: left, messages: branch.messages });
   }
 
   /** The input has what an agent says, under an id that the log does not have. */

@@ -11,6 +11,15 @@
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import { charBytes } from "../transcript/weight.ts";
 
+/**
+ * Where a branch leaves the conversation: behind a message of a person, which is answered again
+ * (`metadata.regenerates`), or in front of one, in whose place another one comes (`metadata.edits`).
+ */
+export interface Branch {
+  readonly leaves: "behind" | "before";
+  readonly messageId: string;
+}
+
 /** What a message row says. */
 export interface Spoken {
   /** Its number among the messages. */
@@ -23,6 +32,8 @@ export interface Spoken {
   readonly key: string | undefined;
   /** The answers to interrupts, as AG-UI has them. */
   readonly resume: readonly JsonObject[];
+  /** The row begins a branch of the conversation. */
+  readonly branch?: Branch | undefined;
   /** It answers the question of a graph. */
   readonly answersGraph?: boolean;
   /** The client's id of the request that gave the row; undefined: unknown. */
@@ -62,6 +73,13 @@ export class Repeats {
   /** No run has repeated the message. */
   isWaiting(id: string): boolean {
     return this.#waiting.has(id);
+  }
+
+  /** The message is not in the conversation any more. */
+  forget(id: string): void {
+    if (!this.#waiting.has(id)) return;
+    this.#own();
+    this.#remove(id);
   }
 
   isRenamed(id: string): boolean {

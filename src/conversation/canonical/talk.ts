@@ -19,7 +19,7 @@ import { newAtEnd, withIds } from "../../agui/message-types.ts";
 import { answersGraph } from "../../agui/run-end.ts";
 import { JSON_DEPTH_MAX } from "../../agui/payload.ts";
 import { outline } from "../../agui/spans.ts";
-import type { Spoken } from "./repeats.ts";
+import type { Branch, Spoken } from "./repeats.ts";
 
 /** The type of the rows that people write. */
 export const PERSONS = "user";
@@ -43,15 +43,25 @@ export function spokenBy(row: Row): Spoken {
   if (eventType !== PERSONS) {
     return { seq, messages: agentsRow(row, value), isPersons: false, key: undefined, resume: [] };
   }
+  const messages = personsMessages(row, value);
   return {
     seq,
-    messages: personsMessages(row, value),
+    messages,
     isPersons: true,
     key,
+    branch: branchIn(messages),
     resume: answersIn(value),
     answersGraph: Array.isArray(value?.["messages"]) && answersGraph(value),
     requestId: requestIdIn(value),
   };
+}
+
+/** The first message says it. */
+function branchIn([first]: readonly JsonObject[]): Branch | undefined {
+  const metadata = first?.["metadata"];
+  const { regenerates, edits } = isObject(metadata) ? metadata : {};
+  if (typeof edits === "string") return { leaves: "before", messageId: edits };
+  return typeof regenerates === "string" ? { leaves: "behind", messageId: regenerates } : undefined;
 }
 
 /** A RunAgentInput has the id under which its client waits for the answer. */

@@ -7,11 +7,13 @@
  * A row may have the id of the client's request: while the run that has taken the row is open, the
  * client stops it under that id.
  *
+ * A row may begin a branch of the conversation, which leaves it where the run begins that takes the row.
+ *
  * A row may answer interrupts. The run that takes the row is served with these answers in its input,
  * as a run of a client that resumes: so no reader waits for them any longer.
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
-import type { Spoken } from "./repeats.ts";
+import type { Branch, Spoken } from "./repeats.ts";
 
 /**
  * Above this bound the oldest answers are forgotten, and their interrupts stay pending; and the oldest
@@ -27,10 +29,15 @@ interface Answer {
   readonly status: unknown;
 }
 
-type Heard = Pick<Spoken, "seq" | "resume" | "requestId" | "answersGraph">;
+type Heard = Pick<Spoken, "seq" | "messages" | "branch" | "resume" | "requestId" | "answersGraph">;
+
+/** A row that no run has taken, from the first one on that begins a branch. */
+type Waiting = Pick<Spoken, "seq" | "messages" | "branch">;
 
 /** What an input has beside messages, for a run that has none. */
 export const EMPTY_INPUT = { state: {}, tools: [], context: [], forwardedProps: {} };
+
+const NO_BRANCHES: readonly never[] = [];
 
 export class Turns {
   /** The rows up to this number were taken by runs. */
@@ -42,6 +49,8 @@ export class Turns {
   /** The rows that the newest run has taken, and those that wait, by the id of the client's request. */
   #requests = new Map<string, bigint>();
   #sharesRequests = false;
+  /** Empty, or the first one begins a branch. */
+  #branching: readonly Waiting[] = [];
   /** The newest row that answers the question of a graph. */
   #graphAnswerSeq = 0n;
   /** The answers of rows that no run has taken, by the interrupt's id. */
@@ -56,6 +65,7 @@ export class Turns {
     copy.#requests = this.#requests;
     copy.#sharesRequests = true;
     this.#sharesRequests = true; // The next write, on either side, makes a copy first.
+    copy.#branching = this.#branching;
     copy.#graphAnswerSeq = this.#graphAnswerSeq;
     copy.#answers = this.#answers;
     return copy;
@@ -63,7 +73,8 @@ export class Turns {
 
   /** An estimate of its memory. */
   get bytes(): number {
-    return (this.#answers.size + this.#requests.size) * ENTRY_BYTES;
+    const entries = this.#answers.size + this.#requests.size + this.#branching.length;
+    return entries * ENTRY_BYTES;
   }
 
   get takenSeq(): bigint {
@@ -87,8 +98,26 @@ export class Turns {
     return seq > this.#takenSeq ? "waits" : "taken";
   }
 
-  heard({ seq, resume, requestId, answersGraph }: Heard): void {
+  /** The row that begins a branch with this message, which no run has taken. */
+  branchedBy(messageId: string): bigint | undefined {
+    const isOf = ({ branch, messages }: Waiting): boolean =>
+      branch !== undefined && messages.some(({ id }) => id === messageId);
+    return this.#branching.findLast(isOf)?.seq;
+  }
+
+  /** The ids of the messages that edit others, and that no run has taken. */
+  get editing(): readonly unknown[] {
+    return this.#branching.flatMap(({ branch, messages }) => {
+      if (branch?.leaves !== "before") return [];
+      return messages.map(({ id }) => id).filter((id) => id !== branch.messageId);
+    });
+  }
+
+  heard(row: Heard): void {
+    const { seq, messages, branch, resume, requestId, answersGraph } = row;
     if (seq > this.#heardSeq) this.#heardSeq = seq;
+    if (branch !== undefined || this.#branching.length > 0)
+      this.#branching = [...this.#branching, { seq, messages, branch }].slice(-ENTRIES_MAX);
     if (answersGraph === true) this.#graphAnswerSeq = seq;
     if (requestId !== undefined) this.#addRequest(requestId, seq);
     if (resume.length === 0) return;
@@ -105,6 +134,22 @@ export class Turns {
     if (this.#sharesRequests) this.#requests = new Map(this.#requests);
     this.#sharesRequests = false;
     bounded(this.#requests.set(requestId, seq));
+  }
+
+  /**
+   * The rows that begin branches, of those that runs have taken by now; each with the messages of the
+   * rows behind it. Each is given once.
+   */
+  branches(): readonly TakenBranch[] {
+    const all = this.#branching;
+    if (all.length === 0) return NO_BRANCHES;
+    const rest = all.filter(({ seq }) => seq > this.#takenSeq);
+    const first = rest.findIndex(({ branch }) => branch !== undefined);
+    this.#branching = first === -1 ? [] : rest.slice(first);
+    return all.flatMap(({ seq, branch, messages }, at): readonly TakenBranch[] => {
+      if (branch === undefined || seq > this.#takenSeq) return [];
+      return [{ ...branch, messages, later: all.slice(at + 1).flatMap((row) => row.messages) }];
+    });
   }
 
   /** A RUN_STARTED. Returns the same value unless rows that the run takes answer interrupts. */
@@ -128,6 +173,13 @@ export class Turns {
       answered.map(([interruptId, { status }]) => ({ interruptId, status })),
     );
   }
+}
+
+export interface TakenBranch extends Branch {
+  /** Those of its row. */
+  readonly messages: readonly JsonObject[];
+  /** Those of later rows. */
+  readonly later: readonly JsonObject[];
 }
 
 /** The changed map, without its oldest entries. */

@@ -53,6 +53,9 @@ const UNANSWERED_RUNS_MAX = 1_000;
 /** An entry of a set, with the id. */
 const RUN_BYTES = 200;
 
+/** The type of an event that no log has: messages leave, because a branch began before them. */
+export const LEAVES = "BRANCH_LEAVES";
+
 export class Transcript {
   readonly #reduction: Reduction;
   /** The target of patches: an empty object before the first snapshot, as for the clients. */
@@ -163,6 +166,8 @@ export class Transcript {
         return this.#setState(event);
       case "STATE_DELTA":
         return this.#patchState(event);
+      case LEAVES:
+        return this.#leave(event);
       case "MESSAGES_SNAPSHOT":
         return applySnapshot(this.#reduction.list, event);
       case "CUSTOM":
@@ -195,6 +200,18 @@ export class Transcript {
     this.#askedBy = event["runId"];
     this.#interrupts = pending;
     this.#interruptsBytes = weightOf(pending).bytes;
+  }
+
+  #leave({ ids, messages }: JsonObject): void {
+    const { list } = this.#reduction;
+    for (const id of Array.isArray(ids) ? ids : []) {
+      const entry = list.find(id);
+      if (entry !== undefined) list.remove(entry);
+    }
+    this.say(Array.isArray(messages) ? messages.filter(isObject) : [], "person");
+    // Nobody waits for the questions of a branch that was left.
+    this.#interrupts = [];
+    this.#interruptsBytes = 0;
   }
 
   #setState({ snapshot }: JsonObject): void {

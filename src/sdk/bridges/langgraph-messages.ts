@@ -13,7 +13,7 @@ import {
 } from "./history.ts";
 
 export interface LangChainMessage {
-  readonly role: "user" | "assistant" | "tool";
+  readonly role: "user" | "assistant" | "tool" | "remove";
   readonly content: string | readonly object[];
   readonly id?: string;
   readonly tool_call_id?: string;

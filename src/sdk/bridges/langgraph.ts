@@ -20,7 +20,7 @@ import {
   type PlatformContext,
   type RunInput,
 } from "../bridge.ts";
-import { reportOmitted } from "./history.ts";
+import { newMessages, reportOmitted } from "./history.ts";
 import { LangGraphRun } from "./langgraph-events.ts";
 import { type LangChainMessage, langChainMessages, noResults } from "./langgraph-messages.ts";
 
@@ -100,16 +100,18 @@ export class LangGraphBridge extends PlatformBridge {
 
   #inputOf(input: RunInput, state: GraphState | undefined): unknown {
     const { input: inputOf = (messages) => ({ messages }) } = this.#options;
-    const known = messagesOf(state);
+    const all = messagesOf(state);
+    const left = leftOf(all, input);
+    const known = all.slice(0, all.length - left.length);
     const isPending = state !== undefined && state.next.length > 0;
     if (input.resume !== undefined && input.resume.length > 0) {
       return this.#resumeOf(input, state);
     }
-    if (known.length === 0) return inputOf(this.#messages(input), input);
+    if (all.length === 0) return inputOf(this.#messages(input), input);
     const fresh = this.#messages(input, newTo(known, input));
     // It was killed in the middle of this turn, and goes on with the nodes that had not ended.
     if (fresh.length === 0 && isPending) return null;
-    return inputOf([...noResults(known), ...fresh], input);
+    return inputOf([...left.flatMap(removal), ...noResults(known), ...fresh], input);
   }
 
   #messages(input: RunInput, messages = input.messages): readonly LangChainMessage[] {
@@ -141,6 +143,24 @@ export class LangGraphBridge extends PlatformBridge {
 function messagesOf(state: GraphState | undefined): readonly Readonly<Record<string, unknown>>[] {
   const messages = isObject(state?.values) ? state.values["messages"] : undefined;
   return Array.isArray(messages) ? messages.filter(isObject) : [];
+}
+
+/** The messages of the graph that a message of the input leaves, which regenerates or edits one. */
+function leftOf(
+  known: readonly Readonly<Record<string, unknown>>[],
+  input: RunInput,
+): readonly Readonly<Record<string, unknown>>[] {
+  for (const { metadata } of newMessages(input)) {
+    const { regenerates, edits } = isObject(metadata) ? metadata : {};
+    const place = known.findIndex(({ id }) => id === (edits ?? regenerates));
+    // A message that is answered again comes again, under its id.
+    if (place !== -1) return known.slice(place);
+  }
+  return [];
+}
+
+function removal({ id }: Readonly<Record<string, unknown>>): readonly LangChainMessage[] {
+  return typeof id === "string" ? [{ role: "remove", id, content: "" }] : [];
 }
 
 /** The graph has what the agent said: only people and frontend tools have anything new. */

@@ -46,15 +46,18 @@ export async function beginThreadRun(asked: Asked, { client, lostAfterMs }: Part
   const session = await sessionOf(client, sessionId);
   const isOpen = session?.openRunId !== undefined;
   if (isOpen && Date.now() - lastRowMs(session) < lostAfterMs) throw alreadyRunning();
-  const known = await idsOf(client, session);
+  const log = await messagesOf(client, session);
+  const known = new Set(log.map(({ id }) => id));
   const all = input.messages as readonly AgentMessage[];
   const firstTyped = all.findLastIndex(({ role }) => role !== "user" && role !== "tool") + 1;
   const typed = all.slice(firstTyped).filter(({ id }) => !known.has(id));
-  await say(client, asked, typed);
+  const isRepeated = await say(client, asked, branching(typed, all, log));
   const { waiting, upToSeq } = await waitingIn(client, {
     sessionId,
     after: session?.turnSeq ?? 0n,
   });
+  // The row of the regenerated message is that of this run, and was taken.
+  if (isRepeated && typed.length === 0 && waiting.length === 0) throw begunBefore(input.runId);
   const others = waiting.filter(({ id }) => all.every((message) => message.id !== id));
   const messages = [...all.slice(0, firstTyped), ...others, ...all.slice(firstTyped)];
   const waits = new Set(waiting.map(({ id }) => id));
@@ -75,12 +78,46 @@ function alreadyRunning(cause?: unknown): Error {
   return new Error("Thread already running", { cause });
 }
 
-/** The ids of the messages that the session has. */
-async function idsOf(client: LedgerClient, session: Session | undefined): Promise<Set<string>> {
+async function messagesOf(
+  client: LedgerClient,
+  session: Session | undefined,
+): Promise<readonly AgentMessage[]> {
   const sessionId = session?.metadata?.id;
-  if (sessionId === undefined) return new Set();
+  if (sessionId === undefined) return [];
   const { messages } = await client.call(ledger.getTranscript, { sessionId }, RETRY);
-  return new Set(messagesIn(JSON.parse(messages)).map(({ id }) => id));
+  return messagesIn(JSON.parse(messages));
+}
+
+/**
+ * The new messages, the first one with a mark if the page has cut its list before it; or the last
+ * message again, if it was answered (docs/turns.md).
+ */
+function branching(
+  typed: readonly AgentMessage[],
+  all: readonly AgentMessage[],
+  log: readonly AgentMessage[],
+): readonly AgentMessage[] {
+  const spoken = log.filter(
+    ({ role }) => role === "user" || role === "assistant" || role === "tool",
+  );
+  const [first, ...rest] = typed;
+  const last = all.at(-1);
+  if (first === undefined) {
+    const place = spoken.findIndex(({ id }) => id === last?.id);
+    const isAnswered = place !== -1 && place < spoken.length - 1;
+    if (last?.role !== "user" || !isAnswered) return [];
+    return [marked(last, { regenerates: last.id })];
+  }
+  const before = new Set(all.slice(0, all.indexOf(first)).map(({ id }) => id));
+  const place = spoken.findLastIndex(({ id }) => before.has(id));
+  const next = spoken[place + 1];
+  if (first.role !== "user" || place === -1 || next?.role !== "user") return typed;
+  return [marked(first, { edits: next.id }), ...rest];
+}
+
+function marked(message: AgentMessage, mark: object): AgentMessage {
+  const { metadata } = message;
+  return { ...message, metadata: { ...(isObject(metadata) && metadata), ...mark } };
 }
 
 function messagesIn(value: unknown): readonly AgentMessage[] {
@@ -91,19 +128,20 @@ function messagesIn(value: unknown): readonly AgentMessage[] {
   );
 }
 
-/** In the form of a message that is typed over AG-UI. */
+/** In the form of a message that is typed over AG-UI. True: it is stored already. */
 async function say(
   client: LedgerClient,
   { threadId: sessionId, input: { runId, resume } }: Asked,
   messages: readonly AgentMessage[],
-): Promise<void> {
+): Promise<boolean> {
   const answers = Array.isArray(resume) && resume.length > 0 ? { resume } : {};
   const [first] = messages;
-  if (first === undefined && !("resume" in answers)) return;
+  if (first === undefined && !("resume" in answers)) return false;
   const payload = JSON.stringify({ threadId: sessionId, messages, ...answers });
-  const idempotencyKey = first !== undefined && KEY.test(first.id) ? first.id : runId;
+  const isNew = first !== undefined && !Object.hasOwn(Object(first["metadata"]), "regenerates");
+  const idempotencyKey = isNew && KEY.test(first.id) ? first.id : runId;
   const row = { sessionId, eventType: "user", payload, idempotencyKey };
-  await client.call(ledger.pushSessionMessage, row, RETRY);
+  return (await client.call(ledger.pushSessionMessage, row, RETRY)).deduplicated;
 }
 
 const KEY = /^[\x21-\x7e]{1,128}$/;
@@ -163,6 +201,10 @@ async function claim(
     throw error;
   }
   // An answer that was lost came again; without a lost answer, somebody has had this run.
-  if (isKnown && !wasRepeated) throw new Error(`run ${runId} has begun before`);
+  if (isKnown && !wasRepeated) throw begunBefore(runId);
   return epoch;
+}
+
+function begunBefore(runId: string): Error {
+  return new Error(`run ${runId} has begun before`);
 }

@@ -171,7 +171,11 @@ type Transcript struct {
 	// Patches took the state past 64 MiB.
 	StateTooLarge bool `protobuf:"varint,6,opt,name=state_too_large,json=stateTooLarge,proto3" json:"state_too_large,omitempty"`
 	// A JSON array of the interrupts that wait for an answer.
-	Interrupts    string `protobuf:"bytes,7,opt,name=interrupts,proto3" json:"interrupts,omitempty"`
+	Interrupts string `protobuf:"bytes,7,opt,name=interrupts,proto3" json:"interrupts,omitempty"`
+	// The earlier branches of the conversation, the oldest first: of each the last event, which is
+	// `up_to_seq` of the request that gets it. A branch is left where a run takes a message that
+	// regenerates or edits an earlier one. At most the newest 1,000.
+	Branches      []int64 `protobuf:"varint,8,rep,packed,name=branches,proto3" json:"branches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -253,6 +257,13 @@ func (x *Transcript) GetInterrupts() string {
 		return x.Interrupts
 	}
 	return ""
+}
+
+func (x *Transcript) GetBranches() []int64 {
+	if x != nil {
+		return x.Branches
+	}
+	return nil
 }
 
 // What the caller thinks of a message.
@@ -594,7 +605,7 @@ const file_ambient_v1_conversation_proto_rawDesc = "" +
 	"\x14GetTranscriptRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n" +
-	"\tup_to_seq\x18\x02 \x01(\x03R\aupToSeq\"\xfb\x01\n" +
+	"\tup_to_seq\x18\x02 \x01(\x03R\aupToSeq\"\x97\x02\n" +
 	"\n" +
 	"Transcript\x12\x1d\n" +
 	"\n" +
@@ -606,7 +617,8 @@ const file_ambient_v1_conversation_proto_rawDesc = "" +
 	"\x0fstate_too_large\x18\x06 \x01(\bR\rstateTooLarge\x12\x1e\n" +
 	"\n" +
 	"interrupts\x18\a \x01(\tR\n" +
-	"interruptsB\b\n" +
+	"interrupts\x12\x1a\n" +
+	"\bbranches\x18\b \x03(\x03R\bbranchesB\b\n" +
 	"\x06_state\"\x9c\x01\n" +
 	"\x13GiveFeedbackRequest\x12\x1d\n" +
 	"\n" +

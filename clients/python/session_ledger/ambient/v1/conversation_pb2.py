@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61mbient/v1/conversation.proto\x12\nambient.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"=\n\x14GetTranscriptRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tup_to_seq\x18\x02 \x01(\x03\"\xab\x01\n\nTranscript\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tup_to_seq\x18\x02 \x01(\x03\x12\x19\n\x11up_to_message_seq\x18\x03 \x01(\x03\x12\x10\n\x08messages\x18\x04 \x01(\t\x12\x12\n\x05state\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x17\n\x0fstate_too_large\x18\x06 \x01(\x08\x12\x12\n\ninterrupts\x18\x07 \x01(\tB\x08\n\x06_state\"n\n\x13GiveFeedbackRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07\x63omment\x18\x04 \x01(\t\x12\x10\n\x08trace_id\x18\x05 \x01(\t\"L\n\x0fListRunsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"J\n\x10ListRunsResponse\x12\x1d\n\x04runs\x18\x01 \x03(\x0b\x32\x0f.ambient.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xa6\x02\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x1a\n\rparent_run_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12%\n\x06status\x18\x03 \x01(\x0e\x32\x15.ambient.v1.RunStatus\x12\x11\n\tfirst_seq\x18\x04 \x01(\x03\x12\x10\n\x08last_seq\x18\x05 \x01(\x03\x12.\n\nstarted_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nraw_events\x18\x08 \x01(\x03\x12\x0c\n\x04rows\x18\t \x01(\x03\x12\x15\n\rpayload_bytes\x18\n \x01(\x03\x42\x10\n\x0e_parent_run_id*\xd7\x01\n\tRunStatus\x12\x1a\n\x16RUN_STATUS_UNSPECIFIED\x10\x00\x12\x16\n\x12RUN_STATUS_RUNNING\x10\x01\x12\x17\n\x13RUN_STATUS_FINISHED\x10\x02\x12\x14\n\x10RUN_STATUS_ERROR\x10\x03\x12\x1a\n\x16RUN_STATUS_INTERRUPTED\x10\x04\x12\x16\n\x12RUN_STATUS_STALLED\x10\x05\x12\x18\n\x14RUN_STATUS_CANCELLED\x10\x06\x12\x19\n\x15RUN_STATUS_UNANSWERED\x10\x07\x42\xc2\x01\n\x1bio.sessionledger.ambient.v1P\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03\x41MB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61mbient/v1/conversation.proto\x12\nambient.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"=\n\x14GetTranscriptRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tup_to_seq\x18\x02 \x01(\x03\"\xbd\x01\n\nTranscript\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tup_to_seq\x18\x02 \x01(\x03\x12\x19\n\x11up_to_message_seq\x18\x03 \x01(\x03\x12\x10\n\x08messages\x18\x04 \x01(\t\x12\x12\n\x05state\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x17\n\x0fstate_too_large\x18\x06 \x01(\x08\x12\x12\n\ninterrupts\x18\x07 \x01(\t\x12\x10\n\x08\x62ranches\x18\x08 \x03(\x03\x42\x08\n\x06_state\"n\n\x13GiveFeedbackRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07\x63omment\x18\x04 \x01(\t\x12\x10\n\x08trace_id\x18\x05 \x01(\t\"L\n\x0fListRunsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"J\n\x10ListRunsResponse\x12\x1d\n\x04runs\x18\x01 \x03(\x0b\x32\x0f.ambient.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xa6\x02\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x1a\n\rparent_run_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12%\n\x06status\x18\x03 \x01(\x0e\x32\x15.ambient.v1.RunStatus\x12\x11\n\tfirst_seq\x18\x04 \x01(\x03\x12\x10\n\x08last_seq\x18\x05 \x01(\x03\x12.\n\nstarted_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nraw_events\x18\x08 \x01(\x03\x12\x0c\n\x04rows\x18\t \x01(\x03\x12\x15\n\rpayload_bytes\x18\n \x01(\x03\x42\x10\n\x0e_parent_run_id*\xd7\x01\n\tRunStatus\x12\x1a\n\x16RUN_STATUS_UNSPECIFIED\x10\x00\x12\x16\n\x12RUN_STATUS_RUNNING\x10\x01\x12\x17\n\x13RUN_STATUS_FINISHED\x10\x02\x12\x14\n\x10RUN_STATUS_ERROR\x10\x03\x12\x1a\n\x16RUN_STATUS_INTERRUPTED\x10\x04\x12\x16\n\x12RUN_STATUS_STALLED\x10\x05\x12\x18\n\x14RUN_STATUS_CANCELLED\x10\x06\x12\x19\n\x15RUN_STATUS_UNANSWERED\x10\x07\x42\xc2\x01\n\x1bio.sessionledger.ambient.v1P\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03\x41MB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,18 +33,18 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ambient.v1.conversation_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\033io.sessionledger.ambient.v1P\001ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\242\002\003AMB\252\002\030SessionLedger.Ambient.V1\312\002\030SessionLedger\\Ambient\\V1\352\002\032SessionLedger::Ambient::V1'
-  _globals['_RUNSTATUS']._serialized_start=879
-  _globals['_RUNSTATUS']._serialized_end=1094
+  _globals['_RUNSTATUS']._serialized_start=897
+  _globals['_RUNSTATUS']._serialized_end=1112
   _globals['_GETTRANSCRIPTREQUEST']._serialized_start=78
   _globals['_GETTRANSCRIPTREQUEST']._serialized_end=139
   _globals['_TRANSCRIPT']._serialized_start=142
-  _globals['_TRANSCRIPT']._serialized_end=313
-  _globals['_GIVEFEEDBACKREQUEST']._serialized_start=315
-  _globals['_GIVEFEEDBACKREQUEST']._serialized_end=425
-  _globals['_LISTRUNSREQUEST']._serialized_start=427
-  _globals['_LISTRUNSREQUEST']._serialized_end=503
-  _globals['_LISTRUNSRESPONSE']._serialized_start=505
-  _globals['_LISTRUNSRESPONSE']._serialized_end=579
-  _globals['_RUN']._serialized_start=582
-  _globals['_RUN']._serialized_end=876
+  _globals['_TRANSCRIPT']._serialized_end=331
+  _globals['_GIVEFEEDBACKREQUEST']._serialized_start=333
+  _globals['_GIVEFEEDBACKREQUEST']._serialized_end=443
+  _globals['_LISTRUNSREQUEST']._serialized_start=445
+  _globals['_LISTRUNSREQUEST']._serialized_end=521
+  _globals['_LISTRUNSRESPONSE']._serialized_start=523
+  _globals['_LISTRUNSRESPONSE']._serialized_end=597
+  _globals['_RUN']._serialized_start=600
+  _globals['_RUN']._serialized_end=894
 # @@protoc_insertion_point(module_scope)

@@ -38,7 +38,7 @@ class GetTranscriptRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., up_to_seq: _Optional[int] = ...) -> None: ...
 
 class Transcript(_message.Message):
-    __slots__ = ("session_id", "up_to_seq", "up_to_message_seq", "messages", "state", "state_too_large", "interrupts")
+    __slots__ = ("session_id", "up_to_seq", "up_to_message_seq", "messages", "state", "state_too_large", "interrupts", "branches")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     UP_TO_SEQ_FIELD_NUMBER: _ClassVar[int]
     UP_TO_MESSAGE_SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,7 @@ class Transcript(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     STATE_TOO_LARGE_FIELD_NUMBER: _ClassVar[int]
     INTERRUPTS_FIELD_NUMBER: _ClassVar[int]
+    BRANCHES_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     up_to_seq: int
     up_to_message_seq: int
@@ -53,7 +54,8 @@ class Transcript(_message.Message):
     state: str
     state_too_large: bool
     interrupts: str
-    def __init__(self, session_id: _Optional[str] = ..., up_to_seq: _Optional[int] = ..., up_to_message_seq: _Optional[int] = ..., messages: _Optional[str] = ..., state: _Optional[str] = ..., state_too_large: bool = ..., interrupts: _Optional[str] = ...) -> None: ...
+    branches: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, session_id: _Optional[str] = ..., up_to_seq: _Optional[int] = ..., up_to_message_seq: _Optional[int] = ..., messages: _Optional[str] = ..., state: _Optional[str] = ..., state_too_large: bool = ..., interrupts: _Optional[str] = ..., branches: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GiveFeedbackRequest(_message.Message):
     __slots__ = ("session_id", "message_id", "kind", "comment", "trace_id")

@@ -1,0 +1,256 @@
+/** A session at one number, as texts that all callers share. */
+import { parseExact } from "../agui/exact-json.ts";
+import { isObject, type JsonObject, parseExactObject } from "../agui/json.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { EventRow } from "../store/rows.ts";
+import type { Canonical, CanonicalRun } from "./canonical/canonical.ts";
+import { type Generation, servedTo } from "./generation/served.ts";
+import { OWNS_ACTIVITIES } from "./kept.ts";
+import type { Cut } from "./merging.ts";
+import { type PlacedOpenings, placeOpenings } from "./openings.ts";
+import { transcriptMarkdown, transcriptText } from "./transcript/readable.ts";
+import { type Transcript, withoutAnswered } from "./transcript/transcript.ts";
+import { charBytes } from "./transcript/weight.ts";
+
+/** The messages of a row, in their place. */
+export interface Talk {
+  readonly seq: bigint;
+  readonly rowId: string;
+  /** The number of the last event before it. */
+  readonly afterSeq: bigint;
+  readonly messages: readonly JsonObject[];
+  readonly isPersons: boolean;
+  readonly resume: readonly JsonObject[];
+}
+
+export interface FoldedAt {
+  readonly cut: Cut;
+  readonly newestMicros: bigint | undefined;
+  readonly failure: JsonObject | undefined;
+  /** Only grows. */
+  readonly talk: readonly Talk[];
+  readonly branches: readonly bigint[];
+}
+
+/** The time of the last event that the row stands for, as far as the row states it. */
+export function newestMicrosOf(row: EventRow): bigint {
+  return row.completedAtMicros ?? row.createdAtMicros;
+}
+
+/**
+ * A fold at one number. The fold continues to change, so all parts are serialised at once, and only
+ * once for all callers before the next row.
+ */
+export class Snapshot {
+  readonly cut: Cut;
+  /** The time of the newest row; undefined when there was none. */
+  readonly newestMicros: bigint | undefined;
+  /**
+   * The RUN_ERROR of a run that failed before it began, if there is no other run; a client accepts
+   * it unchanged.
+   */
+  readonly failure: JsonObject | undefined;
+  readonly messagesText: string;
+  /** Undefined: no state was ever set. */
+  readonly stateText: string | undefined;
+  readonly interruptsText: string;
+  /** The ids of the runs that asked, and that a later run has ended without an answer. */
+  readonly unansweredRuns: ReadonlySet<unknown>;
+  /** Patches made the state too large: it is dropped until the next snapshot of it. */
+  readonly isStateTooLarge: boolean;
+  /** The last event of each branch that was left, in order; the newest branch is not among them. */
+  readonly branches: readonly bigint[];
+  readonly #canonical: Canonical;
+  readonly #talk: readonly Talk[];
+  readonly #talkCount: number;
+  #messageIds: readonly unknown[] | undefined;
+  #openings: PlacedOpenings | undefined;
+  readonly #served = new Map<Generation, readonly Uint8Array[]>();
+
+  /** `clone` is a copy of the state that the fold continues with; it belongs to this snapshot. */
+  constructor(canonical: Canonical, transcript: Transcript, at: FoldedAt) {
+    this.#canonical = canonical;
+    this.failure = canonical.run === undefined ? at.failure : undefined;
+    this.cut = at.cut;
+    this.branches = at.branches;
+    this.#talk = at.talk;
+    this.#talkCount = at.talk.length;
+    this.newestMicros = at.newestMicros;
+    this.messagesText = JSON.stringify(transcript.messages());
+    this.interruptsText = JSON.stringify(transcript.interrupts());
+    this.isStateTooLarge = transcript.isStateTooLarge;
+    this.unansweredRuns = transcript.unansweredRuns;
+    const { state } = transcript;
+    this.stateText = state === undefined ? undefined : JSON.stringify(state);
+  }
+
+  /** The number of the last event in it. */
+  get seq(): bigint {
+    return this.cut.events;
+  }
+
+  get run(): CanonicalRun | undefined {
+    return this.#canonical.run;
+  }
+
+  /** Message rows are part of it. */
+  get hasTalk(): boolean {
+    return this.#talkCount > 0;
+  }
+
+  /** The message rows that are part of it, in order. */
+  talk(): readonly Talk[] {
+    return this.#talk.slice(0, this.#talkCount);
+  }
+
+  /** The run in which a client gets the snapshot of a session without a run. */
+  get messagesRun(): ReturnType<Canonical["messagesRun"]> {
+    return this.#canonical.messagesRun(this.cut.messages);
+  }
+
+  /** Only returning clients need it. */
+  get messageIds(): readonly unknown[] {
+    this.#messageIds ??= this.messages.map(({ id }) => id);
+    return this.#messageIds;
+  }
+
+  /** Whether the session has, or ever had, a message with this id. */
+  hasHad(messageId: string): boolean {
+    return this.#canonical.hasHad(messageId) || this.messageIds.includes(messageId);
+  }
+
+  /** The rows of people up to this number were taken by runs. */
+  get takenSeq(): bigint {
+    return this.#canonical.turns.takenSeq;
+  }
+
+  /** The open run that answers a client's request; undefined: none. `waits`: no run has taken it. */
+  runOf(requestId: string): CanonicalRun | "waits" | undefined {
+    const state = this.#canonical.turns.stateOf(requestId);
+    if (state !== "taken") return state;
+    return this.run?.status === "running" ? this.run : undefined;
+  }
+
+  /** The number of the row in which a client gave this message, if no run has taken the row. */
+  waitingAt(messageId: string): bigint | undefined {
+    const { takenSeq } = this;
+    const row = this.talk().findLast(
+      ({ seq, rowId, messages }) =>
+        seq > takenSeq &&
+        !messageId.startsWith(rowId) && // The service gave it, and the client has it from here.
+        messages.some(({ id }) => id === messageId),
+    );
+    return row?.seq;
+  }
+
+  /** The number of the row that begins a branch with this message, if no run has taken the row. */
+  branchedAt(messageId: string): bigint | undefined {
+    return this.#canonical.turns.branchedBy(messageId);
+  }
+
+  /** The number of the row that answers this interrupt, if no run has taken the row. */
+  answeredAt(interruptId: string): bigint | undefined {
+    return this.#canonical.turns.answeredBy(interruptId);
+  }
+
+  /** The number of the row that answers the question of a graph, if no run has taken the row. */
+  get graphAnsweredAt(): bigint | undefined {
+    return this.#canonical.turns.graphAnsweredBy;
+  }
+
+  get hadActivities(): boolean {
+    return this.#canonical.hadActivities;
+  }
+
+  /** The events that reopen every open construct, and on which side of the snapshots they go. */
+  get openings(): PlacedOpenings {
+    if (this.#openings !== undefined) return this.#openings;
+    const openings = this.#canonical.openings();
+    this.#openings = placeOpenings(openings, openings.length === 0 ? [] : this.messages);
+    return this.#openings;
+  }
+
+  /** ENDs of the open constructs, for the log. */
+  endings(): readonly JsonObject[] {
+    return this.#canonical.endings();
+  }
+
+  /** The end of the newest run, without interrupts that were answered since. */
+  pendingOnly(end: JsonObject): JsonObject {
+    return withoutAnswered(end, this.interrupts);
+  }
+
+  /** Bytes of the texts, and of the forms that clients are served. */
+  get textBytes(): number {
+    const { messagesText, interruptsText, stateText = "" } = this;
+    return 2 * charBytes(messagesText.length + interruptsText.length + stateText.length);
+  }
+
+  /** New objects that belong to the caller. */
+  get messages(): readonly JsonObject[] {
+    return objectsOf(this.messagesText);
+  }
+
+  /** The interrupts that wait for an answer; new objects too. */
+  get interrupts(): readonly JsonObject[] {
+    return objectsOf(this.interruptsText);
+  }
+
+  /** For a person, with the name of each speaker. */
+  readable(form: "text" | "markdown"): string {
+    if (this.messagesText.length > READABLE_CHARS_MAX) throw tooLargeToRead();
+    return form === "text" ? transcriptText(this.messages) : transcriptMarkdown(this.messages);
+  }
+
+  /** Continues at the rows after the cut. */
+  canonical(): Canonical {
+    return this.#canonical.clone();
+  }
+
+  /** The characters of the longest event that `servedAs` returns. */
+  get longest(): number {
+    return Math.max(this.messagesText.length, this.stateText?.length ?? 0);
+  }
+
+  /**
+   * MESSAGES_SNAPSHOT, and STATE_SNAPSHOT if there is a state, as UTF-8; all clients share the
+   * bytes.
+   */
+  servedAs(generation: Generation): readonly Uint8Array[] {
+    const known = this.#served.get(generation);
+    if (known !== undefined) return known;
+    const events = snapshotTexts(this, generation).flatMap((text) =>
+      servedTo(generation, { value: parseExactObject(text), text }).map((served) =>
+        Buffer.from(served),
+      ),
+    );
+    this.#served.set(generation, events);
+    return events;
+  }
+}
+
+function snapshotTexts(
+  { messagesText, stateText }: Snapshot,
+  generation: Generation,
+): readonly string[] {
+  const metadata = generation === "1.0.0" ? `,"metadata":${JSON.stringify(OWNS_ACTIVITIES)}` : "";
+  const messages = `{"type":"MESSAGES_SNAPSHOT","messages":${messagesText}${metadata}}`;
+  if (stateText === undefined) return [messages];
+  return [messages, `{"type":"STATE_SNAPSHOT","snapshot":${stateText}}`];
+}
+
+/** The objects of a list in JSON text, as new values for the caller. */
+export function objectsOf(text: string): readonly JsonObject[] {
+  const values = parseExact(text);
+  return Array.isArray(values) ? values.filter(isObject) : [];
+}
+
+/**
+ * The limit of the JSON. The layout of 64 Mi characters takes 10 s, during which nothing else runs.
+ */
+const READABLE_CHARS_MAX = 8_388_608;
+
+function tooLargeToRead(): ServiceError {
+  const message = `the transcript has more than ${READABLE_CHARS_MAX} characters: read it as JSON`;
+  return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);
+}

@@ -1,0 +1,74 @@
+/**
+ * Whether an input answers a message again, or puts another one in its place. A client that does either
+ * cuts its list:
+ *
+ *   log     u1  a1  u2  a2
+ *   input   u1  a1  u2         the last message is known, and was answered: regenerate
+ *   input   u1  a1  u3         u2 is not there, and u3 is new: an edit of u2
+ *
+ * A list that lacks something else is that of a client that has not seen it yet: an agent's message, or
+ * one that no run has taken.
+ */
+import { isDeepStrictEqual } from "node:util";
+import { parseExact } from "../agui/exact-json.ts";
+import { isObject, type JsonObject } from "../agui/json.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { Snapshot } from "./snapshot.ts";
+import type { KeptMessage } from "./kept.ts";
+
+/** What the metadata of a message says of its branch. */
+export type BranchMark = { readonly regenerates: string } | { readonly edits: string };
+
+/** The mark of a known message at the end of an input that asks for a new run. Undefined: it is joined. */
+export function againOf(
+  { id, text }: { readonly id: unknown; readonly text: string },
+  known: Snapshot,
+): BranchMark | undefined {
+  if (typeof id !== "string" || isOpen(known)) return undefined;
+  if (known.waitingAt(id) !== undefined || known.branchedAt(id) !== undefined) return undefined;
+  const message = known.messages.find((one) => one["id"] === id);
+  if (message === undefined) throw notHere(id);
+  return isSame(message, text) ? { regenerates: id } : { edits: id };
+}
+
+/** The mark of a new message of a person; undefined: it follows the conversation. */
+export function editOf(
+  id: unknown,
+  listed: readonly KeptMessage[],
+  known: Snapshot,
+): BranchMark | undefined {
+  if (isOpen(known)) return undefined;
+  const place = listed.findIndex((one) => one.id === id);
+  const before = new Set(listed.slice(0, place).map((one) => one.id));
+  const log = known.messages.filter(({ role }) => SPOKEN.has(role));
+  const last = log.findLastIndex((one) => before.has(String(one["id"])));
+  const next = log[last + 1];
+  if (last === -1 || next?.["role"] !== "user") return undefined;
+  const edited = String(next["id"]);
+  return known.waitingAt(edited) === undefined ? { edits: edited } : undefined;
+}
+
+const SPOKEN: ReadonlySet<unknown> = new Set(["user", "assistant", "tool"]);
+
+function isOpen({ run }: Snapshot): boolean {
+  return run?.status === "running";
+}
+
+/** Its name and metadata are those of the log. */
+function isSame({ content }: JsonObject, text: string): boolean {
+  const typed = parseExact(text);
+  return isObject(typed) && isDeepStrictEqual(typed["content"], content);
+}
+
+/** The message with its mark. */
+export function marked(text: string, mark: BranchMark): string {
+  const message = parseExact(text);
+  if (!isObject(message)) return text;
+  const { metadata } = message;
+  return JSON.stringify({ ...message, metadata: { ...(isObject(metadata) && metadata), ...mark } });
+}
+
+function notHere(id: string): ServiceError {
+  const message = `the message ${id} is not in the newest branch of the conversation: connect again, or fork the session where it is`;
+  return new ServiceError("failed_precondition", "MESSAGE_NOT_IN_BRANCH", message);
+}
