@@ -5,8 +5,8 @@
 import type { Readable } from "node:stream";
 import { Option } from "commander";
 import type { AguiEvent } from "../agui/event-maker.ts";
-import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
-import { NotAnEntry } from "../history/entry.ts";
+import { isObject, type JsonObject } from "../agui/json.ts";
+import { exactJson, NotAnEntry } from "../history/entry.ts";
 import { HistoryMapper } from "../history/from-history.ts";
 import { LangChain4jMapper, type Mapper } from "../history/langchain4j.ts";
 import { SpringAiMapper } from "../history/spring-ai.ts";
@@ -137,7 +137,7 @@ class InputValues implements AsyncIterable<JsonObject> {
         continue;
       }
       if (isBlank(text)) continue;
-      const value = parseJson(text);
+      const value = exactJson(text);
       if (isObject(value)) yield value;
       else this.refuse({ reason: "NOT_JSON", message: "the line is not a JSON object" });
     }

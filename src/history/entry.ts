@@ -8,7 +8,8 @@
  * An entry becomes events of AG-UI. Its other members (the user, its time, attachments) have no place
  * there, so RUN_STARTED keeps them as its `rawEvent`: an entry with empty texts, which an export fills.
  */
-import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
+import { parseExact } from "../agui/exact-json.ts";
+import { isObject, type JsonObject } from "../agui/json.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
 
 export type Role = "USER" | "AI";
@@ -115,10 +116,13 @@ export function errorIn({ rawEvent }: JsonObject): JsonObject | undefined {
   return isObject(error) ? error : undefined;
 }
 
-/** Undefined also for a number with more digits than a parsed one has. */
+/** Undefined when the text is not JSON; numbers keep their spelling. */
 export function exactJson(text: string): unknown {
-  const value = parseJson(text);
-  return /\d{16}/.test(text) && JSON.stringify(value) !== text ? undefined : value;
+  try {
+    return parseExact(text);
+  } catch {
+    return undefined;
+  }
 }
 
 /** The only block of a kept entry. */

@@ -142,6 +142,27 @@ describe("a history of memory-service", () => {
   });
 });
 
+test("the digits of arguments and outputs stay on the way out, and on the way in again", async () => {
+  const value = '{"id":1000000000000000001,"price":1.10}';
+  const said = (type: string, more: object): string => JSON.stringify({ type, ...more });
+  const events = [
+    said("RUN_STARTED", { threadId: "t", runId: "r" }),
+    said("TOOL_CALL_START", { toolCallId: "c", toolCallName: "buy" }),
+    said("TOOL_CALL_ARGS", { toolCallId: "c", delta: value }),
+    said("TOOL_CALL_END", { toolCallId: "c" }),
+    `{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":"ok","metadata":{"k":${value}}}`,
+    said("RUN_FINISHED", { threadId: "t", runId: "r" }),
+  ];
+  const [first, copy] = [newSession(), newSession()];
+  await run(["push", "-s", first], `${events.join("\n")}\n`);
+  const exported = await run(["export", first, "--format", "history/lc4j"]);
+  expect(exported.stdout).toContain(`"input":${value}`);
+  const { refused } = await imported("history", copy, fileOf("digits-out.jsonl", exported.stdout));
+  const again = await run(["export", copy, "--format", "history/lc4j"]);
+  expect(refused).toBe(0);
+  expect(again.stdout).toContain(`"input":${value}`);
+});
+
 /** docs/history.md: what an export writes in another way. */
 function asExported(entry: JsonObject): JsonObject {
   const [block] = z.array(z.record(z.string(), z.unknown())).parse(entry["content"]);

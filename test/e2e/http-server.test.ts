@@ -376,6 +376,7 @@ describe("raw bytes", () => {
   test("unread answers are dropped for other answers", async () => {
     const chars = 20 * 1024 * 1024; // More than the kernel takes of a socket.
     const messagesText = `["${"x".repeat(chars)}"]`;
+    const branches: readonly bigint[] = [];
     const transcript = {
       seq: 1n,
       cut: { events: 1n, messages: 0n },
@@ -383,6 +384,7 @@ describe("raw bytes", () => {
       stateText: undefined,
       interruptsText: "[]",
       isStateTooLarge: false,
+      branches,
     };
     const memory = new FairShare({ max: 100 * 1024 * 1024 });
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- What the route reads of it.

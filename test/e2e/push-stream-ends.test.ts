@@ -27,6 +27,7 @@ const { service, client } = useService({
   env: {
     SESSION_POLICY: "strict",
     PUSH_STREAMS_MAX: String(STREAMS_MAX),
+    PAYLOAD_BYTES_MAX: String(16 * BYTES_MAX),
     QUEUE_BYTES_MAX: String(64 * BYTES_MAX),
   },
 });

@@ -88,7 +88,8 @@ test("an event that a client can parse is served as it was stored", () => {
       const row = rowOf(drawn);
       if (row?.conformant !== true || !passes(generation, row.payload)) return;
       const value = parseObject(row.payload);
-      if (value["subagentRunId"] === null) return; // What checks the order of events minds.
+      // What checks the order of events minds; an infinite number is null in a client.
+      if (isNullInJson(value["subagentRunId"])) return;
       // One step of a name at a time is what 0.0.57 had.
       if (generation === "common" && drawn.type.startsWith("STEP_") && "subagentRunId" in value)
         return;
@@ -162,3 +163,7 @@ test("a client makes the same of a served event and of the event itself", async 
   );
   expect(compared).toBeGreaterThan(50);
 });
+
+function isNullInJson(value: unknown): boolean {
+  return value !== undefined && JSON.stringify(value) === "null";
+}

@@ -96,7 +96,7 @@ function expected({ events, said }: Session): readonly Shown[] {
   hear(0);
   const all = [shown()];
   for (const [at, event] of events.entries()) {
-    for (const { value } of canonical.next(event)) transcript.apply(value);
+    for (const { value } of canonical.next(event, transcript)) transcript.apply(value);
     hear(at + 1);
     all.push(shown());
   }
@@ -134,12 +134,19 @@ function without(shown: Shown = NOTHING): Omit<Shown, "takenSeq"> {
 const NOTHING: Shown = { messages: [], state: undefined, interrupts: [], takenSeq: 0 };
 
 const text = fc.constantFrom("hi", "one", "");
+const someId = fc.constantFrom("a", "b", "c", "row-0");
+/** Some messages begin a branch. */
+const metadata = fc.oneof(
+  fc.constant({}),
+  someId.map((regenerates) => ({ regenerates })),
+  someId.map((edits) => ({ edits })),
+);
 const saying = fc.record({
   type: fc.constantFrom("user", "user", "assistant", "system", "tool_use", "lifecycle"),
   payload: fc.oneof(
     text,
     fc
-      .record({ id: fc.constantFrom("a", "b", "c"), content: text })
+      .record({ id: fc.constantFrom("a", "b", "c"), content: text, metadata })
       .map((one) => JSON.stringify({ messages: [{ role: "user", ...one }] })),
   ),
 });

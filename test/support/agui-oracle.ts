@@ -23,13 +23,53 @@ export interface Oracle {
   readonly fed: "everything" | "all in order" | "a translation";
 }
 
-export async function oracleOf(client: AguiClient, events: readonly string[]): Promise<Oracle> {
+export async function oracleOf(client: AguiClient, logged: readonly string[]): Promise<Oracle> {
+  const events = withoutReplaced(logged);
   const isReadable = !isThinking(events) && !hasLooseFragment(events);
   const everything = isReadable ? await fed(client, events) : undefined;
   if (everything !== undefined) return { conversation: everything, fed: "everything" };
   const ordered = isReadable ? await fed(client, inOrder(events)) : undefined;
   if (ordered !== undefined) return { conversation: ordered, fed: "all in order" };
   return { conversation: await client.fed(translated(client, events)), fed: "a translation" };
+}
+
+/**
+ * Real agents name a call of each run `tc-1`, and clients append its arguments to those of the call
+ * before. Served are the newest whole ones (docs/ag-ui.md).
+ */
+function withoutReplaced(events: readonly string[]): readonly string[] {
+  const replaced = new Set<number>();
+  const calls = new Map<unknown, { text: string; places: number[]; isAgain: boolean }>();
+  for (const [at, event] of events.entries()) {
+    const { type, toolCallId, toolCallName, delta } = fieldsOf(JSON.parse(event));
+    const call = calls.get(toolCallId) ?? { text: "", places: [], isAgain: false };
+    if (type === "TOOL_CALL_START" || (type === "TOOL_CALL_CHUNK" && toolCallName !== undefined)) {
+      calls.set(toolCallId, call);
+      call.isAgain ||= isWhole(call.text);
+    }
+    const hasArguments = type === "TOOL_CALL_ARGS" || type === "TOOL_CALL_CHUNK";
+    if (!hasArguments || typeof delta !== "string" || delta === "") continue;
+    if (call.isAgain) {
+      for (const place of call.places) replaced.add(place);
+      Object.assign(call, { text: "", places: [], isAgain: false });
+    }
+    call.text += delta;
+    call.places.push(at);
+  }
+  return events.flatMap((event, at) => {
+    if (!replaced.has(at)) return [event];
+    const fields = fieldsOf(JSON.parse(event));
+    return fields["type"] === "TOOL_CALL_ARGS" ? [] : [JSON.stringify({ ...fields, delta: "" })];
+  });
+}
+
+function isWhole(text: string): boolean {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null;
+  } catch {
+    return false;
+  }
 }
 
 /** Undefined when the client ends the stream. */

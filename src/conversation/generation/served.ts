@@ -38,7 +38,7 @@ function narrowedEvent(generation: Generation, value: JsonObject): JsonObject | 
   const schemas = isKnown(generation, type, value) ? eventSchemas(generation, type) : [];
   if (schemas.length > 0) {
     // A null in this field ends a stream on any event, also on types that do not have the field.
-    const said = value["subagentRunId"] === null ? without(value, "subagentRunId") : value;
+    const said = isNull(value["subagentRunId"]) ? without(value, "subagentRunId") : value;
     const shaped = SHAPES[type]?.(generation, said) ?? said;
     // The messages were checked one by one, more strictly than by a schema.
     const checked = withoutMessages(shaped);
@@ -48,6 +48,12 @@ function narrowedEvent(generation: Generation, value: JsonObject): JsonObject | 
     if (type === "STATE_SNAPSHOT") return undefined;
   }
   return withoutFaults(eventSchemas(generation, "CUSTOM"), customOf(type, value));
+}
+
+/** Clients copy events as JSON, which has null for what is no finite number. */
+function isNull(value: unknown): boolean {
+  const number = plainNumber(value);
+  return value === null || (typeof number === "number" && !Number.isFinite(number));
 }
 
 /** Before 0.0.59 a step had no owner, and could not be open twice. */
