@@ -49,6 +49,24 @@ export class PlayedAgent extends AbstractAgent {
   }
 }
 
+/** A page that opens a thread. */
+export class ConnectingAgent extends AbstractAgent {
+  readonly #connect: () => Observable<BaseEvent>;
+
+  constructor(connect: () => Observable<BaseEvent>) {
+    super();
+    this.#connect = connect;
+  }
+
+  override run(): Observable<BaseEvent> {
+    return this.#connect();
+  }
+
+  protected override connect(): Observable<BaseEvent> {
+    return this.#connect();
+  }
+}
+
 export function saying(...texts: readonly string[]): PlayedAgent {
   return new PlayedAgent(async ({ runId }, emit) => say(emit, `${runId}-answer`, texts));
 }

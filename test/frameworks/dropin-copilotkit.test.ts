@@ -19,7 +19,7 @@ import { SessionLedgerRunner } from "../../src/sdk/drop-ins/copilotkit.ts";
 import { rowsOf } from "../support/pushing.ts";
 import { claim, emit as push, say as tell } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
-import { PlayedAgent, say, saying, thinking } from "./copilotkit-agents.ts";
+import { ConnectingAgent, PlayedAgent, say, saying, thinking } from "./copilotkit-agents.ts";
 
 const { service, client } = useService();
 
@@ -162,6 +162,9 @@ describe("as CopilotKit's own runners", () => {
     expect(await shown()).toEqual(two);
     await ran(runner, threadId, saying("d"), { runId: "r4", messages: [...one, user("q3")] });
     expect(await shown()).toEqual([...one, user("q3"), answer("r4-answer", "d")]);
+    const page = new ConnectingAgent(() => runner.connect({ threadId }));
+    await page.connectAgent();
+    expect(z.array(shownMessageSchema).parse(page.messages)).toEqual(await shown());
   });
 
   test("three runs are shown in their order, as the same to several pages", async () => {

@@ -111,9 +111,15 @@ export class SessionLedgerRunner<Event extends AgentEvent = AgentEvent> {
       await own?.begun;
       const session = await sessionOf(this.#client, threadId);
       const limits = { lostAfterMs: own === undefined ? lostAfterMs : Infinity, signal };
+      const branchSeq = session && (await this.#newestBranch(threadId));
       if (session !== undefined)
-        for await (const { payload } of eventsToRunEnd(session, { ...connection, ...limits }))
+        for await (const { seq, payload } of eventsToRunEnd(session, {
+          ...connection,
+          ...limits,
+        })) {
           subscriber.next(this.#served(payload));
+          if (seq === branchSeq) subscriber.next(await this.#snapshotAt(threadId, seq));
+        }
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof RunLost)) return subscriber.error(error);
@@ -123,6 +129,25 @@ export class SessionLedgerRunner<Event extends AgentEvent = AgentEvent> {
       );
     }
     subscriber.complete();
+  }
+
+  /** The number of the RUN_STARTED that begins it; undefined: there is one branch, or nobody can tell. */
+  async #newestBranch(sessionId: string): Promise<bigint | undefined> {
+    try {
+      const { branches } = await this.#client.call(ledger.getTranscript, { sessionId }, RETRY);
+      const left = branches.at(-1);
+      return left === undefined ? undefined : left + 1n;
+    } catch (error) {
+      if (error instanceof RpcFailure && error.code === "RESOURCE_EXHAUSTED") return undefined;
+      throw error;
+    }
+  }
+
+  /** What the newest branch has of the conversation before it. */
+  async #snapshotAt(sessionId: string, upToSeq: bigint): Promise<Event> {
+    const asked = { sessionId, upToSeq };
+    const { messages } = await this.#client.call(ledger.getTranscript, asked, RETRY);
+    return this.#served(`{"type":"MESSAGES_SNAPSHOT","messages":${messages}}`);
   }
 
   /** AG-UI clients before 1.0.0 refuse the outcome of a cancelled run. */
