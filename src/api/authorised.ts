@@ -15,6 +15,7 @@ import { type Action, METHOD_ACTIONS, pushActionOf } from "../auth/actions.ts";
 import type { Audit, Authorizer } from "../auth/authorizer.ts";
 import { isUnscoped, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
+import { only, Pull } from "../base/pull.ts";
 import type {
   CallContext,
   Caller,
@@ -246,7 +247,12 @@ async function* after<T>(
   open: () => AsyncIterable<T>,
 ): AsyncGenerator<T, void, undefined> {
   await allowed;
-  yield* open();
+  const values = new Pull(open(), only);
+  try {
+    while (values.hasNext() || (await values.read())) yield values.take();
+  } finally {
+    await values.close();
+  }
 }
 
 /** Checks the roles when the stream begins, and the session when the first frame has named it. */

@@ -20,6 +20,7 @@ import type { Audit } from "../auth/authorizer.ts";
 import { seatTaker, serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";
 import { isSessionId } from "../base/ids.ts";
+import { Pull } from "../base/pull.ts";
 import {
   type Check,
   checkEventTypeFilter,
@@ -31,7 +32,7 @@ import {
 import type { CallContext, Handlers } from "../contract/context.ts";
 import { heldBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
 import { microsOf, timestampOf } from "../contract/times.ts";
-import type { Feeds } from "../live/feeds.ts";
+import type { FeedDelivery, Feeds } from "../live/feeds.ts";
 import type { FeedPosition, FeedRow } from "../store/feed.ts";
 import type { StreamName } from "../store/rows.ts";
 import { WATCH_STATE } from "./watch.ts";
@@ -92,8 +93,8 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
   };
 
   async function* feed<S extends StreamName, M>(call: Call<S, M>): AsyncGenerator<M> {
-    const { stream, request, context, toWire } = call;
-    const { principal, memory, signal } = context;
+    const { stream, request, context } = call;
+    const { principal, signal } = context;
     const { position, server } = checked(call);
     const projectId = principal.projectId ?? request.projectId;
     const deliveries = feeds.follow({
@@ -108,33 +109,45 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
     });
     const act = { principal, action: "feed.read", sessionId: undefined } as const;
     let isTold = false;
-    for await (const delivery of deliveries) {
+    const pull = new Pull(deliveries, (delivery) => {
       // The first delivery shows that the feed has a seat.
       if (!isTold) audit.done(act, { stream, projectId });
       isTold = true;
-      if (delivery.kind === "standing") {
-        yield toWire(undefined, {
-          cursor: cursorText(stream, delivery),
-          projectId: "",
-          recordedAt: undefined,
-          watchState: WATCH_STATE[delivery.standing],
-        });
-        continue;
-      }
-      const { rows } = delivery;
-      if (memory?.rows(heldBytesOf(rows.map(({ row }) => row))) === false) throw serverBusy();
-      for (const { row, projectId: owner = "", recordedAtMicros: atMicros } of rows) {
-        const at = { atMicros, sessionId: row.sessionId, seq: row.seq };
-        yield toWire(row, {
-          cursor: cursorText(stream, { server: delivery.server, position: at }),
-          projectId: owner,
-          recordedAt: timestampOf(atMicros),
-          watchState: WatchState.UNSPECIFIED,
-        });
-      }
-      memory?.rows(0);
+      return framesOf(call, delivery);
+    });
+    try {
+      while (pull.hasNext() || (await pull.read())) yield pull.take();
+    } finally {
+      await pull.close();
     }
   }
+}
+
+function* framesOf<S extends StreamName, M>(
+  { stream, context: { memory }, toWire }: Call<S, M>,
+  delivery: FeedDelivery<S>,
+): Generator<M> {
+  if (delivery.kind === "standing") {
+    yield toWire(undefined, {
+      cursor: cursorText(stream, delivery),
+      projectId: "",
+      recordedAt: undefined,
+      watchState: WATCH_STATE[delivery.standing],
+    });
+    return;
+  }
+  const { rows } = delivery;
+  if (memory?.rows(heldBytesOf(rows.map(({ row }) => row))) === false) throw serverBusy();
+  for (const { row, projectId: owner = "", recordedAtMicros: atMicros } of rows) {
+    const at = { atMicros, sessionId: row.sessionId, seq: row.seq };
+    yield toWire(row, {
+      cursor: cursorText(stream, { server: delivery.server, position: at }),
+      projectId: owner,
+      recordedAt: timestampOf(atMicros),
+      watchState: WatchState.UNSPECIFIED,
+    });
+  }
+  memory?.rows(0);
 }
 
 function checked({ stream, request, checkTypes }: Call<StreamName, unknown>): Place {

@@ -14,6 +14,7 @@ import { create } from "@bufbuild/protobuf";
 import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ServiceError, type Violation } from "../base/errors.ts";
+import { only, Pull } from "../base/pull.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import type { Snapshot } from "../conversation/snapshot.ts";
 import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
@@ -55,7 +56,13 @@ export function createAguiTalk(parts: TalkParts): AguiTalk {
       answers = await rowOf(parts, { typed, ...request }, context);
     }
     // A client that follows gets every run.
-    yield* parts.join({ ...request, answers: request.follow ? undefined : answers }, context);
+    const joined = { ...request, answers: request.follow ? undefined : answers };
+    const frames = new Pull(parts.join(joined, context), only);
+    try {
+      while (frames.hasNext() || (await frames.read())) yield frames.take();
+    } finally {
+      await frames.close();
+    }
   };
 }
 

@@ -7,6 +7,7 @@ import {
   SessionWatchEventSchema,
 } from "../../gen/ambient/v1/sessions_pb.ts";
 import { seatTaker, serverBusy } from "../auth/caller-memory.ts";
+import { flatMap } from "../base/pull.ts";
 import type { Handlers } from "../contract/context.ts";
 import type { Feeds } from "../live/feeds.ts";
 import type { SessionChanged } from "../live/session-watch.ts";
@@ -23,25 +24,21 @@ export function createSessionWatchHandlers(
   feeds: Pick<Feeds, "watchSessions">,
 ): Pick<Handlers<typeof SessionService>, "watchSessions"> {
   return {
-    async *watchSessions(request, context) {
+    watchSessions(request, context) {
       refuse(belongingChecks(request));
       const { principal: scope, memory, signal } = context;
       const takeSeat = seatTaker(context);
-      for await (const delivery of feeds.watchSessions({
-        scope,
-        filter: request,
-        signal,
-        takeSeat,
-      })) {
+      const deliveries = feeds.watchSessions({ scope, filter: request, signal, takeSeat });
+      return flatMap(deliveries, function* (delivery) {
         if (delivery.kind === "standing") {
           if (request.stateFrames) yield stateFrame(WATCH_STATE[delivery.standing]);
-          continue;
+          return;
         }
         const { changes } = delivery;
         if (memory?.rows(heldBytesOf(changes)) === false) throw serverBusy();
         for (const one of changes) yield toEvent(one);
         memory?.rows(0);
-      }
+      });
     },
   };
 }

@@ -19,8 +19,9 @@ import {
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type CallMemory, seatTaker, serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";
+import { Pull } from "../base/pull.ts";
 import type { Live } from "../live/live.ts";
-import type { Delivery, Standing } from "../live/watcher.ts";
+import type { Delivery, Standing, Watcher } from "../live/watcher.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionNotFound } from "../store/failure.ts";
 import {
@@ -104,25 +105,16 @@ export function createWatchHandlers(
 
   async function* watch<S extends StreamName, M>(call: Call<S, M>): AsyncGenerator<M> {
     const { stream, request, context } = call;
-    const { span, memory } = context;
     check(request);
     const watcher = await attachTo(live, call);
-    span?.event("attached");
+    context.span?.event("attached");
     try {
       const { head } = watcher;
       const after = await cursorOf(stream, request, head);
       const end = head === undefined ? 0n : headOf(head, stream);
-      let standing: Standing = "catching_up";
       const until = request.snapshotOnly ? end : undefined;
-      const how = { undecoded: call.expanded === undefined, readAhead: aheadOf(call) };
-      for await (const delivery of watcher.follow({ after, until, ...how })) {
-        if (delivery.kind === "standing") {
-          standing = delivery.standing;
-          span?.event(standing);
-        }
-        hold(delivery, memory);
-        for (const message of wireOf(call, delivery, standing)) yield message;
-      }
+      const pull = pullOf(call, watcher, { after, until });
+      while (pull.hasNext() || (await pull.read())) yield pull.take();
     } finally {
       watcher.leave();
     }
@@ -157,14 +149,33 @@ function attachTo<S extends StreamName>(
   return live.attach({ stream, sessionId, signal, takeSeat: seatTaker(context) });
 }
 
+/** The messages of a watch whose cursor is known. */
+function pullOf<S extends StreamName, M>(
+  call: Call<S, M>,
+  watcher: Watcher<S>,
+  range: { readonly after: bigint; readonly until: bigint | undefined },
+): Pull<Delivery<S>, M> {
+  const { span, memory } = call.context;
+  const how = { undecoded: call.expanded === undefined, onRows: counterOf(call) };
+  let standing: Standing = "catching_up";
+  return new Pull(watcher.follow({ ...range, ...how }), (delivery) => {
+    if (delivery.kind === "standing") {
+      standing = delivery.standing;
+      span?.event(standing);
+    }
+    hold(delivery, memory);
+    return wireOf(call, delivery, standing);
+  });
+}
+
 /** Rows of a window are shared by all its watchers, and are counted with the windows. */
 function hold(delivery: Delivery<StreamName>, memory: CallMemory | undefined): void {
   const isOwn = delivery.kind === "rows" && !delivery.shared;
   if (memory?.rows(isOwn ? heldBytesOf(delivery.rows) : 0) === false) throw serverBusy();
 }
 
-/** A page and the next one; a call without a count of its memory reads no page ahead. */
-function aheadOf({ context: { memory } }: Pick<Call<never, never>, "context">) {
+/** Counts the rows in memory; a call without a count of its memory reads no page ahead. */
+function counterOf({ context: { memory } }: Pick<Call<never, never>, "context">) {
   if (memory === undefined) return undefined;
   return (rows: readonly StoredRow[]): void => {
     if (!memory.rows(heldBytesOf(rows))) memory.end(serverBusy());

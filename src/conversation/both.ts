@@ -3,6 +3,7 @@
  * said is the cause of the events behind it. Each watch is asked for its next delivery when the one
  * before it was taken, so a client that does not read leaves both watches where they are.
  */
+import assert from "node:assert/strict";
 import type { Delivery } from "../live/watcher.ts";
 
 export type Told =
@@ -49,12 +50,18 @@ export async function* bothOf({
       continue;
     }
     if (slot.failure !== undefined) throw slot.failure.error;
-    const { told } = slot;
-    if (told === undefined || told === "over") return;
-    slot.told = undefined;
-    slot.isAsked = false;
-    yield told;
+    if (slot.told === "over") return;
+    yield taken(slot);
   }
+}
+
+/** No variable of a generator that waits may hold the rows (base/pull.ts). */
+function taken(slot: Slot): Told {
+  const { told } = slot;
+  assert(told !== undefined && told !== "over");
+  slot.told = undefined;
+  slot.isAsked = false;
+  return told;
 }
 
 function slotOf(next: Slot["ask"]): Slot {

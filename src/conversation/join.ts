@@ -62,6 +62,7 @@ import {
 import { createReplay, type LivePlace } from "./replay.ts";
 import { spokenBy } from "./canonical/talk.ts";
 import type { Transcripts } from "./transcripts.ts";
+import { only, Pull } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 
 export type { AguiRequest } from "./attach.ts";
@@ -86,10 +87,12 @@ export function createAguiJoin(parts: AguiParts, options: AguiOptions): AguiJoin
       if (isReplayed && place === undefined) return;
       const attached = place?.attached ?? (await attachAgui(setup, request, context));
       const joining = new Join(setup, request, attached);
+      const frames = new Pull(joining.frames(place), only);
       try {
-        yield* joining.frames(place);
+        while (frames.hasNext() || (await frames.read())) yield frames.take();
       } finally {
         attached.leave();
+        await frames.close();
       }
       isReplayed = joining.isTooLarge;
       speed = undefined;
@@ -152,9 +155,10 @@ class Join {
       events: place?.deliveries ?? events.follow({ after: this.#seq, until }),
       messages: messages.follow({ after: this.#messageSeq, until }),
     });
-    for await (const told of both) {
+    const pull = new Pull(both, only);
+    while (pull.hasNext() || (await pull.read())) {
       stale.listens(false);
-      yield* this.#told(told);
+      yield* this.#told(pull.take());
       if (this.#isOver) return;
       stale.listens(this.#standing === "live");
     }

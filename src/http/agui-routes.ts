@@ -5,6 +5,7 @@
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import type { ServiceError } from "../base/errors.ts";
+import { flatMap } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import type { AguiTalk } from "../api/talk.ts";
 import type { AguiFrame } from "../conversation/join.ts";
@@ -140,17 +141,14 @@ export function sendAguiStream(
   options: Omit<EventStreamOptions, "failure">,
 ): Promise<void> {
   let isBetweenRuns = false;
-  return sendEventStream(reply, context, noted(), {
+  const noted = flatMap(frames, (frame) => {
+    if ("endsRun" in frame) isBetweenRuns = frame.endsRun;
+    return [frame];
+  });
+  return sendEventStream(reply, context, noted, {
     ...options,
     failure: (error) => (isBetweenRuns ? { comment: error.reason } : runError(error)),
   });
-
-  async function* noted(): AsyncGenerator<SseFrame, void, undefined> {
-    for await (const frame of frames) {
-      if ("endsRun" in frame) isBetweenRuns = frame.endsRun;
-      yield frame;
-    }
-  }
 }
 
 function runError({ message, reason }: ServiceError): SseFrame {

@@ -23,6 +23,7 @@
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { only, Pull } from "../base/pull.ts";
 import type { AguiTalk, TalkRequest } from "../api/talk.ts";
 import type { CancelHandlers } from "../api/turns/cancel-run.ts";
 import type { AguiFrame } from "../conversation/join.ts";
@@ -202,11 +203,14 @@ async function* framesOf(
   asked: TalkRequest,
   context: CallContext,
 ): AsyncGenerator<AguiFrame, void, undefined> {
+  const frames = new Pull(talk(asked, context), only);
   try {
-    yield* talk(asked, context);
+    while (frames.hasNext() || (await frames.read())) yield frames.take();
   } catch (error) {
     const isMissing = error instanceof ServiceError && error.reason === "SESSION_NOT_FOUND";
     if (!isMissing || !asked.isReadOnly) throw error;
+  } finally {
+    await frames.close();
   }
 }
 

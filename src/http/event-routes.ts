@@ -27,6 +27,7 @@ import {
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { EventHistory, HistoryHandlers } from "../api/pages.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { flatMap, only, Pull } from "../base/pull.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import {
   answer,
@@ -229,21 +230,21 @@ interface FrameForm<M> {
   readonly idOf?: (row: M) => bigint;
 }
 
-async function* framesOf<M extends SessionMessage | SessionEvent>(
+function framesOf<M extends SessionMessage | SessionEvent>(
   rows: AsyncIterable<M>,
   textOf: (row: M) => string,
   { named, place, idOf = ({ seq }) => seq }: FrameForm<M>,
 ): AsyncGenerator<SseFrame, void, undefined> {
   let isFirst = true;
-  for await (const row of rows) {
-    if (isFirst && place !== undefined) yield { id: String(place) };
+  return flatMap(rows, (row) => {
+    const frame =
+      row.watchState === WatchState.UNSPECIFIED
+        ? { id: String(idOf(row)), data: textOf(row) }
+        : stateFrame(row, named);
+    const frames = isFirst && place !== undefined ? [{ id: String(place) }, frame] : [frame];
     isFirst = false;
-    if (row.watchState === WatchState.UNSPECIFIED) {
-      yield { id: String(idOf(row)), data: textOf(row) };
-    } else {
-      yield stateFrame(row, named);
-    }
-  }
+    return frames;
+  });
 }
 
 function stateFrame(
@@ -282,8 +283,9 @@ function cursorOf(request: FastifyRequest, query: LiveQuery): Cursor {
 }
 
 async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerator<SseFrame> {
+  const pull = new Pull(frames, only);
   try {
-    yield* frames;
+    while (pull.hasNext() || (await pull.read())) yield pull.take();
   } catch (error) {
     if (!(error instanceof ServiceError) || error.reason !== "CURSOR_BEYOND_HEAD") throw error;
     const { code, reason, message, violations } = error;
@@ -291,6 +293,8 @@ async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerato
       violations: violations.map((violation) => ({ ...violation, field: LAST_EVENT_ID })),
       cause: error,
     });
+  } finally {
+    await pull.close();
   }
 }
 

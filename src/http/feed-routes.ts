@@ -13,6 +13,7 @@ import {
   WatchMessagesRequestSchema,
 } from "../../gen/ambient/v1/feed_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { flatMap } from "../base/pull.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
 import { answer, eventItem, eventType, feedItem, messageItem, PROBLEMS } from "./answers.ts";
@@ -63,20 +64,16 @@ function requestOf(request: FastifyRequest, query: Query) {
   };
 }
 
-async function* framesOf<M extends FeedEvent | FeedMessage>(
+function framesOf<M extends FeedEvent | FeedMessage>(
   frames: AsyncIterable<M>,
   textOf: (frame: M) => string | undefined,
 ): AsyncGenerator<SseFrame, void, undefined> {
-  for await (const frame of frames) {
+  return flatMap(frames, (frame): readonly SseFrame[] => {
     const { cursor: id, watchState } = frame;
     const data = textOf(frame);
-    if (data !== undefined) {
-      yield { id, data };
-      continue;
-    }
-    yield { comment: `watch_state ${STATE_NAMES[watchState] ?? ""}` };
-    yield { id };
-  }
+    if (data !== undefined) return [{ id, data }];
+    return [{ comment: `watch_state ${STATE_NAMES[watchState] ?? ""}` }, { id }];
+  });
 }
 
 function eventText({ event, projectId, recordedAt }: FeedEvent): string | undefined {

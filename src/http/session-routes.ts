@@ -17,6 +17,7 @@ import {
   WatchSessionsRequestSchema,
 } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { flatMap } from "../base/pull.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
 import { answer, JSON_TYPE, PROBLEMS, sendJson, timeText } from "./answers.ts";
@@ -192,22 +193,23 @@ function refuseOfAStream(given: Readonly<Record<string, string | number | boolea
   );
 }
 
-async function* framesOf(
+function framesOf(
   events: AsyncIterable<SessionWatchEvent>,
   isNamed: boolean,
 ): AsyncGenerator<SseFrame, void, undefined> {
-  for await (const { type, session, resourceId, watchState } of events) {
+  return flatMap(events, ({ type, session, resourceId, watchState }): readonly SseFrame[] => {
     const state = STATE_NAMES[watchState];
-    if (state === undefined) {
-      const told = {
-        type: EventTypeSchema.value[type]?.name,
-        ...(session && { session: toJson(SessionSchema, session, EMITTED) }),
-        resourceId,
-      };
-      yield { data: JSON.stringify(told) };
-    } else if (isNamed) yield { event: "watch_state", data: JSON.stringify({ state }) };
-    else yield { comment: `watch_state ${state}` };
-  }
+    if (state !== undefined) {
+      const named = { event: "watch_state", data: JSON.stringify({ state }) };
+      return [isNamed ? named : { comment: `watch_state ${state}` }];
+    }
+    const change = {
+      type: EventTypeSchema.value[type]?.name,
+      ...(session && { session: toJson(SessionSchema, session, EMITTED) }),
+      resourceId,
+    };
+    return [{ data: JSON.stringify(change) }];
+  });
 }
 
 function textIn(value: string | object): string {

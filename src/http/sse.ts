@@ -25,6 +25,7 @@ import type { ServerResponse } from "node:http";
 import type { FastifyReply } from "fastify";
 import { type CallMemory, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
+import { only, Pull } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import type { Log } from "../observability/log.ts";
@@ -69,8 +70,8 @@ export async function sendEventStream(
   source: AsyncIterable<SseFrame>,
   options: EventStreamOptions,
 ): Promise<void> {
-  const frames = source[Symbol.asyncIterator]();
-  let step = await frames.next();
+  const frames = new Pull(source, only);
+  await frames.read();
   const stream = new OpenStream(reply, options, context.memory);
   const stop = (): void => stream.stop(context.signal.reason);
   context.signal.addEventListener("abort", stop, { once: true });
@@ -78,17 +79,16 @@ export async function sendEventStream(
   if (context.hasEnded) stop();
   const slice = new TimeSlice();
   try {
-    while (!stream.hasEnded && step.done !== true) {
-      await stream.send(step.value);
+    while (!stream.hasEnded && (frames.hasNext() || (await frames.read()))) {
+      await stream.send(frames.take());
       const turn = slice.turn();
       if (turn !== undefined) await turn;
-      if (!stream.hasEnded) step = await frames.next();
     }
     stream.end();
   } catch (error) {
     stream.fail(error);
   } finally {
-    await frames.return?.().catch((error: unknown) => stream.fail(error));
+    await frames.close().catch((error: unknown) => stream.fail(error));
     await stream.closed;
     context.signal.removeEventListener("abort", stop);
   }

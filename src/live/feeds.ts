@@ -9,9 +9,11 @@
  * feeds read pages at once, so that the pool is left to pushes. Watches of sessions (session-watch.ts)
  * use the same horizon and the same turns.
  */
+import assert from "node:assert/strict";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import { FairShare } from "../base/fair-share.ts";
+import { only, Pull } from "../base/pull.ts";
 import { Semaphore } from "../base/semaphore.ts";
 import { systemTimers, type Timers } from "../base/timers.ts";
 import type { Unit } from "../base/unit.ts";
@@ -139,7 +141,8 @@ class FeedBook implements Feeds {
     const follower = new Follower({ ...this.#parts, horizon, page, limits: this.#limits }, request);
     this.#following.add(follower);
     try {
-      yield* follower.follow();
+      const pull = new Pull(follower.follow(), only);
+      while (pull.hasNext() || (await pull.read())) yield pull.take();
     } finally {
       this.#following.delete(follower);
       follower.leave();
@@ -155,7 +158,8 @@ class FeedBook implements Feeds {
     this.#watching.add(watch);
     this.#metrics?.watchers.inc({ stream: "sessions" });
     try {
-      yield* watch.follow();
+      const pull = new Pull(watch.follow(), only);
+      while (pull.hasNext() || (await pull.read())) yield pull.take();
     } finally {
       this.#watching.delete(watch);
       this.#metrics?.watchers.dec({ stream: "sessions" });
@@ -198,6 +202,8 @@ class Follower<S extends StreamName> {
   readonly #request: FeedRequest<S>;
   readonly #wait: FeedWait;
   #position: FeedPosition;
+  /** The rows that `follow` yields next. */
+  #delivery: FeedDelivery<S> | undefined;
 
   constructor(parts: FollowerParts, request: FeedRequest<S>) {
     this.#parts = parts;
@@ -252,14 +258,29 @@ class Follower<S extends StreamName> {
         await wait.woken();
         continue;
       }
-      const page = await this.#page(end);
-      if (page === undefined || rewinds !== horizon.rewinds) continue;
-      this.#position = page.position;
-      if (page.rows.length === 0) continue;
-      yield { kind: "rows", rows: page.rows, server };
+      if (!(await this.#read(end, server))) continue;
+      yield this.#take();
       toldAtMs = clock.monotonicMs();
     }
     wait.throwReason();
+  }
+
+  /** Reads the next rows, for `#take`. No variable of `follow` may hold them (base/pull.ts). */
+  async #read(beforeMicros: bigint, server: string): Promise<boolean> {
+    const { rewinds } = this.#parts.horizon;
+    const page = await this.#page(beforeMicros);
+    if (page === undefined || rewinds !== this.#parts.horizon.rewinds) return false;
+    this.#position = page.position;
+    if (page.rows.length === 0) return false;
+    this.#delivery = { kind: "rows", rows: page.rows, server };
+    return true;
+  }
+
+  #take(): FeedDelivery<S> {
+    const delivery = this.#delivery;
+    assert(delivery !== undefined);
+    this.#delivery = undefined;
+    return delivery;
   }
 
   #rewind(): void {

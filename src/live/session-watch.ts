@@ -46,6 +46,8 @@ export class SessionWatch {
   #madeAfterMicros = 0n;
   /** The changes above the place that were told, by session. */
   #told: ReadonlyMap<string, bigint> = new Map();
+  /** The changes that `follow` yields next. */
+  #changes: readonly SessionChanged[] = [];
 
   constructor(
     parts: WaitParts & { readonly reads: Pick<FeedReader, "changes"> },
@@ -65,8 +67,7 @@ export class SessionWatch {
   }
 
   async *follow(): AsyncGenerator<SessionDelivery, void> {
-    const { horizon, reads } = this.#parts;
-    const { scope, filter } = this.#request;
+    const { horizon } = this.#parts;
     const wait = this.#wait;
     let standing: Standing = "catching_up";
     let rewinds: number | undefined;
@@ -90,14 +91,33 @@ export class SessionWatch {
         await wait.woken();
         continue;
       }
-      const after = this.#place;
-      const page = await wait.read(() => reads.changes({ scope, filter, after }), WATCH);
-      if (page === undefined || rewinds !== horizon.rewinds) continue;
-      const changes = this.#take(page, micros);
-      if (changes.length > 0) yield { kind: "changes", changes };
-      if (page.cutAt === undefined || this.#place.atMicros === micros) await wait.woken();
+      const isFull = await this.#read(micros);
+      if (isFull === undefined) continue;
+      if (this.#changes.length > 0) yield this.#delivery();
+      if (!isFull || this.#place.atMicros === micros) await wait.woken();
     }
     wait.throwReason();
+  }
+
+  /**
+   * Reads the next changes, for `#delivery`: no variable of `follow` may hold them (base/pull.ts).
+   * Whether the page was full, or undefined after a failure.
+   */
+  async #read(horizonMicros: bigint): Promise<boolean | undefined> {
+    const { horizon, reads } = this.#parts;
+    const { scope, filter } = this.#request;
+    const { rewinds } = horizon;
+    const after = this.#place;
+    const page = await this.#wait.read(() => reads.changes({ scope, filter, after }), WATCH);
+    if (page === undefined || rewinds !== horizon.rewinds) return undefined;
+    this.#changes = this.#take(page, horizonMicros);
+    return page.cutAt !== undefined;
+  }
+
+  #delivery(): SessionDelivery {
+    const changes = this.#changes;
+    this.#changes = [];
+    return { kind: "changes", changes };
   }
 
   #begin({ atMicros, sessionId }: ChangePlace): void {

@@ -11,6 +11,7 @@
  * step the watcher checks whether it has ended and whether its state has changed. Only the promise
  * of a wait stays pending; an abort, the end of the tail and the end of a delay resolve it.
  */
+import assert from "node:assert/strict";
 import { backoffMs } from "../base/backoff.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
@@ -41,10 +42,10 @@ interface Follow<S extends StreamName> extends RowForm {
   /** The watch delivers up to this number, then ends. */
   readonly until: bigint | undefined;
   /**
-   * With it, PostgreSQL reads the next page while the consumer sends one. Called with the rows of
-   * both when the next page is in memory.
+   * With it, PostgreSQL reads the next page while the consumer sends one. Called with the rows in
+   * memory: those of both pages when the next one is read, and none when the watch waits.
    */
-  readonly readAhead?: ((rows: readonly RowOf<S>[]) => void) | undefined;
+  readonly onRows?: ((rows: readonly RowOf<S>[]) => void) | undefined;
 }
 
 interface Page<S extends StreamName> {
@@ -100,6 +101,12 @@ export class Watcher<S extends StreamName> {
   #pageRows: number;
   #ahead: Ahead<S> | undefined;
   #left = false;
+  /** The last number that was delivered or found absent. */
+  #cursor = 0n;
+  #lastStanding: Standing | undefined;
+  #hasWaited = false;
+  /** The delivery that `follow` yields next. */
+  #delivery: Delivery<S> | undefined;
 
   constructor(parts: WatcherParts, watch: OneWatch<S>) {
     this.#parts = parts;
@@ -147,55 +154,70 @@ export class Watcher<S extends StreamName> {
 
   /** Ends when `until` is reached or the signal aborts; throws the error that ended the tail. */
   async *follow(follow: Follow<S>): AsyncGenerator<Delivery<S>, void, undefined> {
-    const { after, until } = follow;
-    const beganAt = this.#head === undefined ? 0n : headOf(this.#head, this.#tail.stream);
-    let cursor = after;
-    let told: Standing | undefined;
-    let waited = false;
+    this.#cursor = follow.after;
     try {
-      while (!this.#signal.aborted) {
-        this.throwIfEnded();
-        const standing = this.#standing(cursor, beganAt);
-        if (standing !== told) {
-          told = standing;
-          yield { kind: "standing", standing, seq: cursor };
-          continue;
-        }
-        if (until !== undefined && cursor >= until) return;
-        const taken = this.#tail.take(cursor);
-        if (taken.kind === "wait") {
-          waited = true;
-          await this.#wait();
-          continue;
-        }
-        const { rows, seq } =
-          taken.kind === "page"
-            ? await this.#nextPage(cursor, follow)
-            : this.#taken(taken.rows, waited);
-        waited = false;
-        const looked = until !== undefined && seq > until ? until : seq;
-        if (looked > cursor) cursor = looked;
-        const wanted = looked === seq ? rows : rows.filter((row) => row.seq <= looked);
-        if (wanted.length > 0) {
-          if (taken.kind === "page" && cursor !== until) this.#readAhead(cursor, wanted, follow);
-          yield { kind: "rows", rows: wanted, shared: taken.kind === "rows" };
-        }
-      }
-      // The reason of the abort may be an error for the caller; a caller that left gets no error.
-      if (this.#signal.reason instanceof ServiceError) throw this.#signal.reason;
+      while (await this.#advance(follow)) yield this.#take();
     } finally {
       this.leave();
     }
+  }
+
+  /**
+   * Finds the next delivery; false when the watch is over. In a method of its own, because a
+   * generator that waits would keep the rows of its last delivery (base/pull.ts).
+   */
+  async #advance(follow: Follow<S>): Promise<boolean> {
+    const { until } = follow;
+    while (!this.#signal.aborted) {
+      this.throwIfEnded();
+      const cursor = this.#cursor;
+      const standing = this.#standing(cursor);
+      if (standing !== this.#lastStanding) {
+        this.#lastStanding = standing;
+        this.#delivery = { kind: "standing", standing, seq: cursor };
+        return true;
+      }
+      if (until !== undefined && cursor >= until) return false;
+      const taken = this.#tail.take(cursor);
+      if (taken.kind === "wait") {
+        this.#hasWaited = true;
+        follow.onRows?.([]);
+        await this.#wait();
+        continue;
+      }
+      const { rows, seq } =
+        taken.kind === "page" ? await this.#nextPage(cursor, follow) : this.#taken(taken.rows);
+      this.#hasWaited = false;
+      const looked = until !== undefined && seq > until ? until : seq;
+      if (looked > cursor) this.#cursor = looked;
+      const wanted = looked === seq ? rows : rows.filter((row) => row.seq <= looked);
+      if (wanted.length === 0) continue;
+      const isPage = taken.kind === "page";
+      if (isPage && this.#cursor !== until) this.#readAhead(this.#cursor, wanted, follow);
+      this.#delivery = { kind: "rows", rows: wanted, shared: !isPage };
+      return true;
+    }
+    // The reason of the abort may be an error for the caller; a caller that left gets no error.
+    if (this.#signal.reason instanceof ServiceError) throw this.#signal.reason;
+    return false;
+  }
+
+  #take(): Delivery<S> {
+    const delivery = this.#delivery;
+    assert(delivery !== undefined);
+    this.#delivery = undefined;
+    return delivery;
   }
 
   get #hasEnded(): boolean {
     return this.#signal.aborted || this.#tail.ended !== undefined;
   }
 
-  #standing(cursor: bigint, beganAt: bigint): Standing {
+  #standing(cursor: bigint): Standing {
     if (this.#failures > 0 || this.#tail.degraded || this.#parts.othersAreLate()) {
       return "degraded";
     }
+    const beganAt = this.#head === undefined ? 0n : headOf(this.#head, this.#tail.stream);
     return cursor < beganAt ? "catching_up" : "live";
   }
 
@@ -206,9 +228,9 @@ export class Watcher<S extends StreamName> {
     });
   }
 
-  #taken(held: readonly Held<S>[], waited: boolean) {
+  #taken(held: readonly Held<S>[]) {
     const publishedAtMs = held[0]?.publishedAtMs;
-    if (waited && publishedAtMs !== undefined) {
+    if (this.#hasWaited && publishedAtMs !== undefined) {
       const lagMs = this.#parts.clock.monotonicMs() - publishedAtMs;
       this.#parts.metrics?.watchLagSeconds.observe(lagMs / 1_000);
     }
@@ -216,15 +238,13 @@ export class Watcher<S extends StreamName> {
   }
 
   #readAhead(after: bigint, given: readonly RowOf<S>[], follow: Follow<S>): void {
-    const { readAhead } = follow;
+    const { onRows } = follow;
     const { floor, emptied } = this.#tail;
-    if (readAhead === undefined || after >= floor) return;
+    if (onRows === undefined || after >= floor) return;
     const page = this.#page(after, follow);
     const ahead = { after, emptied, page };
     this.#ahead = ahead;
-    void page.then(({ rows }) =>
-      this.#ahead === ahead ? readAhead([...given, ...rows]) : undefined,
-    );
+    void page.then(({ rows }) => (this.#ahead === ahead ? onRows([...given, ...rows]) : undefined));
   }
 
   async #nextPage(cursor: bigint, follow: Follow<S>): Promise<Page<S>> {

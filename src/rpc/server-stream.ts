@@ -3,6 +3,7 @@ import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { serverBusy } from "../auth/caller-memory.ts";
 import type { Principal } from "../auth/principal.ts";
 import type { ServiceError } from "../base/errors.ts";
+import { forEach } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import { ReadSessionEvent } from "../contract/rows-to-wire.ts";
 import { HEAD_BYTES, type ServedCall, writeHead } from "./call.ts";
@@ -74,18 +75,19 @@ async function sendAll(
 ): Promise<void> {
   // A message of an ended call is never flushed, so no code may wait for it.
   call.signal.addEventListener("abort", () => out.open(), { once: true });
+  const whenRead = async (opened: Promise<void>): Promise<boolean> => {
+    out.tick();
+    await opened;
+    out.tick();
+    return !call.hasEnded;
+  };
   try {
-    for await (const message of messages) {
-      if (call.hasEnded) return;
+    await forEach(messages, (message) => {
+      if (call.hasEnded) return false;
       out.send(message);
       const opened = out.whenOpen();
-      if (opened !== undefined) {
-        out.tick();
-        await opened;
-        out.tick();
-      }
-      if (call.hasEnded) return;
-    }
+      return opened === undefined ? !call.hasEnded : whenRead(opened);
+    });
   } finally {
     out.flush();
   }

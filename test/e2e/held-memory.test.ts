@@ -91,7 +91,7 @@ afterAll(async () => {
 const HELD = [
   ["requests that do not end", 6_500],
   ["bodies that do not end", 120],
-  ["unread event streams", 60],
+  ["unread event streams", 200],
   ["unread transcripts", 60],
   ["unread exports", 60],
   ["unary answers on closed windows", 300],

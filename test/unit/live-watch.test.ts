@@ -68,7 +68,7 @@ async function readingAhead() {
   const deliveries = watcher.follow({
     after: 0n,
     until: undefined,
-    readAhead: (rows) => void held.push(rows.map(({ seq }) => seq)),
+    onRows: (rows) => void held.push(rows.map(({ seq }) => seq)),
   });
   const next = async (): Promise<readonly bigint[]> => {
     const { value } = await deliveries.next();
