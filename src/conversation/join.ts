@@ -110,6 +110,8 @@ class Join {
   readonly #attached: Attached;
   readonly #generation: Generation;
   #relay: Relay | undefined;
+  /** The first frames. */
+  #opening: AguiFrame[] = [];
   /** The client has the session up to these numbers. */
   #seq = 0n;
   #messageSeq = 0n;
@@ -132,24 +134,12 @@ class Join {
 
   /** Begins with the snapshot, or at the place that a replay has reached. */
   async *frames(place: LivePlace | undefined): Frames {
-    const { events, messages, stale, head, signal } = this.#attached;
-    const { sessionId, upToSeq } = this.#request;
-    if (upToSeq !== undefined) {
-      const read = (transcripts: Transcripts): Promise<Snapshot> =>
-        transcripts.read(sessionId, { upToSeq, signal });
-      yield* this.#from(await joinedAt(this.#parts, sessionId, read));
-      if (this.isTooLarge) throw transcriptTooLarge(upToSeq);
-      return;
-    }
-    if (place === undefined) {
-      const joined = await joinedAt(this.#parts, sessionId, (transcripts) =>
-        transcripts.snapshot(sessionId, head, signal),
-      );
-      yield* this.#from(joined);
-    } else {
-      yield* this.#goFrom(place);
-    }
-    if (this.#isOver) return;
+    const { events, messages, stale } = this.#attached;
+    const { upToSeq } = this.#request;
+    await this.#open(place);
+    while (this.#opening.length > 0) yield* this.#opening.splice(0, 1);
+    if (this.isTooLarge && upToSeq !== undefined) throw transcriptTooLarge(upToSeq);
+    if (this.#isOver || upToSeq !== undefined) return;
     const until = undefined;
     const both = bothOf({
       events: place?.deliveries ?? events.follow({ after: this.#seq, until }),
@@ -164,6 +154,21 @@ class Join {
     }
     if (stale.outcome === "stalled") yield* this.#eventFrames(stalledEvent(this.#parts.options));
     if (stale.outcome === "no_run") yield* this.#withoutRun();
+  }
+
+  /** In a method of its own, because a generator that waits would keep the snapshot (base/pull.ts). */
+  async #open(place: LivePlace | undefined): Promise<void> {
+    if (place !== undefined) {
+      this.#opening = [...this.#goFrom(place)];
+      return;
+    }
+    const { head, signal } = this.#attached;
+    const { sessionId, upToSeq } = this.#request;
+    const read = (transcripts: Transcripts): Promise<Snapshot> =>
+      upToSeq === undefined
+        ? transcripts.snapshot(sessionId, head, signal)
+        : transcripts.read(sessionId, { upToSeq, signal });
+    this.#opening = [...this.#from(await joinedAt(this.#parts, sessionId, read))];
   }
 
   *#withoutRun(): Generator<AguiFrame> {
