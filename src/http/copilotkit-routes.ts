@@ -203,14 +203,16 @@ async function* framesOf(
   asked: TalkRequest,
   context: CallContext,
 ): AsyncGenerator<AguiFrame, void, undefined> {
-  const frames = new Pull(talk(asked, context), only);
+  let frames: Pull<AguiFrame, AguiFrame> | undefined;
   try {
+    // A caller without the right is refused here.
+    frames = new Pull(talk(asked, context), only);
     while (frames.hasNext() || (await frames.read())) yield frames.take();
   } catch (error) {
     const isMissing = error instanceof ServiceError && error.reason === "SESSION_NOT_FOUND";
     if (!isMissing || !asked.isReadOnly) throw error;
   } finally {
-    await frames.close();
+    await frames?.close();
   }
 }
 
