@@ -91,6 +91,7 @@ class Follower {
   readonly #roams: boolean;
   readonly #reached = new Map<bigint, () => void>();
   #leave = new AbortController();
+  #hasLeft = false;
   #still: PromiseWithResolvers<void> | undefined;
 
   constructor(follow: {
@@ -115,6 +116,7 @@ class Follower {
   }
 
   leave(): void {
+    this.#hasLeft = true; // It may roam at this moment, and its signal takes no second reason.
     this.#leave.abort("left");
   }
 
@@ -131,7 +133,7 @@ class Follower {
 
   /** Ends after `leave`; a refusal because of the database is tried again, as clients do. */
   async run(at: 0 | 1): Promise<void> {
-    for (let replica = at; this.#leave.signal.reason !== "left"; replica = replica === 0 ? 1 : 0) {
+    for (let replica = at; !this.#hasLeft; replica = replica === 0 ? 1 : 0) {
       await this.#follow(replicas[replica]).catch((error: unknown) => {
         if (!isUnavailable(error)) throw error;
       });
