@@ -21,6 +21,7 @@ import { migrateUp } from "./store/migrate.ts";
 import { eraseSession } from "./maintenance/erase.ts";
 import type { StreamName } from "./store/rows.ts";
 import { deleteSession, holdSession } from "./store/deletion.ts";
+import { listSessions } from "./store/session-list.ts";
 import * as sessions from "./store/sessions.ts";
 import { openStream } from "./store/streams.ts";
 import * as tokenKeys from "./store/token-keys.ts";
@@ -81,7 +82,7 @@ export function sessionStore(database: Database): SessionStore {
     createSession: (session) => sessions.createSession(database, session),
     getSession: (id) => sessions.getSession(database, id),
     forksOf: (id, scope) => forksOf(database, id, scope),
-    listSessions: (page) => sessions.listSessions(database, page),
+    listSessions: (page) => listSessions(database, page),
     readFailures: (ids) => readFailures(database, ids),
     updateSession: (id, change) => sessions.updateSession(database, id, change),
     deleteSession: (id) => deleteSession(database, id),

@@ -18,15 +18,13 @@ import { invalidArgument, type Violation } from "../base/errors.ts";
 import type { Redactor } from "../redaction/redactor.ts";
 import { sessionNotFound } from "../store/failure.ts";
 import type { Failure } from "../store/runs.ts";
-import type {
-  NewSession,
-  SessionChange,
-  ListOrder,
-  SessionList,
-  SessionRecord,
-  SessionScope,
-  SessionsPage,
-} from "../store/sessions.ts";
+import {
+  type ListOrder,
+  type SessionList,
+  type SessionsPage,
+  WALKED_MAX,
+} from "../store/session-list.ts";
+import type { NewSession, SessionChange, SessionRecord, SessionScope } from "../store/sessions.ts";
 import { type Check, checkTextBytes, checkTime, violationsOf } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
@@ -37,8 +35,6 @@ const TEXT_BYTES_MAX = 64 * 1_024;
 const PROMPT_BYTES_MAX = 1_024 * 1_024;
 const LIST_SIZE_DEFAULT = 100;
 const LIST_SIZE_MAX = 1_000;
-/** On deeper pages the database would skip too many rows for nothing. */
-const LIST_PAGE_MAX = 100_000;
 const LABELS_MAX = 16;
 const LABEL_BYTES_MAX = 1_024;
 const ORDERS: ReadonlyMap<SessionOrder, ListOrder> = new Map([
@@ -106,35 +102,36 @@ export function createSessionHandlers(
       return { ...toSession(found(id, record)), forks: [...forks] };
     },
     async listSessions(request, { principal: scope }) {
-      refuse([
-        inRange("page", request.page, LIST_PAGE_MAX),
-        inRange("size", request.size, LIST_SIZE_MAX),
-        ...filterChecks(request),
-      ]);
       const page = request.page === 0 ? 1 : request.page;
       const size = request.size === 0 ? LIST_SIZE_DEFAULT : request.size;
-      const { items, total } = await store.listSessions({
-        page,
-        size,
-        scope,
-        filter: request,
-        order: ORDERS.get(request.orderBy) ?? "newest",
-      });
+      const order = ORDERS.get(request.orderBy) ?? "newest";
+      refuse([...pageChecks(request, { page, size }), ...filterChecks(request)]);
+      const from = request.pageToken === "" ? (page - 1) * size : placeIn(request.pageToken, order);
+      if (from === undefined) throw invalidArgument([WRONG_TOKEN]);
+      const listing = { from, size, scope, filter: request, order };
+      const { items, total, next } = await store.listSessions(listing);
       const ids = request.failures ? items.map(({ id }) => id) : [];
       const failures = await store.readFailures(ids);
       return {
         $typeName: "ambient.v1.ListSessionsResponse",
         items: items.map((record) => toSession(record, failures.get(record.id))),
-        metadata: { $typeName: "ambient.v1.ListMeta", page, size: items.length, total },
+        metadata: {
+          $typeName: "ambient.v1.ListMeta",
+          page,
+          size: items.length,
+          total: total.count,
+          totalIsLowerBound: total.isLowerBound,
+        },
+        nextPageToken: next === undefined ? "" : tokenOf(order, { place: next, total }),
       };
     },
-    ...changeHandlers(store, changed, redactor),
     async deleteSession({ id }) {
       refuse([checkSessionId(id, "id")]);
       if (!(await store.deleteSession(id))) throw sessionNotFound(id);
       deleted(id);
       return { $typeName: "ambient.v1.DeleteSessionResponse" };
     },
+    ...changeHandlers(store, changed, redactor),
   };
 }
 
@@ -267,6 +264,46 @@ function checkSpan(status: SessionChange): Check {
     field: "completion_time",
     description: "completion_time must not be before start_time",
   };
+}
+
+/** Deeper pages would skip too many sessions for nothing. */
+function pageChecks(
+  { pageToken, page: asked }: ListSessionsRequest,
+  { page, size }: { readonly page: number; readonly size: number },
+): readonly Check[] {
+  const description = `page ${page} with ${size} sessions a page is beyond the first ${WALKED_MAX}: walk the list with page_token`;
+  return [
+    inRange("page", asked, WALKED_MAX),
+    inRange("size", size, LIST_SIZE_MAX),
+    pageToken === "" && page <= WALKED_MAX && page * size > WALKED_MAX
+      ? { field: "page", description }
+      : undefined,
+    pageToken !== "" && asked !== 0
+      ? { field: "page", description: "page must not be given with page_token" }
+      : undefined,
+  ];
+}
+
+const WRONG_TOKEN = {
+  field: "page_token",
+  description: "page_token must be next_page_token of the page before, in the same order, or empty",
+};
+
+/** The order, the last session of the page, and the total, with a sign if it is a lower bound. */
+const TOKEN = /^([a-z]+)\.(-?\d{1,18})\.(\d{1,5})(\+?)\.([^\0]{1,255})$/;
+
+function tokenOf(
+  order: ListOrder,
+  { place, total }: Exclude<SessionsPage["from"], number>,
+): string {
+  return `${order}.${place.micros}.${total.count}${total.isLowerBound ? "+" : ""}.${place.id}`;
+}
+
+function placeIn(token: string, wanted: ListOrder): SessionsPage["from"] | undefined {
+  const [, order, micros = "", count, sign, id = ""] = TOKEN.exec(token) ?? [];
+  if (order !== wanted || !id.isWellFormed()) return undefined;
+  const total = { count: Number(count), isLowerBound: sign === "+" };
+  return { place: { micros: BigInt(micros), id }, total };
 }
 
 function inRange(field: string, value: number, max: number): Violation | undefined {

@@ -102,19 +102,17 @@ async function sessions(flags: SessionsFlags, io: CliIo): Promise<ExitCode> {
 
 const PAGE_SIZE = 100;
 
-/** A new session pushes the last one of a page onto the next page, where it is skipped. */
 async function* allSessions(
   { client, retry }: Connection,
   listing: Listing,
 ): AsyncGenerator<Session, void, undefined> {
-  let before: ReadonlySet<string> = new Set();
-  for (let page = 1; ; page += 1) {
-    const request = { ...listing, page, size: PAGE_SIZE };
-    const { items } = await client.call(ledger.listSessions, request, retry);
-    yield* items.filter((session) => !before.has(idOf(session)));
-    if (items.length < PAGE_SIZE) return;
-    before = new Set(items.map(idOf));
-  }
+  let pageToken = "";
+  do {
+    const request = { ...listing, size: PAGE_SIZE, pageToken };
+    const page = await client.call(ledger.listSessions, request, retry);
+    yield* page.items;
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
 }
 
 /** The sessions as they are, then their changes. They are listed again where changes may be missing. */

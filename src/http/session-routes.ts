@@ -55,7 +55,7 @@ export interface SessionRouteParts extends EventStreamOptions {
 /** A field that every session has is present even when it is empty. */
 export const EMITTED = { alwaysEmitImplicit: true } as const;
 
-const PAGE_MAX = 100_000;
+const PAGE_MAX = 10_000;
 const SIZE = { fallback: 100, max: 1_000 };
 
 /** The JSON of protobuf has numbers of 64 bits as text. */
@@ -115,15 +115,18 @@ const sessionsSchema = z.strictObject({
   metadata: z.strictObject({
     page: z.int(),
     size: z.int().meta({ description: "Sessions on this page." }),
-    total: z.int(),
+    total: z.int().meta({ description: "At most 10,000." }),
+    totalIsLowerBound: z.boolean().meta({ description: "There may be more sessions." }),
   }),
+  nextPageToken: z.string().meta({ description: "For the next page; empty: there is none." }),
 });
 
 export function sessionRoutes(app: App, parts: SessionRouteParts): void {
   const { handlers } = parts;
   app.get("/sessions", { schema: LIST }, async (request, reply) => {
     const { order_by: orderBy, project_id: projectId, state_frames, ...rest } = request.query;
-    const { page = 0, size = 0, query, phase, failures, parent_session_id, ...filters } = rest;
+    const { page = 0, size = 0, page_token: pageToken, query, phase, failures, ...others } = rest;
+    const { parent_session_id: parentSessionId, ...filters } = others;
     vary(reply, "Accept");
     if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
       const asked = create(WatchSessionsRequestSchema, {
@@ -131,16 +134,15 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
         projectId,
         stateFrames: true,
       });
-      const others = { query, phase, failures, parent_session_id, order_by: orderBy };
-      refuseOfAStream({ page, size, ...others });
+      const pages = { page, size, page_token: pageToken, order_by: orderBy };
+      refuseOfAStream({ ...pages, query, phase, failures, parent_session_id: parentSessionId });
       const context = streamContextOf(request);
       const frames = framesOf(handlers.watchSessions(asked, context), state_frames);
       await sendEventStream(reply, context, frames, parts);
       return reply;
     }
-    const parentSessionId = parent_session_id;
-    const listing = { ...filters, page, size, query, phase, failures, projectId, orderBy };
-    const asked = create(ListSessionsRequestSchema, { ...listing, parentSessionId });
+    const listing = { ...filters, page, size, pageToken, query, phase, failures, projectId };
+    const asked = create(ListSessionsRequestSchema, { ...listing, parentSessionId, orderBy });
     const listed = await handlers.listSessions(asked, callContextOf(request));
     return sendJson(reply, JSON.stringify(toJson(ListSessionsResponseSchema, listed, EMITTED)));
   });
@@ -231,11 +233,17 @@ const LIST = {
   operationId: "listSessions",
   summary: "Sessions",
   description:
-    "With `Accept: text/event-stream` a stream of the sessions that change from now on, with the same filters: `data:` has `type` (EVENT_TYPE_CREATED, _UPDATED, _DELETED), `session` unless it was deleted, and `resourceId`. List again after each watch_state LIVE, and nothing is missed. A page that would pass 3 MiB comes without prompts, then without labels, annotations and capabilities, then with ids, phases, times and the first 128 characters of names alone.",
+    "With `Accept: text/event-stream` a stream of the sessions that change from now on, with the same filters: `data:` has `type` (EVENT_TYPE_CREATED, _UPDATED, _DELETED), `session` unless it was deleted, and `resourceId`. List again after each watch_state LIVE, and nothing is missed. A page that would pass 3 MiB comes without prompts, then without labels, annotations and capabilities, then with ids, phases, times and the first 128 characters of names alone. A page reads 10,000 sessions in their order and applies the filters to them, so it may have few sessions, or none, and a `nextPageToken`. Filters that leave at most 10,000 sessions by an index (all but `query`) find all of them at once.",
   tags: ["sessions"],
   querystring: z.strictObject({
-    page: optionalCountParameter("Which page; not for a stream.", { fallback: 1, max: PAGE_MAX }),
+    page: optionalCountParameter(
+      "Which page, within the first 10,000 sessions; not for a stream.",
+      { fallback: 1, max: PAGE_MAX },
+    ),
     size: optionalCountParameter("Sessions on a page; not for a stream.", SIZE),
+    page_token: textParameter(
+      "`nextPageToken` of the page before, with the same filters and order; not for a stream.",
+    ),
     running: flagParameter("Only sessions with an open run."),
     waiting: flagParameter("Only sessions with a message that waits for a turn."),
     query: textParameter(

@@ -191,14 +191,15 @@ export class Pool {
     readonly running?: boolean;
   }): AsyncGenerator<SessionRow, void, undefined> {
     const orderBy = of.waiting === true ? SessionOrder.WAITING : SessionOrder.UNSPECIFIED;
-    for (let page = 1; ; page += 1) {
-      const request = { ...this.#filter(), ...of, orderBy, page, size: PAGE_SIZE };
-      const { items } = await this.#call((options) =>
+    let pageToken = "";
+    do {
+      const request = { ...this.#filter(), ...of, orderBy, size: PAGE_SIZE, pageToken };
+      const page = await this.#call((options) =>
         this.#parts.core.client.call(ledger.listSessions, request, options),
       );
-      yield* items;
-      if (items.length < PAGE_SIZE) return;
-    }
+      yield* page.items;
+      pageToken = page.nextPageToken;
+    } while (pageToken !== "");
   }
 
   #filter() {

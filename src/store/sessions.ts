@@ -1,8 +1,8 @@
 /**
- * The records of sessions: create, read, list, update, delete, with Drizzle's query builder
+ * The records of sessions: create, read, update, with Drizzle's query builder
  * throughout.
  */
-import { and, count, eq, isNotNull, isNull, type SQL, sql } from "drizzle-orm";
+import { and, eq, isNotNull, isNull, type SQL, sql } from "drizzle-orm";
 import { type Database, SERVER } from "./database.ts";
 import type { SessionHead } from "./rows.ts";
 import { sessions } from "./schema.ts";
@@ -70,16 +70,6 @@ export interface SessionFilter {
   readonly parentSessionId?: string;
 }
 
-export type ListOrder = keyof typeof ORDERS;
-
-export interface SessionsPage {
-  readonly page: number;
-  readonly size: number;
-  readonly scope: SessionScope;
-  readonly filter?: SessionFilter;
-  readonly order?: ListOrder;
-}
-
 /** Undefined fields stay unchanged. */
 export interface SessionChange {
   readonly name?: string | undefined;
@@ -90,11 +80,6 @@ export interface SessionChange {
   readonly phase?: string | undefined;
   readonly startTimeMicros?: bigint | undefined;
   readonly completionTimeMicros?: bigint | undefined;
-}
-
-export interface SessionList {
-  readonly items: readonly SessionRecord[];
-  readonly total: number;
 }
 
 export const micros = (column: Parameters<typeof microsColumn>[0]) =>
@@ -134,20 +119,6 @@ const now = sql`clock_timestamp()`;
 /** clock_timestamp() advances between two columns, and statement_timestamp() is before the lock. */
 const MADE = sql`select clock_timestamp() as at`;
 const created = sql`(select at from made)`;
-const left = sql<null>`null`;
-/** Characters of a name on a page that would be too large even without all other texts. */
-const SHORT_NAME_CHARS = 128;
-/** Replacements for columns of RECORD. */
-const SHORT = {
-  name: sql<string>`left(${sessions.name}, ${SHORT_NAME_CHARS})`,
-  projectId: left,
-  createdByUserId: left,
-  llmModel: left,
-  agentId: left,
-  parentSessionId: left,
-  openRunId: left,
-  hold: sql<string | null>`left(${sessions.hold}, ${SHORT_NAME_CHARS})`,
-};
 
 export async function createSession(
   database: Database,
@@ -204,72 +175,10 @@ export async function ownerOf(
   return owner && { projectId: owner.projectId ?? undefined };
 }
 
-/** A page of sessions; a larger page leaves out the longest texts. */
-const LIST_BYTES_MAX = 3 * 1024 * 1024;
-/** Five times, six numbers, the phase, the kind, the path before the id, and the tags around them. */
-const SESSION_OVERHEAD_BYTES = 384;
-// `newest` is the order of the index, otherwise it is not used: descending and nulls last. No index has
-// the activity: it changes with each push.
-const ORDERS = {
-  newest: sql`${sessions.createdAt} desc nulls last, ${sessions.id} desc nulls last`,
-  activity: sql`${sessions.lastActivityAt} desc nulls last, ${sessions.id} desc nulls last`,
-  waiting: sql`${sessions.waitingSince}, ${sessions.id}`,
-};
-
-/**
- * `page` starts at 1. The size of a page is computed before it is read. A page always has all of its
- * sessions, because the next page begins at a count. A page that would be too large leaves out the
- * prompts, then labels, annotations and capabilities, and at last keeps only ids, phases, times and
- * the beginning of names.
- */
-export async function listSessions(
-  database: Database,
-  request: SessionsPage,
-): Promise<SessionList> {
-  const { page, size, order = "newest" } = request;
-  const offset = (page - 1) * size;
-  const listed = listedIn(request);
-  const [weights] = await database.run(weightsStatement(request));
-  const rest = Number(weights?.["rest"]);
-  const withLabels = rest + Number(weights?.["labels"]);
-  const withPrompts = withLabels + Number(weights?.["prompts"]);
-  const columns = {
-    ...RECORD,
-    ...(withPrompts <= LIST_BYTES_MAX ? {} : { prompt: left }),
-    ...(withLabels <= LIST_BYTES_MAX
-      ? {}
-      : { labels: left, annotations: left, capabilities: left }),
-    ...(rest <= LIST_BYTES_MAX ? {} : SHORT),
-  };
-  const [items, totals] = await Promise.all([
-    database.query((drizzle) =>
-      drizzle
-        .select(columns)
-        .from(sessions)
-        .where(listed)
-        .orderBy(ORDERS[order])
-        .limit(size)
-        .offset(offset),
-    ),
-    database.query((drizzle) => drizzle.select({ total: count() }).from(sessions).where(listed)),
-  ]);
-  return { items, total: totals[0]?.total ?? 0 };
+interface Filtered {
+  readonly scope: SessionScope;
+  readonly filter?: SessionFilter;
 }
-
-/** Exported for the plan test. */
-export function weightsStatement(request: SessionsPage): SQL {
-  const { page, size, order = "newest" } = request;
-  return sql`
-    select coalesce(sum(octet_length(prompt)), 0) as prompts,
-      coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)
-        + coalesce(octet_length(capabilities), 0)), 0) as labels,
-      coalesce(sum(octet_length(concat(id, id, name, project_id, created_by_user_id, llm_model,
-        agent_id, parent_session_id, open_run_id, hold)) + ${SESSION_OVERHEAD_BYTES}::int), 0) as rest
-    from (select * from sessions where ${listedIn(request)}
-      order by ${ORDERS[order]} limit ${size} offset ${(page - 1) * size}) listed`;
-}
-
-type Filtered = Pick<SessionsPage, "scope" | "filter">;
 
 /** The sessions that a list with these filters has. */
 export function listedIn(request: Filtered): SQL | undefined {

@@ -98,8 +98,26 @@ describe("ListSessions", () => {
     expect(unsaid).toEqual(first);
     expect([first, second, third].flat().slice(0, 5)).toEqual(ids);
     expect(pages[2]?.metadata).toMatchObject({ page: 2, size: 2, total });
-    const beyond = await client.unary(listSessions, { page: 100_000, size: 1_000 });
-    expect(beyond).toMatchObject({ items: [], metadata: { page: 100_000, size: 0, total } });
+    const beyond = await client.unary(listSessions, { page: 10, size: 1_000 });
+    expect(beyond).toMatchObject({ items: [], metadata: { page: 10, size: 0, total } });
+  });
+
+  test("returns all sessions by tokens, which have the order and the total of the first page", async () => {
+    const ids = [];
+    for (let n = 0; n < 3; n += 1) ids.unshift(await create(`token ${n}`));
+    const walked: (string | undefined)[] = [];
+    let page = await client.unary(listSessions, { size: 2 });
+    const { metadata: first } = page;
+    for (;;) {
+      walked.push(...page.items.map(({ metadata }) => metadata?.id));
+      expect(page.metadata).toMatchObject({ total: first?.total, totalIsLowerBound: false });
+      if (page.nextPageToken === "") break;
+      await create("made meanwhile");
+      page = await client.unary(listSessions, { size: 2, pageToken: page.nextPageToken });
+    }
+    expect(walked.slice(0, 3)).toEqual(ids);
+    expect(walked).toHaveLength(first?.total ?? 0);
+    expect(new Set(walked).size).toBe(walked.length);
   });
 });
 

@@ -10,7 +10,8 @@ import { sql } from "../../src/store/database.ts";
 import { forkSession, forksOf, type Forked, type ForkRequest } from "../../src/store/fork.ts";
 import { createTurnStore } from "../../src/store/turns.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
-import { getSession, listSessions } from "../../src/store/sessions.ts";
+import { listSessions } from "../../src/store/session-list.ts";
+import { getSession } from "../../src/store/sessions.ts";
 import { eventually } from "../support/eventually.ts";
 import { createLedger, newPush, newRow, useLedger, useSql } from "../support/ledger.ts";
 import { mergeFragments } from "../support/merging.ts";
@@ -260,7 +261,7 @@ describe("a fork", () => {
     const all = { projectId: undefined, sessionId: undefined };
     expect(await forksOf(database, "spoke", all)).toEqual([id]);
     expect(await forksOf(database, "spoke", { ...all, sessionId: "spoke" })).toEqual([]);
-    const listing = { page: 1, size: 9, scope: all, filter: { parentSessionId: "spoke" } };
+    const listing = { from: 0, size: 9, scope: all, filter: { parentSessionId: "spoke" } };
     expect((await listSessions(database, listing)).items.map((one) => one.id)).toEqual([id]);
     await deleteSession(database, id);
     expect(await forksOf(database, "spoke", all)).toEqual([]);

@@ -10,9 +10,9 @@ import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { createSessionHandlers } from "../../src/api/sessions.ts";
 import { sessionStore } from "../../src/service-store.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
+import { listSessions } from "../../src/store/session-list.ts";
 import {
   createSession,
-  listSessions,
   type NewSession,
   ownerOf,
   type SessionScope,
@@ -59,21 +59,21 @@ describe("a list of sessions", () => {
     ["of one session in another", { projectId: "beta", sessionId: "alpha-2" }, []],
     ["of one session that is deleted", { ...ANY, sessionId: "alpha-gone" }, []],
   ])("%s holds and counts only those sessions", async (_name, scope, ids) => {
-    const { items, total } = await listSessions(ledger.database, { page: 1, size: 10, scope });
+    const { items, total } = await listSessions(ledger.database, { from: 0, size: 10, scope });
     expect(items.map(({ id }) => id)).toEqual(ids);
-    expect(total).toBe(ids.length);
+    expect(total).toEqual({ count: ids.length, isLowerBound: false });
   });
 
   test("has the pages of its scope", async () => {
     const scope = { ...ANY, projectId: "alpha" };
-    const { items, total } = await listSessions(ledger.database, { page: 2, size: 2, scope });
+    const { items, total } = await listSessions(ledger.database, { from: 2, size: 2, scope });
     expect(items.map(({ id }) => id)).toEqual(["alpha-1"]);
-    expect(total).toBe(3);
+    expect(total).toEqual({ count: 3, isLowerBound: false });
   });
 
   test("has the creator of each session", async () => {
     const scope = { ...ANY, sessionId: "beta-1" };
-    const { items } = await listSessions(ledger.database, { page: 1, size: 1, scope });
+    const { items } = await listSessions(ledger.database, { from: 0, size: 1, scope });
     expect(items).toMatchObject([{ createdByUserId: "ann" }]);
   });
 });

@@ -11,14 +11,21 @@ const FOLDER = join(import.meta.dirname, "../../src/store/migrations");
 const FROZEN: Readonly<Record<string, string>> = {
   "0000_ledger.down.sql": "3140fc22f11c45dde19f7025425a57c3c40037fb0ef9a35ddac460a5558ebdfb",
   "0000_ledger.sql": "b129af0e24ac6a62a8a6069faa66c10241fb152f7b23646618f305fc171572d9",
+  "0002_lists.down.sql": "054a28d289fc98d3c54689f64ab91830ca1da28a025625175ce4576d3646bc40",
+  "0002_lists.sql": "81aa7c6efedff02f07316c29748817019173953f8a0a3ec1f2ec5b95aab54983",
   "analytics.sql": "28806d4fffff56ce27622562c2e4604cb4a6a94c063784163baa6ba073b7e155",
+  "fork-0002.sql": "061badc8841f5990b2f69366aa396f3bccb57e3b7bbe86201c28327bcd037c6f",
   "fork.sql": "6665ce0247663f932441f448fd689a70920685ffb9ffe20fdb56807a634b0ae7",
+  "ledger-0002.sql": "87facab8973dd388db9914944ca78cd4246163a8dcfa113f79ac80933d5da9b6",
   "ledger.sql": "b81ab9a663a879fe435fb4e9d6e4f56e98430527a59498fd1e9a8ceb803291b6",
   "texts.sql": "ee301c788df9547d7ff1c75a36cff95b18a72512615554b119fb9ba4f523d10e",
 };
 
 /** The times by which a database knows its migrations. */
-const FROZEN_TIMES: Readonly<Record<string, number>> = { "0000_ledger": 1795398330244 };
+const FROZEN_TIMES: Readonly<Record<string, number>> = {
+  "0000_ledger": 1795398330244,
+  "0002_lists": 1795734038329,
+};
 
 const journalSchema = z.object({
   entries: z.array(z.object({ tag: z.string(), when: z.number() })),

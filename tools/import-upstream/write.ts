@@ -72,7 +72,7 @@ export async function writeRows(
       payload_bytes = payload_bytes + r.b + r.q * coalesce(octet_length(open_run_id), 0),
       open_run_id = case when r.w then r.rid else open_run_id end,
       turn_seq = message_seq + r.m,
-      last_activity_at = greatest(last_activity_at, r.la)
+      last_activity_at = greatest(last_activity_at, r.la), active_at = greatest(last_activity_at, r.la)
     from json_to_recordset(${JSON.stringify(used)}::text::json) as
       r(s text, m bigint, e bigint, n bigint, b bigint, q bigint, w boolean, rid text, la timestamptz)
     where sessions.id = r.s`);

@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file ambient/v1/common.proto.
  */
 export const file_ambient_v1_common: GenFile = /*@__PURE__*/
-  fileDesc("ChdhbWJpZW50L3YxL2NvbW1vbi5wcm90bxIKYW1iaWVudC52MSKZAQoPT2JqZWN0UmVmZXJlbmNlEgoKAmlkGAEgASgJEi4KCmNyZWF0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBGtpbmQYBCABKAkSDAoEaHJlZhgFIAEoCSI1CghMaXN0TWV0YRIMCgRwYWdlGAEgASgFEgwKBHNpemUYAiABKAUSDQoFdG90YWwYAyABKAUqbwoJRXZlbnRUeXBlEhoKFkVWRU5UX1RZUEVfVU5TUEVDSUZJRUQQABIWChJFVkVOVF9UWVBFX0NSRUFURUQQARIWChJFVkVOVF9UWVBFX1VQREFURUQQAhIWChJFVkVOVF9UWVBFX0RFTEVURUQQAyp2CgpXYXRjaFN0YXRlEhsKF1dBVENIX1NUQVRFX1VOU1BFQ0lGSUVEEAASGwoXV0FUQ0hfU1RBVEVfQ0FUQ0hJTkdfVVAQARIUChBXQVRDSF9TVEFURV9MSVZFEAISGAoUV0FUQ0hfU1RBVEVfREVHUkFERUQQA0LCAQobaW8uc2Vzc2lvbmxlZGdlci5hbWJpZW50LnYxUAFaSGdpdGh1Yi5jb20vc2Vzc2lvbi1sZWRnZXIvc2Vzc2lvbi1sZWRnZXIvY2xpZW50cy9nby9hbWJpZW50L3YxO2FtYmllbnR2MaICA0FNQqoCGFNlc3Npb25MZWRnZXIuQW1iaWVudC5WMcoCGFNlc3Npb25MZWRnZXJcQW1iaWVudFxWMeoCGlNlc3Npb25MZWRnZXI6OkFtYmllbnQ6OlYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
+  fileDesc("ChdhbWJpZW50L3YxL2NvbW1vbi5wcm90bxIKYW1iaWVudC52MSKZAQoPT2JqZWN0UmVmZXJlbmNlEgoKAmlkGAEgASgJEi4KCmNyZWF0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBGtpbmQYBCABKAkSDAoEaHJlZhgFIAEoCSJTCghMaXN0TWV0YRIMCgRwYWdlGAEgASgFEgwKBHNpemUYAiABKAUSDQoFdG90YWwYAyABKAUSHAoUdG90YWxfaXNfbG93ZXJfYm91bmQYZCABKAgqbwoJRXZlbnRUeXBlEhoKFkVWRU5UX1RZUEVfVU5TUEVDSUZJRUQQABIWChJFVkVOVF9UWVBFX0NSRUFURUQQARIWChJFVkVOVF9UWVBFX1VQREFURUQQAhIWChJFVkVOVF9UWVBFX0RFTEVURUQQAyp2CgpXYXRjaFN0YXRlEhsKF1dBVENIX1NUQVRFX1VOU1BFQ0lGSUVEEAASGwoXV0FUQ0hfU1RBVEVfQ0FUQ0hJTkdfVVAQARIUChBXQVRDSF9TVEFURV9MSVZFEAISGAoUV0FUQ0hfU1RBVEVfREVHUkFERUQQA0LCAQobaW8uc2Vzc2lvbmxlZGdlci5hbWJpZW50LnYxUAFaSGdpdGh1Yi5jb20vc2Vzc2lvbi1sZWRnZXIvc2Vzc2lvbi1sZWRnZXIvY2xpZW50cy9nby9hbWJpZW50L3YxO2FtYmllbnR2MaICA0FNQqoCGFNlc3Npb25MZWRnZXIuQW1iaWVudC5WMcoCGFNlc3Npb25MZWRnZXJcQW1iaWVudFxWMeoCGlNlc3Npb25MZWRnZXI6OkFtYmllbnQ6OlYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
 
 /**
  * Identity and times of a record.
@@ -88,11 +88,19 @@ export type ListMeta = Message<"ambient.v1.ListMeta"> & {
   size: number;
 
   /**
-   * The number of all items at the time of the call.
+   * The number of all items when the first page was read; at most 10,000.
    *
    * @generated from field: int32 total = 3;
    */
   total: number;
+
+  /**
+   * There may be more items than `total`: more than 10,000, or behind the first 10,000 sessions, of
+   * which the others were left out by filters.
+   *
+   * @generated from field: bool total_is_lower_bound = 100;
+   */
+  totalIsLowerBound: boolean;
 };
 
 /**

@@ -105,8 +105,9 @@ export function withoutSession(items: readonly SessionItem[], id: string): reado
   return items.some((item) => item.id === id) ? items.filter((item) => item.id !== id) : items;
 }
 
+/** As the service orders them. */
 function byActivity(left: SessionItem, right: SessionItem): number {
-  const [a, b] = [left.activityMs ?? -Infinity, right.activityMs ?? -Infinity];
+  const [a, b] = [left.activityMs ?? left.createdMs, right.activityMs ?? right.createdMs];
   if (a !== b) return b - a;
   return left.id < right.id ? 1 : left.id > right.id ? -1 : 0;
 }

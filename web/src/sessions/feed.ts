@@ -22,6 +22,10 @@ export interface Sessions {
   readonly items: readonly SessionItem[];
   /** Of the filter, as the service counted last; undefined: not known yet. */
   readonly total: number | undefined;
+  /** There may be more than `total`. */
+  readonly isLowerBound: boolean;
+  /** There may be more than `items`: on the next page, or after a page that ended before it was full. */
+  readonly more: "none" | "page" | "search";
   readonly error: Error | undefined;
   readonly stream: StreamState;
 }
@@ -41,7 +45,15 @@ function isRefusal(error: Error | undefined): boolean {
 
 interface Page {
   readonly items: readonly SessionJson[];
-  readonly metadata: { readonly total: number };
+  readonly metadata: { readonly total: number; readonly totalIsLowerBound: boolean };
+  /** Empty: there is no further page. */
+  readonly nextPageToken: string;
+}
+
+interface Read extends Pick<Sessions, "isLowerBound" | "more"> {
+  readonly items: readonly SessionItem[];
+  readonly total: number;
+  readonly next: string;
 }
 
 interface Change {
@@ -54,11 +66,20 @@ export class SessionFeed {
   readonly #filter: SessionFilter;
   readonly #listeners = new Set<() => void>();
   #stopping = new AbortController();
-  #sessions: Sessions = { items: [], total: undefined, error: undefined, stream: "connecting" };
+  #sessions: Sessions = {
+    items: [],
+    total: undefined,
+    isLowerBound: false,
+    more: "none",
+    error: undefined,
+    stream: "connecting",
+  };
   #closeStream: (() => void) | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #pages = 0;
-  #removed = 0;
+  /** Of the next page; empty: none is known. */
+  #next = "";
+  /** More than the first page was read. */
+  #isFurther = false;
   #isLoading = false;
   /** A read that began before a deletion may still have the session. */
   readonly #deleted = new Set<string>();
@@ -109,31 +130,31 @@ export class SessionFeed {
 
   /** Reads the next page, if there is one. */
   async more(): Promise<void> {
-    const { total = 0, items } = this.#sessions;
-    if (this.#isLoading || this.#pages === 0 || items.length >= total) return;
+    if (this.#isLoading || this.#next === "") return;
     this.#isLoading = true;
     try {
-      // Sessions that went have moved the others forwards, over the border of a page.
-      const page = this.#removed > 0 ? this.#pages : this.#pages + 1;
-      const { items: read } = await this.#read(page, PAGE_SIZE);
-      this.#removed = 0;
-      this.#pages = page;
-      this.#set({ items: withSessions(this.#sessions.items, read), error: undefined });
+      const { items, next, more } = await this.#read(this.#next, PAGE_SIZE);
+      this.#next = next;
+      this.#isFurther = true;
+      const all = withSessions(this.#sessions.items, items);
+      this.#set({ items: all, more, error: undefined });
     } catch (error) {
       this.#failed(error);
     } finally {
       this.#isLoading = false;
     }
   }
-  async #read(page: number, size: number): Promise<{ items: SessionItem[]; total: number }> {
+
+  /** An empty token: the first page. */
+  async #read(pageToken: string, size: number): Promise<Read> {
     const { query, projectId, phase, isRunning } = this.#filter;
-    const { items, metadata } = await get<Page>(`${API}/sessions`, {
+    const { items, metadata, nextPageToken } = await get<Page>(`${API}/sessions`, {
       signal: this.#stopping.signal,
       query: {
-        page,
         size,
         order_by: "activity",
         failures: true,
+        ...(pageToken !== "" && { page_token: pageToken }),
         ...(query !== "" && { query }),
         ...(projectId !== "" && { project_id: projectId }),
         ...(phase !== "" && { phase }),
@@ -141,7 +162,9 @@ export class SessionFeed {
       },
     });
     const left = items.map(itemOf).filter(({ id }) => !this.#deleted.has(id));
-    return { items: left, total: metadata.total };
+    const { total, totalIsLowerBound: isLowerBound } = metadata;
+    const more = nextPageToken === "" ? "none" : items.length < size ? "search" : "page";
+    return { items: left, total, isLowerBound, next: nextPageToken, more };
   }
 
   /** Reads the first page, and plans the next time. */
@@ -149,11 +172,13 @@ export class SessionFeed {
     clearTimeout(this.#timer);
     const beganMs = performance.now();
     try {
-      const { items, total } = await this.#read(1, PAGE_SIZE);
-      this.#pages = Math.max(this.#pages, 1);
+      const { items, total, isLowerBound, next, ...first } = await this.#read("", PAGE_SIZE);
       // A list that fits on a page has nothing else.
-      const all = total <= items.length ? items : withSessions(this.#sessions.items, items);
-      this.#set({ items: all, total, error: undefined });
+      const all = next === "" ? items : withSessions(this.#sessions.items, items);
+      const isAll = next === "" || !this.#isFurther;
+      if (isAll) this.#next = next;
+      const { more } = isAll ? first : this.#sessions;
+      this.#set({ items: all, total, isLowerBound, more, error: undefined });
     } catch (error) {
       this.#failed(error);
     }
@@ -170,15 +195,14 @@ export class SessionFeed {
     if (wanted <= PAGE_SIZE) return this.#soon();
     try {
       let all: readonly SessionItem[] = [];
-      let total = 0;
-      for (let page = 1; (page - 1) * PAGE_SIZE_MAX < wanted; page += 1) {
-        const read = await this.#read(page, PAGE_SIZE_MAX);
+      let read: Read | undefined;
+      do {
+        read = await this.#read(read?.next ?? "", PAGE_SIZE_MAX);
         all = withSessions(all, read.items);
-        total = read.total;
-      }
-      this.#pages = Math.floor(all.length / PAGE_SIZE);
-      this.#removed = 0;
-      this.#set({ items: all, total, error: undefined });
+      } while (read.next !== "" && all.length < wanted);
+      this.#next = read.next;
+      const { total, isLowerBound, more } = read;
+      this.#set({ items: all, total, isLowerBound, more, error: undefined });
     } catch (error) {
       this.#failed(error);
     }
@@ -216,7 +240,6 @@ export class SessionFeed {
         total: total === undefined ? undefined : total + added,
       });
     } else if (known !== undefined) {
-      this.#removed += 1;
       this.#set({
         items: withoutSession(items, known.id),
         total: total === undefined ? undefined : total - 1,

@@ -27,7 +27,7 @@ function useFeed({ query, projectId, phase, isRunning }: SessionFilter): Session
 export function SessionsPage() {
   const filter = useFilter();
   const feed = useFeed(filter);
-  const { items, total, error, stream } = useSyncExternalStore(
+  const { items, total, isLowerBound, more, error, stream } = useSyncExternalStore(
     (listener) => feed.subscribe(listener),
     () => feed.sessions,
   );
@@ -45,7 +45,7 @@ export function SessionsPage() {
         <h1 className="unseen">Sessions</h1>
         <Filters filter={filter} projects={projects} />
         <p className="sessions-count">
-          {total !== undefined && `${count(total)} ${total === 1 ? "session" : "sessions"} · `}
+          {total !== undefined && `${counted(total, isLowerBound)} · `}
           <Connection state={stream} />
         </p>
       </div>
@@ -53,13 +53,33 @@ export function SessionsPage() {
         <ErrorBox error={error} retry={() => feed.retry()} />
       )}
       {items.length > 0 && (
-        <SessionTable items={items} total={total} onEnd={() => void feed.more()} />
+        <SessionTable
+          items={items}
+          total={total}
+          onEnd={more === "page" ? () => void feed.more() : undefined}
+        />
       )}
-      {items.length === 0 && total === 0 && <Nothing filter={filter} />}
+      {more === "search" && <Older hasFound={items.length > 0} search={() => void feed.more()} />}
+      {items.length === 0 && total === 0 && more === "none" && <Nothing filter={filter} />}
       {items.length === 0 && total === undefined && error === undefined && (
         <p className="app-loading">Loading …</p>
       )}
     </div>
+  );
+}
+
+function counted(total: number, isLowerBound: boolean): string {
+  const word = total === 1 && !isLowerBound ? "session" : "sessions";
+  return `${count(total)}${isLowerBound ? "+" : ""} ${word}`;
+}
+
+/** A page that is not full has read many sessions, so the reader asks for the next one. */
+function Older({ hasFound, search }: { readonly hasFound: boolean; readonly search: () => void }) {
+  return (
+    <p className="sessions-older">
+      {hasFound ? "Older sessions may match too." : "No session that was searched has this."}{" "}
+      <Button onClick={search}>Search older sessions</Button>
+    </p>
   );
 }
 

@@ -37,8 +37,8 @@ const COLUMNS = [
 export interface SessionTableProps {
   readonly items: readonly SessionItem[];
   readonly total: number | undefined;
-  /** The reader is near the end of the items. */
-  readonly onEnd: () => void;
+  /** The reader is near the end of the items; undefined: there are no more. */
+  readonly onEnd: (() => void) | undefined;
 }
 
 export function SessionTable({ items, total = items.length, onEnd }: SessionTableProps) {
@@ -55,8 +55,8 @@ export function SessionTable({ items, total = items.length, onEnd }: SessionTabl
   const seen = rows.getVirtualItems();
   const lastSeen = seen.at(-1)?.index ?? 0;
   useEffect(() => {
-    if (items.length < total && lastSeen >= items.length - AHEAD) onEnd();
-  }, [items.length, lastSeen, onEnd, total]);
+    if (lastSeen >= items.length - AHEAD) onEnd?.();
+  }, [items.length, lastSeen, onEnd]);
   const { selected, select } = useSelection(items, (index) => rows.scrollToIndex(index));
   return (
     <div ref={scroller} className="session-table" role="region" aria-label="List of sessions">

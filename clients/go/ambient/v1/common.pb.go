@@ -231,10 +231,13 @@ type ListMeta struct {
 	Page int32 `protobuf:"varint,1,opt,name=page,proto3" json:"page,omitempty"`
 	// The number of items on this page.
 	Size int32 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
-	// The number of all items at the time of the call.
-	Total         int32 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The number of all items when the first page was read; at most 10,000.
+	Total int32 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
+	// There may be more items than `total`: more than 10,000, or behind the first 10,000 sessions, of
+	// which the others were left out by filters.
+	TotalIsLowerBound bool `protobuf:"varint,100,opt,name=total_is_lower_bound,json=totalIsLowerBound,proto3" json:"total_is_lower_bound,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ListMeta) Reset() {
@@ -288,6 +291,13 @@ func (x *ListMeta) GetTotal() int32 {
 	return 0
 }
 
+func (x *ListMeta) GetTotalIsLowerBound() bool {
+	if x != nil {
+		return x.TotalIsLowerBound
+	}
+	return false
+}
+
 var File_ambient_v1_common_proto protoreflect.FileDescriptor
 
 const file_ambient_v1_common_proto_rawDesc = "" +
@@ -301,11 +311,12 @@ const file_ambient_v1_common_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x12\n" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04href\x18\x05 \x01(\tR\x04href\"H\n" +
+	"\x04href\x18\x05 \x01(\tR\x04href\"y\n" +
 	"\bListMeta\x12\x12\n" +
 	"\x04page\x18\x01 \x01(\x05R\x04page\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x05R\x04size\x12\x14\n" +
-	"\x05total\x18\x03 \x01(\x05R\x05total*o\n" +
+	"\x05total\x18\x03 \x01(\x05R\x05total\x12/\n" +
+	"\x14total_is_lower_bound\x18d \x01(\bR\x11totalIsLowerBound*o\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EVENT_TYPE_CREATED\x10\x01\x12\x16\n" +

@@ -32,8 +32,8 @@ type SessionOrder int32
 const (
 	// The newest session first.
 	SessionOrder_SESSION_ORDER_UNSPECIFIED SessionOrder = 0
-	// The session with the newest row first, sessions without rows last. Such a list reads every session
-	// that its filters leave.
+	// The session with the newest row first; a session without rows counts from when it was made. A page
+	// has its sessions in this order; between two pages the order is exact to 10 s.
 	SessionOrder_SESSION_ORDER_ACTIVITY SessionOrder = 1
 	// The session that has waited for the longest time first; needs `waiting`.
 	SessionOrder_SESSION_ORDER_WAITING SessionOrder = 2
@@ -1072,10 +1072,11 @@ func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
 	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{11}
 }
 
-// The page of sessions to read.
+// The page of sessions to read. Walk a list with `page_token`: with `page`, a session that is made or
+// deleted meanwhile moves the others to another page.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// From 1; 0: the first.
+	// From 1; 0: the first. `page` times `size` is at most 10,000.
 	Page int32 `protobuf:"varint,1,opt,name=page,proto3" json:"page,omitempty"`
 	// Sessions a page: 1 to 1000, 0 for the default of 100.
 	Size int32 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
@@ -1083,7 +1084,8 @@ type ListSessionsRequest struct {
 	Running bool `protobuf:"varint,100,opt,name=running,proto3" json:"running,omitempty"`
 	// Only sessions with a message that waits for a turn.
 	Waiting bool `protobuf:"varint,101,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// Only sessions whose name or id contains this text, in upper or lower case; at most 1,024 bytes.
+	// Only sessions whose name or id contains this text, in upper or lower case; at most 1,024 bytes. No
+	// index finds them: see `next_page_token`.
 	Query string `protobuf:"bytes,102,opt,name=query,proto3" json:"query,omitempty"`
 	// The order of the list.
 	OrderBy SessionOrder `protobuf:"varint,103,opt,name=order_by,json=orderBy,proto3,enum=ambient.v1.SessionOrder" json:"order_by,omitempty"`
@@ -1099,8 +1101,11 @@ type ListSessionsRequest struct {
 	Failures bool `protobuf:"varint,107,opt,name=failures,proto3" json:"failures,omitempty"`
 	// Only sessions that this one has started, and its forks; empty: any.
 	ParentSessionId string `protobuf:"bytes,112,opt,name=parent_session_id,json=parentSessionId,proto3" json:"parent_session_id,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// `next_page_token` of the page before, for a request with the same filters and order, and without
+	// `page`; empty: the first page.
+	PageToken     string `protobuf:"bytes,113,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSessionsRequest) Reset() {
@@ -1210,6 +1215,13 @@ func (x *ListSessionsRequest) GetParentSessionId() string {
 	return ""
 }
 
+func (x *ListSessionsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 // A page of sessions.
 type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1218,7 +1230,11 @@ type ListSessionsResponse struct {
 	// returns all fields.
 	Items []*Session `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	// The position of this page, and the number of sessions.
-	Metadata      *ListMeta `protobuf:"bytes,2,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	Metadata *ListMeta `protobuf:"bytes,2,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// For the next page; empty: there is none. A page may have fewer sessions than asked for, or none, and
+	// still a token: a page reads 10,000 sessions in their order, and applies the filters to them. Filters
+	// that leave at most 10,000 sessions by an index (all but `query`) find all of them at once.
+	NextPageToken string `protobuf:"bytes,100,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1265,6 +1281,13 @@ func (x *ListSessionsResponse) GetMetadata() *ListMeta {
 		return x.Metadata
 	}
 	return nil
+}
+
+func (x *ListSessionsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // Follows the changes of all sessions that the caller sees. All filters hold together, for the state
@@ -1669,7 +1692,7 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\x14EraseSessionResponse\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\x03R\bmessages\x12\x16\n" +
 	"\x06events\x18\x02 \x01(\x03R\x06events\"\x17\n" +
-	"\x15DeleteSessionResponse\"\xb9\x03\n" +
+	"\x15DeleteSessionResponse\"\xd8\x03\n" +
 	"\x13ListSessionsRequest\x12\x12\n" +
 	"\x04page\x18\x01 \x01(\x05R\x04page\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x05R\x04size\x12\x18\n" +
@@ -1682,13 +1705,16 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"project_id\x18i \x01(\tR\tprojectId\x12\x14\n" +
 	"\x05phase\x18j \x01(\tR\x05phase\x12\x1a\n" +
 	"\bfailures\x18k \x01(\bR\bfailures\x12*\n" +
-	"\x11parent_session_id\x18p \x01(\tR\x0fparentSessionId\x1a9\n" +
+	"\x11parent_session_id\x18p \x01(\tR\x0fparentSessionId\x12\x1d\n" +
+	"\n" +
+	"page_token\x18q \x01(\tR\tpageToken\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9b\x01\n" +
 	"\x14ListSessionsResponse\x12)\n" +
 	"\x05items\x18\x01 \x03(\v2\x13.ambient.v1.SessionR\x05items\x120\n" +
-	"\bmetadata\x18\x02 \x01(\v2\x14.ambient.v1.ListMetaR\bmetadata\"\x8d\x02\n" +
+	"\bmetadata\x18\x02 \x01(\v2\x14.ambient.v1.ListMetaR\bmetadata\x12&\n" +
+	"\x0fnext_page_token\x18d \x01(\tR\rnextPageToken\"\x8d\x02\n" +
 	"\x14WatchSessionsRequest\x12\x18\n" +
 	"\arunning\x18d \x01(\bR\arunning\x12\x18\n" +
 	"\awaiting\x18e \x01(\bR\awaiting\x12D\n" +

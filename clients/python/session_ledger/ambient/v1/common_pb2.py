@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61mbient/v1/common.proto\x12\nambient.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x01\n\x0fObjectReference\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0c\n\x04href\x18\x05 \x01(\t\"5\n\x08ListMeta\x12\x0c\n\x04page\x18\x01 \x01(\x05\x12\x0c\n\x04size\x18\x02 \x01(\x05\x12\r\n\x05total\x18\x03 \x01(\x05*o\n\tEventType\x12\x1a\n\x16\x45VENT_TYPE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45VENT_TYPE_CREATED\x10\x01\x12\x16\n\x12\x45VENT_TYPE_UPDATED\x10\x02\x12\x16\n\x12\x45VENT_TYPE_DELETED\x10\x03*v\n\nWatchState\x12\x1b\n\x17WATCH_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17WATCH_STATE_CATCHING_UP\x10\x01\x12\x14\n\x10WATCH_STATE_LIVE\x10\x02\x12\x18\n\x14WATCH_STATE_DEGRADED\x10\x03\x42\xc2\x01\n\x1bio.sessionledger.ambient.v1P\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03\x41MB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61mbient/v1/common.proto\x12\nambient.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x01\n\x0fObjectReference\x12\n\n\x02id\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0c\n\x04href\x18\x05 \x01(\t\"S\n\x08ListMeta\x12\x0c\n\x04page\x18\x01 \x01(\x05\x12\x0c\n\x04size\x18\x02 \x01(\x05\x12\r\n\x05total\x18\x03 \x01(\x05\x12\x1c\n\x14total_is_lower_bound\x18\x64 \x01(\x08*o\n\tEventType\x12\x1a\n\x16\x45VENT_TYPE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45VENT_TYPE_CREATED\x10\x01\x12\x16\n\x12\x45VENT_TYPE_UPDATED\x10\x02\x12\x16\n\x12\x45VENT_TYPE_DELETED\x10\x03*v\n\nWatchState\x12\x1b\n\x17WATCH_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17WATCH_STATE_CATCHING_UP\x10\x01\x12\x14\n\x10WATCH_STATE_LIVE\x10\x02\x12\x18\n\x14WATCH_STATE_DEGRADED\x10\x03\x42\xc2\x01\n\x1bio.sessionledger.ambient.v1P\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03\x41MB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,12 +33,12 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ambient.v1.common_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\033io.sessionledger.ambient.v1P\001ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\242\002\003AMB\252\002\030SessionLedger.Ambient.V1\312\002\030SessionLedger\\Ambient\\V1\352\002\032SessionLedger::Ambient::V1'
-  _globals['_EVENTTYPE']._serialized_start=283
-  _globals['_EVENTTYPE']._serialized_end=394
-  _globals['_WATCHSTATE']._serialized_start=396
-  _globals['_WATCHSTATE']._serialized_end=514
+  _globals['_EVENTTYPE']._serialized_start=313
+  _globals['_EVENTTYPE']._serialized_end=424
+  _globals['_WATCHSTATE']._serialized_start=426
+  _globals['_WATCHSTATE']._serialized_end=544
   _globals['_OBJECTREFERENCE']._serialized_start=73
   _globals['_OBJECTREFERENCE']._serialized_end=226
   _globals['_LISTMETA']._serialized_start=228
-  _globals['_LISTMETA']._serialized_end=281
+  _globals['_LISTMETA']._serialized_end=311
 # @@protoc_insertion_point(module_scope)

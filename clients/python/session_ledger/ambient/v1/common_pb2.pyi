@@ -46,11 +46,13 @@ class ObjectReference(_message.Message):
     def __init__(self, id: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., href: _Optional[str] = ...) -> None: ...
 
 class ListMeta(_message.Message):
-    __slots__ = ("page", "size", "total")
+    __slots__ = ("page", "size", "total", "total_is_lower_bound")
     PAGE_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_IS_LOWER_BOUND_FIELD_NUMBER: _ClassVar[int]
     page: int
     size: int
     total: int
-    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
+    total_is_lower_bound: bool
+    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., total: _Optional[int] = ..., total_is_lower_bound: bool = ...) -> None: ...

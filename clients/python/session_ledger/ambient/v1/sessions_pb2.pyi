@@ -197,7 +197,7 @@ class DeleteSessionResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListSessionsRequest(_message.Message):
-    __slots__ = ("page", "size", "running", "waiting", "query", "order_by", "labels", "project_id", "phase", "failures", "parent_session_id")
+    __slots__ = ("page", "size", "running", "waiting", "query", "order_by", "labels", "project_id", "phase", "failures", "parent_session_id", "page_token")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +216,7 @@ class ListSessionsRequest(_message.Message):
     PHASE_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     PARENT_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     page: int
     size: int
     running: bool
@@ -227,15 +228,18 @@ class ListSessionsRequest(_message.Message):
     phase: str
     failures: bool
     parent_session_id: str
-    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., running: bool = ..., waiting: bool = ..., query: _Optional[str] = ..., order_by: _Optional[_Union[SessionOrder, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., failures: bool = ..., parent_session_id: _Optional[str] = ...) -> None: ...
+    page_token: str
+    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., running: bool = ..., waiting: bool = ..., query: _Optional[str] = ..., order_by: _Optional[_Union[SessionOrder, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., failures: bool = ..., parent_session_id: _Optional[str] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
-    __slots__ = ("items", "metadata")
+    __slots__ = ("items", "metadata", "next_page_token")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[Session]
     metadata: _common_pb2.ListMeta
-    def __init__(self, items: _Optional[_Iterable[_Union[Session, _Mapping]]] = ..., metadata: _Optional[_Union[_common_pb2.ListMeta, _Mapping]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Session, _Mapping]]] = ..., metadata: _Optional[_Union[_common_pb2.ListMeta, _Mapping]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class WatchSessionsRequest(_message.Message):
     __slots__ = ("running", "waiting", "labels", "project_id", "state_frames")
