@@ -4,6 +4,7 @@
  */
 import { OpenGroups } from "./api/push-stream/open-groups.ts";
 import { createConversation } from "./api/conversation.ts";
+import { createSeats } from "./api/long-reads.ts";
 import { createStorageHandlers } from "./api/storage.ts";
 import { createOrderObserver } from "./api/order.ts";
 import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
@@ -54,7 +55,8 @@ export type Core = ReturnType<typeof createCore>;
 
 export function createCore(config: Config, base: Base, postgres: Postgres) {
   const { log, metrics, clock, instance } = base;
-  const { database, refusal } = postgres;
+  const { database, writes, readConnections, refusal } = postgres;
+  const seats = createSeats(readConnections);
   const reader = createReader(database);
   const folded: TranscriptDependencies["reader"] = {
     ...reader,
@@ -62,12 +64,15 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     talkAfter: (page) => readTalk(database, page),
   };
   const transcripts = new Transcripts(
-    { reader: folded, metrics },
+    { reader: folded, metrics, pastTurns: seats },
     { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
   );
   database.onOtherServer(() => transcripts.forgetAll());
   const lost = (sessionId: string): void => transcripts.forget(sessionId);
-  const live = createLive({ reader, clock, log, metrics, lost }, liveLimits(config));
+  const live = createLive(
+    { reader, clock, log, metrics, lost },
+    liveLimits(config, readConnections),
+  );
   database.onOtherServer(() => live.otherServer());
   const feeds = createFeeds(
     { reader: createFeedReader(database), seats: live.seats, clock, log, metrics },
@@ -80,7 +85,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     createCarrier(config, postgres),
   );
   const commits = new CommitFailures(clock);
-  const writer = createWriter(database, config, { ...metrics, commits, refusal });
+  const writer = createWriter(writes, config, { ...metrics, commits, refusal });
   const publish = (rows: readonly StoredRow[]): void => {
     live.committed(rows);
     feeds.woken();
@@ -110,9 +115,10 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
-  const storage = createStorageHandlers({ reader, storage: createStorageReader(database), clock });
+  const sums = { reader, storage: createStorageReader(database), clock };
+  const storage = createStorageHandlers({ ...sums, seats });
   const reads = { transcripts, conversation, storage };
-  const flow = { ...reads, database, reader, live, feeds, exchange, waits };
+  const flow = { ...reads, seats, database, reader, live, feeds, exchange, waits };
   return { ...flow, commits, refusal, ingest, order, groups, cancels, news, retention, texts };
 }
 
@@ -171,7 +177,7 @@ function wakingAll(live: Live, feeds: Feeds, said: (sessionId: string) => void):
   };
 }
 
-function liveLimits(config: Config): LiveLimits {
+function liveLimits(config: Config, connections: number): LiveLimits {
   return {
     ...LIVE_LIMITS,
     watchersMax: config.watchersMax,
@@ -179,8 +185,8 @@ function liveLimits(config: Config): LiveLimits {
     headPollIntervalMs: config.headPollIntervalMs,
     // Longer than the store's own deadline for an answer.
     readLimitMs: config.statementTimeoutMs + 5_000,
-    // Half of the pool: many clients that return after a restart must leave room for pushes.
-    pageReadsMax: Math.max(1, Math.floor(config.databaseConnections / 2)),
+    // Half of the pool: many clients that return after a restart must leave room for other reads.
+    pageReadsMax: Math.max(1, Math.floor(connections / 2)),
   };
 }
 

@@ -10,7 +10,7 @@ import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
 import type { CommitFailures } from "./observability/readiness.ts";
 import { append, type AppendOptions, appendNothing } from "./store/append.ts";
-import { createDatabase, type Database, inSchema } from "./store/database.ts";
+import { createDatabase, type Database, type Field, inSchema } from "./store/database.ts";
 import { DiskSpace } from "./store/disk-space.ts";
 import { createEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
 import { forksOf } from "./store/fork.ts";
@@ -28,6 +28,10 @@ import * as tokenKeys from "./store/token-keys.ts";
 
 export interface Postgres {
   readonly database: Database;
+  /** Connections for pushes alone, and for what a push asks first. */
+  readonly writes: Database;
+  /** The number of connections of `database`. */
+  readonly readConnections: number;
   readonly url: () => string;
   readonly units: readonly Unit[];
   /** Rejects when a push could not be stored now. */
@@ -59,19 +63,28 @@ export function createPostgres(
     },
     stop: () => Promise.resolve(),
   };
-  const { databaseConnections: connectionsMax, statementTimeoutMs, lockTimeoutMs } = config;
-  const database = createDatabase({ url, connectionsMax, statementTimeoutMs, lockTimeoutMs });
+  const { databaseConnections, statementTimeoutMs, lockTimeoutMs } = config;
+  const options = { url, statementTimeoutMs, lockTimeoutMs };
+  const writeConnections = Math.ceil(databaseConnections / 2);
+  const readConnections = databaseConnections - writeConnections;
+  const database = createDatabase({ ...options, connectionsMax: readConnections });
+  const writes = {
+    ...createDatabase({ ...options, connectionsMax: writeConnections }),
+    answeredBy: (server: Field | undefined) => database.answeredBy(server),
+  };
   const seen = (freeBytes: number): void =>
     metrics.diskFree.set({ setting: "DATA_DIR" }, freeBytes);
   const disk =
     embedded && new DiskSpace({ freeBytes: () => embedded.freeBytes(), reserveBytes, log, seen });
   return {
     database,
+    writes,
+    readConnections,
     url,
-    units: [embedded, disk, schema, database].filter((unit) => unit !== undefined),
+    units: [embedded, disk, schema, database, writes].filter((unit) => unit !== undefined),
     async probe() {
       await embedded?.freeBytes();
-      await appendNothing(database);
+      await appendNothing(writes);
     },
     refusal: () => disk?.refusal,
   };

@@ -19,6 +19,7 @@ import { createListHandlers } from "./api/pages.ts";
 import { createPushHandlers } from "./api/push.ts";
 import { createEventListHandlers } from "./api/push-list.ts";
 import { createPushStreamHandlers } from "./api/push-stream/push-streams.ts";
+import { seated } from "./api/long-reads.ts";
 import { createForkHandlers } from "./api/fork.ts";
 import { createErasureHandlers } from "./api/erasure.ts";
 import { createSessionHandlers } from "./api/sessions.ts";
@@ -95,7 +96,7 @@ export function createService(config: Config, log: Log): Service {
   const { metrics } = base;
   const tracing = createTracingOf(config, base);
   const postgres = createPostgres(config, base);
-  const doors = createDoors(config, base, postgres.database);
+  const doors = createDoors(config, base, postgres.writes);
   const core = createCore(config, base, postgres);
   const { rpc, http } = createEdges(config, { ...base, ...core, doors, tracer: tracing });
   const changed = (isReady: boolean): void => {
@@ -248,7 +249,7 @@ function createEdges(config: Config, parts: EdgeParts) {
 function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const { database, reader, live, feeds, news, ingest, groups, clock, metrics, doors, waits } =
     parts;
-  const { order, cancels } = parts;
+  const { order, cancels, seats } = parts;
   const looked = (): void => cancels.look();
   const rates = createRateLimits({ clock, metrics }, config);
   const redactor = createRedactorOf(config, metrics);
@@ -258,6 +259,15 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   };
   const store = sessionStore(database);
   const { sessionTokens: tokens } = doors.authenticator;
+  const searches = createSearchHandlers({ find: (asked) => findTexts(database, asked) }, config);
+  const sessions = createSessionHandlers(store, news, redactor);
+  const forks = createForkHandlers({
+    fork: (request) => forkSession(database, request),
+    getSession: (id) => store.getSession(id),
+    changed: news.changed,
+    refusal: parts.refusal,
+    rates,
+  });
   return authorisedMethods(doors, {
     ...createPushHandlers(pushed, config),
     ...createEventListHandlers(pushed, config),
@@ -286,14 +296,10 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       metrics,
     }),
     ...createListHandlers({ ...reader, ...pages }),
-    ...createSearchHandlers({ find: (asked) => findTexts(database, asked) }, config),
-    ...createSessionHandlers(store, news, redactor),
-    ...createForkHandlers({
-      fork: (request) => forkSession(database, request),
-      getSession: (id) => store.getSession(id),
-      changed: news.changed,
-      refusal: parts.refusal,
-    }),
+    searchTexts: seated(seats, searches.searchTexts),
+    ...sessions,
+    listSessions: seated(seats, sessions.listSessions),
+    forkSession: seated(seats, forks.forkSession),
     ...parts.conversation.handlers,
     ...createErasureHandlers(erasureStore(database, metrics), news, redactor),
     ...createWatchHandlers({ live, reader }, config),

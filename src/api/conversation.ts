@@ -1,6 +1,7 @@
 /** The transcript and the runs of a session as RPCs: what HTTP has, for generated clients. */
 import { RunStatus } from "../../gen/ambient/v1/conversation_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { actorOf } from "../auth/principal.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";
 import { violationsOf } from "../contract/checks.ts";
@@ -39,8 +40,8 @@ export function createConversation(
   const reads: ConversationReads = {
     runs: createRunsHandlers(parts, options),
     transcripts: {
-      readTranscript: ({ sessionId, upToSeq }, { signal }) =>
-        transcripts.read(sessionId, { upToSeq, signal }),
+      readTranscript: ({ sessionId, upToSeq }, { signal, principal }) =>
+        transcripts.read(sessionId, { upToSeq, signal, caller: actorOf(principal) }),
     },
   };
   return { reads, handlers: createConversationHandlers(reads) };

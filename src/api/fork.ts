@@ -2,7 +2,7 @@
 import type { ForkSessionRequest, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { userIdOf } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
-import { Semaphore } from "../base/semaphore.ts";
+import type { RateLimits } from "../ingest/rate-limits.ts";
 import type { Check } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
@@ -14,9 +14,6 @@ import { refuse, toSession } from "./sessions.ts";
 /** A copy is one statement: with 200,000 rows, or 128 MiB, it ends well before STATEMENT_TIMEOUT_MS. */
 const FORK_ROWS_MAX = 200_000;
 const FORK_BYTES_MAX = 128 * 1024 * 1024;
-/** Each copy has a connection of the pool for as long as it takes. */
-const AT_ONCE_MAX = 2;
-const WAITING_MAX = 64;
 
 export interface ForkParts {
   readonly fork: (request: ForkRequest) => Promise<Forked>;
@@ -25,6 +22,7 @@ export interface ForkParts {
   readonly changed: (sessionId: string) => void;
   /** Undefined while the disk has room. */
   readonly refusal: () => ServiceError | undefined;
+  readonly rates: RateLimits;
 }
 
 export function createForkHandlers({
@@ -32,13 +30,10 @@ export function createForkHandlers({
   getSession,
   changed,
   refusal,
+  rates,
 }: ForkParts): Pick<Handlers<typeof SessionService>, "forkSession"> {
-  const copies = new Semaphore({
-    atOnce: AT_ONCE_MAX,
-    waiting: { max: WAITING_MAX, full: tooMany },
-  });
   return {
-    async forkSession(request, { principal, signal }) {
+    async forkSession(request, { principal }) {
       refuse(checksOf(request));
       const full = refusal();
       if (full !== undefined) throw full;
@@ -52,11 +47,14 @@ export function createForkHandlers({
         rowsMax: FORK_ROWS_MAX,
         bytesMax: FORK_BYTES_MAX,
       };
-      const forked = await copies.run(() => fork(asked), signal);
+      // Only the copy tells its bytes, so a caller that has taken too many waits before the next one.
+      rates.take(principal, forkId, 0);
+      const forked = await fork(asked);
       if (forked.kind !== "forked") throw refusalOf(forked, request);
       if (!forked.again) changed(forkId);
       const session = await getSession(forkId);
       if (session === undefined) throw sessionNotFound(forkId);
+      if (!forked.again) rates.charge(principal, forkId, Number(session.payloadBytes));
       return toSession(session);
     },
   };
@@ -105,9 +103,4 @@ function refusalOf(
       return new ServiceError("failed_precondition", "FORK_TOO_LARGE", message);
     }
   }
-}
-
-function tooMany(): ServiceError {
-  const message = `${WAITING_MAX} forks wait, and no more are taken`;
-  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: 1_000 });
 }

@@ -6,7 +6,9 @@
 import { BoundedMap } from "../base/bounded-map.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument } from "../base/errors.ts";
+import type { Semaphore } from "../base/semaphore.ts";
 import { isUnscoped } from "../auth/principal.ts";
+import { inSeat } from "./long-reads.ts";
 import { violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
@@ -51,21 +53,23 @@ export function createStorageHandlers({
   reader,
   storage,
   clock,
+  seats,
 }: {
   readonly reader: Pick<LedgerReader, "heads">;
   readonly storage: StorageReader;
   readonly clock: Clock;
+  readonly seats: Semaphore;
 }): StorageHandlers {
   const kept = new BoundedMap<string, Kept>(KEPT_MAX);
   return {
-    async readSessionStorage({ sessionId, stream, afterSeq: after }) {
+    async readSessionStorage({ sessionId, stream, afterSeq: after }, context) {
       const violations = violationsOf([checkSessionId(sessionId)]);
       if (violations.length > 0) throw invalidArgument(violations);
       const head = (await reader.heads([sessionId])).get(sessionId);
       if (head === undefined) throw sessionNotFound(sessionId);
       if (head.deleted) throw sessionDeleted(sessionId);
       if (after > headOf(head, stream)) throw cursorBeyondHead(headOf(head, stream));
-      return storage.sumsOf({ sessionId, stream, after });
+      return inSeat(seats, context, () => storage.sumsOf({ sessionId, stream, after }));
     },
     readStorage(_, { principal }) {
       const { projectId, sessionId } = principal;
@@ -73,7 +77,10 @@ export function createStorageHandlers({
       const nowMs = clock.monotonicMs();
       const known = kept.get(key);
       if (known !== undefined && known.untilMs > nowMs) return known.storage;
-      const read = readAll(storage, { projectId, sessionId }, isUnscoped(principal));
+      // Others wait for the same sums, so the caller that leaves does not end them.
+      const read = inSeat(seats, { principal }, () =>
+        readAll(storage, { projectId, sessionId }, isUnscoped(principal)),
+      );
       kept.set(key, { untilMs: nowMs + KEPT_MS, storage: read });
       // A failure is not kept.
       read.catch(() => kept.get(key)?.storage === read && kept.delete(key));
@@ -87,12 +94,11 @@ async function readAll(
   scope: SessionScope,
   hasDisk: boolean,
 ): Promise<Storage> {
-  const [totals, messages, events, diskBytes] = await Promise.all([
-    storage.totals(scope),
-    storage.sampledTypes("messages", scope),
-    storage.sampledTypes("events", scope),
-    hasDisk ? storage.diskBytes() : undefined,
-  ]);
+  // One after the other, because a seat is for one connection.
+  const totals = await storage.totals(scope);
+  const messages = await storage.sampledTypes("messages", scope);
+  const events = await storage.sampledTypes("events", scope);
+  const diskBytes = hasDisk ? await storage.diskBytes() : undefined;
   return {
     ...totals,
     diskBytes,

@@ -2,48 +2,77 @@ import { deferred } from "./deferred.ts";
 
 interface SemaphoreLimits {
   readonly atOnce: number;
+  /** Of one caller; absent: any number. */
+  readonly atOnceOfCaller?: number;
   /** Absent: the callers bound the number of waiting actions. */
   readonly waiting?: {
     readonly max: number;
+    /** Of one caller; absent: `max`. */
+    readonly ofCallerMax?: number;
     /** The refusal of a further action. */
     readonly full: () => Error;
   };
 }
 
 /**
- * Runs a limited number of actions at once; the others wait in order. An action that ends passes
- * its place on directly, so that no later action can overtake a waiting one.
+ * Runs a limited number of actions at once; the others wait. Those of one caller wait in order, and
+ * callers take turns. An action that ends passes its place on directly, so that no later action can
+ * overtake a waiting one.
  */
 export class Semaphore {
   readonly #limits: SemaphoreLimits;
   #running = 0;
-  /** Insertion order is the order of the turns. */
-  readonly #waiting = new Set<() => void>();
+  #waiting = 0;
+  /** The next caller comes first. A caller without actions has no entry. */
+  readonly #callers = new Map<string, Caller>();
 
   constructor(limits: SemaphoreLimits) {
     this.#limits = limits;
   }
 
-  /** An abort ends the wait; an action that has begun runs to its own end. */
-  async run<T>(action: () => T | Promise<T>, signal?: AbortSignal): Promise<T> {
-    const { atOnce, waiting } = this.#limits;
+  /**
+   * An abort ends the wait; an action that has begun runs to its own end. Actions without the name of
+   * a caller are those of one caller.
+   */
+  async run<T>(action: () => T | Promise<T>, signal?: AbortSignal, name = ""): Promise<T> {
     signal?.throwIfAborted();
-    if (this.#running < atOnce) this.#running += 1;
-    else if (waiting !== undefined && this.#waiting.size >= waiting.max) throw waiting.full();
-    else await this.#turn(signal);
+    const caller = this.#callers.get(name) ?? { running: 0, waiting: new Set() };
+    if (this.#hasPlace(caller)) {
+      this.#callers.set(name, caller);
+      this.#running += 1;
+      caller.running += 1;
+    } else await this.#turn(name, caller, signal);
     try {
       return await action();
     } finally {
+      this.#running -= 1;
+      caller.running -= 1;
+      this.#forget(name, caller);
       this.#passOn();
     }
   }
 
-  async #turn(signal: AbortSignal | undefined): Promise<void> {
+  #hasPlace({ running }: Caller): boolean {
+    const { atOnce, atOnceOfCaller = atOnce } = this.#limits;
+    return this.#running < atOnce && running < atOnceOfCaller;
+  }
+
+  async #turn(name: string, caller: Caller, signal: AbortSignal | undefined): Promise<void> {
+    const { waiting } = this.#limits;
+    if (waiting !== undefined) {
+      const { max, ofCallerMax = max, full } = waiting;
+      if (this.#waiting >= max || caller.waiting.size >= ofCallerMax) throw full();
+    }
     const { promise, resolve, reject } = deferred<void>();
     const leave = (): void => {
-      if (this.#waiting.delete(resolve)) reject(signal?.reason);
+      if (!caller.waiting.delete(resolve)) return;
+      this.#waiting -= 1;
+      this.#forget(name, caller);
+      reject(signal?.reason);
     };
-    this.#waiting.add(resolve);
+    this.#callers.set(name, caller);
+    caller.waiting.add(resolve);
+    this.#waiting += 1;
     signal?.addEventListener("abort", leave, { once: true });
     try {
       await promise;
@@ -52,11 +81,27 @@ export class Semaphore {
     }
   }
 
+  #forget(name: string, { running, waiting }: Caller): void {
+    if (running === 0 && waiting.size === 0) this.#callers.delete(name);
+  }
+
   #passOn(): void {
-    for (const next of this.#waiting) {
-      this.#waiting.delete(next);
+    for (const [name, caller] of this.#callers) {
+      const [next] = caller.waiting;
+      if (next === undefined || !this.#hasPlace(caller)) continue;
+      caller.waiting.delete(next);
+      this.#waiting -= 1;
+      this.#running += 1;
+      caller.running += 1;
+      this.#callers.delete(name);
+      this.#callers.set(name, caller);
       return next();
     }
-    this.#running -= 1;
   }
+}
+
+interface Caller {
+  running: number;
+  /** In the order of their turns. */
+  readonly waiting: Set<() => void>;
 }

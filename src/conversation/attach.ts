@@ -1,5 +1,6 @@
 /** The beginning of every AG-UI answer: the request is checked, and the watches begin. */
 import { type JsonObject, parseExactObject } from "../agui/json.ts";
+import { actorOf } from "../auth/principal.ts";
 import { seatTaker } from "../auth/caller-memory.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
@@ -101,6 +102,8 @@ export interface Attached {
   readonly stale: StaleRun;
   /** Aborts when the client left, and not when its run has stalled. */
   readonly signal: AbortSignal;
+  /** Its name, by which it shares long reads; undefined: nobody asks for one. */
+  readonly caller: string | undefined;
   leave(): void;
 }
 
@@ -147,6 +150,7 @@ export async function attachAgui(
     messages,
     stale,
     signal: context.signal,
+    caller: actorOf(context.principal),
     head: cut,
     isThere: head !== undefined,
     leave() {

@@ -162,12 +162,12 @@ class Join {
       this.#opening = [...this.#goFrom(place)];
       return;
     }
-    const { head, signal } = this.#attached;
+    const { head, signal, caller } = this.#attached;
     const { sessionId, upToSeq } = this.#request;
     const read = (transcripts: Transcripts): Promise<Snapshot> =>
       upToSeq === undefined
         ? transcripts.snapshot(sessionId, head, signal)
-        : transcripts.read(sessionId, { upToSeq, signal });
+        : transcripts.read(sessionId, { upToSeq, signal, caller });
     this.#opening = [...this.#from(await joinedAt(this.#parts, sessionId, read))];
   }
 

@@ -15,8 +15,8 @@
  * 1 MB may take 22 MB when it is parsed. The fold that was requested the longest ago is dropped
  * first. A session that is larger than the bound is folded and not kept. Folds in flight are never
  * dropped. Long folds (more than a page is missing) and short folds have separate limits: a session
- * that needs one page never queues after one that needs all of them. Folds up to a past number have
- * a third limit, because other callers cannot use their result.
+ * that needs one page never queues after one that needs all of them. Folds up to a past number take
+ * turns with other long reads, by caller, because other callers cannot use their result.
  *
  * One fold has a bound too. A fold above it is dropped, and the session is remembered as too large.
  *
@@ -50,9 +50,6 @@ export interface TranscriptLimits extends RowsLimits {
   readonly shortFoldsMax: number;
   /** Sessions that wait for one of those folds. */
   readonly foldsWaitingMax: number;
-  /** Folds up to a past number, at once and waiting. */
-  readonly pastFoldsMax: number;
-  readonly pastWaitingMax: number;
 }
 
 export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
@@ -62,8 +59,6 @@ export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
   longFoldsMax: 2,
   shortFoldsMax: 2,
   foldsWaitingMax: 1_024,
-  pastFoldsMax: 1,
-  pastWaitingMax: 16,
   pageRowsMax: 2_000,
   pageBytesMax: 2_097_152,
   sliceRowsMax: 250,
@@ -76,6 +71,8 @@ type TranscriptMetrics = Pick<Metrics, "transcripts" | "transcriptRows" | "trans
 export interface TranscriptDependencies {
   readonly reader: Pick<LedgerReader, "heads"> & FoldReader;
   readonly metrics: TranscriptMetrics;
+  /** Of folds up to a past number. */
+  readonly pastTurns: Semaphore;
 }
 
 interface ReadRequest {
@@ -83,6 +80,8 @@ interface ReadRequest {
   readonly upToSeq: bigint | undefined;
   /** Aborts when no caller waits for it any more. */
   readonly signal?: AbortSignal;
+  /** The caller, which shares its turns with others. */
+  readonly caller?: string | undefined;
 }
 
 /** The calls that read transcripts. */
@@ -97,6 +96,7 @@ interface Past {
   readonly upToSeq: bigint;
   readonly head: Cut;
   readonly signal: AbortSignal | undefined;
+  readonly caller: string | undefined;
 }
 
 interface Entry {
@@ -126,14 +126,14 @@ export class Transcripts implements Unit {
   readonly #flights = new Set<Promise<void>>();
   #stopped = false;
 
-  constructor({ reader, metrics }: TranscriptDependencies, limits: TranscriptLimits) {
+  constructor({ reader, metrics, pastTurns }: TranscriptDependencies, limits: TranscriptLimits) {
     this.#reader = reader;
     this.#metrics = metrics;
     this.#limits = limits;
-    const { longFoldsMax, shortFoldsMax, pastFoldsMax, pastWaitingMax } = limits;
+    this.#pastTurns = pastTurns;
+    const { longFoldsMax, shortFoldsMax } = limits;
     this.#long = turnsOf(longFoldsMax, limits.foldsWaitingMax);
     this.#short = turnsOf(shortFoldsMax, limits.foldsWaitingMax);
-    this.#pastTurns = turnsOf(pastFoldsMax, pastWaitingMax);
   }
 
   async start(): Promise<void> {
@@ -187,13 +187,13 @@ export class Transcripts implements Unit {
   }
 
   /** For a session that must exist. */
-  async read(sessionId: string, { upToSeq, signal }: ReadRequest): Promise<Snapshot> {
+  async read(sessionId: string, { upToSeq, signal, caller }: ReadRequest): Promise<Snapshot> {
     const violations = violationsOf([checkSessionId(sessionId)]);
     if (violations.length > 0) throw invalidArgument(violations);
     const cut = await this.#existing(sessionId);
     if (upToSeq === undefined) return this.snapshot(sessionId, cut, signal);
     if (upToSeq > cut.events) throw beyondHead(cut.events);
-    return this.#past(sessionId, { upToSeq, head: cut, signal });
+    return this.#past(sessionId, { upToSeq, head: cut, signal, caller });
   }
 
   /** The id under which the conversation has the message; see `Fold.messageOf`. */
@@ -308,7 +308,7 @@ export class Transcripts implements Unit {
   }
 
   /** Folds from the beginning: a fold cannot go back. */
-  async #past(sessionId: string, { upToSeq, head, signal }: Past): Promise<Snapshot> {
+  async #past(sessionId: string, { upToSeq, head, signal, caller }: Past): Promise<Snapshot> {
     this.#tooLarge.refuse(sessionId, upToSeq);
     this.#metrics.transcripts.inc({ cache: "miss" });
     const fold = new Fold(sessionId);
@@ -318,9 +318,8 @@ export class Transcripts implements Unit {
       this.#refuseLarge(sessionId, fold);
     };
     const parts = { reader: this.#reader, limits: this.#limits, folded };
-    await this.#inTurn(this.#pastTurns, signal, () =>
-      foldPast(parts, { fold, sessionId, upToSeq, head }),
-    );
+    const past = { fold, sessionId, upToSeq, head };
+    await this.#inTurn(this.#pastTurns, signal, () => foldPast(parts, past), caller);
     return fold.snapshot();
   }
 
@@ -338,11 +337,13 @@ export class Transcripts implements Unit {
     turns: Semaphore,
     signal: AbortSignal | undefined,
     fly: () => Promise<void>,
+    caller?: string,
   ): Promise<void> {
-    const flight = turns.run(async () => {
+    const begin = async (): Promise<void> => {
       this.#mayGoOn(signal);
       await fly();
-    }, signal);
+    };
+    const flight = turns.run(begin, signal, caller);
     this.#flights.add(flight);
     try {
       await flight;
@@ -377,12 +378,11 @@ export class Transcripts implements Unit {
 
 /** The memory of an almost empty fold; a rough number, so that small folds are not free. */
 const SESSION_BYTES = 4_096;
-const RETRY_AFTER_MS = 1_000;
 
 function turnsOf(atOnce: number, waitingMax: number): Semaphore {
   const message = `${waitingMax} transcripts wait to be read, and no more may`;
   const full = (): ServiceError =>
-    new ServiceError("overloaded", "RATE_LIMITED", message, { retryAfterMs: RETRY_AFTER_MS });
+    new ServiceError("overloaded", "RATE_LIMITED", message, { retryAfterMs: 1_000 });
   return new Semaphore({ atOnce, waiting: { max: waitingMax, full } });
 }
 

@@ -3,6 +3,8 @@
  * other limits have their tests where docs/limits.md says.
  */
 import { describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { withSql } from "../support/embedded-fixture.ts";
 import { RpcFailure } from "../support/grpc-client.ts";
 import { eventsOf, PushStreamClient, whole } from "../support/push-stream.ts";
 import { failureOf, newSession, push, rowsOf, STREAMS } from "../support/pushing.ts";
@@ -10,6 +12,8 @@ import { claim, finish, say, textsOf } from "../support/turns.ts";
 import { type UsedService, useService } from "../support/use-service.ts";
 import { observedWriter } from "../support/writing.ts";
 import { eventually } from "../support/eventually.ts";
+
+const { forkSession, getSession, pushSessionMessage, searchTexts } = SessionService.method;
 
 const MESSAGES_PER_SECOND = 10;
 const BYTES_PER_SECOND = 100_000;
@@ -21,6 +25,9 @@ const { service, client } = useService({
   env: {
     SESSION_MESSAGES_PER_SECOND: String(MESSAGES_PER_SECOND),
     SESSION_BYTES_PER_SECOND: String(BYTES_PER_SECOND),
+    // Three for reads, and of them one for long ones.
+    DATABASE_CONNECTIONS: "6",
+    STATEMENT_TIMEOUT_MS: "60000",
   },
 });
 /** Without limits of a rate. */
@@ -52,6 +59,42 @@ test("one message above PENDING_MAX is refused with a retry time, until a claim 
   expect([failure.retryAfterMs, failure.message.includes("PENDING_MAX")]).toEqual([1_000, true]);
   await finish(fullClient, sessionId, "r1");
   expect(textsOf(await claim(fullClient, { sessionId, runId: "r2" }))).toEqual(["2", "3", "4"]);
+});
+
+test("long reads leave connections to pushes and short reads, and too many of a caller are refused", async () => {
+  const sessionId = newSession();
+  await say(client, sessionId, "hi");
+  const outcomes = await withSql(service.databaseUrl, (sql) =>
+    sql.begin(async (locking) => {
+      await locking`lock table session_texts in access exclusive mode`;
+      const searches = Array.from({ length: 70 }, () => client.unary(searchTexts, { query: "x" }));
+      const all = Promise.allSettled(searches);
+      const refused = await Promise.all(searches.slice(65).map((one) => failureOf(one)));
+      for (const failure of refused)
+        expect(failure).toMatchObject({ code: "RESOURCE_EXHAUSTED", reason: "SERVER_BUSY" });
+      await say(client, sessionId, "hi");
+      expect(await client.unary(getSession, { id: sessionId })).toMatchObject({ messageSeq: 2n });
+      await locking`rollback`;
+      return all;
+    }),
+  );
+  const answered = outcomes.slice(0, 65).filter(({ status }) => status === "fulfilled");
+  expect(answered).toHaveLength(65);
+});
+
+test("a fork is charged to its caller like a push of its bytes", async () => {
+  const sessionId = newSession();
+  const payload = "x".repeat(BYTES_PER_SECOND);
+  for (let n = 0; n < 3; n += 1) {
+    const row = { sessionId, eventType: "user", payload };
+    await eventually(() => client.unary(pushSessionMessage, row));
+  }
+  const fork = { sessionId, newId: newSession(), atMessageSeq: 3n };
+  await client.unary(forkSession, fork);
+  const next = { sessionId: fork.newId, eventType: "user", payload: "more" };
+  const failure = await failureOf(client.unary(pushSessionMessage, next));
+  expect(failure).toMatchObject({ reason: "RATE_LIMITED" });
+  expect(failure.message).toContain("SESSION_BYTES_PER_SECOND");
 });
 
 describe("messages a second", () => {

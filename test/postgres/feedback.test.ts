@@ -6,6 +6,7 @@ import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { GiveFeedbackRequestSchema } from "../../gen/ambient/v1/conversation_pb.ts";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
+import { Semaphore } from "../../src/base/semaphore.ts";
 import { createFeedbackHandlers } from "../../src/api/feedback.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
@@ -45,7 +46,10 @@ function instance(given: { readonly foldBytesMax?: number } = {}) {
     talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
   };
   const limits = { ...TRANSCRIPT_LIMITS, ...given, bytesMax: 10_000_000 };
-  const transcripts = new Transcripts({ reader, metrics }, limits);
+  const transcripts = new Transcripts(
+    { reader, metrics, pastTurns: new Semaphore({ atOnce: 1 }) },
+    limits,
+  );
   const store = createFeedbackStore(database);
   const rates = { take: () => undefined };
   const handlers = createFeedbackHandlers({ ...parts, store, transcripts, ingest, rates });

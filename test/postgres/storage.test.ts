@@ -1,6 +1,7 @@
 /** The sums of what is stored, by the real statements on rows of the real compressor. */
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createSeats } from "../../src/api/long-reads.ts";
 import { createStorageHandlers } from "../../src/api/storage.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { systemClock } from "../../src/base/clock.ts";
@@ -20,6 +21,7 @@ import {
 } from "../../src/store/storage.ts";
 import { createLedger, newPush, newRow, type TestLedger, useLedger } from "../support/ledger.ts";
 
+const seats = createSeats(1);
 const ledger = await useLedger();
 const reader = createStorageReader(ledger.database);
 
@@ -197,7 +199,7 @@ describe("all sessions", () => {
   });
 
   test("have a size on disk only for callers who see every session", async () => {
-    const parts = { reader: createReader(own.database), clock: systemClock };
+    const parts = { reader: createReader(own.database), clock: systemClock, seats };
     const handlers = createStorageHandlers({
       ...parts,
       storage: createStorageReader(own.database),
@@ -224,7 +226,12 @@ describe("all sessions", () => {
       },
     };
     const clock = { ...systemClock, monotonicMs: () => nowMs };
-    const handlers = createStorageHandlers({ reader: createReader(own.database), storage, clock });
+    const handlers = createStorageHandlers({
+      reader: createReader(own.database),
+      storage,
+      clock,
+      seats,
+    });
     await expect(handlers.readStorage(undefined, patient())).rejects.toThrow("down");
     fails = false;
     await handlers.readStorage(undefined, patient());
@@ -243,7 +250,7 @@ describe("all sessions", () => {
 
 test("an unknown or deleted session, or a cursor above its head, is refused", async () => {
   const storage = createStorageReader(ledger.database);
-  const parts = { reader: createReader(ledger.database), storage, clock: systemClock };
+  const parts = { reader: createReader(ledger.database), storage, clock: systemClock, seats };
   const handlers = createStorageHandlers(parts);
   const ask = (sessionId: string, afterSeq = 0n, stream: StreamName = "events") =>
     handlers.readSessionStorage({ sessionId, stream, afterSeq }, patient());

@@ -4,6 +4,7 @@
  */
 import { v7 as uuidv7 } from "uuid";
 import { expect, test } from "vitest";
+import { Semaphore } from "../../src/base/semaphore.ts";
 import type { JsonObject } from "../../src/agui/json.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
@@ -28,7 +29,10 @@ function newTranscripts(): Transcripts {
     talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
   };
   const limits = { ...TRANSCRIPT_LIMITS, bytesMax: 100_000_000, pageRowsMax: 20, sliceRowsMax: 7 };
-  return new Transcripts({ reader, metrics: createMetrics() }, limits);
+  return new Transcripts(
+    { reader, metrics: createMetrics(), pastTurns: new Semaphore({ atOnce: 1 }) },
+    limits,
+  );
 }
 
 async function messagesOf(

@@ -13,6 +13,7 @@
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
+import { Semaphore } from "../../src/base/semaphore.ts";
 import { type JsonObject, parseObject } from "../../src/agui/json.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { AGUI_LIMITS } from "../../src/conversation/attach.ts";
@@ -192,7 +193,10 @@ class Session {
   #newTranscripts(): Transcripts {
     const { table, metrics } = this.#parts;
     const limits = { ...TRANSCRIPT_LIMITS, bytesMax: 100_000_000, pageRowsMax: 3, sliceRowsMax: 2 };
-    return new Transcripts({ reader: foldReader(table), metrics }, limits);
+    return new Transcripts(
+      { reader: foldReader(table), metrics, pastTurns: new Semaphore({ atOnce: 1 }) },
+      limits,
+    );
   }
 
   async #read(transcripts: Transcripts): Promise<readonly JsonObject[]> {

@@ -1,4 +1,5 @@
 /** Transcripts over rows in memory. */
+import { Semaphore } from "../../src/base/semaphore.ts";
 import type { JsonObject } from "../../src/agui/json.ts";
 import {
   TRANSCRIPT_LIMITS,
@@ -15,7 +16,7 @@ export function folding(limits: Partial<TranscriptLimits> = {}) {
   const table = new SlowTable();
   const metrics = createMetrics();
   const transcripts = new Transcripts(
-    { reader: foldReader(table), metrics },
+    { reader: foldReader(table), metrics, pastTurns: new Semaphore({ atOnce: 1 }) },
     { ...TRANSCRIPT_LIMITS, bytesMax: 1_000_000, ...limits },
   );
   const asked = async (): Promise<Readonly<Record<string, number>>> => {

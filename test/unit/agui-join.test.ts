@@ -3,6 +3,7 @@
  * or repeated on the way to the tail, and when an answer ends. test/e2e/agui.test.ts does the same
  * with real clients over HTTP.
  */
+import { Semaphore } from "../../src/base/semaphore.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
@@ -43,7 +44,7 @@ function joining({ options = {}, limits = {}, capabilities }: Setting = {}) {
   const time = { micros: BEGAN_MICROS, ms: 0 };
   const clock = { nowMicros: () => time.micros, monotonicMs: () => time.ms };
   const transcripts = new Transcripts(
-    { reader: foldReader(table), metrics },
+    { reader: foldReader(table), metrics, pastTurns: new Semaphore({ atOnce: 1 }) },
     { ...TRANSCRIPT_LIMITS, bytesMax: 100_000_000 },
   );
   const join = createAguiJoin(

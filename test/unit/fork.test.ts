@@ -14,6 +14,7 @@ function asking(parts: Partial<ForkParts> = {}) {
     getSession: () => Promise.resolve(undefined),
     changed: () => undefined,
     refusal: () => undefined,
+    rates: { take: () => undefined, charge: () => 0 },
     ...parts,
   });
   let asked = 0;
@@ -24,25 +25,6 @@ function asking(parts: Partial<ForkParts> = {}) {
   };
   return { ask, waiting };
 }
-
-test("two forks are copied at once, 64 wait, and the next one is refused", async () => {
-  const { ask, waiting } = asking();
-  const ending = new AbortController();
-  const others = Array.from({ length: 65 }, () => ask());
-  const leaving = ask(ending.signal);
-  const refused = await Promise.allSettled([ask()]);
-  expect(refused).toMatchObject([{ reason: { code: "overloaded", reason: "SERVER_BUSY" } }]);
-  expect(waiting).toHaveLength(2);
-  // A caller that leaves makes room.
-  ending.abort(new Error("left"));
-  await expect(leaving).rejects.toThrow("left");
-  const last = ask();
-  for (let at = 0; at < 66; at += 1) {
-    waiting[at]?.({ kind: "not_found" });
-    const [outcome] = await Promise.allSettled([others[at] ?? last]);
-    expect(outcome).toMatchObject({ reason: { reason: "SESSION_NOT_FOUND" } });
-  }
-});
 
 test("a fork is refused while the disk has no room, and asks the store for nothing", async () => {
   const { ask, waiting } = asking({ refusal: () => diskFull() });

@@ -107,7 +107,16 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "takes the waiting messages of people in order, and stores the start of the run",
   ],
   ["rows, and stored bytes, of a fork", "postgres/fork", "above a limit is refused by the size"],
-  ["forks that an instance copies at once, and that wait", "unit/fork", "the next one is refused"],
+  [
+    "lists, searches, sums, forks and earlier transcripts of a caller at once, and that wait",
+    "unit/long-reads",
+    "64 reads of a caller wait, further ones are refused, and those of others are not",
+  ],
+  [
+    "sessions that `page` and `size` reach, that a page of a filter reads, and that a total counts",
+    "postgres/session-list",
+    "of a text reads a part of the sessions for a page, and its total is a lower bound",
+  ],
   ["bytes of the reason of a cancel", "e2e/cancels", "is refused with the fields that are wrong"],
   ["seconds that a claim waits", "e2e/turns", "names each wrong field, and stores nothing"],
   ["exports of an instance under way", "unit/http-export", "is refused while 64 others are open"],

@@ -1,0 +1,59 @@
+/**
+ * Reads that can keep a connection of the database for long: lists, searches, sums, forks, and
+ * transcripts of earlier moments. Each takes a seat. There are fewer seats than connections for reads, so
+ * other reads always find one, and a caller has at most half of the seats, so another caller does too.
+ */
+import { actorOf } from "../auth/principal.ts";
+import { ServiceError } from "../base/errors.ts";
+import { Semaphore } from "../base/semaphore.ts";
+import type { CallContext } from "../contract/context.ts";
+import { failureOf } from "../store/failure.ts";
+
+const WAITING_MAX = 1_024;
+/** Of one caller. */
+const WAITING_OF_CALLER_MAX = 64;
+
+/** `connections`: those of the database for reads. */
+export function createSeats(connections: number): Semaphore {
+  const atOnce = Math.max(1, Math.floor(connections / 2));
+  return new Semaphore({
+    atOnce,
+    atOnceOfCaller: Math.max(1, Math.floor(atOnce / 2)),
+    waiting: { max: WAITING_MAX, ofCallerMax: WAITING_OF_CALLER_MAX, full: tooMany },
+  });
+}
+
+export function seated<Request, Response>(
+  seats: Semaphore,
+  read: (request: Request, context: CallContext) => Promise<Response>,
+): (request: Request, context: CallContext) => Promise<Response> {
+  return (request, context) => inSeat(seats, context, () => read(request, context));
+}
+
+/** Without a signal, the read waits for its seat and ends, whether its caller is still there or not. */
+export async function inSeat<T>(
+  seats: Semaphore,
+  { principal, signal }: Pick<CallContext, "principal"> & { readonly signal?: AbortSignal },
+  read: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await seats.run(read, signal, actorOf(principal));
+  } catch (error) {
+    throw tooSlow(error) ?? error;
+  }
+}
+
+/** The statement of a caller that was too long says nothing of the database. */
+function tooSlow(error: unknown): ServiceError | undefined {
+  if (!(error instanceof ServiceError) || failureOf(error.cause) !== "slow") return undefined;
+  const message = "the database took longer than STATEMENT_TIMEOUT_MS for this: ask for less";
+  return new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", message, {
+    cause: error.cause,
+    retryAfterMs: 10_000,
+  });
+}
+
+function tooMany(): ServiceError {
+  const message = "too many lists, searches, sums, forks and earlier transcripts wait";
+  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: 1_000 });
+}
