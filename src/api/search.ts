@@ -52,6 +52,9 @@ export function createSearchHandlers(
         $typeName: "ambient.v1.SearchTextsResponse",
         items: page.found.map(foundOf),
         nextPageToken: page.next === undefined ? "" : tokenOf(page.next),
+        ...(page.indexedUntilMicros !== undefined && {
+          indexedUntil: timestampOf(page.indexedUntilMicros),
+        }),
       };
     },
   };

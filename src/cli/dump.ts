@@ -5,6 +5,7 @@
 import { stat } from "node:fs/promises";
 import type { Command } from "commander";
 import type { DumpLine, RestoreCounts } from "../maintenance/restore.ts";
+import { askAgain } from "../search/index-store.ts";
 import { fromJsonLines, JsonLinesError } from "../runner/lines.ts";
 import { restoreDirectory } from "./backup.ts";
 import { inDatabase } from "./database.ts";
@@ -109,9 +110,14 @@ async function restoreSessions(file: string, io: CliIo): Promise<ExitCode> {
     },
   };
   try {
-    const { problem } = await inDatabase(config, migrateUp, (database) =>
-      restore(database, lines, call),
-    );
+    const { problem } = await inDatabase(config, migrateUp, async (database) => {
+      try {
+        return await restore(database, lines, call);
+      } finally {
+        // The index of search looks for new rows, and these have older times.
+        if (done.sessions > 0) await askAgain(database).catch(() => undefined);
+      }
+    });
     if (problem === undefined) {
       tell(io, saidOf(done));
       return done.refused === 0 ? EXIT.done : EXIT.incomplete;

@@ -66,11 +66,12 @@ const PARAMETERS = {
   next_page_token: "next_cursor",
 };
 
-function pageJson({ items, nextPageToken: next }: SearchTextsResponse): string {
+function pageJson({ items, nextPageToken: next, indexedUntil }: SearchTextsResponse): string {
   return jsonObject({
     kind: '"FoundTextList"',
     items: jsonArray(items.map(itemJson)),
     next_cursor: next === "" ? undefined : JSON.stringify(next),
+    indexed_until: indexedUntil && `"${rfc3339Of(indexedUntil)}"`,
   });
 }
 
@@ -111,7 +112,7 @@ const SEARCH = {
   operationId: "searchTexts",
   summary: "Find texts that people and agents said",
   description:
-    "In the sessions that the caller may read. A new text is found some seconds after its end. FAILED_PRECONDITION (SEARCH_OFF) with SEARCH=off.",
+    "In the sessions that the caller may read. A new text is found some seconds after its end; `indexed_until` says how far the index is. FAILED_PRECONDITION (SEARCH_OFF) with SEARCH=off.",
   tags: ["search"],
   querystring: z.strictObject({
     q: textParameter(
@@ -139,6 +140,10 @@ const SEARCH = {
         kind: z.literal("FoundTextList"),
         items: z.array(itemSchema),
         next_cursor: z.string().optional(),
+        indexed_until: timeText.optional().meta({
+          description:
+            "Every text of rows that were recorded before this time is found, unless its message was still open. Absent: not known, while sessions are indexed for the first time, or again.",
+        }),
       }),
     ),
     ...PROBLEMS,

@@ -14,6 +14,7 @@ import { isoOf, microsColumn } from "../store/columns.ts";
 import { type Database, type Fields, type SQL, sql } from "../store/database.ts";
 import { sessions, sessionTexts } from "../store/schema.ts";
 import { listedIn, type SessionScope } from "../store/sessions.ts";
+import { PROGRESS } from "./index-store.ts";
 import { allOf, markOf, type Question, questionOf } from "./words.ts";
 
 const MATCHES_MAX = 2_000;
@@ -67,6 +68,8 @@ export interface SearchPage {
   readonly found: readonly Found[];
   /** Undefined: there are no more. */
   readonly next: SearchCursor | undefined;
+  /** The texts of all rows that were recorded before it are stored; undefined: not known. */
+  readonly indexedUntilMicros: bigint | undefined;
 }
 
 /** Undefined: no word to look for is in the question. */
@@ -76,7 +79,7 @@ export async function findTexts(
 ): Promise<SearchPage | undefined> {
   const asked = questionOf(request.query);
   const [fields] = await database.run(
-    sql`select querytree(${tsqueryOf(asked, request.language)}) as tree`,
+    sql`select querytree(${tsqueryOf(asked, request.language)}) as tree, ${PROGRESS} as until`,
     AD_HOC,
   );
   // T: all texts, for example those without a word.
@@ -88,7 +91,10 @@ export async function findTexts(
   const page = found.slice(0, request.textsMax);
   const hasMore = found.length > page.length;
   const next = nextAfter(request, page, hasMore, isRare ? undefined : rows[0]);
-  return { found: await withExcerpts(database, { request, asked, page }), next };
+  const until = fields?.["until"];
+  const indexedUntilMicros = typeof until === "string" ? BigInt(until) : undefined;
+  const excerpted = await withExcerpts(database, { request, asked, page });
+  return { found: excerpted, next, indexedUntilMicros };
 }
 
 /** Planned for each call: the best plan depends on the words. */

@@ -32,7 +32,31 @@ export async function holdLease(database: Database, holder: string): Promise<num
 }
 
 export async function endLease(database: Database, holder: string): Promise<void> {
-  await database.run(sql`delete from ${leases} where name = ${LEASE} and holder = ${holder}`);
+  await database.run(sql`
+    update ${leases} set holder = '', held_until = clock_timestamp()
+    where name = ${LEASE} and holder = ${holder}`);
+}
+
+/** Everything that was recorded before this time is stored; only the holder tells it. */
+export async function storeProgress(
+  database: Database,
+  { holder, micros }: { readonly holder: string; readonly micros: bigint },
+): Promise<void> {
+  await database.run(sql`
+    update ${leases} set done_until = ${isoOf(micros)}::timestamptz
+    where name = ${LEASE} and holder = ${holder}`);
+}
+
+/** The time that `storeProgress` stored last; null: not known. */
+export const PROGRESS = sql`(
+  select ${microsColumn(leases.doneUntil)} from ${leases} where name = ${LEASE})`;
+
+/** The instance that stores texts looks at all sessions again: rows with older times were stored. */
+export async function askAgain(database: Pick<Database, "run">): Promise<void> {
+  await database.run(sql`
+    insert into ${leases} as held (name, holder, held_until, asked_again)
+    values (${LEASE}, '', clock_timestamp(), 1)
+    on conflict (name) do update set asked_again = held.asked_again + 1, done_until = null`);
 }
 
 export async function checkLanguage(database: Database, language: string): Promise<void> {
@@ -80,6 +104,24 @@ export async function behindAfter(database: Database, after: string): Promise<Be
   const last = isCut ? behind.at(-1)?.sessionId : rows[0]?.["last"];
   const hasMore = isCut || Number(rows[0]?.["looked_at"]) === LOOKED_AT_MAX;
   return { behind, next: hasMore && typeof last === "string" ? last : undefined };
+}
+
+/** The last session of a page of those with new rows. */
+export interface ActivePlace {
+  readonly micros: bigint;
+  readonly id: string;
+}
+
+/** The same of sessions with rows since a time, in the order of their activity. */
+export async function behindActive(
+  database: Database,
+  after: ActivePlace,
+): Promise<BehindPage<ActivePlace>> {
+  const rows = await database.run(activeStatement(after), { prepare: false });
+  const [first] = rows;
+  const isFull = Number(first?.["looked_at"]) === LOOKED_AT_MAX;
+  const next = { micros: BigInt(String(first?.["last_micros"] ?? 0)), id: String(first?.["last"]) };
+  return { behind: behindIn(rows), next: isFull ? next : undefined };
 }
 
 /** Of these sessions, those whose rows are not all stored as texts. */
@@ -138,6 +180,24 @@ export function behindStatement(after: string): SQL {
     from (select) one left join (
       ${BEHIND} from looked left join ${indexedSessions} i on i.session_id = looked.id
       where ${IS_BEHIND} order by looked.id limit ${BEHIND_MAX}
+    ) behind on true`;
+}
+
+/** It reads the sessions that were active since, however many there are. Exported for the plan test. */
+export function activeStatement({ micros, id }: ActivePlace): SQL {
+  return sql`
+    with looked as materialized (
+      select id, message_seq, event_seq, active_at from sessions
+      where (active_at, id) > (${isoOf(micros)}::timestamptz, ${id}) and deleted_at is null
+      order by active_at, id limit ${LOOKED_AT_MAX}
+    ), last as (
+      select id as last, ${microsColumn(sql`active_at`)} as last_micros
+      from looked order by active_at desc, id desc limit 1
+    )
+    select (select count(*) from looked) as looked_at, last.*, behind.*
+    from (select) one left join last on true left join (
+      ${BEHIND} from looked left join ${indexedSessions} i on i.session_id = looked.id
+      where ${IS_BEHIND} order by looked.id
     ) behind on true`;
 }
 
@@ -280,8 +340,5 @@ export async function forgetTexts(
           runs as (delete from ${sessionRuns} where session_id = ${sessionId}),
           calls as (delete from ${sessionToolCalls} where session_id = ${sessionId})
         delete from ${sessionTexts} where session_id = ${sessionId}`));
-  await database.run(sql`
-    insert into ${leases} as held (name, holder, held_until, asked_again)
-    values (${LEASE}, '', clock_timestamp(), 1)
-    on conflict (name) do update set asked_again = held.asked_again + 1`);
+  await askAgain(database);
 }

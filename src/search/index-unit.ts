@@ -3,13 +3,16 @@
  * instance does it at a time: it holds a lease, and another one takes over half a minute after its last sign.
  *
  *   each second: sessions with new rows ──┐
- *   at first, and each ten minutes: all ──┴─ rows behind what is stored? ──► fold ──► texts
+ *   each ten minutes: sessions with rows  │
+ *     of the last twenty minutes          │
+ *   at first, and when asked: all ────────┴─ rows behind what is stored? ──► fold ──► texts
  *                                                                             │ at rest?
  *                             stored up to here, in the transaction of the texts ◄┘
  *
  * A pass reads the rows that were recorded since a time at which all older ones were visible
  * (live/horizon.ts), so it costs the same with any number of sessions, and the forks that were made
- * since. Restored and imported rows have older times; they wait for the pass over all sessions.
+ * since. Restored and imported rows have older times; the commands that store them ask for the pass over
+ * all sessions. After a pass its time is stored: everything that was recorded before it is found.
  *
  * The fold of a session with an open run stays in memory, so its rows are read once; what is stored
  * moves when the fold is at rest. After a crash, or on another instance, a fold begins again from what
@@ -17,7 +20,8 @@
  * large, is closed: its open messages are stored as they are, and its open run is read when rows come.
  *
  * Each part of the work is followed by a pause: as long as the part on an idle process, and forty times
- * as long on a busy one. So texts come late under load, and pushes do not.
+ * as long on a busy one. So texts come late under load, and pushes do not. The further the index falls
+ * behind, the shorter the pauses: at LAG_MAX_MS there are none.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Clock } from "../base/clock.ts";
@@ -34,7 +38,9 @@ import type { Metrics } from "../observability/metrics.ts";
 import type { Database } from "../store/database.ts";
 import { createFeedReader, type Look } from "../store/feed.ts";
 import {
+  type ActivePlace,
   type Behind,
+  behindActive,
   behindAfter,
   behindAmong,
   behindSince,
@@ -45,6 +51,7 @@ import {
   NEW,
   type Stored,
   storeFound,
+  storeProgress,
 } from "./index-store.ts";
 import { TextFold } from "./text-fold.ts";
 
@@ -67,10 +74,15 @@ export interface IndexOptions {
 }
 
 const PASS_INTERVAL_MS = 1_000;
-const WHOLE_INTERVAL_MS = 600_000;
+const SWEEP_INTERVAL_MS = 600_000;
 const LEASE_ASKED_AFTER_MS = 10_000;
-/** Rows that become visible later than this after their time wait for the pass over all sessions. */
+/** Rows that become visible later than this wait for the next sweep. */
 const RECENT_MICROS = 60_000_000n;
+/** Rows that become visible later than this before a sweep are not found by it. */
+const SWEPT_MICROS = 1_200_000_000n;
+/** Without new texts its time is stored in this interval. */
+const PROGRESS_INTERVAL_MS = 5_000;
+const LAG_MAX_MS = 20_000;
 const IDLE_MS = 60_000;
 const FOLD_BYTES_MAX = 16 * 1_048_576;
 /** Of all folds between two passes; above it the oldest are closed. */
@@ -110,7 +122,12 @@ export class TextIndex implements Unit {
   readonly #left = new Set<string>();
   #horizon = NO_HORIZON;
   /** Undefined: the next pass is over all sessions. */
-  #wholeMs: number | undefined;
+  #sweptMs: number | undefined;
+  /** Everything that was recorded before it is stored; undefined: not known. */
+  #doneMicros: bigint | undefined;
+  #progressMs = Number.NEGATIVE_INFINITY;
+  /** The same by our clock. */
+  #doneMs = 0;
   #askedMs = Number.NEGATIVE_INFINITY;
   #askedAgain: number | undefined;
   #holds = false;
@@ -157,15 +174,21 @@ export class TextIndex implements Unit {
 
   #forget(): void {
     this.#folds.clear();
-    this.#wholeMs = undefined;
+    this.#sweptMs = undefined;
+    this.#doneMicros = undefined;
   }
 
   /** Stores the texts of the rows there are. False: another instance does. */
   async pass(): Promise<boolean> {
     if (!(await this.#mayGoOn())) return false;
-    const horizon = horizonAt(this.#horizon, await createFeedReader(this.#parts.database).look());
+    const look = await createFeedReader(this.#parts.database).look();
+    const horizon = horizonAt(this.#horizon, look);
+    const done = this.#doneMicros ?? look.atMicros;
+    this.#doneMs = this.#parts.clock.monotonicMs() - Number(look.atMicros - done) / 1_000;
+    let visited = 0;
     let beganMs = performance.now();
-    for await (const page of this.#pages()) {
+    for await (const page of this.#pages(look)) {
+      visited += page.length;
       await this.#rest(performance.now() - beganMs);
       for (const session of page) if (!(await this.#visit(session))) return false;
       if (!(await this.#mayGoOn())) return false;
@@ -173,26 +196,46 @@ export class TextIndex implements Unit {
     }
     this.#horizon = horizon;
     await this.#closeSome();
+    if (!this.hasMore) await this.#passed(horizon, visited > 0);
     this.#parts.metrics.indexPassed.setToCurrentTime();
     return true;
   }
 
+  async #passed({ micros }: HorizonState, hasVisited: boolean): Promise<void> {
+    this.#doneMicros = micros;
+    const nowMs = this.#parts.clock.monotonicMs();
+    if (micros === undefined || (!hasVisited && nowMs - this.#progressMs < PROGRESS_INTERVAL_MS))
+      return;
+    this.#progressMs = nowMs;
+    await storeProgress(this.#parts.database, { holder: this.#options.holder, micros });
+  }
+
   /** The sessions to visit. */
-  async *#pages(): AsyncGenerator<readonly Behind[], void, undefined> {
+  async *#pages({ atMicros }: Look): AsyncGenerator<readonly Behind[], void, undefined> {
     const { database, clock } = this.#parts;
     const nowMs = clock.monotonicMs();
     const left = [...this.#left];
     this.#left.clear();
     const { micros } = this.#horizon;
-    const isDue = this.#wholeMs === undefined || nowMs - this.#wholeMs >= WHOLE_INTERVAL_MS;
-    if (isDue || micros === undefined) {
-      this.#wholeMs = nowMs;
+    const sweptMs = this.#sweptMs;
+    const isWhole = sweptMs === undefined || micros === undefined;
+    const isDue = isWhole || nowMs - sweptMs >= SWEEP_INTERVAL_MS;
+    if (isDue) this.#sweptMs = nowMs;
+    if (isWhole) {
       for (let next: string | undefined = ""; next !== undefined; ) {
         const page: Awaited<ReturnType<typeof behindAfter>> = await behindAfter(database, next);
         yield page.behind;
         next = page.next;
       }
       return;
+    }
+    if (isDue) {
+      let next: ActivePlace | undefined = { micros: atMicros - SWEPT_MICROS, id: "" };
+      while (next !== undefined) {
+        const page: Awaited<ReturnType<typeof behindActive>> = await behindActive(database, next);
+        yield page.behind;
+        next = page.next;
+      }
     }
     if (left.length > 0) yield behindAmong(database, left);
     for (const of of NEW) {
@@ -201,7 +244,7 @@ export class TextIndex implements Unit {
         const page: Awaited<ReturnType<typeof behindSince>> = await behindSince(database, since);
         yield page.behind;
         // More rows of one time than a page has are an import.
-        if (page.next === next) this.#wholeMs = undefined;
+        if (page.next === next) this.#sweptMs = undefined;
         next = page.next === next ? undefined : page.next;
       }
     }
@@ -215,7 +258,7 @@ export class TextIndex implements Unit {
     const askedAgain = await holdLease(this.#parts.database, this.#options.holder);
     this.#askedMs = nowMs;
     if (askedAgain !== this.#askedAgain) {
-      this.#wholeMs = undefined;
+      this.#sweptMs = undefined;
       if (askedAgain !== undefined && this.#options.language !== undefined)
         await forgetTextless(this.#parts.database);
     }
@@ -328,16 +371,25 @@ export class TextIndex implements Unit {
 
   async #rest(busyMs: number): Promise<void> {
     if (!this.#options.isGentle || this.#ending.signal.aborted) return;
+    // The first pass has no end by which the index could be behind.
+    const isFirst = this.#doneMicros === undefined;
+    const lagMs = isFirst ? 0 : this.#parts.clock.monotonicMs() - this.#doneMs;
     const before = performance.eventLoopUtilization();
-    await this.#pause(busyMs);
+    const shareMs = busyMs * patience(lagMs);
+    await this.#pause(shareMs);
     const { utilization } = performance.eventLoopUtilization(before);
-    await this.#pause(busyMs * BUSY_PAUSES * utilization ** 2);
+    await this.#pause(shareMs * BUSY_PAUSES * utilization ** 2);
   }
 
   async #pause(pauseMs: number): Promise<void> {
     const { signal } = this.#ending;
     await delay(Math.min(pauseMs, PAUSE_MAX_MS), undefined, { signal }).catch(() => undefined);
   }
+}
+
+/** The share of its pauses that an index takes which is so far behind. Exported for its test. */
+export function patience(lagMs: number): number {
+  return Math.min(1, Math.max(0, 1 - lagMs / LAG_MAX_MS));
 }
 
 function horizonAt(state: HorizonState, look: Look): HorizonState {

@@ -95,6 +95,7 @@ test("HTTP answers as its document says, and names wrong parameters", async () =
   expect(await second.json()).toEqual({
     kind: "FoundTextList",
     items: [expect.objectContaining({ session_id: ids[0] })],
+    indexed_until: expect.stringMatching(/^\d{4}-.*Z$/),
   });
   for (const [query, field] of [
     ["", "q"],

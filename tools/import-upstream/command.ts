@@ -15,6 +15,7 @@ import { programNamed, runProgram } from "../../src/cli/running.ts";
 import { configOf } from "../../src/cli/serve.ts";
 import type { Config } from "../../src/config/config.ts";
 import { redactionOptions, createRedactor } from "../../src/redaction/redactor.ts";
+import { askAgain } from "../../src/search/index-store.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
 import { importLedger, type ImportOptions } from "./import.ts";
 import type { ImportReport, StreamReport } from "./report.ts";
@@ -108,6 +109,8 @@ async function importFrom(
       await source.start();
       return await importLedger({ source, target, progressed, redaction }, options);
     } finally {
+      // The index of search looks for new rows, and these have older times.
+      if (!options.dryRun) await askAgain(target).catch(() => undefined);
       await source.stop();
     }
   });

@@ -211,6 +211,9 @@ type SearchTextsResponse struct {
 	Items []*FoundText `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	// Empty: there are no more.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// How far the index had come: it has every text of rows that were recorded before this time, unless the
+	// message was still open. Absent: not known, because sessions are indexed for the first time, or again.
+	IndexedUntil  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=indexed_until,json=indexedUntil,proto3" json:"indexed_until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -257,6 +260,13 @@ func (x *SearchTextsResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *SearchTextsResponse) GetIndexedUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.IndexedUntil
+	}
+	return nil
 }
 
 // A text that was found, and the place to open it at.
@@ -464,10 +474,11 @@ const file_ambient_v1_search_proto_rawDesc = "" +
 	"page_token\x18\n" +
 	" \x01(\tR\tpageTokenB\b\n" +
 	"\x06_afterB\t\n" +
-	"\a_before\"j\n" +
+	"\a_before\"\xab\x01\n" +
 	"\x13SearchTextsResponse\x12+\n" +
 	"\x05items\x18\x01 \x03(\v2\x15.ambient.v1.FoundTextR\x05items\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xcf\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12?\n" +
+	"\rindexed_until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\findexedUntil\"\xcf\x02\n" +
 	"\tFoundText\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12!\n" +
@@ -519,13 +530,14 @@ var file_ambient_v1_search_proto_depIdxs = []int32{
 	5, // 1: ambient.v1.SearchTextsRequest.before:type_name -> google.protobuf.Timestamp
 	0, // 2: ambient.v1.SearchTextsRequest.order_by:type_name -> ambient.v1.SearchOrder
 	3, // 3: ambient.v1.SearchTextsResponse.items:type_name -> ambient.v1.FoundText
-	5, // 4: ambient.v1.FoundText.created_at:type_name -> google.protobuf.Timestamp
-	4, // 5: ambient.v1.FoundText.excerpt:type_name -> ambient.v1.ExcerptPiece
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	5, // 4: ambient.v1.SearchTextsResponse.indexed_until:type_name -> google.protobuf.Timestamp
+	5, // 5: ambient.v1.FoundText.created_at:type_name -> google.protobuf.Timestamp
+	4, // 6: ambient.v1.FoundText.excerpt:type_name -> ambient.v1.ExcerptPiece
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_ambient_v1_search_proto_init() }

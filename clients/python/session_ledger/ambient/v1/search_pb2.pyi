@@ -42,12 +42,14 @@ class SearchTextsRequest(_message.Message):
     def __init__(self, query: _Optional[str] = ..., project_id: _Optional[str] = ..., session_id: _Optional[str] = ..., role: _Optional[str] = ..., event_type: _Optional[str] = ..., after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order_by: _Optional[_Union[SearchOrder, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class SearchTextsResponse(_message.Message):
-    __slots__ = ("items", "next_page_token")
+    __slots__ = ("items", "next_page_token", "indexed_until")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    INDEXED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[FoundText]
     next_page_token: str
-    def __init__(self, items: _Optional[_Iterable[_Union[FoundText, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    indexed_until: _timestamp_pb2.Timestamp
+    def __init__(self, items: _Optional[_Iterable[_Union[FoundText, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., indexed_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class FoundText(_message.Message):
     __slots__ = ("session_id", "session_name", "project_id", "run_id", "stream", "seq", "role", "event_type", "created_at", "excerpt")
