@@ -2,10 +2,10 @@
  * Lists of sessions, a page at a time. No statement reads more than a bounded number of sessions, with
  * any filter and any number of sessions:
  *
- *   filters that lead the index of the order ─► the next WALKED_MAX sessions ─► other filters ─► page
- *                                                                                 │ not full
- *       a filter with an index that finds few sessions ─► all of them, sorted ◄───┤
- *       none ─► the page ends early, and its token is the end of the walk ◄───────┘
+ *   a filter with an index leaves few ──► all of them, the other filters, sorted ─────────► page
+ *     └─ no ──► the next WALKED_MAX sessions of the order ──► the other filters ──► full? ──► page
+ *                 labels leave few ──► all of them, sorted ──► page ◄──────────────── no
+ *                   └─ no ──► the page ends early, and its token is the end of the walk
  *
  * A page first reads keys and sizes, then the records by their ids. The size of a page is bounded: a page
  * that would be too large leaves out the prompts, then labels, annotations and capabilities, and at last
@@ -103,39 +103,36 @@ interface Keys {
 async function keysOf(database: Database, request: SessionsPage): Promise<Keys> {
   const { from, size } = request;
   const read: Read = (statement) => database.run(statement, AD_HOC);
-  let walk = walkOf(request);
+  const conditions = conditionsOf(request);
+  const inOrder = walkOf(request, conditions);
+  let walk =
+    inOrder.rest.length === 0 ? inOrder : ((await wholeOf(conditions, "quick", read)) ?? inOrder);
   let found = await read(pageStatement(request, walk));
   let end: ListPlace | undefined;
-  if (found.length <= size && walk.rest.length > 0) {
-    const whole = await wholeOf(request, read);
+  if (found.length <= size && walk === inOrder && walk.rest.length > 0) {
+    const whole = await wholeOf(conditions, "slow", read);
     if (whole === undefined) end = endOf(await read(endStatement(request, walk)));
     else found = await read(pageStatement(request, (walk = whole)));
   }
   const keys = found.slice(0, size);
   const next = found.length > size ? placeOf(keys.at(-1)) : end;
   if (typeof from !== "number") return { keys, next, total: from.total };
-  if (next === undefined && (keys.length > 0 || from === 0))
-    return { keys, next, total: { count: from + keys.length, isLowerBound: false } };
-  const total = await totalOf(request, walk, read);
-  // The list may have more than the walk counted.
-  const whole = total.isLowerBound && !walk.isWhole ? await wholeOf(request, read) : undefined;
-  return { keys, next, total: whole === undefined ? total : await totalOf(request, whole, read) };
+  // The page has everything that was found, in the list or in its first part.
+  if (found.length <= size && (keys.length > 0 || from === 0))
+    return { keys, next, total: { count: from + keys.length, isLowerBound: end !== undefined } };
+  const [counted] = await read(countStatement(request, walk));
+  const count = Math.min(Number(counted?.["matching"]), WALKED_MAX);
+  return { keys, next, total: { count, isLowerBound: Number(counted?.["walked"]) > WALKED_MAX } };
 }
 
 type Read = (statement: SQL) => Promise<readonly Fields[]>;
-
-async function totalOf(request: SessionsPage, walk: Walk, read: Read): Promise<ListTotal> {
-  const [counted] = await read(countStatement(request, walk));
-  const count = Math.min(Number(counted?.["matching"]), WALKED_MAX);
-  return { count, isLowerBound: Number(counted?.["walked"]) > WALKED_MAX };
-}
 
 interface Condition {
   readonly sql: SQL;
   /** Orders with an index that begins with this. */
   readonly leads: readonly ListOrder[];
-  /** Some index finds its sessions. */
-  readonly isIndexed: boolean;
+  /** An index finds its sessions. A slow one finds all of them, or none. */
+  readonly index: "quick" | "slow" | "none";
 }
 
 const ANY: SessionScope = { projectId: undefined, sessionId: undefined };
@@ -148,23 +145,23 @@ function conditionsOf({ scope, filter = {} }: SessionsPage): readonly Condition[
     {
       sql: belongsTo({ scope: { ...ANY, sessionId: scope.sessionId } }),
       leads: ["newest", "activity", "waiting"],
-      isIndexed: true,
+      index: "quick",
     },
     {
       sql: belongsTo({ scope: ANY, filter: { parentSessionId } }),
       leads: ["newest"],
-      isIndexed: true,
+      index: "quick",
     },
-    { sql: belongsTo({ scope: ANY, filter: { labels } }), leads: [], isIndexed: true },
-    { sql: isInState({ scope: ANY, filter: { waiting } }), leads: ["waiting"], isIndexed: true },
+    { sql: belongsTo({ scope: ANY, filter: { labels } }), leads: [], index: "slow" },
+    { sql: isInState({ scope: ANY, filter: { waiting } }), leads: ["waiting"], index: "quick" },
     {
       sql: belongsTo({ scope: { ...ANY, projectId: scope.projectId }, filter: { projectId } }),
       leads: ["newest", "activity"],
-      isIndexed: true,
+      index: "quick",
     },
-    { sql: isInState({ scope: ANY, filter: { running } }), leads: ["newest"], isIndexed: true },
-    { sql: isInState({ scope: ANY, filter: { phase } }), leads: [], isIndexed: true },
-    { sql: isInState({ scope: ANY, filter: { query } }), leads: [], isIndexed: false },
+    { sql: isInState({ scope: ANY, filter: { running } }), leads: ["newest"], index: "quick" },
+    { sql: isInState({ scope: ANY, filter: { phase } }), leads: [], index: "quick" },
+    { sql: isInState({ scope: ANY, filter: { query } }), leads: [], index: "none" },
   ];
   return conditions.flatMap(({ sql: one, ...rest }) =>
     one === undefined ? [] : [{ sql: one, ...rest }],
@@ -179,21 +176,22 @@ interface Walk {
   readonly rest: readonly SQL[];
 }
 
-function walkOf(request: SessionsPage): Walk {
-  const conditions = conditionsOf(request);
+function walkOf(request: SessionsPage, conditions = conditionsOf(request)): Walk {
   const leading = conditions.find(({ leads }) => leads.includes(request.order ?? "newest"));
   const rest = conditions.flatMap((one) => (one === leading ? [] : [one.sql]));
   return { read: leading?.sql, isWhole: false, rest };
 }
 
 /** All sessions of a condition that leaves few of them; undefined: there is no such condition. */
-async function wholeOf(request: SessionsPage, read: Read): Promise<Walk | undefined> {
-  const conditions = conditionsOf(request);
-  for (const { sql: one } of conditions.filter(({ isIndexed }) => isIndexed)) {
-    const walk = { read: one, isWhole: true, rest: [] };
-    const [counted] = await read(sizeStatement(one));
-    const rest = conditions.flatMap((other) => (other.sql === one ? [] : [other.sql]));
-    if (Number(counted?.["sessions"]) <= WALKED_MAX) return { ...walk, rest };
+async function wholeOf(
+  conditions: readonly Condition[],
+  index: "quick" | "slow",
+  read: Read,
+): Promise<Walk | undefined> {
+  for (const one of conditions.filter((each) => each.index === index)) {
+    const [counted] = await read(sizeStatement(one.sql));
+    const rest = conditions.flatMap((other) => (other === one ? [] : [other.sql]));
+    if (Number(counted?.["sessions"]) <= WALKED_MAX) return { read: one.sql, isWhole: true, rest };
   }
   return undefined;
 }

@@ -195,8 +195,16 @@ export function belongsTo({ scope, filter = {} }: Filtered): SQL | undefined {
     parentSessionId === "" ? undefined : eq(sessions.parentSessionId, parentSessionId),
     Object.keys(labels).length === 0
       ? undefined
-      : sql`${sessions.labels} is not null and ledger_labels(${sessions.labels}) @> ledger_labels(${JSON.stringify(labels)}::text)`,
+      : and(
+          ...Object.entries(labels).flatMap((pair) => pair.map(mayHave)),
+          sql`${sessions.labels} is not null and ledger_labels(${sessions.labels}) @> ledger_labels(${JSON.stringify(labels)}::text)`,
+        ),
   );
+}
+
+/** What is quickly seen: without an escape, a text of JSON is there as it is. */
+function mayHave(text: string): SQL {
+  return sql`(strpos(${sessions.labels}, ${JSON.stringify(text)}) > 0 or strpos(${sessions.labels}, ${"\\"}) > 0)`;
 }
 
 /** The other filters. */

@@ -10,6 +10,7 @@ import { benchCompression } from "./compression.ts";
 import { benchFlow } from "./flow.ts";
 import { benchHostile } from "./hostile.ts";
 import { benchJoin } from "./join.ts";
+import { benchLists } from "./lists.ts";
 import { describeMachine } from "./machine.ts";
 import { type BenchName, type BenchOptions, readOptions, USAGE } from "./options.ts";
 import { profilePush, profileStream } from "./profile.ts";
@@ -31,6 +32,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   hostile: benchHostile,
   flow: benchFlow,
   turns: benchTurns,
+  lists: benchLists,
   against: benchAgainst,
   "profile push": profilePush,
   "profile stream": profileStream,

@@ -12,6 +12,7 @@ const BENCHES = [
   "hostile",
   "flow",
   "turns",
+  "lists",
 ] as const;
 /** Needs `--old`, so `all` omits it. */
 const AGAINST = "against";

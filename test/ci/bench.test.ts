@@ -25,6 +25,7 @@ test.for([
   ["hostile", "--parts", "7"],
   ["flow"],
   ["turns", "--calls", "2"],
+  ["lists"],
   ["against", "--old", ROOT, "--parts", "doors", "--calls", "200"],
   ["profile", "push", "--calls", "200"],
 ])(
