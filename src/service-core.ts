@@ -25,6 +25,7 @@ import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
 import { createLive, type Live } from "./live/live.ts";
 import { Retention } from "./maintenance/retention.ts";
 import { TextIndex } from "./search/index-unit.ts";
+import { Pace } from "./search/pace.ts";
 import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
 import { CommitFailures } from "./observability/readiness.ts";
@@ -92,8 +93,10 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     exchange.committed(rows);
   };
   const { batchRowsMax: rowsMax, batchBytesMax: bytesMax } = config;
+  const pace = new Pace(clock);
+  const committed = (waitedMs: number): void => pace.committed(waitedMs);
   const ingest = createIngest(
-    { writer, publish, clock, metrics },
+    { writer, publish, clock, metrics, committed },
     { ...config, batch: { rowsMax, bytesMax } },
   );
   const order = createOrderObserver(metrics);
@@ -108,7 +111,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const retention = createRetention(config, { database, log, metrics, erased });
   const language = config.search === "on" ? config.searchLanguage : undefined;
   const texts = new TextIndex(
-    { ...base, database, reader: folded },
+    { ...base, database, reader: folded, pace },
     { holder: instance, language, isGentle: true },
   );
   metrics.watchWaiting(() => waitingIn(database));

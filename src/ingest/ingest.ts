@@ -78,6 +78,8 @@ interface IngestDependencies {
   readonly publish: (rows: readonly StoredRow[]) => void;
   readonly clock: Clock;
   readonly metrics: IngestMetrics;
+  /** Gets the time that the oldest push of each committed batch has waited. */
+  readonly committed?: (waitedMs: number) => void;
 }
 
 type IngestMetrics = Pick<
@@ -242,6 +244,7 @@ class GroupCommit implements Ingest {
       return;
     }
     this.#failures = 0;
+    this.#dependencies.committed?.(clock.monotonicMs() - (items[0]?.sinceMs ?? startMs));
     for (const { push } of items) this.#queue.quick(push.sessionId);
     metrics.commitSeconds.observe((clock.monotonicMs() - startMs) / 1_000);
     metrics.batchRows.observe(rowsOf(items));

@@ -19,9 +19,7 @@
  * is stored, and finds the same texts, which are stored once. A fold without rows for a minute, or too
  * large, is closed: its open messages are stored as they are, and its open run is read when rows come.
  *
- * Each part of the work is followed by a pause: as long as the part on an idle process, and forty times
- * as long on a busy one. So texts come late under load, and pushes do not. The further the index falls
- * behind, the shorter the pauses: at LAG_MAX_MS there are none.
+ * Each part of the work is followed by a pause (pace.ts). So texts come late under load, and pushes do not.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Clock } from "../base/clock.ts";
@@ -53,6 +51,7 @@ import {
   storeFound,
   storeProgress,
 } from "./index-store.ts";
+import { Pace } from "./pace.ts";
 import { TextFold } from "./text-fold.ts";
 
 interface IndexParts {
@@ -61,6 +60,8 @@ interface IndexParts {
   readonly clock: Pick<Clock, "monotonicMs">;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "textsIndexed" | "indexPassed" | "indexFailures">;
+  /** Knows the pushes of this process; absent: there are none. */
+  readonly pace?: Pace;
 }
 
 export interface IndexOptions {
@@ -82,7 +83,6 @@ const RECENT_MICROS = 60_000_000n;
 const SWEPT_MICROS = 1_200_000_000n;
 /** Without new texts its time is stored in this interval. */
 const PROGRESS_INTERVAL_MS = 5_000;
-const LAG_MAX_MS = 20_000;
 const IDLE_MS = 60_000;
 const FOLD_BYTES_MAX = 16 * 1_048_576;
 /** Of all folds between two passes; above it the oldest are closed. */
@@ -91,8 +91,6 @@ const FOLDS_BYTES_MAX = 64 * 1_048_576;
 const FOLD_BYTES_MIN = 4_096;
 /** Rows of one session, before the others get a turn. */
 const VISIT_ROWS_MAX = 20_000;
-/** The pause on a process without an idle moment, in multiples of the work before it. */
-const BUSY_PAUSES = 40;
 const PAUSE_MAX_MS = 2_000;
 
 const ROWS: RowsLimits = {
@@ -112,6 +110,7 @@ interface Held {
 export class TextIndex implements Unit {
   readonly #parts: IndexParts;
   readonly #options: IndexOptions;
+  readonly #pace: Pace;
   readonly #repeating = new Repeating(() => this.#repeat());
   readonly #ending = new AbortController();
   /** The oldest comes first. */
@@ -136,6 +135,7 @@ export class TextIndex implements Unit {
   constructor(parts: IndexParts, options: IndexOptions) {
     this.#parts = parts;
     this.#options = options;
+    this.#pace = parts.pace ?? new Pace(parts.clock);
     parts.database.onOtherServer(() => this.#forget());
   }
 
@@ -375,21 +375,15 @@ export class TextIndex implements Unit {
     const isFirst = this.#doneMicros === undefined;
     const lagMs = isFirst ? 0 : this.#parts.clock.monotonicMs() - this.#doneMs;
     const before = performance.eventLoopUtilization();
-    const shareMs = busyMs * patience(lagMs);
-    await this.#pause(shareMs);
+    await this.#pause(busyMs);
     const { utilization } = performance.eventLoopUtilization(before);
-    await this.#pause(shareMs * BUSY_PAUSES * utilization ** 2);
+    await this.#pause(busyMs * this.#pace.pauses({ utilization, lagMs }));
   }
 
   async #pause(pauseMs: number): Promise<void> {
     const { signal } = this.#ending;
     await delay(Math.min(pauseMs, PAUSE_MAX_MS), undefined, { signal }).catch(() => undefined);
   }
-}
-
-/** The share of its pauses that an index takes which is so far behind. Exported for its test. */
-export function patience(lagMs: number): number {
-  return Math.min(1, Math.max(0, 1 - lagMs / LAG_MAX_MS));
 }
 
 function horizonAt(state: HorizonState, look: Look): HorizonState {

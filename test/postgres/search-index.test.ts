@@ -10,7 +10,6 @@ import {
   forgetTexts,
   sinceStatement,
 } from "../../src/search/index-store.ts";
-import { patience } from "../../src/search/index-unit.ts";
 import { readLogged } from "../../src/store/pages.ts";
 import { eventually } from "../support/eventually.ts";
 import { useLedger } from "../support/ledger.ts";
@@ -177,13 +176,6 @@ test("an answer says how far the index has come", async () => {
   expect(await until()).toBeDefined();
   await forgetTexts(database, "takin-1");
   expect(await until()).toBeUndefined();
-});
-
-// Bug: under load an index took forty times as long for its pauses as for its work, however late it was.
-test("an index that falls behind takes shorter pauses, and none from 20 s on", () => {
-  expect([-1_000, 0, 5_000, 20_000, 600_000].map((lagMs) => patience(lagMs))).toEqual([
-    1, 1, 0.75, 0, 0,
-  ]);
 });
 
 // Bug: the texts that a fold had stored were lost, when its session was forgotten and its run was still open.
