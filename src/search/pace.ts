@@ -1,13 +1,26 @@
 /**
- * How long the index of search pauses after a part of its work: as long as the part, and on a busy process
- * up to BUSY_PAUSES times as long. The further it is behind, the shorter, down to the one pause at
- * LAG_MAX_MS: the index comes late under load, but not without a bound. While pushes wait for longer than
- * SLOW_PUSH_MS, the process has more than it can do, and the index waits for them however late it is.
+ * How long the index of search pauses after a part of its work: as long as the part, and on a process
+ * without an idle moment BUSY_PAUSES times as long. An index that is behind first takes more of the time
+ * that the process does not use, up to half of it, and from LAG_MAX_MS on as much of a process without idle
+ * time. While pushes wait for longer than SLOW_PUSH_MS, there is more to do than the process can, and the
+ * index waits for them.
+ *
+ *   pauses after the work, at a utilization of   0.5    0.8    0.9     1
+ *   not behind                                    10     26     32    40
+ *   10 s                                           0      1      7    40
+ *   15 s                                           0      1      4    20
+ *   20 s                                           0      0      0     0
  */
 import type { Clock } from "../base/clock.ts";
 
 const BUSY_PAUSES = 40;
+/** From there to LAG_MAX_MS a busy process gives more and more to the index. */
+const LAG_MS = 10_000;
 const LAG_MAX_MS = 20_000;
+const LAG_REST_MS = LAG_MAX_MS - LAG_MS;
+/** The powers of the utilization that the pauses follow, not behind and at LAG_MS. */
+const POWER = 2;
+const POWER_LATE = 16;
 const SLOW_PUSH_MS = 200;
 /** An older wait of a push says nothing of the load now. */
 const RECENT_MS = 1_000;
@@ -29,9 +42,17 @@ export class Pace {
 
   /** The pause after the first one, in multiples of the work; `utilization` of the process, 0 to 1. */
   pauses({ utilization, lagMs }: { readonly utilization: number; readonly lagMs: number }): number {
-    const isSlow =
-      this.#pushMs > SLOW_PUSH_MS && this.#clock.monotonicMs() - this.#atMs < RECENT_MS;
-    const patience = isSlow ? 1 : Math.min(1, Math.max(0, 1 - lagMs / LAG_MAX_MS));
-    return BUSY_PAUSES * utilization ** 2 * patience;
+    const [idle, busy] = this.#isSlow ? [0, 0] : [lagMs / LAG_MS, (lagMs - LAG_MS) / LAG_REST_MS];
+    const power = POWER + (POWER_LATE - POWER) * within1(idle);
+    return BUSY_PAUSES * utilization ** power * (1 - within1(busy));
   }
+
+  get #isSlow(): boolean {
+    const sinceMs = this.#clock.monotonicMs() - this.#atMs;
+    return this.#pushMs > SLOW_PUSH_MS && sinceMs < RECENT_MS;
+  }
+}
+
+function within1(share: number): number {
+  return Math.min(1, Math.max(0, share));
 }
