@@ -1,4 +1,4 @@
-import { capabilitiesOf, createRunner, PlatformBridge } from "../src/sdk/index.ts"; // In a package: session-ledger/runner/bridge
+import { capabilitiesOf, createRunner, PlatformBridge } from "../src/sdk/index.ts"; // In a package: @session-ledger/runner/bridge
 import { promptsOf, type RunInput } from "../src/sdk/index.ts";
 
 const [, , sessionId = "talk", address = "127.0.0.1:9000"] = process.argv;

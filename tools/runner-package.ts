@@ -3,9 +3,7 @@
  * `dist-runner` by default. It is the client side of the service alone, for processes that drive
  * agents; `npm publish ./dist-runner` publishes it.
  *
- * Packages of frameworks that entries with their names import are optional peers in package.json. The
- * table of what is offered is `exports` of package.json: `session-ledger/runner` is the entry of
- * the new package, `session-ledger/runner/NAME` its `./NAME`. So both packages offer the same files.
+ * Packages of frameworks that entries with their names import are optional peers in package.json.
  */
 import { execFile } from "node:child_process";
 import { copyFile, readFile, rm, writeFile } from "node:fs/promises";
@@ -19,22 +17,27 @@ const NAME = "@session-ledger/runner";
 /** test/tidy.test.ts refuses any other package in the code. */
 export const DEPENDENCIES: readonly string[] = ["@bufbuild/protobuf", "@grpc/grpc-js"];
 
-type Manifest = Readonly<Record<string, unknown>> & {
-  readonly dependencies: Readonly<Record<string, string>>;
-  readonly exports: Readonly<Record<string, string>>;
+/** The entries of the package, and their compiled modules. */
+export const ENTRIES: Readonly<Record<string, string>> = {
+  ".": "./src/runner/index.js",
+  "./agui": "./src/sdk/bridges/agui.js",
+  "./ai-sdk": "./src/sdk/bridges/ai-sdk.js",
+  "./bridge": "./src/sdk/index.js",
+  "./claude": "./src/sdk/bridges/claude.js",
+  "./compressor": "./src/compressor/index.js",
+  "./copilotkit": "./src/sdk/drop-ins/copilotkit.js",
+  "./http": "./src/sdk/http/index.js",
+  "./langgraph": "./src/sdk/bridges/langgraph.js",
+  "./langgraph-callbacks": "./src/sdk/drop-ins/langgraph-callbacks.js",
+  "./middleware": "./src/sdk/middleware/index.js",
+  "./openai-agents": "./src/sdk/drop-ins/openai-agents.js",
+  "./resumable-stream": "./src/sdk/drop-ins/resumable-stream.js",
+  "./turns": "./src/runner/turn-blocks.js",
 };
 
-/** Entries of package.json, as the new package names them, with the files in its folder. */
-export function entriesOf({ exports }: Pick<Manifest, "exports">): ReadonlyMap<string, string> {
-  const prefix = "./dist-runner/";
-  const published = Object.entries(exports).filter(([, file]) => file.startsWith(prefix));
-  return new Map(
-    published.map(([name, file]) => [
-      name.replace(/^\.\/runner(?=$|\/)/, "."),
-      `./${file.slice(prefix.length)}`,
-    ]),
-  );
-}
+type Manifest = Readonly<Record<string, unknown>> & {
+  readonly dependencies: Readonly<Record<string, string>>;
+};
 
 export async function writeRunnerPackage(folder: string): Promise<void> {
   await rm(folder, { recursive: true, force: true });
@@ -49,7 +52,7 @@ export async function writeRunnerPackage(folder: string): Promise<void> {
 
 function made(manifest: Manifest): object {
   const { version, license, homepage, bugs, repository, dependencies } = manifest;
-  const entries = [...entriesOf(manifest)].map(([name, file]) => [
+  const entries = Object.entries(ENTRIES).map(([name, file]) => [
     name,
     { types: file.replace(/\.js$/, ".d.ts"), default: file },
   ]);
@@ -74,12 +77,10 @@ function made(manifest: Manifest): object {
 async function readme({ homepage }: Manifest): Promise<string> {
   const guide = await readFile(join(ROOT, "docs/runner.md"), "utf8");
   const docs = `${String(homepage).replace(/#.*/, "")}/blob/main/docs/`;
-  return guide
-    .replaceAll("session-ledger/runner", NAME)
-    .replaceAll(
-      /\]\((?!https?:|#)([^)]+)\)/g,
-      (_, path: string) => `](${new URL(path, docs).href})`,
-    );
+  return guide.replaceAll(
+    /\]\((?!https?:|#)([^)]+)\)/g,
+    (_, path: string) => `](${new URL(path, docs).href})`,
+  );
 }
 
 if (import.meta.main)

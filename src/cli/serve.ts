@@ -82,7 +82,7 @@ function demoCommand({ grpc }: Started, config: Config): string {
     ...(config.tlsCertFile === undefined ? [] : ["--ca-file", "CA.pem"]),
     ...(asksForTokens(config) ? ["--token-file", "FILE"] : []),
   ];
-  return ["npx session-ledger demo", ...options].join(" ");
+  return ["npm run -s ledger -- demo", ...options].join(" ");
 }
 
 /** The configuration, or every problem with it at once. */

@@ -100,7 +100,7 @@ export class EventItem extends Item {
   readonly completedAtMicros: bigint | undefined;
   /** The run that it belongs to; undefined outside of runs. */
   readonly runId: string | undefined;
-  /** Restores the events of a merged row; pass it to `expand` of session-ledger/compressor. */
+  /** Restores the events of a merged row; pass it to `expand` of @session-ledger/runner/compressor. */
   readonly fragments: FragmentIndex | undefined;
   #event: JsonObject | undefined;
 

@@ -1,6 +1,7 @@
 /**
- * The package as a runner's author has it: built, laid out as `npm install` does, imported by its
- * name, checked against its declarations, and run against a real service.
+ * The package of the service, and that of runners as their authors have it: built, laid out as
+ * `npm install` does, imported by its name, checked against its declarations, and run against a real
+ * service.
  */
 import { execFile } from "node:child_process";
 import { cp, link, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
@@ -10,7 +11,7 @@ import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { bundle } from "../../tools/bundle.ts";
-import { writeRunnerPackage } from "../../tools/runner-package.ts";
+import { ENTRIES, writeRunnerPackage } from "../../tools/runner-package.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { MAIN } from "../support/service-process.ts";
 import { useService } from "../support/use-service.ts";
@@ -19,25 +20,18 @@ const run = promisify(execFile);
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const TSC = join(ROOT, "node_modules/.bin/tsc");
 
-/** What npm unpacks: what `files` names, and package.json. */
+/** What npm unpacks: the package, and those that it asks for. */
 async function install(consumer: string): Promise<string> {
-  const home = join(consumer, "node_modules", "session-ledger");
-  await mkdir(home, { recursive: true });
-  await cp(join(ROOT, "package.json"), join(home, "package.json"));
+  const home = join(consumer, "node_modules", "@session-ledger/runner");
+  await writeRunnerPackage(home);
   await symlink(join(ROOT, "node_modules"), join(home, "node_modules"));
   await mkdir(join(consumer, "node_modules", "@types"));
   await symlink(
     join(ROOT, "node_modules", "@types", "node"),
     join(consumer, "node_modules", "@types", "node"),
   );
-  await writeRunnerPackage(join(home, "dist-runner"));
   return home;
 }
-
-const packageSchema = z.object({
-  exports: z.record(z.string(), z.string()),
-  files: z.array(z.string()),
-});
 
 const { service } = useService();
 let consumer: string;
@@ -67,15 +61,9 @@ test("a bundle that is made again leaves an unchanged migration where it is", as
   expect((await stat(file)).ino).toBe((await stat(witness)).ino);
 });
 
-test("every export of package.json exists and is published", async () => {
-  const text = await readFile(join(home, "package.json"), "utf8");
-  const { exports, files } = packageSchema.parse(JSON.parse(text));
-  expect(Object.keys(exports)).toContain("./runner");
-  for (const target of Object.values(exports)) {
+test("every entry of the package exists", async () => {
+  for (const target of Object.values(ENTRIES))
     await expect(readFile(join(home, target), "utf8")).resolves.not.toBe("");
-    const [, top] = target.split("/");
-    expect([...files, "package.json"]).toContain(top);
-  }
 });
 
 test("regression: an old Node met a SyntaxError instead of the required version", async () => {
@@ -176,8 +164,8 @@ async function writeExamples(pages: readonly string[]): Promise<readonly string[
   for (const name of ["writer.ts", "runner.ts"]) {
     const text = await readFile(join(ROOT, "examples", name), "utf8");
     const code = text
-      .replaceAll("../src/runner/index.ts", "session-ledger/runner")
-      .replaceAll("../src/sdk/index.ts", "session-ledger/runner/bridge");
+      .replaceAll("../src/runner/index.ts", "@session-ledger/runner")
+      .replaceAll("../src/sdk/index.ts", "@session-ledger/runner/bridge");
     await writeFile(join(consumer, name), code);
     names.push(name);
   }
@@ -197,7 +185,7 @@ test("code of a consumer and of the documents compiles with the declarations alo
 });
 
 test("the declarations of the compressor need only the library of ES2020, and no Node", async () => {
-  const main = 'import { Compressor, expand } from "session-ledger/compressor";';
+  const main = 'import { Compressor, expand } from "@session-ledger/runner/compressor";';
   await writeFile(join(consumer, "old.ts"), `${main}\nexport const used = [Compressor, expand];`);
   const old = ["--strict", "--lib", "es2020", "--module", "nodenext", "--types", ""];
   const { stdout } = await run(TSC, [...old, "--skipLibCheck", "false", "--noEmit", "old.ts"], {
@@ -282,23 +270,24 @@ describe("a program of a consumer", () => {
       modules.flatMap((url) => {
         const [, path] = url.split(/.*\/node_modules\/(?!\.)/);
         const name = path?.match(/^(?:@[^/]+\/)?[^/]+/)?.[0];
-        return name === undefined || url.includes("/session-ledger/dist-runner/") ? [] : [name];
+        return name === undefined || url.includes("/@session-ledger/runner/src/") ? [] : [name];
       }),
     );
     expect(packages).toContain("@grpc/grpc-js");
     for (const name of ["drizzle-orm", "postgres", "fastify", "zod", "@ag-ui/core", "pino"])
       expect(packages).not.toContain(name);
-    const own = modules.flatMap((url) => url.match(/\/dist-runner\/src\/([^/]+)\//)?.[1] ?? []);
+    const own = modules.flatMap(
+      (url) => url.match(/\/@session-ledger\/runner\/src\/([^/]+)\//)?.[1] ?? [],
+    );
     expect([...new Set(own)].toSorted()).toEqual(["agui", "base", "compressor", "runner"]);
   });
 });
 
 test("the compressor loads no other file", async () => {
-  await writeFile(join(consumer, "only.mjs"), 'import "session-ledger/compressor";');
+  await writeFile(join(consumer, "only.mjs"), 'import "@session-ledger/runner/compressor";');
   const { modules } = await runWatched(["only.mjs"]);
   const urls = modules.filter((url) => !url.endsWith("/only.mjs"));
   expect(urls.length).toBeGreaterThan(3);
-  expect(urls.filter((url) => !/\/dist-runner\/src\/(agui|base|compressor)\//.test(url))).toEqual(
-    [],
-  );
+  const expected = /\/@session-ledger\/runner\/src\/(agui|base|compressor)\//;
+  expect(urls.filter((url) => !expected.test(url))).toEqual([]);
 });

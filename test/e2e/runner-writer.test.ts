@@ -258,7 +258,7 @@ test("the example of docs/runner.md runs", async () => {
   const [example = ""] = blocksOf(doc, "ts");
   const index = fileURLToPath(new URL("../../src/runner/index.ts", import.meta.url));
   const script = example
-    .replace("session-ledger/runner", index)
+    .replace("@session-ledger/runner", index)
     .replace("127.0.0.1:9000", service.grpcAddress)
     .replace('sessionId: "s1"', 'sessionId: "example"');
   const args = ["--input-type=module-typescript", "-e", script];

@@ -3,14 +3,14 @@
  * in a folder with an installed package; here tsconfig.json resolves the names. The second argument
  * makes the names of its sessions unique, and a third one is a token: with it the program speaks TLS.
  */
-import { Compressor, expand } from "session-ledger/compressor";
+import { Compressor, expand } from "@session-ledger/runner/compressor";
 import {
   createSessionWriter,
   fromJsonLines,
   readSession,
   RpcFailure,
   toJsonLines,
-} from "session-ledger/runner";
+} from "@session-ledger/runner";
 
 const [, , address = "127.0.0.1:9000", name = "consumer", token] = process.argv;
 const way = { address, ...(token === undefined ? {} : { tls: true, token }) };

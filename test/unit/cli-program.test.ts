@@ -169,20 +169,20 @@ describe("the start of the service", () => {
       "gRPC      127.0.0.1:9000",
       "HTTP      http://127.0.0.1:8000/openapi.json  (metrics: http://127.0.0.1:8083/metrics)",
       "data      /srv/.data (new)",
-      "demo      npx session-ledger demo",
+      "demo      npm run -s ledger -- demo",
     ]);
   });
 
   test("prints the command of the demo with the options that it needs", () => {
     const demo = (grpc: string, environment: Environment = {}): string | undefined =>
       lines(environment, grpc).find((line) => line.startsWith("demo"));
-    expect(demo("0.0.0.0:9000")).toBe("demo      npx session-ledger demo");
-    expect(demo("[::]:9001")).toBe("demo      npx session-ledger demo --address 127.0.0.1:9001");
+    expect(demo("0.0.0.0:9000")).toBe("demo      npm run -s ledger -- demo");
+    expect(demo("[::]:9001")).toBe("demo      npm run -s ledger -- demo --address 127.0.0.1:9001");
     expect(
       demo("127.0.0.1:9000", {
         AUTH_TOKENS: '[{"id":"a","token":"12345678901234567890123456789012","roles":["admin"]}]',
       }),
-    ).toBe("demo      npx session-ledger demo --token-file FILE");
+    ).toBe("demo      npm run -s ledger -- demo --token-file FILE");
   });
 
   test("says that there is no page", () => {

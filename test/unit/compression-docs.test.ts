@@ -20,7 +20,7 @@ function block(pattern: RegExp): string {
 
 test("the example prints the output on the page", async () => {
   const entry = pathToFileURL(join(ROOT, "src/compressor/index.ts")).href;
-  const code = block(/```ts\n(.*?)```/s).replace("session-ledger/compressor", entry);
+  const code = block(/```ts\n(.*?)```/s).replace("@session-ledger/runner/compressor", entry);
   const { stdout } = await run(process.execPath, [
     "--input-type=module-typescript",
     "--eval",

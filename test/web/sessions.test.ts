@@ -31,7 +31,7 @@ const live = (page: Page): Promise<void> =>
 describe("in chromium", needs("chromium"), () => {
   test("an empty ledger tells how to fill it, and then sessions come, change, move and go without a reload", async () => {
     await inspector.visit(url, {}, async (page, { requests }) => {
-      await page.getByText("npx session-ledger demo").waitFor();
+      await page.getByText("npm run -s ledger -- demo").waitFor();
       await live(page);
       await say(service, "older", { payload: "hello" });
       await rowOf(page, "older").waitFor();

@@ -94,8 +94,11 @@ function Nothing({ filter }: { readonly filter: SessionFilter }) {
   }
   return (
     <Empty title="There are no sessions yet.">
-      <p>Fill the ledger with a few recorded sessions, and an agent that answers:</p>
-      <pre>npx session-ledger demo</pre>
+      <p>
+        Fill the ledger with a few recorded sessions, and an agent that answers. In the folder of
+        session-ledger:
+      </p>
+      <pre>npm run -s ledger -- demo</pre>
       <p>A session is also made by its first message or event.</p>
     </Empty>
   );
