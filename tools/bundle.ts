@@ -12,7 +12,7 @@ import { mkdir, readdir, readFile } from "node:fs/promises";
 import { dirname, join, relative, resolve } from "node:path";
 import type { Plugin } from "esbuild";
 import { bundleWeb } from "./bundle-web.ts";
-import { isCurrent, replace, ROOT, stampsOf } from "./stamps.ts";
+import { BUNDLE_SOURCES, isBundleCurrent, replace, ROOT, stampsOf } from "./stamps.ts";
 
 const OUTSIDE: readonly string[] = [
   // These find their binaries by the path of their package.
@@ -36,24 +36,26 @@ const OUTSIDE: readonly string[] = [
 const REQUIRE =
   'import { createRequire as requireFrom } from "node:module"; const require = requireFrom(import.meta.url);';
 
-/** The sources of the bundle, with their sizes and times. */
-const SOURCES = "sources.json";
+const MIGRATIONS = "src/store/migrations";
 
 export async function bundle(folder: string): Promise<void> {
-  const isBuilt = await isCurrent(join(folder, SOURCES), join(folder, "main.js"));
+  const isBuilt = await isBundleCurrent(folder);
   await Promise.all([isBuilt || build(folder), bundleWeb(folder)]);
-  await copyFiles(join(ROOT, "src/store/migrations"), join(folder, "migrations"));
 }
 
 /** `fs.cp` deletes a file before it copies it: a service that starts meanwhile would not find it. */
-async function copyFiles(from: string, to: string): Promise<void> {
+async function copyMigrations(to: string): Promise<readonly string[]> {
+  const from = join(ROOT, MIGRATIONS);
   const found = await readdir(from, { recursive: true, withFileTypes: true });
-  for (const file of found.filter((one) => one.isFile())) {
-    const path = join(file.parentPath, file.name);
+  const files = found
+    .filter((one) => one.isFile())
+    .map(({ parentPath, name }) => join(parentPath, name));
+  for (const path of files) {
     const copy = join(to, relative(from, path));
     await mkdir(dirname(copy), { recursive: true });
     await replace(copy, await readFile(path));
   }
+  return files.map((path) => relative(ROOT, path));
 }
 
 async function build(folder: string): Promise<void> {
@@ -84,13 +86,14 @@ async function build(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true });
   await Promise.all(outputFiles.map(({ path, contents }) => replace(path, contents)));
   const sources = [
+    ...(await copyMigrations(join(folder, "migrations"))),
     "package.json",
     "tools/bundle.ts",
     "tools/stamps.ts",
     ...Object.keys(metafile.inputs),
   ];
   const stamps = await stampsOf(sources, { beforeMs: startedMs });
-  await replace(join(folder, SOURCES), Buffer.from(JSON.stringify(stamps)));
+  await replace(join(folder, BUNDLE_SOURCES), Buffer.from(JSON.stringify(stamps)));
 }
 
 /** zod exports its messages in fifty languages; the English ones are imported by their own path. */

@@ -24,6 +24,13 @@ export async function isCurrent(list: string, made: string): Promise<boolean> {
   }
 }
 
+/** The sources of the bundle of the service, with their sizes and times. */
+export const BUNDLE_SOURCES = "sources.json";
+
+export function isBundleCurrent(folder: string): Promise<boolean> {
+  return isCurrent(join(folder, BUNDLE_SOURCES), join(folder, "main.js"));
+}
+
 /** A file that changed at `beforeMs` or later has no stamp: the build may have its older content. */
 export async function stampsOf(
   paths: readonly string[],

@@ -4,9 +4,20 @@
  * service.
  */
 import { execFile } from "node:child_process";
-import { cp, link, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import {
+  appendFile,
+  cp,
+  link,
+  mkdir,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -91,6 +102,62 @@ test("a command keeps compiled code beside the bundle, and runs where it cannot"
   await rm(cache, { recursive: true });
   await writeFile(cache, ""); // In a file no other can be made, not even by root.
   expect(await version()).toEqual(first);
+});
+
+describe("npm run -s ledger", () => {
+  let checkout: string;
+
+  beforeAll(async () => {
+    checkout = await makeDirectory();
+    await symlink(join(ROOT, "node_modules"), join(checkout, "node_modules"));
+    for (const name of ["package.json", "src", "gen", "tools"]) await copy(name);
+  });
+
+  /** With its time to the nanosecond, which `fs.cp` rounds. */
+  async function copy(name: string): Promise<void> {
+    await run("cp", ["-a", join(ROOT, name), join(checkout, name)]);
+  }
+
+  /** The folders of the checkout that the command has loaded modules of. */
+  async function loaded(): Promise<readonly string[]> {
+    const script = await ledgerScript();
+    const { stdout, modules } = await runWatched([join(checkout, script), "--version"]);
+    expect(stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+    const inside = modules.filter((url) => url.startsWith(pathToFileURL(checkout).href));
+    const folders = inside.map(
+      (url) => url.slice(pathToFileURL(checkout).href.length).split("/")[1],
+    );
+    return [...new Set(folders.filter((name) => name === "src" || name === "dist"))].map(String);
+  }
+
+  async function ledgerScript(): Promise<string> {
+    const text = await readFile(join(checkout, "package.json"), "utf8");
+    const { scripts } = z
+      .object({ scripts: z.object({ ledger: z.string() }) })
+      .parse(JSON.parse(text));
+    expect(scripts.ledger).toMatch(/^exec node \S+$/);
+    return scripts.ledger.replace("exec node ", "");
+  }
+
+  test("takes the sources where there is no bundle", async () => {
+    expect(await loaded()).toEqual(["src"]);
+  });
+
+  test("takes the bundle while no source is newer", async () => {
+    await copyBundle(join(checkout, "dist"));
+    expect(await loaded()).toEqual(["dist"]);
+  });
+
+  test.each(["src/cli/program.ts", "src/store/migrations/ledger.sql", "package.json"])(
+    "takes the sources when %s has changed since",
+    async (name) => {
+      const path = join(checkout, name);
+      await appendFile(path, "\n");
+      expect(await loaded()).toEqual(["src"]);
+      await copy(name);
+      expect(await loaded()).toEqual(["dist"]);
+    },
+  );
 });
 
 test("the page is made with the bundle, and again only when a source changes", async () => {
