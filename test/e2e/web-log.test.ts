@@ -54,9 +54,11 @@ interface OpenOptions {
   readonly payloadRowsMax?: number;
   /** The messages of people are read after it. */
   readonly gate?: Promise<void>;
+  /** The rows before the newest ones are read after it. */
+  readonly gapGate?: Promise<void>;
 }
 
-function open(sessionId: string, { gate, ...options }: OpenOptions = {}): Opened {
+function open(sessionId: string, { gate, gapGate, ...options }: OpenOptions = {}): Opened {
   const asked: string[] = [];
   const source = logSource(
     () => addressOf(way),
@@ -67,7 +69,11 @@ function open(sessionId: string, { gate, ...options }: OpenOptions = {}): Opened
     await gate;
     return source.messagesAfter(...asking);
   };
-  const log = new SessionLog({ ...source, messagesAfter }, options);
+  const rowsAfter: typeof source.rowsAfter = async (...asking) => {
+    await gapGate;
+    return source.rowsAfter(...asking);
+  };
+  const log = new SessionLog({ ...source, messagesAfter, rowsAfter }, options);
   const scrub = new Scrub(sessionId, log);
   scrub.start();
   log.start();
@@ -216,8 +222,7 @@ test("the newest rows are there after the first page, and the others follow with
   const seen = await first.promise;
   stop();
   expect(seen.at(-1)).toBe(3_000);
-  expect(asked[0]).toContain("/transcript");
-  expect(asked[1]).toContain("descending=true");
+  expect(asked[0]).toContain("descending=true");
   await untilComplete(opened);
   expect(log.rows.map(({ seq }) => seq)).toEqual(Array.from({ length: 3_000 }, (_, at) => at + 1));
   expect(log.joinedCount).toBe(3_000);
@@ -245,13 +250,76 @@ test("what is stored later is in the log and in the newest moment", async () => 
   expect(question).toMatchObject({ isPending: false });
 });
 
-test("the end of the transcript is shown until the fold is over, and never again", async () => {
+/** A question, a run that calls a tool and fails, and one that waits for an approval. */
+async function troubled(sessionId: string): Promise<void> {
+  await say(sessionId, "Why?");
+  const called = run("r1").slice(0, -1);
+  await events(sessionId, called);
+  const result = { messageId: "result", toolCallId: "call-r1", content: "found", role: "tool" };
+  await events(sessionId, [
+    { type: "TOOL_CALL_RESULT", ...result },
+    { type: "RUN_ERROR", message: "The model is away.", code: "AWAY" },
+  ]);
+  const interrupts = [{ id: "i1", reason: "approval", message: "May I?" }];
+  await events(sessionId, [
+    { type: "RUN_STARTED", threadId: "t", runId: "r2" },
+    {
+      type: "RUN_FINISHED",
+      threadId: "t",
+      runId: "r2",
+      outcome: { type: "interrupt", interrupts },
+    },
+  ]);
+}
+
+test("regression: before the fold, calls took no time, and failures and questions were missing", async () => {
+  const sessionId = newSession();
+  await say(sessionId, "long ago");
+  await events(sessionId, steps(0, 400));
+  await troubled(sessionId);
+  const [messagesRead, gapRead] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const opened = open(sessionId, { gate: messagesRead.promise, gapGate: gapRead.promise });
+  const { scrub } = opened;
+  const end = [
+    { kind: "run", runId: "r1", phase: "start" },
+    { kind: "message", role: "assistant", content: "It is \u{1f600} r1." },
+    { kind: "tool", status: "done", result: { content: "found" } },
+    { kind: "state" },
+    { kind: "run", runId: "r1", phase: "error", message: "The model is away.", code: "AWAY" },
+    { kind: "run", runId: "r2", phase: "start" },
+    { kind: "run", runId: "r2", phase: "end", outcome: "interrupt" },
+  ];
+  const shown = () => scrub.at("live").items.slice(-end.length);
+  await eventually(() => expect(shown()).toMatchObject(end));
+  expect(scrub.at("live").interrupts).toMatchObject([{ id: "i1" }]);
+  const call = shown().find((item) => item.kind === "tool");
+  expect(call?.atMs).toBeGreaterThan(0);
+  expect(call?.resultMs).toBeGreaterThan(call?.atMs ?? Number.POSITIVE_INFINITY);
+  expect(scrub.at("live").isExact).toBe(false);
+
+  messagesRead.resolve();
+  const question = { kind: "message", role: "user", content: "Why?", isPending: false };
+  const whole = () => scrub.at("live").items.slice(-end.length - 1);
+  await eventually(() => expect(whole()).toMatchObject([question, ...end]));
+  const texts = () => scrub.at("live").messages.map(({ content }) => content);
+  expect(texts()).not.toContain("long ago");
+  expect(scrub.at("live").isExact).toBe(false);
+
+  gapRead.resolve();
+  await untilComplete(opened);
+  expect(scrub.at("live").isExact).toBe(true);
+  expect(whole()).toMatchObject([question, ...end]);
+  expect(texts()).toContain("long ago");
+});
+
+test("the newest rows are shown until the fold is over, and never again", async () => {
   const sessionId = await conversation(2);
   const gate = Promise.withResolvers<void>();
   const opened = open(sessionId, { gate: gate.promise });
   const { log, scrub } = opened;
   const { messages } = await transcript(sessionId);
-  await eventually(() => expect(scrub.at("live").messages).toEqual(messages));
+  const answers = messages.filter(({ role }) => role !== "user");
+  await eventually(() => expect(scrub.at("live").messages).toEqual(answers));
   expect(scrub.at("live").isExact).toBe(false);
   gate.resolve();
   await untilComplete(opened);
@@ -262,6 +330,20 @@ test("the end of the transcript is shown until the fold is over, and never again
   for (const id of ["x", "y", "z"]) await events(sessionId, run(id));
   await eventually(() => expect(scrub.at("live").messages).toHaveLength(messages.length + 6));
   expect(counts).toEqual(counts.toSorted((one, other) => one - other));
+});
+
+test("regression: a call and a result of one snapshot took 0 ms", async () => {
+  const sessionId = newSession();
+  const toolCalls = [{ id: "c", type: "function", function: { name: "look", arguments: "{}" } }];
+  const messages = [
+    { id: "a", role: "assistant", toolCalls },
+    { id: "r", role: "tool", toolCallId: "c", content: "found" },
+  ];
+  await events(sessionId, [{ type: "MESSAGES_SNAPSHOT", messages }]);
+  const opened = open(sessionId);
+  await untilComplete(opened);
+  const [call] = opened.scrub.at("live").items;
+  expect(call).toMatchObject({ kind: "tool", status: "done", resultMs: undefined });
 });
 
 test("a log goes on after its service was killed and another one runs", async () => {

@@ -104,9 +104,6 @@ function sourceOf(commits: readonly Commit[]): LogSource {
       throw new Error("the newest page has all");
     },
     messagesAfter: async (after, limit) => talk.slice(after, after + limit),
-    transcript: async () => {
-      throw new Error("not needed");
-    },
     followRows: async ({ state }) => {
       state("live");
       return new Promise<never>(() => undefined);

@@ -150,8 +150,8 @@ export function region(page: Page, name: string): Locator {
 }
 
 /**
- * Resolves when the whole session is read: its newest rows come first, without the messages of people, and then
- * its transcript, which has no runs. The items change under the reader, and under their keys, until then.
+ * Resolves when the whole session is read: its newest rows may come first, without the messages of people. The
+ * items change under the reader, and under their keys, until then.
  */
 export function isRead(
   page: Page,

@@ -68,7 +68,6 @@ export function logSource(
       get(`${history}&after_seq=${after}&limit=${limit}`, signal),
     messagesAfter: (after, limit, signal) =>
       get(`/messages?after_seq=${after}&limit=${limit}&recorded=true`, signal),
-    transcript: (signal) => get("/transcript", signal),
     followRows: (following) =>
       follow("/events?expand=false&fragments=true&state_frames=true", following),
     followMessages: (following) => follow("/messages?state_frames=true", following),

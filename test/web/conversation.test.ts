@@ -73,7 +73,7 @@ describe("the conversation in chromium", needs("chromium"), () => {
         await items(page).getByText(question).first().waitFor();
         const chat = messages.filter(({ role }) => role === "user" || role === "assistant");
         const texts = chat.flatMap(({ content }) => (typeof content === "string" ? [content] : []));
-        // The items change under the reader when the log takes the place of the transcript.
+        // The newest rows show before the messages of people.
         await eventually(async () => {
           const read = await readConversation(page);
           expect(read.items).toHaveLength(read.size);
@@ -89,7 +89,7 @@ describe("the conversation in chromium", needs("chromium"), () => {
     await inspector.visit(urlOf("talk-tools"), {}, async (page) => {
       const last = items(page).getByRole("button", { name: "search" }).last();
       await last.waitFor();
-      // The runs come with the log, which takes the place of the transcript.
+      // The newest ones show first.
       const size = () => items(page).last().getAttribute("aria-setsize");
       await expect.poll(size).toBe(String(TOOL_CALLS + 2));
       // At the end of a long conversation only a screen of it is drawn.

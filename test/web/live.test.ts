@@ -169,7 +169,6 @@ describe("a live session in chromium", needs("chromium"), () => {
       const live = await readConversation(page);
       await page.reload();
       await expect.poll(() => shownTokens(page)).toEqual(upTo(count));
-      // The transcript shows the texts before the log has its runs.
       await expect
         .poll(async () => (await readConversation(page)).items.map(({ label }) => label))
         .toEqual(live.items.map(({ label }) => label));

@@ -20,7 +20,7 @@ export interface ChoiceProps {
 
 export function Choice({ name, sessionId, side, choose, chooseSession }: ChoiceProps) {
   const id = useId();
-  const { runs = [], run } = side;
+  const { runs, run } = side;
   return (
     <section className="compare-choice" aria-labelledby={`${id}-title`}>
       <h2 id={`${id}-title`}>
@@ -42,8 +42,10 @@ export function Choice({ name, sessionId, side, choose, chooseSession }: ChoiceP
           value={run === undefined ? "" : String(run.first_seq)}
           onChange={(event) => choose(event.target.value)}
         >
-          {run === undefined && <option value="">Choose a run</option>}
-          {runs.map((one) => (
+          {run === undefined && (
+            <option value="">{runs === undefined ? "Loading …" : "Choose a run"}</option>
+          )}
+          {runs?.map((one) => (
             <option key={one.first_seq} value={String(one.first_seq)}>
               {wordsOf(one)}
             </option>

@@ -62,6 +62,7 @@ export interface ToolItem extends ItemBase {
   readonly status: "pending" | "done" | "failed" | "unanswered";
   /** The message with the result; undefined: there is none yet. */
   readonly result: JsonObject | undefined;
+  /** Undefined also where one event, a snapshot, has brought both the call and the result. */
   readonly resultMs: number | undefined;
 }
 
@@ -232,7 +233,7 @@ function toolItem(owner: MessageLine, call: CallLine, { at, subagent, result }: 
       isStreaming: isOpen,
       status: outcome ?? "pending",
       result: given,
-      resultMs: result?.atMs,
+      resultMs: result?.born === seq ? undefined : result?.atMs,
     };
   });
 }

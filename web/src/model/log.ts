@@ -6,7 +6,7 @@
  *
  * The newest page is read first, so that something shows after one request. The live tail continues
  * behind it, and the gap is filled from the beginning upwards, in the order in which a fold needs
- * the rows. Messages are read from their beginning.
+ * the rows. Messages are read from their beginning, at the same time.
  *
  * Rows stay for as long as the log, their payloads only up to a budget: the payload of an old row is
  * dropped after the fold has had it, and `read` fetches it again.
@@ -75,8 +75,6 @@ export class SessionLog {
   head = 0;
   state: "loading" | "live" | "reconnecting" | "gone" = "loading";
   problem: Problem | undefined;
-  /** The newest messages and state, until the fold has reached the head. */
-  transcript: Readonly<Record<string, unknown>> | undefined;
   /** Counts changes; `useSyncExternalStore` compares it. */
   version = 0;
   /** Counts the times that the log began again: what was folded before is void. */
@@ -110,6 +108,11 @@ export class SessionLog {
     return this.#messages;
   }
 
+  /** The last rows of the list that have no gap behind them: the newest ones, or all. */
+  get newestRows(): readonly Row[] {
+    return this.#isJoined ? this.#rows : this.#rows.slice(this.#joined);
+  }
+
   /** The first rows of the list that have no gap before them: all of them, when loading is over. */
   get joinedCount(): number {
     return this.#isJoined ? this.#rows.length : this.#joined;
@@ -118,6 +121,11 @@ export class SessionLog {
   /** The list has no gap. */
   get isJoined(): boolean {
     return this.#isJoined;
+  }
+
+  /** The newest rows are there, and the number of the head. */
+  get hasNewest(): boolean {
+    return this.#hasNewest;
   }
 
   /** The messages are complete up to now. */
@@ -229,13 +237,16 @@ export class SessionLog {
     this.#messagesLive = false;
     this.#payloads = this.#payloads.emptied();
     this.head = 0;
-    this.transcript = undefined;
     this.state = "loading";
     this.generation += 1;
   }
 
   /** Ends only with an error. */
   async #readAll(signal: AbortSignal): Promise<void> {
+    await Promise.all([this.#readRows(signal), this.#readMessages(signal)]);
+  }
+
+  async #readRows(signal: AbortSignal): Promise<void> {
     if (!this.#hasNewest) await this.#readNewest(signal);
     await Promise.all([
       this.#fillGap(signal),
@@ -246,25 +257,15 @@ export class SessionLog {
         take: (item) => this.#append(item),
         state: (state) => this.#isNow(state),
       }),
-      this.#readMessages(signal),
     ]);
   }
 
   async #readNewest(signal: AbortSignal): Promise<void> {
-    if (this.transcript === undefined) void this.#readTranscript(signal);
     const page = await this.#source.rowsBefore(0, FIRST_PAGE_ROWS, signal);
     for (const item of page.items.toReversed()) this.#add(item, this.#rows.length);
     this.#hasNewest = true;
     this.#isJoined = !page.has_more;
     this.head = Math.max(page.total ?? 0, this.#rows.at(-1)?.lastSeq ?? 0);
-    this.#changed();
-  }
-
-  /** It only shortens the wait, because the fold makes the same: an error is no problem. */
-  async #readTranscript(signal: AbortSignal): Promise<void> {
-    const transcript = await this.#source.transcript(signal).catch(() => undefined);
-    if (transcript === undefined || signal.aborted) return;
-    this.transcript = transcript;
     this.#changed();
   }
 

@@ -5,8 +5,8 @@
  *
  * The history is folded in slices, so that the page stays smooth, and once: a moment is then made
  * from it without folding, at any number, also inside a merged row. Until the fold has reached the
- * head for the first time, the newest moment is made of the newest rows alone, and then of the end of
- * the transcript that the service gave.
+ * head for the first time, the newest moment is made of the newest rows alone, and then also of the
+ * messages behind the first of them. So it lacks what came before, and has nothing that is not stored.
  */
 import type { JsonObject } from "../../../src/agui/json.ts";
 import {
@@ -108,9 +108,7 @@ export class Scrub {
   readonly #listeners = new Set<() => void>();
   #unsubscribe: (() => void) | undefined;
   #history: History;
-  /** Of rows that came in pages, as the service has it; and of the others, by their ids. */
-  #recorded = new Order();
-  #stored = new Order();
+  #order = new Order();
   #rowsTaken = 0;
   #messagesHeard = 0;
   #generation = 0;
@@ -160,6 +158,11 @@ export class Scrub {
     );
   }
 
+  /** The fold has been at the head: what it lacks now comes in no time. */
+  get wasComplete(): boolean {
+    return !this.#isPreviewed;
+  }
+
   /** The same object until something changes. */
   at(cursor: Cursor): Moment {
     const isPreviewed = cursor === "live" && this.#isPreviewed && !this.isComplete;
@@ -188,13 +191,11 @@ export class Scrub {
   }
 
   #previewNow(): Moment | undefined {
-    const { transcript, rows } = this.#log;
-    const from = transcript ?? (rows.length === 0 ? undefined : "rows");
-    if (from === undefined) return undefined;
-    if (this.#preview?.from !== from) {
-      const moment =
-        from === "rows" ? fromRows(this.#sessionId, rows) : fromTranscript(this.#sessionId, from);
-      this.#preview = { from, moment };
+    const { newestRows: rows, messages, hasAllMessages } = this.#log;
+    if (rows.length === 0) return undefined;
+    if (this.#preview?.hasMessages !== hasAllMessages) {
+      const moment = newestOf(this.#sessionId, rows, hasAllMessages ? messages : []);
+      this.#preview = { hasMessages: hasAllMessages, moment };
     }
     return this.#preview.moment;
   }
@@ -225,8 +226,7 @@ export class Scrub {
     if (this.#generation === this.#log.generation) return;
     this.#generation = this.#log.generation;
     this.#history = new History(this.#sessionId);
-    this.#recorded = new Order();
-    this.#stored = new Order();
+    this.#order = new Order();
     this.#rowsTaken = 0;
     this.#messagesHeard = 0;
     this.#preview = undefined;
@@ -239,7 +239,7 @@ export class Scrub {
     const row = this.#rowsTaken < joinedCount ? rows[this.#rowsTaken] : undefined;
     const said = messages[this.#messagesHeard];
     if (said === undefined && (row === undefined || !hasAllMessages)) return false;
-    if (said !== undefined && this.#isNext(said, row)) {
+    if (said !== undefined && this.#order.isNext(said, row)) {
       if (row === undefined && !isJoined) return false;
       this.#history.hear(said);
       this.#messagesHeard += 1;
@@ -249,14 +249,6 @@ export class Scrub {
     this.#history.take(row);
     this.#rowsTaken += 1;
     return true;
-  }
-
-  #isNext(said: Said, row: Row | undefined): boolean {
-    if (row === undefined) return true;
-    const [saidMs, rowMs] = [said.recordedMs, row.recordedMs];
-    if (saidMs === undefined || rowMs === undefined)
-      return this.#stored.isFirst(timesOf(said.storedMs, said), timesOf(row.storedMs, row));
-    return this.#recorded.isFirst(timesOf(saidMs, said), timesOf(rowMs, row));
   }
 
   #tell(): void {
@@ -272,18 +264,23 @@ export class Scrub {
 
 /** The order of the commits of both streams, as src/conversation/merging.ts makes it. */
 class Order {
-  readonly #rows = new Times();
-  readonly #said = new Times();
+  /** Of rows that came in pages, as the service has it; and of the others, by their ids. */
+  readonly #recorded = { rows: new Times(), said: new Times() };
+  readonly #stored = { rows: new Times(), said: new Times() };
 
   /** Of the next message and the next row, the message is the first. */
-  isFirst(said: CommitTimes, row: CommitTimes): boolean {
-    const rowTimes = this.#rows.of(row);
-    return !isAfter(this.#said.of(said), rowTimes);
+  isNext(said: Said, row: Row | undefined): boolean {
+    if (row === undefined) return true;
+    const isRecorded = said.recordedMs !== undefined && row.recordedMs !== undefined;
+    const times = isRecorded ? this.#recorded : this.#stored;
+    const rowTimes = times.rows.of(timesOf(row, isRecorded));
+    return !isAfter(times.said.of(timesOf(said, isRecorded)), rowTimes);
   }
 }
 
-function timesOf(recordedMs: number, { atMs }: Row | Said): CommitTimes {
-  return { recordedMicros: recordedMs * 1_000, createdMicros: atMs * 1_000 };
+function timesOf({ recordedMs, storedMs, atMs }: Row | Said, isRecorded: boolean): CommitTimes {
+  const ms = isRecorded ? (recordedMs ?? storedMs) : storedMs;
+  return { recordedMicros: ms * 1_000, createdMicros: atMs * 1_000 };
 }
 
 /** Inside a merged row, the text of the later events is not there yet. */
@@ -297,50 +294,35 @@ export function whereIn(row: Row | undefined, seq: number): At {
 }
 
 interface Preview {
-  readonly from: JsonObject | "rows";
+  readonly hasMessages: boolean;
   readonly moment: Moment;
 }
 
 /** More of them would not be seen before the fold is over, and take long. */
 const PREVIEW_ROWS_MAX = 300;
-const PREVIEW_MESSAGES_MAX = 300;
 
-function fromRows(sessionId: string, rows: readonly Row[]): Moment {
+/** The moment after the newest rows, and the messages that came with them. */
+function newestOf(sessionId: string, rows: readonly Row[], messages: readonly Said[]): Moment {
   const history = new History(sessionId);
-  for (const row of rows.slice(-PREVIEW_ROWS_MAX)) history.take(row);
-  return newestOf(history);
-}
-
-function fromTranscript(sessionId: string, transcript: JsonObject): Moment {
-  const { messages, state, up_to_seq: upToSeq } = transcript;
-  const seq = Number(upToSeq);
-  const newest = Array.isArray(messages) ? messages.slice(-PREVIEW_MESSAGES_MAX) : [];
-  const events: JsonObject[] = [{ type: "MESSAGES_SNAPSHOT", messages: newest }];
-  if (state !== undefined) events.push({ type: "STATE_SNAPSHOT", snapshot: state });
-  const history = new History(sessionId);
-  for (const event of events) {
-    const row = { seq, lastSeq: seq, type: String(event["type"]), payload: JSON.stringify(event) };
-    history.take({ ...row, ...ROW });
+  const order = new Order();
+  const newest = rows.slice(-PREVIEW_ROWS_MAX);
+  const sinceMs = newest[0]?.storedMs ?? 0;
+  const behind = messages.findIndex(({ storedMs }) => storedMs >= sinceMs);
+  let at = behind < 0 ? messages.length : behind;
+  for (const row of [...newest, undefined]) {
+    for (let said = messages[at]; said !== undefined; said = messages[at]) {
+      if (!order.isNext(said, row)) break;
+      history.hear(said);
+      at += 1;
+    }
+    if (row !== undefined) history.take(row);
   }
-  return newestOf(history);
+  return new Moment(
+    history,
+    { seq: history.foldedSeq, cutSeq: -1, missing: 0 },
+    { isExact: false },
+  );
 }
-
-function newestOf(history: History): Moment {
-  const at = { seq: history.foldedSeq, cutSeq: -1, missing: 0 };
-  return new Moment(history, at, { isExact: false });
-}
-
-const ROW = {
-  runId: "",
-  atMs: 0,
-  endMs: 0,
-  storedMs: 0,
-  recordedMs: undefined,
-  count: 1,
-  bytes: 0,
-  fragments: undefined,
-  isConformant: true,
-} as const;
 
 async function pause(): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();

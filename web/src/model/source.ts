@@ -55,8 +55,6 @@ export interface LogSource {
     limit: number,
     signal: AbortSignal,
   ) => Promise<readonly MessageItem[]>;
-  /** The answer of /transcript. */
-  readonly transcript: (signal: AbortSignal) => Promise<Readonly<Record<string, unknown>>>;
   /** Returns lost connections by itself, and ends only with an error. */
   readonly followRows: (following: Following<EventItem>) => Promise<never>;
   readonly followMessages: (following: Following<MessageItem>) => Promise<never>;

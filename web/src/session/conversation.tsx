@@ -29,6 +29,7 @@ const END_PIXELS = 48;
 
 interface ConversationProps {
   readonly items: readonly Item[];
+  /** What came before the items, or the items themselves, are still being read. */
   readonly isLoading: boolean;
 }
 
@@ -64,6 +65,7 @@ function List({ items, isLoading }: ConversationProps) {
   });
   return (
     <section className="conversation" aria-label="Conversation">
+      {isLoading && <Loading />}
       <div
         ref={scroller}
         className="conversation-scroll"
@@ -77,7 +79,7 @@ function List({ items, isLoading }: ConversationProps) {
           setIsAtEnd(isThere);
         }}
       >
-        {isEmpty && <Nothing isLoading={isLoading} />}
+        {isEmpty && !isLoading && <Nothing />}
         <div className="conversation-all" style={{ height: virtual.getTotalSize() }}>
           {virtual.getVirtualItems().map(({ index, key, start }) => {
             const item = items[index];
@@ -101,18 +103,29 @@ function List({ items, isLoading }: ConversationProps) {
           })}
         </div>
       </div>
-      {!isAtEnd && !isEmpty && (
-        <div className="conversation-end">
-          <Button onClick={() => virtual.scrollToEnd()}>↓ To the end</Button>
-        </div>
-      )}
+      {!isAtEnd && !isEmpty && <ToEnd go={() => virtual.scrollToEnd()} />}
       <Announcement items={items} />
     </section>
   );
 }
 
-function Nothing({ isLoading }: Pick<ConversationProps, "isLoading">) {
-  if (isLoading) return <Empty title="Loading…" />;
+function Loading() {
+  return (
+    <p className="conversation-loading" role="status">
+      Loading …
+    </p>
+  );
+}
+
+function ToEnd({ go }: { readonly go: () => void }) {
+  return (
+    <div className="conversation-end">
+      <Button onClick={go}>↓ To the end</Button>
+    </div>
+  );
+}
+
+function Nothing() {
   return (
     <Empty title="Nothing was said yet">
       <p>Messages and what the agent does will show here.</p>

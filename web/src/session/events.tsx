@@ -42,6 +42,8 @@ export const Events = memo(function Events({ cursor }: EventsProps) {
   const filtered = useMemo(() => new FilteredRows(log, filter), [log, filter]);
   const entries = filtered.entries({ isRaw, version });
   const follows = cursor === "live" && isAtEnd;
+  const isLoading = !log.isJoined;
+  const nothing = log.rows.length === 0 ? "No events yet" : "No event fits the filter";
   useKeys("Events", [
     { keys: ["/"], does: "Search in the events", run: () => search.current?.select() },
   ]);
@@ -72,7 +74,7 @@ export const Events = memo(function Events({ cursor }: EventsProps) {
         </Button>
       </EventsFilter>
       {entries.length === 0 ? (
-        <Empty title={log.rows.length === 0 ? "No events yet" : "No event fits the filter"} />
+        <Empty title={isLoading ? "Loading …" : nothing} />
       ) : (
         <EventsTable
           entries={entries}
@@ -83,12 +85,12 @@ export const Events = memo(function Events({ cursor }: EventsProps) {
         />
       )}
       <p className="events-sum">
-        {sumOf(entries.length, isRaw)}
+        {log.hasNewest && sumOf(entries.length, isRaw)}
         {filter !== NO_FILTER && ` of ${count(isRaw ? log.head : log.rows.length)}`}
         {filtered.unread > 0 &&
           filter.text !== "" &&
           `, ${count(filtered.unread)} rows not searched`}
-        {log.joinedCount < log.rows.length && ", more are being read"}
+        {isLoading && log.hasNewest && ", more are being read"}
       </p>
     </section>
   );

@@ -68,13 +68,10 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
         </span>
       )}
       <dl className="header-counts">
-        <Count name={log.head === 1 ? "event" : "events"} value={count(log.head)} />
-        <Count name={log.rows.length === 1 ? "row" : "rows"} value={count(log.rows.length)} />
-        <Count
-          name={log.messages.length === 1 ? "message" : "messages"}
-          value={count(log.messages.length)}
-        />
-        {facts !== undefined && <Count name="stored" value={bytes(Number(facts.payloadBytes))} />}
+        {log.hasNewest && <Count name="event" number={log.head} />}
+        {log.isJoined && <Count name="row" number={log.rows.length} />}
+        {log.hasAllMessages && <Count name="message" number={log.messages.length} />}
+        {facts !== undefined && <Fact name="stored" value={bytes(Number(facts.payloadBytes))} />}
       </dl>
       <Capabilities facts={facts} />
       {facts !== undefined && <Parent family={facts} />}
@@ -127,7 +124,12 @@ function LiveBadge({ log }: { log: SessionLog }) {
   );
 }
 
-function Count({ name, value }: { name: string; value: string }) {
+/** Before all of them are read, their number is not shown. */
+function Count({ name, number }: { name: string; number: number }) {
+  return <Fact name={number === 1 ? name : `${name}s`} value={count(number)} />;
+}
+
+function Fact({ name, value }: { name: string; value: string }) {
   return (
     <div>
       <dt>{name}</dt>

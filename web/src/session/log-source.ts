@@ -24,7 +24,6 @@ export function httpSource(sessionId: string): LogSource {
       }),
     messagesAfter: (after, limit, signal) =>
       get(`${base}/messages`, { query: { after_seq: after, limit, recorded: true }, signal }),
-    transcript: (signal) => get(`${base}/transcript`, { signal }),
     followRows: (following) => {
       const query = { expand: false, fragments: true };
       return follow<EventItem>(`${base}/events`, query, following);

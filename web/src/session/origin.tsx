@@ -5,8 +5,6 @@ import { useInSession } from "./in-session.ts";
 /** The time of an item. A press moves the page to the event that made it. */
 export function At({ seq, atMs }: { readonly seq: number; readonly atMs: number }) {
   const { moveTo } = useInSession();
-  // The transcript of the service, which shows until the events are read, has no times.
-  if (atMs === 0) return null;
   return (
     <button
       type="button"

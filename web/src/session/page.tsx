@@ -7,7 +7,8 @@
  */
 import { useMemo, useSyncExternalStore } from "react";
 import { useCaller } from "../api/caller.ts";
-import type { SessionLog } from "../model/log.ts";
+import type { Item } from "../model/conversation.ts";
+import type { Problem, SessionLog } from "../model/log.ts";
 import type { Scrub } from "../model/scrub.ts";
 import { openRunOf } from "../model/standing.ts";
 import { Button } from "../ui/button.tsx";
@@ -35,6 +36,8 @@ export function SessionPage({ id }: { readonly id: string }) {
 }
 
 const DELETED = "This session was deleted.";
+/** The fold has not reached the event of the address: an earlier moment is not shown in its place. */
+const NOTHING: readonly Item[] = [];
 
 interface SessionProps {
   readonly id: string;
@@ -48,42 +51,42 @@ function Session({ id, log, scrub }: SessionProps) {
   const rights = useRights();
   const [cursor, moveTo] = useCursor();
   const moment = useMoment(scrub, cursor);
+  const isLoading = !moment.isExact && !scrub.wasComplete;
   const session = useMemo(
     (): InSession => ({ sessionId: id, log, rights, moveTo }),
     [id, log, rights, moveTo],
   );
   const [tab, setTab] = useRemembered("session.tab", "Conversation");
   const width = useWidth();
-  if (log.state === "gone" && log.rows.length === 0 && log.messages.length === 0) {
-    const { reason, message = "This session cannot be read." } = log.problem ?? {};
-    return (
-      <Empty role="alert" title={visible(reason === "SESSION_DELETED" ? DELETED : message)}>
-        {reason === "UNAUTHENTICATED" && (
-          <Button onClick={() => location.reload()}>Try again</Button>
-        )}
-        <Link to="/">All sessions</Link>
-      </Empty>
-    );
-  }
+  if (log.state === "gone" && log.rows.length === 0 && log.messages.length === 0)
+    return <Gone problem={log.problem} />;
   const conversation: Tab = {
     name: "Conversation",
     content: (
       <div className="page-talk">
-        <Conversation items={moment.items} isLoading={log.state === "loading"} />
+        <Conversation
+          items={isLoading && cursor !== "live" ? NOTHING : moment.items}
+          isLoading={isLoading}
+        />
         <Talk moment={moment} isPast={cursor !== "live"} />
       </div>
     ),
   };
   const timeline: Tab = { name: "Timeline", content: <Timeline cursor={cursor} /> };
   const events: Tab = { name: "Events", content: <Events cursor={cursor} /> };
-  const state: Tab = { name: "State", content: <State moment={moment} /> };
+  const state: Tab = { name: "State", content: <State moment={moment} isLoading={isLoading} /> };
   const tabs = (shown: readonly Tab[]) => (
     <Tabs label="Parts of the session" tabs={shown} selected={tab} select={setTab} />
   );
   return (
     <SessionContext value={session}>
       <div className="page">
-        <Header id={id} log={log} facts={facts} isRunning={openRunOf(log.rows) !== undefined} />
+        <Header
+          id={id}
+          log={log}
+          facts={facts}
+          isRunning={openRunOf(log.newestRows) !== undefined}
+        />
         {width === "narrow" && tabs([conversation, timeline, events, state])}
         {width === "middle" && (
           <Split name="middle" label="Width of the conversation" direction="row" initial={50}>
@@ -103,6 +106,16 @@ function Session({ id, log, scrub }: SessionProps) {
         <Scrubber log={log} cursor={cursor} moveTo={moveTo} />
       </div>
     </SessionContext>
+  );
+}
+
+function Gone({ problem }: { readonly problem: Problem | undefined }) {
+  const { reason, message = "This session cannot be read." } = problem ?? {};
+  return (
+    <Empty role="alert" title={visible(reason === "SESSION_DELETED" ? DELETED : message)}>
+      {reason === "UNAUTHENTICATED" && <Button onClick={() => location.reload()}>Try again</Button>}
+      <Link to="/">All sessions</Link>
+    </Empty>
   );
 }
 

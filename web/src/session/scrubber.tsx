@@ -35,7 +35,7 @@ export function Scrubber({ log, cursor, moveTo }: ScrubberProps) {
   const marks = known.of(rows);
   const shown = useMemo(() => thinned(marks, { head, parts: PARTS }), [marks, head]);
   const player = usePlayer({ rows, head, seq, show: moveTo, onEnd: () => moveTo("live") });
-  const row = rows[log.indexOf(seq)];
+  const row = rowAt(log, seq);
   const goTo = (to: number): void => moveTo(to >= head ? "live" : Math.max(to, 1));
   const toRun = (by: -1 | 1): void => {
     const start = runBeside(marks, { seq, step: by });
@@ -55,15 +55,20 @@ export function Scrubber({ log, cursor, moveTo }: ScrubberProps) {
       <Bar
         seq={seq}
         head={head}
-        text={valueText(row, { seq, head })}
+        text={valueText(row, { seq, head, isLoading: !log.isJoined })}
         marks={shown}
         goTo={goTo}
         onGrab={player.pause}
       />
       <div className="scrubber-place">
-        <NumberInput inputRef={number} seq={seq} head={head} goTo={goTo} />
+        <NumberInput
+          inputRef={number}
+          seq={seq}
+          head={log.hasNewest ? head : undefined}
+          goTo={goTo}
+        />
         <span className="scrubber-type" title={row?.type}>
-          {row === undefined ? "no event" : visible(row.type)}
+          {row === undefined ? (log.isJoined ? "no event" : "loading …") : visible(row.type)}
         </span>
         <Button
           pressed={cursor === "live"}
@@ -223,7 +228,8 @@ function useDrag({ head, goTo, onGrab }: Pick<BarProps, "head" | "goTo" | "onGra
 interface NumberInputProps {
   readonly inputRef: RefObject<HTMLInputElement | null>;
   readonly seq: number;
-  readonly head: number;
+  /** Undefined: it is not known yet. */
+  readonly head: number | undefined;
   readonly goTo: (seq: number) => void;
 }
 
@@ -248,15 +254,15 @@ function NumberInput({ inputRef, seq, head, goTo }: NumberInputProps) {
         inputMode="numeric"
         aria-label="Number of the event"
         title="Go to an event (g)"
-        value={typed ?? String(seq)}
-        style={{ width: `calc(${Math.max(String(head).length, 3)}ch + 16px)` }}
+        value={typed ?? (head === undefined ? "" : String(seq))}
+        style={{ width: `calc(${Math.max(String(head ?? "").length, 3)}ch + 16px)` }}
         onChange={({ target }) => setTyped(target.value.replaceAll(/\D/g, ""))}
         onBlur={submit}
         onKeyDown={({ key }) => {
           if (key === "Escape") setTyped(undefined);
         }}
       />
-      <span>of {head.toLocaleString("en")}</span>
+      {head !== undefined && <span>of {head.toLocaleString("en")}</span>}
     </form>
   );
 }
@@ -269,8 +275,17 @@ function Icon({ path }: { path: string }) {
   );
 }
 
-function valueText(row: Row | undefined, { seq, head }: { seq: number; head: number }): string {
-  if (row === undefined) return "No event";
+/** Undefined also while the row of the event has not been read. */
+function rowAt(log: SessionLog, seq: number): Row | undefined {
+  const row = log.rows[log.indexOf(seq)];
+  return row !== undefined && seq <= row.lastSeq ? row : undefined;
+}
+
+function valueText(
+  row: Row | undefined,
+  { seq, head, isLoading }: { seq: number; head: number; isLoading: boolean },
+): string {
+  if (row === undefined) return isLoading ? "Loading" : "No event";
   const time = new Date(row.atMs).toLocaleTimeString();
   const run = row.runId === "" ? "" : `, run ${row.runId}`;
   return `Event ${seq} of ${head}, ${row.type}${run}, ${time}`;

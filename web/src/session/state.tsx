@@ -14,11 +14,13 @@ import "./state.css";
 
 export interface StateProps {
   readonly moment: Moment;
+  /** The state is not known yet. */
+  readonly isLoading: boolean;
 }
 
 const PATHS_LISTED = 3;
 
-export const State = memo(function State({ moment }: StateProps) {
+export const State = memo(function State({ moment, isLoading }: StateProps) {
   const { moveTo } = useInSession();
   const { state, stateChange: change } = moment;
   const { seq, before } = change ?? {};
@@ -34,10 +36,10 @@ export const State = memo(function State({ moment }: StateProps) {
     { keys: ["{"], does: "Change of the state before", run: () => goTo(change?.previous) },
     { keys: ["}"], does: "Next change of the state", run: () => goTo(change?.next) },
   ]);
-  if (state === undefined && change === undefined) {
+  if (isLoading || (state === undefined && change === undefined)) {
     return (
       <section className="state" aria-label="State">
-        <Empty title="This session has no shared state" />
+        <Empty title={isLoading ? "Loading …" : "This session has no shared state"} />
       </section>
     );
   }

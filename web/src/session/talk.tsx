@@ -29,10 +29,11 @@ interface TalkProps {
 export function Talk({ moment, isPast }: TalkProps) {
   const { sessionId, rights, log } = useInSession();
   const answers = useSending(sendAnswers);
-  const openRun = openRunOf(log.rows);
+  const openRun = openRunOf(log.newestRows);
   const isCancelling = openRun !== undefined && wasAskedToEnd(log.messages, openRun);
-  const answered = answeredIn(log.messages, lastEndMs(log.rows));
-  const asked = isPast ? [] : moment.interrupts;
+  const answered = answeredIn(log.messages, lastEndMs(log.newestRows));
+  // Without the messages nobody knows what was answered.
+  const asked = isPast || !log.hasAllMessages ? [] : moment.interrupts;
   const open = asked.filter(({ id }) => !answered.has(String(id)));
   const waiting = isPast ? 0 : moment.items.filter(isWaiting).length;
   if (log.state === "gone") return <Gone problem={log.problem} />;
@@ -58,7 +59,7 @@ export function Talk({ moment, isPast }: TalkProps) {
             .filter((words) => words !== "")
             .join(" · ")}
         </span>
-        {rights.mayCancel && openRun !== undefined && !isCancelling && (
+        {rights.mayCancel && openRun !== undefined && log.hasAllMessages && !isCancelling && (
           <CancelRun key={openRun} sessionId={sessionId} runId={openRun} />
         )}
       </div>

@@ -70,7 +70,7 @@ export const Timeline = memo(function Timeline({ cursor }: { readonly cursor: Cu
     if (bar !== undefined) moveTo(bar.fromSeq);
   };
   if (scene.bars.length === 0 && scene.marks.length === 0 && scene.waits.length === 0)
-    return <NoTimeline isLoading={log.state === "loading"} />;
+    return <NoTimeline isLoading={!log.isJoined} />;
   return (
     <section className="timeline" aria-label="Timeline">
       <Toolbar
@@ -212,11 +212,14 @@ function describedOf(
   return describedBar(bar, { nowMs, status });
 }
 
-function sumOf({ bars, span, by, lastSeq }: Scene): string {
+function sumOf({ bars, span, by, lastSeq, beginning }: Scene): string {
   const runs = bars.filter(({ kind }) => kind === "run").length;
   const tools = bars.filter(({ kind }) => kind === "tool").length;
   const all = by === "events" ? `${count(lastSeq)} events` : duration(span.endMs - span.startMs);
-  return [named(runs, "run"), ...(tools > 0 ? [named(tools, "call")] : []), all].join(" · ");
+  const rest = beginning === undefined ? [] : ["more are being read"];
+  return [named(runs, "run"), ...(tools > 0 ? [named(tools, "call")] : []), all, ...rest].join(
+    " · ",
+  );
 }
 
 function named(number: number, name: string): string {

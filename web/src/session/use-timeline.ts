@@ -29,7 +29,7 @@ class Growing {
   }
 
   #grown(): SceneParts {
-    const { generation, rows, joinedCount, messages } = this.#log;
+    const { generation, rows, joinedCount, messages, hasAllMessages } = this.#log;
     if (generation !== this.#generation) {
       this.#generation = generation;
       this.#head = new Timeline();
@@ -49,7 +49,9 @@ class Growing {
     };
     const lastSeq = Math.max(head.lastSeq, tail.lastSeq);
     const known = spans.length === 0 ? { startMs: 0, endMs: 0 } : span;
-    const waits = waitsOf(bars, messages, { nowMs: Date.now() });
+    // What a message waited for is known when all runs and messages are.
+    const isKnown = isWhole && hasAllMessages;
+    const waits = isKnown ? waitsOf(bars, messages, { nowMs: Date.now() }) : [];
     const beginning = { bars: head.bars.length, endMs: head.span.endMs, lastSeq: head.lastSeq };
     const parts = { bars, marks, waits, span: known, lastSeq };
     return isWhole ? parts : { ...parts, beginning };

@@ -124,13 +124,15 @@ function One({ id }: { readonly id: string }) {
       ) : (
         error === null && (
           <>
-            <Totals>
-              <Total name="Rows">{count(total.rows)}</Total>
-              <Total name="Events and messages">{count(total.raw_events)}</Total>
-              <Total name="Bytes">{bytes(total.bytes)}</Total>
-              <Total name="Without compression">{bytes(total.raw_bytes)}</Total>
-              <Total name="Saved by compression">{percent(savedOf(total))}</Total>
-            </Totals>
+            {isWhole && (
+              <Totals>
+                <Total name="Rows">{count(total.rows)}</Total>
+                <Total name="Events and messages">{count(total.raw_events)}</Total>
+                <Total name="Bytes">{bytes(total.bytes)}</Total>
+                <Total name="Without compression">{bytes(total.raw_bytes)}</Total>
+                <Total name="Saved by compression">{percent(savedOf(total))}</Total>
+              </Totals>
+            )}
             <section aria-labelledby="storage-types" aria-busy={!isWhole}>
               <div className="storage-section-head">
                 <h2 id="storage-types">By type</h2>
