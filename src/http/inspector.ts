@@ -3,7 +3,9 @@
  * needs no token; it calls the public API of this port with the token of its reader.
  */
 import { existsSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+import type { FastifyReply } from "fastify";
 import { HttpRefusal } from "./plumbing/problem.ts";
 import type { App } from "./plumbing/app.ts";
 
@@ -50,26 +52,37 @@ const HIDDEN = { schema: { hide: true } } as const;
 /** The package that serves files is loaded here: without the page a start does not pay for it. */
 export async function inspectorRoutes(app: App): Promise<void> {
   const { default: files } = await import("@fastify/static");
-  const root = FOLDERS.find((folder) => existsSync(folder)) ?? join(import.meta.dirname, "web");
+  const root = rootFolder();
   await app.register(files, { root, serve: false, preCompressed: true, suppressWarning: true });
   // For a file that is not there.
   app.setNotFoundHandler(() => {
     throw nothingHere();
   });
-  for (const path of PAGES) {
-    app.get(path, HIDDEN, (_request, reply) =>
-      // Asked for again each time, and then mostly answered by its ETag.
-      reply
-        .headers({ ...HEADERS, "cache-control": "no-cache" })
-        .sendFile("index.html", { cacheControl: false }),
-    );
-  }
+  for (const path of PAGES) app.get(path, HIDDEN, (_request, reply) => sendPage(reply));
   app.get<{ Params: { file: string } }>("/assets/:file", HIDDEN, ({ params: { file } }, reply) => {
     if (!NAME.test(file)) throw nothingHere();
     return reply
       .headers(HEADERS)
       .sendFile(`assets/${file}`, { maxAge: FOREVER_MS, immutable: true });
   });
+}
+
+function rootFolder(): string {
+  return FOLDERS.find((folder) => existsSync(folder)) ?? join(import.meta.dirname, "web");
+}
+
+/** For a person at an unknown address: the page says that nothing is there, and leads back. */
+export async function sendUnknownPage(reply: FastifyReply): Promise<FastifyReply> {
+  const html = await readFile(join(rootFolder(), "index.html"));
+  const headers = { ...HEADERS, "cache-control": "no-cache" };
+  return reply.code(404).headers(headers).type("text/html; charset=utf-8").send(html);
+}
+
+/** Asked for again each time, and then mostly answered by its ETag. */
+function sendPage(reply: FastifyReply): FastifyReply {
+  return reply
+    .headers({ ...HEADERS, "cache-control": "no-cache" })
+    .sendFile("index.html", { cacheControl: false });
 }
 
 function nothingHere(): HttpRefusal {

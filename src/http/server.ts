@@ -53,7 +53,7 @@ import {
   Listener,
   TOKEN_CHECK_INTERVAL_MS,
 } from "./plumbing/listener.ts";
-import { inspectorRoutes } from "./inspector.ts";
+import { inspectorRoutes, sendUnknownPage } from "./inspector.ts";
 import { messageRoutes } from "./message-routes.ts";
 import type { DescribedRoute } from "./openapi.ts";
 import { OpenRequests } from "./plumbing/open-requests.ts";
@@ -174,6 +174,7 @@ class FastifyServer implements HttpServer {
         serverFactory: (handle) => this.#listener.serving(handle),
         clientError: (error, socket) => this.#listener.refuse(error, socket),
         memory: parts.memory && new CallerMemory(parts.memory, parts.authenticator),
+        sendUnknownPage: options.inspector ? sendUnknownPage : undefined,
       },
       options,
     );

@@ -82,6 +82,28 @@ test.each([
   expect(await answer.json()).toMatchObject({ detail: "there is nothing at this path" });
 });
 
+// A person who followed a wrong link saw JSON, and no way on.
+test("an unknown address has the page for a browser, and a problem for a program", async () => {
+  const browser = { headers: { accept: "text/html,application/xhtml+xml,*/*;q=0.8" } };
+  for (const path of ["/sesions/s", "/sessions/s/none", "/api/none"]) {
+    const page = await ask(path, browser);
+    expect([page.status, page.headers.get("content-type")]).toEqual([
+      404,
+      "text/html; charset=utf-8",
+    ]);
+    expect(page.headers.get("content-security-policy")).toContain("default-src 'none'");
+    expect(await page.text()).toBe(await (await ask("/")).text());
+    const problem = await ask(path, { headers: { accept: "*/*" } });
+    expect([problem.status, problem.headers.get("content-type")]).toEqual([
+      404,
+      "application/problem+json",
+    ]);
+  }
+  expect((await ask("/sesions/s", { method: "POST", ...browser })).status).toBe(404);
+  const method = await ask("/api/ambient/v1/search", { method: "DELETE", ...browser });
+  expect(method.headers.get("content-type")).toBe("application/problem+json");
+});
+
 test("another method is refused, and the answer names those of the page", async () => {
   const answer = await ask("/", { method: "POST" });
   expect([answer.status, answer.headers.get("allow")]).toEqual([405, "GET, HEAD"]);
@@ -99,6 +121,12 @@ test("the page needs no token, and its data does", async () => {
 test("a service with INSPECTOR=off has no page", async () => {
   await using without = await startHttp({}, { inspector: false });
   for (const path of ["/", "/sessions/s", "/assets/index.js"]) {
-    expect((await fetch(`http://${without.server.address}${path}`)).status).toBe(404);
+    const answer = await fetch(`http://${without.server.address}${path}`, {
+      headers: { accept: "text/html" },
+    });
+    expect([answer.status, answer.headers.get("content-type")]).toEqual([
+      404,
+      "application/problem+json",
+    ]);
   }
 });

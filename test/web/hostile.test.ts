@@ -70,7 +70,7 @@ describe("hostile payloads in chromium", needs("chromium"), () => {
   test("are text in the conversation, and do not turn the text around them", async () => {
     await inspector.visit(urlOf(PATH), {}, async (page) => {
       await items(page).first().waitFor();
-      // The items change under the reader when the log takes the place of the transcript.
+      // The newest rows show before the messages of people.
       await eventually(async () => {
         const read = await readConversation(page);
         expect(read.items).toHaveLength(read.size);
@@ -116,7 +116,7 @@ describe("hostile payloads in chromium", needs("chromium"), () => {
         ["/", SESSION],
         ["/storage", "overlong"],
         [`/storage?session=${SESSION}`, "REASONING_START"],
-        [`${PATH}/compare`, "The same question"],
+        [`${PATH}/compare?b=1`, "The same question"],
       ] as const) {
         if (path !== "/") await page.goto(urlOf(path));
         await page.getByRole("main").getByText(text, { exact: true }).first().waitFor();

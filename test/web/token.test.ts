@@ -26,6 +26,7 @@ beforeAll(async () => {
   const door = { httpAddress: service.httpAddress, token: callers.admin.token };
   await say(door, "guarded", { payload: "A guarded question" });
   await say(door, "hidden", { payload: "Of somebody else" });
+  await pushAll(door, "guarded", run("r0", [])); // Two runs can be compared.
   // The run stays open, so it could be cancelled.
   await pushAll(door, "guarded", run("r1", spoken("m1", "A guarded answer")).slice(0, -1));
 });

@@ -66,6 +66,8 @@ export interface AppParts {
   readonly clientError?: (error: Error, socket: unknown) => void;
   /** When absent, the server makes its own. */
   readonly memory?: CallerMemory | undefined;
+  /** Answers a browser that is sent to an unknown address; when absent, a problem does. */
+  readonly sendUnknownPage?: ((reply: FastifyReply) => Promise<FastifyReply>) | undefined;
 }
 
 const MEMORY_BYTES_MAX = 256 * 1024 * 1024;
@@ -183,8 +185,9 @@ function serveAll(
         return void reply.code(204).send();
       }
     }
-    done(refusal ?? (request.is404 ? routes.refusalOf(request.method, request.url) : undefined));
+    done(refusal);
   });
+  app.addHook("onRequest", unknownAddress(routes, parts.sendUnknownPage));
   app.addHook("onRequest", async (request) => {
     servedRequestOf(request).madeBy(await admission.admit(request));
   });
@@ -267,6 +270,21 @@ function record(
     span: served?.span,
     wasLeft,
   });
+}
+
+/** A browser that follows a link gets the page, and a program a problem. */
+function unknownAddress(routes: KnownRoutes, sendPage: AppParts["sendUnknownPage"]) {
+  return async (
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): Promise<FastifyReply | undefined> => {
+    if (!request.is404) return undefined;
+    const { method, url, headers } = request;
+    const refusal = routes.refusalOf(method, url);
+    const isForPerson = method === "GET" && headers.accept?.includes("text/html") === true;
+    if (sendPage === undefined || !isForPerson || refusal.status !== 404) throw refusal;
+    return sendPage(reply);
+  };
 }
 
 /**

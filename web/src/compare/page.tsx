@@ -48,7 +48,13 @@ export function ComparePage({ id }: { readonly id: string }) {
           }
         />
       </div>
-      <Both left={left} right={right} />
+      {isOne && !query.has("b") && left.runs?.length === 1 ? (
+        <Empty title="This session has one run.">
+          <p>Choose another session for B.</p>
+        </Empty>
+      ) : (
+        <Both left={left} right={right} />
+      )}
     </div>
   );
 }

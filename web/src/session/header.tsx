@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { API, get } from "../api/client.ts";
 import type { SessionLog } from "../model/log.ts";
+import type { Row } from "../model/source.ts";
 import { Badge, type Tone } from "../ui/badge.tsx";
 import { Button } from "../ui/button.tsx";
 import { Dialog } from "../ui/dialog.tsx";
@@ -76,11 +77,22 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
       <Capabilities facts={facts} />
       {facts !== undefined && <Parent family={facts} />}
       {facts !== undefined && <Forks family={facts} />}
-      <Link className="header-link" to={`${sessionPath(id)}/compare`}>
-        Compare runs
-      </Link>
+      {hasTwoRuns(log.rows) && (
+        <Link className="header-link" to={`${sessionPath(id)}/compare`}>
+          Compare runs
+        </Link>
+      )}
     </header>
   );
+}
+
+function hasTwoRuns(rows: readonly Row[]): boolean {
+  const first = rows.findIndex(isStart);
+  return first >= 0 && rows.findLastIndex(isStart) > first;
+}
+
+function isStart({ type }: Row): boolean {
+  return type === "RUN_STARTED";
 }
 
 /** A runner of a pool reports `Stopped` after each turn: then the page says what is to come. */

@@ -1,5 +1,6 @@
 import type { MessageItem, ThinkingItem } from "../model/conversation.ts";
 import { Badge } from "../ui/badge.tsx";
+import { JsonText } from "../ui/json-tree.tsx";
 import { visible } from "../ui/text.ts";
 import { Feedback, Thumbs, useThought } from "./feedback.tsx";
 import { useInSession } from "./in-session.ts";
@@ -44,7 +45,11 @@ export function MessageView({ item }: { item: MessageItem }) {
         <At seq={item.seq} atMs={item.atMs} />
       </header>
       <div className="message-body">
-        <Content content={content} isLive={isStreaming} />
+        {role === "tool" && typeof content === "string" ? (
+          <JsonText text={content} />
+        ) : (
+          <Content content={content} isLive={isStreaming} />
+        )}
       </div>
       <Feedback thought={thought} given={feedback} />
     </div>

@@ -1,8 +1,9 @@
 /**
  * A JSON value as a tree: closed below a depth, long lists in parts, long texts cut. Text that is
- * not JSON is shown as text. Changes can be marked: their places open by themselves.
+ * not JSON is shown as text, and a text in it that is an object or an array in JSON as a tree too.
+ * Changes can be marked: their places open by themselves.
  */
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import { parseExact } from "../../../src/agui/exact-json.ts";
 import { isObject } from "../../../src/agui/json.ts";
 import { Button } from "./button.tsx";
@@ -95,6 +96,30 @@ function Node(props: NodeProps) {
   if (isContainer(value) && (!isEmpty(value) || removed.length > 0))
     return <Branch {...props} value={value} removed={removed} />;
   const mark = marks.changed.get(path);
+  if (typeof value === "string" && mark === undefined && LIKE_JSON.test(value))
+    return <Text {...props} value={value} />;
+  return <LeafOf name={name} value={value} mark={mark} />;
+}
+
+const LIKE_JSON = /^\s*[[{][^]*[\]}]\s*$/;
+
+/** A text that may be JSON itself. */
+function Text(props: NodeProps & { readonly value: string }) {
+  const { name, value } = props;
+  const inside = useMemo(
+    () => (value.length > PARSED_CHARS_MAX ? undefined : parse(value)?.value),
+    [value],
+  );
+  if (!isContainer(inside) || isEmpty(inside))
+    return <LeafOf name={name} value={value} mark={undefined} />;
+  return <Branch {...props} value={inside} isText removed={[]} />;
+}
+
+interface LeafProps extends Pick<NodeProps, "name" | "value"> {
+  readonly mark: { readonly before: unknown } | undefined;
+}
+
+function LeafOf({ name, value, mark }: LeafProps) {
   return (
     <div className={`json-tree-leaf${mark === undefined ? "" : " json-tree-changed"}`}>
       <Mark mark={mark} />
@@ -134,9 +159,11 @@ function isEmpty(value: object): boolean {
 interface BranchProps extends NodeProps {
   readonly value: object;
   readonly removed: readonly (readonly [string, unknown])[];
+  /** It stands as a text in the value around it. */
+  readonly isText?: true;
 }
 
-function Branch({ name, value, path, depth, openDepth, marks, removed }: BranchProps) {
+function Branch({ name, value, path, depth, openDepth, marks, removed, isText }: BranchProps) {
   const [chosen, setChosen] = useState<boolean>();
   const [shown, setShown] = useState(MEMBERS_SHOWN);
   const keys = Object.keys(value);
@@ -154,6 +181,7 @@ function Branch({ name, value, path, depth, openDepth, marks, removed }: BranchP
         <Mark mark={mark} />
         <Name name={name} />
         <span className="json-tree-summary">{summary(value, keys)}</span>
+        {isText && <span className="json-tree-summary"> in a text</span>}
       </summary>
       {isOpen && (
         <div className="json-tree-members">

@@ -153,7 +153,9 @@ function useRows<T>(
     estimateSize: () => ROW_PX,
     getItemKey: keyOf,
     overscan: OVERSCAN,
+    // The head covers the first row, and moves all of them down by its height.
     scrollPaddingStart: ROW_PX,
+    scrollPaddingEnd: ROW_PX,
   });
   useEffect(() => {
     if (follows && count > 0) rows.scrollToIndex(count - 1, { align: "end" });
