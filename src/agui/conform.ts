@@ -1,5 +1,6 @@
 import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
 import type { Violation } from "../base/errors.ts";
+import { nearest } from "../base/nearest.ts";
 import { CATALOGUE, type CatalogueEntry, type EventType, lookup } from "./catalogue.ts";
 import { isObject, type JsonObject, printedWord } from "./json.ts";
 import { normalise, type Normalised } from "./normalise.ts";
@@ -60,7 +61,8 @@ function accept(entry: CatalogueEntry, payload: Payload, mode: ValidationMode): 
 function foreign(eventType: string, mode: ValidationMode): Normalised {
   const allowed = mode !== "lenient" ? "an AG-UI event type" : `like ${FOREIGN_TYPE.source}`;
   const said = `event_type must be ${allowed}, but is ${printedWord(eventType)}`;
-  const meant = lookup(protocolSpelling(eventType))?.type;
+  const spelling = protocolSpelling(eventType);
+  const meant = lookup(spelling)?.type ?? nearest(spelling, NAMES);
   return refused(
     "event_type",
     `${said}; ${meant === undefined ? TYPES : `did you mean ${meant}?`}`,
@@ -76,12 +78,14 @@ function protocolSpelling(eventType: string): string {
     .toUpperCase();
 }
 
-/** All types but the draft META, shortened as `RUN_{STARTED,FINISHED,ERROR}` to fit an answer. */
+/** All types but the draft META. */
+const NAMES = CATALOGUE.filter(({ firstVersion }) => firstVersion !== undefined).map(
+  ({ type }) => type,
+);
+
+/** Shortened as `RUN_{STARTED,FINISHED,ERROR}` to fit an answer. */
 const TYPES = `the types are ${[
-  ...Map.groupBy(
-    CATALOGUE.filter(({ firstVersion }) => firstVersion !== undefined).map(({ type }) => type),
-    (type) => type.slice(0, type.lastIndexOf("_") + 1),
-  ),
+  ...Map.groupBy(NAMES, (type) => type.slice(0, type.lastIndexOf("_") + 1)),
 ]
   .flatMap(([start, types]) => {
     const ends = types.map((type) => type.slice(start.length));

@@ -108,6 +108,23 @@ describe("POST /sessions", () => {
   });
 });
 
+// A person who knows another API gets the name that means the same here.
+test.each([
+  ["/sessions?limit=3", "limit", "size"],
+  ["/sessions?pageSize=3", "pageSize", "size"],
+  ["/sessions?q=a", "q", "query"],
+  ["/sessions/s/messages?size=3", "size", "limit"],
+  ["/sessions/s/messages?after=3", "after", "after_seq"],
+  ["/sessions/s/messages?aftr_seq=3", "aftr_seq", "after_seq"],
+  ["/sessions/s/messages?nonsense=3", "nonsense", undefined],
+])("GET %s is refused, and names the parameter that was meant", async (path, field, meant) => {
+  const hint = meant === undefined ? "" : `; did you mean ${meant}?`;
+  const response = await fetch(`http://${service.httpAddress}${API}${path}`);
+  expect(response.status).toBe(400);
+  const violations = [{ field, description: `${field} is not known here${hint}` }];
+  expect(await response.json()).toMatchObject({ violations });
+});
+
 describe("one event, or an array", () => {
   test("is stored byte for byte, and its numbers are answered", async () => {
     const id = newSession();

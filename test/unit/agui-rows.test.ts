@@ -66,6 +66,17 @@ describe("event_type", () => {
   });
 });
 
+// The answer was the whole list of types, twice, and the meant one in the middle.
+test.each([
+  ["RUN_STARTD", "RUN_STARTED"],
+  ["RUN_START", "RUN_STARTED"],
+  ["TOOL_CALL_RESULTS", "TOOL_CALL_RESULT"],
+  ["textMessageContnt", "TEXT_MESSAGE_CONTENT"],
+])("regression: the mistyped %s gets the nearest type, and no list", (given, meant) => {
+  const said = `event_type must be an AG-UI event type, but is ${given}; did you mean ${meant}?`;
+  expect(violations(push(given, {}))).toEqual([{ field: "event_type", description: said }]);
+});
+
 test.each(["text_message_start", "textMessageStart", "TextMessageStart", "text-message.start"])(
   "regression: %s gets a suggestion",
   (given) => {

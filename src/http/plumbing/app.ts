@@ -15,7 +15,7 @@ import {
   type RawServerDefault,
 } from "fastify";
 import type { ZodTypeProvider } from "fastify-type-provider-zod";
-import type { z } from "zod";
+import { z } from "zod";
 import { CallerMemory, serverBusy, UNREAD_LIMIT_MS } from "../../auth/caller-memory.ts";
 import type { ErrorReason, ServiceError } from "../../base/errors.ts";
 import { FairShare } from "../../base/fair-share.ts";
@@ -89,7 +89,8 @@ export const CHECKED_BY_ZOD: object = {
 function checkOf({ schema }: { readonly schema: z.ZodType }) {
   return (data: unknown): { readonly value: unknown } | { readonly error: ServiceError } => {
     const { success, data: value, error } = schema.safeParse(data);
-    return success ? { value } : { error: refusalOfIssues(error.issues) };
+    const known = schema instanceof z.ZodObject ? Object.keys(schema.shape) : [];
+    return success ? { value } : { error: refusalOfIssues(error.issues, known) };
   };
 }
 

@@ -4,6 +4,7 @@
  */
 import { STATUS_CODES } from "node:http";
 import type { z } from "zod";
+import { nearest } from "../../base/nearest.ts";
 import {
   type ErrorCode,
   type ErrorReason,
@@ -190,8 +191,30 @@ export function refusalOf(cause: unknown): ServiceError {
   return known === undefined ? ServiceError.from(cause) : known();
 }
 
+/** Names that other APIs have for the same parameter. */
+const SYNONYMS: readonly (readonly string[])[] = [
+  ["size", "limit", "page_size", "per_page", "count", "max"],
+  ["after_seq", "after", "cursor", "since", "from", "offset"],
+  ["before_seq", "before", "until"],
+  ["query", "q", "search", "filter"],
+  ["order_by", "sort", "sort_by", "order"],
+];
+
+/** The parameter that an unknown one was probably meant to be. */
+function meantBy(given: string, known: readonly string[]): string | undefined {
+  const name = given
+    .replaceAll(/(?<=[a-z])[A-Z]/g, "_$&")
+    .replaceAll("-", "_")
+    .toLowerCase();
+  const same = SYNONYMS.find((names) => names.includes(name)) ?? [name];
+  return known.find((one) => same.includes(one)) ?? nearest(name, known);
+}
+
 /** Zod's issues by the names of the parameters; each unknown parameter is named separately. */
-export function refusalOfIssues(issues: readonly z.core.$ZodIssue[]): ServiceError {
+export function refusalOfIssues(
+  issues: readonly z.core.$ZodIssue[],
+  known: readonly string[] = [],
+): ServiceError {
   const violations = issues.flatMap((issue) => {
     const field = issue.path.join(".");
     if (issue.code !== "unrecognized_keys") {
@@ -199,7 +222,9 @@ export function refusalOfIssues(issues: readonly z.core.$ZodIssue[]): ServiceErr
     }
     return issue.keys.map((key) => {
       const path = field === "" ? key : `${field}.${key}`;
-      return { field: path, description: `${path} is not known here` };
+      const meant = field === "" ? meantBy(key, known) : undefined;
+      const hint = meant === undefined ? "" : `; did you mean ${meant}?`;
+      return { field: path, description: `${path} is not known here${hint}` };
     });
   });
   return invalidArgument(violations);
