@@ -86,7 +86,10 @@ export async function runningUrl(dataDir: string): Promise<string> {
 export async function runningServer(
   dataDir: string,
 ): Promise<{ readonly url: string; readonly clusterDir: string } | undefined> {
-  const clusterDir = await realpath(join(dataDir, "postgres")).catch(unlessMissing);
+  const clusterDir = await realpath(join(dataDir, "postgres")).catch((error: unknown) => {
+    if (!hasCode(error, "ENOTDIR")) return unlessMissing(error);
+    throw refusal(`DATA_DIR ${dataDir} is a file, and no directory`, error);
+  });
   if (clusterDir === undefined) return undefined;
   const port = await readyPort(join(clusterDir, "data"));
   if (port === undefined) return undefined;

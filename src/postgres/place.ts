@@ -55,15 +55,17 @@ export async function openDataDir(dataDir: string, signal: AbortSignal): Promise
 
 /** With the directories above. Node's recursive mkdir never ends in procfs. */
 async function makeDirectory(path: string): Promise<void> {
-  const isDirectory = async (): Promise<boolean> =>
-    (await stat(path).catch(() => undefined))?.isDirectory() ?? false;
-  if (await isDirectory()) return;
+  const isDirectory = async (): Promise<boolean | undefined> =>
+    (await stat(path).catch(() => undefined))?.isDirectory();
+  const found = await isDirectory();
+  if (found === true) return;
+  if (found === false) throw new Error(`${path} is a file, and no directory`);
   const above = dirname(path);
   if (above !== path) await makeDirectory(above);
   try {
     await mkdir(path);
   } catch (error) {
-    if (!(await isDirectory())) throw error; // Another start may have made it meanwhile.
+    if ((await isDirectory()) !== true) throw error; // Another start may have made it meanwhile.
   }
 }
 

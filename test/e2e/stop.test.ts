@@ -4,8 +4,9 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readdir } from "node:fs/promises";
+import { readdir, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:net";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import postgres from "postgres";
@@ -363,6 +364,25 @@ describe("a refused start", () => {
       expect(refused.stderr).toContain("DATA_DIR /proc/session-ledger/x cannot be written: ENOENT");
     },
     20_000,
+  );
+
+  test.each([["serve"], ["dump", "--output", "none"], ["backup", "none"]])(
+    "on a DATA_DIR that is a file says so in one sentence: %s",
+    async (...args) => {
+      const file = join(await makeDirectory(), "file");
+      await writeFile(file, "");
+      for (const [place, name] of [
+        [file, file],
+        [join(file, "below"), file],
+      ] as const) {
+        const refused = await runCommand(args, { env: { DATA_DIR: place } });
+        expect(refused.exitCode).toBe(4);
+        expect(refused.stderr).toMatch(/is a file, and no directory/);
+        expect(refused.stderr).toContain(name);
+        expect(refused.stderr).not.toMatch(/EEXIST|ENOTDIR|\n {4}at /);
+        expect(refused.stderr.trim().split("\n")).toHaveLength(1);
+      }
+    },
   );
 
   test("on the DATA_DIR of another service names that one, which continues", async () => {
