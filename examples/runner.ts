@@ -22,4 +22,8 @@ class MyBridge extends PlatformBridge {
   }
 }
 
-await createRunner(new MyBridge(), { address, sessionId, onProblem: console.error }).run();
+const runner = createRunner(new MyBridge(), { address, sessionId, onProblem: console.error });
+await runner.run().catch((error: Error) => {
+  console.error(error.message); // A later runner has taken over, for example.
+  process.exitCode = 1;
+});

@@ -85,6 +85,8 @@ interface GrpcFailure {
 export function failureFrom(cause: unknown): unknown {
   if (!isGrpcFailure(cause)) return cause;
   const [encoded] = cause.metadata.get("grpc-status-details-bin");
+  // A printed failure has these details already, and the metadata as bytes would be forty lines more.
+  Object.defineProperty(cause, "metadata", { enumerable: false });
   const code = codeName(cause.code);
   return new RpcFailure(code, connectionText(cause.details) || code, {
     ...decodeDetails(encoded),

@@ -178,6 +178,7 @@ const transcriptSchema = z.object({
 // With another grpcurl only its words are new.
 describe.skipIf(inject("project") === "older-grpcurl")("the example of a runner", () => {
   const RUNNER = "examples/runner.ts";
+  const MESSAGES_MAX = 20;
 
   test("fits the README", () => {
     const source = readFileSync(join(ROOT, RUNNER), "utf8");
@@ -244,6 +245,39 @@ describe.skipIf(inject("project") === "older-grpcurl")("the example of a runner"
     expect(types.slice(0, 3)).toEqual(["RUN_STARTED", "RUN_ERROR", "RUN_STARTED"]);
   });
 
+  // Regression: it died with forty lines of bytes.
+  test("a runner that a later one replaces says so in a sentence, and ends with 1", async () => {
+    const sessionId = "readme-two";
+    await say(client, sessionId, "one");
+    const first = startRunner(sessionId);
+    await expect.poll(() => finished(sessionId)).toBe(1);
+    const second = startRunner(sessionId);
+    // Either may claim a message, and the first that the later one claims replaces the other.
+    for (let n = 2; !first.hasEnded() && n < MESSAGES_MAX; n += 1) {
+      await say(client, sessionId, String(n));
+      // The run that the first one was in is not finished.
+      await expect.poll(() => ends(sessionId)).toBeGreaterThanOrEqual(n);
+    }
+    await expect.poll(() => first.hasEnded()).toBe(true);
+    expect(await first.ended).toEqual([1, null]);
+    expect(first.said()).toMatch(/^producer_epoch \d+ .*: another writer took over\n$/m);
+    expect(first.said()).not.toMatch(/\n {4}at |Uint8Array|Metadata/);
+    await second.end();
+  });
+
+  // npx puts a shell between, which ended alone.
+  test("a kill of the command for programs ends the runner", async () => {
+    const [, program = ""] =
+      /`(\S+) examples\/runner\.ts`: the first command has a shell/.exec(README) ?? [];
+    const args = [RUNNER, "readme-killed", service.grpcAddress];
+    const child = spawn(program, args, { cwd: ROOT, stdio: "ignore" });
+    const ended = once(child, "exit");
+    await say(client, "readme-killed", "one");
+    await expect.poll(() => finished("readme-killed")).toBe(1);
+    child.kill("SIGTERM");
+    expect(await ended).toEqual([0, null]);
+  });
+
   test("grpcurl: the runner answers the push of the README", needs("grpcurl"), async () => {
     const runner = startRunner("talk");
     const block = blocksOf(README, "sh").find((text) => text.includes("--session talk")) ?? "";
@@ -278,6 +312,11 @@ describe.skipIf(inject("project") === "older-grpcurl")("the example of a runner"
     (await rowsOf(client, "events", sessionId)).filter((row) => row.eventType === "RUN_FINISHED")
       .length;
 
+  const ends = async (sessionId: string) =>
+    (await rowsOf(client, "events", sessionId)).filter(({ eventType }) =>
+      ["RUN_FINISHED", "RUN_ERROR"].includes(eventType),
+    ).length;
+
   async function transcriptOf(sessionId: string): Promise<readonly (readonly string[])[]> {
     const base = `http://${service.httpAddress}/api/ambient/v1/sessions/${sessionId}`;
     const response = await fetch(`${base}/transcript`);
@@ -292,6 +331,9 @@ describe.skipIf(inject("project") === "older-grpcurl")("the example of a runner"
     let said = "";
     child.stderr.on("data", (text: Buffer) => (said += text.toString()));
     return {
+      hasEnded: () => child.exitCode !== null,
+      /** The exit code, and the signal. */
+      ended,
       /** What it printed as errors. */
       said: () => said,
       async end() {

@@ -1,4 +1,5 @@
 import { Metadata, status } from "@grpc/grpc-js";
+import { inspect } from "node:util";
 import { describe, expect, test } from "vitest";
 import { ServiceError } from "../../src/base/errors.ts";
 import { GRPC_STATUS, statusOf } from "../../src/rpc/call.ts";
@@ -31,6 +32,15 @@ test("a failure has all details of the service's error", () => {
     violations,
     retryAfterMs: 1_250,
   });
+});
+
+// A runner that was fenced died with forty lines of the bytes of its details.
+test("a printed failure has no bytes of its details", () => {
+  const said = new ServiceError("failed_precondition", "STALE_EPOCH", "another writer took over");
+  const printed = inspect(failure(statusOf(said)));
+  expect(printed).toContain("another writer took over");
+  expect(printed).toContain("STALE_EPOCH");
+  expect(printed).not.toMatch(/Uint8Array|Metadata|grpc-status-details-bin/);
 });
 
 test.each(Object.entries(GRPC_STATUS))(
