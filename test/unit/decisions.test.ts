@@ -4,6 +4,7 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const FOLDER = `${ROOT}/docs/decisions`;
@@ -17,6 +18,15 @@ function listed(name: string): string {
   const words = isName ? title : `${title.charAt(0).toLowerCase()}${title.slice(1)}`;
   return `- [${name.slice(0, 3)}](${name}) ${words}`;
 }
+
+test("record 042 knows the calls of gRPC, and a page for users why there is no WebSocket", () => {
+  const calls = SessionService.methods.map(({ name }) => name);
+  const named = ["ListRuns", "GetTranscript"];
+  expect(calls).toEqual(expect.arrayContaining(named));
+  for (const name of named) expect(text("042-what-only-http-serves.md")).toContain(`\`${name}\``);
+  const page = readFileSync(`${ROOT}/docs/http.md`, "utf8");
+  expect(page).toMatch(/There is no WebSocket, and no binary form of AG-UI: .*Last-Event-ID/);
+});
 
 /** With UPDATE_DOCS=1 this writes the list; without it, it compares the list with the records. */
 test("the index lists every record, and each number is used once", () => {
