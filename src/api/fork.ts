@@ -1,9 +1,10 @@
 /** A new session with the history of another one up to a number. */
+import { v5 as uuidv5, v7 as uuidv7 } from "uuid";
 import type { ForkSessionRequest, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { userIdOf } from "../auth/principal.ts";
+import { type Principal, userIdOf } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
-import type { Check } from "../contract/checks.ts";
+import { type Check, checkKey } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
@@ -37,7 +38,8 @@ export function createForkHandlers({
       refuse(checksOf(request));
       const full = refusal();
       if (full !== undefined) throw full;
-      const { sessionId, newId: forkId, atSeq, atMessageSeq } = request;
+      const { sessionId, atSeq, atMessageSeq } = request;
+      const forkId = idFor(request, principal);
       const asked = {
         sessionId,
         forkId,
@@ -60,12 +62,34 @@ export function createForkHandlers({
   };
 }
 
-function checksOf({ sessionId, newId, atSeq, atMessageSeq }: ForkSessionRequest): Check[] {
+/** The namespace of the ids of forks with a key, made at random. */
+const KEYED = "5d1b7f0e-6c38-4d0b-9a55-3f6e1f7c2a94";
+
+/**
+ * A key of one project gives no id that another project's key gives, so it is no way to find or to take a
+ * foreign id. Only callers who see every session choose `new_id` (recorded.ts).
+ */
+function idFor(
+  { sessionId, newId, idempotencyKey }: ForkSessionRequest,
+  { projectId = null }: { readonly projectId?: Principal["projectId"] | null },
+): string {
+  if (newId !== "") return newId;
+  if (idempotencyKey === "") return uuidv7();
+  return uuidv5(JSON.stringify([projectId, sessionId, idempotencyKey]), KEYED);
+}
+
+function checksOf(request: ForkSessionRequest): Check[] {
+  const { sessionId, newId, idempotencyKey, atSeq, atMessageSeq } = request;
   const description = "at_seq or at_message_seq is required, and not both; from 1";
   return [
     checkSessionId(sessionId),
-    checkSessionId(newId, "new_id"),
-    newId === sessionId ? { field: "new_id", description: "new_id must be another id" } : undefined,
+    newId === "" ? checkKey(idempotencyKey) : checkSessionId(newId, "new_id"),
+    newId !== "" && idempotencyKey !== ""
+      ? { field: "idempotency_key", description: "idempotency_key must be empty with a new_id" }
+      : undefined,
+    newId !== "" && newId === sessionId
+      ? { field: "new_id", description: "new_id must be another id" }
+      : undefined,
     atSeq < 0n || atMessageSeq < 0n || (atSeq === 0n) === (atMessageSeq === 0n)
       ? { field: atMessageSeq === 0n ? "at_seq" : "at_message_seq", description }
       : undefined,
@@ -74,7 +98,7 @@ function checksOf({ sessionId, newId, atSeq, atMessageSeq }: ForkSessionRequest)
 
 function refusalOf(
   forked: Exclude<Forked, { readonly kind: "forked" }>,
-  { sessionId, newId, atSeq, atMessageSeq }: ForkSessionRequest,
+  { sessionId, newId, idempotencyKey, atSeq, atMessageSeq }: ForkSessionRequest,
 ): ServiceError {
   const [field, seq] = atSeq > 0n ? ["at_seq", atSeq] : ["at_message_seq", atMessageSeq];
   switch (forked.kind) {
@@ -83,6 +107,7 @@ function refusalOf(
     case "deleted":
       return sessionDeleted(sessionId);
     case "exists": {
+      if (newId === "") return keyReused(sessionId, idempotencyKey);
       const violations = [{ field: "new_id", description: "expected the id of no session" }];
       const message = `there is another session ${newId}`;
       return new ServiceError("already_exists", "SESSION_EXISTS", message, { violations });
@@ -103,4 +128,11 @@ function refusalOf(
       return new ServiceError("failed_precondition", "FORK_TOO_LARGE", message);
     }
   }
+}
+
+function keyReused(sessionId: string, key: string): ServiceError {
+  const field = "idempotency_key";
+  const violations = [{ field, description: "expected a key of no other fork of the session" }];
+  const message = `the key ${JSON.stringify(key)} has made another fork of session ${sessionId}, or one that was deleted`;
+  return new ServiceError("already_exists", "KEY_REUSED", message, { violations });
 }

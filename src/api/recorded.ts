@@ -3,6 +3,7 @@ import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Action } from "../auth/actions.ts";
 import type { Audit } from "../auth/authorizer.ts";
+import { isUnscoped } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import { cancelTextOf } from "./turns/cancel-run.ts";
@@ -67,14 +68,29 @@ export function cancels<R extends { readonly sessionId: string }>(
   };
 }
 
-/** Writes an audit record of each fork, also of one that was there: the history has another name now. */
+/**
+ * Writes an audit record of each fork, also of one that was there: the history has another name now.
+ * Ids are shared by all projects. A caller with a scope who chose one could take the id of a session to
+ * come, and learn which ids are taken.
+ */
 export function forks(audit: Audit, handle: ForkSession): ForkSession {
   return async (request, context) => {
-    const session = await handle(request, context);
     const { sessionId, newId, atSeq, atMessageSeq } = request;
+    const { principal } = context;
+    const act = { principal, action: "session.fork", sessionId } as const;
+    if (newId !== "" && !isUnscoped(principal)) {
+      audit.denied(act, "scope");
+      throw mayNotChoose();
+    }
+    const session = await handle(request, context);
     const at = atSeq > 0n ? { atSeq: String(atSeq) } : { atMessageSeq: String(atMessageSeq) };
-    const act = { principal: context.principal, action: "session.fork", sessionId } as const;
-    audit.done(act, { newId, ...at });
+    audit.done(act, { newId: session.metadata?.id ?? "", ...at });
     return session;
   };
+}
+
+function mayNotChoose(): ServiceError {
+  const description = "new_id must be empty with a token of a project; use idempotency_key";
+  const violations = [{ field: "new_id", description }];
+  return new ServiceError("permission_denied", "PERMISSION_DENIED", description, { violations });
 }

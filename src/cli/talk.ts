@@ -43,7 +43,8 @@ function addFork(program: Command, io: CliIo, finish: Finish): void {
     .argument("<session>", "the session to branch")
     .option("--at <seq>", "the number of the last event", seqArgument)
     .option("--at-message <seq>", "the number of the last message, instead", seqArgument)
-    .option("--id <id>", "the id of the new session; default: a random one for this command")
+    .option("--id <id>", "the id of the new session, with a token that sees every session")
+    .option("--key <key>", "the idempotency key; default: a random one for this command")
     .option("--json", "the session as JSON");
   addConnectionOptions(command).action(async (sessionId: string, flags: ForkFlags) =>
     finish(await fork(sessionId, flags, io)),
@@ -134,17 +135,21 @@ interface ForkFlags extends ConnectionFlags {
   readonly at?: bigint;
   readonly atMessage?: bigint;
   readonly id?: string;
+  readonly key?: string;
   readonly json?: boolean;
 }
 
 async function fork(sessionId: string, flags: ForkFlags, io: CliIo): Promise<ExitCode> {
-  const { at: atSeq = 0n, atMessage: atMessageSeq = 0n, id: newId = randomUUID() } = flags;
+  const { at: atSeq = 0n, atMessage: atMessageSeq = 0n, id: newId, key = randomUUID() } = flags;
   if ((atSeq === 0n) === (atMessageSeq === 0n))
     throw new UsageError("fork: expected --at or --at-message, with a number from 1");
+  if (newId !== undefined && flags.key !== undefined)
+    throw new UsageError("fork: expected --id or --key, and not both");
   return connected(io, flags, async ({ client, retry }) => {
-    const request = { sessionId, newId, atSeq, atMessageSeq };
+    const named = newId === undefined ? { idempotencyKey: key } : { newId };
+    const request = { sessionId, ...named, atSeq, atMessageSeq };
     const session = await client.call(ledger.forkSession, request, retry);
-    await printLine(io, flags.json === true ? sessionJson(session) : newId);
+    await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
     return EXIT.done;
   });
 }

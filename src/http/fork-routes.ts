@@ -9,6 +9,7 @@ import {
 import { ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
+import { keyOf } from "./message-routes.ts";
 import { NO_QUERY, SESSION_ID, seqParameter, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
@@ -23,8 +24,9 @@ const JSON_NAMES = { new_id: "newId", at_seq: "atSeq", at_message_seq: "atMessag
 
 export function forkRoutes(app: App, { handlers }: ForkRouteParts): void {
   app.post("/sessions/:id/fork", { schema: FORK }, async (request, reply) => {
-    const { newId, atSeq = 0n, atMessageSeq = 0n } = request.body;
-    const asked = { sessionId: request.params.id, newId, atSeq, atMessageSeq };
+    const { newId = "", atSeq = 0n, atMessageSeq = 0n } = request.body;
+    const idempotencyKey = keyOf(request.headers["idempotency-key"]);
+    const asked = { sessionId: request.params.id, newId, idempotencyKey, atSeq, atMessageSeq };
     const session = await handlers
       .forkSession(create(ForkSessionRequestSchema, asked), callContextOf(request))
       .catch((error: unknown) => {
@@ -40,15 +42,26 @@ const FORK = {
   operationId: "forkSession",
   summary: "Make a session with the history of this one up to a number",
   description:
-    "Needs `atSeq` or `atMessageSeq`, and not both. The same request again gives the same session; another one for a taken `newId` is 409, SESSION_EXISTS.",
+    "Needs `atSeq` or `atMessageSeq`, and not both. With `Idempotency-Key` the same request again gives the same session. A caller who sees every session may give a `newId` instead; another request for a taken one is 409, SESSION_EXISTS.",
   tags: ["sessions"],
   params: sessionParams,
   querystring: NO_QUERY,
+  headers: z.object({
+    "idempotency-key": z.string().optional().meta({
+      description:
+        "UTF-8, at most 128 bytes. A repetition with the same key and number is answered with the fork of the first; with another number it is 409, KEY_REUSED.",
+    }),
+  }),
   body: z.strictObject(
     {
       newId: z
         .string({ error: "must be a text" })
-        .meta({ description: "The id of the new session.", ...SESSION_ID }),
+        .min(1, { error: "must not be empty" })
+        .optional()
+        .meta({
+          description: "The id of the new session, of a caller who sees every session.",
+          ...SESSION_ID,
+        }),
       atSeq: seqParameter(
         "The number of an event: the history ends with its row, and has the messages before it.",
       ),
@@ -56,7 +69,7 @@ const FORK = {
         "The number of a message: the history ends with it, and has the events before it.",
       ),
     },
-    { error: "must be an object with a newId, and atSeq or atMessageSeq" },
+    { error: "must be an object with atSeq or atMessageSeq" },
   ),
   response: { 201: answer("The new session.", sessionSchema), ...PROBLEMS },
 };

@@ -98,7 +98,7 @@ const MESSAGE_FILTER: Rule = {
 const RULES: Readonly<Record<string, Rule>> = {
   id: ID,
   session_id: ID,
-  new_id: ID,
+  new_id: OPTIONAL_ID,
   "open.session_id": ID,
   "CreateSession.parent_session_id": ID,
   "ListSessions.parent_session_id": OPTIONAL_ID,

@@ -283,11 +283,12 @@ describe("AG-UI clients", () => {
 
 describe("a request of gRPC", () => {
   const bad: readonly (readonly [object, string])[] = [
-    [{ newId: "" }, "new_id"],
     [{ newId: "a b" }, "new_id"],
     [{ newId: ".." }, "new_id"],
     [{ sessionId: "" }, "session_id"],
     [{ sessionId: "same", newId: "same" }, "new_id"],
+    [{ idempotencyKey: "k" }, "idempotency_key"],
+    [{ newId: "", idempotencyKey: "k".repeat(129) }, "idempotency_key"],
     [{ atSeq: 0n }, "at_seq"],
     [{ atSeq: -1n }, "at_seq"],
     [{ atMessageSeq: -1n, atSeq: 0n }, "at_message_seq"],
@@ -351,8 +352,7 @@ describe("a request of gRPC", () => {
     const sessionId = metadata?.id ?? "";
     const said = { sessionId, eventType: "user", payload: "hi" };
     await known.unary(pushSessionMessage, said, root);
-    const ask = (by: object, newId = newSession()) =>
-      known.unary(forkSession, { sessionId, newId, atMessageSeq: 1n }, by);
+    const ask = (by: object) => known.unary(forkSession, { sessionId, atMessageSeq: 1n }, by);
     const fork = await ask(ann);
     expect(fork).toMatchObject({ projectId: "alpha", createdByUserId: "ann", name: "of alpha" });
     expect(fork.labels).toBe('{"team":"x"}');
@@ -372,6 +372,68 @@ describe("a request of gRPC", () => {
           action === "session.fork" && newId === idOf(fork) && msg === "done",
       );
     expect(record).toMatchObject({ audit: true, sessionId, atMessageSeq: "1" });
+  });
+
+  test("of a caller with a scope takes no id, learns of no id, and with a key gives one fork", async () => {
+    const issuer = await sharedIssuer("tokens");
+    const of = async (...caller: Parameters<Issuer["signed"]>) =>
+      as((await issuer.signed(...caller)).token);
+    const root = await of("root", ["admin"]);
+    const ann = await of("ann", ["editor"], "alpha");
+    const ben = await of("ben", ["editor"], "alpha");
+    const eve = await of("eve", ["editor"], "beta");
+    const parentOf = async (projectId: string) => {
+      const request = { name: "parent", projectId };
+      const made = await known.unary(SessionService.method.createSession, request, root);
+      const sessionId = idOf(made);
+      const said = { eventType: "user", payload: "hi" };
+      await known.unary(pushSessionMessage, { sessionId, ...said }, root);
+      await known.unary(pushSessionMessage, { sessionId, ...said }, root);
+      return sessionId;
+    };
+    const [alpha, beta] = [await parentOf("alpha"), await parentOf("beta")];
+    const ask = (by: object, more: object) =>
+      known.unary(forkSession, { sessionId: alpha, atMessageSeq: 1n, ...more }, by);
+    // A free id, one of the own project, and one of another project are refused in the same words.
+    const refusals = await Promise.all(
+      [newSession(), alpha, beta, "a b"].map((newId) => failureOf(ask(ann, { newId }))),
+    );
+    for (const refusal of refusals) {
+      expect(refusal).toMatchObject({
+        code: "PERMISSION_DENIED",
+        violations: [{ field: "new_id" }],
+      });
+      expect(refusal).toEqual(refusals[0]);
+    }
+    const chosen = newSession();
+    expect(await failureOf(ask(eve, { newId: chosen }))).toMatchObject({ code: "NOT_FOUND" });
+    const parent = await known.unary(getSession, { id: alpha }, root);
+    expect(parent.forks).toEqual([]);
+
+    // Without a key each request makes a fork; with a key there is one, also of two at once.
+    const [one, other] = [await ask(ann, {}), await ask(ann, {})];
+    expect(idOf(one)).not.toBe(idOf(other));
+    const idempotencyKey = "k1";
+    const again = await Promise.all(
+      [ann, ben, ann].map((by) => ask(by, { idempotencyKey }).then(idOf)),
+    );
+    expect(new Set(again).size).toBe(1);
+    expect(await failureOf(ask(ben, { idempotencyKey, atMessageSeq: 2n }))).toMatchObject({
+      code: "ALREADY_EXISTS",
+      reason: "KEY_REUSED",
+      violations: [{ field: "idempotency_key" }],
+    });
+    // The key of another project, or of another parent, is another key.
+    const ofBeta = await ask(eve, { sessionId: beta, idempotencyKey });
+    expect(again).not.toContain(idOf(ofBeta));
+    expect(ofBeta.projectId).toBe("beta");
+    const second = await ask(ann, { sessionId: again[0], idempotencyKey });
+    expect(again).not.toContain(idOf(second));
+    // A caller who sees every session may choose, and may use a key of its own.
+    expect(idOf(await ask(root, { newId: chosen }))).toBe(chosen);
+    const ofRoot = [await ask(root, { idempotencyKey }), await ask(root, { idempotencyKey })];
+    expect(ofRoot[0]).toEqual(ofRoot[1]);
+    expect(again).not.toContain(idOf(ofRoot[0] ?? one));
   });
 });
 
@@ -398,11 +460,21 @@ describe("over HTTP and the command line", () => {
       expect(await openApi.fault(asked, made.clone())).toBeUndefined();
       expect(await made.json()).toMatchObject({ parentSessionId: sessionId, forkedAtSeq: "1" });
     }
+    const keyed = async (atSeq: number): Promise<Response> =>
+      fetch(`${base}/${sessionId}/fork`, {
+        method: "POST",
+        headers: { "content-type": "application/json", "idempotency-key": "k" },
+        body: JSON.stringify({ atSeq }),
+      });
+    const [first, again] = [await keyed(1), await keyed(1)];
+    expect(await openApi.fault(asked, first.clone())).toBeUndefined();
+    expect(first.status).toBe(201);
+    expect(await again.json()).toEqual(await first.json());
     for (const [body, status, field] of [
       [{ newId, atSeq: 2 }, 409, "newId"],
+      [{ newId: "", atSeq: 1 }, 400, "newId"],
       [{ newId: newSession(), atSeq: 2 }, 400, "atSeq"],
       [{ newId: newSession() }, 400, "atSeq"],
-      [{ atSeq: 1 }, 400, "newId"],
       [{ newId: newSession(), atSeq: "1.5" }, 400, "atSeq"],
       [{ newId: newSession(), atMessageSeq: 1 }, 400, "atMessageSeq"],
     ] as const) {
@@ -414,9 +486,10 @@ describe("over HTTP and the command line", () => {
       ]);
     }
     const parent = await (await fetch(`${base}/${sessionId}`)).json();
-    expect(parent).toMatchObject({ forks: [newId] });
+    expect(parent).toMatchObject({ forks: [expect.any(String), newId] });
     const listed = await (await fetch(`${base}?parent_session_id=${sessionId}`)).json();
-    expect(listed).toMatchObject({ items: [{ metadata: { id: newId } }], metadata: { total: 1 } });
+    expect(listed).toMatchObject({ metadata: { total: 2 } });
+    expect(JSON.stringify(listed)).toContain(newId);
   });
 
   test("session-ledger fork prints the id, and describe and sessions name both", async () => {
@@ -439,7 +512,12 @@ describe("over HTTP and the command line", () => {
     );
     const listed = await run("sessions", "--parent", sessionId, "--output", "json");
     expect(listed.stdout.trim().split("\n")).toHaveLength(2);
-    for (const wrong of [[], ["--at", "1", "--at-message", "1"], ["--at", "0"]])
+    const keyed = ["--at", "1", "--key", "k1"];
+    const first = await run("fork", sessionId, ...keyed);
+    expect(await run("fork", sessionId, ...keyed)).toEqual(first);
+    expect(first.stdout.trim()).not.toBe(id);
+    const both = ["--at", "1", "--id", "a", "--key", "k1"];
+    for (const wrong of [[], ["--at", "1", "--at-message", "1"], ["--at", "0"], both])
       expect(await run("fork", sessionId, ...wrong)).toMatchObject({ exitCode: 2 });
     expect((await run("fork", sessionId, "--at", "7")).stderr).toContain("at_seq");
   });

@@ -56,7 +56,7 @@ const RUN = {
 export const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   GetSession: (id) => ({ id }),
   CreateSession: () => ({ name: "walked" }),
-  ForkSession: (sessionId) => ({ sessionId, newId: randomUUID(), atMessageSeq: 1n }),
+  ForkSession: (sessionId) => ({ sessionId, atMessageSeq: 1n }),
   UpdateSession: (id) => ({ id, annotations: "walked" }),
   UpdateSessionStatus: (id) => ({ id, phase: "Running" }),
   DeleteSession: (id) => ({ id }),
@@ -131,7 +131,7 @@ export const ROUTES: Readonly<Record<string, Route>> = {
   "GET /api/ambient/v1/sessions/:id": session(""),
   "POST /api/ambient/v1/sessions/:id/fork": {
     ...session("/fork"),
-    body: () => ({ newId: randomUUID(), atMessageSeq: "1" }),
+    body: () => ({ atMessageSeq: "1" }),
   },
   "PATCH /api/ambient/v1/sessions/:id": {
     ...session(""),

@@ -99,7 +99,7 @@ describe("in chromium", needs("chromium"), () => {
         const toParent = page.getByRole("link", { name: "Forked from branched" });
         await toParent.waitFor();
         const forkUrl = page.url();
-        expect(forkUrl).toMatch(/\/sessions\/web-[0-9a-f]{32}$/);
+        expect(forkUrl).toMatch(/\/sessions\/[0-9a-f-]{36}$/);
         await page.getByText("A house.").first().waitFor();
         expect(await page.getByText("A tree.").count()).toBe(0);
         await toParent.click();

@@ -67,13 +67,12 @@ export function ForkHere({ seq }: { readonly seq: number }) {
   const { sessionId, rights } = useInSession();
   const { send, isSending, error } = useSending(forkSession);
   // A repeated click after a lost answer finds the fork of the first.
-  const [ids] = useState(() => new SendKeys());
+  const [keys] = useState(() => new SendKeys());
   if (!rights.mayFork) return null;
   const fork = (): void => {
-    const newId = ids.keyOf(String(seq));
-    send({ sessionId, newId, atSeq: seq }, () => {
-      ids.stored();
-      navigate(sessionPath(newId));
+    send({ sessionId, key: keys.keyOf(String(seq)), atSeq: seq }, (id) => {
+      keys.stored();
+      navigate(sessionPath(id));
     });
   };
   return (

@@ -57,12 +57,16 @@ export async function giveFeedback({ sessionId, messageId, ...thought }: Thought
 }
 
 interface Forked extends InSession {
-  readonly newId: string;
+  readonly key: string;
   readonly atSeq: number;
 }
 
-export async function forkSession({ sessionId, ...fork }: Forked): Promise<void> {
-  await post(pathOf(sessionId, "fork"), fork);
+/** The id of the fork. */
+export async function forkSession({ sessionId, key, ...fork }: Forked): Promise<string> {
+  const headers = { "idempotency-key": key };
+  const path = pathOf(sessionId, "fork");
+  const { metadata } = await post<{ metadata: { id: string } }>(path, fork, { headers });
+  return metadata.id;
 }
 
 function pathOf(...parts: readonly string[]): string {

@@ -1,27 +1,27 @@
 import { useCallback, useRef, useState } from "react";
 
-interface Sending<T> {
+interface Sending<T, A> {
   /** Does nothing while an earlier one is on its way: a second click sends nothing. */
-  readonly send: (what: T, onDone?: () => void) => void;
+  readonly send: (what: T, onDone?: (answer: A) => void) => void;
   readonly isSending: boolean;
   readonly error: unknown;
   readonly forget: () => void;
 }
 
 /** One request at a time, with its error. */
-export function useSending<T>(request: (what: T) => Promise<unknown>): Sending<T> {
+export function useSending<T, A>(request: (what: T) => Promise<A>): Sending<T, A> {
   const [isSending, setIsSending] = useState(false);
   const [error, setError] = useState<unknown>();
   const isOut = useRef(false);
   const send = useCallback(
-    (what: T, onDone?: () => void) => {
+    (what: T, onDone?: (answer: A) => void) => {
       if (isOut.current) return;
       isOut.current = true;
       setIsSending(true);
       setError(undefined);
       request(what)
         .then(
-          () => onDone?.(),
+          (answer) => onDone?.(answer),
           (failure: unknown) => setError(failure),
         )
         .finally(() => {

@@ -557,10 +557,15 @@ type ForkSessionRequest struct {
 	AtSeq int64 `protobuf:"varint,2,opt,name=at_seq,json=atSeq,proto3" json:"at_seq,omitempty"`
 	// The number of a message: the history ends with it, and has the events that were committed before it.
 	AtMessageSeq int64 `protobuf:"varint,3,opt,name=at_message_seq,json=atMessageSeq,proto3" json:"at_message_seq,omitempty"`
-	// The id of the new session, chosen by the caller; required.
-	NewId         string `protobuf:"bytes,4,opt,name=new_id,json=newId,proto3" json:"new_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The id of the new session, of a caller who sees every session. Any other caller leaves it empty, because
+	// ids are shared by all projects. Empty: the service chooses it.
+	NewId string `protobuf:"bytes,4,opt,name=new_id,json=newId,proto3" json:"new_id,omitempty"`
+	// Makes a repetition safe without `new_id`: the same request again gives the same fork. At most 128 bytes.
+	// A key is of the parent and of the project of the caller; with another number it is ALREADY_EXISTS
+	// (KEY_REUSED).
+	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ForkSessionRequest) Reset() {
@@ -617,6 +622,13 @@ func (x *ForkSessionRequest) GetAtMessageSeq() int64 {
 func (x *ForkSessionRequest) GetNewId() string {
 	if x != nil {
 		return x.NewId
+	}
+	return ""
+}
+
+func (x *ForkSessionRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
 	}
 	return ""
 }
@@ -1653,13 +1665,14 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\a_labelsB\x0e\n" +
 	"\f_annotationsB\r\n" +
 	"\v_project_idJ\x04\b\x02\x10\x03J\x04\b\x04\x10\n" +
-	"J\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\x0e\x10\x11\"\x87\x01\n" +
+	"J\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\x0e\x10\x11\"\xb0\x01\n" +
 	"\x12ForkSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06at_seq\x18\x02 \x01(\x03R\x05atSeq\x12$\n" +
 	"\x0eat_message_seq\x18\x03 \x01(\x03R\fatMessageSeq\x12\x15\n" +
-	"\x06new_id\x18\x04 \x01(\tR\x05newId\"#\n" +
+	"\x06new_id\x18\x04 \x01(\tR\x05newId\x12'\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\"#\n" +
 	"\x11GetSessionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\xad\x01\n" +
 	"\x14UpdateSessionRequest\x12\x0e\n" +

@@ -71,9 +71,10 @@ type SessionServiceClient interface {
 	// project. Readers see the session as it was then; a run that was open is open, without a producer, and a
 	// message that waited waits. Epochs, client numbers and cancels are not copied: a writer begins as in a
 	// new session. Nothing that later happens to one of the two changes the other. Feeds that are past the
-	// times of the rows do not send them again. The same request again answers the session that it has made;
-	// another one for a taken `new_id` is ALREADY_EXISTS (SESSION_EXISTS). A number above the newest one is
-	// OUT_OF_RANGE (CURSOR_BEYOND_HEAD), and one whose rows were erased too (ROW_ERASED). Above 200,000 rows or
+	// times of the rows do not send them again. The same request again, with its `idempotency_key` or `new_id`,
+	// answers the session that it has made. A caller who does not see every session may not choose `new_id`
+	// (PERMISSION_DENIED); another request for a taken one is ALREADY_EXISTS (SESSION_EXISTS). A number above
+	// the newest one is OUT_OF_RANGE (CURSOR_BEYOND_HEAD), and one whose rows were erased too (ROW_ERASED). Above 200,000 rows or
 	// 128 MiB the call is FAILED_PRECONDITION (FORK_TOO_LARGE).
 	ForkSession(ctx context.Context, in *ForkSessionRequest, opts ...grpc.CallOption) (*Session, error)
 	// Sets the given name, labels and annotations, and leaves the other fields unchanged; for admins
@@ -498,9 +499,10 @@ type SessionServiceServer interface {
 	// project. Readers see the session as it was then; a run that was open is open, without a producer, and a
 	// message that waited waits. Epochs, client numbers and cancels are not copied: a writer begins as in a
 	// new session. Nothing that later happens to one of the two changes the other. Feeds that are past the
-	// times of the rows do not send them again. The same request again answers the session that it has made;
-	// another one for a taken `new_id` is ALREADY_EXISTS (SESSION_EXISTS). A number above the newest one is
-	// OUT_OF_RANGE (CURSOR_BEYOND_HEAD), and one whose rows were erased too (ROW_ERASED). Above 200,000 rows or
+	// times of the rows do not send them again. The same request again, with its `idempotency_key` or `new_id`,
+	// answers the session that it has made. A caller who does not see every session may not choose `new_id`
+	// (PERMISSION_DENIED); another request for a taken one is ALREADY_EXISTS (SESSION_EXISTS). A number above
+	// the newest one is OUT_OF_RANGE (CURSOR_BEYOND_HEAD), and one whose rows were erased too (ROW_ERASED). Above 200,000 rows or
 	// 128 MiB the call is FAILED_PRECONDITION (FORK_TOO_LARGE).
 	ForkSession(context.Context, *ForkSessionRequest) (*Session, error)
 	// Sets the given name, labels and annotations, and leaves the other fields unchanged; for admins

@@ -119,16 +119,18 @@ class CreateSessionRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., prompt: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ...) -> None: ...
 
 class ForkSessionRequest(_message.Message):
-    __slots__ = ("session_id", "at_seq", "at_message_seq", "new_id")
+    __slots__ = ("session_id", "at_seq", "at_message_seq", "new_id", "idempotency_key")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     AT_SEQ_FIELD_NUMBER: _ClassVar[int]
     AT_MESSAGE_SEQ_FIELD_NUMBER: _ClassVar[int]
     NEW_ID_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     at_seq: int
     at_message_seq: int
     new_id: str
-    def __init__(self, session_id: _Optional[str] = ..., at_seq: _Optional[int] = ..., at_message_seq: _Optional[int] = ..., new_id: _Optional[str] = ...) -> None: ...
+    idempotency_key: str
+    def __init__(self, session_id: _Optional[str] = ..., at_seq: _Optional[int] = ..., at_message_seq: _Optional[int] = ..., new_id: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
 
 class GetSessionRequest(_message.Message):
     __slots__ = ("id",)
