@@ -8,6 +8,10 @@
  *   read the newest ── the same content ────────────────────────────► that row
  *        ▲          └─ other, or none: push under the next number ──► the new row
  *        └──────────── another call was first ◄──────┘
+ *
+ * Feedback takes no room of the session's rows and bytes. It has a share of its own: messages on which one
+ * person, and all people, gave feedback in a session, and changes of one feedback. The first two are
+ * counted before the push, so calls at once may exceed them by their number.
  */
 import { hash } from "node:crypto";
 import type { GiveFeedbackRequest } from "../../gen/ambient/v1/conversation_pb.ts";
@@ -26,7 +30,7 @@ import type { Ingest } from "../ingest/ingest.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Redactor } from "../redaction/redactor.ts";
-import { feedbackKey, type FeedbackStore } from "../store/feedback.ts";
+import { feedbackKey, feedbackPrefix, type FeedbackStore } from "../store/feedback.ts";
 import { type Push, storedBytesOf } from "../store/rows.ts";
 import { newEventRow } from "./new-row.ts";
 
@@ -35,6 +39,12 @@ const MESSAGE_ID_BYTES_MAX = 1_024;
 const KIND = /^[A-Za-z0-9_.:-]{1,64}$/;
 /** The kinds that AG-UI's draft names; a metric counts all others together. */
 const COUNTED = ["thumbs_up", "thumbs_down"];
+/** Messages on which one person may give feedback in a session, so that one person leaves room for others. */
+const OF_PERSON_MAX = 500;
+/** The same of all people: each message counts once for each of them. */
+const OF_SESSION_MAX = 5_000;
+/** Rows of one person's feedback on one message: the first, and its changes. */
+const CHANGES_MAX = 20;
 /** Each try means that the same person was faster in another call. */
 const TRIES_MAX = 16;
 
@@ -99,7 +109,7 @@ async function give(
   const { store, ingest } = parts;
   const { sessionId, messageId, kind, comment, traceId } = request;
   const by = personOf(context.principal);
-  const prefix = `feedback${hash("sha256", JSON.stringify([by, messageId]))}`;
+  const prefix = feedbackPrefix({ by, messageId });
   // Before redaction, which may change with a release.
   const digest = hash("sha256", JSON.stringify([kind, comment, traceId]), "buffer");
   for (let tries = 1; ; tries += 1) {
@@ -108,6 +118,9 @@ async function give(
       const row = await store.read(sessionId, newest.seq);
       if (row !== undefined) return toSessionEvent(row, true);
     }
+    if (newest === undefined) await refuseFull(store, sessionId, prefix);
+    else if (newest.number >= CHANGES_MAX)
+      throw feedbackFull(`${CHANGES_MAX} changes of one person's feedback on one message`);
     const key = feedbackKey(prefix, (newest?.number ?? 0) + 1);
     const push = pushOf(parts, request, { by, key, digest, principal: context.principal });
     try {
@@ -120,6 +133,18 @@ async function give(
       if (!wasFirst || tries === TRIES_MAX) throw error;
     }
   }
+}
+
+async function refuseFull(store: FeedbackStore, sessionId: string, prefix: string): Promise<void> {
+  const { ofPerson, ofSession } = await store.counts(sessionId, prefix);
+  if (ofPerson >= OF_PERSON_MAX)
+    throw feedbackFull(`feedback on ${OF_PERSON_MAX} messages of a session by one person`);
+  if (ofSession >= OF_SESSION_MAX)
+    throw feedbackFull(`feedback on ${OF_SESSION_MAX} messages of a session by all people`);
+}
+
+function feedbackFull(limit: string): ServiceError {
+  return new ServiceError("failed_precondition", "FEEDBACK_FULL", `at most ${limit}`);
 }
 
 /** Without authentication all callers are one person. */
@@ -174,6 +199,7 @@ function pushOf(
     range: undefined,
     rows,
     bytes: storedBytesOf(rows),
+    isFeedback: true,
   };
 }
 

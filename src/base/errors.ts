@@ -37,6 +37,7 @@ export type ErrorReason =
   | "TOO_MANY_PENDING"
   | "SEARCH_OFF"
   | "SESSION_FULL"
+  | "FEEDBACK_FULL"
   | "FORK_TOO_LARGE"
   | "KEY_REUSED"
   | "MESSAGE_NOT_IN_BRANCH"

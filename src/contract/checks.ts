@@ -5,6 +5,7 @@ import { MESSAGE_TYPES } from "../agui/message-types.ts";
 import { elementSpans, memberSpans, outline } from "../agui/spans.ts";
 import { ServiceError, type Violation } from "../base/errors.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
+import { FEEDBACK_KEY } from "../store/rows.ts";
 import { checkTimestamp } from "./times.ts";
 
 /** The maximum of PostgreSQL's bigint. */
@@ -42,8 +43,12 @@ export function checkTextBytes(field: string, text: string | undefined, bytesMax
   return checkText(field, text);
 }
 
+const OF_FEEDBACK = new RegExp(FEEDBACK_KEY);
+
 export function checkKey(key: string): Check {
-  return checkTextBytes("idempotency_key", key, ID_BYTES_MAX);
+  const field = "idempotency_key";
+  if (OF_FEEDBACK.test(key)) return { field, description: `${field} has the form of feedback` };
+  return checkTextBytes(field, key, ID_BYTES_MAX);
 }
 
 export function checkEpoch(epoch: bigint | undefined): Check {

@@ -15,7 +15,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../base/errors.ts";
-import { isoOf, storedBytes, TABLE } from "../store/columns.ts";
+import { isCounted, isoOf, storedBytes, TABLE } from "../store/columns.ts";
 import { type Database, type Fields, sql, type SQL } from "../store/database.ts";
 import { sessionHeld } from "../store/failure.ts";
 import type { StreamName } from "../store/rows.ts";
@@ -219,14 +219,17 @@ export function eraseStatement(beginning: Beginning): SQL {
     ), gone as (
       delete from ${TABLE[stream]}
       where session_id = ${sessionId} and seq <= (select seq from cut)
-      returning ${storedBytes(stream)} as size, ${isPending(stream)} as is_pending
+      returning ${storedBytes(stream)} as size, ${isPending(stream)} as is_pending,
+        ${isCounted(stream)} as is_counted
     ), counted as materialized (
       select count(*) as rows, coalesce(sum(size), 0) as bytes,
-        count(*) filter (where is_pending) as pending
+        count(*) filter (where is_pending) as pending,
+        count(*) filter (where is_counted) as counted_rows,
+        coalesce(sum(size) filter (where is_counted), 0) as counted_bytes
       from gone
     ), kept as (
-      update sessions set row_count = row_count - counted.rows,
-        payload_bytes = payload_bytes - counted.bytes,
+      update sessions set row_count = row_count - counted.counted_rows,
+        payload_bytes = payload_bytes - counted.counted_bytes,
         pending_count = pending_count - counted.pending,
         waiting_since = case when pending_count > counted.pending then waiting_since end
       from counted where id = ${sessionId} and counted.rows > 0

@@ -10,7 +10,7 @@
  * the beginning of a session may be missing: retention erases them, and subtracts them from the counts.
  */
 import { checkFragments, decodeFragments } from "../compressor/fragments.ts";
-import { storedBytes, TABLE } from "../store/columns.ts";
+import { isCounted, storedBytes, TABLE } from "../store/columns.ts";
 import { type Database, type Fields, type SQL, sql, type Transaction } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
 import { inSnapshot, refuseUnknown, sessionIds } from "./snapshot.ts";
@@ -50,7 +50,8 @@ async function verifySession(
 ): Promise<VerifiedSession> {
   const [fields] = await transaction.execute(sumsStatement(sessionId));
   const [messages, events] = [sumsOf("messages", fields), sumsOf("events", fields)];
-  const [rows, bytes] = [messages.rows + events.rows, messages.bytes + events.bytes];
+  const rows = messages.counted + events.counted;
+  const bytes = messages.bytes + events.bytes;
   const counted = { rows: numberOf(fields, "row_count"), bytes: numberOf(fields, "payload_bytes") };
   const problems = [...problemsOf("messages", messages), ...problemsOf("events", events)];
   if (rows !== counted.rows) problems.push(`it counts ${counted.rows} rows, and has ${rows}`);
@@ -62,6 +63,8 @@ async function verifySession(
 
 interface Sums {
   readonly rows: bigint;
+  /** The rows, and their bytes, that the session counts: all but feedback. */
+  readonly counted: bigint;
   readonly bytes: bigint;
   /** The last number of the last row, and the counter of the session. */
   readonly last: bigint;
@@ -88,13 +91,14 @@ function sumsStatement(sessionId: string): SQL {
   const sums = (stream: StreamName): SQL => {
     const taken = stream === "events" ? sql`event_count` : sql`1`;
     return sql`
-      select count(*) as rows, coalesce(sum(bytes), 0) as bytes, coalesce(max(following), 1) - 1 as last,
+      select count(*) as rows, count(*) filter (where is_counted) as counted,
+        coalesce(sum(bytes) filter (where is_counted), 0) as bytes, coalesce(max(following), 1) - 1 as last,
         coalesce(min(seq) filter (where seq <> expected), 0) as wrong,
         coalesce((array_agg(expected order by seq) filter (where seq <> expected))[1], 0) as expected,
         count(*) filter (where seq <> expected) as holes
       from (
         select seq, seq + ${taken} as following, lag(seq + ${taken}) over (order by seq) as expected,
-          ${storedBytes(stream)} as bytes
+          ${storedBytes(stream)} as bytes, ${isCounted(stream)} as is_counted
         from ${TABLE[stream]} where session_id = ${sessionId}
       ) rows`;
   };
@@ -109,12 +113,13 @@ function names(stream: StreamName, alias: string): SQL {
   return sql.raw(SUMS.map((name) => `${alias}.${name}::text as ${stream}_${name}`).join(", "));
 }
 
-const SUMS = ["rows", "bytes", "last", "wrong", "expected", "holes"] as const;
+const SUMS = ["rows", "counted", "bytes", "last", "wrong", "expected", "holes"] as const;
 
 function sumsOf(stream: StreamName, fields: Fields | undefined): Sums {
   const of = (name: keyof Sums): bigint => numberOf(fields, `${stream}_${name}`);
   return {
     rows: of("rows"),
+    counted: of("counted"),
     bytes: of("bytes"),
     last: of("last"),
     head: of("head"),

@@ -86,7 +86,7 @@ export function arrange(pushes: readonly Push[]): Arrangement {
     use.epoch = push.epoch ?? use.epoch;
     use.lastClientSeq = push.range?.lastClientSeq ?? use.lastClientSeq;
     use.refused += push.range?.refused ?? 0;
-    use.bytes += push.bytes;
+    if (isLimited(push)) use.bytes += push.bytes;
     use.arrivals += arrivalsOf(push);
     use.taken += push.claim?.taken ?? 0;
     use.turnSeq = push.claim?.turnSeq ?? use.turnSeq;
@@ -98,7 +98,7 @@ export function arrange(pushes: readonly Push[]): Arrangement {
 
 function place(push: Push, row: NewRow, use: SessionUse): Arranged {
   const isKeyed = row === keyedRow(push);
-  use.rows += 1;
+  if (isLimited(push)) use.rows += 1;
   if (push.stream === "messages") {
     const offset = use.messages;
     use.messages += 1n;
@@ -114,6 +114,7 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
     else if (use.turnSeq === undefined) use.started = { messages: use.messages, arrivals: 0 };
   }
   const { runId } = use; // The row that ends a run belongs to that run.
+  if (!isLimited(push)) return { push, row, isKeyed, offset, runId };
   if (runId === undefined) use.openRunRows += 1;
   else use.bytes += Buffer.byteLength(runId);
   if (row.mark?.kind === "close") use.runId = "";
@@ -142,6 +143,11 @@ export function placesOf(
     else known.push(at);
   }
   return places;
+}
+
+/** Feedback has limits of its own (api/feedback.ts). */
+function isLimited({ isFeedback = false }: Push): boolean {
+  return !isFeedback;
 }
 
 function unused(sessionId: string): SessionUse {
@@ -231,6 +237,7 @@ export function roomFor(pushes: readonly Push[], held: Held, limits: SessionLimi
 
 /** Counts as `arrange` does. */
 function plus(held: Held, push: Push): Held {
+  if (!isLimited(push)) return held;
   const { stream, rows, bytes: added } = push;
   let { runBytes } = held;
   let bytes = held.bytes + added;
@@ -250,6 +257,7 @@ function excessOf(
   limits: SessionLimits,
 ): Outcome | undefined {
   const { sessionRowsMax, sessionBytesMax, pendingMax } = limits;
+  if (!isLimited(push)) return undefined;
   if (pending > pendingMax && arrivalsOf(push) > 0)
     return { kind: "full", of: "pending", max: pendingMax };
   if (rows > sessionRowsMax) return { kind: "full", of: "rows", max: sessionRowsMax };

@@ -1,7 +1,13 @@
 /** The columns of a stored row as every read selects them, and the row made from them. */
 import { type SQL, sql, type SQLWrapper } from "drizzle-orm";
 import type { Columns, Fields } from "./database.ts";
-import type { EventRow, MessageRow, RowOf, StreamName } from "./rows.ts";
+import {
+  type EventRow,
+  FEEDBACK_KEY,
+  type MessageRow,
+  type RowOf,
+  type StreamName,
+} from "./rows.ts";
 import { sessionEvents, sessionMessages } from "./schema.ts";
 
 export const TABLE = { messages: sessionMessages, events: sessionEvents } as const;
@@ -11,6 +17,13 @@ export function storedBytes(stream: StreamName): SQL {
   return stream === "messages"
     ? sql`octet_length(payload) + coalesce(octet_length(sender), 0)`
     : sql`octet_length(payload) + coalesce(octet_length(run_id), 0) + coalesce(octet_length(fragments), 0)`;
+}
+
+/** True for a row that the row and byte counts of its session have. */
+export function isCounted(stream: StreamName): SQL {
+  return stream === "messages"
+    ? sql`true`
+    : sql`(event_type = 'META' and idempotency_key ~ ${FEEDBACK_KEY}::text) is not true`;
 }
 
 /** Without session_id: a read covers one session, and its caller knows the id. */

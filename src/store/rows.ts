@@ -140,6 +140,11 @@ export interface Push {
   readonly seen?: SeenState | undefined;
   /** Only for a claim; it also has an epoch. */
   readonly claim?: Claim | undefined;
+  /**
+   * True: the feedback of a person. It has a share of its own, so its row is not counted in the rows and
+   * bytes of its session. Its key has the form of FEEDBACK_KEY, and no other push has such a key.
+   */
+  readonly isFeedback?: boolean;
   /** True: its message asks to end the open run. It is stored only if no message asked before. */
   readonly cancels?: boolean;
   /** Empty only for a range whose events were all refused, and for a push that raises the epoch. */
@@ -147,6 +152,12 @@ export interface Push {
   /** `storedBytesOf` its rows. */
   readonly bytes: number;
 }
+
+/**
+ * The keys of feedback (feedback.ts), as a pattern of JavaScript and of PostgreSQL; also in
+ * migrations/fork-0003.sql. By them a deletion and a copy know which rows are not counted.
+ */
+export const FEEDBACK_KEY = "^feedbackp[0-9a-f]{32}m[0-9a-f]{32}n[0-9]{10}$";
 
 /** The row that carries the key of its push: the first, or the start of the run of a claim. */
 export function keyedRow({ claim, rows }: Push): NewRow | undefined {

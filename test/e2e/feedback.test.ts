@@ -17,6 +17,7 @@ const { deleteSession, getTranscript, giveFeedback, listRuns, pushSessionMessage
 /** Everybody is one person. */
 const { service, client } = useService();
 const { client: redacting } = useService("strict");
+const { client: small } = useService("limited");
 const { service: guarded, client: known } = useService("tokens");
 
 const as = (token: string) => ({ metadata: { authorization: `Bearer ${token}` } });
@@ -217,6 +218,52 @@ describe("feedback", () => {
     expect(JSON.parse(json.stdout)).toMatchObject({ seq: "7", eventType: "META" });
     const missing = await give("m2", "thumbs_up");
     expect(missing).toMatchObject({ exitCode: 4, stderr: expect.stringContaining("MESSAGE_NOT") });
+  });
+
+  test("takes no room of the agent in a session that is nearly full, or full", async () => {
+    const sessionId = await answered({ isOpen: true, of: small });
+    const give = (at: number) =>
+      small.unary(giveFeedback, {
+        sessionId,
+        messageId: "m1",
+        kind: `kind${at}`,
+        // Two of these are more than the session may have.
+        comment: "x".repeat(4_096),
+      });
+    for (let at = 1; at <= 8; at += 1) await give(at);
+    const { getSession } = SessionService.method;
+    const before = await small.unary(getSession, { id: sessionId });
+    expect(before).toMatchObject({ rows: 4n, eventSeq: 12n });
+    const value = { type: "CUSTOM", name: "n", value: 1 };
+    for (let at = 4; at < 10; at += 1) await emit(small, sessionId, value);
+    const full = { code: "FAILED_PRECONDITION", reason: "SESSION_FULL" };
+    expect(await failureOf(emit(small, sessionId, value))).toMatchObject(full);
+    // A full session takes feedback, and a fork of it has the same room.
+    await give(9);
+    const fork = await small.unary(SessionService.method.forkSession, { sessionId, atSeq: 19n });
+    const { rows, payloadBytes } = await small.unary(getSession, { id: sessionId });
+    expect(fork).toMatchObject({ rows, payloadBytes, eventSeq: 19n });
+    expect(await metadataOf(fork.metadata?.id ?? "", "m1", small)).toMatchObject({
+      session: { feedback: [{ kind: "kind9" }] },
+    });
+  });
+
+  test("has a limit of changes, which the error names, and a key of its form is refused", async () => {
+    const sessionId = await answered();
+    const give = (kind: string) => client.unary(giveFeedback, { sessionId, messageId: "m1", kind });
+    for (let at = 1; at <= 20; at += 1) await give(`kind${at}`);
+    const refused = await failureOf(give("other"));
+    expect(refused).toMatchObject({ code: "FAILED_PRECONDITION", reason: "FEEDBACK_FULL" });
+    expect(refused.message).toContain("20 changes");
+    // The last one stands, and is no change.
+    expect(await give("kind20")).toMatchObject({ deduplicated: true });
+    const key = `feedbackp${"0".repeat(32)}m${"0".repeat(32)}n${"0".repeat(10)}`;
+    const { pushSessionEvent } = SessionService.method;
+    const pushed = { sessionId, eventType: "CUSTOM", payload: "{}", idempotencyKey: key };
+    expect(await failureOf(client.unary(pushSessionEvent, pushed))).toMatchObject({
+      code: "INVALID_ARGUMENT",
+      violations: [{ field: "idempotency_key" }],
+    });
   });
 
   test("is counted by kind, and once", async () => {

@@ -5,16 +5,23 @@
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { GiveFeedbackRequestSchema } from "../../gen/ambient/v1/conversation_pb.ts";
-import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import { Semaphore } from "../../src/base/semaphore.ts";
 import { createFeedbackHandlers } from "../../src/api/feedback.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
 import { createIngest } from "../../src/ingest/ingest.ts";
+import { eraseBatch } from "../../src/maintenance/erase.ts";
+import { verify } from "../../src/maintenance/verify.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
 import { sql } from "../../src/store/database.ts";
-import { createFeedbackStore, feedbackKey, newestStatement } from "../../src/store/feedback.ts";
+import {
+  countsStatement,
+  createFeedbackStore,
+  feedbackKey,
+  feedbackPrefix,
+  newestStatement,
+} from "../../src/store/feedback.ts";
 import { readLogged } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import { readTalk } from "../../src/store/talk.ts";
@@ -32,6 +39,13 @@ const ROUNDS = 25;
 const ledger = await useLedger();
 const one = instance();
 const other = instance();
+
+interface Given {
+  readonly by?: string;
+  readonly messageId?: string;
+  readonly comment?: string;
+  readonly traceId?: string;
+}
 
 /** With its own transcripts and its own queue. */
 function instance(given: { readonly foldBytesMax?: number } = {}) {
@@ -53,10 +67,10 @@ function instance(given: { readonly foldBytesMax?: number } = {}) {
   const store = createFeedbackStore(database);
   const rates = { take: () => undefined };
   const handlers = createFeedbackHandlers({ ...parts, store, transcripts, ingest, rates });
-  const give = (sessionId: string, kind: string, more = {}): Promise<SessionEvent> =>
+  const give = (sessionId: string, kind: string, { by = "ann", ...more }: Given = {}) =>
     handlers.giveFeedback(
       create(GiveFeedbackRequestSchema, { sessionId, messageId: "m1", kind, ...more }),
-      callOf("ann"),
+      callOf(by),
     );
   return { give, transcripts };
 }
@@ -106,10 +120,11 @@ describe("feedback", () => {
   });
 
   test("of one person twice at once is one row if it is the same, and two rows otherwise", async () => {
-    const sessionId = "race";
-    await push(sessionId, M1);
-    const feedback = (kind: string) => [one.give(sessionId, kind), other.give(sessionId, kind)];
     for (let round = 0; round < ROUNDS; round += 1) {
+      // Far fewer rounds of a session than one feedback may change.
+      const sessionId = `race-${Math.floor(round / 5)}`;
+      if (round % 5 === 0) await push(sessionId, M1);
+      const feedback = (kind: string) => [one.give(sessionId, kind), other.give(sessionId, kind)];
       const before = (await rowsOf(sessionId)).length;
       const same = await Promise.all(feedback(`same_${round}`));
       expect(same[0]?.id).toBe(same[1]?.id);
@@ -123,6 +138,75 @@ describe("feedback", () => {
       const last = (upRow?.seq ?? 0n) > (downRow?.seq ?? 0n) ? up : down;
       expect(await shownIn(sessionId)).toMatchObject({ session: { feedback: [{ kind: last }] } });
     }
+  });
+
+  test("of one person leaves room for others, and all together have a share", async () => {
+    const sessionId = "share";
+    await push(sessionId, M1);
+    const { database } = ledger;
+    /** Feedback on other messages, the last of which had five changes. */
+    const given = async (by: string, messages: number): Promise<void> => {
+      const keys = Array.from({ length: messages }, (_, at) =>
+        feedbackPrefix({ by, messageId: `other ${at}` }),
+      ).flatMap((prefix, at) =>
+        (at === 0 ? [1, 2, 3, 4, 5] : [1]).map((number) => feedbackKey(prefix, number)),
+      );
+      const pushes = keys.map((key) => {
+        const rows = [newRow({ eventType: "META", payload: "{}", conformant: false })];
+        return newPush(sessionId, { key, rows, isFeedback: true });
+      });
+      await append(database, pushes, { createMissing: true, wait: true });
+    };
+    const full = { code: "failed_precondition", reason: "FEEDBACK_FULL" };
+    await given("static:ann", 500);
+    await expect(one.give(sessionId, "up")).rejects.toMatchObject({
+      ...full,
+      message: "at most feedback on 500 messages of a session by one person",
+    });
+    expect(await one.give(sessionId, "up", { by: "bob" })).toMatchObject({ deduplicated: false });
+    for (let at = 0; at < 9; at += 1) await given(`static:person ${at}`, 499);
+    await given("static:last", 7);
+    // 500, 1, 9 times 499 and 7 are 4,999.
+    await one.give(sessionId, "up", { by: "eve" });
+    await expect(one.give(sessionId, "up", { by: "zoe" })).rejects.toMatchObject({
+      ...full,
+      message: "at most feedback on 5000 messages of a session by all people",
+    });
+    // Who gave feedback may still change it.
+    await one.give(sessionId, "down", { by: "eve" });
+    const counts = await database.run(sql`
+      select row_count, payload_bytes from sessions where id = ${sessionId}`);
+    const bytes = JSON.stringify(M1).length;
+    expect(counts).toEqual([{ row_count: "1", payload_bytes: String(bytes) }]);
+  });
+
+  test("is in no count of its session, also after an erasure of its rows", async () => {
+    const sessionId = "counted";
+    await push(sessionId, { type: "RUN_STARTED" });
+    await push(sessionId, M1);
+    for (const kind of ["a", "b"]) await one.give(sessionId, kind);
+    await push(sessionId, { type: "RUN_FINISHED" });
+    const problems = async (): Promise<readonly string[]> => {
+      const found: string[] = [];
+      await verify(ledger.database, {
+        sessionIds: [sessionId],
+        verified: (session) => Promise.resolve(found.push(...session.problems) >= 0),
+        signal: new AbortController().signal,
+      });
+      return found;
+    };
+    expect(await problems()).toEqual([]);
+    const beginning = { sessionId, stream: "events" as const, upToSeq: 3n };
+    const erased = await eraseBatch(ledger.database, {
+      ...beginning,
+      recordedUpToMicros: undefined,
+      sparesTurns: false,
+    });
+    expect(erased).toMatchObject({ rows: 3n });
+    expect(await problems()).toEqual([]);
+    const [left] = await ledger.database.run(sql`
+      select row_count from sessions where id = ${sessionId}`);
+    expect(left).toEqual({ row_count: "1" });
   });
 
   test("changes nothing of a producer, and no epoch refuses it", async () => {
@@ -170,7 +254,7 @@ describe("feedback", () => {
 
   test("is found by its key alone, whatever keys a producer has", async () => {
     const { database } = ledger;
-    const prefix = `feedback${"0a".repeat(32)}`;
+    const prefix = feedbackPrefix({ by: "static:ann", messageId: "m1" });
     for (const key of ["null", "'key ' || n"]) {
       await database.run(sql`
         insert into session_events (session_id, seq, id, event_type, payload, idempotency_key,
@@ -183,6 +267,10 @@ describe("feedback", () => {
       const statement = newestStatement(`full of ${key}`, prefix);
       const plan = JSON.stringify(await database.run(sql`explain ${statement}`));
       expect(plan).toMatch(/Index Scan (?:Backward )?using session_events_key/);
+      const counts = countsStatement(`full of ${key}`, prefix);
+      expect(JSON.stringify(await database.run(sql`explain ${counts}`))).toMatch(
+        /Index (?:Only )?Scan (?:using|on) session_events_key/,
+      );
     }
     const keys = [
       feedbackKey(prefix, 2),

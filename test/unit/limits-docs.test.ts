@@ -147,6 +147,21 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "payloads are stored up to the last byte",
   ],
   [
+    "messages of a session with feedback of one person",
+    "postgres/feedback",
+    "of one person leaves room for others, and all together have a share",
+  ],
+  [
+    "messages of a session with feedback, for all people together",
+    "postgres/feedback",
+    "of one person leaves room for others, and all together have a share",
+  ],
+  [
+    "changes of one person's feedback on one message",
+    "e2e/feedback",
+    "has a limit of changes, which the error names",
+  ],
+  [
     "messages that wait for a turn in a session that was claimed",
     "e2e/limits",
     "one message above PENDING_MAX is refused with a retry time, until a claim makes room",

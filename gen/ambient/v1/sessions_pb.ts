@@ -159,7 +159,7 @@ export type Session = Message<"ambient.v1.Session"> & {
   eventSeq: bigint;
 
   /**
-   * Stored rows, messages and events together.
+   * Stored rows, messages and events together, without feedback.
    *
    * @generated from field: int64 rows = 103;
    */
@@ -1234,7 +1234,9 @@ export const SessionService: GenService<{
    * Records what the caller thinks of a message, as a META event. The last feedback of a caller on a
    * message counts: it is in the message's metadata, as `session.feedback`. The same feedback again is
    * the same row. It is possible at any time, and never refused because of a run or an epoch. For
-   * admins, editors and viewers. A missing session or message is NOT_FOUND.
+   * admins, editors and viewers. A missing session or message is NOT_FOUND. Feedback takes no room of the
+   * session. Its own limits, of one person, of all people and of changes, are FAILED_PRECONDITION
+   * (FEEDBACK_FULL).
    *
    * @generated from rpc ambient.v1.SessionService.GiveFeedback
    */

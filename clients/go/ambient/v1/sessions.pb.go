@@ -117,7 +117,7 @@ type Session struct {
 	MessageSeq int64 `protobuf:"varint,101,opt,name=message_seq,json=messageSeq,proto3" json:"message_seq,omitempty"`
 	// The highest number of its events; 0: none.
 	EventSeq int64 `protobuf:"varint,102,opt,name=event_seq,json=eventSeq,proto3" json:"event_seq,omitempty"`
-	// Stored rows, messages and events together.
+	// Stored rows, messages and events together, without feedback.
 	Rows int64 `protobuf:"varint,103,opt,name=rows,proto3" json:"rows,omitempty"`
 	// Stored bytes of these rows, as SESSION_BYTES_MAX counts them.
 	PayloadBytes int64 `protobuf:"varint,104,opt,name=payload_bytes,json=payloadBytes,proto3" json:"payload_bytes,omitempty"`

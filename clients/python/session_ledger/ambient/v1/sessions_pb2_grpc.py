@@ -368,7 +368,9 @@ class SessionServiceServicer(object):
         """Records what the caller thinks of a message, as a META event. The last feedback of a caller on a
         message counts: it is in the message's metadata, as `session.feedback`. The same feedback again is
         the same row. It is possible at any time, and never refused because of a run or an epoch. For
-        admins, editors and viewers. A missing session or message is NOT_FOUND.
+        admins, editors and viewers. A missing session or message is NOT_FOUND. Feedback takes no room of the
+        session. Its own limits, of one person, of all people and of changes, are FAILED_PRECONDITION
+        (FEEDBACK_FULL).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
