@@ -10,7 +10,7 @@
  * changes their mind changes the score of that id.
  */
 import { createHash } from "node:crypto";
-import { readFile, rename, writeFile } from "node:fs/promises";
+import { readFile, rename, rm, writeFile } from "node:fs/promises";
 import type { FeedEvent } from "../../gen/ambient/v1/feed_pb.ts";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
@@ -182,7 +182,9 @@ export function fileCursor(path: string): CursorStore {
       }
     },
     async save(cursor) {
-      await writeFile(`${path}.new`, cursor);
+      // `wx` follows no link that somebody has put there; the file is on the disk before its name is.
+      await rm(`${path}.new`, { force: true });
+      await writeFile(`${path}.new`, cursor, { flag: "wx", flush: true });
       await rename(`${path}.new`, path);
     },
   };

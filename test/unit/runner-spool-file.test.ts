@@ -10,6 +10,7 @@ import {
   lstat,
   mkdir,
   mkdtemp,
+  open as openFile,
   readdir,
   rm,
   stat,
@@ -20,9 +21,9 @@ import {
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { eventRecord, type Lane, newLane } from "../../src/runner/spool/spool.ts";
-import { openSpoolFile } from "../../src/runner/spool/file.ts";
+import { openSpoolFile, type SpoolFileProblem } from "../../src/runner/spool/file.ts";
 
 let folder: string;
 beforeAll(async () => {
@@ -31,12 +32,16 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true }));
 
 const told: string[] = [];
+const problems: SpoolFileProblem[] = [];
 
 async function opened(name: string, live = newLane("live"), sessionId = "s1") {
   const file = join(folder, name);
   const spool = await openSpoolFile(
     { file, sessionId, live, written: () => undefined },
-    (message) => told.push(message),
+    (problem) => {
+      problems.push(problem);
+      told.push(problem.message);
+    },
   );
   if (spool === undefined) throw new Error(told.at(-1));
   return { file, live, ...spool };
@@ -90,6 +95,88 @@ describe("a spool's file", () => {
     const again = await opened("compact");
     expect(again.left[0]?.events).toMatchObject({ frontNumber: 2_991n, lastNumber: 3_000n });
     await again.log.close();
+  });
+
+  // Bug: 21 of 40 events were lost without a word.
+  test("with a damaged line has all whole records, and reports the others once", async () => {
+    const { file, live, log } = await opened("damaged");
+    push(live, 40);
+    expect(await log.close()).toBe(true);
+    const bytes = readFileSync(file);
+    const at = bytes.indexOf('"event",1,"21"');
+    await writeFile(file, bytes.fill(0, at, at + 16));
+    const before = problems.length;
+    const again = await opened("damaged");
+    expect(again.left[0]?.events).toMatchObject({ frontNumber: 1n, lastNumber: 40n, length: 40 });
+    expect(again.left[0]?.events.at(21n)?.isMark).toBe(true);
+    expect(problems.slice(before)).toEqual([
+      {
+        kind: "damaged",
+        lines: 1,
+        events: 1,
+        messages: 0,
+        message: `${file}: 1 lines are damaged, the first is line 25; at least 1 events and 0 messages of it are lost`,
+      },
+    ]);
+    expect(await again.log.close()).toBe(true);
+    const third = await opened("damaged");
+    expect(third.left[0]?.events.length).toBe(40);
+    expect(problems.length).toBe(before + 1);
+    await third.log.close();
+  });
+
+  test("that a killed process left in the middle of a line is not damaged", async () => {
+    const { file, live, log } = await opened("torn");
+    push(live, 3);
+    await log.close();
+    const before = problems.length;
+    const lines = readFileSync(file, "utf8").split("\n");
+    const end = lines.findIndex((line) => line.includes('"event",1,"3"'));
+    await writeFile(file, `${lines.slice(0, end).join("\n")}\n${lines[end]?.slice(0, 20)}`);
+    const again = await opened("torn");
+    expect(again.left[0]?.events.length).toBe(2);
+    expect(problems.length).toBe(before);
+    await again.log.close();
+  });
+
+  // Bug: who may write into the folder could let the writer replace any file of its user.
+  test("follows no link beside it", async () => {
+    const victim = join(folder, "victim");
+    await writeFile(victim, "mine");
+    for (const name of ["linked.new", `linked.lock.${process.pid}`])
+      await symlink(victim, join(folder, name));
+    const { file, live, log } = await opened("linked");
+    push(live, 1);
+    expect(await log.close()).toBe(true);
+    expect(readFileSync(victim, "utf8")).toBe("mine");
+    expect((await lstat(file)).isFile()).toBe(true);
+  });
+
+  test("is on the disk before its owner relies on it", async () => {
+    const handle = await openFile(join(folder, "any"), "w");
+    const prototype: Pick<typeof handle, "sync" | "datasync"> = Object.getPrototypeOf(handle);
+    await handle.close();
+    const synced: string[] = [];
+    const spies = (["sync", "datasync"] as const).map((name) =>
+      vi.spyOn(prototype, name).mockImplementation(function () {
+        synced.push(name);
+        return Promise.resolve();
+      }),
+    );
+    try {
+      const { live, log } = await opened("synced");
+      // The new file, and the folder with its name.
+      expect(synced.splice(0)).toEqual(["sync", "sync"]);
+      live.epoch = 3n;
+      await log.lanesWritten();
+      expect(synced.splice(0)).toEqual(["datasync"]);
+      push(live, 1);
+      log.changed();
+      expect(await log.close()).toBe(true);
+      expect(synced).toEqual(["datasync"]);
+    } finally {
+      for (const spy of spies) spy.mockRestore();
+    }
   });
 
   test("is refused and left alone while another writer has it", async () => {

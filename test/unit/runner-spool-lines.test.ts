@@ -12,6 +12,7 @@ import {
   sendableMessage,
 } from "../../src/runner/spool/spool.ts";
 import {
+  type Damage,
   eventLine,
   headerLine,
   laneLine,
@@ -47,6 +48,8 @@ function lane(generation: number): Lane {
   return newLane(`start-${generation}`, { generation, epoch: 7n, base: 2n });
 }
 
+const OLD_HEADER = '{"sessionLedgerSpool":1,"sessionId":"s1"}\n';
+
 function fileOf(lanes: readonly Lane[]): string {
   let text = headerLine("s1");
   for (const one of lanes) {
@@ -60,7 +63,13 @@ function fileOf(lanes: readonly Lane[]): string {
 function read(text: string, sessionId = "s1"): readonly Lane[] {
   const reader = new SpoolReader(sessionId);
   for (const line of text.split("\n")) if (line !== "") reader.read(line);
-  return reader.lanes;
+  return reader.end().lanes;
+}
+
+function damageOf(text: string): Damage {
+  const reader = new SpoolReader("s1");
+  for (const line of text.split("\n").slice(0, -1)) reader.read(line);
+  return reader.end().damage;
 }
 
 function recordsOf({ events, messages }: Lane): readonly (readonly unknown[])[] {
@@ -89,7 +98,7 @@ describe("the text of a spool's file", () => {
       { epoch: undefined, base: undefined, proposed: 9n, cut: { first: 1n, last: 2n } },
     ]);
     const before = '["lane",1,"start-1","7","0",null,null]\n';
-    expect(read(headerLine("s1") + before)).toMatchObject([
+    expect(read(OLD_HEADER + before)).toMatchObject([
       { epoch: 7n, base: 0n, proposed: undefined, cut: undefined },
     ]);
   });
@@ -106,6 +115,79 @@ describe("the text of a spool's file", () => {
     }
   });
 
+  test("with a damaged line gives all other records, and marks the number of a lost event", () => {
+    const whole = fileOf([lane(1)]);
+    const lines = whole.trimEnd().split("\n");
+    const [lost, none] = [{ isMark: true, payload: expect.stringContaining("dropped") }, undefined];
+    const places = [none, none, ...EVENTS, ...MESSAGES];
+    for (let at = 1; at < lines.length; at += 1) {
+      const line = lines[at] ?? "";
+      for (const byte of [0, 7, 8, 9, Math.floor(line.length / 2), line.length - 1]) {
+        const damaged = `${line.slice(0, byte)}#${line.slice(byte + 1)}`;
+        const text = lines
+          .with(at, damaged)
+          .concat(laneLine(lane(1)).trimEnd(), "")
+          .join("\n");
+        const record = places[at];
+        const [found] = read(text);
+        const isLast = record === EVENTS.at(-1);
+        const events = EVENTS.map((event) => (event === record ? lost : event));
+        expect(found && recordsOf(found)).toMatchObject([
+          isLast ? events.slice(0, -1) : events,
+          MESSAGES.filter((message) => message !== record),
+        ]);
+        expect(damageOf(text)).toMatchObject({
+          lines: 1,
+          firstLine: at + 1,
+          events: events.includes(lost) && !isLast ? 1 : 0,
+          messages: record === MESSAGES[0] ? 1 : 0,
+        });
+      }
+    }
+    expect(damageOf(whole)).toEqual({ lines: 0, firstLine: 0, events: 0, messages: 0 });
+  });
+
+  test("without the line of its lane says how many records are lost", () => {
+    const text = fileOf([lane(1)]).replace(/^.*"lane".*$/m, "#");
+    expect(read(text)).toEqual([]);
+    expect(damageOf(text)).toEqual({ lines: 1, firstLine: 2, events: 3, messages: 2 });
+  });
+
+  test("keeps what is settled apart from what is lost", () => {
+    const one = lane(1);
+    let text = headerLine("s1") + laneLine(one);
+    const [event] = EVENTS;
+    if (event === undefined) throw new Error();
+    for (let number = 1n; number <= 40n; number += 1n) {
+      one.events.push(event);
+      // The first ten are settled when the others are written.
+      if (number === 20n) one.events.takeUpTo(10n);
+      text += number === 30n ? "damaged\n" : eventLine(one, number, event);
+    }
+    const [found] = read(text);
+    expect(found?.events).toMatchObject({ frontNumber: 11n, lastNumber: 40n });
+    expect(found?.events.at(30n)).toMatchObject({ isMark: true });
+  });
+
+  // Bug: a damaged line dropped all records before it, without a word.
+  test("of version 1 is read as before, and a damaged line drops nothing but its record", () => {
+    const old = (number: number) => `["event",1,"${number}","1700000000000000",0,"{}"]\n`;
+    const numbers = (from: number, to: number) =>
+      Array.from({ length: to - from + 1 }, (_, at) => old(from + at)).join("");
+    const begin = `${OLD_HEADER}["lane",1,"start-1","7","0",null,null,null]\n`;
+    const damaged = `${begin}${numbers(1, 20)}${old(21).replace("event", "\0\0\0")}${numbers(22, 40)}`;
+    const [found] = read(damaged);
+    expect(found?.events).toMatchObject({ frontNumber: 1n, lastNumber: 40n, length: 40 });
+    expect(found?.events.at(21n)).toMatchObject({ isMark: true });
+    expect(damageOf(damaged)).toEqual({ lines: 1, firstLine: 23, events: 1, messages: 0 });
+    // A larger gap than the damage explains is one of settled records.
+    const settled = `${begin}${numbers(1, 20)}#\n${numbers(30, 40)}`;
+    expect(read(settled)[0]?.events).toMatchObject({ frontNumber: 30n, lastNumber: 40n });
+    const whole = `${begin}${numbers(1, 20)}${numbers(30, 40)}`;
+    expect(read(whole)[0]?.events).toMatchObject({ frontNumber: 30n, lastNumber: 40n });
+    expect(damageOf(whole)).toMatchObject({ lines: 0, events: 0 });
+  });
+
   test("leaves out settled records, and records before a gap", () => {
     const one = lane(1);
     const [first, second, third] = EVENTS;
@@ -113,7 +195,9 @@ describe("the text of a spool's file", () => {
     const settled = newLane("start-1", { generation: 1, refusals: 3n });
     settled.events.push(first);
     settled.events.takeUpTo(1n);
-    const text = fileOf([one]) + settledLine(settled) + eventLine(one, 9n, third);
+    const later = lane(1);
+    later.events.skipTo(9n);
+    const text = fileOf([one]) + settledLine(settled) + eventLine(later, 9n, third);
     const [found] = read(text);
     expect(found && recordsOf(found)).toEqual([[third], MESSAGES]);
     expect(found?.events.frontNumber).toBe(9n);

@@ -1,7 +1,8 @@
 /**
  * The spool's file: a log that is appended to in the background, so that waiting records outlive
- * the process (not the machine: nothing is fsynced). Only two callers wait for the file: `close`,
- * and a stream for the line with its epoch.
+ * the process. Only two callers wait for the file: `close`, and a stream for the line with its epoch. What
+ * they are told is on the disk (fsync), and so is a file that replaces another one; other records may be lost
+ * with the machine.
  *
  *   changed() ──► one writing loop: epochs, then new records, then the settled numbers
  *                   └── file twice as large as after its last rewrite ──► waiting records into a new file
@@ -9,24 +10,23 @@
  * The loop reads the lanes at the time of the write: a record that is settled by then is never
  * written, and this file holds no copy. A full or missing disk ends the file, and not the writer.
  */
-import {
-  type FileHandle,
-  link,
-  lstat,
-  open,
-  readdir,
-  readFile,
-  rename,
-  rm,
-  writeFile,
-} from "node:fs/promises";
-import { basename, dirname } from "node:path";
+import { type FileHandle, lstat, open, rename, rm } from "node:fs/promises";
+import { dirname } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { deferred } from "../../base/deferred.ts";
 import { codeOf } from "../../base/errors.ts";
 import { textOf } from "../failure.ts";
 import { decodeLine, readLines } from "../lines.ts";
-import { eventLine, headerLine, laneLine, messageLine, SpoolReader, settledLine } from "./lines.ts";
+import {
+  type Damage,
+  eventLine,
+  headerLine,
+  laneLine,
+  messageLine,
+  SpoolReader,
+  settledLine,
+} from "./lines.ts";
+import { create, lockFile } from "./lock.ts";
 import { isEmpty, type Lane, later } from "./spool.ts";
 
 interface OpenedSpool {
@@ -43,8 +43,6 @@ interface SpoolFileOptions {
   readonly written: () => void;
 }
 
-/** Readable only by the owner: the file contains messages of agents and people. */
-const FILE_MODE = 0o600;
 /** The text of one write. */
 const SLICE_UNITS = 64 * 1024;
 /** A record of the largest payload, with each byte escaped; a longer line is not from a writer. */
@@ -52,10 +50,23 @@ const LINE_BYTES_MAX = 32 * 1024 * 1024;
 /** A smaller file is not rewritten. */
 const COMPACT_BYTES_MIN = 1024 * 1024;
 
+/** The problems that a spool's file reports. */
+export type SpoolFileProblem =
+  /** The file cannot be used: the writer continues in memory only. Reported once. */
+  | { readonly kind: "file"; readonly message: string }
+  /** Lines of the file were damaged. The records that are known to be lost are counted. */
+  | {
+      readonly kind: "damaged";
+      readonly lines: number;
+      readonly events: number;
+      readonly messages: number;
+      readonly message: string;
+    };
+
 /** Undefined when the file cannot be used, after the problem was reported. Never rejects. */
 export async function openSpoolFile(
   { file, sessionId, live, written }: SpoolFileOptions,
-  tell: (message: string) => void,
+  tell: (problem: SpoolFileProblem) => void,
 ): Promise<OpenedSpool | undefined> {
   let unlock: (() => Promise<void>) | undefined;
   try {
@@ -63,40 +74,49 @@ export async function openSpoolFile(
     const found = await lstat(file).catch(() => undefined);
     if (found?.isFile() === false) throw new Error(`${file} is not a regular file`);
     unlock = await lockFile(file);
-    const lanes = await readLanes(file, sessionId);
+    const { lanes, damage } = await readLanes(file, sessionId);
     live.generation = lanes.reduce((highest, lane) => Math.max(highest, lane.generation), 0) + 1;
     const left = lanes.filter((lane) => !isEmpty(lane));
     const log = new SpoolFile({ file, sessionId, lanes: [...left, live], unlock, written, tell });
     // Begins with a new file, so that no incomplete line of a dead process stands before ours.
     await log.rewrite();
+    if (damage.lines > 0 || damage.events + damage.messages > 0) tell(damagedIn(file, damage));
     return { log, left };
   } catch (error) {
-    tell(textOf(error));
+    tell({ kind: "file", message: textOf(error) });
     await unlock?.().catch(() => undefined);
     return undefined;
   }
 }
 
-async function readLanes(file: string, sessionId: string): Promise<readonly Lane[]> {
+function damagedIn(file: string, { lines, firstLine, events, messages }: Damage): SpoolFileProblem {
+  const first = lines === 0 ? "" : `, the first is line ${firstLine}`;
+  const message = `${file}: ${lines} lines are damaged${first}; at least ${events} events and ${messages} messages of it are lost`;
+  return { kind: "damaged", lines, events, messages, message };
+}
+
+async function readLanes(file: string, sessionId: string): Promise<ReturnType<SpoolReader["end"]>> {
   const reader = new SpoolReader(sessionId);
   const handle = await open(file, "r").catch((error: unknown) => {
     if (codeOf(error) === "ENOENT") return undefined;
     throw error;
   });
-  if (handle === undefined) return [];
+  if (handle === undefined) return reader.end();
   try {
-    if ((await handle.stat()).size === 0) return [];
+    let endByte = 0;
     const chunks = handle.createReadStream({ autoClose: false });
     const limits = { bytesMax: LINE_BYTES_MAX, stopsAtTooLong: true };
     for await (const line of readLines(chunks, limits)) {
       if (line.bytes === undefined)
         throw new Error(`${file} is not a spool: line ${line.number} has no end`);
-      reader.read(decodeLine(line) ?? "");
+      const isTorn = line.endByte - endByte === line.bytes.length;
+      endByte = line.endByte;
+      reader.read(decodeLine(line), { isTorn });
     }
   } finally {
     await handle.close();
   }
-  return reader.lanes;
+  return reader.end();
 }
 
 /** The part of a lane that is in the file. */
@@ -115,7 +135,7 @@ interface SpoolFileParts {
   readonly lanes: readonly Lane[];
   readonly unlock: () => Promise<void>;
   readonly written: () => void;
-  readonly tell: (message: string) => void;
+  readonly tell: (problem: SpoolFileProblem) => void;
 }
 
 export class SpoolFile {
@@ -126,6 +146,8 @@ export class SpoolFile {
   #compactAtBytes = COMPACT_BYTES_MIN;
   #writing: Promise<void> | undefined;
   #isDirty = false;
+  /** The next slice must be on the disk before its callers go on. */
+  #isSyncDue = false;
   /** Resolves when the next slice is written, or when the file was given up. */
   #nextSlice = deferred<void>();
 
@@ -145,12 +167,14 @@ export class SpoolFile {
     // Each slice begins with the changed lanes; the current slice may have begun before this
     // change.
     const { promise } = this.#nextSlice;
+    this.#isSyncDue = true;
     this.changed();
     await promise;
   }
 
   /** Resolves when the file is closed; true: the waiting records are in it. */
   async close(): Promise<boolean> {
+    this.#isSyncDue = !this.#parts.lanes.every(isEmpty);
     this.changed();
     await this.#writing;
     const isOfUse = this.#handle !== undefined;
@@ -174,7 +198,7 @@ export class SpoolFile {
         if (this.#bytes > this.#compactAtBytes) await this.rewrite();
       }
     } catch (error) {
-      this.#parts.tell(`${this.#parts.file}: ${textOf(error)}`);
+      this.#parts.tell({ kind: "file", message: `${this.#parts.file}: ${textOf(error)}` });
       await this.#handle?.close().catch(() => undefined);
       this.#handle = undefined;
       this.#tellWritten();
@@ -188,20 +212,24 @@ export class SpoolFile {
   async #append(handle: FileHandle): Promise<boolean> {
     const { resolve } = this.#nextSlice;
     this.#nextSlice = deferred();
+    const isSyncDue = this.#isSyncDue;
+    this.#isSyncDue = false;
     const text = this.#slice();
+    const hasMore = text.length >= SLICE_UNITS;
     try {
       if (text !== "") this.#bytes += (await handle.write(text)).bytesWritten;
+      if (isSyncDue) await handle.datasync();
     } finally {
       resolve();
     }
-    return text.length >= SLICE_UNITS;
+    return hasMore;
   }
 
   /** Writes the waiting records into a file that replaces this one. */
   async rewrite(): Promise<void> {
     const { file, sessionId, lanes } = this.#parts;
     const path = `${file}.new`;
-    const handle = await open(path, "w", FILE_MODE);
+    const handle = await create(path);
     this.#written = new Map(
       lanes
         .filter((lane) => !lane.isLeft || !isEmpty(lane))
@@ -209,7 +237,9 @@ export class SpoolFile {
     );
     this.#bytes = (await handle.write(headerLine(sessionId))).bytesWritten;
     while (await this.#append(handle));
+    await handle.sync();
     await rename(path, file);
+    await syncFolder(dirname(file));
     await this.#handle?.close();
     this.#handle = handle;
     this.#tellWritten();
@@ -225,18 +255,16 @@ export class SpoolFile {
 
   /** The next piece of the log; empty when the file is up to date. */
   #slice(): string {
-    const news = Array.from(this.#written, ([lane, written]) => {
-      const text = laneLine(lane);
-      if (text === written.lane) return "";
-      written.lane = text;
-      return text;
-    });
-    let slice = news.join("");
-    for (const [lane, written] of this.#written) slice += recordLines(lane, written, slice.length);
+    let slice = "";
     for (const [lane, written] of this.#written) {
-      const text = settledLine(lane);
-      if (text !== written.settled) slice += text;
-      written.settled = text;
+      const settled = settledLine(lane);
+      const records = recordLines(lane, written, slice.length);
+      const news = settled === written.settled ? records : records + settled;
+      written.settled = settled;
+      const text = laneLine(lane);
+      // Before each piece: without the line of its lane, and the epoch in it, a record is of no use.
+      if (news !== "" || text !== written.lane) slice += text + news;
+      written.lane = text;
     }
     return slice;
   }
@@ -262,89 +290,9 @@ function recordLines(lane: Lane, written: Written, units: number): string {
   return text;
 }
 
-/**
- * Files of this process: two writers must not both own one file. Between processes, `<file>.lock`
- * names the owner by its process id and its start time, because ids are used again (in a container
- * the first process has the same id each time). A lock whose owner is gone is taken over.
- */
-const held = new Set<string>();
-
-/** Rejects when another owner has the file. Resolves to the function that releases it. */
-async function lockFile(file: string): Promise<() => Promise<void>> {
-  const path = `${file}.lock`;
-  if (held.has(path)) throw new Error(`${file} is in use by another writer of this process`);
-  held.add(path);
-  try {
-    await take(path, file);
-  } catch (error) {
-    held.delete(path);
-    throw error;
-  }
-  return async () => {
-    await rm(path, { force: true });
-    held.delete(path);
-  };
-}
-
-async function take(path: string, file: string): Promise<void> {
-  const own = `${path}.${process.pid}`;
-  await writeFile(own, JSON.stringify({ pid: process.pid, started: await startedAt(process.pid) }));
-  try {
-    const owner = await ownerOf(path);
-    if (owner !== undefined && (await isAlive(owner))) {
-      throw new Error(`${file} is in use by process ${owner.pid}`);
-    }
-    await rm(path, { force: true });
-    await link(own, path); // Fails when another process was faster.
-    await removeParts(path);
-  } finally {
-    await rm(own, { force: true });
-  }
-}
-
-/** Removes the files of processes that were killed while they took the lock. */
-async function removeParts(path: string): Promise<void> {
-  const prefix = `${basename(path)}.`;
-  for (const name of await readdir(dirname(path))) {
-    const pid = name.startsWith(prefix) ? Number(name.slice(prefix.length)) : Number.NaN;
-    if (!Number.isInteger(pid) || (await isAlive({ pid, started: undefined }))) continue;
-    await rm(`${path}.${pid}`, { force: true });
-  }
-}
-
-interface Owner {
-  readonly pid: number;
-  readonly started: string | undefined;
-}
-
-async function ownerOf(path: string): Promise<Owner | undefined> {
-  try {
-    const { pid, started } = JSON.parse(await readFile(path, "utf8"));
-    return typeof pid === "number" ? { pid, started: started && String(started) } : undefined;
-  } catch {
-    return undefined; // There is no lock, or the lock has no readable owner.
-  }
-}
-
-async function isAlive({ pid, started }: Owner): Promise<boolean> {
-  try {
-    process.kill(pid, 0); // Signal 0 only tests the process.
-  } catch (error) {
-    // EPERM: the process exists, and belongs to another user.
-    if (codeOf(error) !== "EPERM") return false;
-  }
-  // This process does not hold the file, so an earlier process with the same id did.
-  if (pid === process.pid) return false;
-  const now = await startedAt(pid);
-  return started === undefined || now === undefined || started === now;
-}
-
-/** Field 22 of stat (proc(5)); on other systems only the id is compared. */
-async function startedAt(pid: number): Promise<string | undefined> {
-  try {
-    const stat = await readFile(`/proc/${pid}/stat`, "utf8");
-    return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19];
-  } catch {
-    return undefined;
-  }
+/** Makes a rename last. Some systems cannot open a folder. */
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, "r").catch(() => undefined);
+  await handle?.sync().catch(() => undefined);
+  await handle?.close();
 }

@@ -1,34 +1,42 @@
 /**
- * The format of the spool's file, with pure functions. Each line is independent JSON, so a line
- * that a dying process did not finish is ignored.
+ * The format of the spool's file, with pure functions. Each line is independent JSON after the first eight
+ * hexadecimal digits of its SHA-256, so a damaged line is known, and the other lines are whole.
  *
- *   {"sessionLedgerSpool":1,"sessionId":"s1"}         first
- *   ["lane",2,"<start>",null,null,null,null,"9"]      lane 2: epoch and base not known, 9 proposed
- *   ["lane",2,"<start>","7","0",null,null,"9"]        epoch 7, base 0
- *   ["lane",2,"<start>",null,null,"12","19","9"]      its events 12 to 19 are pushed as one row
- *   ["event",2,"12","1700000000000000",0,"{…}"]       its event 12: time, whether it is a mark, payload
- *   ["message",2,"3",{"eventType":…}]                 its message 3
- *   ["settled",2,"11","3","0"]                        events up to 11, messages up to 3; refusals so far
+ *   {"sessionLedgerSpool":2,"sessionId":"s1"}              first, without digits
+ *   … ["lane",2,"<start>",null,null,null,null,"9"]         lane 2: epoch and base not known, 9 proposed
+ *   … ["lane",2,"<start>","7","0",null,null,"9"]           epoch 7, base 0
+ *   … ["lane",2,"<start>",null,null,"12","19","9"]         its events 12 to 19 are pushed as one row
+ *   … ["event",2,"12","1700000000000000",0,"{…}","11"]     its event 12: time, whether it is a mark, payload
+ *   … ["message",2,"3",{"eventType":…},"2"]                its message 3
+ *   … ["settled",2,"11","3","0"]                           events up to 11, messages up to 3; refusals so far
  *
- * The numbers of a lane are written in order. Records that were settled before the write are left
- * out, so a gap means that all earlier records are settled.
+ * The numbers of a lane are written in order. Records that were settled before the write are left out. The
+ * last part of a record is the highest settled number at the time of the write, so any other missing number
+ * is that of a lost record. A lost event keeps its number, by which the service knows the events behind it: a
+ * mark takes its place.
+ *
+ * Version 1 had neither digits nor that part: there a gap means that all earlier records are settled, unless
+ * unreadable lines explain it.
  */
-
+import { createHash } from "node:crypto";
 import { isObject, parseJson } from "../../agui/json.ts";
 import type { SpoolQueue } from "./queue.ts";
 import {
   type EventRecord,
   eventRecord,
+  gapMark,
   type Lane,
+  later,
   type MessageRecord,
   messageRecord,
   newLane,
 } from "./spool.ts";
 
-const VERSION = 1;
+const VERSIONS: readonly unknown[] = [1, 2];
+const DIGITS = 8;
 
 export function headerLine(sessionId: string): string {
-  return line({ sessionLedgerSpool: VERSION, sessionId });
+  return `${jsonOf({ sessionLedgerSpool: 2, sessionId })}\n`;
 }
 
 export function laneLine({ generation, start, epoch, base, cut, proposed }: Lane): string {
@@ -36,14 +44,15 @@ export function laneLine({ generation, start, epoch, base, cut, proposed }: Lane
   return line(["lane", generation, start, ...numbers]);
 }
 
-export function eventLine({ generation }: Lane, number: bigint, record: EventRecord): string {
+export function eventLine(lane: Lane, number: bigint, record: EventRecord): string {
   const { atMicros, isMark, payload } = record;
-  return line(["event", generation, number, atMicros, isMark ? 1 : 0, payload]);
+  const settled = lane.events.frontNumber - 1n;
+  return line(["event", lane.generation, number, atMicros, isMark ? 1 : 0, payload, settled]);
 }
 
-export function messageLine({ generation }: Lane, number: bigint, record: MessageRecord): string {
+export function messageLine(lane: Lane, number: bigint, record: MessageRecord): string {
   const { bytes: _, ...message } = record;
-  return line(["message", generation, number, message]);
+  return line(["message", lane.generation, number, message, lane.messages.frontNumber - 1n]);
 }
 
 export function settledLine({ generation, events, messages, refusals }: Lane): string {
@@ -56,77 +65,200 @@ export function settledLine({ generation, events, messages, refusals }: Lane): s
   ]);
 }
 
-function line(value: unknown): string {
-  const text = JSON.stringify(value, (_, part: unknown) =>
+function line(value: readonly unknown[]): string {
+  const json = jsonOf(value);
+  return `${digitsOf(json)} ${json}\n`;
+}
+
+function jsonOf(value: unknown): string {
+  return JSON.stringify(value, (_, part: unknown) =>
     typeof part === "bigint" ? String(part) : part,
   );
-  return `${text}\n`;
+}
+
+function digitsOf(json: string): string {
+  return createHash("sha256").update(json).digest("hex").slice(0, DIGITS);
+}
+
+/** The damage that a reader has found. */
+export interface Damage {
+  /** Damaged lines, also those whose records are not known. */
+  readonly lines: number;
+  /** The number of the first one; 0: none. */
+  readonly firstLine: number;
+  /** Records that are known to be lost. */
+  readonly events: number;
+  readonly messages: number;
 }
 
 /** The content of a file, read line by line. */
 export class SpoolReader {
   readonly #sessionId: string;
-  readonly #lanes = new Map<number, Lane>();
-  #hasHeader = false;
+  readonly #lanes = new Map<number, LaneLines>();
+  #version: unknown;
+  #lines = 0;
+  #damaged = 0;
+  #firstDamaged = 0;
 
   constructor(sessionId: string) {
     this.#sessionId = sessionId;
   }
 
-  /** In their order, with the settled ones. */
-  get lanes(): readonly Lane[] {
-    return [...this.#lanes.values()];
+  /**
+   * Undefined: bytes that are no text. `isTorn`: the last line has no end, because its process was killed
+   * in the write, and that is no damage. Throws when the file is not one of this session.
+   */
+  read(text: string | undefined, { isTorn = false } = {}): void {
+    this.#lines += 1;
+    if (this.#version === undefined) {
+      this.#version = versionIn(parseJson(text ?? ""), this.#sessionId);
+      return;
+    }
+    const value = this.#valueOf(text ?? "");
+    if ((!Array.isArray(value) || !this.#take(value)) && !isTorn) this.#damage();
   }
 
-  /** Throws when the file is not one of this session; an unreadable line is ignored. */
-  read(text: string): void {
-    const value = parseJson(text);
-    if (!this.#hasHeader) return this.#readHeader(value);
-    if (!Array.isArray(value)) return;
-    const [kind, generation, ...rest]: readonly unknown[] = value;
-    if (typeof generation !== "number" || !Number.isSafeInteger(generation)) return;
-    if (kind === "lane") return this.#readLane(generation, rest);
-    const lane = this.#lanes.get(generation);
+  /** In their order, with the settled ones, and what is lost. Call it once, after the last line. */
+  end(): { readonly lanes: readonly Lane[]; readonly damage: Damage } {
+    const lanes: Lane[] = [];
+    const lost = { events: 0, messages: 0 };
+    for (const lines of this.#lanes.values()) {
+      const left = lines.end();
+      lost.events += left.events;
+      lost.messages += left.messages;
+      if (left.lane !== undefined) lanes.push(left.lane);
+    }
+    return { lanes, damage: { lines: this.#damaged, firstLine: this.#firstDamaged, ...lost } };
+  }
+
+  #valueOf(text: string): unknown {
+    if (this.#version === 1) return parseJson(text);
+    const json = text.slice(DIGITS + 1);
+    return text === `${digitsOf(json)} ${json}` ? parseJson(json) : undefined;
+  }
+
+  #damage(): void {
+    if (this.#damaged === 0) this.#firstDamaged = this.#lines;
+    this.#damaged += 1;
+  }
+
+  /** False: it is no line of a spool. */
+  #take([kind, generation, ...rest]: readonly unknown[]): boolean {
+    if (typeof generation !== "number" || !Number.isSafeInteger(generation)) return false;
+    const lines = this.#lanes.get(generation) ?? new LaneLines(generation);
+    this.#lanes.set(generation, lines);
+    if (kind === "lane") return lines.setLane(rest);
     const number = numberOf(rest[0]);
-    if (lane === undefined || number === undefined) return;
-    if (kind === "event") add(lane.events, number, eventOf(rest));
-    else if (kind === "message") add(lane.messages, number, messageOf(rest));
-    else if (kind === "settled") {
-      lane.events.skipTo(number + 1n);
-      lane.messages.skipTo((numberOf(rest[1]) ?? 0n) + 1n);
-      lane.refusals = numberOf(rest[2]) ?? lane.refusals;
-    }
-  }
-
-  #readHeader(value: unknown): void {
-    if (!isObject(value) || value["sessionLedgerSpool"] !== VERSION) {
-      throw new Error("the file is not a spool of this version");
-    }
-    if (value["sessionId"] !== this.#sessionId) {
-      throw new Error("the file is the spool of another session");
-    }
-    this.#hasHeader = true;
-  }
-
-  #readLane(generation: number, [start, ...numbers]: readonly unknown[]): void {
-    const known = this.#lanes.get(generation);
-    const lane = known ?? newLane(String(start), { generation, isLeft: true });
-    this.#lanes.set(generation, lane);
-    const [epoch, base, first, last, proposed] = numbers.map(numberOf);
-    lane.epoch = epoch;
-    lane.proposed = proposed;
-    lane.base = base;
-    if (first === undefined || last === undefined) return;
-    lane.cut = { first, last };
-    lane.events.skipTo(first); // The rows before it were answered.
+    if (number === undefined) return false;
+    const at = { number, damaged: this.#damaged };
+    if (kind === "event") return lines.events.add(at, eventOf(rest), numberOf(rest[4]));
+    if (kind === "message") return lines.messages.add(at, messageOf(rest), numberOf(rest[2]));
+    if (kind !== "settled") return false;
+    lines.events.settle(number);
+    lines.messages.settle(numberOf(rest[1]) ?? 0n);
+    lines.refusals = numberOf(rest[2]) ?? lines.refusals;
+    return true;
   }
 }
 
-/** An existing number changes nothing, and a gap means that all earlier records are settled. */
-function add<T>(queue: SpoolQueue<T>, number: bigint, record: T | undefined): void {
-  if (record === undefined || number <= queue.lastNumber) return;
-  if (number > queue.lastNumber + 1n) queue.skipTo(number);
-  queue.push(record);
+/** Throws when the line is not the first one of a spool of this session. */
+function versionIn(value: unknown, sessionId: string): unknown {
+  const version = isObject(value) ? value["sessionLedgerSpool"] : undefined;
+  if (!isObject(value) || !VERSIONS.includes(version))
+    throw new Error("the file is not a spool of this version");
+  if (value["sessionId"] !== sessionId) throw new Error("the file is the spool of another session");
+  return version;
+}
+
+/** The lines of one lane. */
+class LaneLines {
+  readonly events = new Numbered<EventRecord>();
+  readonly messages = new Numbered<MessageRecord>();
+  refusals: bigint | undefined;
+  readonly #generation: number;
+  #lane: Lane | undefined;
+
+  constructor(generation: number) {
+    this.#generation = generation;
+  }
+
+  setLane([start, ...numbers]: readonly unknown[]): boolean {
+    this.#lane ??= newLane(String(start), { generation: this.#generation, isLeft: true });
+    const [epoch, base, first, last, proposed] = numbers.map(numberOf);
+    Object.assign(this.#lane, { epoch, base, proposed });
+    if (first === undefined || last === undefined) return true;
+    this.#lane.cut = { first, last };
+    this.events.settle(first - 1n); // The rows before it were answered.
+    return true;
+  }
+
+  /** Without a lane nobody knows the epoch of the records, so they are lost. */
+  end(): { readonly lane: Lane | undefined; readonly events: number; readonly messages: number } {
+    const lane = this.#lane;
+    if (lane === undefined)
+      return { lane, events: this.events.waiting, messages: this.messages.waiting };
+    lane.refusals = this.refusals ?? lane.refusals;
+    const events = this.events.into(lane.events, (before) => {
+      const sinceMicros = before?.atMicros ?? 0n;
+      return eventRecord(gapMark({ events: 1, messages: 0, sinceMicros }), sinceMicros, true);
+    });
+    // Numbers of messages are known to this file only, so the later ones move up.
+    return { lane, events, messages: this.messages.into(lane.messages, () => undefined) };
+  }
+}
+
+/** The records of one kind, by their numbers. */
+class Numbered<T> {
+  readonly #records = new Map<bigint, T>();
+  #settled = 0n;
+  #last = 0n;
+  /** Damaged lines of the file before the last record. */
+  #damaged = 0;
+
+  get waiting(): number {
+    return this.#records.size;
+  }
+
+  /** False: there is no record. An existing number changes nothing. */
+  add(
+    { number, damaged }: { readonly number: bigint; readonly damaged: number },
+    record: T | undefined,
+    settled: bigint | undefined,
+  ): boolean {
+    if (record === undefined) return false;
+    const isExplained = number - this.#last - 1n <= BigInt(damaged - this.#damaged);
+    if (settled !== undefined) this.settle(settled);
+    else if (!isExplained) this.settle(number - 1n);
+    this.#damaged = damaged;
+    this.#last = later(this.#last, number);
+    if (number > this.#settled && !this.#records.has(number)) this.#records.set(number, record);
+    return true;
+  }
+
+  settle(number: bigint): void {
+    if (number <= this.#settled) return;
+    this.#settled = number;
+    this.#last = later(this.#last, number);
+    for (const known of this.#records.keys()) {
+      if (known > number) break; // They were added in their order.
+      this.#records.delete(known);
+    }
+  }
+
+  /** Returns how many are lost; `lost` makes what takes their places, from the record before. */
+  into(queue: SpoolQueue<T>, lost: (before: T | undefined) => T | undefined): number {
+    queue.skipTo(this.#settled + 1n);
+    let missing = 0;
+    let before: T | undefined;
+    for (let number = this.#settled + 1n; number <= this.#last; number += 1n) {
+      const record = this.#records.get(number);
+      if (record === undefined) missing += 1;
+      const taken = record ?? lost(before);
+      if (taken !== undefined) queue.push(taken);
+      before = record ?? before;
+    }
+    return missing;
+  }
 }
 
 function eventOf([, atMicros, isMark, payload]: readonly unknown[]): EventRecord | undefined {

@@ -19,6 +19,7 @@
  * Records from the file count as offered. A record that would not fit an empty spool may not be
  * offered.
  */
+import { msOf } from "../../base/clock.ts";
 import type { Sender } from "../rows.ts";
 import { SpoolQueue } from "./queue.ts";
 
@@ -96,6 +97,13 @@ export interface Gap {
   readonly events: number;
   readonly messages: number;
   readonly sinceMicros: bigint;
+}
+
+/** The event that stands where records are missing. */
+export function gapMark({ events, messages, sinceMicros }: Gap): string {
+  const since = new Date(msOf(sinceMicros)).toISOString();
+  const value = { events, messages, since };
+  return JSON.stringify({ type: "CUSTOM", name: "session_ledger.dropped", value });
 }
 
 /** The counts of records of one kind. */

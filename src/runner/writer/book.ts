@@ -19,6 +19,7 @@ import type { RpcFailure } from "../failure.ts";
 import type { SpoolFile } from "../spool/file.ts";
 import {
   type Gap,
+  gapMark,
   isEmpty,
   type Lane,
   type MessageRecord,
@@ -31,7 +32,6 @@ import { RunSignal } from "./run-signal.ts";
 import type { WriterProblem, WriterState, WriterStats } from "./types.ts";
 
 /** The name of the CUSTOM event that marks missing records. */
-const GAP_NAME = "session_ledger.dropped";
 const TOO_LARGE = {
   reason: "PAYLOAD_TOO_LARGE",
   message: "the record is larger than an empty spool",
@@ -287,13 +287,12 @@ export class Book {
     this.#setSignals();
   }
 
-  #markGap({ events, messages, sinceMicros }: Gap): void {
+  #markGap(gap: Gap): void {
     this.#isDropping = false;
+    const { events, messages, sinceMicros } = gap;
     const since = new Date(msOf(sinceMicros)).toISOString();
-    const value = { events, messages, since };
-    const payload = JSON.stringify({ type: "CUSTOM", name: GAP_NAME, value });
-    this.#spool.addMark(this.live, payload, this.clock.nowMicros());
-    this.tell({ kind: "dropped", ...value });
+    this.#spool.addMark(this.live, gapMark(gap), this.clock.nowMicros());
+    this.tell({ kind: "dropped", events, messages, since });
   }
 
   #isSettled({ events, messages }: Pick<FlushMark, "events" | "messages">): boolean {

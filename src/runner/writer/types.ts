@@ -3,6 +3,7 @@ import type { ReplacedKind } from "../../agui/print.ts";
 import type { Clock } from "../../base/clock.ts";
 import type { RetryOptions } from "../retry.ts";
 import type { Sender } from "../rows.ts";
+import type { SpoolFileProblem } from "../spool/file.ts";
 import type { Counts } from "../spool/spool.ts";
 import type { Tls } from "../credentials.ts";
 import type { TokenSource } from "../credentials.ts";
@@ -175,8 +176,7 @@ export type WriterProblem =
   | ({ readonly kind: "ended" } & Loss)
   /** Records of an earlier process were lost: another writer took over before they were sent. */
   | ({ readonly kind: "left_lost" } & Loss)
-  /** The file cannot be used: the writer continues in memory only. Reported once. */
-  | { readonly kind: "file"; readonly message: string }
+  | SpoolFileProblem
   /** `close` did not wait for all records. `kept`: the next writer with the file sends them. */
   | {
       readonly kind: "left_behind";

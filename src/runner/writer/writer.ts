@@ -157,8 +157,8 @@ class Writer implements SessionWriter {
     if (file !== undefined) {
       const book = this.#book;
       const written = (): void => book.eventSignal.set();
-      const opened = await openSpoolFile({ file, sessionId, live: book.live, written }, (message) =>
-        book.tell({ kind: "file", message }),
+      const opened = await openSpoolFile({ file, sessionId, live: book.live, written }, (problem) =>
+        book.tell(problem),
       );
       if (opened !== undefined) book.useLog(opened.log, opened.left);
     }
