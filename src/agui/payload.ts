@@ -6,6 +6,12 @@ import { memberSpans, outline } from "./spans.ts";
 export const JSON_DEPTH_MAX = 64;
 
 /**
+ * The same of JSON that is read as a value, to be printed again: JSON.parse reads any depth, and
+ * JSON.stringify runs out of stack at some thousands. A state has at most 256 levels.
+ */
+export const VALUE_DEPTH_MAX = 512;
+
+/**
  * The largest payload by default. A gRPC client takes a message of 4 MiB unless told otherwise, and
  * everything beside one payload has the room of MESSAGE_ROOM_BYTES: a sender of six texts of 1,024 bytes,
  * ids, and in the answer to a claim the start of the run too.

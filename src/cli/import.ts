@@ -6,6 +6,8 @@ import type { Readable } from "node:stream";
 import { Option } from "commander";
 import type { AguiEvent } from "../agui/event-maker.ts";
 import { isObject, type JsonObject } from "../agui/json.ts";
+import { VALUE_DEPTH_MAX } from "../agui/payload.ts";
+import { outline } from "../agui/spans.ts";
 import { exactJson, NotAnEntry } from "../history/entry.ts";
 import { HistoryMapper } from "../history/from-history.ts";
 import { LangChain4jMapper, type Mapper } from "../history/langchain4j.ts";
@@ -137,6 +139,11 @@ class InputValues implements AsyncIterable<JsonObject> {
         continue;
       }
       if (isBlank(text)) continue;
+      if (outline(text).depth > VALUE_DEPTH_MAX) {
+        const message = `is nested deeper than ${VALUE_DEPTH_MAX} levels`;
+        this.refuse({ reason: "TOO_DEEP", message });
+        continue;
+      }
       const value = exactJson(text);
       if (isObject(value)) yield value;
       else this.refuse({ reason: "NOT_JSON", message: "the line is not a JSON object" });

@@ -2,6 +2,7 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { CATALOGUE } from "../agui/catalogue.ts";
 import { MESSAGE_TYPES } from "../agui/message-types.ts";
+import { VALUE_DEPTH_MAX } from "../agui/payload.ts";
 import { elementSpans, memberSpans, outline } from "../agui/spans.ts";
 import { ServiceError, type Violation } from "../base/errors.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
@@ -105,6 +106,13 @@ function tooLarge(
     `${field} has ${bytes} bytes, at most ${bytesMax} are accepted`,
     { violations: [{ field, description: `expected at most ${bytesMax} bytes` }] },
   );
+}
+
+export const BODY_DEPTH_MAX = VALUE_DEPTH_MAX;
+
+export function checkBodyDepth(text: string): Check {
+  if (outline(text).depth <= BODY_DEPTH_MAX) return undefined;
+  return { field: "", description: `the body must be at most ${BODY_DEPTH_MAX} levels deep` };
 }
 
 /**

@@ -16,6 +16,7 @@ import type { IncomingMessage } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument, type ServiceError } from "../base/errors.ts";
+import { BODY_DEPTH_MAX } from "../contract/checks.ts";
 import { bytesOf, keptOf, type KeptMessage } from "../conversation/kept.ts";
 import { charsOf, parseInput, type Typed, typedIn } from "../conversation/typed.ts";
 import type { App } from "./plumbing/app.ts";
@@ -39,8 +40,7 @@ export const INPUT_LIMITS: InputLimits = {
   // One mark in 17 bytes of the largest input. A message has four or more marks, and is longer than
   // 68 bytes.
   marksMax: 1_000_000,
-  // A state has at most 256 levels. JSON.stringify runs out of stack at some thousands.
-  depthMax: 512,
+  depthMax: BODY_DEPTH_MAX,
 };
 
 /** The limit of a thread id, a run id or a version. */

@@ -289,7 +289,7 @@ class Group {
       return await this.#transaction.execute(statement);
     } catch (error) {
       const [first, last] = [lines[0]?.number, lines.at(-1)?.number];
-      if (!/^2[23]/.test(codeOf(error)) || !(error instanceof Error)) throw error;
+      if (!/^2[23]|^54/.test(codeOf(error)) || !(error instanceof Error)) throw error;
       const place = first === last ? `line ${first}` : `lines ${first} to ${last}`;
       throw new WrongDump(`${place}: PostgreSQL refuses a row: ${error.message}`);
     }

@@ -96,3 +96,15 @@ test("a run that the service has ended after a cancel does not end the loop of t
   await driver.do("turns.finish");
   expect(await ended()).toEqual(["RUN_STARTED", "RUN_FINISHED", "RUN_STARTED", "RUN_FINISHED"]);
 });
+
+// Bug: a person who sent such a message ended the runner with a RecursionError.
+test("a message that is nested 100,000 deep is a text", async ({ skip }) => {
+  needPython(skip);
+  const sessionId = await createdSession(client);
+  const payload = `{"messages":${"[".repeat(100_000)}${"]".repeat(100_000)}}`;
+  await say(client, sessionId, payload);
+  const { stdout } = await run(PYTHON, ["-c", TAKEN, service.grpcAddress, sessionId], {
+    cwd: FOLDER,
+  });
+  expect(JSON.parse(stdout)).toMatchObject([[{ role: "user", content: payload }], [payload]]);
+});

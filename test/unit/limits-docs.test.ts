@@ -132,6 +132,11 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   ],
   ["JSON levels of a payload", "unit/agui-spans", "has at most ${JSON_DEPTH_MAX} levels"],
   [
+    "JSON levels of a body over HTTP, and of a line of an import",
+    "e2e/deep-json",
+    "is refused by its line, and the rest goes on",
+  ],
+  [
     "bytes of an idempotency key, of a run id (`runId` of RUN_STARTED)",
     "unit/agui-rows",
     "a run id of more than 128 bytes",

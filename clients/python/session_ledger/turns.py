@@ -306,7 +306,7 @@ def _object_in(payload: str) -> object:
         return None
     try:
         return json.loads(payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -3,7 +3,7 @@ import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { serverBusy } from "../../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
-import { repeatedKey } from "../../contract/checks.ts";
+import { checkBodyDepth, repeatedKey } from "../../contract/checks.ts";
 import { servedRequestOf } from "./call-context.ts";
 import { notJsonType } from "./problem.ts";
 
@@ -19,7 +19,13 @@ export async function readBody(
   payload: IncomingMessage,
   limits: { readonly bytesMax: number },
 ): Promise<unknown> {
-  return parse(request, await receive(request, payload, limits));
+  return parse(request, await receive(request, payload, limits), parseValue);
+}
+
+function parseValue(text: string): unknown {
+  const tooDeep = checkBodyDepth(text);
+  if (tooDeep !== undefined) throw invalidArgument([tooDeep]);
+  return JSON.parse(text);
 }
 
 /**
@@ -92,7 +98,8 @@ export function parse(
   let body: unknown;
   try {
     body = parseText(text);
-  } catch {
+  } catch (error) {
+    if (error instanceof ServiceError) throw error;
     throw notJson(placeOfMistake(text));
   }
   if (typeof body !== "object" || body === null || Array.isArray(body)) return body;
