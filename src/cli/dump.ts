@@ -97,12 +97,12 @@ async function restoreSessions(file: string, io: CliIo): Promise<ExitCode> {
   let named = 0;
   const call = {
     signal: io.signal,
-    refused: (sessionId: string) => {
+    refused: (sessionId: string, difference: string) => {
       named += 1;
       if (named <= NAMED_MAX)
         tell(
           io,
-          `session ${visible(sessionId)} is there, and is not that of the dump: not changed`,
+          `session ${visible(sessionId)} is there, and is not that of the dump (${difference}): not changed`,
         );
     },
     committed: (counts: RestoreCounts) => {

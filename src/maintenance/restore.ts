@@ -5,19 +5,22 @@
  *
  *   first line ─► version and columns known?
  *   {"session"} ─► insert ─┬─ new ───────────────────► its rows ─► {"end"}: counts equal? ─► stored
- *                          ├─ there, and equal ──────► rows skipped: an earlier restore stored it
- *                          └─ there, and different ──► rows skipped: refused
+ *                          ├─ there, and equal ──────► its rows are compared ─┬─ equal: an earlier restore
+ *                          │                                                  │  stored it
+ *                          └─ there, and different ──► rows skipped: refused ◄┘ different
  *
- * The row of a session has its counters, its times to the microsecond and the sizes of its rows, so
- * an equal row tells that the session is the same and has not changed since. So an interrupted
- * restore is continued by the same command, and nothing is ever overwritten.
+ * The row of a session has its counters, its times to the microsecond and the sizes of its rows, so a
+ * session that has changed since is known at once. The rows are compared too: somebody may have deleted or
+ * forged some. So an interrupted restore is continued by the same command, and nothing is ever overwritten.
  */
 import { codeOf } from "../base/errors.ts";
 import { type Database, type SQL, sql, type Transaction } from "../store/database.ts";
 import {
-  DUMPED_KINDS,
   type DumpedKind,
   dumpedColumns,
+  isKind,
+  isSessionKind,
+  ROW_KEYS,
   SESSION_KINDS,
   type SessionKind,
   tableOf,
@@ -39,8 +42,8 @@ export interface DumpLine {
 
 export interface RestoreCall {
   readonly signal: AbortSignal;
-  /** Called for each session that is there and different. */
-  readonly refused: (sessionId: string) => void;
+  /** Called for each session that is there and different, with the first difference. */
+  readonly refused: (sessionId: string, difference: string) => void;
   /** Called after each commit with the sum of all. */
   readonly committed: (done: RestoreCounts) => void;
 }
@@ -127,6 +130,7 @@ class Input {
 }
 
 type Columns = Readonly<Record<DumpedKind, readonly string[]>>;
+type RowCounts = Readonly<Record<SessionKind, number>>;
 
 function columnsIn({ value }: DumpLine): Columns {
   if (!isObject(value) || value["dump"] !== "session-ledger") {
@@ -174,6 +178,8 @@ class Group {
   readonly #call: RestoreCall;
   #batch: DumpLine[] = [];
   #batchChars = 0;
+  /** The first difference of the session that is read from the stored one. */
+  #difference: string | undefined;
 
   constructor(transaction: Transaction, columns: Columns, input: Input, call: RestoreCall) {
     this.#transaction = transaction;
@@ -220,37 +226,78 @@ class Group {
     const { id } = content;
     if (typeof id !== "string") throw new WrongDump(`line ${line.number}: session.id is missing`);
     const isNew = (await this.#insert("session", [line])) > 0;
-    const outcome = isNew ? "sessions" : (await this.#isEqual(line)) ? "present" : "refused";
-    if (outcome === "refused") this.#call.refused(id);
-    const counts: Record<SessionKind, number> = { message: 0, event: 0, imported: 0 };
+    const isOther = !isNew && !(await this.#isEqual(line));
+    this.#difference = isOther ? "its record is not that of the dump" : undefined;
+    const counts = { message: 0, event: 0, imported: 0 };
     let batched: SessionKind = "message";
     for (;;) {
       const next = await this.#input.next();
       const [kind, row] = contentOf(next);
       if (kind === "end") {
-        await this.#flush(batched, id);
+        await this.#flush(batched, id, isNew);
         refuseOtherCounts(next, row, { id, counts });
+        if (!isNew) this.#difference ??= await this.#moreRows(id, counts);
+        const difference = this.#difference;
+        if (difference !== undefined) this.#call.refused(id, difference);
+        const outcome = isNew ? "sessions" : difference === undefined ? "present" : "refused";
         return { outcome, rows: counts.message + counts.event + counts.imported };
       }
       if (!isSessionKind(kind)) {
         throw new WrongDump(`line ${next.number}: the end of session ${id} is missing before it`);
       }
       counts[kind] += 1;
-      if (!isNew) continue;
+      if (this.#difference !== undefined) continue;
       const isFull =
         this.#batch.length >= BATCH_ROWS_MAX ||
         this.#batchChars + next.text.length > BATCH_CHARS_MAX;
-      if (kind !== batched || isFull) await this.#flush(batched, id);
+      if (kind !== batched || isFull) await this.#flush(batched, id, isNew);
       batched = kind;
       this.#batch.push(next);
       this.#batchChars += next.text.length;
     }
   }
 
-  async #flush(kind: SessionKind, sessionId: string): Promise<void> {
+  async #flush(kind: SessionKind, sessionId: string, isNew: boolean): Promise<void> {
     const batch = this.#batch;
     [this.#batch, this.#batchChars] = [[], 0];
-    if (batch.length > 0) await this.#insert(kind, batch, sessionId);
+    if (batch.length === 0 || this.#difference !== undefined) return;
+    if (isNew) await this.#insert(kind, batch, sessionId);
+    else this.#difference = await this.#firstDifference(kind, batch, sessionId);
+  }
+
+  /** Of rows of a session that is there; undefined: all are equal. */
+  async #firstDifference(
+    kind: SessionKind,
+    lines: readonly DumpLine[],
+    sessionId: string,
+  ): Promise<string | undefined> {
+    const names = this.#columns[kind];
+    const key = sql.join(ROW_KEYS[kind].map(ofRow), sql`, `);
+    const equal = ROW_KEYS[kind].map((name) => sql.raw(`t."${name}" = r."${name}"`));
+    const [row] = await this.#checked(
+      lines,
+      sql`
+      select concat_ws(',', ${key}) as key, t.session_id
+      from ${rowsOf(kind, lines)}
+      left join ${tableOf(kind)} t on t.session_id = ${sessionId}::text and ${sql.join(equal, sql` and `)}
+      where ${isDistinct("t", names)} order by ${key} limit 1`,
+    );
+    if (row === undefined) return undefined;
+    const what = row["session_id"] === null ? "is missing" : "is not that of the dump";
+    return `${kind} ${String(row["key"])} ${what}`;
+  }
+
+  /** Rows that are there, and not in the dump. */
+  async #moreRows(sessionId: string, counts: RowCounts): Promise<string | undefined> {
+    for (const kind of SESSION_KINDS) {
+      const [row] = await this.#transaction.execute(
+        sql`select count(*)::int as rows from ${tableOf(kind)} where session_id = ${sessionId}`,
+      );
+      const rows = Number(row?.["rows"]);
+      if (rows !== counts[kind])
+        return `it has ${rows} rows of the kind ${kind}, and the dump has ${counts[kind]}`;
+    }
+    return undefined;
   }
 
   /** Resolves with the number of stored rows. */
@@ -272,13 +319,11 @@ class Group {
   }
 
   async #isEqual(line: DumpLine): Promise<boolean> {
-    const names = this.#columns.session;
-    const [here, there] = [names.map((name) => sql.raw(`s."${name}"`)), names.map(ofRow)];
     const found = await this.#checked(
       [line],
       sql`
       select 1 from ${rowsOf("session", [line])} join sessions s on s.id = r.id
-      where (${sql.join(here, sql`, `)}) is not distinct from (${sql.join(there, sql`, `)})`,
+      where not ${isDistinct("s", this.#columns.session)}`,
     );
     return found.length > 0;
   }
@@ -307,6 +352,11 @@ function rowsOf(kind: DumpedKind, lines: readonly DumpLine[]): SQL {
     cross join lateral json_populate_record(null::${tableOf(kind)}, line->${sql.raw(`'${kind}'`)}) as r`;
 }
 
+function isDistinct(alias: string, names: readonly string[]): SQL {
+  const here = names.map((name) => sql.raw(`${alias}."${name}"`));
+  return sql`((${sql.join(here, sql`, `)}) is distinct from (${sql.join(names.map(ofRow), sql`, `)}))`;
+}
+
 function columnNamed(name: string): SQL {
   return sql.raw(`"${name}"`);
 }
@@ -329,7 +379,7 @@ function contentOf({
 function refuseOtherCounts(
   { number }: DumpLine,
   end: Readonly<Record<string, unknown>>,
-  read: { readonly id: string; readonly counts: Readonly<Record<SessionKind, number>> },
+  read: { readonly id: string; readonly counts: RowCounts },
 ): void {
   if (end["session"] !== read.id)
     throw new WrongDump(`line ${number}: expected the end of session ${read.id}`);
@@ -344,12 +394,4 @@ function refuseOtherCounts(
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function isKind(kind: string | undefined): kind is DumpedKind {
-  return DUMPED_KINDS.some((one) => one === kind);
-}
-
-function isSessionKind(kind: string): kind is SessionKind {
-  return SESSION_KINDS.some((one) => one === kind);
 }

@@ -23,6 +23,13 @@ import {
 export const SESSION_KINDS = ["message", "event", "imported"] as const;
 export type SessionKind = (typeof SESSION_KINDS)[number];
 
+/** The columns of their primary keys, within a session. */
+export const ROW_KEYS: Readonly<Record<SessionKind, readonly string[]>> = {
+  message: ["seq"],
+  event: ["seq"],
+  imported: ["stream", "old_seq"],
+};
+
 /** A line of a dump has one member, named by its kind, with the row of one table. */
 export const DUMPED_KINDS = ["session", ...SESSION_KINDS, "token_key", "import"] as const;
 export type DumpedKind = (typeof DUMPED_KINDS)[number];
@@ -35,6 +42,14 @@ const DUMPED: Readonly<Record<DumpedKind, PgTable>> = {
   token_key: tokenKeys,
   import: imports,
 };
+
+export function isKind(kind: string | undefined): kind is DumpedKind {
+  return DUMPED_KINDS.some((one) => one === kind);
+}
+
+export function isSessionKind(kind: string): kind is SessionKind {
+  return SESSION_KINDS.some((one) => one === kind);
+}
 
 /** Tables whose rows come from the rows of other tables. */
 export const DERIVED: readonly string[] = [

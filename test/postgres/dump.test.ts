@@ -39,9 +39,14 @@ function restored(
     for (const line of lines) yield `${line}\n`;
   };
   const input: AsyncIterable<DumpLine> = fromJsonLines(source());
-  const call = { signal, refused: () => undefined, committed: () => undefined };
-  return restore(database, input, call);
+  const refused = (sessionId: string, difference: string): void => {
+    differences.push(`${sessionId}: ${difference}`);
+  };
+  return restore(database, input, { signal, refused, committed: () => undefined });
 }
+
+/** Of the sessions that restores have refused. */
+const differences: string[] = [];
 
 test("every table of the schema is dumped, or can be made again", async () => {
   const tables = await ledger.database.run(sql`
@@ -132,6 +137,61 @@ describe("a restore that is interrupted", () => {
     expect(await dumpOf(whole)).toEqual(lines);
     await source[Symbol.asyncDispose]();
     await whole[Symbol.asyncDispose]();
+  });
+});
+
+// Bug: a restore said of a session without its rows, or with forged ones, that it was there already.
+describe("a session that is there", () => {
+  const wrongs = {
+    "lacks a message": [sql`delete from session_messages where session_id = 'here' and seq = 2`],
+    "lacks all events": [sql`delete from session_events where session_id = 'here'`],
+    "has a forged event": [
+      sql`update session_events set payload = '{"forged":1}' where session_id = 'here' and seq = 2`,
+    ],
+    "has an event of another actor": [
+      sql`update session_events set actor = 'eve' where session_id = 'here' and seq = 1500`,
+    ],
+    "has an event more": [
+      sql`insert into session_events (session_id, seq, id, event_type, payload, created_at, recorded_at)
+        values ('here', 5000, gen_random_uuid(), 'RAW', '{}', now(), now())`,
+    ],
+    "has another place of an imported row": [
+      sql`update imported_rows set new_seq = 7 where session_id = 'here' and old_seq = 1`,
+    ],
+  };
+  const differencesOf: Readonly<Record<keyof typeof wrongs, string>> = {
+    "lacks a message": "message 2 is missing",
+    "lacks all events": "event 1 is missing",
+    "has a forged event": "event 2 is not that of the dump",
+    "has an event of another actor": "event 1500 is not that of the dump",
+    "has an event more": "it has 1501 rows of the kind event, and the dump has 1500",
+    "has another place of an imported row": "imported events,1 is not that of the dump",
+  };
+
+  test.each(Object.keys(wrongs))("and %s is not called equal, and not changed", async (name) => {
+    const here = await createLedger();
+    await push("here", 1_500, here);
+    const messages = Array.from({ length: 3 }, () => newRow({ eventType: "user" }));
+    await append(
+      here.database,
+      messages.map((row) => newPush("here", { stream: "messages", rows: [row] })),
+      { createMissing: true, wait: true },
+    );
+    await here.database.run(sql`
+      insert into imported_rows (session_id, stream, old_seq, new_seq) values ('here', 'events', 1, 1)`);
+    await push("other", 2, here);
+    const lines = await dumpOf(here);
+    differences.length = 0;
+    expect(await restored(here, lines)).toMatchObject({ present: 2, refused: 0 });
+    const key = Object.keys(wrongs).find((one): one is keyof typeof wrongs => one === name);
+    if (key === undefined) throw new Error(name);
+    for (const statement of wrongs[key]) await here.database.run(statement);
+    const changed = await dumpOf(here);
+    const again = await restored(here, lines);
+    expect(again).toMatchObject({ sessions: 0, present: 1, refused: 1, problem: undefined });
+    expect(differences).toEqual([`here: ${differencesOf[key]}`]);
+    expect(await dumpOf(here)).toEqual(changed);
+    await here[Symbol.asyncDispose]();
   });
 });
 
