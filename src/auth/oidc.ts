@@ -8,6 +8,7 @@ import { z } from "zod";
 import { type Clock, msOf } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/unit.ts";
+import { withoutMark } from "../base/utf8.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { PROJECT_FORM, type Role, ROLES } from "./principal.ts";
@@ -352,7 +353,7 @@ async function textAt(
       if (bytes > bytesMax) throw textRefused(`expected at most ${bytesMax} bytes`);
       chunks.push(chunk);
     }
-    return Buffer.concat(chunks).toString("utf8");
+    return withoutMark(Buffer.concat(chunks).toString("utf8"));
   } finally {
     // The connection of an answer that was not read to its end must be closed.
     await response.body?.cancel().catch(() => undefined);

@@ -2,6 +2,7 @@
 import { randomUUID } from "node:crypto";
 import { addAbortSignal } from "node:stream";
 import type { Command } from "commander";
+import { utf8Of } from "../base/utf8.ts";
 import { ledger } from "../runner/client.ts";
 import { noConnectionOf } from "../runner/failure.ts";
 import { LINE_BYTES_MAX } from "../runner/lines.ts";
@@ -248,10 +249,7 @@ async function textOf({ stdin, signal }: CliIo): Promise<string | undefined> {
     if (signal.aborted) return undefined;
     throw error;
   }
-  try {
-    const text = new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks));
-    return text.replace(/\r?\n$/, "");
-  } catch (cause) {
-    throw new UsageError("text: expected UTF-8 on stdin", { cause });
-  }
+  const text = utf8Of(Buffer.concat(chunks), { isStart: true });
+  if (text === undefined) throw new UsageError("text: expected UTF-8 on stdin");
+  return text.replace(/\r?\n$/, "");
 }

@@ -197,7 +197,7 @@ function eventsOf(request: FastifyRequest, bytes: Buffer): Body | undefined {
 
 /** The key stands for all lines, so they are one push, like an array. */
 function eventsOfLines(bytes: Buffer): Body {
-  const { lines, fault } = linesOf(bytes);
+  const { lines, fault } = linesOf(bytes, { isStart: true });
   if (fault !== undefined)
     throw invalidArgument([
       { field: "", description: `the line of event ${lines.length + 1} is ${fault}` },

@@ -6,6 +6,7 @@
  * reported.
  */
 import { printJson } from "../agui/print.ts";
+import { utf8Of } from "../base/utf8.ts";
 import { EventItem } from "./rows.ts";
 
 export interface Line {
@@ -62,19 +63,11 @@ export async function* readLines(
 
 /** The text of a line; undefined when it is not UTF-8. */
 export function decodeLine({ number, bytes }: Line): string | undefined {
-  if (bytes === undefined) return undefined;
-  try {
-    return decoder.decode(number === 1 ? withoutMark(bytes) : bytes);
-  } catch {
-    return undefined;
-  }
+  return bytes && utf8Of(bytes, { isStart: number === 1 });
 }
 
 const LF = 0x0a;
 const CR = 0x0d;
-const BYTE_ORDER_MARK = Buffer.from("\uFEFF");
-
-const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** The buffer that is kept from one line to the next. */
 const KEPT_BYTES = 65_536;
@@ -121,13 +114,6 @@ class HeldBytes {
     grown.set(this.#buffer.subarray(0, this.#length));
     this.#buffer = grown;
   }
-}
-
-/** Editors on Windows write one; it belongs to the file and not to the first line. */
-function withoutMark(bytes: Buffer): Buffer {
-  return bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK)
-    ? bytes.subarray(BYTE_ORDER_MARK.length)
-    : bytes;
 }
 
 /**

@@ -5,6 +5,7 @@ import { type Clock, msOf } from "../base/clock.ts";
 import { codeOf, ServiceError } from "../base/errors.ts";
 import { Repeating } from "../base/repeating.ts";
 import type { Unit } from "../base/unit.ts";
+import { withoutMark } from "../base/utf8.ts";
 import type { Log } from "../observability/log.ts";
 import type { TransportMetrics } from "../observability/metrics.ts";
 
@@ -137,7 +138,7 @@ export function takeSetting(setting: string, text: string, take: (text: string) 
 async function readSettingFile(setting: string, path: string): Promise<string> {
   try {
     const { size } = await stat(path);
-    if (size <= FILE_BYTES_MAX) return await readFile(path, "utf8");
+    if (size <= FILE_BYTES_MAX) return withoutMark(await readFile(path, "utf8"));
   } catch (cause) {
     const code = codeOf(cause) || "unknown";
     throw settingRefused(setting, `${JSON.stringify(path)} cannot be read (${code})`, cause);

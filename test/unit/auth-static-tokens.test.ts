@@ -185,6 +185,13 @@ describe("a file of tokens", () => {
     await expect(startWith(path)).rejects.toThrow(expected);
   });
 
+  test("may begin with a byte order mark", async () => {
+    const path = newPath();
+    writeFileSync(path, `\uFEFF${json(entry())}`);
+    await using auth = await startWith(path);
+    expect(await auth.ask(SECRET)).toMatchObject({ id: "ci" });
+  });
+
   test("ends the streams of a token with changed roles or a changed secret", async () => {
     const path = newPath();
     writeFileSync(path, json(entry({ roles: ["admin"] }), entry({ id: "ops", token: OTHER })));

@@ -35,6 +35,14 @@ describe("the lines of a body", () => {
     );
   });
 
+  // Bug: whether the mark of a later line was skipped depended on the pieces, and on String.trim.
+  test("begin after one byte order mark, and keep any other", () => {
+    const body = Buffer.from("\uFEFF\uFEFFa\n\uFEFFb\nc\uFEFF\n\uFEFF");
+    const lines = ["\uFEFFa", "\uFEFFb", "c\uFEFF", "\uFEFF"];
+    for (let at = 0; at <= body.length; at += 1)
+      expect(readAll(piecesOf(body, [at]))).toEqual({ lines });
+  });
+
   test("end at the first that is not UTF-8, and at one that is too long", () => {
     const wrong = Buffer.concat([Buffer.from("a\nb\n"), Buffer.of(0xff), Buffer.from("\nc\n")]);
     for (let at = 0; at < wrong.length; at += 1)

@@ -3,6 +3,7 @@ import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { serverBusy } from "../../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
+import { utf8Of } from "../../base/utf8.ts";
 import { checkBodyDepth, repeatedKey } from "../../contract/checks.ts";
 import { servedRequestOf } from "./call-context.ts";
 import { notJsonType } from "./problem.ts";
@@ -82,8 +83,6 @@ function tooLarge(): ServiceError {
   return new ServiceError("overloaded", "REQUEST_TOO_LARGE", "the request is too large");
 }
 
-const utf8 = new TextDecoder("utf-8", { fatal: true });
-
 /** The two spellings of UTF-8; RFC 8259, section 8.1, allows no other encoding. */
 const UTF_8 = /^utf-?8$/i;
 
@@ -113,7 +112,7 @@ export function parse(
 /** The text of a body that is JSON, or should be. */
 export function readText({ headers }: Pick<FastifyRequest, "headers">, bytes: Buffer): string {
   checkCharset(headers["content-type"]);
-  const text = textOf(bytes);
+  const text = utf8Of(bytes, { isStart: true });
   if (text === undefined) throw notJson("it is not UTF-8");
   return text;
 }
@@ -127,14 +126,6 @@ export function checkCharset(contentType: string | undefined): void {
 
 function charsetOf(contentType: string | undefined): string | undefined {
   return /;\s*charset\s*=\s*"?([^";\s]*)/i.exec(contentType ?? "")?.[1];
-}
-
-function textOf(bytes: Buffer): string | undefined {
-  try {
-    return utf8.decode(bytes);
-  } catch {
-    return undefined;
-  }
 }
 
 /** Names the place of the mistake, and never the text there: V8 quotes the body in its messages. */

@@ -4,6 +4,8 @@
  * piece is a slice of one read from the socket, and would keep the whole read alive.
  */
 
+import { utf8Of } from "../../base/utf8.ts";
+
 const LINE_FEED = 0x0a;
 
 /** The first buffer of an incomplete line. */
@@ -22,6 +24,7 @@ export class LineReader {
   readonly #bytesMax: number;
   #rest = Buffer.alloc(0);
   #restBytes = 0;
+  #isStart = true;
 
   constructor({ bytesMax }: { readonly bytesMax: number }) {
     this.#bytesMax = bytesMax;
@@ -48,13 +51,19 @@ export class LineReader {
 
   /** The last line of a body needs no line feed. */
   readLast(): Lines {
-    return this.#restBytes === 0 ? NO_LINES : linesOf(this.#take());
+    return this.#restBytes === 0 ? NO_LINES : this.#linesOf(this.#take());
   }
 
   #complete(bytes: Buffer): Lines {
-    if (this.#restBytes === 0) return linesOf(bytes);
+    if (this.#restBytes === 0) return this.#linesOf(bytes);
     this.#keep(bytes);
-    return linesOf(this.#take());
+    return this.#linesOf(this.#take());
+  }
+
+  #linesOf(bytes: Buffer): Lines {
+    const isStart = this.#isStart;
+    this.#isStart = false;
+    return linesOf(bytes, { isStart });
   }
 
   #keep(bytes: Buffer): void {
@@ -79,32 +88,33 @@ export class LineReader {
 
 const NO_LINES: Lines = { lines: [] };
 
-const utf8 = new TextDecoder("utf-8", { fatal: true });
-
-/** The lines of a whole body. */
-export function linesOf(bytes: Buffer): Lines {
-  try {
-    return { lines: trimmed(utf8.decode(bytes).split("\n")) };
-  } catch {
-    return linesBeforeFault(bytes);
-  }
+interface Place {
+  /** The bytes begin the body. */
+  readonly isStart: boolean;
 }
 
-function linesBeforeFault(bytes: Buffer): Lines {
+/** Of whole lines. */
+export function linesOf(bytes: Buffer, place: Place): Lines {
+  const text = utf8Of(bytes, place);
+  return text === undefined ? linesBeforeFault(bytes, place) : { lines: trimmed(text.split("\n")) };
+}
+
+function linesBeforeFault(bytes: Buffer, { isStart }: Place): Lines {
   const lines: string[] = [];
   for (let start = 0; start < bytes.length; ) {
     const feed = bytes.indexOf(LINE_FEED, start);
     const end = feed < 0 ? bytes.length : feed;
-    try {
-      lines.push(utf8.decode(bytes.subarray(start, end)));
-    } catch {
-      return { lines: trimmed(lines), fault: "not UTF-8" };
-    }
+    const line = utf8Of(bytes.subarray(start, end), { isStart: isStart && start === 0 });
+    if (line === undefined) return { lines: trimmed(lines), fault: "not UTF-8" };
+    lines.push(line);
     start = end + 1;
   }
   return { lines: trimmed(lines) };
 }
 
+/** Only JSON's white space: String.trim would also remove a byte order mark of any line. */
 function trimmed(lines: readonly string[]): readonly string[] {
-  return lines.map((line) => line.trim()).filter((line) => line !== "");
+  return lines.map((line) => line.replace(AROUND, "")).filter((line) => line !== "");
 }
+
+const AROUND = /^[ \t\r]+|[ \t\r]+$/g;
