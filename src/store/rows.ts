@@ -155,7 +155,7 @@ export interface Push {
 
 /**
  * The keys of feedback (feedback.ts), as a pattern of JavaScript and of PostgreSQL; also in
- * migrations/fork-0003.sql. By them a deletion and a copy know which rows are not counted.
+ * migrations/fork-0002.sql. By them a deletion and a copy know which rows are not counted.
  */
 export const FEEDBACK_KEY = "^feedbackp[0-9a-f]{32}m[0-9a-f]{32}n[0-9]{10}$";
 

@@ -63,7 +63,7 @@ async function madeUpMigration(): Promise<string> {
   const tag = "9999_made_up";
   const folder = await folderWith((entries) => [...entries, { tag, when: 9_999_999_999_999 }]);
   const write = (name: string, text: string) => writeFile(join(folder, name), text);
-  const ledger = await readFile(join(folder, "ledger-0002.sql"), "utf8");
+  const ledger = await readFile(join(folder, "ledger-0001.sql"), "utf8");
   const counting = ledger.replace(
     "    last_activity_at = recorded,",
     "$&\n    made_up = made_up + 1,",
@@ -77,7 +77,7 @@ async function madeUpMigration(): Promise<string> {
   );
   await write(
     `${tag}.down.sql`,
-    `-- replace ledger-0002.sql
+    `-- replace ledger-0001.sql
 --> statement-breakpoint
 ALTER TABLE sessions DROP COLUMN made_up;`,
   );

@@ -11,15 +11,15 @@ const FOLDER = join(import.meta.dirname, "../../src/store/migrations");
 const FROZEN: Readonly<Record<string, string>> = {
   "0000_ledger.down.sql": "3140fc22f11c45dde19f7025425a57c3c40037fb0ef9a35ddac460a5558ebdfb",
   "0000_ledger.sql": "b129af0e24ac6a62a8a6069faa66c10241fb152f7b23646618f305fc171572d9",
-  "0002_lists.down.sql": "054a28d289fc98d3c54689f64ab91830ca1da28a025625175ce4576d3646bc40",
-  "0002_lists.sql": "8a5eae149d9eeb5679b294e5e4f31596a29c035b3dea3d3ac2a1b3a3c4840608",
-  "0003_feedback.down.sql": "e66d9b5ebd9f9108c5bd1ac171276f686ea7f759dba87499078c31a8034f37a4",
-  "0003_feedback.sql": "d72ee2ae6509718f9cf7a5302861d25b2682c316e7e19e9ea8ec70fad9c53ba8",
+  "0001_lists.down.sql": "054a28d289fc98d3c54689f64ab91830ca1da28a025625175ce4576d3646bc40",
+  "0001_lists.sql": "0972827b5d706ebe3507f7de0ecf6acf9c7e1f322a892176c0e6c0a8b23d3da2",
+  "0002_feedback.down.sql": "70d92e32907d11fd3b733b8d10ec53f4ebafda91b4730ed158de08cbcbfc2cea",
+  "0002_feedback.sql": "e66d9b5ebd9f9108c5bd1ac171276f686ea7f759dba87499078c31a8034f37a4",
   "analytics.sql": "28806d4fffff56ce27622562c2e4604cb4a6a94c063784163baa6ba073b7e155",
-  "fork-0002.sql": "061badc8841f5990b2f69366aa396f3bccb57e3b7bbe86201c28327bcd037c6f",
-  "fork-0003.sql": "642160fd07ed412491889b3e17f9100933832a5918fb727bdbbfe7d8785cf659",
+  "fork-0001.sql": "061badc8841f5990b2f69366aa396f3bccb57e3b7bbe86201c28327bcd037c6f",
+  "fork-0002.sql": "642160fd07ed412491889b3e17f9100933832a5918fb727bdbbfe7d8785cf659",
   "fork.sql": "6665ce0247663f932441f448fd689a70920685ffb9ffe20fdb56807a634b0ae7",
-  "ledger-0002.sql": "87facab8973dd388db9914944ca78cd4246163a8dcfa113f79ac80933d5da9b6",
+  "ledger-0001.sql": "87facab8973dd388db9914944ca78cd4246163a8dcfa113f79ac80933d5da9b6",
   "ledger.sql": "b81ab9a663a879fe435fb4e9d6e4f56e98430527a59498fd1e9a8ceb803291b6",
   "texts.sql": "ee301c788df9547d7ff1c75a36cff95b18a72512615554b119fb9ba4f523d10e",
 };
@@ -27,8 +27,8 @@ const FROZEN: Readonly<Record<string, string>> = {
 /** The times by which a database knows its migrations. */
 const FROZEN_TIMES: Readonly<Record<string, number>> = {
   "0000_ledger": 1795398330244,
-  "0002_lists": 1795734038329,
-  "0003_feedback": 1795737453912,
+  "0001_lists": 1795734038329,
+  "0002_feedback": 1795737453912,
 };
 
 const journalSchema = z.object({

@@ -161,7 +161,7 @@ BEGIN
       m.sent_at, m.created_at, m.recorded_at
     FROM session_messages m WHERE m.session_id = parent_id AND m.seq <= last_message
     RETURNING octet_length(payload) + COALESCE(octet_length(sender), 0) AS bytes, recorded_at,
-      event_type = 'user' AND seq > taken AS waits
+      event_type = 'user' AND seq > taken AS waits, true AS counts
   ), happened AS (
     INSERT INTO session_events (session_id, seq, id, event_type, payload, idempotency_key, key_digest,
       actor, created_at, recorded_at, completed_at, event_count, run_id, fragments, conformant)
@@ -169,9 +169,13 @@ BEGIN
       e.created_at, e.recorded_at, e.completed_at, e.event_count, e.run_id, e.fragments, e.conformant
     FROM session_events e WHERE e.session_id = parent_id AND e.seq <= last_event
     RETURNING octet_length(payload) + COALESCE(octet_length(run_id), 0) + COALESCE(octet_length(fragments), 0)
-      AS bytes, recorded_at, false AS waits
+      AS bytes, recorded_at, false AS waits,
+      -- Feedback is not counted (FEEDBACK_KEY in store/rows.ts).
+      (event_type = 'META' AND idempotency_key ~ '^feedbackp[0-9a-f]{32}m[0-9a-f]{32}n[0-9]{10}$') IS NOT TRUE
+        AS counts
   )
-  SELECT count(*), COALESCE(sum(c.bytes), 0), count(*) FILTER (WHERE c.waits), max(c.recorded_at)
+  SELECT count(*) FILTER (WHERE c.counts), COALESCE(sum(c.bytes) FILTER (WHERE c.counts), 0),
+    count(*) FILTER (WHERE c.waits), max(c.recorded_at)
   INTO copied_rows, copied_bytes, waiting, latest
   FROM (SELECT * FROM said UNION ALL SELECT * FROM happened) c;
 

@@ -8,6 +8,6 @@ CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULL
 CREATE INDEX "sessions_active" ON "sessions" USING btree ("active_at" DESC NULLS FIRST,"id" DESC NULLS FIRST) WHERE deleted_at is null;--> statement-breakpoint
 CREATE INDEX "sessions_active_of_project" ON "sessions" USING btree ("project_id","active_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and project_id is not null;--> statement-breakpoint
 CREATE INDEX "sessions_of_phase" ON "sessions" USING btree ("phase") WHERE deleted_at is null and phase is not null;--> statement-breakpoint
--- replace ledger-0002.sql
+-- replace ledger-0001.sql
 --> statement-breakpoint
--- replace fork-0002.sql
+-- replace fork-0001.sql

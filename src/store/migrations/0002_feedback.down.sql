@@ -1,0 +1,1 @@
+-- replace fork-0001.sql

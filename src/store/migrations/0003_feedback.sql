@@ -1,1 +1,0 @@
--- replace fork-0003.sql
