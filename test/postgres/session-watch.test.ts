@@ -146,7 +146,10 @@ describe("a watch of sessions", () => {
     const stored = Promise.withResolvers<void>();
     const over = Promise.withResolvers<void>();
     const transaction = client.begin(async (open) => {
-      await open`insert into sessions (id, created_at, updated_at) values ('open', now(), now())`;
+      // One time, as the service takes it: now() is that of the BEGIN, which a look may have passed.
+      await open`
+        insert into sessions (id, created_at, updated_at, changed_at)
+        select 'open', at, at, at from (select clock_timestamp() as at) made`;
       stored.resolve();
       await over.promise;
     });
