@@ -63,7 +63,8 @@ class Runner {
     while (!this.#isStopped) {
       for (let said = 0; said < this.#pace; said += 1, this.#count += 1) {
         if (this.#count >= TOKENS_MAX) {
-          this.#writer.event({ type: "CUSTOM", name: "count", value: this.#count });
+          // Not CUSTOM: each of those is a message too, which the writer pushes one after the other.
+          this.#writer.event({ type: "RAW", event: this.#count });
           continue;
         }
         const delta = `token${this.#count}. `;
