@@ -9,9 +9,9 @@
  *        ▲          └─ other, or none: push under the next number ──► the new row
  *        └──────────── another call was first ◄──────┘
  *
- * Feedback takes no room of the session's rows and bytes. It has a share of its own: messages on which one
- * person, and all people, gave feedback in a session, and changes of one feedback. The first two are
- * counted before the push, so calls at once may exceed them by their number.
+ * The limits of rows and bytes of a session do not count feedback. Feedback has three limits: messages on
+ * which one person gave feedback, the same of all people, and changes of one feedback. The first two are
+ * counted before the push, so calls at the same time may exceed them by their number.
  */
 import { hash } from "node:crypto";
 import type { GiveFeedbackRequest } from "../../gen/ambient/v1/conversation_pb.ts";

@@ -1,7 +1,7 @@
 /**
  * Reads that can keep a connection of the database for long: lists, searches, sums, forks, and
- * transcripts of earlier moments. Each takes a seat. There are fewer seats than connections for reads, so
- * other reads always find one, and a caller has at most half of the seats, so another caller does too.
+ * transcripts of earlier moments. Each takes a seat. Half of the connections for reads have a seat, so the
+ * other half is free for other reads. One caller takes at most half of the seats.
  */
 import { actorOf } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
@@ -30,7 +30,7 @@ export function seated<Request, Response>(
   return (request, context) => inSeat(seats, context, () => read(request, context));
 }
 
-/** Without a signal, the read waits for its seat and ends, whether its caller is still there or not. */
+/** Without a signal, the read goes on when its caller has left. */
 export async function inSeat<T>(
   seats: Semaphore,
   { principal, signal }: Pick<CallContext, "principal"> & { readonly signal?: AbortSignal },

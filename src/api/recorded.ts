@@ -69,7 +69,7 @@ export function cancels<R extends { readonly sessionId: string }>(
 }
 
 /**
- * Writes an audit record of each fork, also of one that was there: the history has another name now.
+ * Writes an audit record of each fork, also for a repeated request: the history has another name now.
  * Ids are shared by all projects. A caller with a scope who chose one could take the id of a session to
  * come, and learn which ids are taken.
  */

@@ -71,7 +71,7 @@ function rootFolder(): string {
   return FOLDERS.find((folder) => existsSync(folder)) ?? join(import.meta.dirname, "web");
 }
 
-/** For a person at an unknown address: the page says that nothing is there, and leads back. */
+/** For a person: the page names the unknown address, and has a link to all sessions. */
 export async function sendUnknownPage(reply: FastifyReply): Promise<FastifyReply> {
   const html = await readFile(join(rootFolder(), "index.html"));
   const headers = { ...HEADERS, "cache-control": "no-cache" };

@@ -88,18 +88,20 @@ export class LineReader {
 
 const NO_LINES: Lines = { lines: [] };
 
-interface Place {
+interface Position {
   /** The bytes begin the body. */
   readonly isStart: boolean;
 }
 
 /** Of whole lines. */
-export function linesOf(bytes: Buffer, place: Place): Lines {
-  const text = utf8Of(bytes, place);
-  return text === undefined ? linesBeforeFault(bytes, place) : { lines: trimmed(text.split("\n")) };
+export function linesOf(bytes: Buffer, position: Position): Lines {
+  const text = utf8Of(bytes, position);
+  return text === undefined
+    ? linesBeforeFault(bytes, position)
+    : { lines: trimmed(text.split("\n")) };
 }
 
-function linesBeforeFault(bytes: Buffer, { isStart }: Place): Lines {
+function linesBeforeFault(bytes: Buffer, { isStart }: Position): Lines {
   const lines: string[] = [];
   for (let start = 0; start < bytes.length; ) {
     const feed = bytes.indexOf(LINE_FEED, start);
