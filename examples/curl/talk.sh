@@ -18,7 +18,7 @@ printf '%s\n' \
   '{"type": "TEXT_MESSAGE_CONTENT", "messageId": "m1", "delta": "noon."}' \
   '{"type": "TEXT_MESSAGE_END", "messageId": "m1"}' \
   '{"type": "RUN_FINISHED", "threadId": "'"$session"'", "runId": "r1"}' |
-  curl -sSf -X POST -T - -H 'Content-Type: application/x-ndjson' "$api/sessions/$session/events" >/dev/null
+  curl -sSf --data-binary @- -H 'Content-Type: application/x-ndjson' "$api/sessions/$session/events" >/dev/null
 
 # Everybody reads.
 curl -sSf "$api/sessions/$session/transcript?format=markdown"

@@ -10,6 +10,7 @@
  * the whole list.
  */
 import { actorOf } from "../auth/principal.ts";
+import type { Clock } from "../base/clock.ts";
 import { invalidArgument, ServiceError, type Violation } from "../base/errors.ts";
 import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
 import { type Check, checkEpoch, checkKey, violationsOf } from "../contract/checks.ts";
@@ -22,8 +23,8 @@ import { GatheredRows, type RowSink, StreamNumbers } from "./push-stream/commits
 import { Intake, type Taken } from "./push-stream/intake.ts";
 import { StreamRows } from "./push-stream/stream-rows.ts";
 
-/** Longer lists belong into a push stream, which commits while it is read. */
-export const LIST_EVENTS_MAX = 1_000;
+/** A list is committed whole, by one statement. A push stream has no such limit. */
+export const LIST_EVENTS_MAX = 10_000;
 
 /** Violations of one list, as many as an error of HTTP shows. */
 const VIOLATIONS_MAX = 16;
@@ -68,12 +69,12 @@ export function createEventListHandlers(
         checkKey(idempotencyKey),
         checkEpoch(epoch),
       ]);
-      const events = await takeAll(new Intake(intake), payloads, clock.nowMicros());
       const gathered = new ListRows();
-      const rows = new StreamRows(gathered, UNCOUNTED, { compressor, redactor });
-      const nowMs = clock.monotonicMs();
-      for (const taken of events) rows.add({ taken, payloadBytes: 0, nowMs });
-      rows.close("end");
+      const eventType = await addAll(payloads, {
+        intake: new Intake(intake),
+        rows: new StreamRows(gathered, UNCOUNTED, { compressor, redactor }),
+        clock,
+      });
       const bytes = storedBytesOf(gathered.rows);
       const key = idempotencyKey === "" ? undefined : idempotencyKey;
       rates.take(context.principal, sessionId, bytes);
@@ -85,7 +86,7 @@ export function createEventListHandlers(
           rows: gathered.rows,
           bytes,
           key,
-          digest: key === undefined ? undefined : payloadsDigest(typeOf(events[0]), payloads),
+          digest: key === undefined ? undefined : payloadsDigest(eventType, payloads),
           epoch,
           actor: actorOf(context.principal),
           range: undefined,
@@ -101,30 +102,36 @@ export function createEventListHandlers(
   };
 }
 
-type TakenEvent = Exclude<Taken, { readonly kind: "refused" }>;
-
-/** Takes every event, or throws the faults of those that are refused. */
-async function takeAll(
-  intake: Intake,
+/** Adds the rows of every event, or throws the faults of those that are refused. */
+async function addAll(
   payloads: readonly string[],
-  nowMicros: bigint,
-): Promise<readonly TakenEvent[]> {
-  const events: TakenEvent[] = [];
+  {
+    intake,
+    rows,
+    clock,
+  }: { readonly intake: Intake; readonly rows: StreamRows; readonly clock: Clock },
+): Promise<string> {
+  const nowMicros = clock.nowMicros();
+  const nowMs = clock.monotonicMs();
+  let firstType: string | undefined;
   const faults: Violation[] = [];
   const slice = new TimeSlice();
   for (const [index, payload] of payloads.entries()) {
-    const taken = intake.take(
-      { $typeName: "ambient.v1.RawEvent", eventType: "", payload },
-      nowMicros,
-    );
-    if (taken.kind === "refused") faults.push(...faultsOf(taken.error, index));
-    else events.push(taken);
-    if (faults.length >= VIOLATIONS_MAX) break;
+    const event = { $typeName: "ambient.v1.RawEvent", eventType: "", payload } as const;
+    const taken = intake.take(event, nowMicros);
+    if (taken.kind === "refused") {
+      faults.push(...faultsOf(taken.error, index));
+      if (faults.length >= VIOLATIONS_MAX) break;
+    } else {
+      firstType ??= typeOf(taken);
+      rows.add({ taken, payloadBytes: 0, nowMs });
+    }
     const turn = slice.turn();
     if (turn !== undefined) await turn;
   }
   refuse(faults);
-  return events;
+  rows.close("end");
+  return firstType ?? "";
 }
 
 /** Any other error than one of the input, such as a payload that is too large, ends the list. */
@@ -138,9 +145,9 @@ function faultsOf({ code, reason, message, violations }: ServiceError, index: nu
   throw new ServiceError(code, reason, place + message, { violations: faults });
 }
 
-function typeOf(event: TakenEvent | undefined): string {
-  if (event?.kind === "fragment") return event.event.eventType;
-  return event?.rows[0]?.eventType ?? "";
+function typeOf(event: Exclude<Taken, { readonly kind: "refused" }>): string {
+  if (event.kind === "fragment") return event.event.eventType;
+  return event.rows[0]?.eventType ?? "";
 }
 
 /** Rows without numbers of a client. */

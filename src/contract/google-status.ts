@@ -1,16 +1,13 @@
-/**
- * Errors as google.rpc.Status: in the trailers of a call, and inside a stream for one of its
- * events.
- */
-import { create, type DescMessage } from "@bufbuild/protobuf";
-import { anyPack, anyUnpack, durationFromMs } from "@bufbuild/protobuf/wkt";
+/** Errors as google.rpc.Status: in the trailers of a call, and in a stream for one of its events. */
+import { create } from "@bufbuild/protobuf";
+import { anyPack, durationFromMs } from "@bufbuild/protobuf/wkt";
 import {
   BadRequestSchema,
   ErrorInfoSchema,
   RetryInfoSchema,
 } from "../../gen/google/rpc/error_details_pb.ts";
 import { type Status, StatusSchema } from "../../gen/google/rpc/status_pb.ts";
-import { type ErrorCode, type ErrorReason, ServiceError, type Violation } from "../base/errors.ts";
+import type { ErrorCode, ServiceError, Violation } from "../base/errors.ts";
 
 const ERROR_DOMAIN = "session-ledger";
 
@@ -43,11 +40,6 @@ export const STATUS_CODES = {
   unauthenticated: 16,
 } as const satisfies Record<ErrorCode, number>;
 
-const CODES: ReadonlyMap<number, ErrorCode> = new Map(
-  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- The table has these keys.
-  Object.entries(STATUS_CODES).map(([name, code]) => [code, name as ErrorCode]),
-);
-
 /** The part of an error that the caller gets. */
 export function googleStatusOf(error: ServiceError): Status {
   const errorInfo = create(ErrorInfoSchema, { reason: error.reason, domain: ERROR_DOMAIN });
@@ -62,20 +54,6 @@ export function googleStatusOf(error: ServiceError): Status {
   }
   const message = cut(error.message, MESSAGE_BYTES_MAX);
   return create(StatusSchema, { code: STATUS_CODES[error.code], message, details });
-}
-
-/** The error that a status was made from, for an edge that shows errors in another form. */
-export function errorOfStatus({ code, message, details }: Status): ServiceError {
-  const find = <D extends DescMessage>(type: D) =>
-    details.map((detail) => anyUnpack(detail, type)).find((found) => found !== undefined);
-  const violations = find(BadRequestSchema)?.fieldViolations ?? [];
-  return new ServiceError(
-    CODES.get(code) ?? "internal",
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- Written by googleStatusOf.
-    (find(ErrorInfoSchema)?.reason ?? "INTERNAL") as ErrorReason,
-    message,
-    { violations },
-  );
 }
 
 /** The first violations, as many as the trailers have room for. */

@@ -12,8 +12,7 @@ import type { Sender, SessionMessage } from "../../gen/ambient/v1/messages_pb.ts
 import { MESSAGE_TYPES } from "../api/push.ts";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
 import { timestampOf } from "../contract/times.ts";
-import type { ServiceError } from "../base/errors.ts";
-import { PROBLEM_TYPE, problemOf } from "./plumbing/problem.ts";
+import { PROBLEM_TYPE } from "./plumbing/problem.ts";
 
 export const JSON_TYPE = "application/json";
 
@@ -29,7 +28,7 @@ export function sendJson(
   return reply.code(status).type(JSON_TYPE).send(Buffer.from(text));
 }
 
-export const problemSchema = z
+const problemSchema = z
   .strictObject({
     type: z.literal("about:blank"),
     title: z.string(),
@@ -47,9 +46,9 @@ export const problemSchema = z
   })
   .meta({ id: "Problem", description: "RFC 9457." });
 
-const problem = (description: string, schema: z.ZodType = problemSchema) => ({
+const problem = (description: string) => ({
   description,
-  content: { [PROBLEM_TYPE]: { schema } },
+  content: { [PROBLEM_TYPE]: { schema: problemSchema } },
 });
 
 /** The refusals of callers without a valid token, or without the right role. */
@@ -59,15 +58,11 @@ export const DENIALS = {
 } as const;
 
 /** The refusals of a route. */
-export function problems(schema: z.ZodType = problemSchema) {
-  return {
-    ...DENIALS,
-    "4xx": problem("The request is at fault; `violations` names what.", schema),
-    "5xx": problem("The service is at fault, or stops; with Retry-After, try again.", schema),
-  } as const;
-}
-
-export const PROBLEMS = problems();
+export const PROBLEMS = {
+  ...DENIALS,
+  "4xx": problem("The request is at fault; `violations` names what."),
+  "5xx": problem("The service is at fault, or stops; with Retry-After, try again."),
+} as const;
 
 /** An answer that is one kind of content. */
 export function answer(description: string, schema: z.ZodType, type = JSON_TYPE) {
@@ -231,11 +226,6 @@ export function jsonObject(fields: Readonly<Record<string, string | undefined>>)
 
 export function jsonArray(items: readonly string[]): string {
   return `[${items.join(",")}]`;
-}
-
-/** The body of an error answer; the result is JSON text. */
-export function problemJson(error: ServiceError): string {
-  return JSON.stringify(problemOf(error));
 }
 
 function timeJson(time: Timestamp | undefined): string | undefined {

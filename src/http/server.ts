@@ -225,7 +225,7 @@ class FastifyServer implements HttpServer {
 /** Every route, and the document that describes them. */
 export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): void {
   const streams = { ...parts, heartbeatMs: options.heartbeatMs, unsent: new UnsentFrames() };
-  const { requestBytesMax, limits = HTTP_LIMITS } = options;
+  const { requestBytesMax } = options;
   const openApi = openApiRoutes(app);
   if (options.inspector) void app.register(inspectorRoutes);
   void app.register((root: App, _options, done) => {
@@ -247,11 +247,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
       turnRoutes(api, parts);
       feedbackRoutes(api, parts);
       eventRoutes(api, streams);
-      eventPushRoutes(api, {
-        ...parts,
-        requestBytesMax,
-        lineLimitMs: limits.requestLimitMs,
-      });
+      eventPushRoutes(api, { ...parts, requestBytesMax });
       exportRoutes(api, parts);
       feedRoutes(api, streams);
       storageRoutes(api, parts);

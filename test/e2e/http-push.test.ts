@@ -1,17 +1,13 @@
 /**
- * Sessions and events written over HTTP: one event, arrays and bodies of lines, with keys and with
- * numbers. Each answer is compared with the OpenAPI document of the same service.
+ * Sessions and events written over HTTP: one event, arrays and bodies of lines, with keys and epochs. Each answer is compared with the OpenAPI document of the same service.
  */
+import { type IncomingMessage, request as httpRequest } from "node:http";
+import { text as textOf } from "node:stream/consumers";
 import { beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import {
-  type LinesUpload as Lines,
-  LinesUpload,
-  type UploadAnswer,
-} from "../support/http-clients.ts";
 import { OpenApi } from "../support/openapi.ts";
 import { PushStreamClient } from "../support/push-stream.ts";
-import { newSession } from "../support/pushing.ts";
+import { createdSession, newSession, rowsOf } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 
 const API = "/api/ambient/v1";
@@ -19,6 +15,7 @@ const JSON_TYPE = "application/json";
 const LINES_TYPE = "application/x-ndjson";
 
 const { service, client } = useService();
+const { service: redactingService, client: redacting } = useService("strict");
 let openApi: OpenApi;
 
 beforeAll(async () => {
@@ -28,7 +25,14 @@ beforeAll(async () => {
 
 type Headers = Readonly<Record<string, string>>;
 
-async function post(path: string, body: string, headers: Headers): Promise<UploadAnswer> {
+interface PushAnswer {
+  readonly status: number;
+  readonly headers: Headers;
+  /** The body, parsed. */
+  readonly told: Readonly<Record<string, unknown>>;
+}
+
+async function post(path: string, body: string, headers: Headers): Promise<PushAnswer> {
   const url = `http://${service.httpAddress}${API}${path}`;
   const response = await fetch(url, { method: "POST", headers, body });
   const place = path.replace(/\/sessions\/[^/]+/, "/sessions/{id}");
@@ -38,17 +42,13 @@ async function post(path: string, body: string, headers: Headers): Promise<Uploa
   return { status: response.status, headers: Object.fromEntries(response.headers), told };
 }
 
-function push(sessionId: string, events: unknown, headers: Headers = {}): Promise<UploadAnswer> {
+function push(sessionId: string, events: unknown, headers: Headers = {}): Promise<PushAnswer> {
   const text = typeof events === "string" ? events : JSON.stringify(events);
   return post(`/sessions/${sessionId}/events`, text, { "content-type": JSON_TYPE, ...headers });
 }
 
-function lines(sessionId: string, text: string, headers: Headers = {}): Promise<UploadAnswer> {
+function lines(sessionId: string, text: string, headers: Headers = {}): Promise<PushAnswer> {
   return post(`/sessions/${sessionId}/events`, text, { "content-type": LINES_TYPE, ...headers });
-}
-
-function open(sessionId: string, headers: Headers = {}): Lines {
-  return new LinesUpload(service.httpAddress, `${API}/sessions/${sessionId}/events`, headers);
 }
 
 const raw = (event: unknown): object => ({ type: "RAW", event });
@@ -223,19 +223,36 @@ describe("one event, or an array", () => {
     expect(await storedIn(id)).toEqual([raw(1), raw(2)]);
   });
 
-  test("of a thousand events is stored whole, and one more is refused", async () => {
+  test("of ten thousand events is stored whole, and one more is refused", async () => {
     const id = newSession();
-    const events = Array.from({ length: 1_001 }, (_, at) => raw(at));
+    const events = Array.from({ length: 10_001 }, (_, at) => raw(at));
     expect(await push(id, events)).toMatchObject({
       status: 400,
-      told: { detail: expect.stringContaining("the body must have 1 to 1000 events") },
+      told: { detail: expect.stringContaining("the body must have 1 to 10000 events") },
     });
-    expect((await push(id, events.slice(1))).told).toEqual({ first_seq: 1, last_seq: 1_000 });
+    expect((await push(id, events.slice(1))).told).toEqual({ first_seq: 1, last_seq: 10_000 });
+  });
+
+  test("with a secret that is cut into two events is redacted", async () => {
+    const id = await createdSession(redacting);
+    const secret = `ghp_${"a1B2".repeat(9)}`;
+    const deltas = [secret.slice(0, 13), `${secret.slice(13)} `];
+    const pushed = await fetch(
+      `http://${redactingService.httpAddress}${API}/sessions/${id}/events`,
+      {
+        method: "POST",
+        headers: { "content-type": JSON_TYPE },
+        body: JSON.stringify(deltas.map((delta) => said(delta))),
+      },
+    );
+    expect(await pushed.json()).toEqual({ first_seq: 1, last_seq: 2 });
+    const [row] = await rowsOf(redacting, "events", id);
+    expect(row?.payload).toMatch(/"delta":"ghp_\*+ "/);
   });
 
   const WRONG: readonly (readonly [string, string, string])[] = [
     ['{"type":"RAW"', "", "the body is not valid JSON: it ends too early"],
-    ["[]", "", "the body must have 1 to 1000 events"],
+    ["[]", "", "the body must have 1 to 10000 events"],
     ["5", "", "the event must be a JSON object"],
     ["{}", "type", "type is required"],
     ['[{"type":"RAW","event":1},7]', "[1]", "[1] must be a JSON object"],
@@ -276,9 +293,6 @@ describe("one event, or an array", () => {
     const id = newSession();
     const wrong: readonly (readonly [Headers, string])[] = [
       [{ "producer-epoch": "-1" }, "Producer-Epoch"],
-      [{ "client-seq": "x", "producer-epoch": "1" }, "Client-Seq"],
-      [{ "client-seq": "1" }, "Producer-Epoch"],
-      [{ "client-seq": "1", "producer-epoch": "1", "idempotency-key": "k" }, "Idempotency-Key"],
       [{ "idempotency-key": "k".repeat(129) }, "Idempotency-Key"],
     ];
     for (const [headers, field] of wrong) {
@@ -286,121 +300,27 @@ describe("one event, or an array", () => {
       expect({ status, told }).toMatchObject({ status: 400, told: { violations: [{ field }] } });
     }
   });
-
-  test("with Client-Seq is numbered: known numbers are skipped, a gap is refused", async () => {
-    const id = newSession();
-    const at = (seq: number): Headers => ({ "producer-epoch": "7", "client-seq": String(seq) });
-    const first = await push(id, [raw(1), raw(2)], at(1));
-    expect(first.told).toEqual({
-      producer_epoch: "7",
-      last_client_seq: 2,
-      first_seq: 1,
-      last_seq: 2,
-      refused_count: 0,
-    });
-    const again = await push(id, [raw(1), raw(2), raw(3)], at(1));
-    expect(again.told).toMatchObject({ last_client_seq: 3, first_seq: 3, last_seq: 3 });
-    const known = await push(id, raw(3), at(3));
-    expect(known.told).toEqual({ producer_epoch: "7", last_client_seq: 3, refused_count: 0 });
-    const gap = await push(id, raw(5), at(5));
-    expect(gap).toMatchObject({
-      status: 400,
-      told: {
-        violations: [{ field: "Client-Seq", description: expect.stringContaining("at most 4") }],
-        last_client_seq: 3,
-      },
-    });
-    expect(await storedIn(id)).toEqual([raw(1), raw(2), raw(3)]);
-  });
 });
 
 describe("a body of lines", () => {
-  test("is stored in order, merged, and numbered from 1", async () => {
+  test("is one push: stored in order and merged, without empty lines and a last line feed", async () => {
     const id = newSession();
-    const events = [raw(1), ...Array.from({ length: 500 }, (_, at) => said(`${at} `)), raw(2)];
-    const { status, told } = await lines(id, `\n  ${linesOf(events)}\r\n\n`);
-    expect({ status, told }).toEqual({
-      status: 200,
-      told: {
-        producer_epoch: "1",
-        last_client_seq: 502,
-        first_seq: 1,
-        last_seq: 502,
-        refused_count: 0,
-      },
-    });
+    const events = [raw(1), ...Array.from({ length: 500 }, (_, at) => said(`${at} `)), raw("é😀")];
+    const { status, told } = await lines(id, `\n  ${linesOf(events).trimEnd()}`);
+    expect({ status, told }).toEqual({ status: 200, told: { first_seq: 1, last_seq: 502 } });
     expect(await rowsIn(id)).toBe(3);
     expect(await storedIn(id)).toEqual(events);
   });
 
-  test("is committed while it is open", async () => {
+  test("with a wrong line stores nothing, and the error names the line by its index", async () => {
     const id = newSession();
-    const upload = open(id);
-    for (let at = 1; at <= 3; at += 1) {
-      upload.line(raw(at));
-      await expect.poll(() => storedIn(id).catch(() => [])).toHaveLength(at);
-    }
-    expect(await upload.end()).toMatchObject({ status: 200, told: { last_client_seq: 3 } });
-  });
-
-  test("has its last line taken without a line feed, and characters cut between two pieces", async () => {
-    const id = newSession();
-    const upload = open(id);
-    const text = Buffer.from(`${JSON.stringify(raw("é😀"))}\n${JSON.stringify(raw("ß"))}`);
-    for (const byte of text) upload.write(Uint8Array.of(byte));
-    expect((await upload.end()).told).toMatchObject({ last_client_seq: 2 });
-    expect(await storedIn(id)).toEqual([raw("é😀"), raw("ß")]);
-  });
-
-  test("without a line tells where the epoch stands, and stores nothing", async () => {
-    const id = newSession();
-    const epoch = { "producer-epoch": "5" };
-    await lines(id, linesOf([raw(1), raw(2)]), epoch);
-    expect((await lines(id, "", epoch)).told).toEqual({
-      producer_epoch: "5",
-      last_client_seq: 2,
-      refused_count: 0,
+    const text = `${linesOf([raw(1)])}\n{"type":"TEXT_MESSAGE_END"}\n${linesOf([raw(2)])}`;
+    expect(await lines(id, text)).toMatchObject({
+      status: 400,
+      told: { violations: [{ field: "[1].messageId" }] },
     });
-  });
-
-  test("lists the refused events with their problems, and the others are stored", async () => {
-    const id = newSession();
-    const text = `${linesOf([raw(1)])}nonsense\n{"type":"TEXT_MESSAGE_END"}\n${linesOf([raw(2)])}`;
-    const { status, told } = await lines(id, text);
-    expect({ status, told }).toMatchObject({
-      status: 200,
-      told: {
-        last_client_seq: 4,
-        first_seq: 1,
-        last_seq: 2,
-        refused_count: 2,
-        refused: [
-          {
-            client_seq: 2,
-            problem: { status: 400, reason: "INVALID_REQUEST", violations: [{ field: "" }] },
-          },
-          {
-            client_seq: 3,
-            problem: {
-              violations: [
-                {
-                  field: "messageId",
-                  description: "messageId must be a string, but is absent",
-                },
-              ],
-            },
-          },
-        ],
-      },
-    });
-    expect(await storedIn(id)).toEqual([raw(1), raw(2)]);
-  });
-
-  test("counts all refused events, and describes the first hundred", async () => {
-    const { told } = await lines(newSession(), "nonsense\n".repeat(1_000));
-    expect(told).toMatchObject({ refused_count: 1_000, last_client_seq: 1_000 });
-    expect(told["refused"]).toHaveLength(100);
-    expect(told).not.toHaveProperty("first_seq");
+    const read = await fetch(`http://${service.httpAddress}${API}/sessions/${id}`);
+    expect(read.status).toBe(404);
   });
 
   test("with a key is one push, like an array: stored once, or not at all", async () => {
@@ -420,8 +340,8 @@ describe("a body of lines", () => {
     const other = { "idempotency-key": "other" };
     for (const [body, violation] of [
       [`${linesOf([raw(2)])}{"type":"NONE"}`, { field: expect.stringMatching(/^\[1\]/) }],
-      [linesOf([raw(2)]).repeat(1_001), { description: expect.stringContaining("1 to 1000") }],
-      ["", { description: expect.stringContaining("1 to 1000") }],
+      [linesOf([raw(2)]).repeat(10_001), { description: expect.stringContaining("1 to 10000") }],
+      ["", { description: expect.stringContaining("1 to 10000") }],
     ] as const) {
       const refused = await lines(id, body, other);
       expect(refused).toMatchObject({ status: 400, told: { violations: [violation] } });
@@ -429,12 +349,12 @@ describe("a body of lines", () => {
     expect(await storedIn(id)).toEqual(events);
   });
 
-  test("with a key and a line that is not UTF-8 is refused whole", async () => {
+  test("with a line that is not UTF-8 is refused whole", async () => {
     const id = newSession();
     const body = new Uint8Array([...new TextEncoder().encode(linesOf([raw(1)])), 0xff]);
     const response = await fetch(`http://${service.httpAddress}${API}/sessions/${id}/events`, {
       method: "POST",
-      headers: { "content-type": LINES_TYPE, "idempotency-key": "k" },
+      headers: { "content-type": LINES_TYPE },
       body,
     });
     expect(await response.json()).toMatchObject({
@@ -443,111 +363,29 @@ describe("a body of lines", () => {
     });
   });
 
-  test("refuses a key beside Client-Seq", async () => {
-    const headers = { "idempotency-key": "k", "producer-epoch": "1", "client-seq": "1" };
-    const { status, told } = await lines(newSession(), "", headers);
-    const description = expect.stringContaining("Producer-Epoch and Client-Seq make");
-    const violations = [{ field: "Idempotency-Key", description }];
-    expect({ status, told }).toMatchObject({ status: 400, told: { violations } });
-  });
-
-  test("killed in the middle leaves its complete lines, and goes on by Client-Seq", async () => {
+  test("in pieces of any size is the same body", async () => {
     const id = newSession();
-    const events = Array.from({ length: 40 }, (_, at) => (at % 3 === 0 ? raw(at) : said(`${at} `)));
-    const epoch = { "producer-epoch": "9" };
-    const upload = open(id, epoch);
-    upload.line(...events.slice(0, 25));
-    upload.write(JSON.stringify(events[25]).slice(0, -1)); // A line that never ends.
-    await expect.poll(() => storedIn(id).catch(() => [])).not.toHaveLength(0);
-    upload.kill();
-    await expect.poll(() => storedIn(id)).toHaveLength(25);
-    const { told } = await lines(id, "", epoch);
-    expect(told).toMatchObject({ last_client_seq: 25 });
-    const rest = { ...epoch, "client-seq": "21" }; // Five of them are known.
-    expect((await lines(id, linesOf(events.slice(20)), rest)).told).toMatchObject({
-      last_client_seq: 40,
-      last_seq: 40,
-    });
-    expect(await storedIn(id)).toEqual(events);
+    const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+    const url = `http://${service.httpAddress}${API}/sessions/${id}/events`;
+    const headers = { "content-type": LINES_TYPE };
+    const request = httpRequest(url, { method: "POST", headers }, resolve).once("error", reject);
+    for (const byte of Buffer.from(linesOf([raw("é😀"), raw("ß")])))
+      request.write(Uint8Array.of(byte));
+    request.end();
+    expect(await textOf(await promise)).toBe('{"first_seq":1,"last_seq":2}');
+    expect(await storedIn(id)).toEqual([raw("é😀"), raw("ß")]);
   });
 
-  test("killed at any byte, then sent again whole, is stored once", async () => {
-    const id = newSession();
-    const events = Array.from({ length: 30 }, (_, at) => (at % 4 === 0 ? raw(at) : said(`${at} `)));
-    const text = Buffer.from(linesOf(events));
-    const epoch = { "producer-epoch": "3" };
-    for (let at = 1; at < text.length; at += 97) {
-      const upload = open(id, epoch);
-      upload.write(text.subarray(0, at));
-      await expect.poll(() => rowsIn(id).catch(() => -1)).toBeGreaterThan(-1);
-      upload.kill();
-    }
-    expect((await lines(id, text.toString(), epoch)).told).toMatchObject({ last_client_seq: 30 });
-    expect(await storedIn(id)).toEqual(events);
-  });
-
-  test("of an old epoch is fenced at once by one of a higher epoch, and learns what it stored", async () => {
-    const id = newSession();
-    const old = open(id, { "producer-epoch": "1" });
-    old.line(raw("old"));
-    await expect.poll(() => storedIn(id).catch(() => [])).toHaveLength(1);
-    const young = open(id, { "producer-epoch": "2" });
-    expect(await old.answer).toMatchObject({
-      status: 409,
-      told: { reason: "STALE_EPOCH", last_client_seq: 1, first_seq: 1, last_seq: 1 },
-    });
-    young.line(raw("young"));
-    expect(await young.end()).toMatchObject({ status: 200, told: { last_client_seq: 1 } });
-    const late = await lines(id, linesOf([raw("late")]), { "producer-epoch": "1" });
-    expect(late).toMatchObject({ status: 409, told: { reason: "STALE_EPOCH" } });
-    expect(await storedIn(id)).toEqual([raw("old"), raw("young")]);
-  });
-
-  test("and a stream over gRPC of the same epoch are one writer: the newer one goes on", async () => {
-    const id = newSession();
-    const upload = open(id, { "producer-epoch": "4" });
-    upload.line(raw(1));
-    await expect.poll(() => storedIn(id).catch(() => [])).toHaveLength(1);
-    const { stream, opened } = await PushStreamClient.open(client, {
-      sessionId: id,
-      producerEpoch: 4n,
-    });
-    expect(opened.lastClientSeq).toBe(1n);
-    expect(await upload.answer).toMatchObject({ status: 409, told: { reason: "STREAM_REPLACED" } });
-    stream.batch(2, [{ payload: JSON.stringify(raw(2)) }]);
-    expect(await stream.committed(2)).toMatchObject({ firstSeq: 2n, lastSeq: 2n });
-    stream.end();
-  });
-
-  test("ends at a line that is not UTF-8 or too long; the lines before it are stored", async () => {
-    const wrong = Buffer.from([0x22, 0xff, 0x22, 0x0a]);
-    const long = Buffer.alloc(4_194_305, "x");
-    for (const [bytes, status, why] of [
-      [wrong, 400, "the line of event 2 is not UTF-8"],
-      [long, 413, "the line of event 2 has more than 4194304 bytes"],
-    ] as const) {
-      const id = newSession();
-      const upload = open(id);
-      upload.line(raw(1));
-      upload.write(bytes);
-      expect(await upload.answer).toMatchObject({
-        status,
-        told: { detail: why, last_client_seq: 1, last_seq: 1 },
-      });
-      expect(await storedIn(id)).toEqual([raw(1)]);
-      upload.kill();
-    }
-  });
-
-  test("ends when its session is deleted", async () => {
-    const id = newSession();
-    const upload = open(id);
-    upload.line(raw(1));
-    await expect.poll(() => storedIn(id).catch(() => [])).toHaveLength(1);
-    await client.unary(SessionService.method.deleteSession, { id });
-    expect(await upload.answer).toMatchObject({
-      status: 404,
-      told: { reason: "SESSION_DELETED", last_client_seq: 1 },
-    });
+  test("whose caller leaves before its end stores nothing", async () => {
+    const id = await createdSession(client);
+    const url = `http://${service.httpAddress}${API}/sessions/${id}/events`;
+    const request = httpRequest(url, { method: "POST", headers: { "content-type": LINES_TYPE } });
+    request.on("error", () => undefined);
+    const written = Promise.withResolvers<void>();
+    request.write(linesOf([raw(1), raw(2)]), () => written.resolve());
+    await written.promise;
+    request.destroy();
+    await push(id, raw("after"));
+    expect(await storedIn(id)).toEqual([raw("after")]);
   });
 });

@@ -4,8 +4,6 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { eventually } from "../support/eventually.ts";
-import { LinesUpload } from "../support/http-clients.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import {
   eventsOf,
@@ -81,34 +79,6 @@ describe("a service with limits", () => {
     const next = await openedOnce(await created());
     for (const one of [...open, next]) one.cancel();
   });
-
-  test("refuses an upload above its limit with 429", async () => {
-    // Without tokens each connection is a caller: none has more than its share.
-    const uploads: LinesUpload[] = [];
-    for (let at = 0; at < STREAMS_MAX; at += 1) uploads.push(await uploading(await created()));
-    const path = `/api/ambient/v1/sessions/${await created()}/events`;
-    const { status, headers, told } = await new LinesUpload(service.httpAddress, path).answer;
-    expect({ status, told }).toMatchObject({ status: 429, told: { reason: "TOO_MANY_STREAMS" } });
-    expect(headers["retry-after"]).toBe("1");
-    for (const upload of uploads) upload.kill();
-  });
-
-  /** An upload of which an event is stored. */
-  async function uploading(sessionId: string): Promise<LinesUpload> {
-    const path = `/api/ambient/v1/sessions/${sessionId}/events`;
-    return eventually(async () => {
-      const upload = new LinesUpload(service.httpAddress, path);
-      upload.line({ type: "RAW", event: 1 });
-      const early = upload.answer.then(({ status }) => {
-        throw new Error(`it ended with ${status}`);
-      });
-      const stored = eventually(async () =>
-        expect((await eventsOf(client, sessionId)).length).toBeGreaterThan(0),
-      );
-      await Promise.race([early, stored]);
-      return upload;
-    });
-  }
 
   test("ends one stream of a caller that has them all, for another caller", async () => {
     const sessions = [await created(), await created(), await created()];

@@ -177,11 +177,6 @@ export const ROUTES: Readonly<Record<string, Route>> = {
     ...session("/events"),
     body: () => ({ type: "RAW", event: 1 }),
   },
-  "POST /api/ambient/v1/sessions/:id/events  stream": {
-    ...session("/events"),
-    headers: { "producer-epoch": "0", "client-seq": "1" },
-    body: () => ({ type: "RAW", event: 1 }),
-  },
   "GET /api/ambient/v1/sessions/:id/events/history": session("/events/history"),
   "GET /api/ambient/v1/sessions/:id/runs": session("/runs"),
   "GET /api/ambient/v1/sessions/:id/transcript": session("/transcript"),

@@ -17,7 +17,6 @@ import {
 } from "../../src/http/sse.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { text } from "node:stream/consumers";
 
 // Followers of a session over HTTP: an EventSource that records its events, and a raw socket.
 
@@ -208,56 +207,5 @@ export class Received {
     stream.on("data", (chunk: string) => (this.text += chunk));
     stream.once("end", () => (this.hasEnded = true));
     stream.on("error", () => undefined); // What came before it is what a test looks at.
-  }
-}
-
-// A body of lines that a test sends as it likes, and the answer to it.
-
-export interface UploadAnswer {
-  readonly status: number;
-  readonly headers: IncomingMessage["headers"];
-  /** The body, parsed. */
-  readonly told: Readonly<Record<string, unknown>>;
-}
-
-export class LinesUpload {
-  /** Rejects when the connection ends without an answer. */
-  readonly answer: Promise<UploadAnswer>;
-  readonly #request: ClientRequest;
-
-  constructor(address: string, path: string, headers: Readonly<Record<string, string>> = {}) {
-    this.#request = httpRequest(`http://${address}${path}`, {
-      method: "POST",
-      agent: false,
-      headers: { "content-type": "application/x-ndjson", ...headers },
-    });
-    this.answer = this.#answer();
-    this.answer.catch(() => undefined); // A test that kills the upload does not wait for it.
-    this.#request.flushHeaders();
-  }
-
-  async #answer(): Promise<UploadAnswer> {
-    const response = await answerTo(this.#request);
-    const told = { ...Object(JSON.parse(await text(response))) };
-    return { status: response.statusCode ?? 0, headers: response.headers, told };
-  }
-
-  /** Sends bytes unchanged. */
-  write(bytes: string | Uint8Array): void {
-    this.#request.write(bytes);
-  }
-
-  line(...events: readonly object[]): void {
-    this.write(events.map((event) => `${JSON.stringify(event)}\n`).join(""));
-  }
-
-  end(): Promise<UploadAnswer> {
-    this.#request.end();
-    return this.answer;
-  }
-
-  /** As a host that dies. */
-  kill(): void {
-    this.#request.destroy();
   }
 }

@@ -10,7 +10,7 @@ export type AguiEvent = Readonly<Record<string, unknown>> & { readonly type: str
 
 const API = "/api/ambient/v1";
 const madeSchema = z.looseObject({ metadata: z.looseObject({ id: z.string() }) });
-const storedSchema = z.looseObject({ last_seq: z.number(), refused_count: z.number() });
+const storedSchema = z.looseObject({ last_seq: z.number() });
 
 /** A service, and the token if it wants one. */
 export interface Door {
@@ -18,21 +18,24 @@ export interface Door {
   readonly token?: string;
 }
 
-/** One request, however many events there are. Resolves with the number of the last event. */
+/** Events of one request of `pushAll`. */
+const REQUEST_EVENTS = 5_000;
+
+/** Resolves with the number of the last event. */
 export async function pushAll(
   door: Door,
   sessionId: string,
   events: readonly (AguiEvent | string)[],
 ): Promise<number> {
   const lines = events.map((event) => (typeof event === "string" ? event : JSON.stringify(event)));
-  const answer = storedSchema.parse(
-    await post(door, `/sessions/${encodeURIComponent(sessionId)}/events`, {
-      type: "application/x-ndjson",
-      body: lines.map((line) => `${line}\n`).join(""),
-    }),
-  );
-  if (answer.refused_count !== 0) throw new Error(JSON.stringify(answer));
-  return answer.last_seq;
+  let lastSeq = 0;
+  for (let at = 0; at < lines.length; at += REQUEST_EVENTS) {
+    const body = `${lines.slice(at, at + REQUEST_EVENTS).join("\n")}\n`;
+    const path = `/sessions/${encodeURIComponent(sessionId)}/events`;
+    const answer = await post(door, path, { type: "application/x-ndjson", body });
+    lastSeq = storedSchema.parse(answer).last_seq;
+  }
+  return lastSeq;
 }
 
 export async function say(door: Door, sessionId: string, message: object): Promise<void> {

@@ -77,7 +77,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "events of an array over HTTP",
     "e2e/http-push",
-    "of a thousand events is stored whole, and one more is refused",
+    "of ten thousand events is stored whole, and one more is refused",
   ],
   [
     "watches of an instance",

@@ -148,7 +148,7 @@ describe("the figures in chromium", needs("chromium"), () => {
       await expect.poll(() => routes.count()).toBeLessThan(10);
       await page.getByRole("link", { name: "POST Push events" }).click();
       await page.getByRole("heading", { name: "Push events" }).waitFor();
-      await expect.poll(() => page.getByText("client-seq", { exact: true }).count()).toBe(1);
+      await expect.poll(() => page.getByText("idempotency-key", { exact: true }).count()).toBe(1);
       expect(new URL(page.url()).searchParams.get("op")).toBe("pushEvents");
     });
   });

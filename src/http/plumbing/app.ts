@@ -231,7 +231,7 @@ const LEFT_BODY: ReadonlySet<ErrorReason> = new Set([
 /** … after this time, in which the caller can read the answer. */
 const LEFT_BODY_LIMIT_MS = 1_000;
 
-export function leaveBody(request: IncomingMessage, response: ServerResponse): void {
+function leaveBody(request: IncomingMessage, response: ServerResponse): void {
   const end = (): void => void (request.complete || request.socket.destroy());
   response.once("finish", () => setTimeout(end, LEFT_BODY_LIMIT_MS).unref());
 }
@@ -267,7 +267,6 @@ function record(
     route: (request.is404 ? undefined : request.routeOptions.url) ?? UNKNOWN_ROUTE,
     status: reply.raw.headersSent ? reply.raw.statusCode : CLIENT_CLOSED_REQUEST,
     isStream: served?.isStream ?? false,
-    counts: served?.counts?.(),
     span: served?.span,
     wasLeft,
   });

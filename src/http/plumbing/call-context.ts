@@ -22,8 +22,6 @@ export class ServedRequest extends Call {
   onCut: ((error: ServiceError) => void) | undefined;
   /** The refusal, for the record. */
   refusedBy: ServiceError | undefined;
-  /** The counts of an upload, for the record. */
-  counts: (() => Readonly<Record<string, number>>) | undefined;
 
   /**
    * `stopping` returns the error for a request that would become a stream during a stop of the

@@ -16,7 +16,6 @@ const REQUEST_HEADERS = [
   "content-type",
   "idempotency-key",
   "producer-epoch",
-  "client-seq",
   "last-event-id",
   "traceparent",
 ].join(", ");

@@ -4,7 +4,6 @@
  */
 import {
   createServer,
-  type IncomingMessage,
   type RequestListener,
   type Server,
   type ServerResponse,
@@ -33,17 +32,6 @@ import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
  * early.
  */
 const UNANSWERED_MAX = 16;
-
-/** Requests whose bodies may take any time to arrive; their routes have limits of their own. */
-const unhurried = new WeakSet<IncomingMessage>();
-
-/**
- * Takes the limit of a request's time from a request whose headers have arrived. Node reports a late
- * request once, as an error of its connection, and does nothing more when the error is ignored.
- */
-export function mayTakeLong(request: IncomingMessage): void {
-  unhurried.add(request);
-}
 
 export interface ListenerOptions {
   readonly limits: HttpLimits;
@@ -127,14 +115,11 @@ export class Listener {
   refuse(cause: Error, socket: unknown): void {
     if (!isSocket(socket)) return;
     const answer = this.#answers.get(socket);
-    const isUnhurried = answer !== undefined && unhurried.has(answer.req);
-    if (isUnhurried && isLate(cause)) return;
     const error = refusalOf(cause);
     // In the middle of an answer an error cannot be sent: the client would read it as part of the
     // answer.
     const isSaying = answer !== undefined && answer.headersSent && !answer.writableFinished;
-    const isLeft = isReset(cause) || (isUnhurried && isCutOff(cause));
-    if (isLeft || !socket.writable || isSaying) {
+    if (isReset(cause) || !socket.writable || isSaying) {
       socket.destroy();
       return;
     }
@@ -203,11 +188,6 @@ function bodyOf(error: ServiceError): string {
 
 function isLate(cause: Error): boolean {
   return "code" in cause && cause.code === "ERR_HTTP_REQUEST_TIMEOUT";
-}
-
-/** The connection was closed in the middle of a body. */
-function isCutOff(cause: Error): boolean {
-  return "code" in cause && cause.code === "HPE_INVALID_EOF_STATE";
 }
 
 function isReset(cause: Error): boolean {

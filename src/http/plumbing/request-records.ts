@@ -26,7 +26,6 @@ export interface RequestEnd {
   readonly wasLeft: boolean;
   readonly sessionId: string | undefined;
   readonly error: ServiceError | undefined;
-  readonly counts?: Readonly<Record<string, number>> | undefined;
   readonly span?: Span | undefined;
 }
 
@@ -64,7 +63,7 @@ export class RequestRecords {
   }
 
   ended({ method, route, status, wasLeft, sessionId, ...end }: RequestEnd): void {
-    const { error, counts, span } = end;
+    const { error, span } = end;
     const durationMs = this.#records.ended({
       ...end,
       where: route,
@@ -77,7 +76,6 @@ export class RequestRecords {
         method,
         route,
         status,
-        ...counts,
         ...(wasLeft ? { left: true } : {}),
         ...(error === undefined ? {} : fieldOf(error)),
       }),
