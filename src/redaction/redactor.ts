@@ -8,10 +8,16 @@ import {
   readKey,
   type Span,
 } from "../agui/spans.ts";
-import { charClassOf, compile, isIn } from "./automaton.ts";
-import { type LineOptions, RedactionLine, type Release } from "./line.ts";
-import { BUILT_IN, type Secret } from "./patterns.ts";
-import { type Found, maskPlain, maskSpelled, TextScan } from "./text-scan.ts";
+import { BUILT_IN, oneOf, type Pattern, type Secret, TAIL_CHARS } from "./patterns.ts";
+import {
+  charactersOf,
+  kindsOf,
+  maskPlain,
+  maskSpelled,
+  type OnFound,
+  SecretSearch,
+} from "./search.ts";
+import { StreamingRedactor } from "./streaming-redactor.ts";
 
 interface RedactionOptions {
   readonly secrets: readonly Secret[];
@@ -33,31 +39,35 @@ export interface Redactor {
   /** The same without a `delta` that is a string, which may be a piece of a longer text. */
   readonly besidesDelta: (payload: string) => Besides;
   /** For texts that arrive in pieces. */
-  line<T>(release: Release<T>, options: LineOptions): RedactionLine<T>;
+  readonly streaming: () => StreamingRedactor;
+  readonly search: SecretSearch;
 }
 
-export function createRedactor({ secrets, keys: names }: RedactionOptions, found: Found): Redactor {
-  const automaton = compile(secrets);
-  const scan = new TextScan(automaton, found);
+export function createRedactor(
+  { secrets, keys: names }: RedactionOptions,
+  onFound: OnFound,
+): Redactor {
+  const search = new SecretSearch(secrets);
   const keys: Keys | undefined = names.length > 0 ? keysOf(names) : undefined;
   const json = (text: string, besides?: Span): string => {
-    const masked = maskJson(text, scan, besides);
-    return keys === undefined ? masked : withoutValues(masked, keys, () => found(KEY_KIND));
+    const masked = maskJson(text, { search, onFound, besides });
+    return keys === undefined ? masked : withoutValues(masked, keys, () => onFound(KEY_KIND));
   };
   return {
     text(text) {
       if (isJson(text)) return json(text);
-      scan.restart();
-      scan.readPlain(text);
-      scan.end();
-      return scan.masked.length === 0 ? text : maskPlain(text, scan.masked);
+      const { secrets: found } = search.search(text);
+      if (found.length === 0) return text;
+      for (const kind of kindsOf(found)) onFound(kind);
+      return maskPlain(text, found);
     },
     payload: (payload) => json(payload),
     besidesDelta(payload) {
       const delta = deltaOf(payload);
       return { payload: json(payload, delta), leavesDelta: delta !== undefined };
     },
-    line: (release, options) => new RedactionLine(automaton, found, { release, ...options }),
+    streaming: () => new StreamingRedactor(search, onFound),
+    search,
   };
 }
 
@@ -79,36 +89,54 @@ function deltaOf(payload: string): Span | undefined {
 
 /**
  * Masks the strings of a JSON text, one after the other, with the keys. Each string is a text of
- * its own, except the part between a name and its value. Only characters of strings are changed. A
- * text that is not JSON may be garbled, and its JSON parser refuses it as before.
+ * its own, but a name tells what its value is. Only characters of strings are changed. A text that
+ * is not JSON may be garbled, and its JSON parser refuses it as before.
  *
  * `besides`: the body of a string that is left unchanged.
  */
-function maskJson(text: string, scan: TextScan, besides?: Span): string {
-  scan.restart();
+function maskJson(
+  text: string,
+  {
+    search,
+    onFound,
+    besides,
+  }: {
+    readonly search: SecretSearch;
+    readonly onFound: OnFound;
+    readonly besides?: Span | undefined;
+  },
+): string {
+  if (!search.mayFind(charactersOf(text))) return text;
   const edits: Edit[] = [];
-  let between = 0;
-  for (let quote = text.indexOf('"'); quote !== -1; quote = text.indexOf('"', between + 1)) {
+  let before = { end: 0, text: "" };
+  for (let quote = text.indexOf('"'); quote !== -1; quote = text.indexOf('"', before.end)) {
     const start = quote + 1;
-    for (; scan.isLive && between < start; between += 1) scan.readBetween(text.charCodeAt(between));
+    const end = endOfString(text, quote);
+    const body = { start, end: text.charAt(end - 1) === '"' ? Math.max(start, end - 1) : end };
     if (start === besides?.start) {
-      scan.end();
-      between = besides.end;
+      before = { end, text: "" };
       continue;
     }
-    const first = scan.position;
-    const end = scan.readSpelled(text, start);
-    scan.endString();
-    if (scan.masked.length > 0) {
-      const spelled = text.slice(start, end);
-      edits.push({ start, end, text: maskSpelled(spelled, scan.masked, first) });
-      scan.forget(scan.position);
+    const spelled = text.slice(body.start, body.end);
+    const characters = charactersOf(spelled);
+    const between = text.slice(before.end - 1, start);
+    const name = between.length > BETWEEN_CHARS_MAX ? "" : before.text + between;
+    const found = search.search(name + characters, name.length).secrets.map((one) => ({
+      ...one,
+      from: one.from - name.length,
+      to: one.to - name.length,
+    }));
+    if (found.length > 0) {
+      for (const kind of kindsOf(found)) onFound(kind);
+      edits.push({ ...body, text: maskSpelled(spelled, found) });
     }
-    between = end;
+    before = { end, text: characters.slice(-TAIL_CHARS) };
   }
-  scan.end();
   return edits.length === 0 ? text : applyEdits(text, edits);
 }
+
+/** Between a name and its value: quotes, a colon, white space. */
+const BETWEEN_CHARS_MAX = 16;
 
 const PATTERNS_MAX = 100;
 const PREFIX_UNITS = { min: 2, max: 64 };
@@ -161,7 +189,7 @@ function patternProblems(text = ""): readonly string[] {
 }
 
 /** `kind=prefix[characters]{least}`; for another form the result is the expected form. */
-function readPattern(text: string): Secret | string {
+function readPattern(text: string): Pattern | string {
   const equals = text.indexOf("=");
   const kind = text.slice(0, Math.max(0, equals));
   if (!/^[a-z][a-z0-9_]{0,31}$/.test(kind))
@@ -177,17 +205,32 @@ function readPattern(text: string): Secret | string {
   )
     return `a prefix of ${PREFIX_UNITS.min} to ${PREFIX_UNITS.max} printable ASCII characters`;
   if (/["\\]/.test(prefix)) return 'a prefix without " and \\, which JSON spells in its own way';
-  const has = charClassOf(characters);
+  const has = classOf(characters);
   if (has === undefined) return "ASCII characters and ranges like A-Z between the brackets";
-  if (
-    `"\\* `.split("").some((character) => isIn(has, character.charCodeAt(0))) ||
-    has.indexOf(1) < 0x20
-  )
+  if (FORBIDDEN.some((character) => has.test(character)))
     return 'a class without white space, ", \\ and *: it would go on into what is no secret';
   const least = Number(number);
   if (least < LEAST.min || least > LEAST.max)
     return `a least length from ${LEAST.min} to ${LEAST.max}`;
-  return { kind, prefixes: [prefix], parts: [{ characters, least }] };
+  return { kind, begin: oneOf(prefix), characters: classText(characters), least };
+}
+
+/** White space, and characters that JSON or a mask spells in its own way. */
+const FORBIDDEN = ['"', "\\", "*", " "];
+
+/** Undefined when it is no class of ASCII characters. */
+function classOf(characters: string): RegExp | undefined {
+  if (!/^[!-~]+$/.test(characters) || /\\[A-Za-z0-9]/.test(characters)) return undefined;
+  try {
+    return new RegExp(`[${classText(characters)}]`);
+  } catch {
+    return undefined; // Such as [z-a].
+  }
+}
+
+/** A `^` has no meaning of its own in a pattern. */
+function classText(characters: string): string {
+  return characters.replace(/^\^/, "\\^");
 }
 
 function keyProblems(

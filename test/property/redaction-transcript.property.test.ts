@@ -9,7 +9,7 @@ import { expect, test } from "vitest";
 import { z } from "zod";
 import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
-import { BUILT_IN, type Secret } from "../../src/redaction/patterns.ts";
+import { BUILT_IN, type Pattern } from "../../src/redaction/patterns.ts";
 import { createRedactor } from "../../src/redaction/redactor.ts";
 import { properties } from "../support/random.ts";
 import {
@@ -19,9 +19,9 @@ import {
   withMasksOf,
 } from "../support/redaction-oracle.ts";
 
-const OWN: readonly Secret[] = [
-  { kind: "o", prefixes: ["kk"], parts: [{ characters: "a-j", least: 4 }] },
-  { kind: "w", prefixes: ["kw"], parts: [{ characters: "a-j", least: 4 }], startsWord: true },
+const OWN: readonly Pattern[] = [
+  { kind: "o", begin: "kk", characters: "a-j", least: 4 },
+  { kind: "w", begin: "(?<![A-Za-z0-9])kw", characters: "a-j", least: 4 },
 ];
 const SECRETS = [...BUILT_IN, ...OWN];
 const redactor = createRedactor({ secrets: SECRETS, keys: [] }, () => undefined);

@@ -1,8 +1,8 @@
 /**
- * The expected masks of a whole text, by plain search: from each place with a prefix, as far as the
- * pattern matches. No automaton, no state, no pieces.
+ * The expected masks of a whole text, by plain search: from each place with a begin, character by
+ * character as far as the class reaches. No state, no tail, no pieces.
  */
-import type { Part, Secret } from "../../src/redaction/patterns.ts";
+import type { Pattern } from "../../src/redaction/patterns.ts";
 import { create } from "@bufbuild/protobuf";
 import { RawEventSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { decodeFragments } from "../../src/compressor/fragments.ts";
@@ -15,18 +15,33 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Redactor } from "../../src/redaction/redactor.ts";
 import type { NewRow } from "../../src/store/rows.ts";
 
-/** The text with a `*` for each unit of a secret. */
-export function maskedWhole(text: string, secrets: readonly Secret[]): string {
+/** The text with a `*` for each character of a secret. */
+export function maskedWhole(text: string, patterns: readonly Pattern[]): string {
   const isMasked = new Set<number>();
-  for (const { prefixes, parts, startsWord = false } of secrets) {
-    for (const prefix of prefixes) {
-      for (let at = text.indexOf(prefix); at !== -1; at = text.indexOf(prefix, at + 1)) {
-        if (startsWord && isInWord(text, at)) continue;
-        for (const unit of secretFrom(text, at + prefix.length, parts)) isMasked.add(unit);
-      }
+  for (const { begin, characters, least, endsAt } of patterns) {
+    const beginAt = new RegExp(begin, "y");
+    const isIn = new RegExp(`^[${characters}]$`);
+    for (let at = 0; at < text.length; at += 1) {
+      beginAt.lastIndex = at;
+      if (!beginAt.test(text)) continue;
+      const from = beginAt.lastIndex;
+      const isEnd = (place: number): boolean =>
+        !isIn.test(text.charAt(place)) || (endsAt !== undefined && text.startsWith(endsAt, place));
+      let to = from;
+      while (!isEnd(to)) to += 1;
+      if (to - from < least) continue;
+      for (let masked = from; masked < to; masked += 1) isMasked.add(masked);
     }
   }
   return text.replaceAll(/[^]/g, (unit, at: number) => (isMasked.has(at) ? "*" : unit));
+}
+
+/** The most that may be masked: everything of a class behind a begin, however short it is. */
+export function maskedAtMost(text: string, patterns: readonly Pattern[]): string {
+  return maskedWhole(
+    text,
+    patterns.map((pattern) => ({ ...pattern, least: 1 })),
+  );
 }
 
 /** Without dashes: those in a private key may be masked or not, because they reveal nothing. */
@@ -37,43 +52,6 @@ export function besidesDashes(masked: string, text: string): string {
 /** The text with additional masks of the other: masking early is allowed, masking less is not. */
 export function withMasksOf(text: string, other: string): string {
   return text.replaceAll(/[^]/g, (unit, at: number) => (other.charAt(at) === "*" ? "*" : unit));
-}
-
-/** True after a letter or digit, unless it is the letter of an escape. */
-function isInWord(text: string, at: number): boolean {
-  const before = /(\\*)([A-Za-z0-9])$/.exec(text.slice(Math.max(0, at - 100), at));
-  return before !== null && (before[1] ?? "").length % 2 === 0;
-}
-
-/** The masked units; none if the text is no secret. */
-function secretFrom(text: string, start: number, parts: readonly Part[]): readonly number[] {
-  let at = start;
-  const units: number[] = [];
-  for (const [index, part] of parts.entries()) {
-    const { joint = "", characters, least, isGap = false, window, endsAtDashes = 0 } = part;
-    if (text.slice(at, at + joint.length) !== joint) return [];
-    for (let next = 0; next < joint.length; next += 1) units.push(at + next);
-    at += joint.length;
-    const isIn = new RegExp(`^[${characters}]$`);
-    let count = 0;
-    let dashes = 0;
-    const own: number[] = [];
-    for (; at < text.length; at += 1) {
-      const unit = text.charAt(at);
-      if (isIn.test(unit)) {
-        dashes = 0;
-        count += 1;
-        own.push(at);
-      } else if (unit === "-" && dashes + 1 < endsAtDashes) {
-        dashes += 1;
-      } else break;
-    }
-    if (count < least) return [];
-    if (isGap) continue;
-    const isLast = index === parts.length - 1;
-    units.push(...(window === undefined || isLast ? own : own.slice(-window)));
-  }
-  return units;
 }
 
 // The path of a push stream from raw events to rows, with redaction, without a database or a clock.

@@ -4,14 +4,13 @@ import { StreamNumbers } from "../../src/api/push-stream/commits.ts";
 import { CLIENT_SEQ_MAX, knownOf } from "../../src/api/push-stream/intake.ts";
 import { properties } from "../support/random.ts";
 
-/** `receive` leaves the fate of an event open, as redaction does; the next four decide it. */
-const STEPS = ["receive", "none", "began", "joined", "refused", "close", "take", "commit"] as const;
+const STEPS = ["none", "began", "joined", "refused", "close", "take", "commit"] as const;
 
 /** One object for each event, with its state: a plain model of the counters in StreamNumbers. */
 interface Model {
   readonly bytes: number;
   refused: boolean;
-  state: "held" | "open" | "settled" | "handed" | "committed";
+  state: "open" | "settled" | "handed" | "committed";
 }
 
 test("numbers are handed over once and in order, including those of refused events", () => {
@@ -24,12 +23,6 @@ test("numbers are handed over once and in order, including those of refused even
       const inFlight: { readonly events: Model[]; readonly commit: () => void }[] = [];
       const settle = () => events.forEach((one) => one.state === "open" && (one.state = "settled"));
       const hasGroup = () => events.some(({ state }) => state === "open");
-      const receive = (bytes: number): Model => {
-        const event: Model = { bytes, refused: false, state: "held" };
-        events.push(event);
-        numbers.receive(bytes);
-        return event;
-      };
       for (const [step, bytes] of drawn) {
         if (step === "take") {
           const taken = events.filter(({ state }) => state === "settled");
@@ -53,19 +46,14 @@ test("numbers are handed over once and in order, including those of refused even
         } else if (step === "close") {
           settle();
           numbers.groupClosed();
-        } else if (step === "receive") {
-          receive(bytes);
         } else if (step === "refused") {
-          const event = events.find(({ state }) => state === "held") ?? receive(bytes);
-          event.refused = true;
-          event.state = hasGroup() ? "open" : "settled";
-          numbers.refused(event.bytes);
+          events.push({ bytes, refused: true, state: hasGroup() ? "open" : "settled" });
+          numbers.refused(bytes);
         } else {
           const joins = step === "joined" && hasGroup(); // It joins only an open group.
           if (!joins) settle();
-          const event = events.find(({ state }) => state === "held") ?? receive(bytes);
-          event.state = "open";
-          numbers.accepted(event.bytes, joins ? "joined" : step === "none" ? "none" : "began");
+          events.push({ bytes, refused: false, state: "open" });
+          numbers.accepted(bytes, joins ? "joined" : step === "none" ? "none" : "began");
           if (step === "none") settle();
         }
         expect(handovers.map(([handover]) => handover)).toEqual(
@@ -82,7 +70,6 @@ test("numbers are handed over once and in order, including those of refused even
         const bytesOf = (wanted: Model["state"]): number =>
           events.reduce((sum, { state, bytes: own }) => sum + (state === wanted ? own : 0), 0);
         expect(numbers.openBytes).toBe(bytesOf("open"));
-        expect(numbers.heldBytes).toBe(bytesOf("held"));
       }
     }),
     properties({ runs: 300 }),

@@ -229,10 +229,9 @@ function staysWanted(): boolean {
 /**
  * The progress of one push stream, as counts from its first event:
  *
- *   1 ………… committed ………… handed over ………… settled ………… grouped ………… received
- *          on disk       with ingest     rows, or refused   the open group,   waits for redaction,
- *                                                           and what was      where there is one
- *                                                           refused meanwhile
+ *   1 ………… committed ………… handed over ………… settled ………… received
+ *          on disk       with ingest     rows, or refused   the open group, and events
+ *                                                           that were refused meanwhile
  *
  * Every event has its place in this line, also a refused one: a refused event is committed with the
  * rows around it, in a range of numbers that states how many of its numbers have no row. So the
@@ -271,7 +270,6 @@ export class StreamNumbers {
   /** The events from the first one of the open group. */
   #open: Part = nothing();
   #unacknowledgedBytes = 0;
-  #heldBytes = 0;
   #refusedEvents = 0;
 
   constructor({ lastClientSeq }: Pick<OpenedStream, "lastClientSeq">) {
@@ -314,29 +312,14 @@ export class StreamNumbers {
     return this.#open.payloadBytes;
   }
 
-  /** Payload bytes of the events that are neither accepted nor refused. */
-  get heldBytes(): number {
-    return this.#heldBytes;
-  }
-
   get settledBytes(): number {
     return this.#settled.payloadBytes;
   }
 
-  /**
-   * Counts an event as received. Call accepted() or refused() for it later, in the order of these
-   * calls.
-   */
-  receive(payloadBytes: number): void {
-    this.#received += 1;
-    this.#unacknowledgedBytes += payloadBytes;
-    this.#heldBytes += payloadBytes;
-  }
-
   /** Counts an event as accepted; `step` tells its effect on the open group. */
   accepted(payloadBytes: number, step: GroupStep): void {
+    this.#receive(payloadBytes);
     if (step === "began") this.groupClosed();
-    this.#heldBytes -= payloadBytes;
     const part = this.#open;
     part.events += 1;
     part.payloadBytes += payloadBytes;
@@ -344,12 +327,17 @@ export class StreamNumbers {
   }
 
   refused(payloadBytes: number): void {
-    this.#heldBytes -= payloadBytes;
+    this.#receive(payloadBytes);
     this.#refusedEvents += 1;
     const part = this.#open.events > 0 ? this.#open : this.#settled;
     part.events += 1;
     part.refused += 1;
     part.payloadBytes += payloadBytes;
+  }
+
+  #receive(payloadBytes: number): void {
+    this.#received += 1;
+    this.#unacknowledgedBytes += payloadBytes;
   }
 
   /** Counts the open group as settled, with the events refused meanwhile. */

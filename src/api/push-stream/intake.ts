@@ -233,7 +233,7 @@ function hasPlainTime(payload: string, { start, end }: Span): boolean {
 }
 
 /** The payload that a frame prints. */
-export function printed(
+function printed(
   frame: Frame,
   {
     delta,

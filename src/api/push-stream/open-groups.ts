@@ -10,7 +10,7 @@ import { staleEpoch, streamReplaced } from "../../ingest/refusal.ts";
 import { sessionDeleted } from "../../store/failure.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import { BoundedMap } from "../../base/bounded-map.ts";
-import type { Texts } from "../../redaction/line.ts";
+import type { StreamingRedactor } from "../../redaction/streaming-redactor.ts";
 
 export interface StreamOfSession {
   readonly sessionId: string;
@@ -88,30 +88,29 @@ const SESSIONS_MAX = 1_024;
 interface Left {
   readonly epoch: bigint;
   readonly lastClientSeq: bigint;
-  readonly texts: Texts;
+  readonly redactor: StreamingRedactor;
 }
 
 /**
- * Secrets that were incomplete when a push stream ended. The rest of such a secret is recognised
- * when the client comes back to this process, if it continues exactly where it stopped: a repeated
- * event would be read twice. Nothing outlives the process: another process does not know the first
- * half of a secret.
+ * The redactors of push streams that have ended. The rest of a secret is recognised when the client
+ * comes back to this process, if it continues exactly where it stopped: a repeated event would be
+ * read twice. Nothing outlives the process: another process does not know the first half of a secret.
  */
-export class OpenTexts {
+export class LeftRedactors {
   readonly #left = new BoundedMap<string, Left>(SESSIONS_MAX);
 
-  leave(sessionId: string, left: Omit<Left, "texts">, texts: Texts | undefined): void {
-    if (texts === undefined) this.#left.delete(sessionId);
-    else this.#left.set(sessionId, { ...left, texts });
+  leave(sessionId: string, left: Left): void {
+    left.redactor.leave();
+    this.#left.set(sessionId, left);
   }
 
   take(
     sessionId: string,
     opened: Pick<OpenedStream, "epoch" | "lastClientSeq">,
-  ): Texts | undefined {
+  ): StreamingRedactor | undefined {
     const left = this.#left.get(sessionId);
     this.#left.delete(sessionId);
     const isNext = left?.epoch === opened.epoch && left.lastClientSeq === opened.lastClientSeq;
-    return isNext ? left.texts : undefined;
+    return isNext ? left.redactor : undefined;
   }
 }

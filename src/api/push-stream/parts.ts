@@ -4,7 +4,7 @@ import type { OpenedStream } from "../../store/streams.ts";
 import type { CommitParts } from "./commits.ts";
 import type { Intake } from "./intake.ts";
 import type { StreamMeter } from "./meter.ts";
-import type { OpenGroups, OpenTexts } from "./open-groups.ts";
+import type { OpenGroups, LeftRedactors } from "./open-groups.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { Timers } from "../../base/timers.ts";
 import type { StreamRowsOptions } from "./stream-rows.ts";
@@ -17,7 +17,7 @@ export interface StreamParts extends CommitParts {
   readonly timers: Timers;
   readonly meter: StreamMeter;
   readonly groups: Pick<OpenGroups, "leave">;
-  readonly openTexts: OpenTexts;
+  readonly leftRedactors: LeftRedactors;
   readonly clock: Clock;
 }
 

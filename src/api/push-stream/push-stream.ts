@@ -96,8 +96,8 @@ export class PushStream implements StreamOfSession {
     const settled = (error: ServiceError | undefined): void =>
       this.#guarded(() => this.#settled(error));
     this.#commits = new StreamCommits(parts, { sessionId, opened, actor, settled });
-    const texts = parts.openTexts.take(sessionId, opened);
-    this.#rows = new StreamRows(this.#commits, parts.meter, { ...options, texts });
+    const streaming = parts.leftRedactors.take(sessionId, opened);
+    this.#rows = new StreamRows(this.#commits, parts.meter, { ...options, streaming });
   }
 
   get counts(): Readonly<Record<"events" | "refused" | "rows", number>> {
@@ -242,7 +242,7 @@ export class PushStream implements StreamOfSession {
     const { bytesMax } = this.#options;
     return (
       numbers.unacknowledgedBytes >= bytesMax ||
-      (numbers.openBytes + numbers.heldBytes) * 2 >= bytesMax ||
+      numbers.openBytes * 2 >= bytesMax ||
       numbers.unacknowledgedEvents >= EVENTS_MAX
     );
   }
@@ -344,7 +344,6 @@ export class PushStream implements StreamOfSession {
     if (error !== undefined && refusedBytes !== undefined) {
       ending.refusedBytes = undefined;
       this.#refuse(error);
-      numbers.receive(refusedBytes);
       numbers.refused(refusedBytes);
       this.#commits.handOver();
       return;
@@ -364,8 +363,10 @@ export class PushStream implements StreamOfSession {
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#parts.groups.leave(this);
+    const { redactor } = this.#rows;
+    if (redactor === undefined) return;
     const left = { epoch: this.opened.epoch, lastClientSeq: this.#commits.numbers.next - 1n };
-    this.#parts.openTexts.leave(this.sessionId, left, this.#rows.openTexts);
+    this.#parts.leftRedactors.leave(this.sessionId, { ...left, redactor });
   }
 
   /** One timer, which is set again only after it has run: groups change much more often. */

@@ -25,7 +25,7 @@ import type { Metrics } from "../../observability/metrics.ts";
 import type { Redactor } from "../../redaction/redactor.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { Caller, Conversation, ConversationRecord, Handlers } from "../../contract/context.ts";
-import { type OpenGroups, OpenTexts } from "./open-groups.ts";
+import { type OpenGroups, LeftRedactors } from "./open-groups.ts";
 import { checkOpen, openFirst } from "./intake.ts";
 import { StreamMeter, type StreamMetrics } from "./meter.ts";
 import type { StreamOptions, StreamParts } from "./parts.ts";
@@ -34,7 +34,7 @@ import { PushStream } from "./push-stream.ts";
 const TOO_MANY_RETRY_AFTER_MS = 1_000;
 
 export interface PushStreamParts
-  extends Omit<StreamParts, "groups" | "meter" | "openTexts" | "ingest" | "charge"> {
+  extends Omit<StreamParts, "groups" | "meter" | "leftRedactors" | "ingest" | "charge"> {
   readonly rates: Pick<RateLimits, "charge">;
   readonly ingest: Pick<Ingest, "push" | "open">;
   readonly groups: Pick<OpenGroups, "enter" | "leave">;
@@ -59,7 +59,7 @@ export function createPushStreamHandlers(
   options: PushStreamOptions,
 ): Pick<Handlers<typeof SessionService>, "pushSessionEvents"> {
   const meter = new StreamMeter(metrics);
-  const openTexts = new OpenTexts();
+  const leftRedactors = new LeftRedactors();
   const seats = new FairShare({ max: options.pushStreamsMax });
   metrics.limitUse.share("push_streams", seats);
   return {
@@ -70,12 +70,12 @@ export function createPushStreamHandlers(
         meter.streams(seats.held);
       };
       meter.streams(seats.held);
-      return new PushStreamCall({ ...parts, meter, openTexts }, caller, { ...options, ended });
+      return new PushStreamCall({ ...parts, meter, leftRedactors }, caller, { ...options, ended });
     },
   };
 }
 
-type CallParts = Omit<PushStreamParts, "metrics"> & Pick<StreamParts, "meter" | "openTexts">;
+type CallParts = Omit<PushStreamParts, "metrics"> & Pick<StreamParts, "meter" | "leftRedactors">;
 
 interface CallOptions extends PushStreamOptions {
   readonly ended: () => void;

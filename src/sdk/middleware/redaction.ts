@@ -1,25 +1,35 @@
 /**
  * Secrets that must not leave the process: they become `*` in every event, before a trace or the
- * ledger sees it. Text that arrives in pieces is read as one, so a piece may wait for the next ones:
+ * ledger sees it. Text that arrives in pieces is searched as one, so a piece may wait for the next ones:
  *
  *   piece ─► may it end in the beginning of a secret? ─ no ──► released
- *                └─ yes ─► waits, with all later events, until the next piece decides, an event ends
- *                          the text, or HELD_MS are over; then the undecided part is masked
+ *                └─ yes ─► waits, with all later events, until the next pieces decide, an event begins
+ *                          or ends a text or a run, or HELD_MS are over; then the undecided part is
+ *                          masked
  *
  * Every other event is searched whole: each string in it, at any depth.
  */
-import { type CatalogueEntry, lookup } from "../../agui/catalogue.ts";
-import { type EventPlace, placeOf } from "../../agui/constructs.ts";
+import { type CatalogueEntry, type ConstructKind, lookup } from "../../agui/catalogue.ts";
+import { EFFECTS } from "../../agui/constructs.ts";
 import { isObject } from "../../agui/json.ts";
 import { printJson } from "../../agui/print.ts";
+import { BoundedMap } from "../../base/bounded-map.ts";
 import { systemTimers, within } from "../../base/timers.ts";
-import { type Secret, wholeSecret } from "../../redaction/patterns.ts";
+import { knownValues, type Secret } from "../../redaction/patterns.ts";
 import {
   createRedactor,
   type Redactor,
   redactionOptions,
   redactionProblems,
 } from "../../redaction/redactor.ts";
+import {
+  kindsOf,
+  maskPlain,
+  type OnFound,
+  searchNext,
+  TEXT_START,
+  type TextEnd,
+} from "../../redaction/search.ts";
 import type { AgentEvent } from "../bridge.ts";
 import type { Middleware } from "./middleware.ts";
 
@@ -46,6 +56,10 @@ const VALUE_CHARS_MIN = 8;
 const VALUES_CHARS_MAX = 16_384;
 /** The longest wait of an event. */
 const HELD_MS = 250;
+/** Events that wait at once. */
+const HELD_EVENTS_MAX = 1_024;
+/** Texts that are followed at once; the one that began first is forgotten. */
+const TEXTS_MAX = 256;
 
 /** Throws a TypeError or a RangeError that names the option or the variable, never a value. */
 export function redaction(options: RedactionOptions = {}): Redaction {
@@ -61,21 +75,24 @@ export function redaction(options: RedactionOptions = {}): Redaction {
   const secrets = [...known, ...valuesOf(options)];
   const redactor = createRedactor({ secrets, keys: [] }, onFound);
   return {
-    middleware: (events) => redacted(redactor, events),
+    middleware: (events) => redacted(new HeldEvents(redactor, onFound), events),
     mask: (event) => masked(redactor, event),
   };
 }
 
 function valuesOf({ environment = {}, variables = [] }: RedactionOptions): readonly Secret[] {
+  let chars = 0;
   const secrets = variables.flatMap((name) => {
     const value = environment[name]?.trim() ?? "";
     if (value === "") return [];
     if (value.length < VALUE_CHARS_MIN) {
       throw new RangeError(`${name} has fewer than ${VALUE_CHARS_MIN} characters: no secret`);
     }
-    return [...spellingsOf(value)].map((spelled) => wholeSecret(name, spelled));
+    return [...spellingsOf(value)].flatMap((spelled) => {
+      chars += spelled.length;
+      return knownValues(name, spelled);
+    });
   });
-  const chars = secrets.reduce((sum, { prefixes: [value = ""] }) => sum + value.length, 0);
   if (chars > VALUES_CHARS_MAX) {
     throw new RangeError(`variables: the values have more than ${VALUES_CHARS_MAX} characters`);
   }
@@ -89,54 +106,125 @@ function spellingsOf(value: string): ReadonlySet<string> {
 }
 
 async function* redacted(
-  redactor: Redactor,
+  held: HeldEvents,
   events: AsyncIterable<AgentEvent>,
 ): AsyncGenerator<AgentEvent, void, undefined> {
-  const ready: AgentEvent[] = [];
-  const line = redactor.line<AgentEvent>(
-    (event, delta) => ready.push(delta === undefined ? event : withDelta(event, delta)),
-    { maxAgeMs: HELD_MS },
-  );
-  const places = new Places();
   const source = events[Symbol.asyncIterator]();
   let isDone = false;
   try {
     for (let next = source.next(); ; ) {
-      const wait = line.dueAtMs === undefined ? undefined : line.dueAtMs - performance.now();
+      const wait = held.dueAtMs === undefined ? undefined : held.dueAtMs - performance.now();
       const step =
         wait === undefined
           ? await next
           : await within<IteratorResult<AgentEvent> | "late">(next, inTime(wait));
-      if (step === "late") line.letGo();
+      if (step === "late") yield* held.flush();
       else if (step.done === true) {
         isDone = true;
         break;
       } else {
-        take(step.value);
+        yield* held.take(step.value);
         next = source.next();
       }
-      while (ready.length > 0) yield* ready.splice(0);
     }
-    line.letGo();
-    yield* ready;
+    yield* held.flush();
   } finally {
     if (!isDone) await source.return?.();
   }
+}
 
-  function take(event: AgentEvent): void {
-    const nowMs = performance.now();
+interface HeldEvent {
+  readonly event: AgentEvent;
+  /** The name of the text of which its `delta` is a piece. */
+  readonly text?: string;
+  readonly delta?: string;
+}
+
+interface HeldText {
+  /** The waiting pieces, joined. */
+  readonly joined: string;
+  readonly next: ReturnType<typeof searchNext>;
+}
+
+/** The events of one run, some of which wait. */
+class HeldEvents {
+  readonly #redactor: Redactor;
+  readonly #onFound: OnFound;
+  /** The end of each text before the waiting pieces. */
+  readonly #ends = new BoundedMap<string, TextEnd>(TEXTS_MAX);
+  /** For each kind, the id of its last piece: a CHUNK may have none. */
+  readonly #lastIds = new Map<ConstructKind | undefined, string>();
+  #events: HeldEvent[] = [];
+  readonly #texts = new Map<string, HeldText>();
+  #sinceMs = 0;
+
+  constructor(redactor: Redactor, onFound: OnFound) {
+    this.#redactor = redactor;
+    this.#onFound = onFound;
+  }
+
+  /** The time when the first waiting event has waited long enough. */
+  get dueAtMs(): number | undefined {
+    return this.#events.length === 0 ? undefined : this.#sinceMs + HELD_MS;
+  }
+
+  /** Returns the events that wait no longer. */
+  take(event: AgentEvent): readonly AgentEvent[] {
+    if (this.#events.length === 0) this.#sinceMs = performance.now();
     const entry = lookup(event.type);
-    const place = entry && places.of(entry, event);
     const { delta, ...rest } = event;
-    if (place === undefined || entry?.role !== "fragment" || typeof delta !== "string") {
-      line.take(masked(redactor, event), [place], nowMs);
-      return;
+    if (entry?.role === "fragment" && typeof delta === "string") {
+      this.#add(this.#nameOf(entry, event), delta, masked(this.#redactor, rest));
+    } else {
+      this.#events.push({ event: masked(this.#redactor, event) });
+      if (entry !== undefined && BORDERS.has(EFFECTS.get(entry.type)?.does)) return this.flush();
     }
-    const spelled = JSON.stringify(delta).slice(1, -1);
-    const besides = masked(redactor, rest);
-    line.takeText({ ...besides, delta }, { place, spelled }, nowMs);
+    const isUndecided = [...this.#texts.values()].some(({ next }) => next.isPending);
+    return isUndecided && this.#events.length < HELD_EVENTS_MAX ? [] : this.flush();
+  }
+
+  /** Returns all events; what is undecided is masked. */
+  flush(): readonly AgentEvent[] {
+    const maskedTexts = new Map<string, string>();
+    for (const [name, { joined, next }] of this.#texts) {
+      for (const kind of kindsOf(next.findings)) this.#onFound(kind);
+      maskedTexts.set(name, maskPlain(joined, next.findings));
+      this.#ends.set(name, next.end);
+    }
+    const events = this.#events.map(({ event, text, delta }) => {
+      if (text === undefined || delta === undefined) return event;
+      const rest = maskedTexts.get(text) ?? "";
+      maskedTexts.set(text, rest.slice(delta.length));
+      return withDelta(event, { before: delta, after: rest.slice(0, delta.length) });
+    });
+    this.#events = [];
+    this.#texts.clear();
+    return events;
+  }
+
+  #add(text: string, delta: string, event: AgentEvent): void {
+    const joined = (this.#texts.get(text)?.joined ?? "") + delta;
+    const next = searchNext(this.#redactor.search, this.#ends.get(text) ?? TEXT_START, joined);
+    this.#texts.set(text, { joined, next });
+    this.#events.push({ event, text, delta });
+  }
+
+  #nameOf({ kind, idField }: CatalogueEntry, event: AgentEvent): string {
+    const given = idField === undefined ? undefined : event[idField];
+    const id = typeof given === "string" ? given : (this.#lastIds.get(kind) ?? "");
+    this.#lastIds.set(kind, id);
+    return `${kind} ${id}`;
   }
 }
+
+/** These effects begin or end a text or a run. */
+const BORDERS: ReadonlySet<string | undefined> = new Set([
+  "start",
+  "end",
+  "open_run",
+  "finish_run",
+  "fail_run",
+]);
 
 function inTime(waitMs: number) {
   return { limitMs: Math.max(0, waitMs), late: () => "late" as const, timers: systemTimers };
@@ -160,24 +248,10 @@ function objectIn(text: string): object {
 }
 
 /** The raw event of a provider has the same text in its own form, and cannot be masked in pieces. */
-function withDelta(event: AgentEvent, spelled: string): AgentEvent {
-  const delta: unknown = JSON.parse(`"${spelled}"`);
-  return { ...event, delta, ...("rawEvent" in event && { rawEvent: undefined }) };
-}
-
-/** Gives the pieces of one text in a row the same place, which the search finds faster. */
-class Places {
-  #last: EventPlace | undefined;
-
-  of(entry: CatalogueEntry, event: AgentEvent): EventPlace {
-    const place = placeOf(entry, event);
-    const last = this.#last;
-    const isSame =
-      last?.type === place.type &&
-      last.key === place.key &&
-      last.owner === place.owner &&
-      last.canStart === place.canStart;
-    if (!isSame) this.#last = place;
-    return isSame ? last : place;
-  }
+function withDelta(
+  event: AgentEvent,
+  { before, after }: { readonly before: string; readonly after: string },
+): AgentEvent {
+  if (before === after) return { ...event, delta: before };
+  return { ...event, delta: after, ...("rawEvent" in event && { rawEvent: undefined }) };
 }
