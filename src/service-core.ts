@@ -5,7 +5,6 @@
 import { OpenGroups } from "./api/push-stream/open-groups.ts";
 import { createConversation } from "./api/conversation.ts";
 import { createSeats } from "./api/long-reads.ts";
-import { createStorageHandlers } from "./api/storage.ts";
 import { createOrderObserver } from "./api/order.ts";
 import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
 import { Cancels } from "./api/turns/cancels.ts";
@@ -37,7 +36,6 @@ import { readLogged } from "./store/pages.ts";
 import { createReader } from "./store/reader.ts";
 import type { StoredRow } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
-import { createStorageReader } from "./store/storage.ts";
 import { readTalk } from "./store/talk.ts";
 import { countWaiting } from "./store/turns.ts";
 
@@ -48,7 +46,7 @@ export interface Base {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
-  /** The name of this instance, for the other instances and for pages. Another one after each start. */
+  /** The name of this instance for the other instances. Another one after each start. */
   readonly instance: string;
 }
 
@@ -118,10 +116,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
-  const sums = { reader, storage: createStorageReader(database), clock };
-  const storage = createStorageHandlers({ ...sums, seats });
-  const reads = { transcripts, conversation, storage };
-  const flow = { ...reads, seats, database, reader, live, feeds, exchange, waits };
+  const flow = { transcripts, conversation, seats, database, reader, live, feeds, exchange, waits };
   return { ...flow, commits, refusal, ingest, order, groups, cancels, news, retention, texts };
 }
 

@@ -31,7 +31,7 @@ import { createWatchHandlers } from "./api/watch.ts";
 import { createAudit, RoleAndScope } from "./auth/authorizer.ts";
 import { createAuthenticator } from "./auth/authenticator.ts";
 import { addressText } from "./base/address.ts";
-import { msOf, systemClock } from "./base/clock.ts";
+import { systemClock } from "./base/clock.ts";
 import { FairShare } from "./base/fair-share.ts";
 import { systemTimers } from "./base/timers.ts";
 import { startAll, stopAll, together, type Unit } from "./base/unit.ts";
@@ -43,7 +43,6 @@ import { CONNECTIONS_BESIDE_STREAMS_MAX } from "./http/plumbing/listener.ts";
 import { createHttpServer } from "./http/server.ts";
 import { createRateLimits } from "./ingest/rate-limits.ts";
 import type { Log } from "./observability/log.ts";
-import { readFigures } from "./observability/figures.ts";
 import { createMetrics, type Metrics } from "./observability/metrics.ts";
 import { createReadiness } from "./observability/readiness.ts";
 import type { Tracing } from "./observability/trace.ts";
@@ -195,7 +194,7 @@ interface EdgeParts extends Base, Core {
 
 /** The two servers that callers reach. */
 function createEdges(config: Config, parts: EdgeParts) {
-  const { doors, database, reader, live, transcripts, clock, metrics, instance } = parts;
+  const { doors, database, reader, live, transcripts, clock, metrics } = parts;
   const memory = new FairShare({
     max: config.receivedBytesMax / RESIDENT_PER_HELD_BYTE,
     stillTicksMax: STILL_TICKS,
@@ -221,12 +220,9 @@ function createEdges(config: Config, parts: EdgeParts) {
     { live, transcripts, clock, metrics, timers: systemTimers, capabilitiesOf },
     { ...AGUI_LIMITS, ...config },
   );
-  const startedAtMs = msOf(clock.nowMicros());
   const reads = authorisedReads(doors, {
     ...parts.conversation.reads,
     exports: createExportHandlers(reader, metrics.limitUse),
-    storage: parts.storage,
-    figures: { readFigures: () => readFigures({ instance, startedAtMs, metrics, clock }) },
     talk: createAguiTalk({ join, transcripts, push: handlers.pushSessionMessage, metrics }),
   });
   const http = createHttpServer(

@@ -26,9 +26,7 @@ import type {
 import type { ExportHandlers } from "./export.ts";
 import type { HistoryHandlers } from "./pages.ts";
 import type { EventListHandlers } from "./push-list.ts";
-import type { Figures } from "../observability/figures.ts";
 import { cancels, forks, recorded, takeOvers } from "./recorded.ts";
-import type { StorageHandlers } from "./storage.ts";
 import type { CancelHandlers } from "./turns/cancel-run.ts";
 import type { RunsHandlers } from "./runs.ts";
 import type { AguiTalk } from "./talk.ts";
@@ -49,13 +47,6 @@ export interface ServedReads {
   readonly transcripts: TranscriptHandlers;
   readonly exports: ExportHandlers;
   readonly talk: AguiTalk;
-  readonly storage: StorageHandlers;
-  /** The state of this instance. */
-  readonly figures: FigureHandlers;
-}
-
-export interface FigureHandlers {
-  readFigures(request: undefined, context: CallContext): Promise<Figures>;
 }
 
 export interface AuthorisingParts {
@@ -165,7 +156,7 @@ function authorisedSessions(parts: AuthorisingParts, served: Methods) {
  */
 export function authorisedReads(
   { authorizer }: AuthorisingParts,
-  { runs, transcripts, exports, talk, storage, figures }: ServedReads,
+  { runs, transcripts, exports, talk }: ServedReads,
 ): ServedReads {
   const allow: Allow<string> = (principal, sessionId) =>
     authorizer.authorize(principal, "session.read", named(sessionId));
@@ -184,22 +175,6 @@ export function authorisedReads(
       exportHistory: stream(allowOf, (request, context) => exports.exportHistory(request, context)),
     },
     talk: stream(allowOf, talk),
-    storage: {
-      readSessionStorage: unary(allowOf, (request, context) =>
-        storage.readSessionStorage(request, context),
-      ),
-      // The handler sums up only the sessions of the caller.
-      readStorage: unary(
-        (principal) => authorizer.authorize(principal, "session.list", undefined),
-        (request, context) => storage.readStorage(request, context),
-      ),
-    },
-    figures: {
-      readFigures: unary(
-        (principal) => authorizer.authorize(principal, "service.read", undefined),
-        (request, context) => figures.readFigures(request, context),
-      ),
-    },
   };
 }
 

@@ -1,5 +1,5 @@
 /**
- * Reads that can keep a connection of the database for long: lists, searches, sums, forks, and
+ * Reads that can keep a connection of the database for long: lists, searches, forks, and
  * transcripts of earlier moments. Each takes a seat. Half of the connections for reads have a seat, so the
  * other half is free for other reads. One caller takes at most half of the seats.
  */
@@ -27,20 +27,14 @@ export function seated<Request, Response>(
   seats: Semaphore,
   read: (request: Request, context: CallContext) => Promise<Response>,
 ): (request: Request, context: CallContext) => Promise<Response> {
-  return (request, context) => inSeat(seats, context, () => read(request, context));
-}
-
-/** Without a signal, the read goes on when its caller has left. */
-export async function inSeat<T>(
-  seats: Semaphore,
-  { principal, signal }: Pick<CallContext, "principal"> & { readonly signal?: AbortSignal },
-  read: () => Promise<T>,
-): Promise<T> {
-  try {
-    return await seats.run(read, signal, actorOf(principal));
-  } catch (error) {
-    throw tooSlow(error) ?? error;
-  }
+  return async (request, context) => {
+    const { principal, signal } = context;
+    try {
+      return await seats.run(() => read(request, context), signal, actorOf(principal));
+    } catch (error) {
+      throw tooSlow(error) ?? error;
+    }
+  };
 }
 
 /** The statement of a caller that was too long says nothing of the database. */
@@ -54,6 +48,6 @@ function tooSlow(error: unknown): ServiceError | undefined {
 }
 
 function tooMany(): ServiceError {
-  const message = "too many lists, searches, sums, forks and earlier transcripts wait";
+  const message = "too many lists, searches, forks and earlier transcripts wait";
   return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: 1_000 });
 }

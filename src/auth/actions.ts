@@ -29,9 +29,7 @@ export type Action =
   /** The rows of all sessions in one stream. */
   | "feed.read"
   /** Facts about the service itself, without a session. */
-  | "contract.read"
-  /** The state of an instance, which sums up the work of all projects. */
-  | "service.read";
+  | "contract.read";
 
 export type Served =
   | Action
@@ -61,7 +59,6 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "token.issue": ["admin"],
   "feed.read": ["admin", "service"],
   "contract.read": ["admin", "editor", "viewer", "runner", "service"],
-  "service.read": ["admin", "service"],
 };
 
 /**
@@ -74,9 +71,8 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
  *   project   the call concerns a whole project: a new session goes into the caller's project, and a
  *             feed has the rows of that project; a token for one session may do neither
  *   nothing   the call concerns no session
- *   all       the call concerns all sessions, so a scoped caller may not do it
  */
-type Reach = "session" | "copy" | "sessions" | "project" | "nothing" | "all";
+type Reach = "session" | "copy" | "sessions" | "project" | "nothing";
 
 export const REACH: Readonly<Record<Action, Reach>> = {
   "session.create": "project",
@@ -98,7 +94,6 @@ export const REACH: Readonly<Record<Action, Reach>> = {
   "token.issue": "session",
   "feed.read": "project",
   "contract.read": "nothing",
-  "service.read": "all",
 };
 
 /** Keyed by the name of the RPC in ambient.v1.SessionService. */
@@ -139,16 +134,11 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served | "public">> = {
   "GET /": "public",
   "GET /sessions/:id": "public",
   "GET /sessions/:id/compare": "public",
-  "GET /storage": "public",
-  "GET /service": "public",
-  "GET /docs": "public",
   "GET /assets/:file": "public",
   "GET /openapi.json": "contract.read",
   "GET /api/ambient/v1/caller": "contract.read",
   "GET /api/ambient/v1/events": "feed.read",
   "GET /api/ambient/v1/messages": "feed.read",
-  "GET /api/ambient/v1/service": "service.read",
-  "GET /api/ambient/v1/storage": "session.list",
   "GET /api/ambient/v1/search": "session.search",
   "GET /api/ambient/v1/sessions": "session.list",
   "POST /api/ambient/v1/sessions": "session.create",
@@ -171,7 +161,6 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served | "public">> = {
   "GET /api/ambient/v1/sessions/:id/transcript": "session.read",
   "GET /api/ambient/v1/sessions/:id/export": "session.read",
   "GET /api/ambient/v1/sessions/:id/history": "session.read",
-  "GET /api/ambient/v1/sessions/:id/storage": "session.read",
   // A new message is pushed by PushSessionMessage, which checks message.push.user; so it is below.
   "POST /agui/sessions/:id": "session.read",
   "GET /copilotkit/info": "contract.read",

@@ -100,7 +100,7 @@ export function denialOf(principal: Principal, action: Action): Denial | undefin
   if (!principal.roles.some((role) => ALLOWED[action].includes(role))) return "role";
   const reach = REACH[action];
   const isBound = (reach === "project" || reach === "copy") && principal.sessionId !== undefined;
-  return isBound || (reach === "all" && !isUnscoped(principal)) ? "scope" : undefined;
+  return isBound ? "scope" : undefined;
 }
 
 /** `role`: no role of the caller allows the action. `scope`: it is not allowed for this session. */

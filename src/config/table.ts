@@ -122,10 +122,10 @@ export const SERVICE_SETTINGS = {
     "PushSessionEvents calls of one instance. Above it: RESOURCE_EXHAUSTED (TOO_MANY_STREAMS).",
   ),
   databaseConnections: setting("DATABASE_CONNECTIONS", amount(3, 200), "16").means(
-    "Connections of one instance to the database: half of them for pushes, the others for everything else. Lists, searches, sums, forks and earlier transcripts use at most half of these, and one caller half of that.",
+    "Connections of one instance to the database: half of them for pushes, the others for everything else. Lists, searches, forks and earlier transcripts use at most half of these, and one caller half of that.",
   ),
   statementTimeoutMs: setting("STATEMENT_TIMEOUT_MS", amount(100, 600_000), "5000").means(
-    "A statement that runs longer is cancelled, and its callers get UNAVAILABLE; those of a list, a search, a sum or a fork DEADLINE_EXCEEDED. A commit of several sessions is tried again, each session by itself. A commit waits a tenth of this time for a session that another transaction has locked, and then continues without it.",
+    "A statement that runs longer is cancelled, and its callers get UNAVAILABLE; those of a list, a search or a fork DEADLINE_EXCEEDED. A commit of several sessions is tried again, each session by itself. A commit waits a tenth of this time for a session that another transaction has locked, and then continues without it.",
   ),
   watchersMax: setting("WATCHERS_MAX", amount(1, 100_000), "4096").means(
     "Watches of one instance. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",

@@ -18,9 +18,7 @@ import type { Handlers } from "../contract/context.ts";
 import type { ExportHandlers } from "../api/export.ts";
 import type { HistoryHandlers } from "../api/pages.ts";
 import type { EventListHandlers } from "../api/push-list.ts";
-import type { FigureHandlers } from "../api/authorised.ts";
 import type { RunsHandlers } from "../api/runs.ts";
-import type { StorageHandlers } from "../api/storage.ts";
 import type { AguiTalk } from "../api/talk.ts";
 import type { CancelHandlers } from "../api/turns/cancel-run.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
@@ -59,11 +57,9 @@ import type { DescribedRoute } from "./openapi.ts";
 import { OpenRequests } from "./plumbing/open-requests.ts";
 import { RequestRecords } from "./plumbing/request-records.ts";
 import { searchRoutes } from "./search-routes.ts";
-import { serviceRoutes } from "./service-routes.ts";
 import { holdRoutes } from "./hold-routes.ts";
 import { sessionRoutes } from "./session-routes.ts";
 import { UnsentFrames } from "./sse.ts";
-import { storageRoutes } from "./storage-routes.ts";
 import { turnRoutes } from "./turn-routes.ts";
 
 export interface HttpParts {
@@ -96,8 +92,6 @@ export interface HttpParts {
   readonly transcripts: TranscriptHandlers;
   readonly talk: AguiTalk;
   readonly exports: ExportHandlers;
-  readonly storage: StorageHandlers;
-  readonly figures: FigureHandlers;
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
   readonly authorizer: Authorizer;
   /** Started before this server; without it nothing is encrypted. */
@@ -250,9 +244,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
       eventPushRoutes(api, { ...parts, requestBytesMax });
       exportRoutes(api, parts);
       feedRoutes(api, streams);
-      storageRoutes(api, parts);
       searchRoutes(api, parts);
-      serviceRoutes(api, parts);
       done();
     },
     { prefix: API_PREFIX },

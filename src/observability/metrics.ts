@@ -4,7 +4,7 @@
  * known here: never a session id, never a text of a caller.
  */
 import { type Counter, collectDefaultMetrics } from "prom-client";
-import { type Clock, msOf, systemClock } from "../base/clock.ts";
+import { type Clock, systemClock } from "../base/clock.ts";
 import { Instruments } from "./instruments.ts";
 import { limitInstruments } from "./limit-metrics.ts";
 import { packageVersion } from "./version.ts";
@@ -40,7 +40,7 @@ export function createMetrics(clock: Clock = systemClock) {
     /** The content type of Prometheus text. */
     contentType: registry.contentType,
     text: (): Promise<string> => registry.metrics(),
-    ...callInstruments(make, clock),
+    ...callInstruments(make),
     ...ingestInstruments(make),
     ...pushStreamInstruments(make),
     ...turnInstruments(make),
@@ -52,7 +52,7 @@ export function createMetrics(clock: Clock = systemClock) {
   };
 }
 
-function callInstruments(make: Instruments, clock: Clock) {
+function callInstruments(make: Instruments) {
   const calls = make.counter("calls_total", "Calls that ended, by method and gRPC code.", [
     "method",
     "code",
@@ -64,15 +64,9 @@ function callInstruments(make: Instruments, clock: Clock) {
     ["method"],
   );
   const refusals = make.counter("refused_total", "Refused calls, by reason.", ["reason"]);
-  const refusalTimes = make.gauge(
-    "refused_last_timestamp_seconds",
-    "Time of the last refused call, by reason.",
-    ["reason"],
-  );
   return {
     calls,
     refusals,
-    refusalTimes,
     /** The calls of one method; looked up once per method and not once per call. */
     callsOf: (method: string): CallMetrics => {
       const duration = durations.labels({ method });
@@ -90,7 +84,6 @@ function callInstruments(make: Instruments, clock: Clock) {
     /** A refused call, by the reason that its caller got. */
     refused: (reason: string): void => {
       refusals.inc({ reason });
-      refusalTimes.set({ reason }, msOf(clock.nowMicros()) / 1_000);
     },
     /** `route` is the pattern, and never the path. */
     httpRequests: make.counter(

@@ -107,8 +107,6 @@ function expected(call: Call, caller: Caller, place: Place): string {
   const done = call.messageType === undefined || may(pushed) ? "OK" : "PERMISSION_DENIED";
   const isOfProject = ["session.create", "session.fork", "feed.read"].includes(action);
   if (!mayDo || (isOfProject && caller.sessionId !== undefined)) return "PERMISSION_DENIED";
-  const isScoped = caller.projectId !== undefined || caller.sessionId !== undefined;
-  if (action === "service.read" && isScoped) return "PERMISSION_DENIED";
   if (!call.hasSession) return "OK";
   if (place === "impossible") return "INVALID_ARGUMENT";
   const seesAll = caller.projectId === undefined && caller.sessionId === undefined;
@@ -186,8 +184,7 @@ describe("the table of actions", () => {
         .map(([action]) => action)
         .filter(
           (action) => !isBound || !["session.create", "session.fork", "feed.read"].includes(action),
-        )
-        .filter((action) => (!isBound && projectId === undefined) || action !== "service.read");
+        );
       expect(await answer.json(), `of ${caller.name}`).toMatchObject({
         roles,
         actions,

@@ -66,8 +66,6 @@ export function httpParts(
     transcripts: { readTranscript: notAsked },
     talk: notAsked,
     exports: { exportEvents: notAsked, exportMessages: notAsked, exportHistory: notAsked },
-    storage: { readSessionStorage: notAsked, readStorage: notAsked },
-    figures: { readFigures: notAsked },
     authenticator: { asks: false, authenticate: notAsked, refusalOf: notAsked },
     authorizer: { authorize: () => undefined },
     log: createLogTo({ write: () => undefined }, "silent"),

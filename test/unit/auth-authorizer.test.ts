@@ -161,15 +161,6 @@ describe("the scope of a project", () => {
   });
 });
 
-test("the state of the service is for callers who see every session", async () => {
-  const { ask, denied } = fixture();
-  expect(await ask(principal({}), "service.read")).toBe("OK");
-  for (const scope of [{ projectId: "p1" }, { sessionId: "mine" }]) {
-    expect(await ask(principal(scope), "service.read")).toBe("PERMISSION_DENIED");
-  }
-  expect(denied).toMatchObject([{ reason: "scope" }, { reason: "scope" }]);
-});
-
 describe("the scope of a session", () => {
   const runner = principal({ kind: "session", roles: ["runner", "editor"], sessionId: "mine" });
 

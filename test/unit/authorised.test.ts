@@ -163,8 +163,6 @@ describe("a call", () => {
         exportHistory: notReached,
       },
       talk: notReached,
-      storage: { readSessionStorage: notReached, readStorage: notReached },
-      figures: { readFigures: notReached },
     });
     const context = contextOf(SCOPED);
     const of = { sessionId: "s1" };
@@ -194,14 +192,9 @@ describe("a call", () => {
       () => reads.exports.exportMessages("s1", context),
       () => reads.exports.exportHistory({ ...of, format: "history" }, context),
       () => reads.talk(input, context),
-      () => reads.storage.readSessionStorage({ ...of, stream: "events", afterSeq: 0n }, context),
     ];
     for (const call of calls) expect(call).toThrow("session s1 does not exist");
     expect(asked).toEqual(Array.from(calls, () => "session.read s1"));
-    asked.length = 0;
-    expect(() => reads.storage.readStorage(undefined, context)).toThrow("does not exist");
-    expect(() => reads.figures.readFigures(undefined, context)).toThrow("does not exist");
-    expect(asked).toEqual(["session.list -", "service.read -"]);
   });
 });
 

@@ -108,7 +108,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   ],
   ["rows, and stored bytes, of a fork", "postgres/fork", "above a limit is refused by the size"],
   [
-    "lists, searches, sums, forks and earlier transcripts of a caller at once, and that wait",
+    "lists, searches, forks and earlier transcripts of a caller at once, and that wait",
     "unit/long-reads",
     "64 reads of a caller wait, further ones are refused, and those of others are not",
   ],

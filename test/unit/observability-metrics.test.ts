@@ -50,7 +50,6 @@ describe("metrics", () => {
       "ready",
       "received_bytes",
       "redactions_total",
-      "refused_last_timestamp_seconds",
       "refused_total",
       "retention_failures_total",
       "retention_passed_timestamp_seconds",

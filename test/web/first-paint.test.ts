@@ -61,7 +61,7 @@ const MESSAGES = /\/messages\?after_seq=0.*recorded/;
 
 describe("before all is read, in chromium", needs("chromium"), () => {
   test("without rows and messages, nothing stands in their place", async () => {
-    await inspector.visit(at("/docs"), {}, async (page) => {
+    await inspector.visit(at("/nothing"), {}, async (page) => {
       const [rows, messages] = [await hold(page, ROWS), await hold(page, MESSAGES)];
       await page.goto(at("/sessions/painted"));
       await region(page, "Conversation").getByText("Loading …").waitFor();
@@ -82,7 +82,7 @@ describe("before all is read, in chromium", needs("chromium"), () => {
   });
 
   test("with the newest rows, calls have their times, a run its failure, and an approval waits for the messages", async () => {
-    await inspector.visit(at("/docs"), {}, async (page) => {
+    await inspector.visit(at("/nothing"), {}, async (page) => {
       const [rows, messages] = [await hold(page, OLD_ROWS), await hold(page, MESSAGES)];
       await page.goto(at("/sessions/painted"));
       const failed = page.getByRole("article", { name: "Run failed, error" });
@@ -113,7 +113,7 @@ describe("before all is read, in chromium", needs("chromium"), () => {
   });
 
   test("an event of the address that is not read yet has no earlier moment in its place", async () => {
-    await inspector.visit(at("/docs"), {}, async (page) => {
+    await inspector.visit(at("/nothing"), {}, async (page) => {
       const rows = await hold(page, OLD_ROWS);
       await page.goto(at("/sessions/painted?at=500"));
       await region(page, "Conversation").getByText("Loading …").waitFor();
@@ -122,19 +122,6 @@ describe("before all is read, in chromium", needs("chromium"), () => {
       await rows();
       await page.getByRole("article", { name: "Run before, start" }).waitFor();
       await page.locator(".scrubber-type").getByText("CUSTOM").waitFor();
-    });
-  });
-
-  test("the storage of a session shows no sums before they are whole", async () => {
-    await inspector.visit(at("/docs"), {}, async (page) => {
-      const release = await hold(page, /\/sessions\/painted\/storage/);
-      await page.goto(at("/storage?session=painted"));
-      await page.getByRole("heading", { name: "Storage of painted" }).waitFor();
-      const total = page.getByText("Without compression", { exact: true });
-      await page.getByText("Adding up").waitFor();
-      expect(await page.locator(".storage-totals").count()).toBe(0);
-      await release();
-      await total.first().waitFor();
     });
   });
 });

@@ -15,7 +15,7 @@ import { useService } from "../support/use-service.ts";
 const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
   "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-const PATHS = ["/", "/sessions/s", "/sessions/s/compare", "/storage", "/service", "/docs"];
+const PATHS = ["/", "/sessions/s", "/sessions/s/compare"];
 
 const inspector = useInspector();
 const { service } = useService();

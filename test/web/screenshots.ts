@@ -32,8 +32,6 @@ interface Shot {
   readonly shows: string;
   /** A message to the scripted agent. */
   readonly says?: string;
-  /** The charts need a while; default: SETTLING_MS. */
-  readonly settlingMs?: number;
 }
 
 const WIDE = { width: 1200, height: 700 };
@@ -66,33 +64,19 @@ const SHOTS: Readonly<Record<string, Shot>> = {
     scheme: "light",
     shows: "calculator",
   },
-  "inspector-storage": {
-    path: "/storage",
-    size: { width: 1200, height: 640 },
-    scheme: "light",
-    shows: "TEXT_MESSAGE_CONTENT",
-  },
-  "inspector-service": {
-    path: "/service",
-    size: { width: 1200, height: 640 },
-    scheme: "dark",
-    says: "Give me a long answer.",
-    shows: "second",
-    settlingMs: 45_000,
-  },
 };
 
 async function take(browser: Browser, name: string, on: ServiceProcess): Promise<void> {
   const shot = SHOTS[name];
   if (shot === undefined) throw new Error(`${name}: expected ${Object.keys(SHOTS).join(", ")}`);
-  const { path, size: viewport, scheme: colorScheme, shows, settlingMs } = shot;
+  const { path, size: viewport, scheme: colorScheme, shows } = shot;
   if (shot.says !== undefined) await say(shot.says, on);
   const context = await browser.newContext({ viewport, colorScheme, reducedMotion: "reduce" });
   const page = await context.newPage();
   await page.goto(`http://${on.httpAddress}${path}`);
   await page.getByText(shows).filter({ visible: true }).first().waitFor();
   // The parts that are loaded later, and their data: streams are open, so the network is never idle.
-  await page.waitForTimeout(settlingMs ?? SETTLING_MS);
+  await page.waitForTimeout(SETTLING_MS);
   const png = await page.screenshot();
   if (png.length > BYTES_MAX) throw new Error(`${name} has ${png.length} bytes`);
   await writeFile(join(FOLDER, `${name}.png`), png);

@@ -1,4 +1,5 @@
 /** A service that wants tokens: the page asks for one, keeps it to itself, and shows what it allows. */
+import { text as textOf } from "node:stream/consumers";
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { type Caller, sessionCaller } from "../support/callers.ts";
@@ -61,17 +62,17 @@ async function forget(page: Page): Promise<void> {
 }
 
 describe("a token in chromium", needs("chromium"), () => {
-  // Bug: the state of the service is read every two seconds, and each refusal asked for a token again.
+  // Bug: what the page reads again and again asked for a token after each refusal.
   test("that a reader does not give is asked for again when they try again, and no more", async () => {
-    await inspector.visit(urlOf("/service"), {}, async (page, { requests }) => {
+    await inspector.visit(urlOf("/sessions/guarded"), {}, async (page, { requests }) => {
       const asked = page.getByRole("dialog", { name: "Token" });
-      const refused = page.getByRole("alert").filter({ hasText: "UNAUTHENTICATED" });
+      const refused = page.getByText("a bearer token is required");
       const again = page.getByRole("button", { name: "Try again" });
       await asked.waitFor();
       await page.keyboard.press("Escape");
       await refused.waitFor();
       const before = requests.length;
-      await expect.poll(() => requests.length).toBeGreaterThan(before + 1);
+      await expect.poll(() => requests.length).toBeGreaterThan(before);
       expect(await asked.count()).toBe(0);
       await again.click();
       for (const path of ["/sessions/guarded", "/"]) {
@@ -124,10 +125,8 @@ describe("a token in chromium", needs("chromium"), () => {
       await page.reload();
       await items(page).getByText("A guarded answer").waitFor();
       expect(await page.getByRole("dialog").count()).toBe(0);
-      for (const name of ["Storage", "Service"]) {
-        await page.getByRole("link", { name, exact: true }).click();
-        await page.getByRole("heading", { name }).waitFor();
-      }
+      await page.getByRole("link", { name: "Sessions", exact: true }).click();
+      await page.getByRole("link", { name: "guarded" }).waitFor();
       expect(seen.requests.length).toBeGreaterThan(5);
       const headers = await Promise.all(seen.requests.map((request) => request.allHeaders()));
       const texts = [
@@ -186,7 +185,7 @@ describe("a token in chromium", needs("chromium"), () => {
           await page.getByText("1 session ·").waitFor();
           await expect
             .poll(() => page.getByRole("navigation").getByRole("link").allInnerTexts())
-            .toEqual(["Sessions", "Storage", "API"]);
+            .toEqual(["Sessions", "API"]);
           await page.getByRole("link", { name: "guarded" }).click();
           await items(page).getByText("A guarded answer").waitFor();
           await expect
@@ -198,14 +197,12 @@ describe("a token in chromium", needs("chromium"), () => {
             .waitFor();
           await page.getByRole("link", { name: "Compare runs" }).click();
           await page.getByRole("heading", { name: "The same question" }).waitFor();
-          await page.getByRole("link", { name: "Storage", exact: true }).click();
-          await page
-            .getByText("1 session", { exact: true })
-            .or(page.getByRole("heading", { name: "By session" }))
-            .first()
-            .waitFor();
+          // A plain link would send no token.
+          const downloading = page.waitForEvent("download");
           await page.getByRole("link", { name: "API", exact: true }).click();
-          await page.getByRole("heading", { name: "HTTP API" }).waitFor();
+          const download = await downloading;
+          expect(download.suggestedFilename()).toBe("openapi.json");
+          expect(await textOf(await download.createReadStream())).toContain('"openapi": "3.1');
           expect({ role, failures: failures(seen) }).toEqual({ role, failures: [] });
           await page.getByRole("link", { name: "Sessions", exact: true }).click();
           await forget(page);

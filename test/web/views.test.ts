@@ -1,5 +1,5 @@
 /**
- * Every view: what the views of figures show; and, in a wide and a narrow window, light and dark, axe finds nothing
+ * Every view: what the comparison and the head show; and, in a wide and a narrow window, light and dark, axe finds nothing
  * serious, nothing is out of reach, and the checks of a visit hold, so no view breaks the Content-Security-Policy,
  * asks another origin or has an error of a script.
  */
@@ -26,7 +26,7 @@ const FIRST_LOAD_BYTES_MAX = 250_000;
 const WIDTHS = [1440, 380] as const;
 
 const inspector = useInspector();
-// Its own ledger: some views show sums of all sessions, and another file stores those of an attacker.
+// Its own ledger: the list shows all sessions, and another file stores those of an attacker.
 const { service } = useService({});
 let empty: string;
 const at = (path: string): string => `http://${service.httpAddress}${path}`;
@@ -72,43 +72,7 @@ beforeAll(async () => {
   );
 });
 
-describe("the figures in chromium", needs("chromium"), () => {
-  test("the storage shows the sums of the API, and leads to those of a session", async () => {
-    await inspector.visit(at("/storage"), {}, async (page) => {
-      const row = page.getByRole("row", { name: /^TEXT_MESSAGE_CONTENT/ });
-      await expect.poll(() => row.count()).toBe(1);
-      const cells = async () =>
-        (await row.getByRole("cell").allInnerTexts()).slice(0, 2).map(Number);
-      // Of three answers; those of one run are merged.
-      await expect.poll(cells).toEqual([3, 16]);
-      await page.getByRole("button", { name: "Rows" }).click();
-      const header = page.getByRole("columnheader", { name: "Rows" }).first();
-      await expect.poll(() => header.getAttribute("aria-sort")).toBe("descending");
-      await page.getByRole("link", { name: "Storage of other by type" }).click();
-      await page.getByRole("heading", { name: "Storage of other" }).waitFor();
-      expect(new URL(page.url()).search).toBe("?session=other");
-      await expect.poll(() => row.getByRole("cell").first().innerText()).toBe("1");
-    });
-  });
-
-  test("the service shows what is pushed while the page is open, and a refusal", async () => {
-    await inspector.visit(at("/service"), {}, async (page) => {
-      await page.getByText(/ready$/).waitFor();
-      const pushed = page.getByRole("figure", { name: "Pushed rows a second" });
-      // The first rate needs two answers.
-      await expect.poll(() => pushed.innerText()).toMatch(/events\s+0/);
-      const stored = page.getByText("Rows stored").locator("xpath=following-sibling::dd");
-      const before = Number((await stored.innerText()).replaceAll(",", ""));
-      await makeSession(service, { name: "Pushed meanwhile" });
-      await pushAll(service, "meanwhile", runOf("four", { text: "Now.", args: "{}", tokens: 1 }));
-      await fetch(at("/api/ambient/v1/sessions/none"));
-      const after = async () => Number((await stored.innerText()).replaceAll(",", ""));
-      await expect.poll(after).toBeGreaterThan(before);
-      await expect.poll(() => pushed.innerText()).toMatch(/0 to [1-9.]/);
-      await page.getByRole("cell", { name: "SESSION_NOT_FOUND" }).waitFor();
-    });
-  });
-
+describe("the views in chromium", needs("chromium"), () => {
   test("two runs are compared, chosen from lists, and the address keeps the choice", async () => {
     await inspector.visit(at("/sessions/question/compare"), {}, async (page) => {
       const cells = (name: string) =>
@@ -138,18 +102,13 @@ describe("the figures in chromium", needs("chromium"), () => {
     });
   });
 
-  test("the API has its routes, found by words and by keys", async () => {
-    await inspector.visit(at("/docs"), {}, async (page) => {
-      await page.getByRole("heading", { name: "HTTP API" }).waitFor();
-      const routes = page.getByRole("navigation", { name: "Routes" }).getByRole("link");
-      expect(await routes.count()).toBeGreaterThan(20);
-      await page.keyboard.press("/");
-      await page.keyboard.type("push events");
-      await expect.poll(() => routes.count()).toBeLessThan(10);
-      await page.getByRole("link", { name: "POST Push events" }).click();
-      await page.getByRole("heading", { name: "Push events" }).waitFor();
-      await expect.poll(() => page.getByText("idempotency-key", { exact: true }).count()).toBe(1);
-      expect(new URL(page.url()).searchParams.get("op")).toBe("pushEvents");
+  test("the head leads to the OpenAPI document", async () => {
+    await inspector.visit(at("/"), {}, async (page) => {
+      const link = page.getByRole("navigation", { name: "Pages" }).getByRole("link");
+      expect(await link.allInnerTexts()).toEqual(["Sessions", "API"]);
+      await page.getByRole("link", { name: "API" }).click();
+      await page.getByText('"openapi":"3.1').waitFor();
+      expect(new URL(page.url()).pathname).toBe("/openapi.json");
     });
   });
 });
@@ -168,9 +127,6 @@ const VIEWS: readonly View[] = [
   },
   { kind: "a session without events", paths: () => [`/sessions/${empty}`, "/sessions/none"] },
   { kind: "the comparison", paths: () => ["/sessions/question/compare"] },
-  { kind: "the storage", paths: () => ["/storage", "/storage?session=agent-0"] },
-  { kind: "the service", paths: () => ["/service"] },
-  { kind: "the API", paths: () => ["/docs", "/docs?op=pushEvents"] },
 ];
 
 /**

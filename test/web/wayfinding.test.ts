@@ -48,7 +48,7 @@ const ROW_SEEN = `(() => {
 
 describe("in chromium", needs("chromium"), () => {
   test("a phone shows more than four short messages of a conversation", async () => {
-    await inspector.visit(at("/docs"), {}, async (page) => {
+    await inspector.visit(at("/nothing"), {}, async (page) => {
       await page.setViewportSize(PHONE);
       await page.goto(at("/sessions/phone"));
       await items(page)

@@ -1,6 +1,6 @@
 /** The frame of the page: navigation, the view of the address, and what every view shares. */
 import { Component, lazy, type ReactNode, Suspense, useState, useSyncExternalStore } from "react";
-import { useCaller } from "./api/caller.ts";
+import { get } from "./api/client.ts";
 import { currentToken, forgetToken, onTokenChange } from "./api/token.ts";
 import { usePlace, type View, viewOf } from "./router.ts";
 import { TokenDialog } from "./token-dialog.tsx";
@@ -12,7 +12,7 @@ import { Link } from "./ui/link.tsx";
 import { setTheme, type Theme, useTheme } from "./ui/theme.ts";
 import { SessionsPage } from "./sessions/page.tsx";
 import { visible } from "./ui/text.ts";
-import { Toasts } from "./ui/toast.tsx";
+import { toast, Toasts } from "./ui/toast.tsx";
 import "./ui/key-help.css";
 import "./app.css";
 
@@ -21,15 +21,6 @@ const SessionPage = lazy(async () => ({
 }));
 const ComparePage = lazy(async () => ({
   default: (await import("./compare/page.tsx")).ComparePage,
-}));
-const StoragePage = lazy(async () => ({
-  default: (await import("./storage/page.tsx")).StoragePage,
-}));
-const ServicePage = lazy(async () => ({
-  default: (await import("./service/page.tsx")).ServicePage,
-}));
-const DocsPage = lazy(async () => ({
-  default: (await import("./docs/page.tsx")).DocsPage,
 }));
 
 /** The title of the keys that every view has. */
@@ -68,12 +59,6 @@ function Shown({ view }: { readonly view: View }) {
       return <SessionPage key={view.id} id={view.id} />;
     case "compare":
       return <ComparePage key={view.id} id={view.id} />;
-    case "storage":
-      return <StoragePage />;
-    case "service":
-      return <ServicePage />;
-    case "docs":
-      return <DocsPage />;
     case "nothing":
       return (
         <Empty title="There is nothing at this address.">
@@ -83,30 +68,30 @@ function Shown({ view }: { readonly view: View }) {
   }
 }
 
-const TABS = [
-  { to: "/", text: "Sessions", views: ["sessions", "session", "compare"], needs: "session.list" },
-  { to: "/storage", text: "Storage", views: ["storage"], needs: "session.list" },
-  { to: "/service", text: "Service", views: ["service"], needs: "service.read" },
-  { to: "/docs", text: "API", views: ["docs"], needs: "contract.read" },
-] as const;
-
 function Head({ view, onHelp }: { readonly view: View; readonly onHelp: () => void }) {
-  const caller = useCaller();
   const token = useSyncExternalStore(onTokenChange, currentToken);
-  const tabs = TABS.filter(({ needs }) => caller?.actions.includes(needs) ?? true);
   return (
     <header className="app-head">
       <nav aria-label="Pages" className="app-tabs">
-        {tabs.map(({ to, text, views }) => (
-          <Link
-            key={to}
-            to={to}
-            className="app-tab"
-            aria-current={views.some((name) => name === view.name) ? "page" : undefined}
-          >
-            {text}
-          </Link>
-        ))}
+        <Link
+          to="/"
+          className="app-tab"
+          aria-current={view.name === "nothing" ? undefined : "page"}
+        >
+          Sessions
+        </Link>
+        <a
+          href={OPENAPI}
+          className="app-tab"
+          title="The OpenAPI document of the HTTP API"
+          onClick={(event) => {
+            if (token === undefined) return;
+            event.preventDefault();
+            downloadOpenApi().catch((error: unknown) => toast(String(error), "bad"));
+          }}
+        >
+          API
+        </a>
       </nav>
       <div className="app-tools">
         {token !== undefined && (
@@ -129,6 +114,18 @@ function Head({ view, onHelp }: { readonly view: View; readonly onHelp: () => vo
       </div>
     </header>
   );
+}
+
+const OPENAPI = "/openapi.json";
+
+/** A link sends no token, so the page reads the document and hands it to the browser as a file. */
+async function downloadOpenApi(): Promise<void> {
+  const text = JSON.stringify(await get(OPENAPI), null, 2);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  link.download = "openapi.json";
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 const SIGNS: Record<Theme, string> = { system: "◐", light: "☀", dark: "☾" };

@@ -10,9 +10,6 @@ export type View =
   | { readonly name: "sessions" }
   | { readonly name: "session"; readonly id: string }
   | { readonly name: "compare"; readonly id: string }
-  | { readonly name: "storage" }
-  | { readonly name: "service" }
-  | { readonly name: "docs" }
   | { readonly name: "nothing" };
 
 /** Undefined when the text is not URL-encoded. */
@@ -26,9 +23,6 @@ function decoded(text: string): string | undefined {
 
 export function viewOf(path: string): View {
   if (path === "/") return { name: "sessions" };
-  if (path === "/storage") return { name: "storage" };
-  if (path === "/service") return { name: "service" };
-  if (path === "/docs") return { name: "docs" };
   const [, encoded, rest] = /^\/sessions\/([^/]+)(\/compare)?$/.exec(path) ?? [];
   const id = encoded === undefined ? undefined : decoded(encoded);
   if (id === undefined) return { name: "nothing" };
