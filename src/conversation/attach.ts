@@ -28,12 +28,8 @@ export interface AguiRequest {
    * ends at once.
    */
   readonly waits: boolean;
+  /** `events`: every event from the beginning, as it was before it was merged into a row. */
   readonly replay: "snapshot" | "events";
-  /**
-   * The speed of a replay, as a multiple of the recorded pace; undefined: as fast as the client
-   * reads.
-   */
-  readonly speed: number | undefined;
   /** From the client's RunAgentInput: the messages that the client has. */
   readonly messages: readonly KeptMessage[];
   /**

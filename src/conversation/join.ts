@@ -77,13 +77,9 @@ export function createAguiJoin(parts: AguiParts, options: AguiOptions): AguiJoin
   const setup = { ...parts, options };
   const replay = createReplay(setup);
   return async function* join(request, context) {
-    const isExpanded = request.replay === "events";
-    let isReplayed = isExpanded;
-    let speed = request.speed;
+    let isReplayed = request.replay === "events";
     do {
-      const place = isReplayed
-        ? yield* replay({ ...request, speed, isExpanded }, context)
-        : undefined;
+      const place = isReplayed ? yield* replay(request, context) : undefined;
       if (isReplayed && place === undefined) return;
       const attached = place?.attached ?? (await attachAgui(setup, request, context));
       const joining = new Join(setup, request, attached);
@@ -95,7 +91,6 @@ export function createAguiJoin(parts: AguiParts, options: AguiOptions): AguiJoin
         await frames.close();
       }
       isReplayed = joining.isTooLarge;
-      speed = undefined;
     } while (isReplayed);
   };
 }

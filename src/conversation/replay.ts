@@ -18,10 +18,8 @@
  */
 import type { JsonObject } from "../agui/json.ts";
 import { takeSeat } from "../auth/caller-memory.ts";
-import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import { FairShare } from "../base/fair-share.ts";
-import type { Timers } from "../base/timers.ts";
 import { expand } from "../compressor/expand.ts";
 import type { CallContext } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
@@ -46,11 +44,6 @@ import { newestMicrosOf, type Talk } from "./snapshot.ts";
 import { transcriptTooLarge } from "./folding.ts";
 import type { Cut } from "./merging.ts";
 
-interface ReplayRequest extends AguiRequest {
-  /** True: the events are sent as they were before they were merged into rows. */
-  readonly isExpanded: boolean;
-}
-
 type Frames = AsyncGenerator<AguiFrame, void, undefined>;
 
 /**
@@ -72,7 +65,7 @@ export interface LivePlace {
  * to send.
  */
 type ReplayFrames = (
-  request: ReplayRequest,
+  request: AguiRequest,
   context: CallContext,
 ) => AsyncGenerator<AguiFrame, LivePlace | undefined, undefined>;
 
@@ -103,18 +96,17 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
 }
 
 interface OneReplay extends Joined {
-  readonly request: ReplayRequest;
+  readonly request: AguiRequest;
   readonly attached: Attached;
   readonly context: CallContext;
 }
 
 class Replay {
   readonly #parts: AguiSetup;
-  readonly #request: ReplayRequest;
+  readonly #request: AguiRequest;
   readonly #attached: Attached;
   readonly #signal: AbortSignal;
   readonly #generation: Generation;
-  readonly #pace: Pace | undefined;
   readonly #relay: Relay;
   readonly #transcript = new Transcript();
   readonly #slice = new TimeSlice();
@@ -137,18 +129,15 @@ class Replay {
     this.#request = request;
     this.#attached = attached;
     this.#signal = context.signal;
-    const { speed, sessionId } = request;
     const generation = generationOf(request.protocolVersion);
     this.#generation = generation;
-    this.#pace =
-      speed === undefined ? undefined : new Pace({ ...parts, signal: this.#signal }, { speed });
     const { interrupts, stateText } = now;
     this.#pending = interrupts;
     this.#hasState = stateText !== undefined;
     this.#talk = new Upcoming(now.talk(), now.cut.messages);
     this.#capabilities = capabilities;
     this.#forgets = request.messages.length > 0 || now.hadActivities;
-    const canonical = new Canonical(sessionId);
+    const canonical = new Canonical(request.sessionId);
     this.#relay = new Relay(
       {
         canonical,
@@ -208,7 +197,8 @@ class Replay {
   }
 
   async *#rowFrames(row: EventRow): Frames {
-    const { isExpanded } = this.#request;
+    // Otherwise the client comes here because its snapshot was too large.
+    const isExpanded = this.#request.replay === "events";
     const { head } = this.#attached;
     const { conformant } = row;
     for (const event of isExpanded ? expand(row) : [row]) {
@@ -216,8 +206,6 @@ class Replay {
       // here.
       const turn = this.#slice.turn();
       if (turn !== undefined) await turn;
-      // Events after the replay's first head are live, and have their own pace.
-      if (event.seq <= head.events) await this.#pace?.until(event.createdAtMicros);
       if (this.#signal.aborted) return;
       this.#seq = isExpanded && row.fragments !== undefined ? event.seq : lastSeqOf(row);
       yield* this.#relay.next({ ...event, conformant }, this.#seq).frames;
@@ -335,60 +323,5 @@ class Upcoming {
       rows.push({ ...row, key: undefined });
     }
     return rows;
-  }
-}
-
-interface PaceParts {
-  readonly clock: Clock;
-  readonly timers: Timers;
-  readonly signal: AbortSignal;
-}
-
-/** The longest single wait: a log may have been quiet over a night. */
-const WAIT_MS_MAX = 10_000;
-/**
- * Timers have a resolution of a millisecond, so an event that is due within one is sent at once.
- */
-const WAIT_MS_MIN = 1;
-const MICROS_PER_MS = 1_000;
-
-/** Reproduces the recorded timing of a log, at a chosen speed. */
-class Pace {
-  readonly #parts: PaceParts;
-  readonly #speed: number;
-  /** The time of the latest event so far; times of a log may step back. */
-  #latestMicros: bigint | undefined;
-  /** The due time of the next event: a sum, so that late timers do not add up. */
-  #dueMs = 0;
-
-  /** `speed` 2 means twice as fast. */
-  constructor(parts: PaceParts, { speed }: { readonly speed: number }) {
-    this.#parts = parts;
-    this.#speed = speed;
-  }
-
-  /** Resolves when the event of that time is due, or when the signal aborts. */
-  async until(createdAtMicros: bigint): Promise<void> {
-    const nowMs = this.#parts.clock.monotonicMs();
-    const latest = this.#latestMicros;
-    if (latest === undefined) this.#dueMs = nowMs;
-    else if (createdAtMicros > latest) {
-      const recordedMs = Number(createdAtMicros - latest) / MICROS_PER_MS;
-      this.#dueMs += Math.min(recordedMs / this.#speed, WAIT_MS_MAX);
-    }
-    if (latest === undefined || createdAtMicros > latest) this.#latestMicros = createdAtMicros;
-    const waitMs = this.#dueMs - nowMs;
-    if (waitMs >= WAIT_MS_MIN && !this.#parts.signal.aborted) await this.#wait(waitMs);
-  }
-
-  async #wait(waitMs: number): Promise<void> {
-    const { timers, signal } = this.#parts;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const cancel = timers.after(waitMs, resolve);
-    const leave = (): void => resolve();
-    signal.addEventListener("abort", leave, { once: true });
-    await promise;
-    signal.removeEventListener("abort", leave);
-    cancel();
   }
 }

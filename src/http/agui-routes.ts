@@ -21,12 +21,9 @@ export interface AguiRouteParts extends EventStreamOptions {
   readonly inputs: AguiInputs;
 }
 
-const SPEED_MIN = 0.1;
-const SPEED_MAX = 100;
-
 export function aguiRoutes(app: App, { talk, inputs, ...stream }: AguiRouteParts): void {
   app.post("/agui/sessions/:id", { schema: RUN }, async (request, reply) => {
-    const { follow, replay, speed, up_to_seq: upToSeq } = request.query;
+    const { follow, replay, up_to_seq: upToSeq } = request.query;
     const { protocolVersion, messages } = request.body;
     const context = streamContextOf(request);
     const asked = {
@@ -37,14 +34,11 @@ export function aguiRoutes(app: App, { talk, inputs, ...stream }: AguiRouteParts
       follow,
       waits: upToSeq === undefined,
       replay,
-      speed,
       upToSeq,
     };
     await sendAguiStream(reply, context, talk(asked, context), stream);
   });
 }
-
-const speedError = `must be a number from ${SPEED_MIN} to ${SPEED_MAX}`;
 
 const optionalText = z.string({ error: "must be a text" }).nullish();
 export const INPUT_ERROR = "must be an object, a RunAgentInput";
@@ -82,21 +76,6 @@ const RUN = {
         .enum(["snapshot", "events"], { error: "must be snapshot or events" })
         .default("snapshot")
         .meta({ description: "`events`: every event from the beginning, in place of a snapshot." }),
-      speed: z
-        .preprocess(
-          numberOf,
-          z
-            .number({ error: speedError })
-            .min(SPEED_MIN, { error: speedError })
-            .max(SPEED_MAX, { error: speedError }),
-        )
-        .optional()
-        .meta({
-          description: "Of a replay: the recorded pace, times this. Without it, no pace.",
-          type: "number",
-          minimum: SPEED_MIN,
-          maximum: SPEED_MAX,
-        }),
       up_to_seq: seqParameter(
         "As it was before the next event after this one, such as the end of an earlier branch.",
       ),
@@ -108,21 +87,13 @@ const RUN = {
         path: ["up_to_seq"],
         error: "must not be given with follow or replay",
       },
-    )
-    .refine(({ replay, speed }) => speed === undefined || replay === "events", {
-      path: ["speed"],
-      error: "must not be given without replay=events",
-    }),
+    ),
   body: runAgentInput,
   response: {
     200: { description: "Events.", content: { "text/event-stream": { schema: z.string() } } },
     ...PROBLEMS,
   },
 };
-
-function numberOf(text: unknown): unknown {
-  return typeof text === "string" && /^\d{1,3}(\.\d{1,6})?$/.test(text) ? Number(text) : text;
-}
 
 /**
  * Events for AG-UI clients, and the last event of an answer that ends early.

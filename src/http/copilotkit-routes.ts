@@ -142,7 +142,6 @@ function serve(
     follow,
     waits: follow,
     replay: "snapshot",
-    speed: undefined,
   };
   return sendAguiStream(reply, context, framesOf(talk, asked, context), stream);
 }

@@ -220,7 +220,7 @@ class Client {
   readonly #shown = new Transcript();
 
   constructor(join: ReturnType<typeof createAguiJoin>, signal: AbortSignal) {
-    const request = { sessionId: "s", protocolVersion: "1.0", messages: [], speed: undefined };
+    const request = { sessionId: "s", protocolVersion: "1.0", messages: [] };
     const ways = { follow: true, waits: true, replay: "snapshot", answers: undefined } as const;
     const context = { principal: ANONYMOUS, hasEnded: false, signal };
     void this.#take(join({ ...request, ...ways }, context));

@@ -27,8 +27,6 @@ import { watching } from "../support/watching.ts";
 
 const STALE_MS = 600_000;
 const WAIT_MS = 30_000;
-/** How late the first timer of a replay is. */
-const LATE_MS = 7;
 const BEGAN_MICROS = 1_700_000_000_000_000n;
 
 interface Setting {
@@ -78,7 +76,6 @@ const REQUEST: AguiRequest = {
   follow: false,
   waits: true,
   replay: "snapshot",
-  speed: undefined,
 };
 
 /** Like a call of HTTP: the signal is a getter, so a copy of the object's own fields has none. */
@@ -914,44 +911,6 @@ describe("a replay", () => {
     expect(answer.shown.messages).toMatchObject([{ id: "a", content: { n: 2 } }]);
   });
 
-  test("keeps the recorded pace up to the old end of the log, and shortens long waits", async () => {
-    const { table, push, open, time, timers } = joining();
-    const at = [0, 100, 100, 50, 400, 60_000_000, 60_000_100];
-    for (const ms of at) add(table, ms === 0 ? started() : custom(ms), micros(ms));
-    const answer = open({ replay: "events", speed: 2 });
-    const waits: number[] = [];
-    for (let turn = 0; turn < 6; turn += 1) {
-      await quiet();
-      const [timer] = timers.pending.filter(({ delayMs }) => delayMs < STALE_MS);
-      if (timer === undefined) break;
-      waits.push(timer.delayMs);
-      time.ms += timer.delayMs + (waits.length === 1 ? LATE_MS : 0);
-      timer.fire();
-    }
-    expect(waits).toEqual([50, 150 - LATE_MS, 10_000, 50]);
-    time.micros = micros(60_000_200);
-    push(custom(1));
-    await quiet();
-    expect(answer.types).toHaveLength(at.length + 2);
-    answer.controller.abort();
-    await quiet();
-    expect(answer.ended).toBeNull();
-    expect(timers.pending).toEqual([]);
-  });
-
-  test("ends at once when the client leaves during a wait", async () => {
-    const { table, open, timers, live } = joining();
-    add(table, started(), micros(0));
-    add(table, custom(1), micros(5_000));
-    const answer = open({ replay: "events", speed: 1 });
-    await quiet();
-    expect(timers.pending.map(({ delayMs }) => delayMs)).toEqual([5_000]);
-    answer.controller.abort();
-    await quiet();
-    expect([answer.ended, timers.pending, live.counts().watchers]).toEqual([null, [], 0]);
-    expect(answer.types).not.toContain("CUSTOM");
-  });
-
   test("stalls like a join", async () => {
     const { stored, open, time } = joining();
     stored(...log);
@@ -965,7 +924,7 @@ describe("a replay", () => {
   test("is refused above the limit, until another replay ends", async () => {
     const { stored, open } = joining({ options: { replaysMax: 1 } });
     stored(...log);
-    const request = { replay: "events", speed: 1 } as const;
+    const request = { replay: "events" } as const;
     const slow = joined(open(request));
     await quiet();
     const second = open(request);
@@ -1197,10 +1156,6 @@ test("a client gets the events of the generation that it names", async () => {
   expect(older.types).not.toContain("SUBAGENT_STARTED");
   expect(older.types).toContain("CUSTOM");
 });
-
-function micros(ms: number): bigint {
-  return BEGAN_MICROS + BigInt(ms) * 1_000n;
-}
 
 function custom(value: number) {
   return { type: "CUSTOM", name: "n", value };

@@ -170,7 +170,6 @@ describe("a call", () => {
       typed: undefined,
       isReadOnly: true,
       replay: "snapshot",
-      speed: undefined,
     } as const;
     const input = {
       ...of,
