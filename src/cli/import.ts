@@ -14,7 +14,6 @@ import { LangChain4jMapper, type Mapper } from "../history/langchain4j.ts";
 import { SpringAiMapper } from "../history/spring-ai.ts";
 import type { RunNames } from "../history/told-run.ts";
 import { decodeLine, isBlank, LINE_BYTES_MAX, readLines } from "../runner/lines.ts";
-import { type AiSdkPart, eventsOfRecordedParts } from "../sdk/bridges/ai-sdk-run.ts";
 import { addConnectionOptions, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, type ExitCode, UsageError } from "./io.ts";
 import { mergedRows } from "./merge-rows.ts";
@@ -23,7 +22,7 @@ import { rowsOf } from "./push.ts";
 import { keyed, type PushRun, pushRows, runIdOf, tellRefusal, withInput } from "./push-rows.ts";
 import { programNamed, runProgram } from "./running.ts";
 
-const IMPORT_FORMATS = ["lc4j", "spring", "vercelai", "history", "jsonl"] as const;
+const IMPORT_FORMATS = ["lc4j", "spring", "history", "jsonl"] as const;
 type ImportFormat = (typeof IMPORT_FORMATS)[number];
 
 /** Runs the command with these arguments, and resolves with its exit code. */
@@ -36,7 +35,7 @@ export function importFile(argv: readonly string[], io: CliIo): Promise<number> 
       .addOption(
         new Option(
           "--format <name>",
-          "events of LangChain4j, responses of Spring AI, parts of the AI SDK, entries of a history, or AG-UI events",
+          "events of LangChain4j, responses of Spring AI, entries of a history, or AG-UI events",
         ).choices(IMPORT_FORMATS),
       )
       .option("--run-id <id>", "the first run; default: made of the content of the file")
@@ -69,23 +68,17 @@ async function importInto(flags: Flags, io: CliIo): Promise<ExitCode> {
   const names = { sessionId, runId };
   return withInput(flags, parts, (input, run) => {
     const values = new InputValues(input, run);
-    return pushRows(mergedRows(keyed(EVENTS[format](values, names), values)), run);
+    return pushRows(mergedRows(keyed(eventsOf(new MAPPERS[format](names), values), values)), run);
   });
 }
 
-type Events = AsyncIterable<AguiEvent>;
-
-const EVENTS: Readonly<
-  Record<Exclude<ImportFormat, "jsonl">, (values: InputValues, names: RunNames) => Events>
-> = {
-  lc4j: (values, names) => mappedBy(new LangChain4jMapper(names), values),
-  spring: (values, names) => mappedBy(new SpringAiMapper(names), values),
-  history: (values, names) => mappedBy(new HistoryMapper(names), values),
-  vercelai: (values, { sessionId: threadId, runId }) =>
-    eventsOfRecordedParts(partsOf(values), { threadId, runId }),
+const MAPPERS: Readonly<Record<Exclude<ImportFormat, "jsonl">, new (names: RunNames) => Mapper>> = {
+  lc4j: LangChain4jMapper,
+  spring: SpringAiMapper,
+  history: HistoryMapper,
 };
 
-async function* mappedBy(
+async function* eventsOf(
   mapper: Mapper,
   values: InputValues,
 ): AsyncGenerator<AguiEvent, void, undefined> {
@@ -100,14 +93,6 @@ async function* mappedBy(
     }
   }
   if (!isEmpty) yield* mapper.end();
-}
-
-async function* partsOf(values: InputValues): AsyncGenerator<AiSdkPart, void, undefined> {
-  for await (const value of values) {
-    const { type } = value;
-    if (typeof type === "string") yield { ...value, type };
-    else values.refuse({ reason: "NO_TYPE", message: "the part has no `type`" });
-  }
 }
 
 /** The objects of an input, and the place that it is read to. A line that is none is refused. */

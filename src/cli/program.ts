@@ -12,7 +12,6 @@ import { addConversationCommands } from "./conversation.ts";
 import { addFeed } from "./feed.ts";
 import { importFile } from "./import.ts";
 import { programNamed, runProgram } from "./running.ts";
-import { addReport } from "./report.ts";
 import { addSessions } from "./session-list.ts";
 import { addSessionCommands } from "./sessions.ts";
 import { addSearch } from "./search.ts";
@@ -44,7 +43,6 @@ const COMMANDS = [
   addConversationCommands,
   addSessions,
   addSearch,
-  addReport,
   addSessionCommands,
   addImport,
   addCompletion,

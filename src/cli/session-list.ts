@@ -1,4 +1,4 @@
-/** The command `sessions`: a list of sessions, and with --watch their changes. */
+/** The command `sessions`: a list of sessions, with --watch their changes, or one session in full. */
 import { create, type MessageInitShape, toJsonString } from "@bufbuild/protobuf";
 import { type Command, Option } from "commander";
 import { EventType, WatchState } from "../../gen/ambient/v1/common_pb.ts";
@@ -13,7 +13,7 @@ import { ledger } from "../runner/client.ts";
 import { sessionJson } from "../runner/rows.ts";
 import { reopening } from "../runner/session-reader.ts";
 import { countArgument, type Labels, labelOption } from "./arguments.ts";
-import { COLUMNS, idOf } from "./columns.ts";
+import { COLUMNS, FIELDS, idOf } from "./columns.ts";
 import {
   addConnectionOptions,
   type Connection,
@@ -22,7 +22,13 @@ import {
 } from "./connection.ts";
 import { type CliIo, EXIT, type ExitCode, UsageError } from "./io.ts";
 import type { Finish } from "./serve.ts";
-import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
+import {
+  addOutputOptions,
+  type Column,
+  type OutputFlags,
+  printRecord,
+  printRecords,
+} from "./table.ts";
 
 const ORDERS = {
   newest: SessionOrder.UNSPECIFIED,
@@ -33,8 +39,11 @@ const ORDERS = {
 export function addSessions(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("sessions")
-    .summary("list sessions, newest first")
-    .description("list sessions, newest first; all filters hold together")
+    .summary("list sessions, newest first, or show one")
+    .description(
+      "list sessions, newest first; all filters hold together. With an id: that session, its name, phase, numbers and run",
+    )
+    .argument("[session]", "the session to show")
     .option("--running", "only sessions with an open run")
     .option("--waiting", "only sessions with a message that waits for a turn")
     .option("--query <text>", "only sessions whose name or id contains this text, in any case")
@@ -48,8 +57,11 @@ export function addSessions(program: Command, io: CliIo, finish: Finish): void {
     )
     .option("-w, --watch", "continue with each session that changes, through restarts")
     .option("-n, --limit <sessions>", "end after this number of lines", countArgument());
-  addConnectionOptions(addOutputOptions(command)).action(async (flags: SessionsFlags) =>
-    finish(await sessions(flags, io)),
+  addConnectionOptions(addOutputOptions(command)).action(
+    async (sessionId: string | undefined, flags: SessionsFlags) =>
+      finish(
+        await (sessionId === undefined ? sessions(flags, io) : oneSession(sessionId, flags, io)),
+      ),
   );
 }
 
@@ -70,6 +82,18 @@ type Listing = Exclude<
   { readonly $typeName: string }
 >;
 type Filters = Required<Pick<Listing, "running" | "waiting" | "labels" | "projectId">>;
+
+async function oneSession(sessionId: string, flags: SessionsFlags, io: CliIo): Promise<ExitCode> {
+  const { running, waiting, query, label, project, parent, watch, limit, order } = flags;
+  const listing = [running, waiting, query, label, project, parent, watch, limit];
+  if (listing.some((flag) => flag !== undefined) || order !== "newest")
+    throw new UsageError("session: expected no filter, --order, --watch or --limit with an id");
+  return connected(io, flags, async ({ client, retry }) => {
+    const session = await client.call(ledger.getSession, { id: sessionId }, retry);
+    await printRecord(session, { json: sessionJson, columns: FIELDS }, { flags, io });
+    return EXIT.done;
+  });
+}
 
 async function sessions(flags: SessionsFlags, io: CliIo): Promise<ExitCode> {
   const { running = false, waiting = false, label: labels = {}, project: projectId = "" } = flags;

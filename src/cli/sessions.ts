@@ -1,31 +1,17 @@
-/** Commands on one session of a running service: describe it, erase or hold it, issue a token. */
+/** Commands on one session of a running service: erase or hold it, issue a token. */
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Command, Option } from "commander";
 import { ledger } from "../runner/client.ts";
 import { sessionJson, timeText } from "../runner/rows.ts";
 import { durationArgument } from "./arguments.ts";
-import { FIELDS } from "./columns.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, EXIT, type ExitCode, printLine, UsageError } from "./io.ts";
 import type { Finish } from "./serve.ts";
-import { addOutputOptions, type OutputFlags, printRecord } from "./table.ts";
 
 export function addSessionCommands(program: Command, io: CliIo, finish: Finish): void {
-  addDescribe(program, io, finish);
   addToken(program, io, finish);
   addErase(program, io, finish);
   addHold(program, io, finish);
-}
-
-function addDescribe(program: Command, io: CliIo, finish: Finish): void {
-  const command = program
-    .command("describe")
-    .description("show a session: its name, phase, numbers and run")
-    .argument("<session>", "the session to show");
-  addConnectionOptions(addOutputOptions(command)).action(
-    async (sessionId: string, flags: ConnectionFlags & OutputFlags) =>
-      finish(await describe(sessionId, flags, io)),
-  );
 }
 
 /** The roles of a session token. */
@@ -76,18 +62,6 @@ function addHold(program: Command, io: CliIo, finish: Finish): void {
   addConnectionOptions(command).action(async (sessionId: string, flags: HoldFlags) =>
     finish(await hold(sessionId, flags, io)),
   );
-}
-
-async function describe(
-  sessionId: string,
-  flags: ConnectionFlags & OutputFlags,
-  io: CliIo,
-): Promise<ExitCode> {
-  return connected(io, flags, async ({ client, retry }) => {
-    const session = await client.call(ledger.getSession, { id: sessionId }, retry);
-    await printRecord(session, { json: sessionJson, columns: FIELDS }, { flags, io });
-    return EXIT.done;
-  });
 }
 
 interface TokenFlags extends ConnectionFlags {

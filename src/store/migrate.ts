@@ -59,7 +59,7 @@ export interface SchemaOptions {
 }
 
 /** The schema of the views of analytics: one for each ledger of a database. */
-export function analyticsSchema(schema: string | undefined): string {
+function analyticsSchema(schema: string | undefined): string {
   return schema === undefined || schema === "public" ? "analytics" : `${schema}_analytics`;
 }
 

@@ -1,7 +1,7 @@
 /**
  * The views of analytics, compared with a reference that this file computes from the raw events of recorded
  * streams (given CORPUS, and of the project's own without): the events are pushed as a stream, so the service
- * merges them into rows. Then the report, printed from the same views.
+ * merges them into rows.
  */
 import postgres from "postgres";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -9,7 +9,6 @@ import { isObject, parseObject } from "../../src/agui/json.ts";
 import { eventsOf, PushStreamClient } from "../support/push-stream.ts";
 import { newSession } from "../support/pushing.ts";
 import { noVersionAccepts } from "../support/recorded.ts";
-import { runCommand } from "../support/service-process.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -259,58 +258,3 @@ function percentile(sorted: readonly number[], share: number): number | null {
 function near(value: unknown): unknown {
   return value === null ? null : Math.round(Number(value) * 1e6) / 1e6;
 }
-
-test("the report prints the views as a table with bars, as CSV and as JSON lines", async () => {
-  const env = { DATABASE_URL: service.databaseUrl };
-  const report = (...args: readonly string[]) => runCommand(["report", ...args], { env });
-  const [made] = await ledger`select * from analytics.tools where tool = 'made'`;
-  const table = await report("--since", "7d", "--format", "table");
-  expect(table).toMatchObject({ exitCode: 0, stderr: "" });
-  expect(table.stdout).toMatch(/^DAILY_USAGE\nday .*tokens_in/);
-  expect(table.stdout).toMatch(new RegExp(`\nmade +${Number(made?.["calls"])} .* [█▏▎▍▌▋▊▉]+\n`));
-  const json = await report("tools");
-  const lines = json.stdout.trimEnd().split("\n").map(parseObject);
-  expect(lines).toContainEqual(
-    expect.objectContaining({ view: "tools", tool: "made", calls: 3, failures: 0 }),
-  );
-  const csv = await report("runs", "--format", "csv", "-n", "2");
-  expect(csv.stderr).toContain("runs has more rows");
-  const [head, ...rows] = csv.stdout.trimEnd().split("\n");
-  expect(head).toMatch(/^session_id,project_id,.*,model,events$/);
-  expect(rows.map((row) => row.split(",").length)).toEqual(
-    [20, 20].map(() => head?.split(",").length),
-  );
-  expect(await report("tools", "--since", "1h")).toMatchObject({ exitCode: 0, stdout: "" });
-  for (const [args, said] of [
-    [["--format", "csv"], "--format csv: expected a view"],
-    [["users"], "view: expected daily_usage, tools, runs, sessions"],
-    [["--since", "yesterday"], "Expected a time"],
-    [["--format", "xml"], "Allowed choices are table, csv, json"],
-  ] as const)
-    expect(await report(...args)).toMatchObject({
-      exitCode: 2,
-      stderr: expect.stringContaining(said),
-    });
-});
-
-test("a role that reads only the views gets the report, and no other answer", async () => {
-  const url = new URL(service.databaseUrl);
-  await ledger.unsafe(`create role report_reader login password 'p';
-    grant usage on schema analytics to report_reader;
-    grant select on all tables in schema analytics to report_reader`);
-  [url.username, url.password] = ["report_reader", "p"];
-  try {
-    const env = { DATABASE_URL: url.href };
-    const report = await runCommand(
-      ["report", "sessions", "--project", "none", "--format", "csv"],
-      { env },
-    );
-    expect(report).toMatchObject({
-      exitCode: 0,
-      stdout: expect.stringMatching(/^session_id,[\w,]+\n$/),
-    });
-    expect(await runCommand(["reindex"], { env })).toMatchObject({ exitCode: 2 });
-  } finally {
-    await ledger.unsafe("drop owned by report_reader; drop role report_reader");
-  }
-});

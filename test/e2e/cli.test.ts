@@ -354,7 +354,7 @@ describe("create, say and describe", () => {
       { eventType: "user", payload: "Is anybody there?", sender },
       { eventType: "user", payload: text },
     ]);
-    const json = await here(["describe", id]);
+    const json = await here(["sessions", id]);
     expect(JSON.parse(json.stdout)).toMatchObject({
       metadata: { id },
       name: "Triage",
@@ -362,7 +362,7 @@ describe("create, say and describe", () => {
       messageSeq: "2",
       waiting: "2",
     });
-    const table = await here(["describe", id, "-o", "table"]);
+    const table = await here(["sessions", id, "-o", "table"]);
     expect(table.stdout).toMatch(new RegExp(`^ID +${id}\nNAME +Triage\nCREATED +20`));
     expect(table.stdout).toMatch(/^WAITING +2\n/m);
     expect(table.stdout).not.toContain("OPEN RUN");
@@ -383,7 +383,7 @@ describe("create, say and describe", () => {
     expect(bytes).toMatchObject({ exitCode: 2, stderr: expect.stringContaining("UTF-8") });
     const long = await here(["say", "refused-text", "-"], "x".repeat(34_000_001));
     expect(long).toMatchObject({ exitCode: 2, stderr: expect.stringContaining("34000000 bytes") });
-    expect(await here(["describe", "refused-text"])).toMatchObject({ exitCode: 4, stdout: "" });
+    expect(await here(["sessions", "refused-text"])).toMatchObject({ exitCode: 4, stdout: "" });
   });
 
   test("show control characters of a name as escapes, and more columns with wide", async () => {

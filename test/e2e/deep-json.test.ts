@@ -108,7 +108,7 @@ describe("in a file", () => {
   ];
 
   const commands: readonly (readonly string[])[] = [
-    ...["lc4j", "spring", "vercelai", "history", "jsonl"].map((format) => [
+    ...["lc4j", "spring", "history", "jsonl"].map((format) => [
       "import",
       "-",
       "--run-id",

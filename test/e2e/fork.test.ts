@@ -489,7 +489,7 @@ describe("over HTTP and the command line", () => {
     expect(JSON.stringify(listed)).toContain(newId);
   });
 
-  test("session-ledger fork prints the id, and describe and sessions name both", async () => {
+  test("session-ledger fork prints the id, and sessions names both", async () => {
     const sessionId = newSession();
     await say(client, sessionId, "hi");
     await emit(client, sessionId, { type: "CUSTOM", name: "n", value: 1 });
@@ -503,8 +503,8 @@ describe("over HTTP and the command line", () => {
     const named = ["--at-message", "1", "--id", `${sessionId}-b`, "--json"];
     const other = await run("fork", sessionId, ...named);
     expect(JSON.parse(other.stdout)).toMatchObject({ forkedAtMessageSeq: "1" });
-    expect((await run("describe", id, "--output", "table")).stdout).toMatch(/FORKED AT\s+event 1/);
-    expect((await run("describe", sessionId, "--output", "table")).stdout).toContain(
+    expect((await run("sessions", id, "--output", "table")).stdout).toMatch(/FORKED AT\s+event 1/);
+    expect((await run("sessions", sessionId, "--output", "table")).stdout).toContain(
       `${sessionId}-b ${id}`,
     );
     const listed = await run("sessions", "--parent", sessionId, "--output", "json");

@@ -270,17 +270,11 @@ describe("import", () => {
     ]);
   });
 
-  test("takes responses of Spring AI, parts of the AI SDK, and events", async () => {
+  test("takes responses of Spring AI, and events", async () => {
     const inputs = {
       spring: [
         { chatResponse: { results: [{ output: { text: "from Spring" }, metadata: {} }] } },
         { chatResponse: { results: [{ output: {}, metadata: { finishReason: "STOP" } }] } },
-      ],
-      vercelai: [
-        { type: "text-start", id: "0" },
-        { type: "text-delta", id: "0", text: "from the AI SDK" },
-        { type: "text-end", id: "0" },
-        { type: "finish", totalUsage: { inputTokens: 1 } },
       ],
       jsonl: [
         { type: "RUN_STARTED", threadId: "t", runId: "r" },
@@ -300,7 +294,7 @@ describe("import", () => {
     }
     const { stdout } = await run(["export", sessionId, "--format", "text"]);
     expect(objectsIn(stdout)).toEqual(
-      ["from Spring", "from the AI SDK", "from AG-UI"].map((text) => ({ role: "AI", text })),
+      ["from Spring", "from AG-UI"].map((text) => ({ role: "AI", text })),
     );
   });
 
@@ -311,12 +305,6 @@ describe("import", () => {
       spring: tokens.map((text) => ({
         chatResponse: { results: [{ output: { text }, metadata: {} }] },
       })),
-      vercelai: [
-        { type: "text-start", id: "0" },
-        ...tokens.map((text) => ({ type: "text-delta", id: "0", text })),
-        { type: "text-end", id: "0" },
-        { type: "finish" },
-      ],
       history: [
         {
           content: [
@@ -379,23 +367,6 @@ describe("import", () => {
       expect([pushed, refused]).toEqual([values.length - 3, 3]);
       for (const line of [103, 104, 105]) expect(stderr).toContain(`line ${line} refused`);
     });
-  });
-
-  test.each([
-    ["finish", [], "RUN_FINISHED", undefined],
-    ["nothing", [], "RUN_ERROR", "TRUNCATED"],
-    ["abort", [{ type: "abort" }], "RUN_ERROR", "CANCELLED"],
-    ["error", [{ type: "error", error: { message: "boom" } }], "RUN_ERROR", undefined],
-  ])("parts of the AI SDK that end with %s", async (name, ends, type, code) => {
-    const sessionId = newSession();
-    const last = name === "finish" ? [{ type: "finish" }] : ends;
-    const parts = [{ type: "start-step" }, { type: "text-delta", id: "0", text: "x" }, ...last];
-    const lines = parts.map((part) => JSON.stringify(part)).join("\n");
-    await imported("vercelai", sessionId, fileOf(`${name}.jsonl`, lines));
-    const stored = (await payloadsOf(sessionId)).map(parseObject);
-    expect(stored.at(-1)?.["type"]).toBe(type);
-    expect(stored.at(-1)?.["code"]).toBe(code);
-    expect(stored.map((event) => event["type"])).toContain("TEXT_MESSAGE_END");
   });
 
   test("needs the run's id for an input without content before it is read", async () => {

@@ -55,7 +55,7 @@ test("an admin holds a session, which everybody sees and nobody deletes, until t
   expect(await client.unary(getSession, { id }, as(editor))).toMatchObject({ hold: "case 7" });
   const { items } = await client.unary(listSessions, { query: id }, as(editor));
   expect(items).toMatchObject([{ hold: "case 7" }]);
-  expect((await cli("describe", id, "--output", "table")).stdout).toMatch(/HOLD +case 7/);
+  expect((await cli("sessions", id, "--output", "table")).stdout).toMatch(/HOLD +case 7/);
   expect(await (await http("GET", id)).json()).toMatchObject({ hold: "case 7" });
 
   const refusal = {

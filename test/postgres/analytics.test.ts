@@ -3,7 +3,6 @@ import { readFileSync } from "node:fs";
 import { sql } from "drizzle-orm";
 import postgres from "postgres";
 import { describe, expect, test } from "vitest";
-import { readReport } from "../../src/analytics/report.ts";
 import { forgetTexts } from "../../src/search/index-store.ts";
 import { reindexTexts } from "../../src/search/reindex.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
@@ -347,8 +346,8 @@ test("with SEARCH=off runs are derived without texts, and with SEARCH=on again t
 
 describe("the role of docs/analytics.md", () => {
   test("reads the views, and PostgreSQL refuses it everything else", async () => {
-    const [, statements = ""] =
-      /```sql\n([^]*?)```/.exec(readFileSync("docs/analytics.md", "utf8")) ?? [];
+    const blocks = readFileSync("docs/analytics.md", "utf8").matchAll(/```sql\n([^]*?)```/g);
+    const [statements = "", lastDays = ""] = [...blocks].map(([, block = ""]) => block);
     const owner = postgres(ledger.url, { max: 1, onnotice: () => undefined });
     const url = new URL(ledger.url);
     url.username = "ledger_reader";
@@ -359,6 +358,7 @@ describe("the role of docs/analytics.md", () => {
       try {
         for (const view of ["version", "sessions", "runs", "tool_calls", "tools", "daily_usage"])
           await reader.unsafe(`select * from analytics.${view}`);
+        await reader.unsafe(lastDays);
         expect(await reader`select version from analytics.version`).toEqual([{ version: 1 }]);
         expect(await reader`select * from analytics.tools_since('2026-01-01')`).not.toEqual([]);
         const tables = await owner`
@@ -432,17 +432,4 @@ test("two ledgers of one database have views of their own", async () => {
   expect(left).toEqual([{ nspname: "analytics" }]);
   await client.end();
   await created.drop();
-});
-
-test("a report has the rows since a time, of one project, and not more than were asked for", async () => {
-  const request = { views: ["runs"], sinceMicros: 0n, projectId: undefined, rowsMax: 3 } as const;
-  const [runs] = await readReport(database, undefined, request);
-  expect(runs).toMatchObject({ isCut: true, columns: expect.arrayContaining(["run_id"]) });
-  expect(runs?.rows).toHaveLength(3);
-  const alpha = { ...request, projectId: "alpha" };
-  const [of] = await readReport(database, undefined, alpha);
-  expect(of).toMatchObject({ isCut: false, rows: [{ run_id: "r1", tokens_in: 110 }] });
-  const [none] = await readReport(database, undefined, { ...alpha, sinceMicros: micros });
-  expect(none).toMatchObject({ rows: [], columns: of?.columns });
-  await expect(readReport(database, "elsewhere", request)).rejects.toThrow("elsewhere_analytics");
 });

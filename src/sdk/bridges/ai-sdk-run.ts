@@ -1,10 +1,6 @@
-/**
- * One run of the AI SDK as AG-UI events, made of the parts of its full stream: live (ai-sdk.ts), or
- * recorded, with ids that are the same each time.
- */
-import { type AguiEvent, contentOf, EventMaker } from "../../agui/event-maker.ts";
+/** One run of the AI SDK as AG-UI events, made of the parts of its full stream. */
+import { contentOf, EventMaker } from "../../agui/event-maker.ts";
 import { isObject } from "../../agui/json.ts";
-import { textOf } from "../../runner/failure.ts";
 import type { AgentEvent } from "../bridge.ts";
 import { APPROVAL_SCHEMA, DENIED } from "./history.ts";
 
@@ -44,47 +40,11 @@ interface RunNames {
   readonly runId: string;
 }
 
-/**
- * The events of recorded parts. The ids are counted, and a part that ends the run before its finish, or
- * no such part, makes a RUN_ERROR.
- */
-export async function* eventsOfRecordedParts(
-  parts: AsyncIterable<AiSdkPart>,
-  names: RunNames,
-): AsyncGenerator<AguiEvent, void, undefined> {
-  let count = 0;
-  let end: "finish" | "abort" | undefined;
-  const noted = async function* (): AsyncGenerator<AiSdkPart, void, undefined> {
-    for await (const part of parts) {
-      if (part.type === "finish" || part.type === "abort") end = part.type;
-      yield part;
-    }
-  };
-  const run = new AiSdkRun(names, () => `${names.runId}:${(count += 1)}`);
-  yield { type: "RUN_STARTED", ...names };
-  try {
-    for await (const event of run.events(noted()))
-      if (event.type !== "RUN_FINISHED" || end === "finish") yield event;
-  } catch (error) {
-    yield* run.endAll();
-    yield { type: "RUN_ERROR", message: textOf(error) };
-    return;
-  }
-  if (end === "finish") return;
-  yield* run.endAll();
-  const [message, code] =
-    end === "abort"
-      ? ["the stream was cancelled", "CANCELLED"]
-      : ["the stream ended without a terminal event", "TRUNCATED"];
-  yield { type: "RUN_ERROR", message, code };
-}
-
 type Events = Generator<AgentEvent, void, undefined>;
 
 /** The events of one run. */
 export class AiSdkRun {
   readonly #input: RunNames;
-  readonly #newId: () => string;
   readonly #constructs = new EventMaker();
   /** Our ids of texts and reasonings: a provider uses its own again in the next step. */
   readonly #ids = new Map<string, string>();
@@ -92,14 +52,12 @@ export class AiSdkRun {
   #steps = 0;
   #step: string | undefined;
   /** The message that the next tool call belongs to, and whether a text has begun it. */
-  #message: { id: string; hasText: boolean };
+  #message: { id: string; hasText: boolean } = { id: crypto.randomUUID(), hasText: false };
   #model: string | undefined;
   #usage: AiSdkUsage = {};
 
-  constructor(input: RunNames, newId: () => string = () => crypto.randomUUID()) {
+  constructor(input: RunNames) {
     this.#input = input;
-    this.#newId = newId;
-    this.#message = { id: newId(), hasText: false };
   }
 
   async *events(parts: AsyncIterable<AiSdkPart>): AsyncGenerator<AgentEvent, void, undefined> {
@@ -109,13 +67,8 @@ export class AiSdkRun {
       if (part.type === "abort") return;
       yield* this.#eventsOf(part);
     }
-    yield* this.endAll();
-    yield this.#finished();
-  }
-
-  /** ENDs of what is open. */
-  *endAll(): Events {
     yield* this.#constructs.endAll();
+    yield this.#finished();
   }
 
   *#eventsOf(part: AiSdkPart): Events {
@@ -123,7 +76,7 @@ export class AiSdkRun {
     const open = this.#constructs;
     switch (part.type) {
       case "start-step":
-        this.#message = { id: this.#newId(), hasText: false };
+        this.#message = { id: crypto.randomUUID(), hasText: false };
         this.#steps += 1;
         this.#step = yield* open.step(`step ${this.#steps}`);
         break;
@@ -135,7 +88,7 @@ export class AiSdkRun {
         this.#usage = part.totalUsage ?? {};
         break;
       case "text-start":
-        if (this.#message.hasText) this.#message.id = this.#newId();
+        if (this.#message.hasText) this.#message.id = crypto.randomUUID();
         this.#message.hasText = true;
         this.#ids.set(id, this.#message.id);
         break;
@@ -146,7 +99,7 @@ export class AiSdkRun {
         yield* open.endText(this.#idOf(id));
         break;
       case "reasoning-start":
-        this.#ids.set(id, this.#newId());
+        this.#ids.set(id, crypto.randomUUID());
         break;
       case "reasoning-delta":
         yield* open.reasoning(this.#idOf(id), text);
@@ -170,14 +123,17 @@ export class AiSdkRun {
       case "tool-error":
       case "tool-output-denied":
         if (part.preliminary !== true)
-          yield* open.result(toolCallId, { content: resultOf(part), messageId: this.#newId() });
+          yield* open.result(toolCallId, {
+            content: resultOf(part),
+            messageId: crypto.randomUUID(),
+          });
         break;
       case "tool-approval-request":
         this.#ask(part);
         break;
       case "source":
       case "file":
-        yield activityOf(part, this.#newId());
+        yield activityOf(part, crypto.randomUUID());
         break;
     }
   }
