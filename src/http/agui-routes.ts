@@ -43,14 +43,21 @@ export function aguiRoutes(app: App, { talk, inputs, ...stream }: AguiRouteParts
 const optionalText = z.string({ error: "must be a text" }).nullish();
 export const INPUT_ERROR = "must be an object, a RunAgentInput";
 
+/** Clients before 0.0.59; they do not send their version by themselves. */
+const UNSERVED = /^0\.(?!0\.59$)/;
+
 /** Only the used fields are checked: clients of every version send all they have. */
 export const runAgentInput = z.looseObject(
   {
     threadId: optionalText,
     runId: optionalText,
-    protocolVersion: optionalText.meta({
-      description: "What the client can parse. Without one it is sent what every version can.",
-    }),
+    protocolVersion: optionalText
+      .refine((version) => !UNSERVED.test(version ?? ""), {
+        error: "must be 0.0.59, or 1.0 or later",
+      })
+      .meta({
+        description: "What the client can parse: 0.0.59, or 1.0 or later. Without one: 0.0.59.",
+      }),
     messages: z.array(z.unknown(), { error: "must be a list" }).nullish().meta({
       description:
         "The new ones at the end, of users and tools, are stored as one message of the session.",

@@ -697,6 +697,8 @@ describe("a request that is refused before the stream begins", () => {
     ["s", '{"threadId":7}', 400, "threadId"],
     ["s", '{"runId":{}}', 400, "runId"],
     ["s", '{"protocolVersion":1}', 400, "protocolVersion"],
+    ["s", '{"protocolVersion":"0.0.57"}', 400, "protocolVersion"],
+    ["s", '{"protocolVersion":"0.0.58"}', 400, "protocolVersion"],
     ["s", '{"messages":"hi"}', 400, "messages"],
     ["s", "[]", 400, ""],
     ["s", '"text"', 400, ""],

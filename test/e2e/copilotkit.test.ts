@@ -400,6 +400,7 @@ describe("a request that is refused", () => {
     ["a number as thread", connect, { ...good, threadId: 1 }, "threadId"],
     ["a thread that is no session id", connect, { ...good, threadId: "a/b" }, "threadId"],
     ["a version that is no text", connect, { ...good, protocolVersion: 1 }, "protocolVersion"],
+    ["a version not served", connect, { ...good, protocolVersion: "0.0.58" }, "protocolVersion"],
     ["no method", "/copilotkit", {}, "method"],
     ["no thread", "/copilotkit/agent/default/run", { ...good, threadId: undefined }, "threadId"],
     ["no input", "/copilotkit", { method: "agent/connect" }, "body"],

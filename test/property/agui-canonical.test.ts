@@ -27,9 +27,9 @@ beforeAll(() => {
 });
 
 const CLIENTS: readonly (readonly [ClientVersion, Generation])[] = [
-  ["0.0.59", "common"],
+  ["0.0.59", "0.0.59"],
   ["1.0.0", "1.0.0"],
-  ["1.0.0", "common"],
+  ["1.0.0", "0.0.59"],
 ];
 
 /** Each with what is made for it. */

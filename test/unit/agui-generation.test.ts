@@ -11,11 +11,11 @@ function served(generation: Generation, value: JsonObject): readonly unknown[] {
 }
 
 test.each([
-  [undefined, "common"],
-  ["", "common"],
-  ["0.0.59", "common"],
-  ["1", "common"],
-  ["one", "common"],
+  [undefined, "0.0.59"],
+  ["", "0.0.59"],
+  ["0.0.59", "0.0.59"],
+  ["1", "0.0.59"],
+  ["one", "0.0.59"],
   ["1.0", "1.0.0"],
   ["1.7", "1.0.0"],
   ["12.0", "1.0.0"],
@@ -56,21 +56,12 @@ const TABLE: Readonly<
   "a subagent": [
     { type: "SUBAGENT_STARTED", subagentRunId: "s", name: "n", timestamp: 3 },
     { type: "SUBAGENT_STARTED", subagentRunId: "s", name: "n", timestamp: 3 },
-    {
-      type: "CUSTOM",
-      name: "SUBAGENT_STARTED",
-      value: { type: "SUBAGENT_STARTED", subagentRunId: "s", name: "n", timestamp: 3 },
-      timestamp: 3,
-    },
+    { type: "SUBAGENT_STARTED", subagentRunId: "s", name: "n", timestamp: 3 },
   ],
   "a subagent's step": [
     { type: "STEP_STARTED", stepName: "s", subagentRunId: "a" },
     { type: "STEP_STARTED", stepName: "s", subagentRunId: "a" },
-    {
-      type: "CUSTOM",
-      name: "STEP_STARTED",
-      value: { type: "STEP_STARTED", stepName: "s", subagentRunId: "a" },
-    },
+    { type: "STEP_STARTED", stepName: "s", subagentRunId: "a" },
   ],
   "a run that was cancelled": [
     { type: "RUN_FINISHED", ...RUN, outcome: { type: "cancelled" } },
@@ -130,11 +121,11 @@ const TABLE: Readonly<
 
 test.each(Object.entries(TABLE))(
   "both generations get the form that they accept: %s",
-  (_, [value, current, common]) => {
+  (_, [value, current, earlier]) => {
     const expected = (event: JsonObject | undefined): readonly unknown[] =>
       event === undefined ? [] : [event];
     expect(served("1.0.0", value)).toEqual(expected(current));
-    expect(served("common", value)).toEqual(expected(common));
+    expect(served("0.0.59", value)).toEqual(expected(earlier));
   },
 );
 
@@ -163,8 +154,8 @@ describe("each message of a snapshot is narrowed", () => {
       snapshot(user()),
     );
     expect(messages("1.0.0", user(file))).toEqual(snapshot(user(file)));
-    expect(messages("common", user(binary, image))).toEqual(snapshot(user(binary, image)));
-    expect(messages("common", user({ type: "text", text: "t" }, file))).toEqual(
+    expect(messages("0.0.59", user(binary, image))).toEqual(snapshot(user(binary, image)));
+    expect(messages("0.0.59", user({ type: "text", text: "t" }, file))).toEqual(
       snapshot(user({ type: "text", text: "t" })),
     );
   });
@@ -177,7 +168,7 @@ describe("each message of a snapshot is narrowed", () => {
       content: [{ type: "text", text: "a" }, image],
     };
     expect(messages("1.0.0", tool)).toEqual(snapshot(tool));
-    expect(messages("common", tool)).toEqual(
+    expect(messages("0.0.59", tool)).toEqual(
       snapshot({ ...tool, content: JSON.stringify(tool.content) }),
     );
   });
@@ -186,7 +177,7 @@ describe("each message of a snapshot is narrowed", () => {
     const good = { id: "a", role: "assistant", content: "hi" };
     expect(
       messages(
-        "common",
+        "0.0.59",
         {
           ...good,
           subagentRunId: 1,

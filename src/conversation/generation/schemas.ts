@@ -1,7 +1,7 @@
 /**
  * The schemas that an event, or a part of one, must pass for a generation of clients. From 1.0.0
- * on, a client states its protocol version in its input. A client that states none is older, and
- * gets only events that every version takes: events that pass 1.0.0 and the versions before it.
+ * on, a client states its protocol version in its input. A client that states none is served as
+ * 0.0.59, with events that pass 1.0.0 and EARLIER.
  *
  * EARLIER alone is too loose: it accepts an event that any one of the versions before 1.0.0 took. A
  * field that 0.0.57 did not know is checked by 0.0.59 as by 1.0.0 (`metadata`, `subagentRunId`,
@@ -10,24 +10,16 @@
 import { z } from "zod";
 import { CURRENT, EARLIER } from "../../agui/schemas.ts";
 
-/** `common`: events that clients of all versions accept. */
-export type Generation = "1.0.0" | "common";
+export type Generation = "1.0.0" | "0.0.59";
 
 type Schemas = readonly z.ZodObject[];
 
 const OF_NOTHING: Schemas = [];
 
-const SOURCES = { "1.0.0": [CURRENT], common: [CURRENT, EARLIER] } as const satisfies Record<
+const SOURCES = { "1.0.0": [CURRENT], "0.0.59": [CURRENT, EARLIER] } as const satisfies Record<
   Generation,
   readonly ReadonlyMap<string, z.ZodObject>[]
 >;
-
-/** Clients before 0.0.59 do not know these types, and cannot be told apart from 0.0.59. */
-const NOT_COMMON: ReadonlySet<string> = new Set([
-  "SUBAGENT_STARTED",
-  "SUBAGENT_FINISHED",
-  "SUBAGENT_ERROR",
-]);
 
 /**
  * Schemas of objects inside of events: by kind, and by the role or type that distinguishes them.
@@ -43,8 +35,8 @@ interface Inner {
   readonly resume: Schemas;
 }
 
-const BY_TYPE = { "1.0.0": byType("1.0.0"), common: byType("common") };
-const INNER = { "1.0.0": innerOf("1.0.0"), common: innerOf("common") };
+const BY_TYPE = { "1.0.0": byType("1.0.0"), "0.0.59": byType("0.0.59") };
+const INNER = { "1.0.0": innerOf("1.0.0"), "0.0.59": innerOf("0.0.59") };
 
 /** The schemas of an event; none: the generation does not have the type. */
 export function eventSchemas(generation: Generation, type: string): Schemas {
@@ -56,12 +48,9 @@ export function innerSchemas(generation: Generation): Inner {
 }
 
 function byType(generation: Generation): ReadonlyMap<string, Schemas> {
-  const types = [...CURRENT.keys()].filter(
-    (type) => generation === "1.0.0" || !NOT_COMMON.has(type),
-  );
   const schemasOf = (type: string): Schemas =>
     SOURCES[generation].flatMap((schemas) => schemas.get(type) ?? []);
-  return new Map(types.map((type) => [type, schemasOf(type)]));
+  return new Map([...CURRENT.keys()].map((type) => [type, schemasOf(type)]));
 }
 
 function innerOf(generation: Generation): Inner {

@@ -8,18 +8,19 @@
  */
 import { plainNumber, SpelledNumber } from "../../agui/exact-json.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
-import { customOf, tagOf, without } from "../canonical/event.ts";
+import { customOf, without } from "../canonical/event.ts";
 import { eventSchemas, type Generation, innerSchemas } from "./schemas.ts";
 import type { z } from "zod";
 export type { Generation } from "./schemas.ts";
 
 /**
- * `protocolVersion` of RunAgentInput: 1.0 and later versions; older clients do not send the field.
+ * `protocolVersion` of RunAgentInput: 1.0 and later versions; 0.0.59 does not send the field, and
+ * neither did the versions before it, which are therefore served as 0.0.59.
  */
 export function generationOf(protocolVersion: string | undefined): Generation {
   return protocolVersion !== undefined && /^[1-9]\d*(\.\d+)+$/.test(protocolVersion)
     ? "1.0.0"
-    : "common";
+    : "0.0.59";
 }
 
 /** The results are JSON texts, one event each. */
@@ -35,7 +36,7 @@ export function servedTo(
 /** Returns the same event when it needs no change; undefined: it is left out. */
 function narrowedEvent(generation: Generation, value: JsonObject): JsonObject | undefined {
   const type = String(value["type"]);
-  const schemas = isKnown(generation, type, value) ? eventSchemas(generation, type) : [];
+  const schemas = eventSchemas(generation, type);
   if (schemas.length > 0) {
     // A null in this field ends a stream on any event, also on types that do not have the field.
     const said = isNull(value["subagentRunId"]) ? without(value, "subagentRunId") : value;
@@ -54,12 +55,6 @@ function narrowedEvent(generation: Generation, value: JsonObject): JsonObject | 
 function isNull(value: unknown): boolean {
   const number = plainNumber(value);
   return value === null || (typeof number === "number" && !Number.isFinite(number));
-}
-
-/** Before 0.0.59 a step had no owner, and could not be open twice. */
-function isKnown(generation: Generation, type: string, value: JsonObject): boolean {
-  const isStep = type === "STEP_STARTED" || type === "STEP_FINISHED";
-  return generation === "1.0.0" || !isStep || tagOf(value) === undefined;
 }
 
 type Shape = (generation: Generation, value: JsonObject) => JsonObject;
@@ -91,13 +86,13 @@ function messagesOf({ input, messages }: JsonObject): JsonObject {
 /** Undefined: the generation has no such outcome, and takes a missing one for success. */
 function narrowedOutcome(generation: Generation, outcome: JsonObject): JsonObject | undefined {
   const { type, interrupts } = outcome;
-  const isCommon = generation === "common";
-  if (type === "success" && isCommon && Object.keys(outcome).length > 1) return { type };
-  if (type === "cancelled" && isCommon) return undefined;
+  const isEarlier = generation === "0.0.59";
+  if (type === "success" && isEarlier && Object.keys(outcome).length > 1) return { type };
+  if (type === "cancelled" && isEarlier) return undefined;
   if (type !== "interrupt" || !Array.isArray(interrupts)) return outcome;
   const { interrupt } = innerSchemas(generation);
   const kept = mapped(interrupts, (one) => withoutFaults(interrupt, one));
-  const hasMore = isCommon && Object.keys(outcome).length > 2;
+  const hasMore = isEarlier && Object.keys(outcome).length > 2;
   if (hasMore) return { type, interrupts: kept };
   return withField(outcome, "interrupts", kept);
 }
@@ -145,9 +140,9 @@ function userParts(generation: Generation, parts: readonly unknown[]): readonly 
   const { part } = innerSchemas(generation);
   return mapped(parts, (one) => {
     if (one["type"] !== "binary") return withoutFaults(part.get(one["type"]) ?? [], one);
-    // A client of 1.0.0 replaces `binary` with media, so it is replaced here. An older client keeps
-    // `binary` as it is, and its schema is the same in all older versions.
-    if (generation === "common") return one;
+    // A client of 1.0.0 replaces `binary` with media, so it is replaced here. A client of 0.0.59
+    // keeps `binary` as it is.
+    if (generation === "0.0.59") return one;
     const media = mediaOf(one);
     return media === undefined || parts.some((other) => isSameMedia(other, media))
       ? undefined
@@ -192,7 +187,7 @@ function narrowedInput(generation: Generation, input: JsonObject): JsonObject | 
     return mapped(found, (element) => withoutFaults(inner, element));
   };
   // Before 1.0.0 tools and context had to be there.
-  const isRequired = generation === "common";
+  const isRequired = generation === "0.0.59";
   let narrowed = withField(input, "messages", messages);
   narrowed = withField(narrowed, "tools", list("tools", isRequired));
   narrowed = withField(narrowed, "context", list("context", isRequired));
