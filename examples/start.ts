@@ -11,6 +11,7 @@ const { PYTHON = "python3", LEDGER_GRPC, LEDGER_HTTP } = process.env;
 const COMMANDS: Readonly<Record<string, readonly [string, ...string[]]>> = {
   "typescript-runner": [process.execPath, "main.ts"],
   "copilotkit-app": [process.execPath, "main.ts"],
+  "openai-agents": [process.execPath, "main.ts"],
   "langgraph-python": [PYTHON, "main.py"],
   curl: ["bash", "talk.sh"],
   "kubernetes-pool": [process.execPath, "local.ts"],

@@ -42,8 +42,10 @@ const VITEST = "vitest run --config test/vitest.config.ts";
 /** Installs packages that the frameworks' tests need; those of the root are there already. */
 const FRAMEWORKS = "npm ci --no-audit --no-fund --prefix test/frameworks";
 const FRAMEWORKS_TYPES = `tsc --noEmit -p test/frameworks
-ln -sfn ../../test/frameworks/node_modules examples/copilotkit-app/node_modules
-tsc --noEmit -p examples/copilotkit-app`;
+for example in copilotkit-app openai-agents; do
+  ln -sfn ../../test/frameworks/node_modules "examples/$example/node_modules"
+  tsc --noEmit -p "examples/$example"
+done`;
 
 const PYTHON = `python3 -m venv clients/python/.venv-frameworks
 clients/python/.venv-frameworks/bin/pip install --quiet --no-compile --disable-pip-version-check \

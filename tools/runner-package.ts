@@ -30,7 +30,6 @@ export const ENTRIES: Readonly<Record<string, string>> = {
   "./langgraph": "./src/sdk/bridges/langgraph.js",
   "./langgraph-callbacks": "./src/sdk/drop-ins/langgraph-callbacks.js",
   "./middleware": "./src/sdk/middleware/index.js",
-  "./openai-agents": "./src/sdk/drop-ins/openai-agents.js",
   "./resumable-stream": "./src/sdk/drop-ins/resumable-stream.js",
   "./turns": "./src/runner/turn-blocks.js",
 };

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, onTestFinished, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { openChromium } from "../support/browser.ts";
 import { needs, toolPath } from "../support/tools.ts";
@@ -80,17 +80,31 @@ test("a pool answers every session once, though one member is killed", async () 
   }
 });
 
-describe("the chat of CopilotKit", () => {
-  const modules = join(EXAMPLES, "copilotkit-app/node_modules");
-  const isLinked = !existsSync(modules);
-  // In place of `npm install`.
-  if (isLinked) symlinkSync("../../test/frameworks/node_modules", modules);
-  afterAll(() => {
-    if (isLinked) rmSync(modules);
-  });
+/** In place of `npm install`, until the end of the test. */
+function install(name: string): void {
+  const modules = join(EXAMPLES, name, "node_modules");
+  if (existsSync(modules)) return;
+  symlinkSync("../../test/frameworks/node_modules", modules);
+  onTestFinished(() => rmSync(modules));
+}
 
+test("a streamed run of the OpenAI Agents SDK is recorded", async () => {
+  install("openai-agents");
+  expect(await outputOf("openai-agents")).toBe(
+    [
+      "Let me look.It is noon.",
+      "user: What is the time?",
+      "assistant: Let me look.",
+      "tool: 12:00",
+      "assistant: It is noon.\n",
+    ].join("\n"),
+  );
+});
+
+describe("the chat of CopilotKit", () => {
   test("chromium: a thread is there again after a restart", needs("chromium"), async () => {
     toolPath("chromium");
+    install("copilotkit-app");
     const browser = await openChromium();
     try {
       for (const [at, question] of ["one", "two"].entries()) {
@@ -123,6 +137,6 @@ describe("the chat of CopilotKit", () => {
 test("each example is on the page of examples, with its command", () => {
   const page = readFileSync(join(EXAMPLES, "README.md"), "utf8");
   const folders = readdirSync(EXAMPLES, { withFileTypes: true }).filter((one) => one.isDirectory());
-  expect(folders.length).toBe(5);
+  expect(folders.length).toBe(6);
   for (const { name } of folders) expect(page).toContain(`\`npx node examples/start.ts ${name}\``);
 });

@@ -1,12 +1,25 @@
-/** One run of a graph, as its callbacks tell it. */
+/** One run of a graph, as its callbacks tell it. Nothing here throws. */
 import { isObject, type JsonObject } from "../../agui/json.ts";
-import { contentOf } from "../../agui/event-maker.ts";
+import { contentOf, EventMaker } from "../../agui/event-maker.ts";
+import { textOf } from "../../runner/failure.ts";
+import type { SessionWriter, WriterProblem } from "../../runner/writer/types.ts";
+import { createSessionWriter } from "../../runner/writer/writer.ts";
+import type { AgentEvent } from "../bridge.ts";
 import { objectsIn, reasoningIn, textIn } from "../bridges/langgraph-events.ts";
-import { RecordedRun, type RecordOptions } from "./recorded-run.ts";
+import { type Connection, onCancel } from "./follow-run.ts";
 
-export class GraphRun extends RecordedRun {
+export interface RecordOptions extends Connection {
+  /** Called with the problems of writing. */
+  readonly onProblem?: (sessionId: string, problem: WriterProblem) => void;
+}
+
+export class GraphRun {
   readonly runId: string;
   ended: Promise<void> = Promise.resolve();
+  readonly #sessionId: string;
+  readonly #writer: SessionWriter;
+  readonly #stopping: AbortController;
+  readonly #constructs = new EventMaker();
   /** The names of the open steps, by the run of their node. */
   readonly #steps = new Map<string, string>();
   /** The message that a run of a model makes. */
@@ -19,13 +32,35 @@ export class GraphRun extends RecordedRun {
   readonly #results = new Set<string>();
   readonly #interrupts = new Map<string, object>();
 
+  /** A cancel aborts `stopping`; then the run ends as cancelled. */
   constructor(
-    ids: { readonly sessionId: string; readonly runId: string },
-    options: RecordOptions,
-    stopping?: AbortController,
+    { sessionId, runId }: { readonly sessionId: string; readonly runId: string },
+    { address, token, tls, onProblem }: RecordOptions,
+    stopping = new AbortController(),
   ) {
-    super(ids, options, stopping);
-    this.runId = ids.runId;
+    this.runId = runId;
+    this.#sessionId = sessionId;
+    this.#stopping = stopping;
+    this.#writer = createSessionWriter({
+      address,
+      sessionId,
+      ...(token && { token }),
+      ...(tls && { tls }),
+      ...(onProblem && { onProblem: (problem) => onProblem(sessionId, problem) }),
+    });
+  }
+
+  /** The questions are messages of the session, before the run. */
+  begin(questions: readonly string[]): void {
+    const { runId } = this;
+    for (const [at, payload] of questions.entries())
+      this.#writer.message({ type: "user", payload, key: `${runId}:user:${at}`.slice(-128) });
+    this.#writer.event({ type: "RUN_STARTED", threadId: this.#sessionId, runId });
+    onCancel(this.#writer, runId, (reason) => this.#stopping.abort(reason));
+  }
+
+  write(events: Iterable<AgentEvent>): void {
+    for (const event of events) this.#writer.event(event);
   }
 
   beginNode(
@@ -34,7 +69,7 @@ export class GraphRun extends RecordedRun {
   ): void {
     for (const { id } of messagesIn(input)) if (typeof id === "string") this.#known.add(id);
     const events = [];
-    const step = this.constructs.step(name);
+    const step = this.#constructs.step(name);
     for (let next = step.next(); ; next = step.next()) {
       if (next.done === true) {
         this.#steps.set(runId, next.value);
@@ -65,7 +100,7 @@ export class GraphRun extends RecordedRun {
 
   #endStep(runId: string): void {
     const step = this.#steps.get(runId);
-    if (step !== undefined) this.write(this.constructs.endStep(step));
+    if (step !== undefined) this.write(this.#constructs.endStep(step));
   }
 
   token(runId: string, chunk: JsonObject): void {
@@ -78,8 +113,8 @@ export class GraphRun extends RecordedRun {
       if (typeof ownId === "string") this.#calls.set(place, ownId);
       const callId = this.#calls.get(place);
       if (callId === undefined) continue;
-      this.write(this.constructs.call(callId, { name: contentOf(name), parentMessageId: id }));
-      if (typeof args === "string") this.write(this.constructs.args(callId, args));
+      this.write(this.#constructs.call(callId, { name: contentOf(name), parentMessageId: id }));
+      if (typeof args === "string") this.write(this.#constructs.args(callId, args));
     }
   }
 
@@ -109,26 +144,26 @@ export class GraphRun extends RecordedRun {
   }
 
   #text(id: string, message: JsonObject): void {
-    this.write(this.constructs.reasoning(`${id}-reasoning`, reasoningIn(message)));
+    this.write(this.#constructs.reasoning(`${id}-reasoning`, reasoningIn(message)));
     const text = textIn(message["content"]);
-    if (text !== "") this.write(this.constructs.endReasoning(`${id}-reasoning`));
-    this.write(this.constructs.text(id, text));
+    if (text !== "") this.write(this.#constructs.endReasoning(`${id}-reasoning`));
+    this.write(this.#constructs.text(id, text));
   }
 
   #callsOf(parentMessageId: string, message: JsonObject): void {
     for (const { id, name, args } of objectsIn(message["tool_calls"])) {
       if (typeof id !== "string") continue;
-      if (!this.constructs.hasCall(id)) {
-        this.write(this.constructs.call(id, { name: contentOf(name), parentMessageId }));
-        this.write(this.constructs.args(id, contentOf(args)));
+      if (!this.#constructs.hasCall(id)) {
+        this.write(this.#constructs.call(id, { name: contentOf(name), parentMessageId }));
+        this.write(this.#constructs.args(id, contentOf(args)));
       }
-      this.write(this.constructs.endCall(id));
+      this.write(this.#constructs.endCall(id));
     }
   }
 
   #endMessage(id: string): void {
-    this.write(this.constructs.endReasoning(`${id}-reasoning`));
-    this.write(this.constructs.endText(id));
+    this.write(this.#constructs.endReasoning(`${id}-reasoning`));
+    this.write(this.#constructs.endText(id));
   }
 
   beginTool(runId: string, tool: { readonly name: string; readonly input: string }): void {
@@ -143,15 +178,15 @@ export class GraphRun extends RecordedRun {
     const content = isObject(output) && "content" in output ? textIn(output["content"]) : undefined;
     if (typeof callId === "string") return this.#result(callId, content ?? "");
     if (tool === undefined) return;
-    this.write(this.constructs.call(runId, { name: tool.name }));
-    this.write(this.constructs.args(runId, tool.input));
+    this.write(this.#constructs.call(runId, { name: tool.name }));
+    this.write(this.#constructs.args(runId, tool.input));
     this.#result(runId, content ?? contentOf(output));
   }
 
   #result(callId: string, content: string): void {
     if (this.#results.has(callId)) return;
     this.#results.add(callId);
-    this.write(this.constructs.result(callId, { content }));
+    this.write(this.#constructs.result(callId, { content }));
   }
 
   /** Ends with the graph's last state, without its messages. */
@@ -160,11 +195,28 @@ export class GraphRun extends RecordedRun {
     if (Object.keys(snapshot).length > 0) this.write([{ type: "STATE_SNAPSHOT", snapshot }]);
     const interrupts = [...this.#interrupts.values()];
     const outcome = { outcome: { type: "interrupt", interrupts } };
-    this.ended = this.finish(interrupts.length > 0 ? outcome : {});
+    this.ended = this.#finish(interrupts.length > 0 ? outcome : {});
   }
 
   endFailed(error: unknown): void {
-    this.ended = this.fail(error);
+    // The framework of a cancelled run fails with the abort.
+    this.ended = this.#stopping.signal.aborted
+      ? this.#finish({})
+      : this.#close({ type: "RUN_ERROR", message: textOf(error) });
+  }
+
+  #finish(more: object): Promise<void> {
+    const { runId } = this;
+    const outcome = this.#stopping.signal.aborted ? { outcome: { type: "cancelled" } } : {};
+    const end = { type: "RUN_FINISHED", threadId: this.#sessionId, runId };
+    return this.#close({ ...end, ...more, ...outcome });
+  }
+
+  /** Resolves when the run is stored, or cannot be stored for now. */
+  async #close(end: AgentEvent): Promise<void> {
+    this.write(this.#constructs.endAll());
+    this.#writer.event(end);
+    await this.#writer.close();
   }
 }
 

@@ -12,8 +12,7 @@
 import { isObject } from "../../agui/json.ts";
 import { BoundedMap } from "../../base/bounded-map.ts";
 import { textIn } from "../bridges/langgraph-events.ts";
-import { GraphRun } from "./graph-run.ts";
-import type { RecordOptions } from "./recorded-run.ts";
+import { GraphRun, type RecordOptions } from "./graph-run.ts";
 
 export interface LedgerCallbacksOptions extends RecordOptions {
   /** Default: the `thread_id` of the graph's configuration, else a session for each run. */
