@@ -1,7 +1,6 @@
 /** A derived message is stored after the events that it stands for, also after a restart. */
 import { join } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";
-import { status } from "@grpc/grpc-js";
 import { afterAll, afterEach, expect, test } from "vitest";
 import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
@@ -46,31 +45,6 @@ test("a derived message is not pushed before its events are acknowledged by a st
   expect(before[2]).toBe(RUN.length);
 });
 
-test("a derived message is not pushed before its events are, row by row", async () => {
-  const failures = new Map<string, number>();
-  const rows: string[] = [];
-  const { address } = await started({
-    streams: false,
-    failsPush: (bytes) => {
-      const { eventType } = fromBinary(PushSessionMessageRequestSchema, bytes);
-      const failed = failures.get(eventType) ?? 0;
-      failures.set(eventType, failed + 1);
-      if (eventType === eventType.toUpperCase() && failed < 3) return { code: status.UNAVAILABLE };
-      rows.push(eventType);
-      return undefined;
-    },
-  });
-  const wait = () => new Promise<void>((resolve) => setImmediate(resolve));
-  const { writer } = observedWriter({ address, sessionId: "s1", wait });
-  for (const payload of RUN) writer.event(payload);
-  expect(await writer.close()).toMatchObject({ complete: true });
-  const after = (message: string, event: string) =>
-    expect(rows.indexOf(message)).toBeGreaterThan(rows.indexOf(event));
-  after("lifecycle", "RUN_STARTED");
-  after("assistant", "TEXT_MESSAGE_END");
-  expect(rows.lastIndexOf("lifecycle")).toBe(rows.length - 1);
-});
-
 test("a message whose events a process had not seen acknowledged is sent once by the next", async () => {
   let answers = false;
   const stub = await started({ answers: () => answers });
@@ -92,12 +66,11 @@ test("a message whose events a process had not seen acknowledged is sent once by
 });
 
 test("a person's message behind a derived one does not wait until the open row is old", async () => {
-  const stub = await started({});
+  const stub = await started({ commitsOnFlush: true });
   const { writer } = observedWriter({
     address: stub.address,
     sessionId: "s1",
-    transport: "unary",
-    clock: stoppedClock,
+    progressTimeoutMs: 600_000, // A stream that is opened again learns what was committed.
   });
   const chunk = (messageId: string) => ({ type: "TEXT_MESSAGE_CHUNK", messageId, delta: "word" });
   writer.event(chunk("m1"));
@@ -106,6 +79,3 @@ test("a person's message behind a derived one does not wait until the open row i
   await expect.poll(() => stub.pushedMessages.length).toBe(2);
   await writer.close();
 });
-
-/** No row becomes old under this clock. */
-const stoppedClock = { nowMicros: () => 0n, monotonicMs: () => 0 };

@@ -39,15 +39,15 @@ export interface StubOptions {
   readonly overstatesBy?: () => bigint;
   /** False: events of a stream are committed without an answer. */
   readonly answers?: () => boolean;
-  /** Fails a unary push. */
+  /** True: events are acknowledged when the client flushes, as those of an open row are. */
+  readonly commitsOnFlush?: boolean;
+  /** Fails the push of a message. */
   readonly failsPush?: (bytes: Buffer) => Failure | undefined;
 }
 
 export interface Failure {
   readonly code: status;
   readonly reason?: string;
-  /** Of a push: it is stored, and only its answer is lost. */
-  readonly isStored?: boolean;
 }
 
 export interface StubEvent {
@@ -60,8 +60,7 @@ export interface StubLedger {
   readonly address: string;
   /** Of streams, in the order of their commits. */
   readonly events: readonly StubEvent[];
-  /** Requests of unary pushes, in bytes. */
-  readonly pushedEvents: readonly Buffer[];
+  /** Requests of pushes, in bytes. */
   readonly pushedMessages: readonly Buffer[];
   /** Bearer tokens of all calls. */
   readonly tokens: readonly string[];
@@ -88,7 +87,6 @@ const UNACKNOWLEDGED_BYTES_MAX = 1_048_576n;
 
 export async function startStubLedger(options: StubOptions = {}): Promise<StubLedger> {
   const events: StubEvent[] = [];
-  const pushedEvents: Buffer[] = [];
   const pushedMessages: Buffer[] = [];
   const tokens: string[] = [];
   const epochs = new Map<bigint, Epoch>();
@@ -115,6 +113,16 @@ export async function startStubLedger(options: StubOptions = {}): Promise<StubLe
       const response = create(PushSessionEventsResponseSchema, { frame });
       call.write(Buffer.from(toBinary(PushSessionEventsResponseSchema, response)));
     };
+    const committed = (): void =>
+      say({
+        case: "committed",
+        value: {
+          $typeName: "ambient.v1.Committed",
+          lastClientSeq: state.lastClientSeq + (options.overstatesBy?.() ?? 0n),
+          firstSeq: seq === 0n ? 0n : 1n,
+          lastSeq: seq,
+        },
+      });
     call.on("data", (bytes: Buffer) => {
       const { frame } = fromBinary(PushSessionEventsRequestSchema, bytes);
       if (frame.case === "open") {
@@ -138,6 +146,7 @@ export async function startStubLedger(options: StubOptions = {}): Promise<StubLe
           },
         });
       }
+      if (frame.case === "flush") return committed();
       if (frame.case !== "batch" || options.acknowledges?.() === false) return undefined;
       frame.value.events.forEach(({ payload }, at) => {
         const clientSeq = frame.value.firstClientSeq + BigInt(at);
@@ -161,42 +170,30 @@ export async function startStubLedger(options: StubOptions = {}): Promise<StubLe
           },
         });
       });
-      say({
-        case: "committed",
-        value: {
-          $typeName: "ambient.v1.Committed",
-          lastClientSeq: state.lastClientSeq + (options.overstatesBy?.() ?? 0n),
-          firstSeq: seq === 0n ? 0n : 1n,
-          lastSeq: seq,
-        },
-      });
+      if (options.commitsOnFlush !== true) committed();
     });
     call.on("end", () => call.end());
     call.on("error", () => undefined);
   };
 
-  const push =
-    (requests: Buffer[]) =>
-    (call: ServerUnaryCall<Buffer, Buffer>, answer: sendUnaryData<Buffer>): void => {
-      if (!isKnown(call.metadata)) return answer(errorOf({ code: status.UNAUTHENTICATED }));
-      const failure = options.failsPush?.(call.request);
-      if (failure === undefined || failure.isStored === true) requests.push(call.request);
-      if (failure !== undefined) return answer(errorOf(failure));
-      answer(null, encodeEvent({ ...EMPTY, seq: BigInt(requests.length) }));
-    };
+  const push = (call: ServerUnaryCall<Buffer, Buffer>, answer: sendUnaryData<Buffer>): void => {
+    if (!isKnown(call.metadata)) return answer(errorOf({ code: status.UNAUTHENTICATED }));
+    const failure = options.failsPush?.(call.request);
+    if (failure !== undefined) return answer(errorOf(failure));
+    pushedMessages.push(call.request);
+    answer(null, encodeEvent({ ...EMPTY, seq: BigInt(pushedMessages.length) }));
+  };
 
   const server = new Server();
   server.addService(
     {
       pushSessionMessage: method("PushSessionMessage", false),
-      pushSessionEvent: method("PushSessionEvent", false),
       ...(options.streams === false
         ? {}
         : { pushSessionEvents: method("PushSessionEvents", true) }),
     },
     {
-      pushSessionMessage: push(pushedMessages),
-      pushSessionEvent: push(pushedEvents),
+      pushSessionMessage: push,
       ...(options.streams === false ? {} : { pushSessionEvents: stream }),
     },
   );
@@ -204,7 +201,6 @@ export async function startStubLedger(options: StubOptions = {}): Promise<StubLe
   return {
     address,
     events,
-    pushedEvents,
     pushedMessages,
     tokens,
     asked,

@@ -57,7 +57,7 @@ describe("a session writer", () => {
     ["sessionId", { ...BASE, sessionId: ".." }],
     ["sessionId", { ...BASE, sessionId: "x".repeat(129) }],
     ["epochs", { ...BASE, epochs: 1n }],
-    ["transport", { ...BASE, transport: "carrier pigeon" }],
+    ["transport", { ...BASE, transport: "unary" }],
     ["messages", { ...BASE, messages: "both" }],
     ["lifecycleMessages", { ...BASE, lifecycleMessages: "no" }],
     ["epoch", { ...BASE, epoch: 7 }],

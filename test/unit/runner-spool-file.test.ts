@@ -34,7 +34,7 @@ afterAll(() => rm(folder, { recursive: true }));
 const told: string[] = [];
 const problems: SpoolFileProblem[] = [];
 
-async function opened(name: string, live = newLane("live"), sessionId = "s1") {
+async function opened(name: string, live = newLane(), sessionId = "s1") {
   const file = join(folder, name);
   const spool = await openSpoolFile(
     { file, sessionId, live, written: () => undefined },
@@ -60,7 +60,7 @@ describe("a spool's file", () => {
     expect(await before.log.close()).toBe(true);
 
     const after = await opened("again");
-    expect(after.left).toMatchObject([{ start: "live", epoch: 4n, generation: 1, isLeft: true }]);
+    expect(after.left).toMatchObject([{ epoch: 4n, generation: 1, isLeft: true }]);
     expect(after.left[0]?.events).toMatchObject({ frontNumber: 2n, lastNumber: 3n });
     expect(after.live.generation).toBe(2);
     after.left[0]?.events.takeUpTo(3n);
@@ -206,7 +206,7 @@ describe("a spool's file", () => {
     const { live, log } = await opened("other");
     push(live, 1);
     await log.close();
-    await expect(opened("other", newLane("live"), "s2")).rejects.toThrow("another session");
+    await expect(opened("other", newLane(), "s2")).rejects.toThrow("another session");
     const text = join(folder, "text");
     await writeFile(text, "some text\n");
     await expect(opened("text")).rejects.toThrow("not a spool");

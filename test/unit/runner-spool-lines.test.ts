@@ -45,7 +45,7 @@ const MESSAGES = [
 ];
 
 function lane(generation: number): Lane {
-  return newLane(`start-${generation}`, { generation, epoch: 7n, base: 2n });
+  return newLane({ generation, epoch: 7n, base: 2n });
 }
 
 const OLD_HEADER = '{"sessionLedgerSpool":1,"sessionId":"s1"}\n';
@@ -85,22 +85,19 @@ describe("the text of a spool's file", () => {
       expect(found && recordsOf(found)).toEqual([EVENTS, MESSAGES]);
       expect(found).toMatchObject({ epoch: 7n, base: 2n, isLeft: true });
     }
-    expect(second).toMatchObject({ generation: 2, start: "start-2" });
+    expect(second).toMatchObject({ generation: 2 });
   });
 
   test("has the proposed epoch, which earlier versions did not write", () => {
-    const proposed = newLane("start-1", {
+    const proposed = newLane({
       generation: 1,
       proposed: 9n,
-      cut: { first: 1n, last: 2n },
     });
     expect(read(headerLine("s1") + laneLine(proposed))).toMatchObject([
-      { epoch: undefined, base: undefined, proposed: 9n, cut: { first: 1n, last: 2n } },
+      { epoch: undefined, base: undefined, proposed: 9n },
     ]);
     const before = '["lane",1,"start-1","7","0",null,null]\n';
-    expect(read(OLD_HEADER + before)).toMatchObject([
-      { epoch: 7n, base: 0n, proposed: undefined, cut: undefined },
-    ]);
+    expect(read(OLD_HEADER + before)).toMatchObject([{ epoch: 7n, base: 0n, proposed: undefined }]);
   });
 
   test("gives the records before a cut at any byte", () => {
@@ -192,7 +189,7 @@ describe("the text of a spool's file", () => {
     const one = lane(1);
     const [first, second, third] = EVENTS;
     if (first === undefined || second === undefined || third === undefined) throw new Error();
-    const settled = newLane("start-1", { generation: 1, refusals: 3n });
+    const settled = newLane({ generation: 1, refusals: 3n });
     settled.events.push(first);
     settled.events.takeUpTo(1n);
     const later = lane(1);

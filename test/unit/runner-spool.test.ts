@@ -81,7 +81,7 @@ test("counts are exact, the limit holds, and accepted records stay", () => {
   fc.assert(
     fc.property(steps, (sequence) => {
       const spool = new Spool({ bytesMax: BYTES_MAX });
-      const lane = newLane("start");
+      const lane = newLane();
       const events = new Model();
       const messages = new Model();
       let at = 0;
@@ -153,7 +153,7 @@ function flood(spool: Spool, lane: Lane): number {
 describe("a full spool", () => {
   test("keeps room for messages under any number of events", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
-    const lane = newLane("start");
+    const lane = newLane();
     flood(spool, lane);
     expect(spool.offerMessage(lane, message(LARGE), 8n)).toBe(true);
     expect(spool.events.dropped).toBe(1);
@@ -162,7 +162,7 @@ describe("a full spool", () => {
 
   test("drops records until enough room is free, and then reports the missing ones once", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
-    const lane = newLane("start");
+    const lane = newLane();
     const accepted = flood(spool, lane);
     expect(spool.offerEvent(lane, "small enough", 9n)).toBe(false);
     expect(spool.takeGap()).toBeUndefined();
@@ -177,9 +177,9 @@ describe("a full spool", () => {
 
   test("accepts records again after it has dropped those of an earlier process", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
-    const left = newLane("left", { isLeft: true });
+    const left = newLane({ isLeft: true });
     flood(spool, left);
-    const lane = newLane("start");
+    const lane = newLane();
     expect(spool.offerEvent(lane, LARGE, 1n)).toBe(false);
     spool.dropLane(left);
     expect(spool.takeGap()).toMatchObject({ events: 2 });
@@ -198,12 +198,12 @@ describe("a full spool", () => {
       expect(spool.canHold(kind, "\u20ac".repeat(Math.floor(max / 3)))).toBe(true);
       expect(spool.canHold(kind, "\u20ac".repeat(Math.floor(max / 3) + 1))).toBe(false);
     }
-    expect(spool.offerEvent(newLane("start"), "x".repeat(eventMax), 1n)).toBe(true);
+    expect(spool.offerEvent(newLane(), "x".repeat(eventMax), 1n)).toBe(true);
   });
 
   test("does not count its own marks", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
-    const lane = newLane("start");
+    const lane = newLane();
     spool.addMark(lane, "mark", 1n);
     expect(spool.events.pending).toBe(0);
     spool.settleEvents(lane, 1n, { refused: 0 });
@@ -212,7 +212,7 @@ describe("a full spool", () => {
   });
 
   test("takes all records of a file above the limit, and new ones only afterwards", () => {
-    const left = newLane("left");
+    const left = newLane();
     for (let at = 0; at < 40; at += 1) {
       left.events.push({ payload: LARGE, atMicros: 1n, bytes: LARGE.length, isMark: at === 0 });
     }
@@ -220,7 +220,7 @@ describe("a full spool", () => {
     spool.adopt(left);
     expect(spool.events.pending).toBe(39);
     expect(spool.pendingBytes).toBeGreaterThan(BYTES_MAX);
-    const lane = newLane("start");
+    const lane = newLane();
     expect(spool.offerEvent(lane, "new", 2n)).toBe(false);
     spool.settleEvents(left, 40n, { refused: 0 });
     expect(spool.offerEvent(lane, "new", 3n)).toBe(true);
@@ -265,7 +265,7 @@ test("a queue finds each record by its number while others are removed", () => {
 });
 
 test("an event of a lane with a file waits for the messages that it completes, and for those not derived yet", () => {
-  const lane = newLane("live");
+  const lane = newLane();
   for (let at = 0; at < 9; at += 1) lane.events.push(eventRecord("{}", 0n, false));
   lane.messages.push(messageRecord(message("a")));
   lane.messages.push(messageRecord({ ...message("a"), after: 3n }));

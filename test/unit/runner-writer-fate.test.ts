@@ -31,7 +31,7 @@ describe("a stream that ended", () => {
     [failure("RESOURCE_EXHAUSTED", { reason: "RATE_LIMITED", retryAfterMs: 5 }), "again"],
     [failure("FAILED_PRECONDITION", { reason: "SESSION_FULL" }), "ended"],
     [failure("RESOURCE_EXHAUSTED", { reason: "SESSION_FULL" }), "ended"],
-    [failure("UNIMPLEMENTED"), "unary"],
+    [failure("UNIMPLEMENTED"), "ended"],
     [failure("FAILED_PRECONDITION", { reason: "STALE_EPOCH" }), "fenced"],
     [failure("NOT_FOUND", { reason: "SESSION_DELETED" }), "ended"],
     [failure("PERMISSION_DENIED"), "ended"],
@@ -64,15 +64,11 @@ describe("a failed record", () => {
     [failure("FAILED_PRECONDITION", { reason: "STALE_EPOCH" }), "fenced"],
     [failure("NOT_FOUND"), "ended"],
     [failure("UNIMPLEMENTED"), "ended"],
-    [failure("PERMISSION_DENIED"), "ended"],
+    // A runner's token may not push messages of every type.
+    [failure("PERMISSION_DENIED"), "refused"],
     [failure("UNAUTHENTICATED"), "again"],
   ])("with %s has the fate: %s", (refused, fate) => {
-    expect(fateOfRecord(refused, "events")).toBe(fate);
-  });
-
-  test("is refused alone when the token may not push messages of its type", () => {
-    const denied = failure("PERMISSION_DENIED");
-    expect(fateOfRecord(denied, "messages")).toBe("refused");
+    expect(fateOfRecord(refused)).toBe(fate);
   });
 
   test("is refused when it is above the limit of the transport, which gives no reason", () => {
@@ -80,13 +76,13 @@ describe("a failed record", () => {
       "RESOURCE_EXHAUSTED",
       "Received message larger than max (5000000 vs. 4194304)",
     );
-    expect(fateOfRecord(large, "events")).toBe("refused");
+    expect(fateOfRecord(large)).toBe("refused");
   });
 
   test("ends the writer when the session id is invalid", () => {
     const violations = [{ field: "session_id", description: "session_id is wrong" }];
     const wrong = new RpcFailure("INVALID_ARGUMENT", "session_id is wrong", { violations });
-    expect(fateOfRecord(wrong, "events")).toBe("ended");
+    expect(fateOfRecord(wrong)).toBe("ended");
   });
 });
 

@@ -3,9 +3,8 @@
  * hexadecimal digits of its SHA-256, so a damaged line is known, and the other lines are whole.
  *
  *   {"sessionLedgerSpool":2,"sessionId":"s1"}              first, without digits
- *   … ["lane",2,"<start>",null,null,null,null,"9"]         lane 2: epoch and base not known, 9 proposed
- *   … ["lane",2,"<start>","7","0",null,null,"9"]           epoch 7, base 0
- *   … ["lane",2,"<start>",null,null,"12","19","9"]         its events 12 to 19 are pushed as one row
+ *   … ["lane",2,"",null,null,null,null,"9"]                lane 2: epoch and base not known, 9 proposed
+ *   … ["lane",2,"","7","0",null,null,"9"]                  epoch 7, base 0; the empty places are not used
  *   … ["event",2,"12","1700000000000000",0,"{…}","11"]     its event 12: time, whether it is a mark, payload
  *   … ["message",2,"3",{"eventType":…},"2"]                its message 3
  *   … ["settled",2,"11","3","0"]                           events up to 11, messages up to 3; refusals so far
@@ -39,9 +38,9 @@ export function headerLine(sessionId: string): string {
   return `${jsonOf({ sessionLedgerSpool: 2, sessionId })}\n`;
 }
 
-export function laneLine({ generation, start, epoch, base, cut, proposed }: Lane): string {
-  const numbers = [epoch, base, cut?.first, cut?.last, proposed].map((number) => number ?? null);
-  return line(["lane", generation, start, ...numbers]);
+export function laneLine({ generation, epoch, base, proposed }: Lane): string {
+  const [known, first, asked] = [epoch, base, proposed].map((number) => number ?? null);
+  return line(["lane", generation, "", known, first, null, null, asked]);
 }
 
 export function eventLine(lane: Lane, number: bigint, record: EventRecord): string {
@@ -182,13 +181,10 @@ class LaneLines {
     this.#generation = generation;
   }
 
-  setLane([start, ...numbers]: readonly unknown[]): boolean {
-    this.#lane ??= newLane(String(start), { generation: this.#generation, isLeft: true });
-    const [epoch, base, first, last, proposed] = numbers.map(numberOf);
+  setLane([, ...numbers]: readonly unknown[]): boolean {
+    this.#lane ??= newLane({ generation: this.#generation, isLeft: true });
+    const [epoch, base, , , proposed] = numbers.map(numberOf);
     Object.assign(this.#lane, { epoch, base, proposed });
-    if (first === undefined || last === undefined) return true;
-    this.#lane.cut = { first, last };
-    this.events.settle(first - 1n); // The rows before it were answered.
     return true;
   }
 

@@ -46,8 +46,6 @@ export interface MessageRecord {
 export interface Lane {
   /** Its number in the file; 0: it is not in the file. */
   generation: number;
-  /** Identifies the lane in the keys of unary pushes. */
-  readonly start: string;
   /** True for the lane of an ended process: nothing is added, and when empty it is dropped. */
   readonly isLeft: boolean;
   /** Undefined until the service, or the caller, has set it. */
@@ -63,8 +61,6 @@ export interface Lane {
   refusals: bigint;
   /** The highest event that was sent on a stream; undefined (unknown) for a left lane. */
   sent: bigint | undefined;
-  /** The event numbers of the unary row in progress, so that it can be sent again unchanged. */
-  cut: Cut | undefined;
   /** Numbers of remaining records that the service has refused, and that were reported. */
   readonly refused: Set<bigint>;
   /**
@@ -85,11 +81,6 @@ interface Question {
   readonly message: bigint;
   /** The last event that was given before it. */
   readonly lastEvent: bigint;
-}
-
-interface Cut {
-  readonly first: bigint;
-  readonly last: bigint;
 }
 
 /** The drops since the last mark in the stream. */
@@ -294,17 +285,15 @@ export function messageRecord(message: Omit<MessageRecord, "bytes">): MessageRec
   return { ...message, bytes: Buffer.byteLength(message.payload) };
 }
 
-export function newLane(start: string, lane: Partial<Lane> = {}): Lane {
+export function newLane(lane: Partial<Lane> = {}): Lane {
   return {
     generation: 0,
-    start,
     isLeft: false,
     epoch: undefined,
     proposed: undefined,
     base: undefined,
     refusals: 0n,
     sent: lane.isLeft === true ? undefined : 0n,
-    cut: undefined,
     refused: new Set(),
     questions: [],
     messagesInFile: undefined,

@@ -58,10 +58,8 @@ export class Book {
   readonly run = new RunSignal();
   /** Aborts when the writer ends, for any reason. */
   readonly ending = new AbortController();
-  /** True: the service has no stream for events, or the caller chose unary. */
-  isUnary: boolean;
   /** The current activity of the event sender. */
-  activity: "idle" | "connecting" | "streaming" | "unary" = "idle";
+  activity: "idle" | "connecting" | "streaming" = "idle";
   lastSeq = 0n;
   lastOfferedMs: number;
   #end: "fenced" | "refused" | "closed" | undefined;
@@ -75,10 +73,9 @@ export class Book {
   readonly #spool: Spool;
   readonly #onProblem: CheckedOptions["onProblem"];
 
-  constructor(clock: Clock, { bytesMax, epoch, onProblem, transport }: CheckedOptions) {
+  constructor(clock: Clock, { bytesMax, epoch, onProblem }: CheckedOptions) {
     this.clock = clock;
-    this.isUnary = transport === "unary";
-    this.live = newLane(crypto.randomUUID(), { epoch, proposed: proposedEpoch(clock) });
+    this.live = newLane({ epoch, proposed: proposedEpoch(clock) });
     this.lastOfferedMs = clock.monotonicMs();
     this.#spool = new Spool({ bytesMax });
     this.#onProblem = onProblem;
@@ -111,7 +108,7 @@ export class Book {
 
   /** True: the stream of this lane stays open, to hear of a cancel. */
   listens(lane: Lane): boolean {
-    return lane === this.live && this.run.isOpen && !this.isUnary;
+    return lane === this.live && this.run.isOpen;
   }
 
   /** True: the lane is settled, and the next one is sent from now on. */

@@ -2,7 +2,6 @@
  * The connection of a writer to the service, and the meaning of its failures:
  *
  *   again    it may pass: the same is sent again, later
- *   unary    the service has no stream for events
  *   refused  this record will never be accepted; the next may be
  *   fenced   another writer took over
  *   ended    the service will take nothing of this writer
@@ -102,9 +101,8 @@ const REPLACED_MAX = 3;
 export function fateOfStream(
   failure: RpcFailure,
   { epochGiven, replaced }: { readonly epochGiven: boolean; readonly replaced: number },
-): "again" | "unary" | "fenced" | "ended" {
-  const { code, reason } = failure;
-  if (code === "UNIMPLEMENTED") return "unary";
+): "again" | "fenced" | "ended" {
+  const { reason } = failure;
   // Our own earlier call may have reached the service after this one. No other writer is told the
   // epoch that the service gave us, so only repeated replacements prove a rival.
   if (reason === "STREAM_REPLACED")
@@ -112,14 +110,11 @@ export function fateOfStream(
   return fateOfWriter(failure);
 }
 
-/** For a unary push. */
-export function fateOfRecord(
-  failure: RpcFailure,
-  stream: "events" | "messages",
-): "again" | "refused" | "fenced" | "ended" {
+/** For the push of a message. */
+export function fateOfRecord(failure: RpcFailure): "again" | "refused" | "fenced" | "ended" {
   const { code, violations } = failure;
-  // A runner's token may push every type of message except that of the user; events, all or none.
-  if (code === "PERMISSION_DENIED" && stream === "messages") return "refused";
+  // A runner's token may push every type of message except that of the user.
+  if (code === "PERMISSION_DENIED") return "refused";
   if (code === "INVALID_ARGUMENT")
     return violations.some(({ field }) => field === "session_id") ? "ended" : "refused";
   if (code === "ALREADY_EXISTS" || code === "OUT_OF_RANGE" || isTooLarge(failure)) return "refused";

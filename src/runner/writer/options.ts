@@ -39,7 +39,6 @@ export function checkedOptions(options: SessionWriterOptions) {
     merges: compression !== false,
     maxAgeMs,
     textBytesMax,
-    transport: given.transport ?? "auto",
     openTimeoutMs: given.openTimeoutMs ?? TIMEOUT_MS,
     callTimeoutMs: given.callTimeoutMs ?? TIMEOUT_MS,
     // A row that is still open is not acknowledged, and that does not count as silence.
@@ -79,7 +78,6 @@ const CHECKS: Checks<SessionWriterOptions> = {
   compression: (name, value) => {
     if (value !== false) compressionObject(name, value);
   },
-  transport: oneOf("auto", "stream", "unary"),
   onProblem: ofType("function"),
   openTimeoutMs: timeout,
   callTimeoutMs: timeout,

@@ -38,13 +38,11 @@ export interface SessionWriterOptions {
         readonly textBytesMax?: number;
       }
     | false;
-  /** `auto` (default): one stream; unary rows for a service without such a stream. */
-  readonly transport?: "auto" | "stream" | "unary";
   /** Called with problems, in a turn of its own. Errors that it throws are ignored. */
   readonly onProblem?: (problem: WriterProblem) => void;
   /** The limit for the answer to the opening of a stream, milliseconds; default 10,000. */
   readonly openTimeoutMs?: number;
-  /** The limit of a unary call, milliseconds; default 10,000. */
+  /** The limit of the push of a message, milliseconds; default 10,000. */
   readonly callTimeoutMs?: number;
   /** A stream that acknowledges nothing for this time is opened again; default 15,000. */
   readonly progressTimeoutMs?: number;
@@ -81,18 +79,11 @@ export interface TextOptions {
 }
 
 /**
- * connecting: nothing was sent yet, or the service cannot be reached; streaming, unary: sending;
+ * connecting: nothing was sent yet, or the service cannot be reached; streaming: sending;
  * idle: no event waits; fenced: another writer took over; refused: the service accepts nothing more
  * from this writer; closed: by `close`.
  */
-export type WriterState =
-  | "idle"
-  | "connecting"
-  | "streaming"
-  | "unary"
-  | "fenced"
-  | "refused"
-  | "closed";
+export type WriterState = "idle" | "connecting" | "streaming" | "fenced" | "refused" | "closed";
 
 export interface WriterStats {
   readonly events: Counts;
@@ -168,11 +159,12 @@ export type WriterProblem =
       readonly reason: string;
       readonly message: string;
     }
-  /** The service has no stream: rows are pushed one by one, and may be stored twice. */
-  | { readonly kind: "no_stream"; readonly message: string }
   /** Another writer took over: waiting records are lost, and later ones are dropped. */
   | ({ readonly kind: "fenced" } & Loss)
-  /** The service accepts no more (session deleted, no permission, …); losses as with `fenced`. */
+  /**
+   * The service accepts no more (session deleted, no permission, no PushSessionEvents, …); losses as
+   * with `fenced`.
+   */
   | ({ readonly kind: "ended" } & Loss)
   /** Records of an earlier process were lost: another writer took over before they were sent. */
   | ({ readonly kind: "left_lost" } & Loss)
@@ -209,7 +201,6 @@ export interface SessionWriter {
    * `RunCancelled`), and when the writer ends because another writer took over or the service
    * accepts no more (the failure). Asking for it keeps a stream open until the run's RUN_FINISHED or
    * RUN_ERROR is given, or another run's signal is asked for; so ask after the claim of the run.
-   * Without a stream (`unary`) no cancel is heard.
    */
   runSignal(runId: string): AbortSignal;
   /**

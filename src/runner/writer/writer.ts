@@ -2,7 +2,7 @@
  * Writes both streams of a session from one source, for a runner. The agent's records are taken
  * without waiting, and sent in the background until the service has them.
  *
- *   event ──► print ──► spool ──► stream of events (or rows) ──► service
+ *   event ──► print ──► spool ──► stream of events ──► service
  *               └─────► derive ─► spool ──► messages, one by one ──► service
  *
  * The agent's turn pays for printing the object and for little else. All later work is done by two
@@ -10,6 +10,7 @@
  */
 import { isDate } from "node:util/types";
 import { systemClock } from "../../base/clock.ts";
+import { isObject, parseJson } from "../../agui/json.ts";
 import { PAYLOAD_BYTES_MAX } from "../../agui/payload.ts";
 import { type PrintedJson, printJson, withinDepth } from "../../agui/print.ts";
 import { deferred } from "../../base/deferred.ts";
@@ -23,7 +24,7 @@ import type { MessageRecord } from "../spool/spool.ts";
 import { Book } from "./book.ts";
 import { Connection } from "./connection.ts";
 import { checkedOptions, type CheckedOptions, flushTimeoutMs } from "./options.ts";
-import { EventSender, sendMessages, typeOf } from "./senders.ts";
+import { EventSender, sendMessages } from "./senders.ts";
 import type {
   CloseResult,
   FlushResult,
@@ -170,8 +171,9 @@ class Writer implements SessionWriter {
 }
 
 function endsRun(payload: string): boolean {
-  const type = /"RUN_(?:FINISHED|ERROR)"/.test(payload) ? typeOf(payload) : "";
-  return type === "RUN_FINISHED" || type === "RUN_ERROR";
+  if (!/"RUN_(?:FINISHED|ERROR)"/.test(payload)) return false;
+  const event = parseJson(payload);
+  return isObject(event) && (event["type"] === "RUN_FINISHED" || event["type"] === "RUN_ERROR");
 }
 
 type FlushOptions = { readonly timeoutMs?: number } | undefined;
