@@ -18,8 +18,9 @@ export interface Door {
   readonly token?: string;
 }
 
-/** Events of one request of `pushAll`. */
+/** Events and characters of one request of `pushAll`, below the limits of a body. */
 const REQUEST_EVENTS = 5_000;
+const REQUEST_CHARACTERS = 1_000_000;
 
 /** Resolves with the number of the last event. */
 export async function pushAll(
@@ -27,10 +28,21 @@ export async function pushAll(
   sessionId: string,
   events: readonly (AguiEvent | string)[],
 ): Promise<number> {
-  const lines = events.map((event) => (typeof event === "string" ? event : JSON.stringify(event)));
+  const bodies: string[][] = [];
+  let characters = Number.POSITIVE_INFINITY;
+  for (const event of events) {
+    const line = typeof event === "string" ? event : JSON.stringify(event);
+    const isFull = bodies.at(-1)?.length === REQUEST_EVENTS;
+    if (isFull || characters + line.length > REQUEST_CHARACTERS) {
+      bodies.push([]);
+      characters = 0;
+    }
+    bodies.at(-1)?.push(line);
+    characters += line.length;
+  }
   let lastSeq = 0;
-  for (let at = 0; at < lines.length; at += REQUEST_EVENTS) {
-    const body = `${lines.slice(at, at + REQUEST_EVENTS).join("\n")}\n`;
+  for (const lines of bodies) {
+    const body = `${lines.join("\n")}\n`;
     const path = `/sessions/${encodeURIComponent(sessionId)}/events`;
     const answer = await post(door, path, { type: "application/x-ndjson", body });
     lastSeq = storedSchema.parse(answer).last_seq;
