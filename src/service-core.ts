@@ -5,7 +5,6 @@
 import { OpenGroups } from "./api/push-stream/open-groups.ts";
 import { createConversation } from "./api/conversation.ts";
 import { createSeats } from "./api/long-reads.ts";
-import { createOrderObserver } from "./api/order.ts";
 import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
 import { Cancels } from "./api/turns/cancels.ts";
 import type { Clock } from "./base/clock.ts";
@@ -97,8 +96,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     { writer, publish, clock, metrics, committed },
     { ...config, batch: { rowsMax, bytesMax } },
   );
-  const order = createOrderObserver(metrics);
-  const ends = { cancels: createCancelStore(database), ingest, transcripts, order, groups };
+  const ends = { cancels: createCancelStore(database), ingest, transcripts, groups };
   const cancels = new Cancels({ ...base, ...ends, timers: systemTimers }, config);
   const news = newsOf({ groups, live, feeds, exchange, transcripts });
   /** Called for each session that lost rows at its beginning. */
@@ -117,7 +115,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
   const flow = { transcripts, conversation, seats, database, reader, live, feeds, exchange, waits };
-  return { ...flow, commits, refusal, ingest, order, groups, cancels, news, retention, texts };
+  return { ...flow, commits, refusal, ingest, groups, cancels, news, retention, texts };
 }
 
 interface NewsParts {

@@ -245,11 +245,11 @@ function createEdges(config: Config, parts: EdgeParts) {
 function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const { database, reader, live, feeds, news, ingest, groups, clock, metrics, doors, waits } =
     parts;
-  const { order, cancels, seats } = parts;
+  const { cancels, seats } = parts;
   const looked = (): void => cancels.look();
   const rates = createRateLimits({ clock, metrics }, config);
   const redactor = createRedactorOf(config, metrics);
-  const pushed = { ingest, groups, order, clock, rates, redactor };
+  const pushed = { ingest, groups, clock, metrics, rates, redactor };
   const pages = {
     readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
   };

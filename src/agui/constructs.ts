@@ -1,6 +1,6 @@
 /**
- * The part of a fold that finds the construct of an event. The order metric, the redaction, the
- * canonical stream and the message derivation all use it, each with its own record of a construct:
+ * The part of a fold that finds the construct of an event. The redaction, the canonical stream
+ * and the message derivation all use it, each with its own record of a construct:
  *
  *   EFFECTS            type of an event ──► what it does, to which kind of construct
  *   placeOf            event ──► the id and the owner of its construct
@@ -95,8 +95,8 @@ function endsChunksOf({ type, category }: CatalogueEntry): Effect["endsChunks"] 
   return END_NO_CHUNKS.has(type) ? "of_nobody" : "of_its_owner";
 }
 
-/** `unknown`: the beginning of the session was not seen. */
-export type Phase = "before" | "unknown" | "open" | "finished" | "failed";
+/** `before`: no event of a run came. */
+export type Phase = "before" | "open" | "finished" | "failed";
 
 /**
  * The phase of a session's run after an event that begins or ends a run. Undefined: the event changes
@@ -105,15 +105,12 @@ export type Phase = "before" | "unknown" | "open" | "finished" | "failed";
  */
 export function phaseAfter(phase: Phase, { does }: Effect): Phase | undefined {
   if (does === "open_run") return "open";
-  if (does === "finish_run")
-    return phase === "open" || phase === "unknown" ? "finished" : undefined;
+  if (does === "finish_run") return phase === "open" ? "finished" : undefined;
   return does === "fail_run" && phase !== "failed" ? "failed" : undefined;
 }
 
 /** Ids noted of a run. In 241 streams, 234 of them of real agents, no run has more than 5. */
 export const OPEN_IDS_MAX = 1_000;
-/** The longest id that is noted on the path of a push; a UUID has 36 characters. */
-export const KEY_CHARS_MAX = 256;
 /** Characters of all noted ids; ids may be long: some hold a provider's signature. */
 export const OPEN_CHARS_MAX = 1_048_576;
 

@@ -27,7 +27,7 @@ export interface EventRow {
   readonly completedAtMicros: bigint | undefined;
   readonly conformant: boolean;
   readonly mark: RunMark | undefined;
-  /** Undefined: the order check ignores this event. */
+  /** Undefined for an event that no version of the protocol accepts. */
   readonly place: EventPlace | undefined;
   /** The name from another vocabulary that a field of the event had. */
   readonly renamed?: string | undefined;

@@ -1,4 +1,6 @@
 import { v7 } from "uuid";
+import type { EventRow } from "../agui/rows.ts";
+import type { Metrics } from "../observability/metrics.ts";
 import type { NewRow } from "../store/rows.ts";
 
 /**
@@ -10,6 +12,16 @@ export function newEventRow(
   fragments: Uint8Array | undefined,
 ): NewRow {
   return { ...event, id: rowId(), fragments, sender: undefined, sentAtMicros: undefined };
+}
+
+export type RenamedRow = Pick<EventRow, "renamed">;
+
+/** For rows that a push has stored. */
+export function countRenamed(
+  { aguiRenamed }: Pick<Metrics, "aguiRenamed">,
+  rows: readonly RenamedRow[],
+): void {
+  for (const { renamed } of rows) if (renamed !== undefined) aguiRenamed.inc({ field: renamed });
 }
 
 const RANDOM_BYTES = 16;

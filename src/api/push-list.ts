@@ -19,6 +19,7 @@ import { checkSessionId } from "../contract/session-id.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import { storedBytesOf } from "../store/rows.ts";
 import { payloadsDigest, type PushOptions, type PushParts } from "./push.ts";
+import { countRenamed } from "./new-row.ts";
 import { GatheredRows, type RowSink, StreamNumbers } from "./push-stream/commits.ts";
 import { Intake, type Taken } from "./push-stream/intake.ts";
 import { StreamRows } from "./push-stream/stream-rows.ts";
@@ -52,7 +53,7 @@ export interface EventListHandlers {
 }
 
 export function createEventListHandlers(
-  { ingest, rates, clock, order, groups, redactor }: PushParts,
+  { ingest, rates, clock, metrics, groups, redactor }: PushParts,
   { validation, payloadBytesMax }: PushOptions,
 ): EventListHandlers {
   const intake = { validation, payloadBytesMax, merges: true, redactor };
@@ -94,7 +95,7 @@ export function createEventListHandlers(
         () => context.hasEnded,
         context.span,
       );
-      if (!deduplicated) order.observe(stored, gathered.observables);
+      if (!deduplicated) countRenamed(metrics, gathered.renamed);
       const [first] = stored;
       if (first === undefined) throw new Error("a list of events became no row");
       return { firstSeq: first.seq, lastSeq: gathered.lastSeq(first.seq), deduplicated };

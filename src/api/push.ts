@@ -20,6 +20,7 @@ import { rewrittenIndex } from "../compressor/rewrite.ts";
 import type { Ingest } from "../ingest/ingest.ts";
 import type { Acknowledged } from "../ingest/queue.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
+import type { Metrics } from "../observability/metrics.ts";
 import type { Redactor } from "../redaction/redactor.ts";
 import { type NewRow, type Push, storedBytesOf, type StreamName } from "../store/rows.ts";
 import {
@@ -33,9 +34,8 @@ import {
   violationsOf,
 } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
-import { newEventRow, rowId } from "./new-row.ts";
+import { countRenamed, newEventRow, rowId } from "./new-row.ts";
 import type { OpenGroups } from "./push-stream/open-groups.ts";
-import type { OrderObserver } from "./order.ts";
 import { senderText, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { microsOf } from "../contract/times.ts";
@@ -59,7 +59,7 @@ export interface PushParts {
   readonly ingest: Pick<Ingest, "push">;
   readonly rates: Pick<RateLimits, "take">;
   readonly clock: Clock;
-  readonly order: OrderObserver;
+  readonly metrics: Pick<Metrics, "aguiRenamed">;
   /**
    * Open groups of this replica's push streams. A unary push closes the group of its session first,
    * so earlier events commit first.
@@ -75,7 +75,7 @@ type Unattributed = Omit<Push, "actor">;
 type AguiRows = readonly [AguiRow, ...AguiRow[]];
 
 export function createPushHandlers(
-  { ingest, rates, clock, order, groups, redactor }: PushParts,
+  { ingest, rates, clock, metrics, groups, redactor }: PushParts,
   options: PushOptions,
 ): PushHandlers {
   // Payload and fragment index together: a stored row must fit in one response.
@@ -109,7 +109,7 @@ export function createPushHandlers(
       pay(push, context);
       groups.close(request.sessionId);
       const { rows, deduplicated } = await store(push, context);
-      if (!deduplicated) order.observe(rows, accepted);
+      if (!deduplicated) countRenamed(metrics, accepted);
       const [row] = rows;
       if (row?.stream !== "events") throw new Error("an event became a message");
       return toSessionEvent(row, deduplicated);

@@ -119,11 +119,6 @@ function ingestInstruments(make: Instruments) {
       "AG-UI events with a renamed field, by the pushed name.",
       ["field"],
     ),
-    sequenceViolations: make.counter(
-      "agui_sequence_violations_total",
-      "AG-UI events out of the protocol's order, by rule.",
-      ["rule"],
-    ),
     /** Masked secrets, and members whose value was removed (`key`). */
     redactions: make.counter(
       "redactions_total",

@@ -29,7 +29,6 @@ import {
   type Effect,
   EFFECTS,
   type EventPlace,
-  KEY_CHARS_MAX,
   type Phase,
   phaseAfter,
 } from "../agui/constructs.ts";
@@ -174,8 +173,11 @@ function continuationOf(name: string): string {
   return `after ${name}`;
 }
 
+/** The longest id that is noted as it is; a UUID has 36 characters. */
+const ID_CHARS_MAX = 256;
+
 /** An id may be as long as a payload, and many are kept. */
 function short(text: string): string {
-  if (text.length <= KEY_CHARS_MAX) return text;
+  if (text.length <= ID_CHARS_MAX) return text;
   return `${text.length} ${createHash("sha256").update(text).digest("base64")}`;
 }

@@ -9,7 +9,6 @@ import { systemClock } from "../../src/base/clock.ts";
 import { addressText } from "../../src/base/address.ts";
 import { loadConfig } from "../../src/config/config.ts";
 import { OpenGroups } from "../../src/api/push-stream/open-groups.ts";
-import { createOrderObserver } from "../../src/api/order.ts";
 import { createPushHandlers } from "../../src/api/push.ts";
 import { type BatchWriter, commitBatch } from "../../src/ingest/commit.ts";
 import type { Ingest } from "../../src/ingest/ingest.ts";
@@ -58,7 +57,6 @@ const ingest: Pick<Ingest, "push"> = {
 };
 
 const metrics = createMetrics();
-const order = createOrderObserver(metrics);
 const rpc = createRpcServer(
   {
     log: createLog({ level: "info", pretty: false, to: "stderr" }),
@@ -70,7 +68,7 @@ const rpc = createRpcServer(
         ingest,
         rates: createRateLimits({ clock: systemClock, metrics }, config),
         clock: systemClock,
-        order,
+        metrics,
         groups: new OpenGroups(),
       },
       config,

@@ -84,7 +84,6 @@ export class RedactedStream {
           },
         },
         lostAfter: () => Promise.resolve(undefined),
-        order: { observe: () => undefined },
         meter,
       },
       {

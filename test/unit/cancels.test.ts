@@ -40,7 +40,6 @@ class Bench {
         },
         ingest: { push: never },
         transcripts: { read: never },
-        order: { observe: () => undefined },
         groups: this.groups,
         timers: this.timers,
         clock: { nowMicros: () => 0n, monotonicMs: () => 0 },

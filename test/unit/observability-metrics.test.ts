@@ -12,7 +12,6 @@ describe("metrics", () => {
     expect(names.toSorted()).toEqual([
       "agui_mended_total",
       "agui_renamed_total",
-      "agui_sequence_violations_total",
       "agui_typed_total",
       "auth_file_reloads_total",
       "authentications_total",

@@ -6,6 +6,7 @@ import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_p
 import { actorOf, ANONYMOUS, type Principal, userIdOf } from "../../src/auth/principal.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { createPushHandlers } from "../../src/api/push.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Push } from "../../src/store/rows.ts";
 
 const RUNNER: Principal = { ...ANONYMOUS, id: "runner-7", kind: "static", roles: ["runner"] };
@@ -22,7 +23,7 @@ async function pushesOf(principal: Principal): Promise<readonly Push[]> {
       },
       rates: { take: () => undefined },
       clock: systemClock,
-      order: { observe: () => undefined },
+      metrics: createMetrics(),
       groups: { close: () => undefined },
     },
     { validation: "strict", payloadBytesMax: 1_000 },

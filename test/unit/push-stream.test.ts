@@ -65,7 +65,6 @@ class Bench implements Clock {
           },
         },
         groups: this.groups,
-        order: { observe: () => undefined },
         clock: this,
         timers: {
           after: (delayMs, action) => {
@@ -399,7 +398,6 @@ describe("limits", () => {
       groups: new OpenGroups(),
       lostAfter: never,
       cancelled: () => undefined,
-      order: { observe: () => undefined },
       clock: { nowMicros: () => 0n, monotonicMs: () => 0 },
       timers: { after: () => () => undefined },
     };

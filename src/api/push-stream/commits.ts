@@ -19,7 +19,6 @@ import { type NewRow, type Push, storedBytesOf } from "../../store/rows.ts";
 import { committedEventsLost } from "../../store/failure.ts";
 import type { OpenedStream, ToldStream } from "../../store/streams.ts";
 import { newEventRow } from "../new-row.ts";
-import type { OrderObserver } from "../order.ts";
 import type { FragmentEvent } from "./intake.ts";
 import type { StreamMeter } from "./meter.ts";
 
@@ -34,7 +33,6 @@ export interface CommitParts {
    * Reads from the store whether committed events of the stream are lost, and after which number.
    */
   readonly lostAfter: (told: ToldStream) => Promise<bigint | undefined>;
-  readonly order: OrderObserver;
   readonly meter: StreamMeter;
 }
 
@@ -54,8 +52,6 @@ export interface Standing {
   readonly lastSeq: bigint;
 }
 
-type Observable = Pick<AguiRow, "place" | "eventCount">;
-
 /** Accepts rows, and counts the events that they stand for. */
 export interface RowSink {
   readonly numbers: StreamNumbers;
@@ -66,25 +62,26 @@ export interface RowSink {
 /** Rows for one push. */
 export class GatheredRows {
   readonly rows: NewRow[] = [];
-  /** The facts about each row that the order check needs. */
-  readonly observables: Observable[] = [];
+  /** Those in which a field was renamed. */
+  readonly renamed: AguiRow[] = [];
+  #events = 0;
 
   addMerged(row: CompressedRow<FragmentEvent>): void {
-    const { first, fragments, ...event } = row;
+    const { first: _, fragments, ...event } = row;
     const index = fragments === undefined ? undefined : encodeFragments(fragments);
     this.rows.push(newEventRow({ ...event, conformant: true, mark: undefined }, index));
-    this.observables.push({ place: first.place, eventCount: row.eventCount });
+    this.#events += row.eventCount;
   }
 
   add(row: AguiRow): void {
     this.rows.push(newEventRow(row, undefined));
-    this.observables.push(row);
+    if (row.renamed !== undefined) this.renamed.push(row);
+    this.#events += row.eventCount;
   }
 
   /** The rows of one push have consecutive numbers. */
   lastSeq(firstSeq: bigint): bigint {
-    const events = this.observables.reduce((sum, { eventCount }) => sum + eventCount, 0);
-    return firstSeq + BigInt(events) - 1n;
+    return firstSeq + BigInt(this.#events) - 1n;
   }
 }
 
@@ -215,7 +212,7 @@ export class StreamCommits implements RowSink {
     if (first === undefined) return;
     if (this.#firstSeq === 0n) this.#firstSeq = first.seq;
     this.#lastSeq = gathered.lastSeq(first.seq);
-    if (!deduplicated) this.#parts.order.observe(rows, gathered.observables);
+    if (!deduplicated) this.#parts.meter.renamed(gathered.renamed);
   }
 }
 

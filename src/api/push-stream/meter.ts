@@ -1,4 +1,5 @@
 import type { Metrics } from "../../observability/metrics.ts";
+import { countRenamed, type RenamedRow } from "../new-row.ts";
 
 /**
  * The causes that close a group: the next event, its age, the caller's flush, bytes, a unary push,
@@ -16,6 +17,7 @@ export type StreamMetrics = Pick<
   | "pushStreamBytes"
   | "pushStreamGroups"
   | "pushStreamPauses"
+  | "aguiRenamed"
 >;
 
 /**
@@ -57,6 +59,10 @@ export class StreamMeter {
     if (refused > 0) this.#metrics.pushStreamRefused.inc(refused);
     this.#metrics.pushStreamRows.inc(rows);
     this.#metrics.pushStreamBytes.inc(payloadBytes);
+  }
+
+  renamed(rows: readonly RenamedRow[]): void {
+    countRenamed(this.#metrics, rows);
   }
 
   settled(payloadBytes: number): void {

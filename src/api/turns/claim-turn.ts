@@ -32,7 +32,6 @@ import { sessionDeleted, sessionNotFound } from "../../store/failure.ts";
 import { type EventRow, type MessageRow, type Push, storedBytesOf } from "../../store/rows.ts";
 import type { TurnState, TurnStore } from "../../store/turns.ts";
 import { newEventRow } from "../new-row.ts";
-import type { OrderObserver } from "../order.ts";
 import type { PushOptions } from "../push.ts";
 import type { OpenGroups } from "../push-stream/open-groups.ts";
 import type { ArrivalWaits } from "./arrival-waits.ts";
@@ -54,7 +53,6 @@ export interface ClaimParts {
   readonly ingest: Pick<Ingest, "push">;
   readonly rates: Pick<RateLimits, "take">;
   readonly clock: Clock;
-  readonly order: OrderObserver;
   /** Events of this replica's push streams that came before the claim commit before it. */
   readonly groups: Pick<OpenGroups, "close">;
   readonly metrics: ClaimMetrics;
@@ -203,8 +201,8 @@ class Claiming {
 
   /** Undefined: the session must be read again. */
   async #claim(step: ClaimStep): Promise<Answer | undefined> {
-    const { ingest, order, metrics, clock } = this.#parts;
-    const { push, events } = this.#pushOf(step);
+    const { ingest, metrics, clock } = this.#parts;
+    const push = this.#pushOf(step);
     const { hasEnded: _, span } = this.#context;
     let stored: readonly EventRow[];
     try {
@@ -215,8 +213,6 @@ class Claiming {
       if (error instanceof TurnMoved && !this.#context.hasEnded) return undefined;
       throw error;
     }
-    // After a lost answer only the last row is known.
-    order.observe(stored, events.slice(events.length - stored.length));
     if (step.lostRunId !== "") this.#lost = { runId: step.lostRunId, epoch: step.epoch };
     const started = stored.at(-1);
     if (started === undefined || step.arrivals.length === 0) return undefined;
@@ -230,7 +226,7 @@ class Claiming {
     return this.#answer("claimed", { started, arrivals, left, epoch: step.epoch });
   }
 
-  #pushOf({ epoch, lostRunId, arrivals, seen, claim }: ClaimStep) {
+  #pushOf({ epoch, lostRunId, arrivals, seen, claim }: ClaimStep): Push {
     const { clock } = this.#parts;
     const nowMicros = clock.nowMicros();
     const [first, last] = [arrivals[0], arrivals.at(-1)];
@@ -248,10 +244,9 @@ class Claiming {
               nowMicros,
             ),
           ];
-    const events = [...lost, ...started];
-    const rows = events.map((event) => newEventRow(event, undefined));
+    const rows = [...lost, ...started].map((event) => newEventRow(event, undefined));
     const key = started.length === 0 ? undefined : this.#key;
-    const push: Push = {
+    return {
       sessionId: this.#request.sessionId,
       stream: "events",
       key,
@@ -265,7 +260,6 @@ class Claiming {
       rows,
       bytes: storedBytesOf(rows),
     };
-    return { push, events };
   }
 
   /** The answer of an earlier claim; undefined: its start was erased since, and is no key any more. */

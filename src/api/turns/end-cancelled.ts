@@ -20,7 +20,6 @@ import { TurnMoved } from "../../ingest/refusal.ts";
 import type { CancelStore, OpenCancel, RunState } from "../../store/cancels.ts";
 import { type Push, type SeenState, storedBytesOf } from "../../store/rows.ts";
 import { newEventRow } from "../new-row.ts";
-import type { OrderObserver } from "../order.ts";
 import type { OpenGroups } from "../push-stream/open-groups.ts";
 
 /** A producer without an epoch is not fenced. After this many tries its last events do not count. */
@@ -33,7 +32,6 @@ export interface EndParts {
   readonly cancels: Pick<CancelStore, "readRun">;
   readonly ingest: Pick<Ingest, "push">;
   readonly transcripts: Pick<Transcripts, "read">;
-  readonly order: OrderObserver;
   /** The events that this replica has received are stored first. */
   readonly groups: Pick<OpenGroups, "close">;
   readonly clock: Clock;
@@ -85,7 +83,7 @@ interface End {
 }
 
 async function end(
-  { ingest, transcripts, order, clock }: EndParts,
+  { ingest, transcripts, clock }: EndParts,
   { sessionId, runId }: OpenCancel,
   { seen: seenEpoch, epoch, isLast }: End,
 ): Promise<void> {
@@ -112,10 +110,7 @@ async function end(
   const eventSeq = isLast ? undefined : folded?.cut.events;
   const seen = { turnSeq: undefined, openRunId: runId, epoch: seenEpoch, eventSeq };
   const push = { ...pushTo(sessionId, seen), epoch, rows, bytes: storedBytesOf(rows) };
-  const stored = await ingest.push(push, staysWanted);
-  const kept = stored.rows.filter((row) => row.stream === "events");
-  // After a lost answer only the last row is known.
-  order.observe(kept, events.slice(events.length - kept.length));
+  await ingest.push(push, staysWanted);
 }
 
 /** A session without a transcript gets no ENDs in its log. Its clients still get them. */
