@@ -16,9 +16,9 @@ import {
   Transcripts,
 } from "./conversation/transcripts.ts";
 import { createIngest } from "./ingest/ingest.ts";
-import { type Carrier, createNatsCarrier, createPostgresCarrier } from "./live/hints/carrier.ts";
 import { createFeeds, FEED_LIMITS, type Feeds } from "./live/feeds.ts";
-import { createExchange, type Exchange, type WakeUps } from "./live/hints/exchange.ts";
+import { createHintBus, type HintBus, type WakeUps } from "./live/hints/hint-bus.ts";
+import { createTransport, type Transport } from "./live/hints/transport.ts";
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
 import { createLive, type Live } from "./live/live.ts";
 import { Retention } from "./maintenance/retention.ts";
@@ -78,16 +78,16 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   );
   const groups = new OpenGroups();
   const wakeUps = wakingAll(live, feeds, (sessionId) => cancels.hinted(sessionId));
-  const exchange = createExchange(
+  const hints = createHintBus(
     { instance, wakeUps, log, metrics, clock },
-    createCarrier(config, postgres),
+    transportOf(config, postgres),
   );
   const commits = new CommitFailures(clock);
   const writer = createWriter(writes, config, { ...metrics, commits, refusal });
   const publish = (rows: readonly StoredRow[]): void => {
     live.committed(rows);
     feeds.woken();
-    exchange.committed(rows);
+    hints.committed(rows);
   };
   const { batchRowsMax: rowsMax, batchBytesMax: bytesMax } = config;
   const pace = new Pace(clock);
@@ -98,7 +98,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   );
   const ends = { cancels: createCancelStore(database), ingest, transcripts, groups };
   const cancels = new Cancels({ ...base, ...ends, timers: systemTimers }, config);
-  const news = newsOf({ groups, live, feeds, exchange, transcripts });
+  const news = newsOf({ groups, live, feeds, hints, transcripts });
   /** Called for each session that lost rows at its beginning. */
   const erased = (sessionId: string): void => {
     live.erased(sessionId);
@@ -114,7 +114,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
-  const flow = { transcripts, conversation, seats, database, reader, live, feeds, exchange, waits };
+  const flow = { transcripts, conversation, seats, database, reader, live, feeds, hints, waits };
   return { ...flow, commits, refusal, ingest, groups, cancels, news, retention, texts };
 }
 
@@ -122,22 +122,22 @@ interface NewsParts {
   readonly groups: OpenGroups;
   readonly live: Live;
   readonly feeds: Feeds;
-  readonly exchange: Exchange;
+  readonly hints: HintBus;
   readonly transcripts: Transcripts;
 }
 
 /** Called after a change of a session that is on disk. */
-function newsOf({ groups, live, feeds, exchange, transcripts }: NewsParts) {
+function newsOf({ groups, live, feeds, hints, transcripts }: NewsParts) {
   return {
     changed: (sessionId: string): void => {
       feeds.woken();
-      exchange.changed(sessionId);
+      hints.changed(sessionId);
     },
     deleted: (sessionId: string): void => {
       groups.deleted(sessionId);
       live.deleted(sessionId);
       feeds.woken();
-      exchange.deleted(sessionId);
+      hints.deleted(sessionId);
       transcripts.drop(sessionId);
     },
   };
@@ -186,15 +186,11 @@ function liveLimits(config: Config, connections: number): LiveLimits {
   };
 }
 
-/** The carrier of announcements between instances; none with WAKE_UPS=poll. */
-function createCarrier(config: Config, { database, url }: Postgres): Carrier | undefined {
-  const { wakeUps, listenDatabaseUrl, databaseSchema: schema, natsUrl = "", natsSubject } = config;
-  switch (wakeUps) {
-    case "postgres":
-      return createPostgresCarrier({ database, url: () => listenDatabaseUrl ?? url(), schema });
-    case "nats":
-      return createNatsCarrier({ url: natsUrl, subject: natsSubject });
-    case "poll":
-      return undefined;
-  }
+/** The transport of announcements between instances, if LISTEN is not off. */
+function transportOf(
+  { listenDatabaseUrl: listenUrl, databaseSchema: schema }: Config,
+  { database, url }: Postgres,
+): Transport | undefined {
+  if (listenUrl === "off") return undefined;
+  return createTransport({ database, url: () => listenUrl ?? url(), schema });
 }

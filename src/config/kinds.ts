@@ -131,25 +131,18 @@ export const POSTGRES_URL: Kind<string> = {
   publicPart: withoutSecrets,
 };
 
-export const NATS_URL: Kind<string> = {
-  ...urlOf(
-    ["nats:", "tls:"],
-    "nats://host:port or tls://host:port, with user:password@ or token@ before the host",
-    ({ hostname }) => hostname !== "",
-  ),
-  publicPart: withoutSecrets,
-};
+export function orOff<T>({ expected, parse, publicPart }: Kind<T>): Kind<T | "off"> {
+  return {
+    expected: `${expected}; or off`,
+    parse: (text) => (text === "off" ? text : parse(text)),
+    ...(publicPart && { publicPart: (text) => (text === "off" ? text : publicPart(text)) }),
+  };
+}
 
 function withoutSecrets(url: string): string {
   const { protocol, host, pathname } = new URL(url);
   return `${protocol}//${host}${pathname}`;
 }
-
-/** No wildcard, because the subject is also published to. */
-export const NATS_SUBJECT: Kind<string> = {
-  expected: "a NATS subject of letters, digits, _ and -, its parts separated by dots",
-  parse: (text) => (text.length <= 200 && /^[\w-]+(?:\.[\w-]+)*$/.test(text) ? text : undefined),
-};
 
 /** Lower-case: the same with and without quotes. Short: a channel name contains it. */
 export const SCHEMA_NAME: Kind<string> = {

@@ -15,9 +15,8 @@ import {
   FLAG,
   list,
   MESSAGES,
-  NATS_SUBJECT,
-  NATS_URL,
   optional,
+  orOff,
   POSTGRES_URL,
   RATIO,
   REMOTE_ADDRESS,
@@ -68,15 +67,8 @@ export const SERVICE_SETTINGS = {
   diskReserveBytes: setting("DISK_RESERVE_BYTES", amount(0, 100 * TERABYTE), "536870912").means(
     "With less free space on the disk of the embedded PostgreSQL, pushes are UNAVAILABLE (DISK_FULL), and reads continue. Not used with DATABASE_URL.",
   ),
-  wakeUps: setting("WAKE_UPS", choice("postgres", "nats", "poll"), "postgres").means(
-    "How instances tell each other of commits: NOTIFY, a NATS server, or not at all. In every case HEAD_POLL_INTERVAL_MS finds commits without a wake-up.",
-  ),
-  listenDatabaseUrl: optional("LISTEN_DATABASE_URL", POSTGRES_URL).means(
-    "A direct connection to the same database for LISTEN, if DATABASE_URL goes through a pooler that does not carry it. Without it, DATABASE_URL.",
-  ),
-  natsUrl: optional("NATS_URL", NATS_URL).means("The NATS server for WAKE_UPS=nats."),
-  natsSubject: setting("NATS_SUBJECT", NATS_SUBJECT, "session-ledger.commits").means(
-    "The subject of wake-ups with WAKE_UPS=nats. Instances on different databases need different subjects.",
+  listenDatabaseUrl: optional("LISTEN_DATABASE_URL", orOff(POSTGRES_URL)).means(
+    "A direct connection to the same database for LISTEN, if DATABASE_URL goes through a pooler that does not carry it. Without it, DATABASE_URL. off: the instances do not notify each other of commits; HEAD_POLL_INTERVAL_MS finds them.",
   ),
   runStaleAfterMs: setting("RUN_STALE_AFTER", duration("1s", "720h"), "10m").means(
     "A run without an end and without new rows for this time is stalled, and the answers of AG-UI clients that follow it end.",

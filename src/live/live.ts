@@ -31,7 +31,7 @@ import { checkLiveLimits, type LiveLimits } from "./limits.ts";
 import { Seats, type TakeSeat } from "./seats.ts";
 import { Tail, type TailParts, WindowMemory } from "./tail.ts";
 import { limitTimers, systemTimers, type Timers } from "../base/timers.ts";
-import type { WakeUps } from "./hints/exchange.ts";
+import type { WakeUps } from "./hints/hint-bus.ts";
 import { type LiveMetrics, Watcher, type WatcherParts } from "./watcher.ts";
 
 export interface WatchRequest<S extends StreamName> {

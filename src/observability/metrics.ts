@@ -262,13 +262,12 @@ function readInstruments(make: Instruments) {
     ),
     wakeUps: make.counter(
       "wake_ups_total",
-      "Announcements of commits, by adapter and direction (sent, received).",
-      ["adapter", "direction"],
+      "Announcements of commits, by direction (sent, received).",
+      ["direction"],
     ),
     wakeUpsConnected: make.gauge(
       "wake_ups_connected",
-      "1 while wake-ups of other instances arrive; 0 while only the poll works.",
-      ["adapter"],
+      "1 while wake-ups of other instances arrive; 0 while only the poll works. Absent with LISTEN_DATABASE_URL=off.",
     ),
     transcriptBytes: make.gauge("transcript_bytes", "Estimated memory of kept transcripts."),
     transcriptRows: make.counter("transcript_rows_total", "Rows read to update transcripts."),

@@ -54,7 +54,7 @@ export const LISTEN_LIMITS: ListenLimits = {
   closeLimitMs: 1_000,
 };
 
-interface Listening {
+export interface ListenerConnection {
   /** Resolves with the reason once nothing is received any more, also after `close`. */
   readonly lost: Promise<unknown>;
   /** Idempotent; resolves when the connection is gone. */
@@ -62,7 +62,10 @@ interface Listening {
 }
 
 /** Resolves when notifications certainly arrive. */
-export async function listen(options: ListenOptions, limits: ListenLimits): Promise<Listening> {
+export async function listen(
+  options: ListenOptions,
+  limits: ListenLimits,
+): Promise<ListenerConnection> {
   options.signal.throwIfAborted();
   const connection = new ListenConnection(options, limits);
   try {
@@ -77,7 +80,7 @@ export async function listen(options: ListenOptions, limits: ListenLimits): Prom
 /** Payloads with this prefix are for this instance alone. */
 const BEAT = "beat ";
 
-class ListenConnection implements Listening {
+class ListenConnection implements ListenerConnection {
   readonly lost: Promise<unknown>;
   readonly #options: ListenOptions;
   readonly #limits: ListenLimits;

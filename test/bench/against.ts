@@ -102,7 +102,7 @@ async function startClosed(
   const { certFile, keyFile } = await certificateFiles(await authority.server(), authority);
   const tokens = { tokens: [{ id: "bench", token: TOKEN, roles: ["runner"] }] };
   const env = {
-    WAKE_UPS: "poll",
+    LISTEN_DATABASE_URL: "off",
     TLS_CERT_FILE: certFile,
     TLS_KEY_FILE: keyFile,
     AUTH_TOKENS: JSON.stringify(tokens),

@@ -32,7 +32,7 @@ const ENV = {
   AUTH_TOKENS: JSON.stringify({
     tokens: Object.entries(TOKENS).map(([id, token]) => ({ id, token, roles: ["admin"] })),
   }),
-  WAKE_UPS: "poll",
+  LISTEN_DATABASE_URL: "off",
 } as const;
 
 /** A transcript of 40 MB; and more in each other session than a watch or a stream takes unread. */

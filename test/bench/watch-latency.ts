@@ -57,8 +57,8 @@ export async function watchLatency(bench: Bench): Promise<Findings> {
 
 /** Pushes under full load with wake-ups and without, on one PostgreSQL, by turns. */
 export async function wakeUpCost(bench: Bench): Promise<Findings> {
-  const off = await startLedger(bench, { env: { WAKE_UPS: "poll" } });
-  const on = await startReplica(bench, off, { WAKE_UPS: "postgres" });
+  const off = await startLedger(bench, { env: { LISTEN_DATABASE_URL: "off" } });
+  const on = await startReplica(bench, off);
   const speeds: Record<"on" | "off", number[]> = { on: [], off: [] };
   const load = { shape: SHAPES.sessions64, amount: pushAmount(bench) };
   for (const target of [off, on]) {

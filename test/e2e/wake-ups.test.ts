@@ -2,14 +2,12 @@
  * Two services on one PostgreSQL with wake-ups. The poll comes once a minute, so a row that arrives
  * sooner was announced.
  */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/wake-ups.ts";
 import { Replicas } from "../support/replicas.ts";
 import type { ServiceProcess } from "../support/service-process.ts";
-import { needs } from "../support/tools.ts";
 
 let database: OpenDatabase;
 
@@ -83,39 +81,14 @@ async function hearEachOther(pair: Pair, sessionId: string): Promise<void> {
 test("NOTIFY without any setting brings rows and deletions of the other service at once", async () => {
   await using pair = await Pair.started({});
   await hearEachOther(pair, "by-notify");
-  expect(await pair.metric(1, "wake_ups_connected")).toContain('{adapter="postgres"} 1');
+  expect(await pair.metric(1, "wake_ups_connected")).toBe("session_ledger_wake_ups_connected 1");
 });
 
 test("the poll alone brings them later", async () => {
-  await using pair = await Pair.started({ WAKE_UPS: "poll", HEAD_POLL_INTERVAL_MS: "200" });
+  await using pair = await Pair.started({
+    LISTEN_DATABASE_URL: "off",
+    HEAD_POLL_INTERVAL_MS: "200",
+  });
   await hearEachOther(pair, "by-poll");
-  expect(await pair.metric(1, "wake_ups_connected{")).toBeUndefined();
-});
-
-describe.skipIf(needs("nats-server").skip)("NATS (nats-server)", () => {
-  let nats: NatsServer;
-
-  beforeAll(async () => {
-    nats = await startNatsServer();
-  });
-
-  afterAll(() => nats.stop());
-
-  test("brings rows and deletions of the other service at once", async () => {
-    await using pair = await Pair.started({ WAKE_UPS: "nats", NATS_URL: nats.url });
-    await hearEachOther(pair, "by-nats");
-    expect(await pair.metric(1, "wake_ups_connected")).toContain('{adapter="nats"} 1');
-  });
-
-  test("that is down delays no start: the services are ready, and the poll brings the rows", async () => {
-    const { url } = await stoppedNatsServer();
-    const env = { WAKE_UPS: "nats", NATS_URL: url, HEAD_POLL_INTERVAL_MS: "200" };
-    await using pair = await Pair.started(env);
-    expect((await fetch(`http://${pair.services[0]?.opsAddress}/readyz`)).status).toBe(200);
-    await hearEachOther(pair, "by-poll-without-nats");
-    expect(await pair.metric(0, "wake_ups_connected")).toContain('{adapter="nats"} 0');
-    await expect
-      .poll(() => pair.services[0]?.log.filter((line) => line.includes("wake_ups_lost")))
-      .toHaveLength(1);
-  });
+  expect(await pair.metric(1, "wake_ups_connected")).toBeUndefined();
 });

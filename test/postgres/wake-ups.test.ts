@@ -1,12 +1,11 @@
 /**
  * Wake-ups by PostgreSQL, over a real server: that they are heard, that every way of not hearing is
- * noticed and mended, and that a stop ends in the middle of any of it. What a carrier has in common
- * with any other is test/unit/exchange.test.ts.
+ * noticed and mended, and that a stop ends in the middle of any of it.
  */
 import { sql } from "drizzle-orm";
 import { describe, expect, test, vi } from "vitest";
-import { ANNOUNCEMENT_BYTES_MAX } from "../../src/live/hints/announcer.ts";
-import { createPostgresCarrier } from "../../src/live/hints/carrier.ts";
+import { ANNOUNCEMENT_BYTES_MAX } from "../../src/live/hints/notifier.ts";
+import { createTransport } from "../../src/live/hints/transport.ts";
 import { notify } from "../../src/store/listen.ts";
 import { startNobody, startTcpProxy } from "../support/broken-network.ts";
 import { createLedger, useLedger } from "../support/ledger.ts";
@@ -21,7 +20,7 @@ const ledger = await useLedger();
 
 async function listening(url = ledger.url, limits = LISTEN): Promise<WakeUpInstance> {
   const way = { database: ledger.database, url: () => url };
-  return WakeUpInstance.started(createPostgresCarrier(way, limits));
+  return WakeUpInstance.started(createTransport(way, limits));
 }
 
 async function backends(): Promise<readonly number[]> {
@@ -57,7 +56,7 @@ describe("wake-ups by PostgreSQL", () => {
     expect(await other.hears(1)).toEqual(["regained"]);
     one.commit("s");
     expect(await other.hears(1)).toEqual(["s 0 1"]);
-    one.exchange.deleted("s");
+    one.hints.deleted("s");
     expect(await other.hears(1)).toEqual(["s 0 0 deleted"]);
     other.commit("t");
     // And nothing of what it said itself, which came before.
@@ -76,7 +75,7 @@ describe("wake-ups by PostgreSQL", () => {
       },
     };
     const way = { database, url: () => ledger.url };
-    await using counted = await WakeUpInstance.started(createPostgresCarrier(way, LISTEN));
+    await using counted = await WakeUpInstance.started(createTransport(way, LISTEN));
     await eventually(() => expect(beats.mock.calls.length).toBeGreaterThan(5));
     expect(await backends()).toEqual(expect.arrayContaining([...before]));
     expect(await one.hears(1)).toEqual(["regained"]);
@@ -112,7 +111,7 @@ describe("wake-ups by PostgreSQL", () => {
     expect(await one.isConnected()).toBe(false);
     proxy.cut();
     expect(await one.hears(1)).toEqual(["regained"]);
-    await one.exchange.stop();
+    await one.hints.stop();
     await proxy.stop();
   });
 
@@ -123,7 +122,7 @@ describe("wake-ups by PostgreSQL", () => {
     expect(await one.hears(1)).toEqual(["lost"]);
     proxy.cut();
     expect(await one.hears(1)).toEqual(["regained"]);
-    await one.exchange.stop();
+    await one.hints.stop();
     await proxy.stop();
   });
 
@@ -160,10 +159,10 @@ describe("wake-ups by PostgreSQL", () => {
     const nobody = await startNobody((socket) => socket.resume());
     const slow = { ...LISTEN, openLimitMs: 60_000, beatLimitMs: 60_000 };
     const url = (): string => throughPort(ledger.url, nobody.port);
-    const one = new WakeUpInstance(createPostgresCarrier({ database: ledger.database, url }, slow));
-    const starting = one.exchange.start();
+    const one = new WakeUpInstance(createTransport({ database: ledger.database, url }, slow));
+    const starting = one.hints.start();
     await eventually(() => expect(nobody.open).toBe(1));
-    await one.exchange.stop();
+    await one.hints.stop();
     await starting;
     await eventually(() => expect(nobody.open).toBe(0));
     expect(await one.hears(0)).toEqual([]);
@@ -176,7 +175,7 @@ describe("wake-ups by PostgreSQL", () => {
     const one = await listening(throughPort(ledger.url, proxy.port), limits);
     expect(await backends()).toHaveLength(1);
     proxy.holdAnswers();
-    await one.exchange.stop();
+    await one.hints.stop();
     await eventually(async () => expect(await backends()).toEqual([]));
     await proxy.stop();
   });
@@ -184,8 +183,8 @@ describe("wake-ups by PostgreSQL", () => {
   describeUnitContract("wake-ups by PostgreSQL", {
     create: () => {
       const way = { database: ledger.database, url: () => ledger.url };
-      const instance = new WakeUpInstance(createPostgresCarrier(way, LISTEN));
-      return Object.assign(instance.exchange, { instance });
+      const instance = new WakeUpInstance(createTransport(way, LISTEN));
+      return Object.assign(instance.hints, { instance });
     },
     isOfUse: async ({ instance }) => {
       await notify(ledger.database, { channel: CHANNEL, payload: "1 you s/0/1" });

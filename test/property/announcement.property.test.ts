@@ -5,7 +5,7 @@ import {
   ANNOUNCEMENT_BYTES_MAX,
   decodeAnnouncement,
   encodeAnnouncement,
-} from "../../src/live/hints/announcer.ts";
+} from "../../src/live/hints/notifier.ts";
 import type { SessionHead } from "../../src/store/rows.ts";
 import { properties } from "../support/random.ts";
 

@@ -26,7 +26,7 @@ interface Examples {
 const WORDS = Object.values(SERVICE_SETTINGS).flatMap(({ name, expected }) => {
   const words = /^one of (.+)$/.exec(expected)?.[1]?.split(", ") ?? [];
   const bad = ["true", "none", ...words.map((word) => word.toUpperCase())];
-  const good = words.filter((word) => word !== "nats").map((word) => [word, word]); // It needs its URL.
+  const good = words.map((word) => [word, word]);
   return words.length === 0 ? [] : [[name, { good, bad }]];
 });
 
@@ -102,19 +102,11 @@ const EXAMPLES: Readonly<Record<string, Examples>> = {
   },
   DATA_DIR: { good: [["/var/lib/ledger", "/var/lib/ledger"]], bad: [] },
   LISTEN_DATABASE_URL: {
-    good: [["postgres://a:b@direct:5432/ledger", "postgres://a:b@direct:5432/ledger"]],
-    bad: ["direct:5432"],
-  },
-  NATS_URL: {
     good: [
-      ["nats://127.0.0.1:4222", "nats://127.0.0.1:4222"],
-      ["tls://user:word@nats.internal:4222", "tls://user:word@nats.internal:4222"],
+      ["postgres://a:b@direct:5432/ledger", "postgres://a:b@direct:5432/ledger"],
+      ["off", "off"],
     ],
-    bad: ["127.0.0.1:4222", "http://127.0.0.1:4222", "nats:///x"],
-  },
-  NATS_SUBJECT: {
-    good: [["team-a.ledger_1", "team-a.ledger_1"]],
-    bad: ["a b", "a..b", "commits.>", "*", ".a"],
+    bad: ["direct:5432", "OFF", "none"],
   },
   RUN_STALE_AFTER: {
     good: [
@@ -399,16 +391,11 @@ test("a password is never printed", () => {
   expect(JSON.stringify(configForLog(good))).not.toContain(secret);
   expect(configForLog(good)["databaseUrl"]).toBe("postgres://db/ledger");
   expect(problemsOf({ DATABASE_URL: `postgre://me:${secret}@db` }).join()).not.toContain(secret);
-  const others = valuesOf({
-    LISTEN_DATABASE_URL: `postgres://me:${secret}@direct/ledger`,
-    NATS_URL: `nats://me:${secret}@nats:4222`,
-  });
-  expect(configForLog(others)).toMatchObject({
-    listenDatabaseUrl: "postgres://direct/ledger",
-    natsUrl: "nats://nats:4222",
-  });
-  expect(JSON.stringify(configForLog(others))).not.toContain(secret);
-  expect(problemsOf({ NATS_URL: `http://me:${secret}@nats` }).join()).not.toContain(secret);
+  const listen = `postgres://me:${secret}@direct/ledger`;
+  const shown = (url: string) => configForLog(valuesOf({ LISTEN_DATABASE_URL: url }));
+  expect(shown(listen)["listenDatabaseUrl"]).toBe("postgres://direct/ledger");
+  expect(JSON.stringify(shown(listen))).not.toContain(secret);
+  expect(shown("off")["listenDatabaseUrl"]).toBe("off");
 });
 
 test("a setting that needs another one names it", () => {
@@ -424,14 +411,6 @@ test("a setting that needs another one names it", () => {
   expect(problemsOf({ ...oidc, OIDC_JWKS_URL: "https://id.example/keys" })).toEqual([
     "OIDC_JWKS_FILE: expected without OIDC_JWKS_URL; both are set",
   ]);
-});
-
-test("wake-ups by NATS require its URL", () => {
-  expect(problemsOf({ WAKE_UPS: "nats" })).toEqual([
-    expect.stringMatching(/^NATS_URL: expected .* because WAKE_UPS is nats; it is not set$/),
-  ]);
-  expect(problemsOf({ WAKE_UPS: "nats", NATS_URL: "wrong" })).toHaveLength(1);
-  expect(problemsOf({ WAKE_UPS: "nats", NATS_URL: "nats://127.0.0.1:4222" })).toEqual([]);
 });
 
 test("a misspelled setting is reported, and unrelated variables are not", () => {

@@ -1,11 +1,11 @@
 /**
  * Exchanges news of commits with the other instances.
  *
- *   ingest, deletions ──► Announcer ──► carrier ══► the other instances
- *   WakeUps (live) ◄── decoded, own ones left out ◄── KeptLine ◄══ the other instances
+ *   ingest, deletions ──► Notifier ──► NOTIFY ══► the other instances
+ *   WakeUps (live) ◄── decoded, own ones left out ◄── ReconnectingConnection ◄══ LISTEN
  *
- * The exchange tells `live` when the line is lost and when it is back; meanwhile the poll finds the
- * news. Without a carrier (WAKE_UPS=poll) this exchange does nothing.
+ * The bus tells `live` when the connection is lost and when it is back; meanwhile the poll finds
+ * the news. Without a transport (LISTEN_DATABASE_URL=off) the bus does nothing.
  */
 import { BoundedMap } from "../../base/bounded-map.ts";
 import type { Clock } from "../../base/clock.ts";
@@ -14,12 +14,12 @@ import type { Unit } from "../../base/unit.ts";
 import type { Log } from "../../observability/log.ts";
 import type { Metrics } from "../../observability/metrics.ts";
 import type { SessionHead, StoredRow } from "../../store/rows.ts";
-import { Announcer, decodeAnnouncement } from "./announcer.ts";
-import type { Carrier } from "./carrier.ts";
-import { KeptLine } from "./kept-line.ts";
+import { decodeAnnouncement, Notifier } from "./notifier.ts";
+import { ReconnectingConnection } from "./reconnecting-connection.ts";
+import type { Transport } from "./transport.ts";
 import { systemTimers, type Timers } from "../../base/timers.ts";
 
-export interface Exchange extends Unit {
+export interface HintBus extends Unit {
   /** Announces rows that are on disk. Never throws, never waits. */
   committed(rows: readonly StoredRow[]): void;
   /** Announces a deletion that is on disk. */
@@ -28,7 +28,7 @@ export interface Exchange extends Unit {
   changed(sessionId: string): void;
 }
 
-interface ExchangeParts {
+interface HintBusParts {
   /** The name that its announcements have. */
   readonly instance: string;
   readonly wakeUps: WakeUps;
@@ -38,11 +38,13 @@ interface ExchangeParts {
   readonly timers?: Timers;
 }
 
-export function createExchange(parts: ExchangeParts, carrier: Carrier | undefined): Exchange {
-  return carrier === undefined ? SILENT : new CarriedExchange(parts, carrier);
+export function createHintBus(parts: HintBusParts, transport: Transport | undefined): HintBus {
+  if (transport !== undefined) return new PostgresHintBus(parts, transport);
+  parts.metrics.wakeUpsConnected.remove(); // There is nothing that could be lost.
+  return NO_HINT_BUS;
 }
 
-const SILENT: Exchange = {
+const NO_HINT_BUS: HintBus = {
   committed: () => undefined,
   deleted: () => undefined,
   changed: () => undefined,
@@ -60,27 +62,24 @@ const HEARD_MS = 60_000;
 /** Instances that started again have another name, and are forgotten after HEARD_MS. */
 const HEARD_MAX = 1_000;
 
-class CarriedExchange implements Exchange {
-  readonly #parts: ExchangeParts;
-  readonly #adapter: Carrier["name"];
-  readonly #announcer: Announcer;
-  readonly #line: KeptLine;
+class PostgresHintBus implements HintBus {
+  readonly #parts: HintBusParts;
+  readonly #notifier: Notifier;
+  readonly #connection: ReconnectingConnection;
   readonly #missed: Paced;
   /** The time of the last announcement of each instance. */
   readonly #heardMs = new BoundedMap<string, number>(HEARD_MAX);
   /** `undefined` before the first success or failure. */
   #isConnected: boolean | undefined;
 
-  constructor(parts: ExchangeParts, carrier: Carrier) {
+  constructor(parts: HintBusParts, transport: Transport) {
     const { instance, log, metrics, wakeUps, timers = systemTimers } = parts;
     this.#parts = parts;
     metrics.countHeard(() => this.#countHeard());
-    this.#adapter = carrier.name;
-    const labels = { adapter: carrier.name, direction: "sent" };
-    this.#announcer = new Announcer({
+    this.#notifier = new Notifier({
       from: instance,
-      send: (text) => carrier.send(text),
-      sent: () => metrics.wakeUps.inc(labels),
+      send: (text) => transport.send(text),
+      onSent: () => metrics.wakeUps.inc({ direction: "sent" }),
       timers,
       log,
     });
@@ -91,44 +90,43 @@ class CarriedExchange implements Exchange {
         return 0;
       },
     });
-    const events = {
-      received: (text: string) => this.#received(text),
-      connected: () => this.#turned(true),
-      lost: (cause: unknown) => this.#turned(false, cause),
-    };
-    this.#line = new KeptLine({ carrier, events, timers });
+    this.#connection = new ReconnectingConnection({
+      transport,
+      timers,
+      onMessage: (text) => this.#onMessage(text),
+      onOpen: () => this.#setConnected(true),
+      onLoss: (cause) => this.#setConnected(false, cause),
+    });
   }
 
   async start(): Promise<void> {
-    this.#parts.metrics.wakeUpsConnected.set({ adapter: this.#adapter }, 0);
-    await this.#line.start();
+    await this.#connection.start();
   }
 
   async stop(): Promise<void> {
-    // The last commits are still announced, and NATS needs the line for that.
-    await this.#announcer.stop();
-    await this.#line.stop();
+    await this.#notifier.stop(); // The last commits are still announced.
+    await this.#connection.stop();
     await this.#missed.stop();
-    this.#parts.metrics.wakeUpsConnected.set({ adapter: this.#adapter }, 0);
+    this.#parts.metrics.wakeUpsConnected.set(0);
   }
 
   committed(rows: readonly StoredRow[]): void {
-    this.#announcer.committed(rows);
+    this.#notifier.committed(rows);
   }
 
   deleted(sessionId: string): void {
-    this.#announcer.deleted(sessionId);
+    this.#notifier.deleted(sessionId);
   }
 
   changed(sessionId: string): void {
-    this.#announcer.changed(sessionId);
+    this.#notifier.changed(sessionId);
   }
 
-  #received(text: string): void {
+  #onMessage(text: string): void {
     const { from, sessions } = decodeAnnouncement(text);
     const { instance, metrics, wakeUps, clock } = this.#parts;
     if (from === instance) return;
-    metrics.wakeUps.inc({ adapter: this.#adapter, direction: "received" });
+    metrics.wakeUps.inc({ direction: "received" });
     if (from !== "") this.#heardMs.set(from, clock.monotonicMs());
     if (sessions === "any") this.#missed.ask();
     else for (const [sessionId, head] of sessions) wakeUps.hinted(sessionId, head);
@@ -140,17 +138,16 @@ class CarriedExchange implements Exchange {
   }
 
   /** Logs a loss once per outage, however many tries the reconnect takes. */
-  #turned(isConnected: boolean, cause?: unknown): void {
+  #setConnected(isConnected: boolean, cause?: unknown): void {
     if (isConnected === this.#isConnected) return;
     this.#isConnected = isConnected;
     const { log, metrics, wakeUps } = this.#parts;
-    const adapter = this.#adapter;
-    metrics.wakeUpsConnected.set({ adapter }, isConnected ? 1 : 0);
+    metrics.wakeUpsConnected.set(isConnected ? 1 : 0);
     if (isConnected) {
-      log.info({ adapter }, "wake_ups_connected");
+      log.info("wake_ups_connected");
       wakeUps.regained();
     } else {
-      log.warn({ adapter, err: cause }, "wake_ups_lost");
+      log.warn({ err: cause }, "wake_ups_lost");
       wakeUps.lost();
     }
   }

@@ -1,45 +1,42 @@
 /**
- * Keeps a line of a carrier open until the unit stops: opens a line, waits for its loss, and opens
- * another one. The delay grows while opening fails.
+ * Keeps a connection open until the unit stops: opens one, waits for its loss, and opens another
+ * one. The delay grows while opening fails.
  *
  *   start ─► open ─► connected ─► lost ─┐
  *              ▲ └── refused ──► lost ──┤
  *              └──────── delay ◄────────┘      stop ─► close, from any state
  *
- * `start` resolves after the first try to open a line, and never rejects: without a line the
- * service works by the poll.
+ * `start` resolves after the first try, and never rejects: without a connection the service works
+ * by the poll.
  */
 import { type Backoff, backoffMs } from "../../base/backoff.ts";
 import type { Unit } from "../../base/unit.ts";
-import type { Carrier, Line } from "./carrier.ts";
 import type { Timers } from "../../base/timers.ts";
+import type { ListenerConnection } from "../../store/listen.ts";
+import type { Transport } from "./transport.ts";
 
-interface LineEvents {
-  received(text: string): void;
-  /** Called after every opening. Texts sent before it may have been lost. */
-  connected(): void;
-  /** Called after every loss and every failed try. */
-  lost(cause: unknown): void;
-}
-
-interface KeptLineParts {
-  readonly carrier: Pick<Carrier, "open">;
-  readonly events: LineEvents;
+interface ConnectionParts {
+  readonly transport: Pick<Transport, "open">;
   readonly timers: Timers;
+  onMessage(text: string): void;
+  /** Texts that were sent before may have been lost. */
+  onOpen(): void;
+  /** Called after every loss and every failed try. */
+  onLoss(cause: unknown): void;
 }
 
 /** All instances lose a server at the same time and must not return to it at the same time. */
 const OPEN_RETRY: Backoff = { minMs: 100, maxMs: 5_000 };
-/** A line that is lost sooner than this does not reset the delay. */
+/** A connection that is lost sooner than this does not reset the delay. */
 const STEADY_MS = 10_000;
 
-export class KeptLine implements Unit {
-  readonly #parts: KeptLineParts;
+export class ReconnectingConnection implements Unit {
+  readonly #parts: ConnectionParts;
   readonly #abort = new AbortController();
   #running: Promise<void> | undefined;
   #endDelay: (() => void) | undefined;
 
-  constructor(parts: KeptLineParts) {
+  constructor(parts: ConnectionParts) {
     this.#parts = parts;
   }
 
@@ -50,7 +47,7 @@ export class KeptLine implements Unit {
   }
 
   async stop(): Promise<void> {
-    this.#abort.abort(new Error("the line was stopped"));
+    this.#abort.abort(new Error("the connection was stopped"));
     this.#endDelay?.();
     await this.#running;
   }
@@ -58,12 +55,12 @@ export class KeptLine implements Unit {
   async #run(known: () => void): Promise<void> {
     const { signal } = this.#abort;
     for (let failures = 0; !signal.aborted; failures += 1) {
-      const line = await this.#open();
+      const connection = await this.#open();
       known();
-      if (line !== undefined) {
+      if (connection !== undefined) {
         let isSteady = false;
         const cancel = this.#parts.timers.after(STEADY_MS, () => (isSteady = true));
-        await this.#untilLost(line);
+        await this.#untilLost(connection);
         cancel();
         if (isSteady) failures = 0;
       }
@@ -72,31 +69,29 @@ export class KeptLine implements Unit {
     known();
   }
 
-  async #open(): Promise<Line | undefined> {
-    const { carrier, events } = this.#parts;
+  async #open(): Promise<ListenerConnection | undefined> {
     const { signal } = this.#abort;
-    const received = (text: string): void => {
-      if (!signal.aborted) events.received(text);
+    const onMessage = (text: string): void => {
+      if (!signal.aborted) this.#parts.onMessage(text);
     };
     try {
-      return await carrier.open(received, signal);
+      return await this.#parts.transport.open(onMessage, signal);
     } catch (error) {
-      if (!signal.aborted) events.lost(error);
+      if (!signal.aborted) this.#parts.onLoss(error);
       return undefined;
     }
   }
 
-  async #untilLost(line: Line): Promise<void> {
-    const { events } = this.#parts;
+  async #untilLost(connection: ListenerConnection): Promise<void> {
     const { signal } = this.#abort;
-    const close = (): void => void line.close();
+    const close = (): void => void connection.close();
     signal.addEventListener("abort", close, { once: true });
     if (signal.aborted) close();
-    else events.connected();
-    const cause = await line.lost;
+    else this.#parts.onOpen();
+    const cause = await connection.lost;
     signal.removeEventListener("abort", close);
-    if (!signal.aborted) events.lost(cause); // Reported before the close, which may take long.
-    await line.close();
+    if (!signal.aborted) this.#parts.onLoss(cause); // Reported before the close, which may take long.
+    await connection.close();
   }
 
   #delay(delayMs: number): Promise<void> {

@@ -1,19 +1,20 @@
 /**
- * Announcements between instances, over a carrier in memory whose lines the test opens and breaks.
+ * Announcements between instances, over a transport in memory whose connections the test opens and breaks.
  */
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
-import type { Carrier, Line } from "../../src/live/hints/carrier.ts";
-import { createExchange, type Exchange, type WakeUps } from "../../src/live/hints/exchange.ts";
+import { createHintBus, type HintBus, type WakeUps } from "../../src/live/hints/hint-bus.ts";
+import type { Transport } from "../../src/live/hints/transport.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
+import type { ListenerConnection } from "../../src/store/listen.ts";
 import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
 const STEADY_MS = 10_000;
 
-class MemoryLine implements Line {
+class MemoryConnection implements ListenerConnection {
   readonly lost: Promise<unknown>;
   readonly lose: (cause: unknown) => void;
   readonly hear: (text: string) => void;
@@ -31,46 +32,45 @@ class MemoryLine implements Line {
   }
 }
 
-class MemoryCarrier implements Carrier {
-  readonly name = "nats";
-  readonly lines: MemoryLine[] = [];
+class MemoryTransport implements Transport {
+  readonly connections: MemoryConnection[] = [];
   readonly sent: string[] = [];
-  /** While set, no line opens. */
+  /** While set, no connection opens. */
   failure: Error | undefined;
   /** While set, opening waits until it resolves. */
   slow: Promise<void> | undefined;
   tries = 0;
 
-  async open(received: (text: string) => void): Promise<Line> {
+  async open(received: (text: string) => void): Promise<ListenerConnection> {
     this.tries += 1;
     await this.slow;
     if (this.failure !== undefined) throw this.failure;
-    const line = new MemoryLine(received);
-    this.lines.push(line);
-    return line;
+    const connection = new MemoryConnection(received);
+    this.connections.push(connection);
+    return connection;
   }
 
   async send(text: string): Promise<void> {
     this.sent.push(text);
   }
 
-  get line(): MemoryLine {
-    const line = this.lines.at(-1);
-    if (line === undefined) throw new Error("no line was opened");
-    return line;
+  get connection(): MemoryConnection {
+    const connection = this.connections.at(-1);
+    if (connection === undefined) throw new Error("no connection was opened");
+    return connection;
   }
 }
 
-class Exchanging {
+class TestBus {
   readonly timers = new ManualTimers();
-  readonly carrier = new MemoryCarrier();
+  readonly transport = new MemoryTransport();
   readonly table = new SlowTable();
   readonly metrics = createMetrics();
   readonly logged: string[] = [];
   nowMs = 0;
   /** The calls of `live`, in words. */
   readonly heard: string[] = [];
-  readonly exchange: Exchange;
+  readonly bus: HintBus;
 
   constructor() {
     const wakeUps: WakeUps = {
@@ -87,14 +87,14 @@ class Exchanging {
     const log = createLogTo({ write });
     const parts = { instance: randomUUID(), wakeUps, log, metrics: this.metrics };
     const clock = { ...systemClock, monotonicMs: () => this.nowMs };
-    this.exchange = createExchange({ ...parts, clock, timers: this.timers }, this.carrier);
+    this.bus = createHintBus({ ...parts, clock, timers: this.timers }, this.transport);
   }
 
   /** The name of the instance, from the text that it sends. */
   async name(): Promise<string> {
-    this.exchange.committed([this.table.event("s")]);
+    this.bus.committed([this.table.event("s")]);
     await settled();
-    return this.carrier.sent.at(-1)?.split(" ")[1] ?? "";
+    return this.transport.sent.at(-1)?.split(" ")[1] ?? "";
   }
 
   async fire(delayMsMax: number): Promise<void> {
@@ -105,154 +105,154 @@ class Exchanging {
 
   async metric(name: string): Promise<readonly string[]> {
     const lines = (await this.metrics.text()).split("\n");
-    return lines.filter((line) => line.startsWith(`session_ledger_${name}{`));
+    return lines.filter((line) => /^session_ledger_(\w+)/.exec(line)?.[1] === name);
   }
 }
 
 describe("a received announcement", () => {
   test("of another instance is a hint for each of its sessions", async () => {
-    const exchanging = await started();
-    const { carrier, heard } = exchanging;
-    carrier.line.hear("1 you s/1/2 t/0/5/d");
+    const testBus = await started();
+    const { transport, heard } = testBus;
+    transport.connection.hear("1 you s/1/2 t/0/5/d");
     expect(heard).toEqual(["regained", "s 1 2", "t 0 5 deleted"]);
-    await exchanging.stop();
+    await testBus.stop();
   });
 
   test("of this instance is ignored", async () => {
-    const exchanging = await started();
-    const me = await exchanging.name();
-    exchanging.carrier.line.hear(`1 ${me} s/1/2`);
-    exchanging.carrier.line.hear(`1 ${me} *`);
-    expect(exchanging.heard).toEqual(["regained"]);
-    expect(await exchanging.metric("wake_ups_total")).toEqual([
-      'session_ledger_wake_ups_total{adapter="nats",direction="sent"} 1',
+    const testBus = await started();
+    const me = await testBus.name();
+    testBus.transport.connection.hear(`1 ${me} s/1/2`);
+    testBus.transport.connection.hear(`1 ${me} *`);
+    expect(testBus.heard).toEqual(["regained"]);
+    expect(await testBus.metric("wake_ups_total")).toEqual([
+      'session_ledger_wake_ups_total{direction="sent"} 1',
     ]);
-    await exchanging.stop();
+    await testBus.stop();
   });
 
   test("that is unreadable or a `*` causes one lookup of all watched sessions an interval", async () => {
-    const exchanging = await started();
-    const { carrier, heard } = exchanging;
-    for (const text of ["1 you *", "what?", "2 you s", ""]) carrier.line.hear(text);
+    const testBus = await started();
+    const { transport, heard } = testBus;
+    for (const text of ["1 you *", "what?", "2 you s", ""]) transport.connection.hear(text);
     expect(heard).toEqual(["regained", "missed"]);
     await settled();
-    await exchanging.fire(50);
+    await testBus.fire(50);
     expect(heard).toEqual(["regained", "missed", "missed"]);
-    await exchanging.fire(50);
+    await testBus.fire(50);
     expect(heard).toHaveLength(3);
-    await exchanging.stop();
+    await testBus.stop();
   });
 });
 
 test("another instance counts as heard for a minute after its last announcement", async () => {
-  const exchanging = await started();
-  const { carrier, metrics } = exchanging;
+  const testBus = await started();
+  const { transport, metrics } = testBus;
   const heard = async () => (await metrics.instancesHeard.get()).values.map(({ value }) => value);
   expect(await heard()).toEqual([0]);
-  const me = await exchanging.name();
+  const me = await testBus.name();
   for (const text of [`1 ${me} *`, "what?", "1 you s/1/2", "1 they *", "1 you *"])
-    carrier.line.hear(text);
+    transport.connection.hear(text);
   expect(await heard()).toEqual([2]);
-  exchanging.nowMs = 59_999;
-  carrier.line.hear("1 you *");
+  testBus.nowMs = 59_999;
+  transport.connection.hear("1 you *");
   expect(await heard()).toEqual([2]);
-  exchanging.nowMs = 60_000;
+  testBus.nowMs = 60_000;
   expect(await heard()).toEqual([1]);
-  exchanging.nowMs = 120_000;
+  testBus.nowMs = 120_000;
   expect(await heard()).toEqual([0]);
-  await exchanging.stop();
+  await testBus.stop();
 });
 
-describe("a lost line", () => {
+describe("a lost connection", () => {
   test("is reported once an outage and opened again with growing pauses", async () => {
-    const exchanging = await started();
-    const { carrier, heard, logged } = exchanging;
-    carrier.failure = new Error("down");
-    carrier.line.lose(new Error("cut"));
+    const testBus = await started();
+    const { transport, heard, logged } = testBus;
+    transport.failure = new Error("down");
+    transport.connection.lose(new Error("cut"));
     await settled();
     await settled();
-    expect(carrier.lines[0]?.closed).toBe(true);
-    expect(await exchanging.metric("wake_ups_connected")).toEqual([connected(0)]);
+    expect(transport.connections[0]?.closed).toBe(true);
+    expect(await testBus.metric("wake_ups_connected")).toEqual([connected(0)]);
     const delays: number[] = [];
     for (let tries = 0; tries < 10; tries += 1) {
-      delays.push(exchanging.timers.pending[0]?.delayMs ?? 0);
-      await exchanging.fire(5_000);
+      delays.push(testBus.timers.pending[0]?.delayMs ?? 0);
+      await testBus.fire(5_000);
     }
     expect(delays[0]).toBeLessThanOrEqual(100);
     expect(delays[9]).toBeGreaterThanOrEqual(2_500);
-    expect(carrier.tries).toBe(11);
-    carrier.failure = undefined;
-    await exchanging.fire(5_000);
+    expect(transport.tries).toBe(11);
+    transport.failure = undefined;
+    await testBus.fire(5_000);
     expect(heard).toEqual(["regained", "lost", "regained"]);
     expect(logged).toEqual(["wake_ups_connected", "wake_ups_lost", "wake_ups_connected"]);
-    expect(await exchanging.metric("wake_ups_connected")).toEqual([connected(1)]);
-    await exchanging.stop();
+    expect(await testBus.metric("wake_ups_connected")).toEqual([connected(1)]);
+    await testBus.stop();
   });
 
   test("is opened again at once only after it was open for a while", async () => {
-    const exchanging = await started();
-    const { carrier, timers } = exchanging;
+    const testBus = await started();
+    const { transport, timers } = testBus;
     const delays: number[] = [];
     for (let losses = 0; losses < 8; losses += 1) {
-      if (losses === 7) await exchanging.fire(STEADY_MS);
-      carrier.line.lose(new Error("cut"));
+      if (losses === 7) await testBus.fire(STEADY_MS);
+      transport.connection.lose(new Error("cut"));
       await settled();
       await settled();
       delays.push(timers.pending[0]?.delayMs ?? 0);
-      await exchanging.fire(5_000);
+      await testBus.fire(5_000);
     }
     expect(delays[6]).toBeGreaterThanOrEqual(2_500);
     expect(delays[7]).toBeLessThanOrEqual(100);
-    await exchanging.stop();
+    await testBus.stop();
   });
 });
 
 describe("a start", () => {
-  test("succeeds without a line, and keeps trying", async () => {
-    const exchanging = new Exchanging();
-    exchanging.carrier.failure = new Error("down");
-    await exchanging.exchange.start();
-    expect(exchanging.heard).toEqual(["lost"]);
-    exchanging.carrier.failure = undefined;
-    await exchanging.fire(100);
-    expect(exchanging.heard).toEqual(["lost", "regained"]);
-    await exchanging.exchange.stop();
+  test("succeeds without a connection, and keeps trying", async () => {
+    const testBus = new TestBus();
+    testBus.transport.failure = new Error("down");
+    await testBus.bus.start();
+    expect(testBus.heard).toEqual(["lost"]);
+    testBus.transport.failure = undefined;
+    await testBus.fire(100);
+    expect(testBus.heard).toEqual(["lost", "regained"]);
+    await testBus.bus.stop();
   });
 });
 
 describe("a stop", () => {
-  test("closes a line that is being opened, and reports nothing about it", async () => {
-    const exchanging = new Exchanging();
+  test("closes a connection that is being opened, and reports nothing about it", async () => {
+    const testBus = new TestBus();
     const opening = Promise.withResolvers<void>();
-    exchanging.carrier.slow = opening.promise;
-    const starting = exchanging.exchange.start();
-    const stopping = exchanging.exchange.stop();
+    testBus.transport.slow = opening.promise;
+    const starting = testBus.bus.start();
+    const stopping = testBus.bus.stop();
     await settled(); // The last news is sent by now, and no more is received.
     opening.resolve();
     await Promise.all([starting, stopping]);
-    expect(exchanging.carrier.line.closed).toBe(true);
-    expect(exchanging.heard).toEqual([]);
+    expect(testBus.transport.connection.closed).toBe(true);
+    expect(testBus.heard).toEqual([]);
   });
 
   test("ends the wait for the next try", async () => {
-    const exchanging = new Exchanging();
-    exchanging.carrier.failure = new Error("down");
-    await exchanging.exchange.start();
-    await exchanging.exchange.stop();
-    expect(exchanging.timers.pending).toEqual([]);
-    expect(exchanging.carrier.tries).toBe(1);
+    const testBus = new TestBus();
+    testBus.transport.failure = new Error("down");
+    await testBus.bus.start();
+    await testBus.bus.stop();
+    expect(testBus.timers.pending).toEqual([]);
+    expect(testBus.transport.tries).toBe(1);
   });
 
   test("ends the receiving of announcements", async () => {
-    const exchanging = await started();
-    const { carrier, heard } = exchanging;
-    await exchanging.stop();
-    carrier.line.hear("1 you s/1/2");
+    const testBus = await started();
+    const { transport, heard } = testBus;
+    await testBus.stop();
+    transport.connection.hear("1 you s/1/2");
     expect(heard).toEqual(["regained"]);
   });
 });
 
-test("an exchange without a carrier does nothing", async () => {
+test("an hint bus without a transport does nothing", async () => {
   const log = createLogTo({ write: () => undefined }, "silent");
   const timers = new ManualTimers();
   const wakeUps: WakeUps = {
@@ -261,39 +261,39 @@ test("an exchange without a carrier does nothing", async () => {
     lost: () => expect.unreachable(),
     regained: () => expect.unreachable(),
   };
-  const exchange = createExchange(
+  const bus = createHintBus(
     { instance: "one", wakeUps, log, metrics: createMetrics(), clock: systemClock, timers },
     undefined,
   );
-  await exchange.start();
-  exchange.committed([new SlowTable().event("s")]);
-  exchange.deleted("s");
-  await exchange.stop();
+  await bus.start();
+  bus.committed([new SlowTable().event("s")]);
+  bus.deleted("s");
+  await bus.stop();
   expect(timers.pending).toEqual([]);
 });
 
-describeUnitContract("an exchange", {
+describeUnitContract("an hint bus", {
   create: () => {
-    const exchanging = new Exchanging();
-    return Object.assign(exchanging.exchange, { exchanging });
+    const testBus = new TestBus();
+    return Object.assign(testBus.bus, { testBus });
   },
-  isOfUse: async ({ exchanging }) => {
-    exchanging.carrier.line.hear("1 you s/1/2");
-    await exchanging.name();
-    return exchanging.heard.includes("s 1 2") && exchanging.carrier.sent.length === 1;
+  isOfUse: async ({ testBus }) => {
+    testBus.transport.connection.hear("1 you s/1/2");
+    await testBus.name();
+    return testBus.heard.includes("s 1 2") && testBus.transport.sent.length === 1;
   },
-  remains: ({ exchanging }) => [
-    ...exchanging.carrier.lines.filter(({ closed }) => !closed).map(() => "a line"),
-    ...exchanging.timers.pending.map(({ delayMs }) => `a timer of ${delayMs} ms`),
+  remains: ({ testBus }) => [
+    ...testBus.transport.connections.filter(({ closed }) => !closed).map(() => "a connection"),
+    ...testBus.timers.pending.map(({ delayMs }) => `a timer of ${delayMs} ms`),
   ],
 });
 
-async function started(): Promise<Exchanging & { readonly stop: () => Promise<void> }> {
-  const exchanging = new Exchanging();
-  await exchanging.exchange.start();
-  return Object.assign(exchanging, { stop: () => exchanging.exchange.stop() });
+async function started(): Promise<TestBus & { readonly stop: () => Promise<void> }> {
+  const testBus = new TestBus();
+  await testBus.bus.start();
+  return Object.assign(testBus, { stop: () => testBus.bus.stop() });
 }
 
 function connected(value: 0 | 1): string {
-  return `session_ledger_wake_ups_connected{adapter="nats"} ${value}`;
+  return `session_ledger_wake_ups_connected ${value}`;
 }

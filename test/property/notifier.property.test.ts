@@ -1,17 +1,17 @@
 /**
- * Every commit and deletion is announced once the carrier works, in any order of sent, failed and slow
+ * Every commit and deletion is announced once the transport works, in any order of sent, failed and slow
  * texts. At most one text is on its way, and none begins before the interval of the last one is over.
  *
- * Method: the carrier keeps a text until a step takes or refuses it, and time passes by steps. A taken
+ * Method: the transport keeps a text until a step takes or refuses it, and time passes by steps. A taken
  * text counts from the moment when it was handed over: it cannot contain later commits.
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import {
   ANNOUNCE_INTERVAL_MS,
-  Announcer,
+  Notifier,
   decodeAnnouncement,
-} from "../../src/live/hints/announcer.ts";
+} from "../../src/live/hints/notifier.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { lastSeqOf, type StoredRow } from "../../src/store/rows.ts";
 import { properties } from "../support/random.ts";
@@ -52,14 +52,14 @@ class World {
   toldAnythingAt = -1;
   mostOnTheirWay = 0;
   tooSoon = 0;
-  readonly announcer: Announcer;
+  readonly notifier: Notifier;
   #now = 0;
 
   constructor() {
-    this.announcer = new Announcer({
+    this.notifier = new Notifier({
       from: "me",
       send: (text) => this.#send(text),
-      sent: () => undefined,
+      onSent: () => undefined,
       timers: this.timers,
       log: createLogTo({ write: () => undefined }, "silent"),
     });
@@ -84,17 +84,17 @@ class World {
           return one.messages ? this.table.message(id) : this.table.event(id, { eventCount: 2 });
         });
         for (const row of rows) this.#happens(`${row.sessionId} ${row.stream}`, lastSeqOf(row));
-        return this.announcer.committed(rows);
+        return this.notifier.committed(rows);
       }
       case "delete": {
         const id = SESSIONS[one.session] ?? "a";
         this.#happens(`${id} deleted`, 1n);
-        return this.announcer.deleted(id);
+        return this.notifier.deleted(id);
       }
       case "taken":
         return this.take();
       case "refused":
-        return this.onTheirWay.shift()?.done.reject(new Error("the carrier is down"));
+        return this.onTheirWay.shift()?.done.reject(new Error("the transport is down"));
       case "time":
         return this.timers.fireAll();
     }

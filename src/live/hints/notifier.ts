@@ -15,12 +15,12 @@ import type { Log } from "../../observability/log.ts";
 import { lastSeqOf, type SessionHead, type StoredRow } from "../../store/rows.ts";
 import { type Timers, within } from "../../base/timers.ts";
 
-interface AnnouncerParts {
+interface NotifierParts {
   /** The name of this instance. */
   readonly from: string;
   readonly send: (text: string) => Promise<void>;
-  /** Counts one sent text. */
-  readonly sent: () => void;
+  /** Called after each sent text. */
+  readonly onSent: () => void;
   readonly timers: Timers;
   readonly log: Log;
 }
@@ -35,15 +35,15 @@ const STOP_LIMIT_MS = 1_000;
 
 type News = { -readonly [K in keyof SessionHead]: SessionHead[K] };
 
-export class Announcer {
-  readonly #parts: AnnouncerParts;
+export class Notifier {
+  readonly #parts: NotifierParts;
   readonly #paced: Paced;
   readonly #sessions = new Map<string, News>();
   #anything = false;
   #failures = 0;
   #stopping: Promise<void> | undefined;
 
-  constructor(parts: AnnouncerParts) {
+  constructor(parts: NotifierParts) {
     this.#parts = parts;
     const act = (): Promise<number> => this.#announce();
     this.#paced = new Paced(parts.timers, { intervalMs: ANNOUNCE_INTERVAL_MS, act });
@@ -111,7 +111,7 @@ export class Announcer {
 
   /** Resolves with the delay before the next try. */
   async #announce(): Promise<number> {
-    const { send, sent, log } = this.#parts;
+    const { send, onSent, log } = this.#parts;
     try {
       await send(this.#take());
     } catch (error) {
@@ -121,7 +121,7 @@ export class Announcer {
       if (this.#failures === 1) log.warn({ err: error }, "wake_ups_not_sent");
       return backoffMs(SEND_RETRY, this.#failures - 1, Math.random());
     }
-    sent();
+    onSent();
     if (this.#failures > 0) log.info({ failures: this.#failures }, "wake_ups_sent_again");
     this.#failures = 0;
     return 0;

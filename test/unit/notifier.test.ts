@@ -1,13 +1,13 @@
 /**
- * Announcements, one fact at a time; test/property/announcer.property.test.ts shows that none is
+ * Announcements, one fact at a time; test/property/notifier.property.test.ts shows that none is
  * lost.
  */
 import { describe, expect, test } from "vitest";
 import {
   ANNOUNCED_SESSIONS_MAX,
   ANNOUNCE_INTERVAL_MS,
-  Announcer,
-} from "../../src/live/hints/announcer.ts";
+  Notifier,
+} from "../../src/live/hints/notifier.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
 
@@ -18,28 +18,28 @@ class Telling {
   readonly logged: string[] = [];
   sent = 0;
   /** The result of sending; resolves at once unless a test replaces it. */
-  carrier: () => Promise<void> = () => Promise.resolve();
-  readonly announcer: Announcer;
+  transport: () => Promise<void> = () => Promise.resolve();
+  readonly notifier: Notifier;
 
   constructor() {
     const write = (line: string): void => {
       const { msg }: { readonly msg: string } = JSON.parse(line);
       this.logged.push(msg);
     };
-    this.announcer = new Announcer({
+    this.notifier = new Notifier({
       from: "me",
       send: (text) => {
         this.texts.push(text);
-        return this.carrier();
+        return this.transport();
       },
-      sent: () => (this.sent += 1),
+      onSent: () => (this.sent += 1),
       timers: this.timers,
       log: createLogTo({ write }),
     });
   }
 
   commit(...sessionIds: readonly string[]): void {
-    this.announcer.committed(sessionIds.map((sessionId) => this.table.event(sessionId)));
+    this.notifier.committed(sessionIds.map((sessionId) => this.table.event(sessionId)));
   }
 
   async intervalEnds(): Promise<void> {
@@ -50,14 +50,14 @@ class Telling {
   }
 }
 
-describe("an announcer", () => {
+describe("a notifier", () => {
   test("sends the first news at once, and later news together after the interval", async () => {
     const telling = new Telling();
     telling.commit("s");
     expect(telling.texts).toEqual(["1 me s/0/1"]);
     telling.commit("s", "t");
     telling.commit("t");
-    telling.announcer.committed([telling.table.message("s"), telling.table.message("s")]);
+    telling.notifier.committed([telling.table.message("s"), telling.table.message("s")]);
     await settled();
     expect(telling.texts).toHaveLength(1);
     await telling.intervalEnds();
@@ -74,7 +74,7 @@ describe("an announcer", () => {
     const telling = new Telling();
     telling.commit("other");
     const rows = [1, 2, 3].map(() => telling.table.event("s"));
-    for (const row of rows.toReversed()) telling.announcer.committed([row]);
+    for (const row of rows.toReversed()) telling.notifier.committed([row]);
     await settled();
     await telling.intervalEnds();
     expect(telling.texts.slice(1)).toEqual(["1 me s/0/3"]);
@@ -82,7 +82,7 @@ describe("an announcer", () => {
 
   test("sends nothing for an empty commit", () => {
     const telling = new Telling();
-    telling.announcer.committed([]);
+    telling.notifier.committed([]);
     expect([telling.texts, telling.timers.pending]).toEqual([[], []]);
   });
 
@@ -100,10 +100,10 @@ describe("an announcer", () => {
   });
 });
 
-describe("a carrier that fails", () => {
+describe("a transport that fails", () => {
   test("is tried again with growing pauses and a text for all sessions; one log line says so", async () => {
     const telling = new Telling();
-    telling.carrier = () => Promise.reject(new Error("down"));
+    telling.transport = () => Promise.reject(new Error("down"));
     const delays: number[] = [];
     telling.commit("s");
     for (let tries = 0; tries < 10; tries += 1) {
@@ -117,7 +117,7 @@ describe("a carrier that fails", () => {
     expect(delays[0]).toBeLessThanOrEqual(100);
     expect(delays[9]).toBeGreaterThanOrEqual(2_500);
     expect(delays[9]).toBeLessThanOrEqual(5_000);
-    telling.carrier = () => Promise.resolve();
+    telling.transport = () => Promise.resolve();
     await settled();
     await telling.intervalEnds();
     telling.timers.fireAll();
@@ -133,21 +133,21 @@ describe("a stop", () => {
     const telling = new Telling();
     telling.commit("s");
     telling.commit("s");
-    await telling.announcer.stop();
+    await telling.notifier.stop();
     telling.commit("s");
-    telling.announcer.deleted("s");
-    await telling.announcer.stop();
+    telling.notifier.deleted("s");
+    await telling.notifier.stop();
     expect(telling.texts).toEqual(["1 me s/0/1", "1 me s/0/2"]);
     expect(telling.timers.pending).toEqual([]);
   });
 
-  test("does not wait for a carrier that hangs", async () => {
+  test("does not wait for a transport that hangs", async () => {
     const telling = new Telling();
-    telling.carrier = () => new Promise(() => undefined);
+    telling.transport = () => new Promise(() => undefined);
     telling.commit("s");
     telling.commit("s");
     let stopped = false;
-    const stopping = telling.announcer.stop().then(() => (stopped = true));
+    const stopping = telling.notifier.stop().then(() => (stopped = true));
     await settled();
     expect([stopped, telling.texts.length]).toEqual([false, 1]);
     telling.timers.fireAll();
