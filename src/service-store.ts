@@ -104,10 +104,9 @@ export function sessionStore(database: Database): SessionStore {
 
 export function tokenKeyStore(database: Database): TokenKeyStore {
   return {
-    readKeys: (limit) => tokenKeys.readTokenKeys(database, limit),
+    readKeys: () => tokenKeys.readTokenKeys(database),
     addKey: (key) => tokenKeys.addTokenKey(database, key),
-    removeKeysMadeBefore: (micros) => tokenKeys.removeTokenKeysMadeBefore(database, micros),
-    removeKeysOfTheFuture: (ids) => tokenKeys.removeTokenKeysOfTheFuture(database, ids),
+    removeKeys: (ids) => tokenKeys.removeTokenKeys(database, ids),
   };
 }
 

@@ -70,8 +70,6 @@ interface AuthOptions {
   readonly oidcRolesClaim: string;
   readonly oidcProjectClaim: string;
   readonly sessionTokenTtlMaxMs: number;
-  /** A key that has signed session tokens for this time is replaced; a day without it. */
-  readonly sessionTokenRotateAfterMs?: number;
 }
 
 export function createAuthenticator(
@@ -83,11 +81,7 @@ export function createAuthenticator(
   const asks = [authTokens, authTokensFile, oidcIssuer].some((one) => one !== undefined);
   const session = new SessionTokens(
     { ...parts, store: parts.keys },
-    {
-      ttlMaxMs: options.sessionTokenTtlMaxMs,
-      rotateAfterMs: options.sessionTokenRotateAfterMs ?? 24 * 3_600_000,
-      readsRegularly: asks,
-    },
+    { ttlMaxMs: options.sessionTokenTtlMaxMs, readsRegularly: asks },
   );
   const tokens = new StaticTokens(parts, { authTokens, authTokensFile, filePollMs });
   const oidc = createOidc(parts, options, filePollMs);

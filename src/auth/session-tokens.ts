@@ -6,27 +6,23 @@
  * equals the issuer name used here. The session is the whole scope. A session never changes its
  * project, so a project claim would decide nothing.
  *
- * All instances on one database share the keys.
+ * All instances on one database share the keys. There are two, the current and the previous one:
  *
- *   made, in the table ── KEY_AHEAD_MS ──► signs, being the newest that is so old ──► the next one signs
- *          │ every instance reads it within READ_MS, and verifies by it          │ its last token ends
- *          └─ there is no older one: it signs at once                            ▼
- *                                                                             deleted
- *   asked to sign, or READ_MS passed: the newest is rotateAfterMs old ──► read again ──► another made one
- *                                                                              └──► make one, write it
+ *   made ── KEY_AHEAD_MS ──► current: it signs ── rotateAfterMs ──► previous ── the next one has signed
+ *     │                                                                          for one life of a token
+ *     └─ it is the only one: it signs at once                                              ▼
+ *                                                                                       deleted
+ *   asked to sign, or READ_MS passed: the newest is rotateAfterMs old ──► read again ──► make one
  *   a token names an unknown key ──► read again, once in COOL_DOWN_MS
  *   READ_MS passed ──► read again: the key of a deleted row is not valid any more
  *
- * A key is made long before it signs because of COOL_DOWN_MS. Anyone can keep the cool-down active
- * with tokens that name unknown keys, and until its end the other instances would not find a key
- * that signs at once. Only a key without an older one signs at once.
+ * A new key waits before it signs because of COOL_DOWN_MS: anyone can keep the cool-down active with
+ * tokens that name unknown keys, and until its end another instance would not find a key that signs
+ * at once.
  *
- * A key made by a clock far ahead of ours does not sign and never counts as the newest. Otherwise
- * it would stay the newest for years, and no other key would be made. Its tokens are verified until
- * the last of them ends.
- *
- * When two instances make a key at the same time, both keys are valid. The first key is made when
- * the first token is issued: a service that issues no token has no key.
+ * Ages are those of the database's clock. If two instances make a key at the same time, both keys are
+ * valid, and the newer one signs. The first key is made when the first token is issued: a service that
+ * issues no token has no key.
  */
 import { randomUUID } from "node:crypto";
 import type { CryptoKey, JWK, JWTPayload } from "jose";
@@ -58,17 +54,14 @@ interface StoredTokenKey {
   readonly id: string;
   /** An Ed25519 private key. */
   readonly privateJwk: string;
-  readonly createdAtMicros: bigint;
 }
 
 /** The store of the keys; src/store/token-keys.ts. */
 export interface TokenKeyStore {
   /** The newest key comes first. */
-  readKeys(limit: { readonly keysMax: number }): Promise<readonly StoredTokenKey[]>;
+  readKeys(): Promise<readonly (StoredTokenKey & { readonly ageMs: number })[]>;
   addKey(key: StoredTokenKey): Promise<void>;
-  removeKeysMadeBefore(createdAtMicros: bigint): Promise<void>;
-  /** Removes the given keys whose creation is in the future by the database's clock too. */
-  removeKeysOfTheFuture(ids: readonly string[]): Promise<void>;
+  removeKeys(ids: readonly string[]): Promise<void>;
 }
 
 interface Parts {
@@ -80,7 +73,6 @@ interface Parts {
 
 interface Options {
   readonly ttlMaxMs: number;
-  readonly rotateAfterMs: number;
   /** False: the keys are read only on demand. */
   readonly readsRegularly: boolean;
 }
@@ -89,40 +81,38 @@ interface Options {
 interface SessionKey {
   readonly id: string;
   readonly privateJwk: string;
-  readonly createdAtMs: number;
   readonly publicKey: CryptoKey;
   readonly privateKey: CryptoKey;
+}
+
+interface AgedKey {
+  readonly key: SessionKey;
+  /** The time of its creation on the monotonic clock of this process. */
+  readonly madeMs: number;
 }
 
 const READ_MS = 30_000;
 /** Anyone can send a token that names an unknown key. */
 const COOL_DOWN_MS = 1_000;
-/** The allowed clock difference of two instances, plus the time for signing during a rotation. */
+/** For a signature that takes long, and for clocks that differ. */
 const MARGIN_MS = 60_000;
-/**
- * The time that a key is in the table before it signs. By then every instance has read it, even
- * when one read failed, and when the clock of the key's maker is ahead.
- */
-export const KEY_AHEAD_MS = 2 * READ_MS + MARGIN_MS;
-/** A token's longest life has at most this number of rotations. */
-const ROTATIONS_KEPT_MAX = 500;
+/** By then every instance has read the key, even if two reads failed. */
+export const KEY_AHEAD_MS = 4 * READ_MS;
+export const ROTATE_AFTER_MS = 24 * 3_600_000;
 
 export class SessionTokens implements Unit, TokenVerifier {
   readonly #parts: Parts;
   readonly #options: Options;
   readonly #ticks = new Repeating(() => this.#tick());
-  /** Keyed by id, the newest first. */
-  #keys: ReadonlyMap<string, SessionKey> = new Map();
-  #inForce: ReadonlySet<object> = new Set();
+  /** The newest first. */
+  #keys: readonly AgedKey[] = [];
   #reading: Promise<void> | undefined;
-  #making: Promise<SessionKey> | undefined;
+  #rotating: Promise<void> | undefined;
   #triedMs = Number.NEGATIVE_INFINITY;
 
   constructor(parts: Parts, options: Options) {
     this.#parts = parts;
-    const { ttlMaxMs, rotateAfterMs } = options;
-    const atLeastMs = Math.ceil(ttlMaxMs / ROTATIONS_KEPT_MAX);
-    this.#options = { ...options, rotateAfterMs: Math.max(rotateAfterMs, atLeastMs) };
+    this.#options = options;
   }
 
   async start(): Promise<void> {
@@ -132,11 +122,11 @@ export class SessionTokens implements Unit, TokenVerifier {
   }
 
   async stop(): Promise<void> {
-    await Promise.allSettled([this.#ticks.stop(), this.#reading, this.#making]);
+    await Promise.allSettled([this.#ticks.stop(), this.#reading, this.#rotating]);
   }
 
   trusts(key: object): boolean {
-    return this.#inForce.has(key);
+    return this.#keys.some((one) => one.key === key);
   }
 
   /** The caller must check that the session exists. */
@@ -147,7 +137,8 @@ export class SessionTokens implements Unit, TokenVerifier {
   }): Promise<IssuedToken> {
     const { sessionId, role, ttlMs } = of;
     const { SignJWT } = await import("jose");
-    const key = this.#current() ?? (await this.#renewed());
+    if (this.#isDue()) await this.#rotate();
+    const key = this.#signing();
     const nowMs = this.#nowMs();
     // Whole seconds, as some readers expect, and never less than requested.
     const expiresAtS = Math.ceil((nowMs + ttlMs) / 1_000);
@@ -189,74 +180,65 @@ export class SessionTokens implements Unit, TokenVerifier {
   }
 
   async #find(id: string): Promise<SessionKey> {
-    const waitedMs = this.#parts.clock.monotonicMs() - this.#triedMs;
+    const waitedMs = this.#nowMonotonicMs() - this.#triedMs;
     const mayRead = this.#reading !== undefined || waitedMs >= COOL_DOWN_MS;
-    if (!this.#keys.has(id) && mayRead) await this.#read();
-    const key = this.#keys.get(id);
+    if (this.#known(id) === undefined && mayRead) await this.#read();
+    const key = this.#known(id);
     if (key === undefined) throw new RefusedToken("unknown_key");
     return key;
   }
 
-  /** Undefined: there is no key, or the newest is so old that the next one must be made. */
-  #current(): SessionKey | undefined {
-    const [newest] = this.#made();
-    const isDue = newest === undefined || this.#ageMs(newest) >= this.#options.rotateAfterMs;
-    return isDue ? undefined : this.#signing();
+  #known(id: string): SessionKey | undefined {
+    return this.#keys.find(({ key }) => key.id === id)?.key;
   }
 
-  /** When all keys are too young, the oldest, which most instances have read. */
-  #signing(): SessionKey | undefined {
-    const keys = this.#made();
-    return keys.find((key) => this.#ageMs(key) >= KEY_AHEAD_MS) ?? keys.at(-1);
+  /** If all keys are too young, the oldest, which most instances have read. */
+  #signing(): SessionKey {
+    const current = this.#keys.find((one) => this.#ageMs(one) >= KEY_AHEAD_MS) ?? this.#keys.at(-1);
+    if (current === undefined) throw new Error("there is no key for session tokens");
+    return current.key;
   }
 
-  /** The newest first, without keys from the future. */
-  #made(): readonly SessionKey[] {
-    return [...this.#keys.values()].filter((key) => !this.#isOfTheFuture(key));
+  /** All tokens of a key have ended when its successor is so old. */
+  get #overlapMs(): number {
+    return KEY_AHEAD_MS + this.#options.ttlMaxMs + MARGIN_MS;
   }
 
-  #isOfTheFuture(key: SessionKey): boolean {
-    return this.#ageMs(key) < -MARGIN_MS;
+  /** True if another key must be made. Not before the previous one has ended, so there are two. */
+  #isDue(): boolean {
+    const [newest] = this.#keys;
+    const rotateAfterMs = Math.max(ROTATE_AFTER_MS, this.#overlapMs);
+    return newest === undefined || this.#ageMs(newest) >= rotateAfterMs;
   }
 
-  #renewed(): Promise<SessionKey> {
-    this.#making ??= this.#make().finally(() => {
-      this.#making = undefined;
+  #rotate(): Promise<void> {
+    this.#rotating ??= this.#rotateNow().finally(() => {
+      this.#rotating = undefined;
     });
-    return this.#making;
+    return this.#rotating;
   }
 
-  async #make(): Promise<SessionKey> {
+  async #rotateNow(): Promise<void> {
     await this.#read();
-    const current = this.#current();
-    if (current !== undefined) return current;
+    if (!this.#isDue()) return;
+    await this.#removeEnded();
     const { store, log } = this.#parts;
-    const made = await newKey(this.#nowMs());
-    const { id, privateJwk, createdAtMs } = made;
-    await store.addKey({ id, privateJwk, createdAtMicros: BigInt(createdAtMs) * 1_000n });
-    log.info({ keyId: id }, "key for session tokens made");
+    const key = await newKey();
+    await store.addKey(key);
+    log.info({ keyId: key.id }, "key for session tokens made");
     // A running read may have begun before the key was written.
     await this.#reading?.catch(() => undefined);
-    this.#inForce = new Set([...this.#inForce, made]);
-    this.#keys = new Map([[made.id, made], ...this.#keys]);
-    await this.#removeOld();
-    return this.#signing() ?? made;
+    await this.#read();
   }
 
-  /** All tokens of earlier keys have ended when a later key has signed for this long. */
-  async #removeOld(): Promise<void> {
-    const { store, log } = this.#parts;
-    const overMs = KEY_AHEAD_MS + this.#options.ttlMaxMs + MARGIN_MS;
-    const made = this.#made();
-    const successor = made.find((key) => this.#ageMs(key) >= overMs);
-    if (successor === undefined) return;
-    const future = [...this.#keys.values()].filter((key) => this.#isOfTheFuture(key));
+  async #removeEnded(): Promise<void> {
+    const successor = this.#keys.findIndex((one) => this.#ageMs(one) >= this.#overlapMs);
+    const ended = successor === -1 ? [] : this.#keys.slice(successor + 1);
+    if (ended.length === 0) return;
     try {
-      if (successor !== made.at(-1))
-        await store.removeKeysMadeBefore(BigInt(successor.createdAtMs) * 1_000n);
-      if (future.length > 0) await store.removeKeysOfTheFuture(future.map(({ id }) => id));
+      await this.#parts.store.removeKeys(ended.map(({ key }) => key.id));
     } catch (error) {
-      log.warn({ err: error }, "old keys for session tokens not removed");
+      this.#parts.log.warn({ err: error }, "old keys for session tokens not removed");
     }
   }
 
@@ -268,22 +250,18 @@ export class SessionTokens implements Unit, TokenVerifier {
   }
 
   async #readNow(): Promise<void> {
-    const { store, clock, metrics } = this.#parts;
-    this.#triedMs = clock.monotonicMs();
+    const { store, metrics } = this.#parts;
+    this.#triedMs = this.#nowMonotonicMs();
     try {
-      const rows = await store.readKeys({ keysMax: 4 * ROTATIONS_KEPT_MAX });
-      const keys = new Map<string, SessionKey>();
+      const rows = await store.readKeys();
+      const keys: AgedKey[] = [];
       for (const row of rows) {
-        const known = this.#keys.get(row.id);
-        const isSame = known?.privateJwk === row.privateJwk;
-        const key = isSame ? known : await this.#imported(row);
-        if (key !== undefined) keys.set(row.id, key);
+        const known = this.#known(row.id);
+        const key = known?.privateJwk === row.privateJwk ? known : await this.#imported(row);
+        if (key !== undefined) keys.push({ key, madeMs: this.#nowMonotonicMs() - row.ageMs });
       }
-      const inForce = new Set<object>(keys.values());
-      const isSame =
-        inForce.size === this.#inForce.size && [...inForce].every((key) => this.#inForce.has(key));
+      const isSame = keys.length === this.#keys.length && keys.every(({ key }) => this.trusts(key));
       this.#keys = keys;
-      this.#inForce = inForce;
       metrics.keyRefreshes.inc({ keys: "session", outcome: isSame ? "same" : "changed" });
     } catch (error) {
       metrics.keyRefreshes.inc({ keys: "session", outcome: "failed" });
@@ -305,16 +283,20 @@ export class SessionTokens implements Unit, TokenVerifier {
   async #tick(): Promise<void> {
     try {
       await this.#read();
-      if (this.#ticks.isStopped || this.#keys.size === 0) return;
-      if (this.#current() === undefined) await this.#renewed();
-      else await this.#removeOld();
+      if (this.#ticks.isStopped || this.#keys.length === 0) return;
+      if (this.#isDue()) await this.#rotate();
+      else await this.#removeEnded();
     } catch (error) {
       this.#parts.log.warn({ err: error }, "keys for session tokens not read");
     }
   }
 
-  #ageMs({ createdAtMs }: SessionKey): number {
-    return this.#nowMs() - createdAtMs;
+  #ageMs({ madeMs }: AgedKey): number {
+    return this.#nowMonotonicMs() - madeMs;
+  }
+
+  #nowMonotonicMs(): number {
+    return this.#parts.clock.monotonicMs();
   }
 
   #nowMs(): number {
@@ -330,20 +312,18 @@ const schema = z.object({
   d: z.string(),
 });
 
-async function newKey(createdAtMs: number): Promise<SessionKey> {
+async function newKey(): Promise<StoredTokenKey> {
   const { calculateJwkThumbprint, exportJWK, generateKeyPair } = await import("jose");
-  const { publicKey, privateKey } = await generateKeyPair(ALGORITHM, { extractable: true });
+  const { privateKey } = await generateKeyPair(ALGORITHM, { extractable: true });
   const jwk = await exportJWK(privateKey);
-  const id = await calculateJwkThumbprint(jwk);
-  return { id, privateJwk: JSON.stringify(jwk), createdAtMs, publicKey, privateKey };
+  return { id: await calculateJwkThumbprint(jwk), privateJwk: JSON.stringify(jwk) };
 }
 
-async function keyOf({ id, privateJwk, createdAtMicros }: StoredTokenKey): Promise<SessionKey> {
+async function keyOf({ id, privateJwk }: StoredTokenKey): Promise<SessionKey> {
   const { d, ...publicJwk } = schema.parse(JSON.parse(privateJwk));
   return {
     id,
     privateJwk,
-    createdAtMs: msOf(createdAtMicros),
     publicKey: await imported(publicJwk),
     privateKey: await imported({ ...publicJwk, d }),
   };

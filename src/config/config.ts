@@ -241,7 +241,8 @@ export const REMOVED_SETTINGS: Readonly<Record<string, string>> = {
   WINDOW_ROWS_MAX: "512",
   WINDOW_BYTES_MAX: "1048576",
   CALLS_PER_CONNECTION_MAX: "1000",
-  SESSION_TOKEN_ROTATE_AFTER: "24h",
+  SESSION_TOKEN_ROTATE_AFTER: "24h, or SESSION_TOKEN_TTL_MAX and 3 minutes",
+  WAKE_UPS: "NOTIFY; LISTEN_DATABASE_URL=off takes the place of poll",
   RETENTION_INTERVAL: "a hundredth of RETENTION_AFTER, at most an hour",
 };
 

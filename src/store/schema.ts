@@ -297,8 +297,8 @@ export const leases = pgTable("leases", {
 });
 
 /**
- * Keys that sign session tokens: every instance verifies with all of them, and the newest one
- * signs.
+ * Keys that sign session tokens, the current one and the previous one: every instance verifies with
+ * both.
  */
 export const tokenKeys = pgTable("token_keys", {
   /** The `kid` of the tokens. */

@@ -1,60 +1,49 @@
-/** The keys of session tokens: read together, added one by one, deleted by age. */
-import { and, desc, gt, inArray, lt, sql } from "drizzle-orm";
+/** The keys of session tokens: read together, added one by one, removed by their ids. */
+import { inArray, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
 import { tokenKeys } from "./schema.ts";
-import { isoOf, microsColumn } from "./columns.ts";
 
 export interface TokenKeyRecord {
   readonly id: string;
   readonly privateJwk: string;
-  readonly createdAtMicros: bigint;
 }
 
-const RECORD = {
-  id: tokenKeys.id,
-  privateJwk: tokenKeys.privateJwk,
-  createdAtMicros: sql<bigint>`${microsColumn(tokenKeys.createdAt)}`.mapWith((value: unknown) =>
-    BigInt(String(value)),
-  ),
-};
+/**
+ * More than two are in the table after instances made keys at the same time, and after an upgrade from
+ * a version that made one each day.
+ */
+const KEYS_MAX = 1_000;
 
-/** The newest first; two keys made at once have the same order on every instance. */
+/**
+ * By the clock of the database. A key of the future counts as old: the clock was wrong when it was
+ * made, or is wrong now.
+ */
+const AGE_MS = sql`abs(extract(epoch from clock_timestamp() - ${tokenKeys.createdAt})) * 1000`;
+
+/** The newest first; two keys of one time have the same order on every instance. */
 export function readTokenKeys(
   database: Database,
-  { keysMax }: { readonly keysMax: number },
-): Promise<readonly TokenKeyRecord[]> {
+): Promise<readonly (TokenKeyRecord & { readonly ageMs: number })[]> {
   return database.query((drizzle) =>
     drizzle
-      .select(RECORD)
+      .select({
+        id: tokenKeys.id,
+        privateJwk: tokenKeys.privateJwk,
+        ageMs: sql<number>`${AGE_MS}`.mapWith(Number).as("age_ms"),
+      })
       .from(tokenKeys)
-      .orderBy(desc(tokenKeys.createdAt), desc(tokenKeys.id))
-      .limit(keysMax),
+      .orderBy(sql`age_ms`, tokenKeys.id)
+      .limit(KEYS_MAX),
   );
 }
 
 export async function addTokenKey(database: Database, key: TokenKeyRecord): Promise<void> {
-  const { id, privateJwk, createdAtMicros } = key;
-  await database.query((drizzle) =>
-    drizzle.insert(tokenKeys).values({ id, privateJwk, createdAt: isoOf(createdAtMicros) }),
-  );
+  const createdAt = sql`clock_timestamp()`;
+  await database.query((drizzle) => drizzle.insert(tokenKeys).values({ ...key, createdAt }));
 }
 
-export async function removeTokenKeysMadeBefore(
-  database: Database,
-  createdAtMicros: bigint,
-): Promise<void> {
+export async function removeTokenKeys(database: Database, ids: readonly string[]): Promise<void> {
   await database.query((drizzle) =>
-    drizzle.delete(tokenKeys).where(lt(tokenKeys.createdAt, isoOf(createdAtMicros))),
-  );
-}
-
-export async function removeTokenKeysOfTheFuture(
-  database: Database,
-  ids: readonly string[],
-): Promise<void> {
-  await database.query((drizzle) =>
-    drizzle
-      .delete(tokenKeys)
-      .where(and(inArray(tokenKeys.id, [...ids]), gt(tokenKeys.createdAt, sql`clock_timestamp()`))),
+    drizzle.delete(tokenKeys).where(inArray(tokenKeys.id, [...ids])),
   );
 }

@@ -16,7 +16,7 @@ export const ISSUER = "https://issuer.example/realms/ledger";
 export const AUDIENCE = "session-ledger";
 
 type AuthOptions = Parameters<typeof createAuthenticator>[1];
-type StoredTokenKey = Parameters<TokenKeyStore["addKey"]>[0];
+type StoredTokenKey = Parameters<TokenKeyStore["addKey"]>[0] & { readonly madeMs: number };
 
 export interface HandClock extends Clock {
   advance(ms: number): void;
@@ -33,27 +33,25 @@ export function handClock(): HandClock {
   };
 }
 
-/** The key table of the database, in memory; several services may share one. */
-export function keyStore(): TokenKeyStore & { readonly rows: StoredTokenKey[]; reads: number } {
+/** The key table of the database, in memory, with the clock of the test; several services may share one. */
+export function keyStore(clock: Clock = handClock()): TokenKeyStore & {
+  readonly rows: StoredTokenKey[];
+  reads: number;
+} {
   const rows: StoredTokenKey[] = [];
   return {
     rows,
     reads: 0,
-    async readKeys({ keysMax }) {
+    async readKeys() {
       this.reads += 1;
-      const newest = rows.toSorted((a, b) => Number(b.createdAtMicros - a.createdAtMicros));
-      return newest.slice(0, keysMax);
+      const newest = rows.toSorted((a, b) => b.madeMs - a.madeMs);
+      return newest.map((row) => ({ ...row, ageMs: clock.monotonicMs() - row.madeMs }));
     },
     async addKey(key) {
-      rows.push(key);
+      rows.push({ ...key, madeMs: clock.monotonicMs() });
     },
-    async removeKeysMadeBefore(micros) {
-      const remaining = rows.filter(({ createdAtMicros }) => createdAtMicros >= micros);
-      rows.splice(0, rows.length, ...remaining);
-    },
-    async removeKeysOfTheFuture(ids) {
-      const remaining = rows.filter(({ id }) => !ids.includes(id));
-      rows.splice(0, rows.length, ...remaining);
+    async removeKeys(ids) {
+      rows.splice(0, rows.length, ...rows.filter(({ id }) => !ids.includes(id)));
     },
   };
 }
@@ -69,7 +67,6 @@ export const NO_AUTH: AuthOptions = {
   oidcRolesClaim: "roles",
   oidcProjectClaim: "project",
   sessionTokenTtlMaxMs: 24 * 3_600_000,
-  sessionTokenRotateAfterMs: 24 * 3_600_000,
 };
 
 export interface AuthFixture extends AsyncDisposable {
@@ -93,7 +90,8 @@ export async function startAuth(given: AuthGiven = {}): Promise<AuthFixture> {
   const records: LogRecord[] = [];
   const log = createLogTo({ write: (line) => records.push(JSON.parse(line)) });
   const metrics = createMetrics();
-  const { clock = handClock(), keys = keyStore() } = given;
+  const { clock = handClock() } = given;
+  const { keys = keyStore(clock) } = given;
   const audit = createAudit({ log, metrics, clock });
   const authenticator = createAuthenticator(
     { log, metrics, clock, audit, keys },
