@@ -152,5 +152,4 @@ export const SCHEMA_NAME: Kind<string> = {
 
 export const TERABYTE = 1_000_000_000_000;
 /** A second; 0: no limit. */
-export const MESSAGES = amount(0, 100_000_000);
 export const BYTES = amount(0, TERABYTE);

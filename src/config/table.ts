@@ -14,7 +14,6 @@ import {
   FILE,
   FLAG,
   list,
-  MESSAGES,
   optional,
   orOff,
   POSTGRES_URL,
@@ -221,17 +220,11 @@ export const SERVICE_SETTINGS = {
   ).means(
     "Memory for the bytes that are held for all callers: unanswered requests, unread answers. A held byte counts as 1.5. Above it the caller that holds the most gives way (SERVER_BUSY).",
   ),
-  principalMessagesPerSecondMax: setting("PRINCIPAL_MESSAGES_PER_SECOND", MESSAGES, "50000").means(
-    "Pushes, and frames of push streams, of one caller; 0: no limit. Above it: RESOURCE_EXHAUSTED (RATE_LIMITED); a push stream is read slower.",
-  ),
   principalBytesPerSecondMax: setting("PRINCIPAL_BYTES_PER_SECOND", BYTES, "134217728").means(
-    "Payload bytes pushed by one caller; 0: no limit. Above it as with messages.",
-  ),
-  sessionMessagesPerSecondMax: setting("SESSION_MESSAGES_PER_SECOND", MESSAGES, "20000").means(
-    "Pushes, and frames of push streams, into one session; 0: no limit. Above it as with callers.",
+    "Bytes pushed by one caller; 0: no limit. A push, and a frame of a push stream, counts as its payload and 3,072 bytes. Above it: RESOURCE_EXHAUSTED (RATE_LIMITED); a push stream is read slower.",
   ),
   sessionBytesPerSecondMax: setting("SESSION_BYTES_PER_SECOND", BYTES, "67108864").means(
-    "Payload bytes pushed into one session; 0: no limit. Above it as with callers.",
+    "Bytes pushed into one session by all callers, counted in the same way; 0: no limit. Above it as with callers.",
   ),
   sessionRowsMax: setting("SESSION_ROWS_MAX", amount(1, TERABYTE), "2000000").means(
     "Rows of one session, messages and events. Above it: FAILED_PRECONDITION (SESSION_FULL).",

@@ -6,9 +6,7 @@ import type { Clock } from "../base/clock.ts";
 import type { Instruments } from "./instruments.ts";
 
 const USED_LIMITS = [
-  "principal_messages_per_second",
   "principal_bytes_per_second",
-  "session_messages_per_second",
   "session_bytes_per_second",
   "session_rows",
   "session_bytes",

@@ -15,7 +15,7 @@ import { runLoad } from "./load.ts";
 import { checkPages } from "./pages.ts";
 import { pushAmount } from "./push.ts";
 import { REPLAYS, type Replay } from "./replay.ts";
-import { type Ledger, startLedger, startReplica, type Target } from "./servers.ts";
+import { type Ledger, pollOnly, startLedger, startReplica, type Target } from "./servers.ts";
 import { SHAPES } from "./shapes.ts";
 import { streamLoad } from "./stream.ts";
 import { runStreamLoad } from "./stream-load.ts";
@@ -102,14 +102,12 @@ async function startClosed(
   const { certFile, keyFile } = await certificateFiles(await authority.server(), authority);
   const tokens = { tokens: [{ id: "bench", token: TOKEN, roles: ["runner"] }] };
   const env = {
-    LISTEN_DATABASE_URL: "off",
+    ...pollOnly(checkout),
     TLS_CERT_FILE: certFile,
     TLS_KEY_FILE: keyFile,
     AUTH_TOKENS: JSON.stringify(tokens),
     // Checked for each push, and above the speed of one machine.
-    PRINCIPAL_MESSAGES_PER_SECOND: "1000000",
     PRINCIPAL_BYTES_PER_SECOND: "10000000000",
-    SESSION_MESSAGES_PER_SECOND: "1000000",
     SESSION_BYTES_PER_SECOND: "10000000000",
   };
   const closed = await startReplica(bench, ledger, env, checkout);

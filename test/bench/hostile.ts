@@ -20,7 +20,7 @@ import {
 } from "../support/holding.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { latencyOf, rounded } from "./figures.ts";
-import { type Ledger, type Replica, startLedger, startReplica } from "./servers.ts";
+import { type Ledger, type Replica, pollOnly, startLedger, startReplica } from "./servers.ts";
 import { memoryOf } from "./usage.ts";
 
 const TOKENS = {
@@ -32,7 +32,6 @@ const ENV = {
   AUTH_TOKENS: JSON.stringify({
     tokens: Object.entries(TOKENS).map(([id, token]) => ({ id, token, roles: ["admin"] })),
   }),
-  LISTEN_DATABASE_URL: "off",
 } as const;
 
 /** A transcript of 40 MB; and more in each other session than a watch or a stream takes unread. */
@@ -49,7 +48,7 @@ const SAMPLE_MS = 50;
 
 export async function benchHostile(bench: Bench): Promise<Findings> {
   const { quick, parts, old } = bench.options;
-  const ledger = await startLedger(bench, { env: ENV, checkout: old });
+  const ledger = await startLedger(bench, { env: { ...ENV, ...pollOnly(old) }, checkout: old });
   const client = new RpcClient(ledger.address);
   const prepared = quick ? PREPARED_QUICK : PREPARED;
   await prepare(client, TOKENS.runner, prepared);
@@ -66,7 +65,7 @@ export async function benchHostile(bench: Bench): Promise<Findings> {
 /** On a freshly started service, so that no way pays for the one before it. */
 async function measure(bench: Bench, ledger: Ledger, way: Way): Promise<Findings> {
   const { quick, seconds = quick ? 1 : HOLD_SECONDS, old } = bench.options;
-  const service = await startReplica(bench, ledger, ENV, old);
+  const service = await startReplica(bench, ledger, { ...ENV, ...pollOnly(old) }, old);
   const calls = quick ? Math.ceil(WAYS[way] / 20) : WAYS[way];
   const addresses = { grpcAddress: service.address, httpAddress: service.httpAddress };
   const order = { ...addresses, token: TOKENS.hostile, way, calls };

@@ -59,13 +59,19 @@ const ADDRESSES = {
 
 /** One caller pushes as fast as it can here; `against` has a part with limits. */
 const UNLIMITED = {
+  // Settings that older checkouts have.
   PRINCIPAL_MESSAGES_PER_SECOND: "0",
-  PRINCIPAL_BYTES_PER_SECOND: "0",
   SESSION_MESSAGES_PER_SECOND: "0",
+  PRINCIPAL_BYTES_PER_SECOND: "0",
   SESSION_BYTES_PER_SECOND: "0",
   SESSION_ROWS_MAX: "1000000000000",
   SESSION_BYTES_MAX: "100000000000000",
 } as const;
+
+/** Without announcements between the instances. */
+export function pollOnly(checkout: string | undefined): Readonly<Record<string, string>> {
+  return checkout === undefined ? { LISTEN_DATABASE_URL: "off" } : { WAKE_UPS: "poll" };
+}
 
 const startedSchema = z.object({ msg: z.literal("embedded_postgres_started"), port: z.int() });
 const servingSchema = z.object({

@@ -4,6 +4,7 @@
  */
 import { describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { MESSAGE_BYTES } from "../../src/ingest/rate-limits.ts";
 import { withSql } from "../support/embedded-fixture.ts";
 import { RpcFailure } from "../support/grpc-client.ts";
 import { eventsOf, PushStreamClient, whole } from "../support/push-stream.ts";
@@ -15,15 +16,15 @@ import { eventually } from "../support/eventually.ts";
 
 const { forkSession, getSession, pushSessionMessage, searchTexts } = SessionService.method;
 
+/** Messages of 128 bytes at most; a message counts as 3,072 bytes more. */
 const MESSAGES_PER_SECOND = 10;
-const BYTES_PER_SECOND = 100_000;
+const BYTES_PER_SECOND = 32_000;
 /** Of profile limited, and of bytes more than one push of a test has. */
 const ROWS_MAX = 10;
 const BYTES_MAX = 8_192;
 
 const { service, client } = useService({
   env: {
-    SESSION_MESSAGES_PER_SECOND: String(MESSAGES_PER_SECOND),
     SESSION_BYTES_PER_SECOND: String(BYTES_PER_SECOND),
     // Three for reads, and of them one for long ones.
     DATABASE_CONNECTIONS: "6",
@@ -97,7 +98,7 @@ test("a fork is charged to its caller like a push of its bytes", async () => {
   expect(failure.message).toContain("SESSION_BYTES_PER_SECOND");
 });
 
-describe("messages a second", () => {
+describe("bytes a second", () => {
   test.each(STREAMS)(
     "a unary push of %s above the limit is refused with a retry time and not stored",
     async (stream) => {
@@ -109,13 +110,13 @@ describe("messages a second", () => {
       const seconds = (performance.now() - beganMs) / 1_000;
       const stored = all.filter(({ status }) => status === "fulfilled").length;
       expect(stored).toBeGreaterThanOrEqual(MESSAGES_PER_SECOND);
-      expect(stored).toBeLessThanOrEqual(MESSAGES_PER_SECOND * (1 + seconds));
+      expect(stored).toBeLessThanOrEqual((BYTES_PER_SECOND / MESSAGE_BYTES) * (1 + seconds));
       for (const one of all) {
         if (one.status === "fulfilled") continue;
         const failure: unknown = one.reason;
         if (!(failure instanceof RpcFailure)) throw failure;
         expect(failure).toMatchObject({ code: "RESOURCE_EXHAUSTED", reason: "RATE_LIMITED" });
-        expect(failure.message).toContain("SESSION_MESSAGES_PER_SECOND");
+        expect(failure.message).toContain("SESSION_BYTES_PER_SECOND");
         expect(failure.retryAfterMs).toBeGreaterThan(0);
         expect(failure.retryAfterMs).toBeLessThanOrEqual(1_000 / MESSAGES_PER_SECOND);
       }
@@ -153,8 +154,8 @@ describe("messages a second", () => {
     for (let n = 1; n <= frames; n += 1) stream.batch(n, [whole(n)]);
     await stream.committed(frames);
     // Half a bucket at once, and the last frame is not waited for.
-    const secondsMin = (frames - MESSAGES_PER_SECOND / 2 - 1) / MESSAGES_PER_SECOND;
-    expect(performance.now() - beganMs).toBeGreaterThan(1_000 * secondsMin);
+    const bytesMin = (frames - 1) * MESSAGE_BYTES - BYTES_PER_SECOND / 2;
+    expect(performance.now() - beganMs).toBeGreaterThan((1_000 * bytesMin) / BYTES_PER_SECOND);
     stream.end();
     await stream.rest();
     const events = await eventsOf(client, sessionId);

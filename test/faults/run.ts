@@ -67,9 +67,7 @@ const EXCERPTS_MAX = 5;
 /** The defaults of the service; rate limits are for other tests. */
 const SETTINGS = {
   LOG_LEVEL: "info",
-  PRINCIPAL_MESSAGES_PER_SECOND: "0",
   PRINCIPAL_BYTES_PER_SECOND: "0",
-  SESSION_MESSAGES_PER_SECOND: "0",
   SESSION_BYTES_PER_SECOND: "0",
   CANCEL_GRACE: "1s",
   // So that a replica within this limit stays far below the memory limit of memory.ts.

@@ -14,24 +14,14 @@ const PAGE = readFileSync("docs/limits.md", "utf8");
  */
 const TESTS: readonly (readonly [limit: string, file: string, title: string])[] = [
   [
-    "messages a second of one caller",
+    "bytes a second of one caller",
     "unit/rate-limits",
     "accepts five pushes and refuses the sixth with the time to wait",
   ],
   [
-    "payload bytes a second of one caller",
-    "unit/rate-limits",
-    "accepts five pushes and refuses the sixth with the time to wait",
-  ],
-  [
-    "messages a second into one session",
+    "bytes a second into one session",
     "e2e/limits",
     "above the limit is refused with a retry time and not stored",
-  ],
-  [
-    "payload bytes a second into one session",
-    "e2e/limits",
-    "one push larger than the bytes of a second is stored, and later pushes wait",
   ],
   ["gRPC connections", "e2e/rpc-requests", "connections above the limit are closed"],
   [

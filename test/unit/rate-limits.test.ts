@@ -1,15 +1,12 @@
 import { describe, expect, test } from "vitest";
 import type { Clock } from "../../src/base/clock.ts";
 import { ServiceError } from "../../src/base/errors.ts";
-import { createRateLimits, type RateOptions } from "../../src/ingest/rate-limits.ts";
+import { createRateLimits, MESSAGE_BYTES, type RateOptions } from "../../src/ingest/rate-limits.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
-const ANY: RateOptions = {
-  principalMessagesPerSecondMax: 0,
-  principalBytesPerSecondMax: 0,
-  sessionMessagesPerSecondMax: 0,
-  sessionBytesPerSecondMax: 0,
-};
+const ANY: RateOptions = { principalBytesPerSecondMax: 0, sessionBytesPerSecondMax: 0 };
+/** The payload of a push unless a test says otherwise. */
+const PAYLOAD_BYTES = 10;
 const ANN = { kind: "static", id: "ann" };
 const BOB = { kind: "static", id: "bob" };
 
@@ -35,7 +32,7 @@ class Bench implements Clock {
   }
 
   /** "taken", or the setting that refused the push and the time to wait. */
-  take(payer = ANN, sessionId = "s1", bytes = 10): string {
+  take(payer = ANN, sessionId = "s1", bytes = PAYLOAD_BYTES): string {
     try {
       this.limits.take(payer, sessionId, bytes);
       return "taken";
@@ -47,7 +44,7 @@ class Bench implements Clock {
   }
 
   /** The number of accepted pushes out of `pushes`. */
-  taken(pushes: number, payer = ANN, sessionId = "s1", bytes = 10): number {
+  taken(pushes: number, payer = ANN, sessionId = "s1", bytes = PAYLOAD_BYTES): number {
     let taken = 0;
     for (let n = 0; n < pushes; n += 1)
       taken += this.take(payer, sessionId, bytes) === "taken" ? 1 : 0;
@@ -59,12 +56,15 @@ class Bench implements Clock {
   }
 }
 
+/** The bytes a second that so many pushes take. */
+function bytesOf(pushes: number): number {
+  return pushes * (PAYLOAD_BYTES + MESSAGE_BYTES);
+}
+
 describe("the border of a limit", () => {
   test.each([
-    ["principalMessagesPerSecondMax", "PRINCIPAL_MESSAGES_PER_SECOND", 5, 200],
-    ["sessionMessagesPerSecondMax", "SESSION_MESSAGES_PER_SECOND", 5, 200],
-    ["principalBytesPerSecondMax", "PRINCIPAL_BYTES_PER_SECOND", 50, 200],
-    ["sessionBytesPerSecondMax", "SESSION_BYTES_PER_SECOND", 50, 200],
+    ["principalBytesPerSecondMax", "PRINCIPAL_BYTES_PER_SECOND", bytesOf(5), 200],
+    ["sessionBytesPerSecondMax", "SESSION_BYTES_PER_SECOND", bytesOf(5), 200],
   ] as const)(
     "of %s accepts five pushes and refuses the sixth with the time to wait",
     (option, setting, max, waitMs) => {
@@ -83,60 +83,78 @@ describe("the border of a limit", () => {
     expect(new Bench({}).taken(1_000, ANN, "s1", 1_000_000)).toBe(1_000);
   });
 
+  test("counts a message without a payload too", () => {
+    const bench = new Bench({ sessionBytesPerSecondMax: 4 * MESSAGE_BYTES });
+    expect(bench.taken(9, ANN, "s1", 0)).toBe(4);
+  });
+
   test("is passed by a push above one second's worth only when the bucket is full, and leaves a debt", () => {
-    const bench = new Bench({ sessionBytesPerSecondMax: 100 });
-    expect(bench.take(ANN, "s1", 300)).toBe("taken");
-    expect(bench.take(ANN, "s1", 10)).toBe("SESSION_BYTES_PER_SECOND 2100");
-    bench.nowMs += 2_100;
-    expect(bench.take(ANN, "s1", 10)).toBe("taken");
-    expect(bench.take(ANN, "s1", 300)).toBe("SESSION_BYTES_PER_SECOND 1000");
+    const bench = new Bench({ sessionBytesPerSecondMax: 10_000 });
+    const small = 1_000 - (MESSAGE_BYTES % 1_000);
+    const cost = small + MESSAGE_BYTES;
+    const large = 30_000 - MESSAGE_BYTES;
+    expect(bench.take(ANN, "s1", large)).toBe("taken");
+    const waitMs = 2_000 + cost / 10;
+    expect(bench.take(ANN, "s1", small)).toBe(`SESSION_BYTES_PER_SECOND ${waitMs}`);
+    bench.nowMs += waitMs;
+    expect(bench.take(ANN, "s1", small)).toBe("taken");
+    expect(bench.take(ANN, "s1", large)).toBe("SESSION_BYTES_PER_SECOND 1000");
   });
 });
 
 describe("separate buckets", () => {
   test("belong to callers and sessions, and one id of two kinds is two callers", () => {
-    const bench = new Bench({ principalMessagesPerSecondMax: 2, sessionMessagesPerSecondMax: 3 });
+    const bench = new Bench({
+      principalBytesPerSecondMax: bytesOf(2),
+      sessionBytesPerSecondMax: bytesOf(3),
+    });
     expect(bench.taken(9, ANN, "s1")).toBe(2);
     expect(bench.taken(9, BOB, "s1")).toBe(1); // The session's third push.
     expect(bench.taken(9, BOB, "s2")).toBe(1); // Bob's second push.
     expect(bench.taken(9, { kind: "oidc", id: "ann" }, "s2")).toBe(2);
   });
 
-  test("are not charged for a push that one of the four refuses", () => {
-    const bench = new Bench({ principalMessagesPerSecondMax: 4, sessionMessagesPerSecondMax: 2 });
+  test("are not charged for a push that one of the two refuses", () => {
+    const bench = new Bench({
+      principalBytesPerSecondMax: bytesOf(4),
+      sessionBytesPerSecondMax: bytesOf(2),
+    });
     expect(bench.taken(100, ANN, "s1")).toBe(2);
     expect(bench.taken(100, ANN, "s2")).toBe(2);
   });
 
-  test("give the longest wait of all", () => {
-    const bench = new Bench({ principalMessagesPerSecondMax: 10, sessionMessagesPerSecondMax: 2 });
+  test("give the longer wait of both", () => {
+    const bench = new Bench({
+      principalBytesPerSecondMax: bytesOf(10),
+      sessionBytesPerSecondMax: bytesOf(2),
+    });
     expect(bench.taken(10, ANN, "s1")).toBe(2);
     expect(bench.taken(10, ANN, "s2")).toBe(2);
     expect(bench.taken(10, ANN, "s3")).toBe(2);
     expect(bench.taken(10, ANN, "s4")).toBe(2);
     expect(bench.taken(10, ANN, "s5")).toBe(2);
-    expect(bench.take(ANN, "s1")).toBe("SESSION_MESSAGES_PER_SECOND 500");
-    expect(bench.take(ANN, "s6")).toBe("PRINCIPAL_MESSAGES_PER_SECOND 100");
+    expect(bench.take(ANN, "s1")).toBe("SESSION_BYTES_PER_SECOND 500");
+    expect(bench.take(ANN, "s6")).toBe("PRINCIPAL_BYTES_PER_SECOND 100");
   });
 });
 
 describe("streams", () => {
   test("are charged without a refusal, and wait until half of the bucket is full again", () => {
-    const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
-    const waits = Array.from({ length: 8 }, () => bench.limits.charge(ANN, "s1", 0));
+    const bench = new Bench({ sessionBytesPerSecondMax: bytesOf(10) });
+    const waits = Array.from({ length: 8 }, () => bench.limits.charge(ANN, "s1", PAYLOAD_BYTES));
     expect(waits.map(Math.round)).toEqual([0, 0, 0, 0, 0, 100, 200, 300]);
     expect(bench.taken(5)).toBe(2); // The streams' rest, less their debt, is left for pushes.
   });
 
-  test("wait for the slowest of the four limits", () => {
+  test("wait for the slower of the two limits", () => {
     const bench = new Bench({ principalBytesPerSecondMax: 1_000, sessionBytesPerSecondMax: 500 });
-    expect(bench.limits.charge(ANN, "s1", 1_000)).toBe(1_500);
+    expect(bench.limits.charge(ANN, "s1", 4_000 - MESSAGE_BYTES)).toBe(7_500);
   });
 });
 
 describe("the number of buckets", () => {
   test("falls when full buckets are dropped", async () => {
-    const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
+    const bench = new Bench({ sessionBytesPerSecondMax: bytesOf(10) });
     for (let n = 0; n < 1_000; n += 1) {
       expect(bench.take(ANN, `s${n}`)).toBe("taken");
       bench.nowMs += 10; // Each bucket is full again after ten more pushes.
@@ -147,7 +165,7 @@ describe("the number of buckets", () => {
 
   test("is bounded under a flood of session ids, which does not erase existing debts", () => {
     const bench = new Bench(
-      { principalMessagesPerSecondMax: 50, sessionMessagesPerSecondMax: 2 },
+      { principalBytesPerSecondMax: bytesOf(50), sessionBytesPerSecondMax: bytesOf(2) },
       8,
     );
     expect(bench.taken(2, BOB, "busy")).toBe(2);
@@ -155,14 +173,17 @@ describe("the number of buckets", () => {
     for (let n = 0; n < 1_000; n += 1) taken += bench.taken(1, ANN, `flood-${n}`);
     // Seven sessions have a bucket of their own, and all others share one.
     expect(taken).toBe(7 + 2);
-    expect(bench.take(BOB, "busy")).toBe("SESSION_MESSAGES_PER_SECOND 500");
-    expect(bench.take(ANN, "new")).toBe("SESSION_MESSAGES_PER_SECOND 500");
+    expect(bench.take(BOB, "busy")).toBe("SESSION_BYTES_PER_SECOND 500");
+    expect(bench.take(ANN, "new")).toBe("SESSION_BYTES_PER_SECOND 500");
     bench.nowMs += 1_000; // The buckets are full now, and are dropped.
     expect(bench.taken(3, ANN, "new")).toBe(2);
   });
 
   test("does not grow by refused pushes", async () => {
-    const bench = new Bench({ principalMessagesPerSecondMax: 3, sessionMessagesPerSecondMax: 3 });
+    const bench = new Bench({
+      principalBytesPerSecondMax: bytesOf(3),
+      sessionBytesPerSecondMax: bytesOf(3),
+    });
     for (let n = 0; n < 100; n += 1) bench.take(ANN, `s${n}`);
     expect(await bench.metric(/^session_ledger_rate_buckets\{of="session"\}/)).toMatch(/ 3$/);
   });
@@ -170,10 +191,10 @@ describe("the number of buckets", () => {
 
 // Bug: each of two servers saw half of the peaks.
 test("regression: each of two Prometheus servers sees the whole peak", async () => {
-  const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
+  const bench = new Bench({ sessionBytesPerSecondMax: bytesOf(10) });
   bench.taken(4, ANN, "s1");
   bench.taken(3, ANN, "s2");
-  const line = /^session_ledger_limit_used_ratio\{limit="session_messages_per_second"\}/;
+  const line = /^session_ledger_limit_used_ratio\{limit="session_bytes_per_second"\}/;
   for (let reader = 0; reader < 2; reader += 1) expect(await bench.metric(line)).toMatch(/ 0\.4$/);
   bench.nowMs += 60_000;
   expect(await bench.metric(line)).toMatch(/ 0\.4$/);
