@@ -21,9 +21,9 @@ import { Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { z } from "zod";
 import { DRAFT_PREFIX, syncDirectory } from "./cluster.ts";
-import { lockDataDir } from "./lock.ts";
+import { linkCluster, locateCluster, openDataDir, SYSTEM_DIR } from "./cluster-location.ts";
+import { lockCluster } from "./lock.ts";
 import { type Account, hasCode, refusal, unlessMissing } from "./process.ts";
-import { choosePlace, linkCluster, openDataDir, USUAL_PLACE } from "./place.ts";
 import type { EmbeddedLog } from "./server.ts";
 
 const LIST = "session-ledger-backup.json";
@@ -148,7 +148,7 @@ export async function openBackup(
   };
 }
 
-/** Puts a backup in the place of the database of a DATA_DIR that has none. */
+/** Restores a backup as the database of a DATA_DIR that has none. */
 export async function restoreBackup(
   directory: string,
   into: { readonly dataDir: string; readonly log: EmbeddedLog; readonly signal: AbortSignal },
@@ -156,24 +156,24 @@ export async function restoreBackup(
   const { log, signal } = into;
   const list = await listIn(directory);
   const dataDir = await openDataDir(into.dataDir, signal);
-  const lock = await lockDataDir(dataDir, { log, signal, heartbeatMs: 2_000 });
+  const location = await locateCluster(dataDir, { systemDir: SYSTEM_DIR, log });
+  const { home, clusterDir, account } = location;
+  const lock = await lockCluster({ home, dataDir });
   try {
-    const place = await choosePlace(dataDir, { ...USUAL_PLACE, log });
-    const { clusterDir, account } = place;
     if ((await lstat(clusterDir).catch(unlessMissing)) !== undefined)
       throw refusal(`DATA_DIR has a database already, in ${clusterDir}: name an empty DATA_DIR`);
-    const draft = join(place.home, `${DRAFT_PREFIX}${randomUUID()}`);
+    const draft = join(home, `${DRAFT_PREFIX}${randomUUID()}`);
     try {
       await copyBack({ directory, draft, signal }, list);
       if (account !== undefined) await giveAll(draft, account);
       await syncAll(draft);
       await rename(draft, clusterDir);
-      await syncDirectory(place.home);
+      await syncDirectory(home);
     } catch (error) {
       await rm(draft, { recursive: true, force: true });
       throw error;
     }
-    await linkCluster(dataDir, place);
+    await linkCluster(dataDir, location);
     return sizeOf(list.files);
   } finally {
     await lock.release();

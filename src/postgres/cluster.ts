@@ -24,7 +24,7 @@ import {
 } from "node:fs/promises";
 import { join } from "node:path";
 import { type UsableBinaries, programPath } from "./binaries.ts";
-import type { Place } from "./place.ts";
+import type { ClusterLocation } from "./cluster-location.ts";
 import { type Account, hasCode, refusal, runProgram, unlessMissing } from "./process.ts";
 import { readyPort } from "./server.ts";
 
@@ -45,19 +45,22 @@ interface ClusterOptions {
   readonly signal: AbortSignal;
 }
 
-export function pgDataOf(place: Place): string {
-  return join(place.clusterDir, "data");
+export function pgDataOf(location: ClusterLocation): string {
+  return join(location.clusterDir, "data");
 }
 
-/** The cluster in that place; made when it does not exist. */
-export async function openCluster(place: Place, options: ClusterOptions): Promise<Cluster> {
-  const directory = place.clusterDir;
-  const pgData = pgDataOf(place);
-  for (const name of await readdir(place.home)) {
-    if (name.startsWith(DRAFT_PREFIX)) await removeDraft(join(place.home, name));
+/** The cluster at that location; made when it does not exist. */
+export async function openCluster(
+  location: ClusterLocation,
+  options: ClusterOptions,
+): Promise<Cluster> {
+  const directory = location.clusterDir;
+  const pgData = pgDataOf(location);
+  for (const name of await readdir(location.home)) {
+    if (name.startsWith(DRAFT_PREFIX)) await removeDraft(join(location.home, name));
   }
   const found = await readFile(join(pgData, "PG_VERSION"), "utf8").catch(unlessMissing);
-  if (found === undefined) await makeCluster(place, options);
+  if (found === undefined) await makeCluster(location, options);
   else if (found.trim() !== options.binaries.majorVersion) {
     throw refusal(
       `the database in ${directory} was made by PostgreSQL ${found.trim()}, and this session-ledger ` +
@@ -101,19 +104,19 @@ export function connectionUrl(to: { readonly password: string; readonly port: nu
   return `postgres://${ROLE}:${to.password}@127.0.0.1:${to.port}/${ROLE}`;
 }
 
-async function makeCluster(place: Place, options: ClusterOptions): Promise<void> {
-  const draft = join(place.home, `${DRAFT_PREFIX}${randomUUID()}`);
+async function makeCluster(location: ClusterLocation, options: ClusterOptions): Promise<void> {
+  const draft = join(location.home, `${DRAFT_PREFIX}${randomUUID()}`);
   try {
-    await withNamelessUser(options.binaries, place.home, (binaries) =>
-      fillDraft(draft, place.account, { ...options, binaries }),
+    await withNamelessUser(options.binaries, location.home, (binaries) =>
+      fillDraft(draft, location.account, { ...options, binaries }),
     );
     await syncDirectory(draft);
-    await rename(draft, place.clusterDir).catch((error: unknown) => {
+    await rename(draft, location.clusterDir).catch((error: unknown) => {
       if (!hasCode(error, "ENOTEMPTY", "EEXIST", "ENOTDIR")) throw error;
-      throw refusal(`${place.clusterDir} is there, but is no database of ours`, error);
+      throw refusal(`${location.clusterDir} is there, but is no database of ours`, error);
     });
     // Without this, a power cut could undo the rename, and lose every row.
-    await syncDirectory(place.home);
+    await syncDirectory(location.home);
   } catch (error) {
     await removeDraft(draft);
     throw error;

@@ -2,14 +2,14 @@
  * The embedded PostgreSQL, as a unit. Without DATABASE_URL, one command starts everything, with the
  * same engine and driver as in production.
  *
- *   start ─► lock DATA_DIR ─► choose place ─► stop leftover ─► make cluster once ─► launch ─► ready
- *                                                                                     ▲        │ died
- *                                                                                     └ delay ◄┘
- *   stop ──► fast stop, else immediate, else kill ─► give the lock back
+ *   start ─► locate cluster ─► lock it ─► stop leftover ─► make it once ─► launch ─► ready
+ *                                                                           ▲        │ died
+ *                                                                           └ delay ◄┘
+ *   stop ──► fast stop, else immediate, else kill ─► release the lock
  *
  * One function, `live`, runs these steps in order and undoes them in its `finally`s. `stop` aborts
  * its signal and waits for its end, in any state. Each step may find remains of a service that was
- * killed at that step: lock.ts, place.ts, server.ts and cluster.ts describe them.
+ * killed at that step: lock.ts, cluster-location.ts, server.ts and cluster.ts describe them.
  *
  * A server that dies without a stop is started again on the same port until the unit stops. So the
  * pool's reconnect finds it, and after a full disk no second manual restart is needed. The only
@@ -35,15 +35,14 @@ import {
   type Server,
   START_MS_MAX,
 } from "./server.ts";
-import { lockDataDir } from "./lock.ts";
+import { lockCluster } from "./lock.ts";
 import {
-  choosePlace,
+  type ClusterLocation,
   linkCluster,
+  locateCluster,
   openDataDir,
-  type Place,
-  type PlaceOptions,
-  USUAL_PLACE,
-} from "./place.ts";
+  SYSTEM_DIR,
+} from "./cluster-location.ts";
 import { refusal } from "./process.ts";
 
 /** The delay before a failed start is tried again. */
@@ -61,8 +60,9 @@ interface EmbeddedPostgres extends Unit {
   freeBytes(): Promise<number>;
 }
 
-interface EmbeddedOptions extends Partial<PlaceOptions> {
+interface EmbeddedOptions {
   readonly dataDir: string;
+  readonly systemDir?: string;
   readonly log: EmbeddedLog;
   /** Called each time a server that ended on its own is up again. */
   readonly restarted?: () => void;
@@ -142,48 +142,35 @@ async function live(context: Context, ready: (server: Ready) => void): Promise<v
   const beganMs = performance.now();
   const found = await findBinaries();
   const dataDir = await openDataDir(context.dataDir, context.signal);
-  await whileLocked(dataDir, context, async () => {
-    const place = await choosePlace(dataDir, context);
-    const run = (): Promise<void> =>
-      runCluster({ ...context, dataDir, place, found, beganMs }, ready);
-    if (place.home === dataDir) return run();
-    // A copy of DATA_DIR is another directory with a link to the same cluster. As root the service
-    // may write in the home. For other users only the cluster is writable, and the cluster exists,
-    // or there would be no link.
-    const guarded = place.account === undefined ? place.clusterDir : place.home;
-    return whileLocked(await openDataDir(guarded, context.signal), context, run);
-  });
-}
-
-async function whileLocked(
-  directory: string,
-  { log, signal }: Context,
-  run: () => Promise<void>,
-): Promise<void> {
-  const lock = await lockDataDir(directory, { log, signal, heartbeatMs: 2_000 });
+  const location = await locateCluster(dataDir, context);
+  const lock = await lockCluster({ home: location.home, dataDir });
   try {
-    await run();
+    await runCluster({ ...context, dataDir, location, found, beganMs }, ready);
   } finally {
     await lock.release();
   }
 }
 
 async function runCluster(
-  context: Context & { readonly place: Place; readonly found: Binaries; readonly beganMs: number },
+  context: Context & {
+    readonly location: ClusterLocation;
+    readonly found: Binaries;
+    readonly beganMs: number;
+  },
   ready: (server: Ready) => void,
 ): Promise<void> {
-  const { dataDir, place, log, signal, fastStopMs, restarted } = context;
-  await clearLeftover(pgDataOf(place), context);
+  const { dataDir, location, log, signal, fastStopMs, restarted } = context;
+  await clearLeftover(pgDataOf(location), context);
   signal.throwIfAborted();
-  const binaries = await usableBinaries(context.found, { ...place, log });
-  const { password, pgData } = await openCluster(place, { binaries, signal });
-  await linkCluster(dataDir, place);
+  const binaries = await usableBinaries(context.found, { ...location, log });
+  const { password, pgData } = await openCluster(location, { binaries, signal });
+  await linkCluster(dataDir, location);
   const postgresPath = programPath(binaries, "postgres");
-  const options = { postgresPath, pgData, account: place.account, log, fastStopMs, signal };
+  const options = { postgresPath, pgData, account: location.account, log, fastStopMs, signal };
   const { server, port } = await launchOnRandomPort(options);
   const { version } = binaries;
   const tookMs = Math.round(performance.now() - context.beganMs);
-  const { clusterDir } = place;
+  const { clusterDir } = location;
   log.info(
     { dataDir, clusterDir, port, version, pid: server.pid, tookMs },
     "embedded_postgres_started",
@@ -259,7 +246,7 @@ function contextOf(options: EmbeddedOptions, signal: AbortSignal): Context {
   return {
     restarted: () => undefined,
     fastStopMs: FAST_STOP_MS_MAX,
-    ...USUAL_PLACE,
+    systemDir: SYSTEM_DIR,
     ...options,
     signal,
   };

@@ -1,8 +1,6 @@
-/** Programs that this process runs, other processes of the machine, and the errors of this folder. */
+/** Programs that this process runs, the arguments of other processes, and the errors of this folder. */
 import { execFile, type SpawnOptions, spawn } from "node:child_process";
-import { readFileSync, readlinkSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { hostname } from "node:os";
 import { promisify } from "node:util";
 import { codeOf, ServiceError } from "../base/errors.ts";
 
@@ -101,62 +99,12 @@ export function spawnAs(account: Account | undefined): SpawnOptions {
   return { ...identity, env, cwd: "/", detached: true };
 }
 
-/** A process, distinguished from a later one with the same pid. */
-interface ProcessIdentity {
-  readonly pid: number;
-  /** Its start, in the notation of the system: equal only for the same process. */
-  readonly startMark: string;
-  /** The range in which the pid is valid: this boot of this machine, and in it this container. */
-  readonly scope: string;
-}
-
-/** A process that runs, but hides its start time (a /proc mounted with hidepid). */
-const HIDDEN = "hidden";
-/** A dead process whose parent has not read the exit code yet; no living process has this mark. */
-const ZOMBIE = "zombie";
-
-export async function thisProcess(): Promise<ProcessIdentity> {
-  const { pid } = process;
-  return { pid, startMark: (await startMarkOf(pid)) ?? HIDDEN, scope: scopeOfPids() };
-}
-
-/** Whether that same process runs. In doubt it does: a refusal is better than two owners. */
-export async function isRunning({ pid, startMark }: ProcessIdentity): Promise<boolean> {
-  const found = await startMarkOf(pid);
-  return found !== undefined && (found === HIDDEN || found === startMark);
-}
-
 /** The start arguments of a process; undefined: there is no process, or they are hidden. */
 export async function argumentsOf(pid: number): Promise<readonly string[] | undefined> {
   if (process.platform !== "linux") return (await ps(pid, "command="))?.split(/\s+/);
-  // Empty for a zombie: it holds no resource any more.
-  return (await proc(pid, "cmdline"))?.split("\0");
-}
-
-async function startMarkOf(pid: number): Promise<string | undefined> {
-  if (!exists(pid)) return undefined;
-  const seen = process.platform === "linux" ? await procStartMark(pid) : await psStartMark(pid);
-  return seen ?? (exists(pid) ? HIDDEN : undefined);
-}
-
-/** Clock ticks since boot, field 22 of /proc/PID/stat; see proc_pid_stat(5). */
-async function procStartMark(pid: number): Promise<string | undefined> {
-  const stat = (await proc(pid, "stat")) ?? "";
-  // The second field is the program's name in parentheses, which may itself contain spaces and
-  // parentheses.
-  const [state, ...rest] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return state === "Z" || state === "X" ? ZOMBIE : rest[18];
-}
-
-async function psStartMark(pid: number): Promise<string | undefined> {
-  const line = await ps(pid, "stat=,lstart=");
-  return line?.startsWith("Z") ? ZOMBIE : line?.replace(/^\S+\s+/, "");
-}
-
-/** Undefined: no such process, an empty file, or one that is hidden. */
-async function proc(pid: number, name: "cmdline" | "stat"): Promise<string | undefined> {
   try {
-    return (await readFile(`/proc/${pid}/${name}`, "utf8")) || undefined;
+    // Empty for a zombie: it holds no resource any more.
+    return (await readFile(`/proc/${pid}/cmdline`, "utf8")).split("\0");
   } catch (error) {
     if (hasCode(error, "ENOENT", "ESRCH", "EACCES")) return undefined;
     throw error;
@@ -170,19 +118,4 @@ async function ps(pid: number, columns: string): Promise<string | undefined> {
   // ps exits with 1 when the process does not exist.
   const { stdout } = await promisify(execFile)("ps", args, { env }).catch(() => ({ stdout: "" }));
   return stdout.trim() || undefined;
-}
-
-function exists(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return hasCode(error, "EPERM"); // It runs as another user.
-  }
-}
-
-function scopeOfPids(): string {
-  if (process.platform !== "linux") return hostname();
-  const boot = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
-  return `${boot} ${readlinkSync("/proc/self/ns/pid")}`;
 }

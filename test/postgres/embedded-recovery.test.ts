@@ -5,7 +5,7 @@ import { readFile, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import postgres from "postgres";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { ownerOf } from "../../src/postgres/place.ts";
+import { ownerOf } from "../../src/postgres/cluster-location.ts";
 import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import {
   IS_ROOT,

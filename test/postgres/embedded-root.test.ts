@@ -1,5 +1,5 @@
 /** The service as root, which PostgreSQL refuses to be. Skipped, by name, for any other user. */
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import {
   chmod,
@@ -13,13 +13,14 @@ import {
   realpath,
   rm,
   stat,
+  writeFile,
 } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
-import { accountNamed } from "../../src/postgres/place.ts";
+import { accountNamed } from "../../src/postgres/cluster-location.ts";
 import { findBinaries, usableBinaries } from "../../src/postgres/binaries.ts";
 import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import {
@@ -53,12 +54,18 @@ async function closedHome(): Promise<{
   };
 }
 
+/** The user of the cluster, if there is one. */
+async function ownersIn(dataDir: string): Promise<readonly number[]> {
+  const found = await stat(join(dataDir, "postgres")).catch(() => undefined);
+  return found === undefined ? [] : [found.uid];
+}
+
 describe.runIf(IS_ROOT)("as root", () => {
   test("the server runs as the user postgres, which owns the cluster", async () => {
     const dataDir = await makeDirectory();
     const unit = createEmbeddedPostgres({ dataDir, log: recordingLog() });
     await unit.start();
-    const { uid } = await accountNamed("postgres");
+    const uid = (await accountNamed("postgres"))?.uid;
     const [pid] = (await readFile(join(dataDir, "postgres/data/postmaster.pid"), "utf8")).split(
       "\n",
     );
@@ -69,14 +76,55 @@ describe.runIf(IS_ROOT)("as root", () => {
 
   test("a cluster of another user continues under that user", async () => {
     const dataDir = await makeDirectory();
-    const first = createEmbeddedPostgres({ dataDir, log: recordingLog(), userName: "nobody" });
+    const first = createEmbeddedPostgres({ dataDir, log: recordingLog() });
     await first.start();
     await addRow(first.url);
     await first.stop();
+    execFileSync("chown", ["-R", "nobody", join(dataDir, "postgres")]);
     const second = createEmbeddedPostgres({ dataDir, log: recordingLog() });
     await second.start();
     expect(await countRows(second.url)).toBe(1);
     await second.stop();
+  });
+
+  test.each([
+    [
+      "runs as nobody without a user postgres",
+      ["nobody:x:65534:65534::/:/bin/false"],
+      "postgres://",
+    ],
+    ["is refused without any of both users", [], "there is no user postgres and no user nobody"],
+  ])("the server %s", async (_, users, expected) => {
+    const dataDir = await makeDirectory();
+    const passwd = join(await makeDirectory(), "passwd");
+    await writeFile(passwd, ["root:x:0:0::/root:/bin/sh", ...users, ""].join("\n"));
+    const script = fileURLToPath(new URL("../support/embedded-owner.ts", import.meta.url));
+    // Systemd's module of nsswitch always finds nobody.
+    const switches = join(await makeDirectory(), "nsswitch.conf");
+    await writeFile(switches, "passwd: files\ngroup: files\n");
+    const mounted =
+      'mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/nsswitch.conf && shift 2 && exec "$@"';
+    const command = [
+      "sh",
+      "-c",
+      mounted,
+      "sh",
+      passwd,
+      switches,
+      process.execPath,
+      script,
+      dataDir,
+    ];
+    const owner = spawn("unshare", ["--mount", ...command], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    onTestFinished(() => void owner.kill("SIGKILL"));
+    const [line] = await once(createInterface({ input: owner.stdout }), "line");
+    expect(String(line)).toContain(expected);
+    const uids = users.map(() => 65_534);
+    expect(await ownersIn(dataDir)).toEqual(uids);
+    owner.kill("SIGTERM");
+    await once(owner, "exit");
   });
 
   test("regression: initdb ended under a user without an entry in /etc/passwd", async () => {
@@ -133,7 +181,7 @@ describe.runIf(IS_ROOT)("as root", () => {
       await cp(dataDir, copy, {
         recursive: true,
         verbatimSymlinks: true,
-        filter: (path) => !path.includes(".lock."), // So that only the cluster itself can know its owner.
+        filter: (path) => !path.includes("session-ledger."),
       });
       const moved = createEmbeddedPostgres({ dataDir: copy, log, systemDir });
       await expect(moved.start()).rejects.toThrow("in use by session-ledger process");
@@ -173,7 +221,7 @@ describe.runIf(IS_ROOT)("as root", () => {
       const closed = await makeDirectory(0o700);
       const home = await makeDirectory();
       const log = recordingLog();
-      const account = await accountNamed("postgres");
+      const account = await accountNamed("nobody");
       const installed = join(closed, "native");
       await cp(found.directory, installed, { recursive: true, verbatimSymlinks: true });
       const use = (packageVersion: string): Promise<{ readonly directory: string }> =>

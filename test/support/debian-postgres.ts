@@ -2,7 +2,7 @@
 import { appendFile, chmod, chown } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { expect } from "vitest";
-import { accountNamed } from "../../src/postgres/place.ts";
+import { accountNamed } from "../../src/postgres/cluster-location.ts";
 import { type Account, runProgram } from "../../src/postgres/process.ts";
 import { FAST_STOP_MS_MAX, launch, randomPort } from "../../src/postgres/server.ts";
 import { makeDirectory, recordingLog } from "./embedded-fixture.ts";

@@ -167,16 +167,11 @@ export async function endPostmaster(dataDir: string): Promise<void> {
   if (basename(program) === "postgres" && runs === own) endProcess(pid);
 }
 
-/** What a stopped unit may not leave: a server, or a lock that still names its owner. */
+/** What a stopped unit may not leave: a server, or the name of the owner. */
 export async function remainsIn(dataDir: string): Promise<readonly string[]> {
   const pid = await postmasterPid(dataDir);
-  const remains = pid === undefined ? [] : [`server ${pid}`];
-  for (const name of await readdir(dataDir)) {
-    if (!name.startsWith("session-ledger.lock.")) continue;
-    const owner = await readFile(join(dataDir, name), "utf8");
-    if (owner !== "") remains.push(`${name} of ${owner}`);
-  }
-  return remains;
+  const owners = (await readdir(dataDir)).filter((name) => name === "session-ledger.owner");
+  return pid === undefined ? owners : [...owners, `server ${pid}`];
 }
 
 export function listens(url: string): Promise<boolean> {

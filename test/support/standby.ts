@@ -11,7 +11,7 @@ import { appendFile, mkdir, readdir, readlink, rm, symlink, writeFile } from "no
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { findBinaries, programPath, usableBinaries } from "../../src/postgres/binaries.ts";
-import { choosePlace } from "../../src/postgres/place.ts";
+import { locateCluster, SYSTEM_DIR } from "../../src/postgres/cluster-location.ts";
 import { spawnAs } from "../../src/postgres/process.ts";
 import { randomPort, serverArguments, serverState } from "../../src/postgres/server.ts";
 import { makeDirectory, pgDataIn, recordingLog, withSql } from "./embedded-fixture.ts";
@@ -58,9 +58,8 @@ export class Standby implements AsyncDisposable {
   /** `dataDir`: a copy of the server at `primaryUrl`, which runs again. */
   static async start(dataDir: string, primaryUrl: string): Promise<Standby> {
     const log = recordingLog();
-    const options = { log, userName: "postgres", systemDir: "/var/lib/session-ledger" };
-    const place = await choosePlace(dataDir, options);
-    const binaries = await usableBinaries(await findBinaries(), { ...place, log });
+    const location = await locateCluster(dataDir, { systemDir: SYSTEM_DIR, log });
+    const binaries = await usableBinaries(await findBinaries(), { ...location, log });
     const pgData = pgDataIn(dataDir);
     const { hostname: host, port: primaryPort, username: user, password } = new URL(primaryUrl);
     const primary = `host=${host} port=${primaryPort} user=${user} password=${password}`;
@@ -72,7 +71,7 @@ export class Standby implements AsyncDisposable {
     );
     const port = randomPort();
     const child = spawn(programPath(binaries, "postgres"), [...serverArguments({ pgData, port })], {
-      ...spawnAs(place.account),
+      ...spawnAs(location.account),
       stdio: "ignore",
     });
     const url = new URL(primaryUrl);

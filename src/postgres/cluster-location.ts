@@ -1,9 +1,9 @@
 /**
- * The place of the cluster, and the user that runs it.
+ * The location of the cluster, and the user that runs it.
  *
- *   DATA_DIR/session-ledger.lock.N           always here: a person who starts the service knows it
- *   <home>/postgres/{data,password}          the cluster
- *   <home>/session-ledger-postgresql-<v>     only where the account cannot reach the installed ones
+ *   <home>/session-ledger.lock           held by the service
+ *   <home>/postgres/{data,password}      the cluster
+ *   <home>/session-ledger-postgresql-<v> only where the account cannot reach the installed programs
  *
  * `home` is DATA_DIR. When the service is root, the server runs as another user. If that user
  * cannot enter DATA_DIR (a directory above it has mode 700), home is /var/lib/session-ledger/<hash
@@ -22,7 +22,7 @@ import { within } from "../base/timers.ts";
 import { type Account, hasCode, refusal, runProgram, unlessMissing } from "./process.ts";
 import type { EmbeddedLog } from "./server.ts";
 
-export interface Place {
+export interface ClusterLocation {
   readonly home: string;
   /** In `home`, and called "postgres", unless an operator has put it on another disk by a link. */
   readonly clusterDir: string;
@@ -69,56 +69,47 @@ async function makeDirectory(path: string): Promise<void> {
   }
 }
 
-export interface PlaceOptions {
-  /** As root: the user that runs the server; created when it does not exist. */
-  readonly userName: string;
-  /** As root: the place of clusters whose DATA_DIR that user cannot enter. */
-  readonly systemDir: string;
-}
+/** As root: the home of clusters whose DATA_DIR the user of the server cannot enter. */
+export const SYSTEM_DIR = "/var/lib/session-ledger";
 
-export const USUAL_PLACE: PlaceOptions = {
-  userName: "postgres",
-  systemDir: "/var/lib/session-ledger",
-};
-
-export async function choosePlace(
+export async function locateCluster(
   dataDir: string,
-  options: PlaceOptions & { readonly log: EmbeddedLog },
-): Promise<Place> {
+  { systemDir, log }: { readonly systemDir: string; readonly log: EmbeddedLog },
+): Promise<ClusterLocation> {
   const existing = await existingCluster(join(dataDir, CLUSTER_NAME));
-  if (existing !== undefined) return placeOf(existing);
-  if (!isRoot()) return newPlace(dataDir, undefined);
+  if (existing !== undefined) return locationOf(existing);
+  if (!isRoot()) return newLocation(dataDir, undefined);
 
   const hash = createHash("sha256").update(dataDir).digest("hex").slice(0, 16);
-  const elsewhere = join(options.systemDir, hash);
-  const moved = await existingCluster(join(elsewhere, CLUSTER_NAME));
-  if (moved !== undefined) {
-    await symlink(moved, join(dataDir, CLUSTER_NAME));
-    return placeOf(moved);
-  }
-  const account = await accountNamed(options.userName);
-  if (await canEnter(account, dataDir)) return newPlace(dataDir, account);
-  await makeOpenDir(options.systemDir);
-  await makeOpenDir(elsewhere);
-  options.log.info({ dataDir, home: elsewhere, user: account.name }, "embedded_postgres_moved");
-  return newPlace(elsewhere, account);
+  const home = join(systemDir, hash);
+  const moved = await existingCluster(join(home, CLUSTER_NAME));
+  if (moved !== undefined) return locationOf(moved);
+  const account = await serverAccount();
+  if (await canEnter(account, dataDir)) return newLocation(dataDir, account);
+  await makeOpenDir(systemDir);
+  await makeOpenDir(home);
+  log.info({ dataDir, home, user: account.name }, "embedded_postgres_moved");
+  return newLocation(home, account);
 }
 
 /** Call this once the cluster exists, so that a moved one is found from DATA_DIR. */
-export async function linkCluster(dataDir: string, place: Place): Promise<void> {
-  if (place.home === dataDir) return;
+export async function linkCluster(
+  dataDir: string,
+  { home, clusterDir }: ClusterLocation,
+): Promise<void> {
+  if (home === dataDir) return;
   try {
-    await symlink(place.clusterDir, join(dataDir, CLUSTER_NAME));
+    await symlink(clusterDir, join(dataDir, CLUSTER_NAME));
   } catch (error) {
     if (!hasCode(error, "EEXIST")) throw error;
   }
 }
 
-function newPlace(home: string, account: Account | undefined): Place {
+function newLocation(home: string, account: Account | undefined): ClusterLocation {
   return { home, clusterDir: join(home, CLUSTER_NAME), account };
 }
 
-async function placeOf(clusterDir: string): Promise<Place> {
+async function locationOf(clusterDir: string): Promise<ClusterLocation> {
   const owner = await ownerOf(clusterDir);
   const home = dirname(clusterDir);
   if (!isRoot()) {
@@ -160,33 +151,22 @@ async function makeOpenDir(path: string): Promise<void> {
   await chmod(path, 0o755); // Independent of the umask: the account passes through to its cluster.
 }
 
-/** Commands that make a user without login; the first that works is enough. */
-const WAYS_TO_ADD_USER = [
-  ["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/bin/false"],
-  ["adduser", "--system", "--group", "--no-create-home", "--quiet"], // Debian without `passwd`.
-  ["adduser", "-S", "-D", "-H", "-s", "/bin/false"], // BusyBox.
-] as const;
-
 function isRoot(): boolean {
   return process.getuid?.() === 0;
 }
 
-/** The user of that name; created when it does not exist. */
-export async function accountNamed(name: string): Promise<Account> {
-  const known = await lookUp(name);
-  if (known !== undefined) return known;
-  const failures: string[] = [];
-  for (const [command, ...args] of WAYS_TO_ADD_USER) {
-    const outcome = await runProgram(command, [...args, name]);
-    const made = await lookUp(name); // Also finds a user that another service made in the meantime.
-    if (made !== undefined) return made;
-    failures.push(
-      `${command}: ${outcome.spawnError?.message ?? outcome.output.trim().split("\n")[0]}`,
-    );
+/** `nobody` is on every system; an operator may make `postgres`, which nothing else runs as. */
+const ACCOUNT_NAMES = ["postgres", "nobody"] as const;
+
+/** The user that runs a new cluster of root. */
+async function serverAccount(): Promise<Account> {
+  for (const name of ACCOUNT_NAMES) {
+    const account = await accountNamed(name);
+    if (account !== undefined) return account;
   }
   throw refusal(
-    `PostgreSQL does not run as root, and the user "${name}" to run it as could not be made ` +
-      `(${failures.join("; ")}): make that user, start the service as another user, or set DATABASE_URL`,
+    "PostgreSQL does not run as root, and there is no user postgres and no user nobody: make the user " +
+      "postgres, start the service as another user, or set DATABASE_URL",
   );
 }
 
@@ -211,7 +191,8 @@ async function canEnter(account: Account, directory: string): Promise<boolean> {
   return outcome.code === 0;
 }
 
-async function lookUp(name: string): Promise<Account | undefined> {
+/** Undefined: there is no user of that name. */
+export async function accountNamed(name: string): Promise<Account | undefined> {
   const uid = await runProgram("id", ["-u", name]);
   const gid = await runProgram("id", ["-g", name]);
   if (uid.code !== 0 || gid.code !== 0) return undefined;
