@@ -2,7 +2,8 @@
  * One service per cluster. The owner holds SQLite's exclusive lock on an empty file beside the
  * cluster: a lock of the kernel, which Node has no other function for. The kernel releases it when the
  * process ends, however it ends. Containers and hosts that share the file system see it too.
- * PostgreSQL's own guard compares pids and shared memory, so it sees neither.
+ * PostgreSQL's own guard compares pids and shared memory, so it sees neither. No other code of this
+ * process may open the file: the close of any descriptor of it would release the lock (fcntl(2)).
  *
  *   session-ledger.lock   empty, stays
  *   session-ledger.owner  the owner in words, for the refusal of another start
