@@ -105,7 +105,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     transcripts.forget(sessionId);
   };
   const retention = createRetention(config, { database, log, metrics, erased });
-  const language = config.search === "on" ? config.searchLanguage : undefined;
+  const language = config.searchLanguage;
   const texts = new TextIndex(
     { ...base, database, reader: folded, pace },
     { holder: instance, language, isGentle: true },

@@ -21,12 +21,12 @@ interface SearchParts {
 
 export function createSearchHandlers(
   { find }: SearchParts,
-  { search, searchLanguage: language }: { search: "on" | "off"; searchLanguage: string },
+  { searchLanguage: language }: { readonly searchLanguage: string | undefined },
 ): Pick<Handlers<typeof SessionService>, "searchTexts"> {
   return {
     async searchTexts(request, { principal }) {
-      if (search === "off") {
-        const message = "search is switched off (SEARCH=off)";
+      if (language === undefined) {
+        const message = "search is switched off (SEARCH_LANGUAGE=off)";
         throw new ServiceError("failed_precondition", "SEARCH_OFF", message);
       }
       const cursor = request.pageToken === "" ? undefined : cursorIn(request);

@@ -202,7 +202,7 @@ export async function reindexDatabase(
 ): Promise<Reindexed> {
   const { refuseOtherSchema } = await import("../store/migrate.ts");
   const { reindexTexts } = await import("../search/reindex.ts");
-  const language = config.search === "on" ? config.searchLanguage : undefined;
+  const language = config.searchLanguage;
   return inDatabase(config, refuseOtherSchema, (database) =>
     reindexTexts(database, { ...asked, language }),
   );

@@ -17,7 +17,8 @@ type Key = keyof typeof SERVICE_SETTINGS;
 type ServiceValues = Values<typeof SERVICE_SETTINGS>;
 
 /** The checked configuration. Limits have their unit at the end of their name. */
-export type Config = Omit<ServiceValues, "grpcReflection"> & ReturnType<typeof derived>;
+export type Config = Omit<ServiceValues, "grpcReflection" | "searchLanguage"> &
+  ReturnType<typeof derived>;
 
 /** The configuration of commands that call a running service. */
 export type ClientConfig = Values<typeof CLIENT_SETTINGS>;
@@ -63,6 +64,7 @@ function derived(values: ServiceValues) {
     batchRowsMax: Math.max(1, Math.floor(values.queueRowsMax / 32)),
     batchBytesMax: Math.floor(values.queueBytesMax / 8),
     pushStreamBytesMax: Math.floor(values.queueBytesMax / 64),
+    searchLanguage: values.searchLanguage === "off" ? undefined : values.searchLanguage,
     lockTimeoutMs: Math.floor(values.statementTimeoutMs / 10),
     // Rows stay for at most 1 % longer than RETENTION_AFTER, or an hour.
     retentionIntervalMs: Math.min(Math.max(retentionAfterMs / 100, 1_000), 3_600_000),
@@ -245,6 +247,7 @@ export const REMOVED_SETTINGS: Readonly<Record<string, string>> = {
   WAKE_UPS: "NOTIFY; LISTEN_DATABASE_URL=off takes the place of poll",
   PRINCIPAL_MESSAGES_PER_SECOND: "a 3,072nd of PRINCIPAL_BYTES_PER_SECOND",
   SESSION_MESSAGES_PER_SECOND: "a 3,072nd of SESSION_BYTES_PER_SECOND",
+  SEARCH: "on; SEARCH_LANGUAGE=off takes the place of off",
   RETENTION_INTERVAL: "a hundredth of RETENTION_AFTER, at most an hour",
 };
 

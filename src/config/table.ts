@@ -192,11 +192,8 @@ export const SERVICE_SETTINGS = {
   redactionKeys: optional("REDACTION_KEYS", textOf("names, separated by commas")).means(
     "Members of JSON payloads, at any depth, whose values are masked, like `password`.",
   ),
-  search: setting("SEARCH", choice("on", "off"), "on").means(
-    "Whether texts can be searched. With several instances on one database, one of them fills the index. off: SearchTexts is FAILED_PRECONDITION, and new texts are not indexed.",
-  ),
   searchLanguage: setting("SEARCH_LANGUAGE", SCHEMA_NAME, "english").means(
-    "How words are compared: a text search configuration of PostgreSQL, like german, or simple for words as they are. After a change: session-ledger reindex.",
+    "How words are compared: a text search configuration of PostgreSQL, like german, or simple for words as they are. After a change: session-ledger reindex. off: SearchTexts is FAILED_PRECONDITION, and new texts are not indexed. With several instances on one database, one of them fills the index.",
   ),
   retentionAfterMs: optional("RETENTION_AFTER", duration("1m", "87600h")).means(
     "Ended runs older than this are erased from the beginning of their sessions: once an hour, or more often for less than 100 hours. Not set: nothing is erased.",

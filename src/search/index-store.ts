@@ -322,7 +322,7 @@ function batchesOf(rows: readonly TextRow[]): readonly (readonly TextRow[])[] {
   return batches;
 }
 
-/** With SEARCH=off sessions were read without their texts; now they are read again. */
+/** With SEARCH_LANGUAGE=off sessions were read without their texts; now they are read again. */
 export async function forgetTextless(database: Database): Promise<void> {
   await database.run(sql`delete from ${indexedSessions} where not has_texts`);
 }

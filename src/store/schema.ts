@@ -281,7 +281,7 @@ export const indexedSessions = pgTable("indexed_sessions", {
   eventSeq: number("event_seq").notNull(),
   /** The events have the agent's part, so message rows of the agent repeat it. */
   hasSpeech: boolean("has_speech").notNull(),
-  /** False: with SEARCH=off the texts were left out. */
+  /** False: with SEARCH_LANGUAGE=off the texts were left out. */
   hasTexts: boolean("has_texts").notNull(),
 });
 

@@ -147,7 +147,7 @@ test("the command prints what it finds, also after a restart and after reindex",
   await expect.poll(found).toEqual([id, later].toSorted());
 });
 
-test("SEARCH=off refuses, and a language that the database does not have ends the start", async () => {
+test("SEARCH_LANGUAGE=off refuses, and a language that the database does not have ends the start", async () => {
   const answer = await fetch(`http://${off.httpAddress}/api/ambient/v1/search?q=x`);
   expect(await answer.json()).toMatchObject({ reason: "SEARCH_OFF" });
   const { exitCode, stderr } = await runCommand(["reindex"], {

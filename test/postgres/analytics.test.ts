@@ -327,7 +327,7 @@ test("runs that a fork copied count in the parent, and its own runs in the fork"
   ]);
 });
 
-test("with SEARCH=off runs are derived without texts, and with SEARCH=on again the texts follow", async () => {
+test("with SEARCH_LANGUAGE=off runs are derived without texts, and with a language again the texts follow", async () => {
   await database.run(sql`delete from leases`);
   const off = textIndex(database, { language: undefined });
   const of = { sessionId: "off" };

@@ -73,7 +73,7 @@ const KNOWN: Readonly<Record<Profile, (pages: string) => Promise<Known>>> = {
       RUN_WAIT: "2s",
       RUN_STALE_AFTER: "2s",
       VALIDATION: "lenient",
-      SEARCH: "off",
+      SEARCH_LANGUAGE: "off",
       INSPECTOR: "off",
     },
   }),

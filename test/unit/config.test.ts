@@ -186,7 +186,13 @@ const EXAMPLES: Readonly<Record<string, Examples>> = {
     bad: [],
     beside: { REDACTION: "on" },
   },
-  SEARCH_LANGUAGE: { good: [["german", "german"]], bad: ["ger man", "a;b"] },
+  SEARCH_LANGUAGE: {
+    good: [
+      ["german", "german"],
+      ["off", undefined],
+    ],
+    bad: ["ger man", "a;b"],
+  },
   RETENTION_AFTER: {
     good: [
       ["720h", 2_592_000_000],

@@ -1221,7 +1221,7 @@ export const SessionService: GenService<{
    * Finds texts that people and agents said: messages, the texts of events, names of tools, errors. The
    * index is filled in the background, so a new text is found some seconds after its end, and later under
    * load. Nobody finds a text of a session that GetSession would not give. FAILED_PRECONDITION
-   * (SEARCH_OFF) with SEARCH=off.
+   * (SEARCH_OFF) with SEARCH_LANGUAGE=off.
    *
    * @generated from rpc ambient.v1.SessionService.SearchTexts
    */

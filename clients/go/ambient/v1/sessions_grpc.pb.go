@@ -134,7 +134,7 @@ type SessionServiceClient interface {
 	// Finds texts that people and agents said: messages, the texts of events, names of tools, errors. The
 	// index is filled in the background, so a new text is found some seconds after its end, and later under
 	// load. Nobody finds a text of a session that GetSession would not give. FAILED_PRECONDITION
-	// (SEARCH_OFF) with SEARCH=off.
+	// (SEARCH_OFF) with SEARCH_LANGUAGE=off.
 	SearchTexts(ctx context.Context, in *SearchTextsRequest, opts ...grpc.CallOption) (*SearchTextsResponse, error)
 	// Records what the caller thinks of a message, as a META event. The last feedback of a caller on a
 	// message counts: it is in the message's metadata, as `session.feedback`. The same feedback again is
@@ -564,7 +564,7 @@ type SessionServiceServer interface {
 	// Finds texts that people and agents said: messages, the texts of events, names of tools, errors. The
 	// index is filled in the background, so a new text is found some seconds after its end, and later under
 	// load. Nobody finds a text of a session that GetSession would not give. FAILED_PRECONDITION
-	// (SEARCH_OFF) with SEARCH=off.
+	// (SEARCH_OFF) with SEARCH_LANGUAGE=off.
 	SearchTexts(context.Context, *SearchTextsRequest) (*SearchTextsResponse, error)
 	// Records what the caller thinks of a message, as a META event. The last feedback of a caller on a
 	// message counts: it is in the message's metadata, as `session.feedback`. The same feedback again is

@@ -358,7 +358,7 @@ class SessionServiceServicer(object):
         """Finds texts that people and agents said: messages, the texts of events, names of tools, errors. The
         index is filled in the background, so a new text is found some seconds after its end, and later under
         load. Nobody finds a text of a session that GetSession would not give. FAILED_PRECONDITION
-        (SEARCH_OFF) with SEARCH=off.
+        (SEARCH_OFF) with SEARCH_LANGUAGE=off.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
