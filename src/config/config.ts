@@ -65,6 +65,7 @@ function derived(values: ServiceValues) {
     batchBytesMax: Math.floor(values.queueBytesMax / 8),
     pushStreamBytesMax: Math.floor(values.queueBytesMax / 64),
     searchLanguage: values.searchLanguage === "off" ? undefined : values.searchLanguage,
+    watchersPerSessionMax: Math.max(1, Math.floor(values.watchersMax / 8)),
     lockTimeoutMs: Math.floor(values.statementTimeoutMs / 10),
     // Rows stay for at most 1 % longer than RETENTION_AFTER, or an hour.
     retentionIntervalMs: Math.min(Math.max(retentionAfterMs / 100, 1_000), 3_600_000),
@@ -159,12 +160,6 @@ export const RELATIONS: readonly {
     times: 2,
     why: "one large request must not be all that is received",
   },
-  {
-    low: "watchersPerSessionMax",
-    high: "watchersMax",
-    times: 1,
-    why: "the watches of one session are among all watches",
-  },
 ];
 
 function relationProblems(values: ServiceValues, refused: ReadonlySet<Key>): readonly string[] {
@@ -248,6 +243,7 @@ export const REMOVED_SETTINGS: Readonly<Record<string, string>> = {
   PRINCIPAL_MESSAGES_PER_SECOND: "a 3,072nd of PRINCIPAL_BYTES_PER_SECOND",
   SESSION_MESSAGES_PER_SECOND: "a 3,072nd of SESSION_BYTES_PER_SECOND",
   SEARCH: "on; SEARCH_LANGUAGE=off takes the place of off",
+  WATCHERS_PER_SESSION_MAX: "an eighth of WATCHERS_MAX",
   RETENTION_INTERVAL: "a hundredth of RETENTION_AFTER, at most an hour",
 };
 

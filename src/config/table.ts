@@ -119,10 +119,7 @@ export const SERVICE_SETTINGS = {
     "A statement that runs longer is cancelled, and its callers get UNAVAILABLE; those of a list, a search or a fork DEADLINE_EXCEEDED. A commit of several sessions is tried again, each session by itself. A commit waits a tenth of this time for a session that another transaction has locked, and then continues without it.",
   ),
   watchersMax: setting("WATCHERS_MAX", amount(1, 100_000), "4096").means(
-    "Watches of one instance. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",
-  ),
-  watchersPerSessionMax: setting("WATCHERS_PER_SESSION_MAX", amount(1, 100_000), "512").means(
-    "Watches of one session on one instance. Above it: RESOURCE_EXHAUSTED.",
+    "Watches of one instance; those of one session at most an eighth of it. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",
   ),
   headPollIntervalMs: setting("HEAD_POLL_INTERVAL_MS", amount(50, 60_000), "1000").means(
     "The interval at which watched sessions are read without a wake-up: the longest delay of a row from another instance.",

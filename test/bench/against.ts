@@ -15,7 +15,14 @@ import { runLoad } from "./load.ts";
 import { checkPages } from "./pages.ts";
 import { pushAmount } from "./push.ts";
 import { REPLAYS, type Replay } from "./replay.ts";
-import { type Ledger, pollOnly, startLedger, startReplica, type Target } from "./servers.ts";
+import {
+  type Ledger,
+  pollOnly,
+  startLedger,
+  startReplica,
+  type Target,
+  watchersOfOneSession,
+} from "./servers.ts";
 import { SHAPES } from "./shapes.ts";
 import { streamLoad } from "./stream.ts";
 import { runStreamLoad } from "./stream-load.ts";
@@ -87,7 +94,7 @@ export async function benchAgainst(bench: Bench): Promise<Findings> {
 }
 
 async function startSide(bench: Bench, checkout: string | undefined): Promise<Side> {
-  const env = { WATCHERS_PER_SESSION_MAX: String(FAN_OUT_WATCHERS) };
+  const env = watchersOfOneSession(FAN_OUT_WATCHERS);
   const ledger = await startLedger(bench, { env, checkout });
   return { ledger, closed: await startClosed(bench, ledger, checkout) };
 }

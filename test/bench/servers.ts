@@ -68,6 +68,11 @@ const UNLIMITED = {
   SESSION_BYTES_MAX: "100000000000000",
 } as const;
 
+/** One session may have so many watchers. Older checkouts have a setting for it. */
+export function watchersOfOneSession(count: number): Readonly<Record<string, string>> {
+  return { WATCHERS_MAX: String(8 * count), WATCHERS_PER_SESSION_MAX: String(count) };
+}
+
 /** Without announcements between the instances. */
 export function pollOnly(checkout: string | undefined): Readonly<Record<string, string>> {
   return checkout === undefined ? { LISTEN_DATABASE_URL: "off" } : { WAKE_UPS: "poll" };

@@ -5,7 +5,7 @@ import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { payloadOf } from "./bodies.ts";
 import { ratioOf, rounded } from "./figures.ts";
-import { startLedger, startNoopStreams, type Target } from "./servers.ts";
+import { startLedger, startNoopStreams, type Target, watchersOfOneSession } from "./servers.ts";
 import { cpuMsOf } from "./usage.ts";
 import { type Delivered, Watchers } from "./watchers.ts";
 
@@ -23,7 +23,7 @@ export async function watchFanOut(bench: Bench): Promise<Findings> {
   const watchers = bench.options.quick ? 50 : WATCHERS;
   const rows = bench.options.quick ? 100 : ROWS;
   const ledger = await startLedger(bench, {
-    env: { WATCHERS_PER_SESSION_MAX: String(WATCHERS), WATCHERS_MAX: String(4 * WATCHERS) },
+    env: watchersOfOneSession(WATCHERS),
   });
   const noop = await startNoopStreams(bench, { watchers, rows });
   const turns: Record<"service" | "noop", FanOutFigures[]> = { service: [], noop: [] };

@@ -5,7 +5,7 @@ import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { payloadOf } from "./bodies.ts";
 import { latencyOf, rounded } from "./figures.ts";
-import { startLedger, type Target } from "./servers.ts";
+import { startLedger, type Target, watchersOfOneSession } from "./servers.ts";
 import { memoryOf } from "./usage.ts";
 import { Watchers } from "./watchers.ts";
 
@@ -18,7 +18,7 @@ export async function watchIdle(bench: Bench): Promise<Findings> {
   const findings: Record<string, Findings> = {};
   for (const spread of ["sessions of their own", "one session"] as const) {
     const ledger = await startLedger(bench, {
-      env: { WATCHERS_MAX: String(count), WATCHERS_PER_SESSION_MAX: String(count) },
+      env: watchersOfOneSession(count),
     });
     await pushes(bench, ledger, CALLS); // Warms up.
     const without = latencyOf(await pushes(bench, ledger, CALLS));

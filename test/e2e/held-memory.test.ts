@@ -72,7 +72,6 @@ beforeAll(async () => {
     start({
       RECEIVED_BYTES_MAX: String(1_024 * MIB),
       WATCHERS_MAX: String(PLACES.watches),
-      WATCHERS_PER_SESSION_MAX: String(PLACES.watches),
       PUSH_STREAMS_MAX: String(PLACES.push_streams),
     }),
   ]);

@@ -206,7 +206,7 @@ describe("a service that polls, and allows one watch", () => {
   let client: RpcClient;
   beforeAll(async () => {
     const env = { LISTEN_DATABASE_URL: "off", HEAD_POLL_INTERVAL_MS: "100" };
-    const limits = { WATCHERS_MAX: "1", WATCHERS_PER_SESSION_MAX: "1" };
+    const limits = { WATCHERS_MAX: "1" };
     service = await startService({
       databaseUrl: database.server.url,
       env: { ...env, ...limits },

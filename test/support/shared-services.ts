@@ -69,7 +69,7 @@ const KNOWN: Readonly<Record<Profile, (pages: string) => Promise<Known>>> = {
       SESSION_ROWS_MAX: "10",
       SESSION_BYTES_MAX: "8192",
       PENDING_MAX: "3",
-      WATCHERS_PER_SESSION_MAX: "20",
+      WATCHERS_MAX: "160",
       RUN_WAIT: "2s",
       RUN_STALE_AFTER: "2s",
       VALIDATION: "lenient",
@@ -82,7 +82,7 @@ const KNOWN: Readonly<Record<Profile, (pages: string) => Promise<Known>>> = {
     const files = await certificateFiles(await authority.server(), authority);
     const doors = await Doors.make();
     const tls = { TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile };
-    const own = { OIDC_PROJECT_CLAIM: "project.name", WATCHERS_PER_SESSION_MAX: "1" };
+    const own = { OIDC_PROJECT_CLAIM: "project.name", WATCHERS_MAX: "15" };
     return { env: { ...doors.env, ...tls, ...own }, doors, authority: authority.certificate };
   },
 };

@@ -302,9 +302,7 @@ const ROOM: Readonly<Record<string, string>> = {
   REQUEST_BYTES_MAX: "67108864",
   RECEIVED_BYTES_MAX: "68719476736",
   QUEUE_BYTES_MAX: "4294967296",
-  WATCHERS_MAX: "100000",
   PAYLOAD_BYTES_MAX: "1024",
-  WATCHERS_PER_SESSION_MAX: "1",
 };
 
 function borderOf(name: string): Environment {
@@ -324,7 +322,7 @@ test.each(RELATIONS)("$high is at least $times times $low", ({ low, high, times 
 });
 
 test("an invalid limit is reported once, and not for its relations as well", () => {
-  expect(problemsOf({ WATCHERS_MAX: "few", WATCHERS_PER_SESSION_MAX: "10000" })).toHaveLength(1);
+  expect(problemsOf({ REQUEST_BYTES_MAX: "few", PAYLOAD_BYTES_MAX: "16777216" })).toHaveLength(1);
 });
 
 describe("an address beyond loopback", () => {
@@ -443,6 +441,7 @@ test("a misspelled setting is reported, and unrelated variables are not", () => 
 
 test("limits that follow from others have their ratio, and a removed setting is named", () => {
   expect(valuesOf({})).toMatchObject({
+    watchersPerSessionMax: 512,
     batchRowsMax: 512,
     batchBytesMax: 8_388_608,
     pushStreamBytesMax: 1_048_576,
