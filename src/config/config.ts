@@ -59,9 +59,11 @@ export function loadClientConfig(environment: Environment = process.env): Loaded
 /** Values that follow from settings. Each share is the ratio of two former defaults. */
 function derived(values: ServiceValues) {
   const { grpcReflection: reflection, retentionAfterMs = 0 } = values;
+  const queueRowsMax = Math.floor(values.queueBytesMax / 4_096);
   return {
     grpcReflection: reflection === "auto" ? isLoopback(values.grpcAddress) : reflection === "on",
-    batchRowsMax: Math.max(1, Math.floor(values.queueRowsMax / 32)),
+    queueRowsMax,
+    batchRowsMax: Math.max(1, Math.floor(queueRowsMax / 32)),
     batchBytesMax: Math.floor(values.queueBytesMax / 8),
     pushStreamBytesMax: Math.floor(values.queueBytesMax / 64),
     searchLanguage: values.searchLanguage === "off" ? undefined : values.searchLanguage,
@@ -231,7 +233,8 @@ function isOneSlipApart(left: string, right: string): boolean {
 
 /** Settings of earlier versions, and the values that replace them. */
 export const REMOVED_SETTINGS: Readonly<Record<string, string>> = {
-  BATCH_ROWS_MAX: "a 32nd of QUEUE_ROWS_MAX",
+  QUEUE_ROWS_MAX: "a 4,096th of QUEUE_BYTES_MAX",
+  BATCH_ROWS_MAX: "a 131,072nd of QUEUE_BYTES_MAX",
   BATCH_BYTES_MAX: "an eighth of QUEUE_BYTES_MAX",
   PUSH_STREAM_BYTES_MAX: "a 64th of QUEUE_BYTES_MAX",
   LOCK_TIMEOUT_MS: "a tenth of STATEMENT_TIMEOUT_MS, or lock_timeout in DATABASE_URL",

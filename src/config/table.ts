@@ -103,11 +103,8 @@ export const SERVICE_SETTINGS = {
   requestBytesMax: setting("REQUEST_BYTES_MAX", amount(65_536, 67_108_864), "4194304").means(
     "Largest request, at least PAYLOAD_BYTES_MAX and 24,304 bytes; a JSON body may have twice that, because a text in it is escaped. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing read.",
   ),
-  queueRowsMax: setting("QUEUE_ROWS_MAX", amount(2, 1_000_000), "16384").means(
-    "Rows that wait for a commit. Above it pushes are RESOURCE_EXHAUSTED (QUEUE_FULL). One commit takes up to a 32nd of it.",
-  ),
   queueBytesMax: setting("QUEUE_BYTES_MAX", amount(131_072, 4_294_967_296), "67108864").means(
-    "Payload bytes that wait for a commit. Above it: RESOURCE_EXHAUSTED (QUEUE_FULL). One commit takes up to an eighth of it. With a 64th of it uncommitted, a push stream is not read further.",
+    "Payload bytes that wait for a commit, and 4,096 times the rows. Above either: RESOURCE_EXHAUSTED (QUEUE_FULL). One commit takes up to an eighth of the bytes and a 32nd of the rows. With a 64th of the bytes uncommitted, a push stream is not read further.",
   ),
   pushStreamsMax: setting("PUSH_STREAMS_MAX", amount(1, 100_000), "1000").means(
     "PushSessionEvents calls of one instance. Above it: RESOURCE_EXHAUSTED (TOO_MANY_STREAMS).",

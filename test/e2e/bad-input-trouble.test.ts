@@ -21,7 +21,8 @@ let sql: postgres.Sql;
 let service: ServiceProcess;
 let client: RpcClient;
 
-const QUEUE_ROWS_MAX = 4;
+/** The fewest that QUEUE_BYTES_MAX allows. */
+const QUEUE_ROWS_MAX = 32;
 
 beforeAll(async () => {
   database = await openDatabase();
@@ -31,7 +32,11 @@ beforeAll(async () => {
   url.port = String(way.port);
   service = await startService({
     databaseUrl: url.href,
-    env: { STATEMENT_TIMEOUT_MS: "1000", QUEUE_ROWS_MAX: String(QUEUE_ROWS_MAX) },
+    env: {
+      STATEMENT_TIMEOUT_MS: "1000",
+      QUEUE_BYTES_MAX: String(4_096 * QUEUE_ROWS_MAX),
+      PAYLOAD_BYTES_MAX: "65536",
+    },
   });
   client = new RpcClient(service.grpcAddress);
 });

@@ -475,7 +475,7 @@ test("push --stream survives a kill and a restart of the service: every line onc
 
 describe("serve and migrate", () => {
   test("a wrong environment ends with 2 and names every variable", async () => {
-    const env = { GRPC_ADDRESS: "0.0.0.0:9000", LOG_LEVEL: "loud", QUEUE_ROWS_MAX: "0" };
+    const env = { GRPC_ADDRESS: "0.0.0.0:9000", LOG_LEVEL: "loud", QUEUE_BYTES_MAX: "0" };
     const { exitCode, stderr, stdout } = await runCommand(["serve"], { env });
     expect({ exitCode, stdout }).toEqual({ exitCode: 2, stdout: "" });
     for (const name of Object.keys(env)) expect(stderr).toContain(`${name}: expected`);

@@ -40,7 +40,7 @@ beforeAll(async () => {
   // A push that waits for a lock shows in the results, because the wait is this long.
   url.searchParams.set("lock_timeout", String(LOCK_TIMEOUT_MS));
   // Small batches: two run at once, and the pushes of a session are in several.
-  const env = { QUEUE_ROWS_MAX: String(32 * 32) };
+  const env = { QUEUE_BYTES_MAX: String(4_096 * 32 * 32), PAYLOAD_BYTES_MAX: "1048576" };
   const start = () => startService({ databaseUrl: url.href, env });
   const [first, second] = await Promise.all([start(), start()]);
   services = [first, second];

@@ -442,12 +442,14 @@ test("a misspelled setting is reported, and unrelated variables are not", () => 
 test("limits that follow from others have their ratio, and a removed setting is named", () => {
   expect(valuesOf({})).toMatchObject({
     watchersPerSessionMax: 512,
+    queueRowsMax: 16_384,
     batchRowsMax: 512,
     batchBytesMax: 8_388_608,
     pushStreamBytesMax: 1_048_576,
     lockTimeoutMs: 500,
   });
-  expect(valuesOf({ QUEUE_ROWS_MAX: "4" }).batchRowsMax).toBe(1);
+  const least = { QUEUE_BYTES_MAX: "131072", PAYLOAD_BYTES_MAX: "1024" };
+  expect(valuesOf(least)).toMatchObject({ queueRowsMax: 32, batchRowsMax: 1 });
   const intervals = ["1m", "5m", "30d"].map(
     (RETENTION_AFTER) => valuesOf({ RETENTION_AFTER }).retentionIntervalMs,
   );
@@ -455,7 +457,7 @@ test("limits that follow from others have their ratio, and a removed setting is 
   expect(loadConfig({ BATCH_ROWS_MAX: "1", LOCK_TIMEOUT_MS: "" })).toMatchObject({
     ok: true,
     warnings: [
-      "BATCH_ROWS_MAX is no setting any more and has no effect; it is a 32nd of QUEUE_ROWS_MAX",
+      "BATCH_ROWS_MAX is no setting any more and has no effect; it is a 131,072nd of QUEUE_BYTES_MAX",
     ],
   });
 });
