@@ -1,0 +1,68 @@
+/**
+ * Functions of the database write rows that TypeScript does not check: their INSERTs are compared with the
+ * tables of schema.ts, as the database has the functions after all migrations.
+ */
+import { getTableConfig, type PgTable } from "drizzle-orm/pg-core";
+import { expect, test } from "vitest";
+import { sql } from "../../src/store/database.ts";
+import { sessionEvents, sessionMessages, sessions } from "../../src/store/schema.ts";
+import { useLedger } from "../support/ledger.ts";
+
+const ledger = await useLedger();
+
+const definitions = new Map(
+  (
+    await ledger.database.run(
+      sql`select proname as name, pg_get_functiondef(oid) as text from pg_proc
+        where proname in ('ledger_append', 'ledger_fork')`,
+    )
+  ).map(({ name, text }) => [String(name), String(text)]),
+);
+
+function definitionOf(name: string): string {
+  const text = definitions.get(name);
+  if (text === undefined) throw new Error(`the database has no function ${name}`);
+  return text;
+}
+
+/** The columns that a function gives to a new row of a table. */
+function writtenBy(name: string, table: string): readonly string[] {
+  const inserts = definitionOf(name).matchAll(/INSERT INTO (\w+) \(([^)]+)\)/g);
+  const lists = [...inserts].filter(([, into]) => into === table).map(([, , list = ""]) => list);
+  const [columns] = lists;
+  if (columns === undefined || lists.length > 1)
+    throw new Error(`${name} has ${lists.length} INSERTs into ${table}, and should have one`);
+  return columns.split(",").map((column) => column.trim());
+}
+
+function columnsOf(table: PgTable) {
+  return getTableConfig(table).columns;
+}
+
+test.each([
+  ["ledger_append", "session_messages", sessionMessages],
+  ["ledger_append", "session_events", sessionEvents],
+  ["ledger_fork", "session_messages", sessionMessages],
+  ["ledger_fork", "session_events", sessionEvents],
+] as const)(
+  "%s writes every column of %s, and leaves none to a default",
+  (name, tableName, table) => {
+    const columns = columnsOf(table).map((column) => column.name);
+    expect(writtenBy(name, tableName).toSorted()).toEqual(columns.toSorted());
+  },
+);
+
+test("ledger_append gives a new session its id and times, and leaves every other column to its default or null", () => {
+  const columns = columnsOf(sessions);
+  const needed = columns.filter(({ notNull, hasDefault }) => notNull && !hasDefault);
+  expect(writtenBy("ledger_append", "sessions")).toEqual(needed.map(({ name }) => name));
+});
+
+test("ledger_append updates only columns of the table sessions", () => {
+  const [, set = ""] =
+    /UPDATE sessions SET(.+?)FROM json_to_recordset/s.exec(definitionOf("ledger_append")) ?? [];
+  const updated = [...set.matchAll(/^ {4}(\w+) = /gm)].map(([, name]) => name);
+  expect(updated.length).toBeGreaterThan(10);
+  const columns = columnsOf(sessions).map(({ name }) => name);
+  expect(updated.filter((name) => !columns.includes(name ?? ""))).toEqual([]);
+});
