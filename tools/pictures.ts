@@ -3,6 +3,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join as joined } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Box, type Picture, svgOf } from "./drawings.ts";
+import { tables } from "./tables-picture.ts";
 
 const overview: Picture = {
   title: "session-ledger between agents and readers",
@@ -295,6 +296,7 @@ export const PICTURES: Readonly<Record<string, Picture>> = {
   "watch-window": watchWindow,
   turns,
   join,
+  tables,
 } satisfies Readonly<Record<string, Picture>>;
 
 if (import.meta.main) {

@@ -17,10 +17,13 @@ test("curl: the commands of the tutorial print what it shows", needs("curl"), as
   await runExamples(DOCUMENT, service);
 });
 
-test.each(["concepts.md", "tutorial.md"])("every link of docs/%s leads to a file", (name) => {
-  const url = pathToFileURL(join(ROOT, "docs", name));
-  const links = [...readFileSync(url, "utf8").matchAll(/\]\((?!https?:|#)([^)#]+)/g)];
-  expect(links.length).toBeGreaterThan(5);
-  const missing = links.filter(([, link = ""]) => !existsSync(new URL(link, url)));
-  expect(missing).toEqual([]);
-});
+test.each(["concepts.md", "tables.md", "tutorial.md"])(
+  "every link of docs/%s leads to a file",
+  (name) => {
+    const url = pathToFileURL(join(ROOT, "docs", name));
+    const links = [...readFileSync(url, "utf8").matchAll(/\]\((?!https?:|#)([^)#]+)/g)];
+    expect(links.length).toBeGreaterThan(5);
+    const missing = links.filter(([, link = ""]) => !existsSync(new URL(link, url)));
+    expect(missing).toEqual([]);
+  },
+);
