@@ -17,7 +17,7 @@ test("curl: the commands of the tutorial print what it shows", needs("curl"), as
   await runExamples(DOCUMENT, service);
 });
 
-test.each(["concepts.md", "tables.md", "tutorial.md"])(
+test.each(["concepts.md", "coverage.md", "tables.md", "tutorial.md"])(
   "every link of docs/%s leads to a file",
   (name) => {
     const url = pathToFileURL(join(ROOT, "docs", name));

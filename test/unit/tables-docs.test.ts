@@ -27,3 +27,10 @@ test("each table has its key and its growth", () => {
   const incomplete = sections.filter((text) => !/Key: `.*(?:grows|rows? for each)/s.test(text));
   expect(incomplete).toEqual([]);
 });
+
+test("docs/concepts.md compares messages with events", () => {
+  const page = readFileSync("docs/concepts.md", "utf8");
+  const [, table = ""] = page.split("\n## Messages against events\n");
+  const rows = [...table.matchAll(/^\| (\w+) \| \S.* \| \S.* \|$/gm)].map(([, name]) => name);
+  expect(rows).toEqual(["purpose", "grain", "audience", "volume", "retention", "table"]);
+});
