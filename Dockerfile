@@ -7,12 +7,13 @@ ARG NODE_IMAGE=node:24-slim
 FROM ${NODE_IMAGE} AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
+COPY gen ./gen
+COPY packages ./packages
+COPY web ./web
 RUN npm ci --no-audit --no-fund
 COPY tsconfig.json ./
-COPY gen ./gen
 COPY src ./src
 COPY tools ./tools
-COPY web ./web
 RUN node tools/bundle.ts
 
 # What production needs and nothing else. With EMBEDDED_POSTGRES=no also without the PostgreSQL that the
@@ -20,6 +21,9 @@ RUN node tools/bundle.ts
 FROM ${NODE_IMAGE} AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json ./
+COPY gen/package.json ./gen/
+COPY web/package.json ./web/
+COPY packages ./packages
 ARG EMBEDDED_POSTGRES=yes
 RUN case "$EMBEDDED_POSTGRES" in \
       yes) set -- ;; \

@@ -47,7 +47,11 @@ export default defineConfig({
         test: {
           name: "unit",
           experimental: NATIVE,
-          include: ["test/tidy.test.ts", "test/unit/**/*.test.ts", "test/property/**/*.test.ts"],
+          include: [
+            "test/tidy.test.ts",
+            "test/{unit,property}/**/*.test.ts",
+            "{packages/*,web}/test/**/*.test.ts",
+          ],
           expect: FACTS,
           testTimeout: HANGS_MS,
           // Nothing waits here: as many workers as there are processors.

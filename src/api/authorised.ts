@@ -10,7 +10,7 @@
  * An id that no session can have passes to the handler, which reports the error in the id. For
  * callers who see every session the check is synchronous and costs no extra promise.
  */
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type Action, METHOD_ACTIONS, pushActionOf } from "../auth/actions.ts";
 import type { Audit, Authorizer } from "../auth/authorizer.ts";
 import { isUnscoped, type Principal } from "../auth/principal.ts";
@@ -35,7 +35,7 @@ import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import type {
   PushSessionEventsRequest,
   PushSessionEventsResponse,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 
 type Methods = Handlers<typeof SessionService>;
 

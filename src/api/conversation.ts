@@ -1,6 +1,6 @@
 /** The transcript and the runs of a session as RPCs: what HTTP has, for generated clients. */
-import { RunStatus } from "../../gen/ambient/v1/conversation_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { RunStatus } from "@session-ledger/proto/ambient/v1/conversation_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../auth/principal.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";

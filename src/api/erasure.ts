@@ -2,7 +2,7 @@
  * Erases one session, or holds it so that nobody does; retention erases the old beginnings of all
  * sessions.
  */
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { checkTextBytes, type Check } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";

@@ -6,7 +6,7 @@
  * A file with missing rows must not look complete, so the rows are counted up to the head. Only the
  * beginning of a session may be missing, after retention has erased it.
  */
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { serverBusy, takeSeat } from "../auth/caller-memory.ts";
 import type { JsonObject } from "../agui/json.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";

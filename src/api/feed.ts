@@ -6,7 +6,7 @@
  */
 import { create } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   type FeedEvent,
   FeedEventSchema,
@@ -14,8 +14,8 @@ import {
   FeedMessageSchema,
   type WatchEventsRequest,
   type WatchMessagesRequest,
-} from "../../gen/ambient/v1/feed_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/feed_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../auth/authorizer.ts";
 import { seatTaker, serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";

@@ -14,9 +14,9 @@
  * counted before the push, so calls at the same time may exceed them by their number.
  */
 import { hash } from "node:crypto";
-import type { GiveFeedbackRequest } from "../../gen/ambient/v1/conversation_pb.ts";
-import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { GiveFeedbackRequest } from "@session-ledger/proto/ambient/v1/conversation_pb";
+import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf, type Principal, userIdOf } from "../auth/principal.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";

@@ -1,6 +1,9 @@
 /** A new session with the history of another one up to a number. */
 import { v5 as uuidv5, v7 as uuidv7 } from "uuid";
-import type { ForkSessionRequest, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type {
+  ForkSessionRequest,
+  SessionService,
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type Principal, userIdOf } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";

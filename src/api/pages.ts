@@ -7,12 +7,12 @@ import type {
   ListSessionEventsRequest,
   ListSessionEventsResponse,
   SessionEvent,
-} from "../../gen/ambient/v1/events_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
 import type {
   ListSessionMessagesRequest,
   ListSessionMessagesResponse,
-} from "../../gen/ambient/v1/messages_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/messages_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument } from "../base/errors.ts";
 import type { Page, PageFilter, PageRequest, Span } from "../store/pages.ts";
 import type { LedgerReader } from "../store/reader.ts";

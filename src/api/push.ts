@@ -5,9 +5,9 @@
  */
 import { hash } from "node:crypto";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import type { PushSessionEventRequest } from "../../gen/ambient/v1/events_pb.ts";
-import type { PushSessionMessageRequest } from "../../gen/ambient/v1/messages_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { PushSessionEventRequest } from "@session-ledger/proto/ambient/v1/events_pb";
+import type { PushSessionMessageRequest } from "@session-ledger/proto/ambient/v1/messages_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { ValidationMode } from "../agui/conform.ts";
 import { checkMessageType } from "../agui/message-types.ts";
 import { PAYLOAD_BYTES_MAX, readPayload } from "../agui/payload.ts";

@@ -1,6 +1,6 @@
 /** Audit records of calls that have done something: one file, because authorised.ts decides who may. */
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Action } from "../auth/actions.ts";
 import type { Audit } from "../auth/authorizer.ts";
 import { isUnscoped } from "../auth/principal.ts";

@@ -1,8 +1,8 @@
 /** SearchTexts: the checks of a question, and the tokens of pages. The room `search` finds the texts. */
-import type { FoundText } from "../../gen/ambient/v1/search_pb.ts";
-import { SearchOrder } from "../../gen/ambient/v1/search_pb.ts";
-import type { SearchTextsRequest } from "../../gen/ambient/v1/search_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { FoundText } from "@session-ledger/proto/ambient/v1/search_pb";
+import { SearchOrder } from "@session-ledger/proto/ambient/v1/search_pb";
+import type { SearchTextsRequest } from "@session-ledger/proto/ambient/v1/search_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
 import { checkTextBytes, checkTime, violationsOf } from "../contract/checks.ts";

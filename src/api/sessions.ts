@@ -10,7 +10,7 @@ import {
   type Session,
   SessionOrder,
   type SessionService,
-} from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { validateCapabilities } from "../agui/conform.ts";
 import { parseObject } from "../agui/json.ts";
 import { userIdOf } from "../auth/principal.ts";

@@ -13,7 +13,7 @@
  * Nothing here keeps a row in memory: when a window drops a row, the row's events are freed too.
  */
 import assert from "node:assert/strict";
-import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
+import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { EventRow } from "../store/rows.ts";
 import { toRawEvents } from "../contract/rows-to-wire.ts";
 

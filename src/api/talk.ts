@@ -11,8 +11,8 @@
  * same key and another content: then the log is read again, and has the first messages by then.
  */
 import { create } from "@bufbuild/protobuf";
-import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ServiceError, type Violation } from "../base/errors.ts";
 import { only, Pull } from "../base/pull.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";

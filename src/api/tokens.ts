@@ -1,4 +1,4 @@
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../auth/authorizer.ts";
 import {
   SESSION_TOKEN_ROLES,

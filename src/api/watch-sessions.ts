@@ -1,11 +1,11 @@
 /** The watch of sessions: checks the form, then passes on what live/session-watch.ts delivers. */
 import { create } from "@bufbuild/protobuf";
-import { EventType, type WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { EventType, type WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   type SessionService,
   type SessionWatchEvent,
   SessionWatchEventSchema,
-} from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { seatTaker, serverBusy } from "../auth/caller-memory.ts";
 import { flatMap } from "../base/pull.ts";
 import type { Handlers } from "../contract/context.ts";

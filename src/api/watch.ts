@@ -10,13 +10,13 @@ import {
   type SessionEvent,
   SessionEventSchema,
   type WatchSessionEventsRequest,
-} from "../../gen/ambient/v1/events_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
 import {
   type SessionMessage,
   SessionMessageSchema,
   type WatchSessionMessagesRequest,
-} from "../../gen/ambient/v1/messages_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/messages_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type CallMemory, seatTaker, serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";
 import { Pull } from "../base/pull.ts";
@@ -44,7 +44,7 @@ import {
 import { checkSessionId } from "../contract/session-id.ts";
 import { SHARED_EVENTS_LIMITS, SharedEvents } from "./shared-events.ts";
 import { create } from "@bufbuild/protobuf";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 
 export interface WatchOptions {
   /**

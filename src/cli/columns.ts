@@ -1,6 +1,6 @@
 /** The values of a session, as people see them. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import type { Session } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { timeText } from "../runner/rows.ts";
 import type { Column } from "./table.ts";
 

@@ -7,7 +7,7 @@ import {
   RunStatus,
   RunStatusSchema,
   TranscriptSchema,
-} from "../../gen/ambient/v1/conversation_pb.ts";
+} from "@session-ledger/proto/ambient/v1/conversation_pb";
 import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
 import { transcriptMarkdown, transcriptText } from "../conversation/transcript/readable.ts";
 import { ledger } from "../runner/client.ts";

@@ -1,6 +1,6 @@
 /** The command `demo`: recorded sessions to look at, and a scripted agent to talk to. */
 import { type Command, Option } from "commander";
-import type { Session } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ledger } from "../runner/client.ts";
 import { durationArgument } from "./arguments.ts";
 import { idOf } from "./columns.ts";

@@ -1,13 +1,13 @@
 /** The command `feed`: the rows of all sessions, from a cursor that a later command continues. */
 import { toJsonString } from "@bufbuild/protobuf";
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   type FeedEvent,
   FeedEventSchema,
   type FeedMessage,
   FeedMessageSchema,
-} from "../../gen/ambient/v1/feed_pb.ts";
+} from "@session-ledger/proto/ambient/v1/feed_pb";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure } from "../runner/failure.ts";
 import { type StreamName, timestampOf } from "../runner/rows.ts";

@@ -7,7 +7,7 @@
  * The fragments at the very end of an input are not merged: a longer file may go on with the same text.
  */
 import { fromBinary } from "@bufbuild/protobuf";
-import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { type CompressedRow, Compressor } from "../compressor/compressor.ts";
 import { encodeFragments } from "../compressor/fragments.ts";
 import type { InputRow } from "./push-rows.ts";

@@ -1,8 +1,11 @@
 /** The lines of an input as rows, and their idempotency keys. */
 import { createHash } from "node:crypto";
 import { fromJson, type JsonValue } from "@bufbuild/protobuf";
-import type { Fragments } from "../../gen/ambient/v1/events_pb.ts";
-import { type SessionMessage, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import type { Fragments } from "@session-ledger/proto/ambient/v1/events_pb";
+import {
+  type SessionMessage,
+  SessionMessageSchema,
+} from "@session-ledger/proto/ambient/v1/messages_pb";
 import { decodeLine, isBlank, type Line, LINE_BYTES_MAX } from "../runner/lines.ts";
 
 /** The forms of an input. */

@@ -2,7 +2,11 @@
 import { toJsonString } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { type Command, Option } from "commander";
-import { type FoundText, FoundTextSchema, SearchOrder } from "../../gen/ambient/v1/search_pb.ts";
+import {
+  type FoundText,
+  FoundTextSchema,
+  SearchOrder,
+} from "@session-ledger/proto/ambient/v1/search_pb";
 import { ledger } from "../runner/client.ts";
 import { countArgument, timeArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";

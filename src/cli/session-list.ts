@@ -1,14 +1,14 @@
 /** The command `sessions`: a list of sessions, with --watch their changes, or one session in full. */
 import { create, type MessageInitShape, toJsonString } from "@bufbuild/protobuf";
 import { type Command, Option } from "commander";
-import { EventType, WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { EventType, WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   type ListSessionsRequestSchema,
   type Session,
   SessionOrder,
   type SessionWatchEvent,
   SessionWatchEventSchema,
-} from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ledger } from "../runner/client.ts";
 import { sessionJson } from "../runner/rows.ts";
 import { reopening } from "../runner/session-reader.ts";

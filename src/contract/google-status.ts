@@ -5,8 +5,8 @@ import {
   BadRequestSchema,
   ErrorInfoSchema,
   RetryInfoSchema,
-} from "../../gen/google/rpc/error_details_pb.ts";
-import { type Status, StatusSchema } from "../../gen/google/rpc/status_pb.ts";
+} from "@session-ledger/proto/google/rpc/error_details_pb";
+import { type Status, StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 import type { ErrorCode, ServiceError, Violation } from "../base/errors.ts";
 
 const ERROR_DOMAIN = "session-ledger";

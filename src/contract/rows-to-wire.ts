@@ -7,17 +7,17 @@
  */
 import { fromBinary, fromJsonString, toJsonString } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   type Fragments,
   FragmentsSchema,
   type SessionEvent,
-} from "../../gen/ambient/v1/events_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
 import {
   type Sender,
   SenderSchema,
   type SessionMessage,
-} from "../../gen/ambient/v1/messages_pb.ts";
+} from "@session-ledger/proto/ambient/v1/messages_pb";
 import { expand } from "../compressor/expand.ts";
 import { ReadEvent } from "../store/columns.ts";
 import type { Columns } from "../store/database.ts";

@@ -2,7 +2,7 @@
  * The recorded sessions of the demo. Most are streams of real agents (recorded.json, with its licence);
  * two were written for the demo (written.ts).
  */
-import type { Session } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { parseObject } from "../agui/json.ts";
 import { objectIn } from "../runner/said.ts";
 import recorded from "./recorded.json" with { type: "json" };

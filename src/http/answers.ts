@@ -7,8 +7,8 @@ import {
   type Fragments,
   FragmentsSchema,
   type SessionEvent,
-} from "../../gen/ambient/v1/events_pb.ts";
-import type { Sender, SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
+import type { Sender, SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { MESSAGE_TYPES } from "../api/push.ts";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
 import { timestampOf } from "../contract/times.ts";

@@ -14,17 +14,17 @@
 import { create } from "@bufbuild/protobuf";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   ListSessionEventsRequestSchema,
   type SessionEvent,
   WatchSessionEventsRequestSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
 import {
   type SessionMessage,
   WatchSessionMessagesRequestSchema,
-} from "../../gen/ambient/v1/messages_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/messages_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { EventHistory, HistoryHandlers } from "../api/pages.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import { flatMap, only, Pull } from "../base/pull.ts";

@@ -11,7 +11,7 @@ import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { serverBusy, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../contract/context.ts";

@@ -11,8 +11,8 @@ import {
   type FeedMessage,
   WatchEventsRequestSchema,
   WatchMessagesRequestSchema,
-} from "../../gen/ambient/v1/feed_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/feed_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { flatMap } from "../base/pull.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";

@@ -1,8 +1,8 @@
 /** Feedback on a message: what GiveFeedback of gRPC is, for pages. */
 import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
-import { GiveFeedbackRequestSchema } from "../../gen/ambient/v1/conversation_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { GiveFeedbackRequestSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Handlers } from "../contract/context.ts";
 import { answer, eventItem, eventItemSchema, PROBLEMS, sendJson } from "./answers.ts";
 import { NO_QUERY, sessionParams } from "./parameters.ts";

@@ -5,7 +5,7 @@ import {
   ForkSessionRequestSchema,
   SessionSchema,
   type SessionService,
-} from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";

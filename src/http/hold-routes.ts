@@ -5,7 +5,7 @@ import {
   HoldSessionRequestSchema,
   SessionSchema,
   type SessionService,
-} from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Handlers } from "../contract/context.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
 import { NO_QUERY, sessionParams } from "./parameters.ts";

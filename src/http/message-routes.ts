@@ -6,8 +6,8 @@ import {
   ListSessionMessagesRequestSchema,
   PushSessionMessageRequestSchema,
   type SenderSchema,
-} from "../../gen/ambient/v1/messages_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/messages_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";

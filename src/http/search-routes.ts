@@ -6,8 +6,8 @@ import {
   SearchOrder,
   SearchTextsRequestSchema,
   type SearchTextsResponse,
-} from "../../gen/ambient/v1/search_pb.ts";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/search_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";

@@ -7,7 +7,7 @@
  *                                          └─ stopLimitMs passed, connections cut ──► stopped
  */
 import { z } from "zod";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Authenticator } from "../auth/authenticator.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
 import type { Principal } from "../auth/principal.ts";

@@ -1,7 +1,7 @@
 /** The sessions, in protobuf's own JSON mapping. */
 import { create, toJson } from "@bufbuild/protobuf";
 import { z } from "zod";
-import { EventTypeSchema } from "../../gen/ambient/v1/common_pb.ts";
+import { EventTypeSchema } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   CreateSessionRequestSchema,
   DeleteSessionRequestSchema,
@@ -15,7 +15,7 @@ import {
   UpdateSessionRequestSchema,
   UpdateSessionStatusRequestSchema,
   WatchSessionsRequestSchema,
-} from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import { flatMap } from "../base/pull.ts";
 import type { Handlers } from "../contract/context.ts";

@@ -1,12 +1,12 @@
 /** The claim of a turn, for runners that speak HTTP only, and the cancel of a run: as over gRPC. */
 import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
-import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import {
   CancelRunRequestSchema,
   ClaimTurnRequestSchema,
   type ClaimTurnResponse,
-} from "../../gen/ambient/v1/turns_pb.ts";
+} from "@session-ledger/proto/ambient/v1/turns_pb";
 import type { Handlers } from "../contract/context.ts";
 import {
   answer,

@@ -4,7 +4,7 @@ import type {
   ServerInterceptingCallInterface,
   ServiceDefinition,
 } from "@grpc/grpc-js";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";

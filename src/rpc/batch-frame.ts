@@ -13,7 +13,7 @@ import type {
   Batch,
   PushSessionEventsRequest,
   RawEvent,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 
 /** Tags: a field's number and wire type. */
 const BATCH = 0x12;

@@ -23,7 +23,7 @@ import {
   type StatusObject,
   status,
 } from "@grpc/grpc-js";
-import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
+import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 import { type ErrorCode, invalidArgument, ServiceError } from "../base/errors.ts";
 import { Call, type ConversationRecord } from "../contract/context.ts";
 import { googleStatusOf, STATUS_CODES } from "../contract/google-status.ts";

@@ -8,7 +8,7 @@ import {
   ScalarType,
 } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
-import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { PushSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { invalidArgument } from "../base/errors.ts";
 import { readBatchFrame } from "./batch-frame.ts";
 

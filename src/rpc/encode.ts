@@ -16,7 +16,7 @@ import {
   ScalarType,
   toBinary,
 } from "@bufbuild/protobuf";
-import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 
 import { ReadSessionEvent } from "../contract/rows-to-wire.ts";

@@ -33,13 +33,13 @@ import {
   type HealthListRequest,
   type HealthListResponse,
   HealthListResponseSchema,
-} from "../../gen/grpc/health/v1/health_pb.ts";
+} from "@session-ledger/proto/grpc/health/v1/health_pb";
 import {
   ServerReflection,
   type ServerReflectionRequest,
   type ServerReflectionResponse,
   ServerReflectionResponseSchema,
-} from "../../gen/grpc/reflection/v1/reflection_pb.ts";
+} from "@session-ledger/proto/grpc/reflection/v1/reflection_pb";
 import { ServiceError } from "../base/errors.ts";
 import { methodDefinitionOf } from "./answers.ts";
 import { Incoming } from "./incoming.ts";

@@ -17,8 +17,11 @@ import {
   type ServerInterceptor,
   setLogVerbosity,
 } from "@grpc/grpc-js";
-import { file_ambient_v1_sessions, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { file_google_rpc_error_details } from "../../gen/google/rpc/error_details_pb.ts";
+import {
+  file_ambient_v1_sessions,
+  SessionService,
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { file_google_rpc_error_details } from "@session-ledger/proto/google/rpc/error_details_pb";
 import { CallerMemory } from "../auth/caller-memory.ts";
 import type { Authenticator } from "../auth/authenticator.ts";
 import { FairShare } from "../base/fair-share.ts";

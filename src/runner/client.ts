@@ -15,7 +15,7 @@ import {
   toBinary,
 } from "@bufbuild/protobuf";
 import { Client, type ClientDuplexStream, Metadata } from "@grpc/grpc-js";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import {
   checkAddress,
   checkOptions,

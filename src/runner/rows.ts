@@ -5,9 +5,12 @@ import {
   FragmentsSchema,
   type SessionEvent,
   SessionEventSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
-import { type SessionMessage, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
-import { type Session, SessionSchema } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
+import {
+  type SessionMessage,
+  SessionMessageSchema,
+} from "@session-ledger/proto/ambient/v1/messages_pb";
+import { type Session, SessionSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type JsonObject, parseObject } from "../agui/json.ts";
 import { msOf } from "../base/clock.ts";
 import { decodeFragments, type FragmentIndex } from "../compressor/fragments.ts";

@@ -9,7 +9,7 @@
  *
  * A prompt is never changed, cut or moved behind a later one, and the parts of a message keep their order.
  */
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { describePart, type Part, partsOf, textIn } from "./parts.ts";
 import { type Sender, timeText } from "./rows.ts";
 import { newMessagesOf } from "./said.ts";

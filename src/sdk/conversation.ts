@@ -1,5 +1,5 @@
 /** What a runner reads of its session: how many messages the next turn takes, its input, its end. */
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { parseExact } from "../agui/exact-json.ts";
 import { isObject, parseJson, parseObject } from "../agui/json.ts";
 import { ledger } from "../runner/client.ts";

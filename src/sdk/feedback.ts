@@ -11,8 +11,8 @@
  */
 import { createHash } from "node:crypto";
 import { readFile, rename, rm, writeFile } from "node:fs/promises";
-import type { FeedEvent } from "../../gen/ambient/v1/feed_pb.ts";
-import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
+import type { FeedEvent } from "@session-ledger/proto/ambient/v1/feed_pb";
+import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
 import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
 import { type LedgerClient, ledger } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";

@@ -7,7 +7,7 @@
  *                 ├─ results of the client's tools: in the history, behind their calls
  *                 └─ answers to interrupts ─► resume; state, tools, context, forwardedProps: the newest
  */
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { isObject } from "../agui/json.ts";
 import { textsOf } from "../runner/parts.ts";
 import { newMessagesOf, objectIn } from "../runner/said.ts";

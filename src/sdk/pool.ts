@@ -13,8 +13,11 @@
 import { readdir } from "node:fs/promises";
 import { basename, dirname } from "node:path";
 import { timestampMs } from "@bufbuild/protobuf/wkt";
-import { EventType, WatchState } from "../../gen/ambient/v1/common_pb.ts";
-import { SessionOrder, type Session as SessionRow } from "../../gen/ambient/v1/sessions_pb.ts";
+import { EventType, WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
+import {
+  SessionOrder,
+  type Session as SessionRow,
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { isObject } from "../agui/json.ts";
 import { isSessionId } from "../base/ids.ts";
 import { type Checks, checkOptions, integer, unchecked } from "../runner/checks.ts";

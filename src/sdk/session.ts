@@ -8,8 +8,8 @@
  * killed runner that starts again takes over its own run.
  */
 import { timestampMs } from "@bufbuild/protobuf/wkt";
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
-import type { ClaimTurnResponse } from "../../gen/ambient/v1/turns_pb.ts";
+import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
+import type { ClaimTurnResponse } from "@session-ledger/proto/ambient/v1/turns_pb";
 import { parseObject } from "../agui/json.ts";
 import { PAYLOAD_BYTES_MAX } from "../agui/payload.ts";
 import { systemClock } from "../base/clock.ts";

@@ -5,7 +5,7 @@
  */
 import { certificateFiles, createAuthority } from "../support/certificates.ts";
 import { v7 as uuidv7 } from "uuid";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { median, ratioOf } from "./figures.ts";

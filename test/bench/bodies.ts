@@ -5,7 +5,7 @@
  * one connection write to a set of sessions, or the end of the idempotency key.
  */
 import { create, toBinary } from "@bufbuild/protobuf";
-import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { PushSessionEventRequestSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { Shape } from "./shapes.ts";
 
 const PAYLOAD_BYTES = 600;

@@ -6,7 +6,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { SessionOrder, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionOrder, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createDatabase, type Database, sql } from "../../src/store/database.ts";
 import { pageStatement, type SessionsPage } from "../../src/store/session-list.ts";
 import { RpcClient } from "../support/grpc-client.ts";

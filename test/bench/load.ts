@@ -4,7 +4,7 @@
  * every row in their tables is of this run.
  */
 import { credentials } from "@grpc/grpc-js";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench } from "./bench.ts";
 import { bodyOf } from "./bodies.ts";

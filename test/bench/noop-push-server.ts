@@ -15,7 +15,7 @@ import {
   PushSessionEventsRequestSchema,
   type PushSessionEventsResponse,
   PushSessionEventsResponseSchema,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 
 const [, , maxUnacknowledgedBytes = "1048576", pace = "eager"] = process.argv;
 

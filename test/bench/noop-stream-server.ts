@@ -6,7 +6,7 @@
  */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { Server, ServerCredentials, type ServerWritableStream } from "@grpc/grpc-js";
-import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { payloadOf } from "./bodies.ts";
 
 const [, , watchers = "1", rows = "1"] = process.argv;

@@ -1,5 +1,5 @@
 /** Pushes at a fixed rate, independent of the answers; each row has the time of its push. */
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench } from "./bench.ts";
 

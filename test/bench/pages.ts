@@ -1,8 +1,8 @@
 /** Reads of a whole session, page after page: by the service, and by SQL alone. */
 import { create, toBinary } from "@bufbuild/protobuf";
 import type postgres from "postgres";
-import { ListSessionEventsRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { ListSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { RpcClient } from "../support/grpc-client.ts";
 import type { Bench } from "./bench.ts";
 import { rounded } from "./figures.ts";

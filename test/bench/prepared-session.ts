@@ -1,7 +1,7 @@
 /** What a load generator sends of one session, encoded before the clock runs; the same for every session. */
 import { create, toBinary } from "@bufbuild/protobuf";
-import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
-import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { PushSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import { PushSessionEventRequestSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { StreamEvent } from "../support/streams.ts";
 import { framed } from "./grpc-messages.ts";
 

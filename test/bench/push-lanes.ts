@@ -3,7 +3,7 @@
  * with the other lanes.
  */
 import { fromBinary } from "@bufbuild/protobuf";
-import { PushSessionEventsResponseSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { PushSessionEventsResponseSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { framed, messageCutter } from "./grpc-messages.ts";
 import type { Http2Connection, StreamListener } from "./http2-connection.ts";
 import { openFrame, type PreparedSession } from "./prepared-session.ts";

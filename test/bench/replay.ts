@@ -3,7 +3,7 @@
  * service and its PostgreSQL are measured, and not a client in JavaScript.
  */
 import { create, type DescMessage, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Bench } from "./bench.ts";
 import { rounded } from "./figures.ts";
 import type { FilledSession } from "./filled-session.ts";

@@ -3,7 +3,7 @@
  * server that decodes and acknowledges the same frames; and against unary pushes of the same events.
  * Every one has its turn in every round, in reversed order in every second one.
  */
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { pushCorpus, readCorpus } from "./corpus.ts";

@@ -1,6 +1,6 @@
 /** Ten thousand idle watchers: their memory, and the latency of a push beside them. */
 import { randomUUID } from "node:crypto";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { payloadOf } from "./bodies.ts";

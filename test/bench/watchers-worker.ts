@@ -11,7 +11,7 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import {
   SessionEventSchema,
   WatchSessionEventsRequestSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
 import { framed, messageCutter } from "./grpc-messages.ts";
 import type { Answer, Command, Pace } from "./watchers.ts";
 

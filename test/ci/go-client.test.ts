@@ -4,7 +4,7 @@ import { cp, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { GO_CLIENT } from "../support/foreign-clients.ts";
 import { needs, toolPath } from "../support/tools.ts";

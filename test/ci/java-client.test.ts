@@ -3,7 +3,7 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { checkLegal } from "../support/agui-oracle.ts";
 import { createLedgerDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";

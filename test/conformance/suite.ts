@@ -1,7 +1,7 @@
 /** Runs one case of the table: a driver, the service that it speaks to, and the network between them. */
 import { randomUUID } from "node:crypto";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { parseJson } from "../../src/agui/json.ts";
 import { type RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { addressOf, hostAndPort, startTcpProxy, type TcpProxy } from "../support/broken-network.ts";

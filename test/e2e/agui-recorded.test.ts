@@ -6,7 +6,7 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { Compression } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import {
   AGUI_CLIENTS,
   type AguiClient,

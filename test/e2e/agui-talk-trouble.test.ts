@@ -13,7 +13,7 @@ import {
   shows,
   user,
 } from "../support/agui-pages.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { withSql } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/ledger.ts";
 import { eventually } from "../support/eventually.ts";

@@ -5,8 +5,8 @@
  */
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
-import { RunStatusSchema } from "../../gen/ambient/v1/conversation_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { RunStatusSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import {
   assistant,
   nextTurn as nextTurnAt,

@@ -5,7 +5,7 @@
  */
 import { HttpAgent } from "@ag-ui/client";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { z } from "zod";
 import {
   AGUI_CLIENTS,

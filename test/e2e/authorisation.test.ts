@@ -8,7 +8,7 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ALLOWED, type Action, METHOD_ACTIONS, ROUTE_ACTIONS } from "../../src/auth/actions.ts";
 import { bearer, type Caller, Doors, everyCaller, sessionCaller } from "../support/callers.ts";
 import { eventually } from "../support/eventually.ts";

@@ -7,7 +7,7 @@
 import * as fc from "fast-check";
 import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcFailure } from "../support/grpc-client.ts";
 import { properties } from "../support/random.ts";
 import {

@@ -6,7 +6,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ROUTES } from "../support/every-call.ts";
 import { newSession, push } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";

@@ -8,7 +8,7 @@ import { randomUUID } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { beforeAll, describe, expect, test } from "vitest";
-import { SessionOrder, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionOrder, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { MESSAGE_TYPES } from "../../src/api/push.ts";
 import { callBytes, callMethod, REQUESTS } from "../support/every-call.ts";
 import { RpcFailure } from "../support/grpc-client.ts";

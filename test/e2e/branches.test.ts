@@ -3,7 +3,7 @@
  * shows who was there all the time or comes later, and what the agent is asked.
  */
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createRunner } from "../../src/sdk/loop.ts";
 import { lastText, saying, TestBridge } from "../support/echo-bridge.ts";
 import {

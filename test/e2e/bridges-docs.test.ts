@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { PlatformBridge } from "../../src/sdk/bridge.ts";
 import { createRunner } from "../../src/sdk/loop.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";

@@ -1,6 +1,6 @@
 /** A byte order mark is skipped at the beginning of a file and of a body, and is wrong anywhere else. */
 import { describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { runHere } from "../support/command-line.ts";
 import { createdSession, failureOf } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";

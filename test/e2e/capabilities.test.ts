@@ -1,6 +1,6 @@
 /** The capabilities of an agent: how a runner sets them, and how readers and AG-UI clients get them. */
 import { beforeAll, describe, expect, test, vi } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
 import type { RpcClient } from "../support/grpc-client.ts";
 import { failureOf, newSession } from "../support/pushing.ts";

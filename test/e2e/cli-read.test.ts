@@ -2,7 +2,7 @@
 import { PassThrough } from "node:stream";
 import { createInterface } from "node:readline";
 import { describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { runHere, runWith } from "../support/command-line.ts";
 import { newSession } from "../support/pushing.ts";
 import { endService, runCommand, startAgain, startService } from "../support/service-process.ts";

@@ -6,7 +6,7 @@ import {
 } from "@copilotkit/core";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { AGUI_CLIENTS, type Conversation } from "../support/agui-clients.ts";
 import { newSession, push } from "../support/pushing.ts";
 import { type UsedService, useService } from "../support/use-service.ts";

@@ -3,7 +3,7 @@
  * stack. Every reader refuses it by its name or number, and goes on.
  */
 import { describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
 import { runHere } from "../support/command-line.ts";
 import { ROUTES } from "../support/every-call.ts";

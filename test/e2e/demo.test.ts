@@ -2,7 +2,7 @@
 import { globSync, readFileSync, statSync } from "node:fs";
 import { afterEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { demoSessions } from "../../src/demo/sessions.ts";
 import { runHere } from "../support/command-line.ts";
 import { push, rowsOf } from "../support/pushing.ts";

@@ -3,7 +3,7 @@
  * erasure that left no record because its caller did not wait.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { bearer, type Caller, type Issuer } from "../support/callers.ts";
 import type { CallOptions, RpcClient } from "../support/grpc-client.ts";
 import { newSession, push } from "../support/pushing.ts";

@@ -5,7 +5,7 @@
 import { readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createSessionWriter } from "../../src/runner/index.ts";
 import { runHere } from "../support/command-line.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";

@@ -4,7 +4,7 @@
  */
 import { HttpAgent } from "@ag-ui/client";
 import { expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { newSession, push } from "../support/pushing.ts";
 import { emit, say } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";

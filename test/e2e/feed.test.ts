@@ -3,9 +3,9 @@
  * rows come by announcements.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
-import type { FeedEvent } from "../../gen/ambient/v1/feed_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
+import type { FeedEvent } from "@session-ledger/proto/ambient/v1/feed_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { bearer, type Caller, sessionCaller } from "../support/callers.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";

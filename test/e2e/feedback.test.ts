@@ -1,8 +1,8 @@
 /** Feedback on messages: over gRPC, HTTP and the command line, and what AG-UI clients show of it. */
 import { beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
-import { RunStatus } from "../../gen/ambient/v1/conversation_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { RunStatus } from "@session-ledger/proto/ambient/v1/conversation_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
 import type { Caller } from "../support/callers.ts";
 import { runHere } from "../support/command-line.ts";

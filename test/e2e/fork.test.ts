@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { type Session, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type Session, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
 import type { Issuer } from "../support/callers.ts";
 import { runHere } from "../support/command-line.ts";

@@ -1,6 +1,6 @@
 /** Holding a session: by gRPC, HTTP and the command line, by whom, and what the log says. */
 import { beforeAll, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { bearer, type Caller } from "../support/callers.ts";
 import { runHere } from "../support/command-line.ts";
 import type { CallOptions } from "../support/grpc-client.ts";

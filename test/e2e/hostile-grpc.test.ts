@@ -4,7 +4,7 @@
  * are in rpc-requests.test.ts.
  */
 import { expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { AttackName } from "../support/hostile-worker.ts";
 import { push } from "../support/pushing.ts";
 import { attacked } from "../support/under-attack.ts";

@@ -6,7 +6,7 @@ import { basename, join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { gunzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { API, ask, Received } from "../support/http-clients.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { GOOD, newSession, push } from "../support/pushing.ts";

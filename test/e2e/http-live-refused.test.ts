@@ -1,7 +1,7 @@
 /** Streams over HTTP that are not to be had: each is an error answer that says why, and no stream that ends. */
 import type { Socket } from "node:net";
 import { beforeAll, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { API, ask, Received } from "../support/http-clients.ts";
 import { newSession, push } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";

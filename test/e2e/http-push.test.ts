@@ -4,7 +4,7 @@
 import { type IncomingMessage, request as httpRequest } from "node:http";
 import { text as textOf } from "node:stream/consumers";
 import { beforeAll, describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { OpenApi } from "../support/openapi.ts";
 import { PushStreamClient } from "../support/push-stream.ts";
 import { createdSession, newSession, rowsOf } from "../support/pushing.ts";

@@ -3,7 +3,7 @@
  * answer is held against the OpenAPI document that the same service serves.
  */
 import { beforeAll, describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { expand } from "../../src/compressor/expand.ts";
 import { type Asked, OpenApi } from "../support/openapi.ts";
 import { newSession, push } from "../support/pushing.ts";

@@ -2,9 +2,9 @@
 import { once } from "node:events";
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
-import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
-import { SessionSchema } from "../../gen/ambient/v1/sessions_pb.ts";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
+import { SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
+import { SessionSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ServiceError } from "../../src/base/errors.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
 import type { Snapshot } from "../../src/conversation/snapshot.ts";

@@ -5,7 +5,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
 import { runHere } from "../support/command-line.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";

@@ -3,7 +3,7 @@
  * other limits have their tests where docs/limits.md says.
  */
 import { describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { MESSAGE_BYTES } from "../../src/ingest/rate-limits.ts";
 import { withSql } from "../support/embedded-fixture.ts";
 import { RpcFailure } from "../support/grpc-client.ts";

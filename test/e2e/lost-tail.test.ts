@@ -4,7 +4,7 @@
  * rows at once. Nobody may be given rows of both histories without a word.
  */
 import { afterAll, afterEach, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createSessionWriter, type WriterProblem } from "../../src/runner/index.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";

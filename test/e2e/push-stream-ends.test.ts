@@ -2,8 +2,8 @@
 import { connect } from "node:http2";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { PushSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
 import {
   eventsOf,

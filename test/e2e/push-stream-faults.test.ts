@@ -13,7 +13,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { Compression } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { endProcess, runningPostmaster, withSql } from "../support/embedded-fixture.ts";
 import { embeddedUrl } from "../support/history-check.ts";
 import { eventually } from "../support/eventually.ts";

@@ -2,9 +2,9 @@
 import { toBinary } from "@bufbuild/protobuf";
 import { Metadata } from "@grpc/grpc-js";
 import { describe, expect, test } from "vitest";
-import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { type Status, StatusSchema } from "../../gen/google/rpc/status_pb.ts";
+import { Compression } from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { type Status, StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 import { RpcFailure } from "../support/grpc-client.ts";
 import {
   eventsOf,

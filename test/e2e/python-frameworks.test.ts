@@ -12,7 +12,7 @@ import { EventType } from "@ag-ui/core";
 import { from, lastValueFrom, toArray } from "rxjs";
 import { describe, expect, test, type TestContext } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { newSession } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { Driver } from "../conformance/driver.ts";
 import { createdSession } from "../support/pushing.ts";
 import { cancel, say } from "../support/turns.ts";

@@ -4,8 +4,8 @@
  */
 import { randomBytes } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { Compression } from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { withSql } from "../support/embedded-fixture.ts";
 import { mergeFragments } from "../support/merging.ts";
 import type { MessageStream } from "../support/grpc-client.ts";

@@ -4,7 +4,7 @@
  */
 import type postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createDatabase, type Database } from "../../src/store/database.ts";
 import { runHere } from "../support/command-line.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";

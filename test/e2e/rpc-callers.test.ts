@@ -4,12 +4,12 @@
  */
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
-import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { SessionSchema, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import {
   Health,
   HealthCheckResponse_ServingStatus as ServingStatus,
-} from "../../gen/grpc/health/v1/health_pb.ts";
+} from "@session-ledger/proto/grpc/health/v1/health_pb";
 import type { Authenticator } from "../../src/auth/authenticator.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";

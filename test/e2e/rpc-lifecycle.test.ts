@@ -6,19 +6,19 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { type FileDescriptorProto, FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { Client, credentials } from "@grpc/grpc-js";
 import { describe, expect, test } from "vitest";
-import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
-import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { SessionSchema, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import {
   Health,
   HealthCheckResponse_ServingStatus as ServingStatus,
-} from "../../gen/grpc/health/v1/health_pb.ts";
+} from "@session-ledger/proto/grpc/health/v1/health_pb";
 import {
   ExtensionRequestSchema,
   type ServerReflectionRequest,
   ServerReflectionRequestSchema,
   type ServerReflectionResponse,
   ServerReflectionResponseSchema,
-} from "../../gen/grpc/reflection/v1/reflection_pb.ts";
+} from "@session-ledger/proto/grpc/reflection/v1/reflection_pb";
 import { systemClock } from "../../src/base/clock.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";

@@ -11,12 +11,12 @@ import { afterEach, describe, expect, test } from "vitest";
 import {
   PushSessionEventsRequestSchema,
   type PushSessionEventsRequest,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import {
   PushSessionEventRequestSchema,
   SessionEventSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
-import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
+import { SessionSchema, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Caller } from "../../src/contract/context.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import {

@@ -9,8 +9,8 @@ import { describe, expect, test } from "vitest";
 import {
   PushSessionEventRequestSchema,
   SessionEventSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
-import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
+import { SessionSchema, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type ErrorCode, invalidArgument, ServiceError } from "../../src/base/errors.ts";
 import { GRPC_STATUS } from "../../src/rpc/call.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";

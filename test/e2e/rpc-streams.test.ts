@@ -6,9 +6,9 @@ import {
   type SessionEvent,
   SessionEventSchema,
   WatchSessionEventsRequestSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
-import { PushSessionEventsResponseSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
-import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
+import { PushSessionEventsResponseSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import { SessionSchema, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ServiceError } from "../../src/base/errors.ts";
 import { UNSENT_BYTES_MAX } from "../../src/rpc/server-stream.ts";
 import { frame } from "../support/http2-frames.ts";

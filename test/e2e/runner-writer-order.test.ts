@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";
 import { afterAll, afterEach, expect, test } from "vitest";
-import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { startStubLedger, type StubLedger, type StubOptions } from "../support/stub-ledger.ts";
 import { eventsOfRun, messagesOfRun, observedWriter } from "../support/writing.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
-import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { createSessionWriter } from "../../src/runner/writer/writer.ts";
 import type { SessionWriterOptions } from "../../src/runner/writer/types.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";

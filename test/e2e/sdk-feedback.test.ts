@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { expect, onTestFinished, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createLedgerClient } from "../../src/runner/client.ts";
 import { fileCursor, followFeedback, langfuseScores } from "../../src/sdk/feedback.ts";
 import { newSession } from "../support/pushing.ts";

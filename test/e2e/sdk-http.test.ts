@@ -1,6 +1,6 @@
 /** The endpoints of a runner with a ledger behind them: a run over HTTP is in the ledger too. */
 import { expect, onTestFinished, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { RunnerOptions } from "../../src/sdk/core.ts";
 import { listen } from "../../src/sdk/http/server.ts";
 import { createRunner } from "../../src/sdk/loop.ts";

@@ -9,7 +9,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { afterAll, expect, test } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createRunner } from "../../src/sdk/loop.ts";
 import { echo, TestBridge } from "../support/echo-bridge.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";

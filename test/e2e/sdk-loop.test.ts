@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import type { RunnerOptions, RunnerProblem } from "../../src/sdk/core.ts";
 import { promptsOf } from "../../src/sdk/input.ts";
 import { createRunner, type Runner } from "../../src/sdk/loop.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { echo, saying, TestBridge } from "../support/echo-bridge.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";

@@ -6,7 +6,7 @@ import * as otel from "@opentelemetry/api";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { SimpleSpanProcessor, TracerProvider } from "@opentelemetry/sdk-trace";
 import { expect, onTestFinished, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createLedgerClient } from "../../src/runner/client.ts";
 import { followFeedback, type Score } from "../../src/sdk/feedback.ts";
 import { createRunner } from "../../src/sdk/loop.ts";

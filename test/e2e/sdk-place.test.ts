@@ -4,7 +4,7 @@
  */
 import { expect, onTestFinished, test } from "vitest";
 import { deferred } from "../../src/base/deferred.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ledger, type LedgerClient } from "../../src/runner/client.ts";
 import type { AgentEvent, RunInput } from "../../src/sdk/bridge.ts";
 import { RunInProgress } from "../../src/sdk/bridge.ts";

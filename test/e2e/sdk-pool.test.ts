@@ -5,7 +5,7 @@ import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { RunnerOptions, RunnerProblem } from "../../src/sdk/core.ts";
 import { createRunner, type Runner } from "../../src/sdk/loop.ts";
 import type { PoolOptions } from "../../src/sdk/pool.ts";

@@ -1,7 +1,7 @@
 /** Search as callers have it: over gRPC, HTTP and the command line, with tokens, and after a restart. */
 import { beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { bearer, type Caller, sessionCaller } from "../support/callers.ts";
 import { runHere } from "../support/command-line.ts";
 import { OpenApi } from "../support/openapi.ts";

@@ -3,8 +3,8 @@
  * one service reaches a watch on the other by an announcement.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { bearer, type Caller, sessionCaller } from "../support/callers.ts";
 import { cleanUp, endProcess, runningPostmaster } from "../support/embedded-fixture.ts";
 import { RpcClient, RpcFailure } from "../support/grpc-client.ts";

@@ -1,7 +1,7 @@
 /** The RPCs of sessions over the wire; bad-input.test.ts has what they refuse. */
 import { describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { RunStatus } from "../../gen/ambient/v1/conversation_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { RunStatus } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import {
   failureOf,
   newSession,

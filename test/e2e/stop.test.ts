@@ -14,7 +14,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import {
   Health,
   HealthCheckResponse_ServingStatus as ServingStatus,
-} from "../../gen/grpc/health/v1/health_pb.ts";
+} from "@session-ledger/proto/grpc/health/v1/health_pb";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import {
   cleanUp,

@@ -7,7 +7,7 @@ import { text } from "node:stream/consumers";
 import { connect, type ConnectionOptions, type PeerCertificate } from "node:tls";
 import { credentials } from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { bearer, Doors } from "../support/callers.ts";
 import {
   type Authority,

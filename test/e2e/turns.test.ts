@@ -1,6 +1,6 @@
 /** Claims of turns through gRPC, on one service. Two replicas are in turns-replicas.test.ts. */
 import { describe, expect, onTestFinished, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { eventually } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { failureOf, newSession, push, rowsOf } from "../support/pushing.ts";

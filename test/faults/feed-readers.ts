@@ -4,7 +4,7 @@
  * send rows again, but it leaves none out, and the first time the rows of a session come in their order.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { StreamName } from "../../src/store/rows.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { reasonOf } from "../support/history.ts";

@@ -4,7 +4,7 @@
  * the other replica after the last number they saw.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { reasonOf } from "../support/history.ts";
 import type { Random } from "../support/random.ts";

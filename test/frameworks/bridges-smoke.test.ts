@@ -14,7 +14,7 @@ import { convertArrayToReadableStream, MockLanguageModelV4 } from "ai/test";
 import { EMPTY } from "rxjs";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { PlatformBridge } from "../../src/sdk/bridge.ts";
 import { AguiBridge } from "../../src/sdk/bridges/agui.ts";
 import { AiSdkBridge } from "../../src/sdk/bridges/ai-sdk.ts";

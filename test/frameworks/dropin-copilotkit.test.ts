@@ -14,7 +14,7 @@ import { CopilotKitCore } from "@copilotkit/core";
 import { firstValueFrom, type Observable, toArray } from "rxjs";
 import { afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { SessionLedgerRunner } from "../../src/sdk/drop-ins/copilotkit.ts";
 import { rowsOf } from "../support/pushing.ts";
 import { claim, emit as push, say as tell } from "../support/turns.ts";

@@ -25,7 +25,7 @@ import {
 import { ToolNode } from "@langchain/langgraph/prebuilt";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { LedgerCallbacks } from "../../src/sdk/drop-ins/langgraph-callbacks.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
 import { cancel } from "../support/turns.ts";

@@ -11,14 +11,14 @@ import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { create, type Message, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { type SQL, sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   FragmentsSchema,
   ListSessionEventsRequestSchema,
   type ListSessionEventsResponse,
   type SessionEvent,
   WatchSessionEventsRequestSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
 import { systemClock } from "../../src/base/clock.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 import { createListHandlers } from "../../src/api/pages.ts";

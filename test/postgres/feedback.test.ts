@@ -4,7 +4,7 @@
  */
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { GiveFeedbackRequestSchema } from "../../gen/ambient/v1/conversation_pb.ts";
+import { GiveFeedbackRequestSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import { Semaphore } from "../../src/base/semaphore.ts";
 import { createFeedbackHandlers } from "../../src/api/feedback.ts";
 import { systemClock } from "../../src/base/clock.ts";

@@ -1,7 +1,7 @@
 /** A PostgreSQL of one's own: what its role may do, what its database holds already, and its version. */
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { DEBIAN_15, startDebian } from "../support/debian-postgres.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";

@@ -5,7 +5,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import {
   ListSessionsRequestSchema,
   ListSessionsResponseSchema,
-} from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { createSessionHandlers } from "../../src/api/sessions.ts";
 import { sessionStore } from "../../src/service-store.ts";

@@ -10,7 +10,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { expand, type ExpandableRow, type RawEvent } from "../../src/compressor/expand.ts";
 import { checkFragments, type FragmentIndex } from "../../src/compressor/fragments.ts";
 import { properties } from "../support/random.ts";

@@ -7,7 +7,7 @@
 import { create } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type RawEvent, RawEventSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { type RawEvent, RawEventSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { CATALOGUE, isCompressible } from "../../src/agui/catalogue.ts";
 import type { ValidationMode } from "../../src/agui/conform.ts";
 import { Compressor } from "../../src/compressor/compressor.ts";

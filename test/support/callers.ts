@@ -13,7 +13,7 @@ import {
   type JWK,
   SignJWT,
 } from "jose";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ANONYMOUS, type Principal, type Role, ROLES } from "../../src/auth/principal.ts";
 import type { RpcClient } from "./grpc-client.ts";
 import { EventEmitter } from "node:events";

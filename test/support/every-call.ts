@@ -12,7 +12,7 @@ import {
   toBinary,
 } from "@bufbuild/protobuf";
 import type { ServiceError as GrpcError } from "@grpc/grpc-js";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type CallOptions, RpcClient, RpcFailure } from "./grpc-client.ts";
 import { frame } from "./http2-frames.ts";
 

@@ -1,5 +1,5 @@
 /** A ledger with every kind of session, made by the calls of clients, as far as calls can make it. */
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { withSql } from "./embedded-fixture.ts";
 import type { RpcClient } from "./grpc-client.ts";
 import { mergeFragments } from "./merging.ts";

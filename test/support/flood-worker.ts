@@ -9,9 +9,12 @@ import { anyUnpack } from "@bufbuild/protobuf/wkt";
 import {
   PushSessionMessageRequestSchema,
   SessionMessageSchema,
-} from "../../gen/ambient/v1/messages_pb.ts";
-import { ErrorInfoSchema, RetryInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
-import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
+} from "@session-ledger/proto/ambient/v1/messages_pb";
+import {
+  ErrorInfoSchema,
+  RetryInfoSchema,
+} from "@session-ledger/proto/google/rpc/error_details_pb";
+import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 import { type FloodOrder, floodOrderSchema, type FloodReport } from "./flood.ts";
 import { frame } from "./http2-frames.ts";
 import { pace } from "./eventually.ts";

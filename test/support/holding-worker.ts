@@ -6,11 +6,11 @@ import { type ClientHttp2Session, connect as connectHttp2, constants } from "nod
 import { connect, type Socket } from "node:net";
 import { parentPort, workerData } from "node:worker_threads";
 import { create, type DescMessage, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { PushSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import {
   ListSessionEventsRequestSchema,
   WatchSessionEventsRequestSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
 import { API, type HoldingOrder, LARGE, REPLAY, spreadSession, type Way } from "./holding.ts";
 import { frame } from "./http2-frames.ts";
 import { pace } from "./eventually.ts";

@@ -6,7 +6,7 @@
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { z } from "zod";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient, RpcFailure } from "./grpc-client.ts";
 import { CAP_MS, pace } from "./eventually.ts";
 

@@ -4,8 +4,8 @@ import { connect as connectTls, type TLSSocket } from "node:tls";
 import { connect as connectHttp2, constants, type IncomingHttpHeaders } from "node:http2";
 import { fromBinary } from "@bufbuild/protobuf";
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
-import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
-import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
+import { ErrorInfoSchema } from "@session-ledger/proto/google/rpc/error_details_pb";
+import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 
 export const FRAME = {
   data: 0,

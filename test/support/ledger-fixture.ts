@@ -18,8 +18,8 @@ import {
 } from "@bufbuild/protobuf";
 import postgres from "postgres";
 import { z } from "zod";
-import { SearchOrder } from "../../gen/ambient/v1/search_pb.ts";
-import { SessionOrder, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SearchOrder } from "@session-ledger/proto/ambient/v1/search_pb";
+import { SessionOrder, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { dump } from "../../src/maintenance/dump.ts";
 import { verify } from "../../src/maintenance/verify.ts";
 import { createDatabase } from "../../src/store/database.ts";

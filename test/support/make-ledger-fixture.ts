@@ -6,7 +6,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { fillSession } from "../../src/demo/fill.ts";
 import { demoSessions } from "../../src/demo/sessions.ts";
 import { runningUrl } from "../../src/postgres/cluster.ts";

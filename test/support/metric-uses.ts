@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { Registry } from "prom-client";
 import { vi } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
 /** Labels of the scrape and of histograms, not of a metric. */

@@ -4,8 +4,11 @@
  *
  *   node test/support/noop-server.ts 127.0.0.1:0      prints {"address":"127.0.0.1:40123"}
  */
-import type { PushSessionEventRequest, SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import type {
+  PushSessionEventRequest,
+  SessionEvent,
+} from "@session-ledger/proto/ambient/v1/events_pb";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import { systemClock } from "../../src/base/clock.ts";
 import { createLog } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";

@@ -8,9 +8,9 @@ import {
   type PushSessionEventsResponse,
   type RawEventSchema,
   type Refused,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
-import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type RpcClient, RpcFailure } from "./grpc-client.ts";
 
 const { pushSessionEvents, listSessionEvents } = SessionService.method;

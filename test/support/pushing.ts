@@ -2,9 +2,9 @@
 import { randomUUID } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { FragmentsSchema, SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { FragmentsSchema, SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
+import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type CallOptions, type MessageStream, type RpcClient, RpcFailure } from "./grpc-client.ts";
 
 const { pushSessionMessage, pushSessionEvent, listSessionMessages, listSessionEvents } =

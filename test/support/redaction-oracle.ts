@@ -4,7 +4,7 @@
  */
 import type { Pattern } from "../../src/redaction/patterns.ts";
 import { create } from "@bufbuild/protobuf";
-import { RawEventSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { RawEventSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { decodeFragments } from "../../src/compressor/fragments.ts";
 import { expand } from "../../src/compressor/expand.ts";
 import { StreamCommits } from "../../src/api/push-stream/commits.ts";

@@ -1,7 +1,7 @@
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
 import { systemClock } from "../../src/base/clock.ts";
-import type { PushSessionEventsRequest } from "../../gen/ambient/v1/event_stream_pb.ts";
+import type { PushSessionEventsRequest } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import type { Conversation } from "../../src/contract/context.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import {

@@ -1,4 +1,4 @@
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "./grpc-client.ts";
 import { readWitness } from "./history-check.ts";
 import type postgres from "postgres";

@@ -4,7 +4,7 @@ import type {
   OpenSchema,
   PushSessionEventsRequestSchema,
   PushSessionEventsResponse,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { reasonOf } from "./history.ts";
 import type { Random } from "./random.ts";
 import {
@@ -19,7 +19,7 @@ import {
 import { ownStreams, recordedStreams, type StreamEvent } from "./streams.ts";
 import { pace } from "./eventually.ts";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type MessageStream, RpcClient, RpcFailure } from "./grpc-client.ts";
 import { expectedOf, noVersionAccepts } from "./recorded.ts";
 

@@ -3,7 +3,7 @@
  * It begins a sentence of EVENTS events, never ends it, and prints a line when the service has them all.
  */
 import { setInterval } from "node:timers";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "./grpc-client.ts";
 import { Random } from "./random.ts";
 import { StreamSource } from "./stream-clients.ts";

@@ -17,9 +17,9 @@ import {
   PushSessionEventsRequestSchema,
   type PushSessionEventsResponse,
   PushSessionEventsResponseSchema,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
-import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
-import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import { ErrorInfoSchema } from "@session-ledger/proto/google/rpc/error_details_pb";
+import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 import { encodeEvent } from "./upstream-codec.ts";
 
 export interface StubOptions {

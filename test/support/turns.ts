@@ -1,12 +1,12 @@
 /** Claims and the rows around them, for tests of turns. */
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type {
   CancelRunRequestSchema,
   ClaimTurnRequestSchema,
   ClaimTurnResponse,
-} from "../../gen/ambient/v1/turns_pb.ts";
+} from "@session-ledger/proto/ambient/v1/turns_pb";
 import type { CallOptions, RpcClient } from "./grpc-client.ts";
 
 const { cancelRun, claimTurn, getSession, pushSessionEvent, pushSessionMessage } =

@@ -8,12 +8,12 @@ import { createMetrics, type Metrics } from "../../src/observability/metrics.ts"
 import type { StreamName } from "../../src/store/rows.ts";
 import { ManualTimers, SlowTable } from "./slow-table.ts";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { EventTypeSchema, WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { EventTypeSchema, WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   SessionService,
   type SessionWatchEvent,
   type WatchSessionsRequestSchema,
-} from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { CallOptions, MessageStream, RpcClient } from "./grpc-client.ts";
 import { capped } from "./eventually.ts";
 

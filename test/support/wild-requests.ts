@@ -1,8 +1,8 @@
 /** Pushes that no runner sends, as arbitraries of fast-check. */
 import { create, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
-import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
-import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { PushSessionEventRequestSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
 import { GOOD, type PushFields, STREAMS, type Stream } from "./pushing.ts";
 

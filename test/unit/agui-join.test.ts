@@ -8,7 +8,7 @@ import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { type JsonObject, parseObject } from "../../src/agui/json.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { ServiceError } from "../../src/base/errors.ts";

@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { IssueSessionTokenRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts";
+import { IssueSessionTokenRequestSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";

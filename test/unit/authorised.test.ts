@@ -7,14 +7,14 @@ import { describe, expect, test } from "vitest";
 import {
   type PushSessionEventsRequest,
   PushSessionEventsRequestSchema,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
-import { ListSessionEventsRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
-import { ListSessionMessagesRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import { ListSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { ListSessionMessagesRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import {
   PushSessionMessageRequestSchema,
   WatchSessionMessagesRequestSchema,
-} from "../../gen/ambient/v1/messages_pb.ts";
-import { CreateSessionRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/messages_pb";
+import { CreateSessionRequestSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";

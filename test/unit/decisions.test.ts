@@ -4,7 +4,7 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const FOLDER = `${ROOT}/docs/decisions`;

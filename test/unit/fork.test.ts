@@ -1,7 +1,7 @@
 /** The calls of ForkSession before the store; the copies are in test/postgres/fork.test.ts. */
 import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
-import { ForkSessionRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts";
+import { ForkSessionRequestSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createForkHandlers, type ForkParts } from "../../src/api/fork.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { diskFull } from "../../src/store/failure.ts";

@@ -3,8 +3,8 @@
  */
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
-import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { invalidArgument, ServiceError } from "../../src/base/errors.ts";
 import { timestampOf } from "../../src/contract/times.ts";
 import { ServedRequest } from "../../src/http/plumbing/call-context.ts";

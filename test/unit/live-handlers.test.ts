@@ -3,17 +3,17 @@ import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { EventEmitter } from "node:events";
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   type SessionEvent,
   type WatchSessionEventsRequest,
   WatchSessionEventsRequestSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
 import {
   type SessionMessage,
   type WatchSessionMessagesRequest,
   WatchSessionMessagesRequestSchema,
-} from "../../gen/ambient/v1/messages_pb.ts";
+} from "@session-ledger/proto/ambient/v1/messages_pb";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { FairShare } from "../../src/base/fair-share.ts";

@@ -3,7 +3,7 @@
  * a flood are limited, and the omitted ones are counted.
  */
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ServiceError } from "../../src/base/errors.ts";
 import {
   type RequestEnd,

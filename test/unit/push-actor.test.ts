@@ -1,8 +1,8 @@
 /** The actor of a row is the caller of its token; a row has none in a service without tokens. */
 import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
-import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
-import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { PushSessionEventRequestSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { actorOf, ANONYMOUS, type Principal, userIdOf } from "../../src/auth/principal.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { createPushHandlers } from "../../src/api/push.ts";

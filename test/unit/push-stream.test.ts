@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import {
   PushSessionEventsRequestSchema,
   type PushSessionEventsResponse,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import type { Clock } from "../../src/base/clock.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { OpenGroups } from "../../src/api/push-stream/open-groups.ts";

@@ -9,8 +9,8 @@ import {
   FragmentsSchema,
   ListSessionEventsResponseSchema,
   SessionEventSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
-import { SenderSchema, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
+import { SenderSchema, SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import {
   ReadSessionEvent,
   senderOf,

@@ -10,7 +10,7 @@ import {
   BatchSchema,
   PushSessionEventsRequestSchema,
   RawEventSchema,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { readBatchFrame } from "../../src/rpc/batch-frame.ts";
 import { formCheckOf } from "../../src/rpc/decode.ts";
 import { properties } from "../support/random.ts";

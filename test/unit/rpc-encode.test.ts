@@ -5,9 +5,9 @@
 import { create, type DescField, type DescMessage, ScalarType, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { PushSessionEventsResponseSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
-import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { PushSessionEventsResponseSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { encoderOf, sharedEncoderOf } from "../../src/rpc/encode.ts";
 import { properties } from "../support/random.ts";
 

@@ -6,8 +6,8 @@ import {
   BadRequestSchema,
   ErrorInfoSchema,
   RetryInfoSchema,
-} from "../../gen/google/rpc/error_details_pb.ts";
-import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
+} from "@session-ledger/proto/google/rpc/error_details_pb";
+import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 import { invalidArgument, ServiceError } from "../../src/base/errors.ts";
 import { statusOf } from "../../src/rpc/call.ts";
 

@@ -4,7 +4,7 @@ import { isUtf8 } from "node:buffer";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import {
   type Arrival,
   arrivalsOf,

@@ -4,7 +4,10 @@ import { RunAgentInputSchema } from "@ag-ui/core/schemas";
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { type SessionMessage, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import {
+  type SessionMessage,
+  SessionMessageSchema,
+} from "@session-ledger/proto/ambient/v1/messages_pb";
 import { Notes } from "../../src/sdk/notes.ts";
 import { promptsOf, toRunAgentInput, type InputOptions } from "../../src/sdk/input.ts";
 import { contentPart } from "../support/content-parts.ts";

@@ -4,7 +4,7 @@
  */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { Snapshot } from "../../src/conversation/snapshot.ts";
 import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";

@@ -9,12 +9,12 @@ import {
   PushSessionEventRequestSchema,
   SessionEventSchema,
   WatchSessionEventsRequestSchema,
-} from "../../gen/ambient/v1/events_pb.ts";
+} from "@session-ledger/proto/ambient/v1/events_pb";
 import {
   PushSessionMessageRequestSchema,
   SessionMessageSchema,
   WatchSessionMessagesRequestSchema,
-} from "../../gen/ambient/v1/messages_pb.ts";
+} from "@session-ledger/proto/ambient/v1/messages_pb";
 import { decoderOf } from "../../src/rpc/decode.ts";
 import { encoderOf } from "../../src/rpc/encode.ts";
 import {

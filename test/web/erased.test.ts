@@ -1,6 +1,6 @@
 /** Rows and sessions that are erased while a page shows them. */
 import { describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { withSql } from "../support/embedded-fixture.ts";
 import { pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
 import { isRead, items, region, useInspector } from "../support/inspector.ts";

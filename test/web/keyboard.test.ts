@@ -2,7 +2,7 @@
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { called, pushAll, run, say, spoken } from "../support/inspector-sessions.ts";
 import { isRead, items, useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";

@@ -20,7 +20,7 @@ import {
   Compression,
   type Open,
   type RawEvent,
-} from "../../../gen/ambient/v1/event_stream_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { isCompressible } from "../../agui/catalogue.ts";
 import type { ValidationMode } from "../../agui/conform.ts";
 import type { EventPlace } from "../../agui/constructs.ts";

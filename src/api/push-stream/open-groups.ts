@@ -4,7 +4,10 @@
  * session belongs to the table (storage.md); this class only tells the older stream at once, and
  * not at its next commit.
  */
-import type { Cancel, PushSessionEventsResponse } from "../../../gen/ambient/v1/event_stream_pb.ts";
+import type {
+  Cancel,
+  PushSessionEventsResponse,
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import type { ServiceError } from "../../base/errors.ts";
 import { staleEpoch, streamReplaced } from "../../ingest/refusal.ts";
 import { sessionDeleted } from "../../store/failure.ts";

@@ -27,7 +27,7 @@ import type {
   PushSessionEventsRequest,
   PushSessionEventsResponse,
   RawEvent,
-} from "../../../gen/ambient/v1/event_stream_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
 import type { Caller } from "../../contract/context.ts";
 import { googleStatusOf } from "../../contract/google-status.ts";

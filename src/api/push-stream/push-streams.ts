@@ -11,8 +11,8 @@ import {
   type Open,
   type PushSessionEventsRequest,
   type PushSessionEventsResponse,
-} from "../../../gen/ambient/v1/event_stream_pb.ts";
-import type { SessionService } from "../../../gen/ambient/v1/sessions_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../../auth/principal.ts";
 import type { ValidationMode } from "../../agui/conform.ts";
 import { takeSeat } from "../../auth/caller-memory.ts";

@@ -12,9 +12,12 @@
  */
 import { hash } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
-import type { SessionMessage } from "../../../gen/ambient/v1/messages_pb.ts";
-import type { SessionService } from "../../../gen/ambient/v1/sessions_pb.ts";
-import { type CancelRunRequest, CancelRunRequestSchema } from "../../../gen/ambient/v1/turns_pb.ts";
+import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import {
+  type CancelRunRequest,
+  CancelRunRequestSchema,
+} from "@session-ledger/proto/ambient/v1/turns_pb";
 import { isObject, parseJson } from "../../agui/json.ts";
 import { actorOf } from "../../auth/principal.ts";
 import type { Clock } from "../../base/clock.ts";

@@ -11,8 +11,11 @@
  */
 import { hash } from "node:crypto";
 import type { Duration } from "@bufbuild/protobuf/wkt";
-import type { SessionService } from "../../../gen/ambient/v1/sessions_pb.ts";
-import type { ClaimTurnRequest, ClaimTurnResponse } from "../../../gen/ambient/v1/turns_pb.ts";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import type {
+  ClaimTurnRequest,
+  ClaimTurnResponse,
+} from "@session-ledger/proto/ambient/v1/turns_pb";
 import { PAYLOAD_BYTES_MAX } from "../../agui/payload.ts";
 import { rawEventRows } from "../../agui/rows.ts";
 import { applyEdits, dropEdits, memberSpans } from "../../agui/spans.ts";

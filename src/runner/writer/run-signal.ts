@@ -1,4 +1,4 @@
-import type { Cancel } from "../../../gen/ambient/v1/event_stream_pb.ts";
+import type { Cancel } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 
 /** The reason of the signal of a run that somebody has cancelled. */
 export class RunCancelled extends Error {

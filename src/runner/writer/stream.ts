@@ -24,7 +24,7 @@ import {
   type PushSessionEventsResponse,
   type PushSessionEventsResponseSchema,
   type Refused,
-} from "../../../gen/ambient/v1/event_stream_pb.ts";
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { within } from "../../base/timers.ts";
 import { type Conversation, ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, failureOfStatus, RpcFailure } from "../failure.ts";

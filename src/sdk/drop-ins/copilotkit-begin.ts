@@ -11,7 +11,7 @@ import { newMessagesOf } from "../../runner/said.ts";
 import { isEvent } from "../../runner/rows.ts";
 import { readRows } from "../../runner/session-reader.ts";
 import { proposedEpoch } from "../../runner/writer/book.ts";
-import type { Session } from "../../../gen/ambient/v1/sessions_pb.ts";
+import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { AgentEvent, AgentMessage } from "../bridge.ts";
 import { lastRowMs, RETRY, sessionOf } from "./follow-run.ts";
 

@@ -7,7 +7,7 @@
  * A stream is a session with one run and one text, which has no messages for people. The first process
  * that stores the RUN_STARTED makes the stream; all others read it.
  */
-import type { Session } from "../../../gen/ambient/v1/sessions_pb.ts";
+import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type LedgerClient, ledger } from "../../runner/client.ts";
 import { RpcFailure, textOf as errorText } from "../../runner/failure.ts";
 import type { SessionWriter, WriterProblem } from "../../runner/writer/types.ts";
