@@ -7,8 +7,8 @@ import { createConversation } from "./api/conversation.ts";
 import { createSeats } from "./api/long-reads.ts";
 import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
 import { Cancels } from "./api/turns/cancels.ts";
-import type { Clock } from "./base/clock.ts";
-import { systemTimers, within } from "./base/timers.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { systemTimers, within } from "@session-ledger/base/timers";
 import type { Config } from "./config/config.ts";
 import {
   TRANSCRIPT_LIMITS,

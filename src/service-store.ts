@@ -1,5 +1,5 @@
 /** The database, and the parts of the store for the rest of the service. Part of service.ts. */
-import type { ServiceError } from "./base/errors.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
 import type { Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
 import type { ErasureStore } from "./api/erasure.ts";

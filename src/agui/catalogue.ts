@@ -1,4 +1,4 @@
-import type { Violation } from "../base/errors.ts";
+import type { Violation } from "@session-ledger/base/errors";
 
 /**
  * Every event type of the AG-UI protocol, once. Three generations are in use (0.0.57 and 0.0.58

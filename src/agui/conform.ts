@@ -1,6 +1,6 @@
 import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
-import type { Violation } from "../base/errors.ts";
-import { nearest } from "../base/nearest.ts";
+import type { Violation } from "@session-ledger/base/errors";
+import { nearest } from "@session-ledger/base/nearest";
 import { CATALOGUE, type CatalogueEntry, type EventType, lookup } from "./catalogue.ts";
 import { isObject, type JsonObject, printedWord } from "./json.ts";
 import { normalise, type Normalised } from "./normalise.ts";

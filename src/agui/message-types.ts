@@ -1,4 +1,4 @@
-import type { Violation } from "../base/errors.ts";
+import type { Violation } from "@session-ledger/base/errors";
 import { isObject, type JsonObject } from "./json.ts";
 
 /** The message types; `lifecycle` is in no document, but existing runners send it. */

@@ -20,7 +20,7 @@
  * one. Different values are refused, because only the producer knows the right one.
  */
 import { z } from "zod";
-import { type Violation, VIOLATIONS_MAX } from "../base/errors.ts";
+import { type Violation, VIOLATIONS_MAX } from "@session-ledger/base/errors";
 import type { EventType } from "./catalogue.ts";
 import { isObject, type JsonObject, parseObject, pathName } from "./json.ts";
 import type { Payload } from "./payload.ts";

@@ -1,4 +1,4 @@
-import type { Violation } from "../base/errors.ts";
+import type { Violation } from "@session-ledger/base/errors";
 import { isObject, type JsonObject, pathName } from "./json.ts";
 import { memberSpans, outline } from "./spans.ts";
 

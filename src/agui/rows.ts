@@ -1,5 +1,5 @@
-import type { Violation } from "../base/errors.ts";
-import { ID_BYTES_MAX, type RunMark } from "../base/ids.ts";
+import type { Violation } from "@session-ledger/base/errors";
+import { ID_BYTES_MAX, type RunMark } from "@session-ledger/base/ids";
 import { type CatalogueEntry, checkEventCount, EVENT_COUNT_MAX } from "./catalogue.ts";
 import { type AcceptedEvent, conform, type ValidationMode } from "./conform.ts";
 import { type EventPlace, placeOf } from "./constructs.ts";

@@ -2,7 +2,7 @@
  * Describes the faults of a payload for a person: the field, the expected value, the actual value.
  */
 import type { z } from "zod";
-import { type Violation, VIOLATIONS_MAX } from "../base/errors.ts";
+import { type Violation, VIOLATIONS_MAX } from "@session-ledger/base/errors";
 import { isObject, type JsonObject, pathName } from "./json.ts";
 
 /** Faulty fields that are examined; a payload may have millions, which change no answer. */

@@ -14,7 +14,7 @@ import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_p
 import { type Action, METHOD_ACTIONS, pushActionOf } from "../auth/actions.ts";
 import type { Audit, Authorizer } from "../auth/authorizer.ts";
 import { isUnscoped, type Principal } from "../auth/principal.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
 import type {
   CallContext,

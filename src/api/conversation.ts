@@ -3,7 +3,7 @@ import { RunStatus } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../auth/principal.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
-import { invalidArgument } from "../base/errors.ts";
+import { invalidArgument } from "@session-ledger/base/errors";
 import { violationsOf } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";

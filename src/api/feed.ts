@@ -18,8 +18,8 @@ import {
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../auth/authorizer.ts";
 import { seatTaker, serverBusy } from "../auth/caller-memory.ts";
-import { invalidArgument } from "../base/errors.ts";
-import { isSessionId } from "../base/ids.ts";
+import { invalidArgument } from "@session-ledger/base/errors";
+import { isSessionId } from "@session-ledger/base/ids";
 import { Pull } from "../base/pull.ts";
 import {
   type Check,

@@ -18,9 +18,9 @@ import type { GiveFeedbackRequest } from "@session-ledger/proto/ambient/v1/conve
 import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf, type Principal, userIdOf } from "../auth/principal.ts";
-import type { Clock } from "../base/clock.ts";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
-import { ID_BYTES_MAX } from "../base/ids.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { type Check, checkTextBytes, violationsOf } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import { toSessionEvent } from "../contract/rows-to-wire.ts";

@@ -5,7 +5,7 @@ import type {
   SessionService,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type Principal, userIdOf } from "../auth/principal.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { RateLimits } from "../ingest/rate-limits.ts";
 import { type Check, checkKey } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";

@@ -4,7 +4,7 @@
  * other half is free for other reads. One caller takes at most half of the seats.
  */
 import { actorOf } from "../auth/principal.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
 import type { CallContext } from "../contract/context.ts";
 import { failureOf } from "../store/failure.ts";

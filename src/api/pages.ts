@@ -13,7 +13,7 @@ import type {
   ListSessionMessagesResponse,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { invalidArgument } from "../base/errors.ts";
+import { invalidArgument } from "@session-ledger/base/errors";
 import type { Page, PageFilter, PageRequest, Span } from "../store/pages.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";

@@ -10,8 +10,8 @@
  * the whole list.
  */
 import { actorOf } from "../auth/principal.ts";
-import type { Clock } from "../base/clock.ts";
-import { invalidArgument, ServiceError, type Violation } from "../base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
 import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
 import { type Check, checkEpoch, checkKey, violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";

@@ -4,7 +4,7 @@ import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_p
 import type { Action } from "../auth/actions.ts";
 import type { Audit } from "../auth/authorizer.ts";
 import { isUnscoped } from "../auth/principal.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import { cancelTextOf } from "./turns/cancel-run.ts";
 

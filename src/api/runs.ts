@@ -7,8 +7,8 @@
  */
 import { isObject } from "../agui/json.ts";
 import { outcomeOf, type RunOutcome } from "../agui/run-end.ts";
-import type { Clock } from "../base/clock.ts";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { joined, type RunStretch, type RunsReader } from "../store/runs.ts";

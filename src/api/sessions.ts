@@ -14,7 +14,7 @@ import {
 import { validateCapabilities } from "../agui/conform.ts";
 import { parseObject } from "../agui/json.ts";
 import { userIdOf } from "../auth/principal.ts";
-import { invalidArgument, type Violation } from "../base/errors.ts";
+import { invalidArgument, type Violation } from "@session-ledger/base/errors";
 import type { Redactor } from "../redaction/redactor.ts";
 import { sessionNotFound } from "../store/failure.ts";
 import type { Failure } from "../store/runs.ts";

@@ -13,7 +13,7 @@
 import { create } from "@bufbuild/protobuf";
 import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ServiceError, type Violation } from "../base/errors.ts";
+import { ServiceError, type Violation } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import type { Snapshot } from "../conversation/snapshot.ts";

@@ -5,7 +5,7 @@ import {
   type SessionTokenRole,
   type SessionTokens,
 } from "../auth/session-tokens.ts";
-import { invalidArgument } from "../base/errors.ts";
+import { invalidArgument } from "@session-ledger/base/errors";
 import { sessionNotFound } from "../store/failure.ts";
 import { type Check, violationsOf } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";

@@ -18,7 +18,7 @@ import {
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type CallMemory, seatTaker, serverBusy } from "../auth/caller-memory.ts";
-import { invalidArgument } from "../base/errors.ts";
+import { invalidArgument } from "@session-ledger/base/errors";
 import { Pull } from "../base/pull.ts";
 import type { Live } from "../live/live.ts";
 import type { Delivery, Standing, Watcher } from "../live/watcher.ts";

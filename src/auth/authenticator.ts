@@ -10,9 +10,9 @@
  *
  * Only the header is read before the verification, and only to choose the verifier.
  */
-import { BoundedMap } from "../base/bounded-map.ts";
-import { type Clock, msOf } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
+import { type Clock, msOf } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
 import { startAll, stopAll, type Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";

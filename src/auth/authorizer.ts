@@ -15,10 +15,10 @@
  * it is in memory for its owner. So a refusal takes the same time as for a session that never
  * existed.
  */
-import { BoundedMap } from "../base/bounded-map.ts";
-import type { Clock } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
-import { ID_BYTES_MAX } from "../base/ids.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
+import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { LineBudget } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";

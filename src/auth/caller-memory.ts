@@ -3,7 +3,7 @@
  * call. Before the token is verified the caller is unknown, and all unknown callers together count
  * as one; without tokens each connection counts as a caller.
  */
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { CallerId, Charge, EndReason, FairShare, Holder } from "../base/fair-share.ts";
 import { actorOf, type Principal } from "./principal.ts";
 

@@ -5,10 +5,10 @@
  */
 import type { createLocalJWKSet, JWK, JWSHeaderParameters, JWTPayload } from "jose";
 import { z } from "zod";
-import { type Clock, msOf } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
+import { type Clock, msOf } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Unit } from "../base/unit.ts";
-import { withoutMark } from "../base/utf8.ts";
+import { withoutMark } from "@session-ledger/base/utf8";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { PROJECT_FORM, type Role, ROLES } from "./principal.ts";

@@ -1,4 +1,4 @@
-import { codeOf, ServiceError } from "../base/errors.ts";
+import { codeOf, ServiceError } from "@session-ledger/base/errors";
 import type { Principal } from "./principal.ts";
 
 /** The exact cause, for the counters and the audit record; the caller learns less. */

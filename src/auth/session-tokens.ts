@@ -27,7 +27,7 @@
 import { randomUUID } from "node:crypto";
 import type { CryptoKey, JWK, JWTPayload } from "jose";
 import { z } from "zod";
-import { type Clock, msOf } from "../base/clock.ts";
+import { type Clock, msOf } from "@session-ledger/base/clock";
 import { Repeating } from "../base/repeating.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";

@@ -1,5 +1,5 @@
-import { deferred } from "./deferred.ts";
-import type { Timers } from "./timers.ts";
+import { deferred } from "@session-ledger/base/deferred";
+import type { Timers } from "@session-ledger/base/timers";
 
 /**
  * Runs an action on request, never twice at once, and never sooner than `intervalMs` after its last

@@ -1,4 +1,4 @@
-import { deferred } from "./deferred.ts";
+import { deferred } from "@session-ledger/base/deferred";
 
 interface SemaphoreLimits {
   readonly atOnce: number;

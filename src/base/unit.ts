@@ -1,5 +1,5 @@
-import { ServiceError } from "./errors.ts";
-import { within } from "./timers.ts";
+import { ServiceError } from "@session-ledger/base/errors";
+import { within } from "@session-ledger/base/timers";
 
 /**
  * An object that lives longer than a call is a unit. `start` resolves when the unit is usable,

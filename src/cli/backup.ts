@@ -1,7 +1,7 @@
 /** The commands that copy the files of the embedded database: `backup`, and `restore` of its directory. */
 import type { Command } from "commander";
 import { createLog } from "../observability/log.ts";
-import { codeOf } from "../base/errors.ts";
+import { codeOf } from "@session-ledger/base/errors";
 import { inDatabase } from "./database.ts";
 import { type CliIo, EXIT, type ExitCode, tell, UsageError } from "./io.ts";
 import { configOf, type Finish } from "./serve.ts";

@@ -2,9 +2,9 @@
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { addressText } from "../base/address.ts";
-import { type Clock, systemClock } from "../base/clock.ts";
-import { codeOf } from "../base/errors.ts";
+import { addressText } from "@session-ledger/base/address";
+import { type Clock, systemClock } from "@session-ledger/base/clock";
+import { codeOf } from "@session-ledger/base/errors";
 import { type ClientConfig, loadClientConfig } from "../config/config.ts";
 import { createLedgerClient, type LedgerClient } from "../runner/client.ts";
 import { isSendable, type Tls, type TokenSource } from "../runner/credentials.ts";

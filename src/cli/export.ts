@@ -4,7 +4,7 @@
  * `tail`; or entries of a history (src/history).
  */
 import { type Command, Option } from "commander";
-import { systemClock } from "../base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { HISTORY_FORMATS, HistoryExport, type HistoryFormat } from "../history/to-history.ts";
 import { oneLine } from "../runner/lines.ts";
 import { headSeq, readRows } from "../runner/session-reader.ts";

@@ -4,7 +4,7 @@
  */
 import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
-import { codeOf, ServiceError } from "../base/errors.ts";
+import { codeOf, ServiceError } from "@session-ledger/base/errors";
 import {
   type ClientConfig,
   type Config,

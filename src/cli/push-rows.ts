@@ -7,7 +7,7 @@ import { createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
 import { addAbortSignal, type Readable } from "node:stream";
 import type { AguiEvent } from "../agui/event-maker.ts";
-import { systemClock } from "../base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure } from "../runner/failure.ts";
 import { retrying } from "../runner/retry.ts";

@@ -11,7 +11,7 @@
  */
 import type { Readable } from "node:stream";
 import { type Command, Option } from "commander";
-import { systemClock } from "../base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { LINE_BYTES_MAX, readLines } from "../runner/lines.ts";
 import { eventsOfText } from "../runner/text.ts";
 import { proposedEpoch } from "../runner/writer/book.ts";

@@ -1,6 +1,6 @@
 /** The commands of the service's own process: start it, and check that it is alive. */
 import type { Command } from "commander";
-import { type Address, addressText } from "../base/address.ts";
+import { type Address, addressText } from "@session-ledger/base/address";
 import {
   asksForTokens,
   type Config,

@@ -2,7 +2,7 @@
 import { randomUUID } from "node:crypto";
 import { addAbortSignal } from "node:stream";
 import type { Command } from "commander";
-import { utf8Of } from "../base/utf8.ts";
+import { utf8Of } from "@session-ledger/base/utf8";
 import { ledger } from "../runner/client.ts";
 import { noConnectionOf } from "../runner/failure.ts";
 import { LINE_BYTES_MAX } from "../runner/lines.ts";

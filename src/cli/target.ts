@@ -6,7 +6,7 @@
  */
 import { open, realpath, rename, rm, stat } from "node:fs/promises";
 import { finished } from "node:stream/promises";
-import { codeOf } from "../base/errors.ts";
+import { codeOf } from "@session-ledger/base/errors";
 import { type CliIo, type Output, UsageError } from "./io.ts";
 
 export interface TargetFlags {

@@ -5,7 +5,7 @@
  */
 import { isCompressible } from "../agui/catalogue.ts";
 import { memberSpans, type Span } from "../agui/spans.ts";
-import type { Violation } from "../base/errors.ts";
+import type { Violation } from "@session-ledger/base/errors";
 import { gapsOf } from "./frame.ts";
 import { type EncodedRawEvents, type RawEvents, RawReader, TEXTS_BYTES_MAX } from "./raw-events.ts";
 import { Texts, UNIT_BYTES_MAX, utf8Bytes } from "./text.ts";

@@ -1,6 +1,6 @@
 /** Reads the settings of the environment, checks them together, and shows them. */
 import { BlockList, isIP } from "node:net";
-import { type Address, addressText } from "../base/address.ts";
+import { type Address, addressText } from "@session-ledger/base/address";
 import { protocolNames } from "../agui/normalise.ts";
 import { redactionProblems } from "../redaction/redactor.ts";
 import type { Setting } from "./kinds.ts";

@@ -1,5 +1,5 @@
 /** The kinds of value that settings take, and how a row of the table states one. */
-import { type Address, parseAddress } from "../base/address.ts";
+import { type Address, parseAddress } from "@session-ledger/base/address";
 import { durationMs } from "../base/duration.ts";
 
 interface Kind<T> {

@@ -3,7 +3,7 @@
  * docs/operations.md, so the three always agree.
  */
 import { PAYLOAD_BYTES_MAX } from "../agui/payload.ts";
-import { parseOrigins } from "../base/address.ts";
+import { parseOrigins } from "@session-ledger/base/address";
 import {
   ADDRESS,
   amount,

@@ -4,8 +4,8 @@ import { CATALOGUE } from "../agui/catalogue.ts";
 import { MESSAGE_TYPES } from "../agui/message-types.ts";
 import { VALUE_DEPTH_MAX } from "../agui/payload.ts";
 import { elementSpans, memberSpans, outline } from "../agui/spans.ts";
-import { ServiceError, type Violation } from "../base/errors.ts";
-import { ID_BYTES_MAX } from "../base/ids.ts";
+import { ServiceError, type Violation } from "@session-ledger/base/errors";
+import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { FEEDBACK_KEY } from "../store/rows.ts";
 import { checkTimestamp } from "./times.ts";
 

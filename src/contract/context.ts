@@ -2,7 +2,7 @@ import type { DescMessage, DescService, MessageShape } from "@bufbuild/protobuf"
 import type { GenServiceMethods } from "@bufbuild/protobuf/codegenv2";
 import type { CallMemory } from "../auth/caller-memory.ts";
 import { ANONYMOUS, type Principal } from "../auth/principal.ts";
-import type { ServiceError } from "../base/errors.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
 import type { Span } from "../observability/trace.ts";
 
 /** The facts about a call that a handler needs, for every protocol. */

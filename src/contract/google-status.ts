@@ -7,7 +7,7 @@ import {
   RetryInfoSchema,
 } from "@session-ledger/proto/google/rpc/error_details_pb";
 import { type Status, StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
-import type { ErrorCode, ServiceError, Violation } from "../base/errors.ts";
+import type { ErrorCode, ServiceError, Violation } from "@session-ledger/base/errors";
 
 const ERROR_DOMAIN = "session-ledger";
 

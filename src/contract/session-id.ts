@@ -1,5 +1,5 @@
-import type { Violation } from "../base/errors.ts";
-import { ID_BYTES_MAX, isSessionId } from "../base/ids.ts";
+import type { Violation } from "@session-ledger/base/errors";
+import { ID_BYTES_MAX, isSessionId } from "@session-ledger/base/ids";
 
 /** The fields of the contract that name a session. */
 type SessionIdField = "session_id" | "id" | "new_id" | "parent_session_id";

@@ -3,7 +3,7 @@
  * cut off, never rounded: a time that is compared, stored and read again must stay the same.
  */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import type { Violation } from "../base/errors.ts";
+import type { Violation } from "@session-ledger/base/errors";
 
 const MICROS_PER_SECOND = 1_000_000n;
 const NANOS_PER_MICRO = 1_000;

@@ -2,9 +2,9 @@
 import { type JsonObject, parseExactObject } from "../agui/json.ts";
 import { actorOf } from "../auth/principal.ts";
 import { seatTaker } from "../auth/caller-memory.ts";
-import type { Clock } from "../base/clock.ts";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
-import type { Timers } from "../base/timers.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import type { Timers } from "@session-ledger/base/timers";
 import { violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";

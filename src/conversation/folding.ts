@@ -3,8 +3,8 @@
  * rows in pages and slices, and the sessions that are too large.
  */
 import { setImmediate as turnOfEventLoop, setTimeout as rest } from "node:timers/promises";
-import { BoundedMap } from "../base/bounded-map.ts";
-import { ServiceError } from "../base/errors.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
+import { ServiceError } from "@session-ledger/base/errors";
 
 /**
  * One piece of work for all callers that wait for it. When the last caller has left, the work is

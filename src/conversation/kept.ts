@@ -8,7 +8,7 @@
  * needed fields of each message are kept, up to a bound.
  */
 import { isObject, type JsonObject } from "../agui/json.ts";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 
 /**
  * Reasoning and activities survive a snapshot that has none; clients themselves add user and tool

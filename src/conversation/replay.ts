@@ -18,7 +18,7 @@
  */
 import type { JsonObject } from "../agui/json.ts";
 import { takeSeat } from "../auth/caller-memory.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../base/fair-share.ts";
 import { expand } from "../compressor/expand.ts";
 import type { CallContext } from "../contract/context.ts";

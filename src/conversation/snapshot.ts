@@ -1,7 +1,7 @@
 /** A session at one number, as texts that all callers share. */
 import { parseExact } from "../agui/exact-json.ts";
 import { isObject, type JsonObject, parseExactObject } from "../agui/json.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { EventRow } from "../store/rows.ts";
 import type { Canonical, CanonicalRun } from "./canonical/canonical.ts";
 import { type Generation, servedTo } from "./generation/served.ts";

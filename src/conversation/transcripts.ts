@@ -22,7 +22,7 @@
  *
  * A flight is aborted when its last caller has left.
  */
-import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Metrics } from "../observability/metrics.ts";

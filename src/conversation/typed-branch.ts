@@ -12,7 +12,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { parseExact } from "../agui/exact-json.ts";
 import { isObject, type JsonObject } from "../agui/json.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Snapshot } from "./snapshot.ts";
 import type { KeptMessage } from "./kept.ts";
 

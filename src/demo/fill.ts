@@ -3,7 +3,7 @@
  * with times that end some minutes ago. A later fill writes only what is missing.
  */
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import { systemClock } from "../base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { ledger, type LedgerClient } from "../runner/client.ts";
 import { RpcFailure } from "../runner/failure.ts";
 import type { RetryOptions } from "../runner/retry.ts";

@@ -10,7 +10,7 @@
  */
 import { parseExact } from "../agui/exact-json.ts";
 import { isObject, type JsonObject } from "../agui/json.ts";
-import { ID_BYTES_MAX } from "../base/ids.ts";
+import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 
 export type Role = "USER" | "AI";
 

@@ -6,7 +6,7 @@
  * one; the cut is at a number of characters, so it is in the same place however the rows are merged.
  */
 import { isObject, type JsonObject } from "../agui/json.ts";
-import { BoundedMap } from "../base/bounded-map.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Canonical } from "../conversation/canonical/canonical.ts";
 import { blockOf, errorIn, keptEntries, type Role, valueOf } from "./entry.ts";
 import { textOf } from "./langchain4j.ts";

@@ -11,7 +11,7 @@
  */
 import { type AguiEvent, contentOf, EventMaker } from "../agui/event-maker.ts";
 import type { JsonObject } from "../agui/json.ts";
-import { BoundedMap } from "../base/bounded-map.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { IS_JSON, keptError } from "./entry.ts";
 
 export interface Failed {

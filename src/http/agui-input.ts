@@ -15,7 +15,7 @@
 import type { IncomingMessage } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { serverBusy } from "../auth/caller-memory.ts";
-import { invalidArgument, type ServiceError } from "../base/errors.ts";
+import { invalidArgument, type ServiceError } from "@session-ledger/base/errors";
 import { BODY_DEPTH_MAX } from "../contract/checks.ts";
 import { bytesOf, keptOf, type KeptMessage } from "../conversation/kept.ts";
 import { charsOf, parseInput, type Typed, typedIn } from "../conversation/typed.ts";

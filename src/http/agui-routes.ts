@@ -4,7 +4,7 @@
  */
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
-import type { ServiceError } from "../base/errors.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import type { AguiTalk } from "../api/talk.ts";

@@ -22,7 +22,7 @@
  */
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
 import type { AguiTalk, TalkRequest } from "../api/talk.ts";
 import type { CancelHandlers } from "../api/turns/cancel-run.ts";

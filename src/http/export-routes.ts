@@ -13,7 +13,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { serverBusy, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { CallContext } from "../contract/context.ts";
 import type { ExportHandlers } from "../api/export.ts";
 import { HISTORY_FORMATS } from "../history/to-history.ts";

@@ -6,7 +6,7 @@ import {
   SessionSchema,
   type SessionService,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Handlers } from "../contract/context.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
 import { keyOf } from "./message-routes.ts";

@@ -8,7 +8,7 @@ import {
   type SenderSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { invalidArgument } from "../base/errors.ts";
+import { invalidArgument } from "@session-ledger/base/errors";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
 import { MESSAGE_TYPES } from "../api/push.ts";

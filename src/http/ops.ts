@@ -4,7 +4,7 @@
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { packageVersion } from "../observability/version.ts";
-import { within } from "../base/timers.ts";
+import { within } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";

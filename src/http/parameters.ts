@@ -4,7 +4,7 @@
  * refused too. The descriptions go into the OpenAPI document.
  */
 import { z } from "zod";
-import { ID_BYTES_MAX, SESSION_ID_PATTERN } from "../base/ids.ts";
+import { ID_BYTES_MAX, SESSION_ID_PATTERN } from "@session-ledger/base/ids";
 
 const SEQ_MAX = 2n ** 63n - 1n;
 const DIGITS = /^\d{1,19}$/;

@@ -8,7 +8,7 @@ import {
   type SearchTextsResponse,
 } from "@session-ledger/proto/ambient/v1/search_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
 import {

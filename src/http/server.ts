@@ -11,8 +11,8 @@ import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_p
 import type { Authenticator } from "../auth/authenticator.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
 import type { Principal } from "../auth/principal.ts";
-import type { Clock } from "../base/clock.ts";
-import { isDoneWithin } from "../base/timers.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { isDoneWithin } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
 import type { Handlers } from "../contract/context.ts";
 import type { ExportHandlers } from "../api/export.ts";

@@ -16,7 +16,7 @@ import {
   UpdateSessionStatusRequestSchema,
   WatchSessionsRequestSchema,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";

@@ -24,7 +24,7 @@
 import type { ServerResponse } from "node:http";
 import type { FastifyReply } from "fastify";
 import { type CallMemory, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";

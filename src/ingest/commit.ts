@@ -9,7 +9,7 @@ import {
   storedRow,
 } from "../store/rows.ts";
 import type { RowAddress } from "../store/pages.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Opening, StreamRequest } from "../store/streams.ts";
 import { refusal, sessionFull } from "./refusal.ts";
 

@@ -19,9 +19,9 @@
  * and a retry with the key returns the outcome.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { backoffMs } from "../base/backoff.ts";
-import type { Clock } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
+import { backoffMs } from "@session-ledger/base/backoff";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Unit } from "../base/unit.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Span } from "../observability/trace.ts";

@@ -11,9 +11,9 @@
  * openings of a stuck session must leave the pool to the others.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { backoffMs } from "../base/backoff.ts";
-import type { Clock } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
+import { backoffMs } from "@session-ledger/base/backoff";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
 import { failureOf } from "../store/failure.ts";
 import type { OpenedStream, Opening, StreamRequest } from "../store/streams.ts";

@@ -12,9 +12,9 @@
  * for the lock. A line whose own batch took too long is contended too, until one of its batches is
  * committed.
  */
-import { BoundedMap } from "../base/bounded-map.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Independent, type Push, type StoredRow } from "../store/rows.ts";
-import type { ServiceError } from "../base/errors.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
 import type { Span } from "../observability/trace.ts";
 import { callerGone, databaseUnavailable, outcomeUnknown, RETRY_LIMIT_MS } from "./refusal.ts";
 

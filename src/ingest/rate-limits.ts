@@ -11,8 +11,8 @@
  * So a flood slows only new keys, and all grants together stay below those of RATE_BUCKETS_MAX + 1
  * buckets.
  */
-import type { Clock } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { LimitMetrics, UsedLimit } from "../observability/limit-metrics.ts";
 
 /**

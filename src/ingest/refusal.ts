@@ -1,5 +1,5 @@
 /** The errors of pushes that were not stored, as their callers see them. */
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { diskFull, isDiskFull, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import type { Outcome, Push } from "../store/rows.ts";
 import type { Opening, StreamRequest } from "../store/streams.ts";

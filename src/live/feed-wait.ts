@@ -1,7 +1,7 @@
 /** How a feed waits: for a look of the horizon, its end, an abort, or the end of a pause. */
-import { backoffMs } from "../base/backoff.ts";
-import { ServiceError } from "../base/errors.ts";
-import type { Timers } from "../base/timers.ts";
+import { backoffMs } from "@session-ledger/base/backoff";
+import { ServiceError } from "@session-ledger/base/errors";
+import type { Timers } from "@session-ledger/base/timers";
 import type { Log } from "../observability/log.ts";
 import type { Horizon } from "./horizon.ts";
 import { READ_RETRY } from "./limits.ts";

@@ -10,12 +10,12 @@
  * use the same horizon and the same turns.
  */
 import assert from "node:assert/strict";
-import type { Clock } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../base/fair-share.ts";
 import { only, Pull } from "../base/pull.ts";
 import { Semaphore } from "../base/semaphore.ts";
-import { systemTimers, type Timers } from "../base/timers.ts";
+import { systemTimers, type Timers } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";

@@ -16,8 +16,8 @@
  * failover to a machine with another clock, a restored backup), or the clock has fallen behind ours,
  * the horizon is found again, and every feed goes back by REWIND_MS.
  */
-import type { Clock } from "../base/clock.ts";
-import type { Timers } from "../base/timers.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import type { Timers } from "@session-ledger/base/timers";
 import type { Log } from "../observability/log.ts";
 import type { FeedPosition, FeedReader, Look } from "../store/feed.ts";
 

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import type { Backoff } from "../base/backoff.ts";
+import type { Backoff } from "@session-ledger/base/backoff";
 
 export interface LiveLimits {
   /** Above this number a watch is refused with TOO_MANY_WATCHERS. */

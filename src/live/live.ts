@@ -10,8 +10,8 @@
  * A session is in the registry while it has a watcher. Each of its two streams has its own tail
  * while that stream has a watcher. A commit of a session without watchers costs one look-up.
  */
-import type { Clock } from "../base/clock.ts";
-import type { ServiceError } from "../base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import type { ServiceError } from "@session-ledger/base/errors";
 import type { Charge } from "../base/fair-share.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
@@ -30,7 +30,7 @@ import { Heads, Reads, shuttingDown } from "./reads.ts";
 import { checkLiveLimits, type LiveLimits } from "./limits.ts";
 import { Seats, type TakeSeat } from "./seats.ts";
 import { Tail, type TailParts, WindowMemory } from "./tail.ts";
-import { limitTimers, systemTimers, type Timers } from "../base/timers.ts";
+import { limitTimers, systemTimers, type Timers } from "@session-ledger/base/timers";
 import type { WakeUps } from "./hints/hint-bus.ts";
 import { type LiveMetrics, Watcher, type WatcherParts } from "./watcher.ts";
 

@@ -9,12 +9,12 @@
  * answer is lost on the way, or when the question never left: postgres.js 3.4.9 can keep one for
  * ever on a connection that was cut while a write was pending (test/postgres/watch.test.ts met it).
  */
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { PageAfter } from "../store/pages.ts";
 import type { LedgerReader, Seen } from "../store/reader.ts";
 import type { RowOf, SessionHead, StreamName } from "../store/rows.ts";
 import type { LiveLimits } from "./limits.ts";
-import { type Timers, within } from "../base/timers.ts";
+import { type Timers, within } from "@session-ledger/base/timers";
 import { Semaphore } from "../base/semaphore.ts";
 
 export class Reads {

@@ -1,5 +1,5 @@
 /** The seats of watches: those of the service, and those of each watched session. */
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { type Charge, FairShare } from "../base/fair-share.ts";
 import type { LiveLimits } from "./limits.ts";
 

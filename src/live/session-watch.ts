@@ -10,7 +10,7 @@
  * again, and finds them in `#told`, unless the session has changed since. A session that was made
  * above the place is told as made: no earlier read could have it.
  */
-import type { ServiceError } from "../base/errors.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
 import type { FeedReader } from "../store/feed.ts";
 import type {
   ChangedSession,

@@ -19,14 +19,14 @@
  * it has been looked up. If another row has that row's number, or the stream's head is lower than a
  * head that was seen, rows are lost and the tail ends.
  */
-import { backoffMs } from "../base/backoff.ts";
-import type { ServiceError } from "../base/errors.ts";
+import { backoffMs } from "@session-ledger/base/backoff";
+import type { ServiceError } from "@session-ledger/base/errors";
 import type { Log } from "../observability/log.ts";
 import type { Seen } from "../store/reader.ts";
 import { lastSeqOf, type RowOf, type StoredRow, type StreamName } from "../store/rows.ts";
 import { type LiveLimits, READ_RETRY } from "./limits.ts";
 import type { Reads } from "./reads.ts";
-import type { Timers } from "../base/timers.ts";
+import type { Timers } from "@session-ledger/base/timers";
 import {
   append,
   emptied,

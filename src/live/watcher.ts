@@ -12,9 +12,9 @@
  * of a wait stays pending; an abort, the end of the tail and the end of a delay resolve it.
  */
 import assert from "node:assert/strict";
-import { backoffMs } from "../base/backoff.ts";
-import type { Clock } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
+import { backoffMs } from "@session-ledger/base/backoff";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { RowForm } from "../store/columns.ts";
@@ -22,7 +22,7 @@ import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from
 import { type LiveLimits, READ_RETRY } from "./limits.ts";
 import type { Reads } from "./reads.ts";
 import type { Held, Tail } from "./tail.ts";
-import type { Timers } from "../base/timers.ts";
+import type { Timers } from "@session-ledger/base/timers";
 
 /** The state of a watch; WatchState of the contract defines each one. */
 export type Standing = "catching_up" | "live" | "degraded";

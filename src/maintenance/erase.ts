@@ -14,7 +14,7 @@
  * there are new rows, and these are deleted too. An erased session takes no import.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { isCounted, isoOf, storedBytes, TABLE } from "../store/columns.ts";
 import { type Database, type Fields, sql, type SQL } from "../store/database.ts";
 import { sessionHeld } from "../store/failure.ts";

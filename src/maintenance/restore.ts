@@ -13,7 +13,7 @@
  * session that has changed since is known at once. The rows are compared too: somebody may have deleted or
  * forged some. So an interrupted restore is continued by the same command, and nothing is ever overwritten.
  */
-import { codeOf } from "../base/errors.ts";
+import { codeOf } from "@session-ledger/base/errors";
 import { type Database, type SQL, sql, type Transaction } from "../store/database.ts";
 import {
   type DumpedKind,

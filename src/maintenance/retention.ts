@@ -16,7 +16,7 @@
  * In the background of a service there is one pass at the start, and one each interval after the
  * end of the last pass. A failed pass is logged and repeated at the next interval.
  */
-import { BoundedMap } from "../base/bounded-map.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";

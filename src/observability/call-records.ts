@@ -5,9 +5,9 @@
  * lines per second is limited for failures and for streams, unless all calls are logged. Metrics and
  * spans cover every call.
  */
-import type { Clock } from "../base/clock.ts";
-import type { ServiceError } from "../base/errors.ts";
-import { ID_BYTES_MAX } from "../base/ids.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import type { ServiceError } from "@session-ledger/base/errors";
+import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Attributes, Span, Tracer } from "./trace.ts";

@@ -2,7 +2,7 @@
  * Metrics of the distance between use and limits, for callers and sessions; docs/limits.md lists
  * all of them.
  */
-import type { Clock } from "../base/clock.ts";
+import type { Clock } from "@session-ledger/base/clock";
 import type { Instruments } from "./instruments.ts";
 
 const USED_LIMITS = [

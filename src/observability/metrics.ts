@@ -4,7 +4,7 @@
  * known here: never a session id, never a text of a caller.
  */
 import { type Counter, collectDefaultMetrics } from "prom-client";
-import { type Clock, systemClock } from "../base/clock.ts";
+import { type Clock, systemClock } from "@session-ledger/base/clock";
 import { Instruments } from "./instruments.ts";
 import { limitInstruments } from "./limit-metrics.ts";
 import { packageVersion } from "./version.ts";

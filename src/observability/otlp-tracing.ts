@@ -33,7 +33,7 @@ import {
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
-import { within } from "../base/timers.ts";
+import { within } from "@session-ledger/base/timers";
 import type { Attributes, Elapsed, Span, Tracing, TracingDeps, TracingOptions } from "./trace.ts";
 
 /** Ended spans in memory, including those being exported. */

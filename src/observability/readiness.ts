@@ -5,8 +5,8 @@
  * pushes count too.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Clock } from "../base/clock.ts";
-import { within } from "../base/timers.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { within } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "./log.ts";
 

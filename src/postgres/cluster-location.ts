@@ -18,7 +18,7 @@
 import { createHash } from "node:crypto";
 import { access, chmod, constants, lstat, mkdir, realpath, stat, symlink } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
-import { within } from "../base/timers.ts";
+import { within } from "@session-ledger/base/timers";
 import { type Account, hasCode, refusal, runProgram, unlessMissing } from "./process.ts";
 import type { EmbeddedLog } from "./server.ts";
 

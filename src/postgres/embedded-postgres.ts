@@ -18,8 +18,8 @@
 import { statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Backoff, backoffMs } from "../base/backoff.ts";
-import { ServiceError } from "../base/errors.ts";
+import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Unit } from "../base/unit.ts";
 import { type Binaries, findBinaries, programPath, usableBinaries } from "./binaries.ts";
 import { connectionUrl, openCluster, pgDataOf } from "./cluster.ts";

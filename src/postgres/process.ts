@@ -2,7 +2,7 @@
 import { execFile, type SpawnOptions, spawn } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { promisify } from "node:util";
-import { codeOf, ServiceError } from "../base/errors.ts";
+import { codeOf, ServiceError } from "@session-ledger/base/errors";
 
 /** The embedded server cannot start, and the operator can fix it: the message says how. */
 export function refusal(message: string, cause?: unknown): ServiceError {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
-import { isDoneWithin } from "../base/timers.ts";
+import { isDoneWithin } from "@session-ledger/base/timers";
 import { type Account, argumentsOf, hasCode, spawnAs, unlessMissing } from "./process.ts";
 
 /** The methods of a logger that this folder needs; pino has this shape. */

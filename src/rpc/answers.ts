@@ -5,8 +5,8 @@ import type {
   ServiceDefinition,
 } from "@grpc/grpc-js";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { Clock } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Handlers } from "../contract/context.ts";
 import { CallRecords, type LoggedCalls } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";

@@ -15,7 +15,7 @@ import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import type { CallMemory } from "../auth/caller-memory.ts";
 import type { Principal } from "../auth/principal.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Caller, Conversation } from "../contract/context.ts";
 import { ServedCall } from "./call.ts";
 import { decoderOf } from "./decode.ts";

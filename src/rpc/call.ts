@@ -24,7 +24,7 @@ import {
   status,
 } from "@grpc/grpc-js";
 import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
-import { type ErrorCode, invalidArgument, ServiceError } from "../base/errors.ts";
+import { type ErrorCode, invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { Call, type ConversationRecord } from "../contract/context.ts";
 import { googleStatusOf, STATUS_CODES } from "../contract/google-status.ts";
 import type { CallRecords } from "../observability/call-records.ts";

@@ -9,7 +9,7 @@ import {
 } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import { PushSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import { invalidArgument } from "../base/errors.ts";
+import { invalidArgument } from "@session-ledger/base/errors";
 import { readBatchFrame } from "./batch-frame.ts";
 
 /**

@@ -40,7 +40,7 @@ import {
   type ServerReflectionResponse,
   ServerReflectionResponseSchema,
 } from "@session-ledger/proto/grpc/reflection/v1/reflection_pb";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { methodDefinitionOf } from "./answers.ts";
 import { Incoming } from "./incoming.ts";
 import type { RequestParts } from "./requests.ts";

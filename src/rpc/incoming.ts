@@ -14,7 +14,7 @@
  */
 import { constants, type ServerHttp2Stream } from "node:http2";
 import { type CallerMemory, type CallMemory, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
-import type { ServiceError } from "../base/errors.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
 
 /** The objects of Node, grpc-js and ours that an open call has beside its bytes: an estimate. */
 const CALL_BYTES = 16 * 1024;

@@ -1,6 +1,6 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
-import type { Clock } from "../base/clock.ts";
+import type { Clock } from "@session-ledger/base/clock";
 import type { Log } from "../observability/log.ts";
 import type { TransportMetrics } from "../observability/metrics.ts";
 import {

@@ -1,5 +1,5 @@
 import type { Principal } from "../auth/principal.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 
 /** A call that has no end of its own, so a stop must end it. */
 interface Endless {

@@ -1,6 +1,6 @@
 import type { Metadata, ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import type { Authenticator } from "../auth/authenticator.ts";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { type MethodRecords, ServedCall } from "./call.ts";
 import type { OpenCalls } from "./open-calls.ts";
 import { type Arrived, OneRequest, type RequestParts } from "./requests.ts";

@@ -3,7 +3,7 @@ import type { ServerHttp2Stream } from "node:http2";
 import { promisify } from "node:util";
 import { gunzip, inflate } from "node:zlib";
 import { serverBusy } from "../auth/caller-memory.ts";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
 import { type Arriving, Incoming, type IncomingParts } from "./incoming.ts";
 import type { ServedCall } from "./call.ts";

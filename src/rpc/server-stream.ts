@@ -2,7 +2,7 @@ import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { serverBusy } from "../auth/caller-memory.ts";
 import type { Principal } from "../auth/principal.ts";
-import type { ServiceError } from "../base/errors.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
 import { forEach } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import { ReadSessionEvent } from "../contract/rows-to-wire.ts";

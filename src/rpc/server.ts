@@ -25,7 +25,7 @@ import { file_google_rpc_error_details } from "@session-ledger/proto/google/rpc/
 import { CallerMemory } from "../auth/caller-memory.ts";
 import type { Authenticator } from "../auth/authenticator.ts";
 import { FairShare } from "../base/fair-share.ts";
-import { isDoneWithin } from "../base/timers.ts";
+import { isDoneWithin } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
 import type { TlsMaterial } from "../transport/watched-files.ts";
 import { type AnswerDeps, answersOf, definitionOf, type SessionHandlers } from "./answers.ts";

@@ -2,7 +2,7 @@
  * Checks the values that a caller passed. Programs without types, and types that were widened, may
  * pass anything. Each check throws with the option's name, before any work begins.
  */
-import { parseAddress } from "../base/address.ts";
+import { parseAddress } from "@session-ledger/base/address";
 import { isSendable } from "./credentials.ts";
 
 /** Throws a TypeError or a RangeError that names the option; an absent value is mostly allowed. */

@@ -5,7 +5,7 @@
  */
 import * as nodeTls from "node:tls";
 import { type ChannelCredentials, credentials, Metadata } from "@grpc/grpc-js";
-import { within } from "../base/timers.ts";
+import { within } from "@session-ledger/base/timers";
 import { RpcFailure, textOf } from "./failure.ts";
 
 interface AskLimits {

@@ -2,7 +2,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { anyUnpack, durationMs } from "@bufbuild/protobuf/wkt";
 import { status } from "@grpc/grpc-js";
-import type { Violation } from "../base/errors.ts";
+import type { Violation } from "@session-ledger/base/errors";
 import {
   BadRequestSchema,
   ErrorInfoSchema,

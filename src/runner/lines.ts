@@ -6,7 +6,7 @@
  * reported.
  */
 import { printJson } from "../agui/print.ts";
-import { utf8Of } from "../base/utf8.ts";
+import { utf8Of } from "@session-ledger/base/utf8";
 import { EventItem } from "./rows.ts";
 
 export interface Line {

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { type Backoff, backoffMs } from "../base/backoff.ts";
-import { type Clock, systemClock } from "../base/clock.ts";
+import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
+import { type Clock, systemClock } from "@session-ledger/base/clock";
 import { RpcFailure } from "./failure.ts";
 
 const PAUSE: Backoff = { minMs: 100, maxMs: 5_000 };

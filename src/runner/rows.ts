@@ -12,7 +12,7 @@ import {
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { type Session, SessionSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type JsonObject, parseObject } from "../agui/json.ts";
-import { msOf } from "../base/clock.ts";
+import { msOf } from "@session-ledger/base/clock";
 import { decodeFragments, type FragmentIndex } from "../compressor/fragments.ts";
 
 export type StreamName = "messages" | "events";

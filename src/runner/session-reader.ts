@@ -3,7 +3,7 @@
  * connection, reading continues after the last delivered number, so each row or event comes once,
  * in order. Leaving the loop, by `break` or by an error, closes the connection.
  */
-import { systemClock } from "../base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import {
   checkAddress,
   checkOptions,

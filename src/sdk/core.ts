@@ -1,5 +1,5 @@
 /** What the parts of a runner share: options, connection, signals, and the reports of its state. */
-import { systemClock } from "../base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { createLedgerClient, ledger, type LedgerClient } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";
 import type { RetryOptions } from "../runner/retry.ts";

@@ -6,7 +6,7 @@
  * A stop (SIGTERM, SIGINT) takes no more turns. A run may end within `cancelGraceMs`, then it is
  * interrupted, and has the same time again. What is not stored then is in the file of the spool.
  */
-import { isDoneWithin } from "../base/timers.ts";
+import { isDoneWithin } from "@session-ledger/base/timers";
 import { checkOptions, type Checks, integer, ofType, oneOf, unchecked } from "../runner/checks.ts";
 import { checkedOptions } from "../runner/writer/options.ts";
 import { ledger } from "../runner/client.ts";

@@ -3,7 +3,7 @@
  * are those of the process. `envelope_tokens` of the next claim tells the service of the tokens, so
  * its metrics have them for all runners, and its alert looks at them.
  */
-import type { Clock } from "../base/clock.ts";
+import type { Clock } from "@session-ledger/base/clock";
 import type { TurnMetrics } from "../runner/turn-blocks.ts";
 
 export interface RunnerStats {

@@ -5,7 +5,7 @@
  *   a claim        waits until the place is free
  *   a run by HTTP  is refused during a run; asks a claim that has the place to end, and goes next
  */
-import { deferred } from "../base/deferred.ts";
+import { deferred } from "@session-ledger/base/deferred";
 import { RunInProgress } from "./bridge.ts";
 
 export class Place {

@@ -19,7 +19,7 @@ import {
   type Session as SessionRow,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { isObject } from "../agui/json.ts";
-import { isSessionId } from "../base/ids.ts";
+import { isSessionId } from "@session-ledger/base/ids";
 import { type Checks, checkOptions, integer, unchecked } from "../runner/checks.ts";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";

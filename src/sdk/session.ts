@@ -12,7 +12,7 @@ import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_p
 import type { ClaimTurnResponse } from "@session-ledger/proto/ambient/v1/turns_pb";
 import { parseObject } from "../agui/json.ts";
 import { PAYLOAD_BYTES_MAX } from "../agui/payload.ts";
-import { systemClock } from "../base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";
 import { proposedEpoch } from "../runner/writer/book.ts";

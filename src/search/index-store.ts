@@ -1,6 +1,6 @@
 /** The statements of the instance that stores texts and runs (index-unit.ts). */
 import { createHash } from "node:crypto";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { isoOf, microsColumn, TABLE } from "../store/columns.ts";
 import { bigintOf, type Database, type Fields, type SQL, sql } from "../store/database.ts";
 import {

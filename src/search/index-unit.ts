@@ -22,9 +22,9 @@
  * Each part of the work is followed by a pause (pace.ts). So texts come late under load, and pushes do not.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Clock } from "../base/clock.ts";
-import { BoundedMap } from "../base/bounded-map.ts";
-import { ServiceError } from "../base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
+import { ServiceError } from "@session-ledger/base/errors";
 import { Repeating } from "../base/repeating.ts";
 import type { Unit } from "../base/unit.ts";
 import type { RowsLimits } from "../conversation/folding.ts";

@@ -11,7 +11,7 @@
  *   15 s                                           0      1      4    20
  *   20 s                                           0      0      0     0
  */
-import type { Clock } from "../base/clock.ts";
+import type { Clock } from "@session-ledger/base/clock";
 
 const BUSY_PAUSES = 40;
 /** From there to LAG_MAX_MS a busy process gives more and more to the index. */

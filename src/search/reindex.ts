@@ -1,6 +1,6 @@
 /** The command `reindex`: forgets the stored texts and runs, and stores them again unless a running service does. */
 import { randomUUID } from "node:crypto";
-import { systemClock } from "../base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { createLog } from "../observability/log.ts";
 import { createMetrics } from "../observability/metrics.ts";
 import type { Database } from "../store/database.ts";

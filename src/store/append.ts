@@ -15,7 +15,7 @@ import {
   roomFor,
   type SessionUse,
 } from "./arrange.ts";
-import { ID_BYTES_MAX } from "../base/ids.ts";
+import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { type Database, SERVER_TEXT } from "./database.ts";
 import type { Outcome, Push, SessionLimits, StreamRange } from "./rows.ts";
 import { isoOf } from "./columns.ts";

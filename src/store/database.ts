@@ -14,7 +14,7 @@ import postgres from "postgres";
 import type { Unit } from "../base/unit.ts";
 import { codeOf, drizzleError, errorOfDriver, isConnectionLost, storeError } from "./failure.ts";
 import { type Pool, POOL_LEFT, Pools, PoolSockets, type Target } from "./pools.ts";
-import { within } from "../base/timers.ts";
+import { within } from "@session-ledger/base/timers";
 
 /** For the statements of other rooms: only this room names the package. */
 export { sql, type SQL };

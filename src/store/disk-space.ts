@@ -7,7 +7,7 @@
  *      └──────────── files cannot be found ──► gone ──── found ───────────┘
  */
 import { Repeating } from "../base/repeating.ts";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Unit } from "../base/unit.ts";
 import { diskFull } from "./failure.ts";
 import type { EmbeddedLog } from "../postgres/server.ts";

@@ -12,7 +12,7 @@
  *
  * SQLSTATEs: https://www.postgresql.org/docs/current/errcodes-appendix.html
  */
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { POOL_LEFT } from "./pools.ts";
 
 export type Failure = "locked" | "retryable" | "unknown" | "slow" | "unavailable" | "defect";

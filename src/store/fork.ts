@@ -1,5 +1,5 @@
 /** Copies the beginning of a session; the rules are in the function ledger_fork (migrations/fork.sql). */
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { bigintOf, type Database, sql } from "./database.ts";
 import { codeOf, failureOf, storeError } from "./failure.ts";
 import { type SessionScope, listedIn } from "./sessions.ts";

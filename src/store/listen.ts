@@ -22,7 +22,7 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import type { Socket } from "node:net";
 import postgres from "postgres";
-import { within } from "../base/timers.ts";
+import { within } from "@session-ledger/base/timers";
 import { connectTo, type Target } from "./pools.ts";
 import type { Database } from "./database.ts";
 

@@ -20,7 +20,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { getTableName, sql } from "drizzle-orm";
 import postgres from "postgres";
-import { ServiceError } from "../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { storeError } from "./failure.ts";
 import {
   importedRows,

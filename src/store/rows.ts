@@ -3,7 +3,7 @@
  * `undefined` where the table has null. A row that was just pushed equals the row of a later read,
  * field by field.
  */
-import type { RunMark } from "../base/ids.ts";
+import type { RunMark } from "@session-ledger/base/ids";
 
 export type StreamName = "messages" | "events";
 

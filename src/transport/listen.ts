@@ -1,8 +1,8 @@
 /** What the servers of TCP connections share: their addresses, their counters, and TLS. */
 import { createServer, type Server } from "node:net";
 import type { Server as TlsServer, TlsOptions } from "node:tls";
-import type { Clock } from "../base/clock.ts";
-import { codeOf, ServiceError } from "../base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { codeOf, ServiceError } from "@session-ledger/base/errors";
 import type { Log } from "../observability/log.ts";
 import type { ServerName, TransportMetrics } from "../observability/metrics.ts";
 import type { TlsMaterial } from "./watched-files.ts";

@@ -1,11 +1,11 @@
 import { createPrivateKey, type KeyObject, randomBytes, X509Certificate } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
-import { type Clock, msOf } from "../base/clock.ts";
-import { codeOf, ServiceError } from "../base/errors.ts";
+import { type Clock, msOf } from "@session-ledger/base/clock";
+import { codeOf, ServiceError } from "@session-ledger/base/errors";
 import { Repeating } from "../base/repeating.ts";
 import type { Unit } from "../base/unit.ts";
-import { withoutMark } from "../base/utf8.ts";
+import { withoutMark } from "@session-ledger/base/utf8";
 import type { Log } from "../observability/log.ts";
 import type { TransportMetrics } from "../observability/metrics.ts";
 

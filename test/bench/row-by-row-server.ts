@@ -5,8 +5,8 @@
  *   DATABASE_URL=postgres://… node test/bench/row-by-row-server.ts     prints {"address":"127.0.0.1:40123"}
  */
 import { startAll, stopAll } from "../../src/base/unit.ts";
-import { systemClock } from "../../src/base/clock.ts";
-import { addressText } from "../../src/base/address.ts";
+import { systemClock } from "@session-ledger/base/clock";
+import { addressText } from "@session-ledger/base/address";
 import { loadConfig } from "../../src/config/config.ts";
 import { OpenGroups } from "../../src/api/push-stream/open-groups.ts";
 import { createPushHandlers } from "../../src/api/push.ts";

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import { SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { SessionSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../../src/base/fair-share.ts";
 import type { Snapshot } from "../../src/conversation/snapshot.ts";
 import type { CallContext } from "../../src/contract/context.ts";

@@ -12,7 +12,7 @@ import {
 } from "@session-ledger/proto/grpc/health/v1/health_pb";
 import type { Authenticator } from "../../src/auth/authenticator.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import {
   callHeaders,
   FLAG,

@@ -19,7 +19,7 @@ import {
   type ServerReflectionResponse,
   ServerReflectionResponseSchema,
 } from "@session-ledger/proto/grpc/reflection/v1/reflection_pb";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { createRpcServer, type RpcServer } from "../../src/rpc/server.ts";

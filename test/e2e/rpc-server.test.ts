@@ -11,7 +11,7 @@ import {
   SessionEventSchema,
 } from "@session-ledger/proto/ambient/v1/events_pb";
 import { SessionSchema, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { type ErrorCode, invalidArgument, ServiceError } from "../../src/base/errors.ts";
+import { type ErrorCode, invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { GRPC_STATUS } from "../../src/rpc/call.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import { REQUEST_BYTES_MAX } from "../../src/rpc/server.ts";

@@ -9,7 +9,7 @@ import {
 } from "@session-ledger/proto/ambient/v1/events_pb";
 import { PushSessionEventsResponseSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { SessionSchema, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { UNSENT_BYTES_MAX } from "../../src/rpc/server-stream.ts";
 import { frame } from "../support/http2-frames.ts";
 import { conversation, startRpc } from "../support/rpc-fixture.ts";

@@ -3,7 +3,7 @@
  * here, so that a run over HTTP comes at a chosen moment of a claim.
  */
 import { expect, onTestFinished, test } from "vitest";
-import { deferred } from "../../src/base/deferred.ts";
+import { deferred } from "@session-ledger/base/deferred";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ledger, type LedgerClient } from "../../src/runner/client.ts";
 import type { AgentEvent, RunInput } from "../../src/sdk/bridge.ts";

@@ -19,7 +19,7 @@ import {
   type SessionEvent,
   WatchSessionEventsRequestSchema,
 } from "@session-ledger/proto/ambient/v1/events_pb";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import type { CallContext } from "../../src/contract/context.ts";
 import { createListHandlers } from "../../src/api/pages.ts";
 import { microsOf } from "../../src/contract/times.ts";

@@ -5,7 +5,7 @@
  */
 import { type SQL, sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import type { FairShare } from "../../src/base/fair-share.ts";
 import {
   createFeeds,

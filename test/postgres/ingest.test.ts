@@ -1,6 +1,6 @@
 import postgres from "postgres";
 import { describe, expect, test } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import type { LedgerWriter } from "../../src/ingest/commit.ts";
 import { createIngest, type Ingest, type IngestLimits } from "../../src/ingest/ingest.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";

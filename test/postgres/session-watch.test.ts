@@ -1,7 +1,7 @@
 /** Watches of sessions over a real database: what a slow reader gets, open transactions, and costs. */
 import { sql } from "drizzle-orm";
 import { describe, expect, test } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import type { FairShare } from "../../src/base/fair-share.ts";
 import { createFeeds, FEED_LIMITS } from "../../src/live/feeds.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";

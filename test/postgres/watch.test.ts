@@ -10,8 +10,8 @@
  */
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { systemClock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import { createIngest, type Ingest } from "../../src/ingest/ingest.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { createLive, type Live } from "../../src/live/live.ts";

@@ -10,7 +10,7 @@
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { createLive, type Live } from "../../src/live/live.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import type { Delivery, Watcher } from "../../src/live/watcher.ts";

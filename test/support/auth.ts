@@ -5,7 +5,7 @@ import { createAuthenticator } from "../../src/auth/authenticator.ts";
 import type { Principal } from "../../src/auth/principal.ts";
 import { RefusedToken } from "../../src/auth/refused-token.ts";
 import type { TokenKeyStore } from "../../src/auth/session-tokens.ts";
-import type { Clock } from "../../src/base/clock.ts";
+import type { Clock } from "@session-ledger/base/clock";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { LogRecord } from "./rpc-fixture.ts";

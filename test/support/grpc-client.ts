@@ -27,7 +27,7 @@ import {
   RetryInfoSchema,
 } from "@session-ledger/proto/google/rpc/error_details_pb";
 import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
-import type { Violation } from "../../src/base/errors.ts";
+import type { Violation } from "@session-ledger/base/errors";
 import { methodDefinitionOf } from "../../src/rpc/answers.ts";
 
 export interface CallOptions {

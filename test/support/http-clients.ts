@@ -7,7 +7,7 @@ import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import { type Duplex, duplexPair } from "node:stream";
 import { fastify, type FastifyInstance } from "fastify";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { statusOf } from "../../src/http/plumbing/problem.ts";
 import {
   type EventStreamOptions,

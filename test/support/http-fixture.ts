@@ -1,7 +1,7 @@
 import { connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import type { Admission } from "../../src/http/plumbing/admission.ts";
 import {
   createHttpServer,

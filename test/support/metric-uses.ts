@@ -61,9 +61,9 @@ export function strangersIn(
   return [...grouped, ...selected, ...(isOurs ? [] : [`nothing of the service: ${query}`])];
 }
 
-/** Reasons of src/base/errors.ts, and those of the audit for tokens and denied calls. */
+/** Reasons of packages/base/src/errors.ts, and those of the audit for tokens and denied calls. */
 const REASONS = new Set([
-  ...wordsOf("src/base/errors.ts", /(?<=\| ")[A-Z_]+(?=")/g),
+  ...wordsOf("packages/base/src/errors.ts", /(?<=\| ")[A-Z_]+(?=")/g),
   ...wordsOf("src/auth/refused-token.ts", /(?<=\| ")[a-z_]+(?=")/g),
   "role",
   "scope",

@@ -9,7 +9,7 @@ import type {
   SessionEvent,
 } from "@session-ledger/proto/ambient/v1/events_pb";
 import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { createLog } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { createRpcServer } from "../../src/rpc/server.ts";

@@ -1,6 +1,6 @@
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import type { PushSessionEventsRequest } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import type { Conversation } from "../../src/contract/context.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";

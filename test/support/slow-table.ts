@@ -13,7 +13,7 @@ import {
   type StoredRow,
   type StreamName,
 } from "../../src/store/rows.ts";
-import type { Timers } from "../../src/base/timers.ts";
+import type { Timers } from "@session-ledger/base/timers";
 
 export interface PendingRead {
   readonly kind: "heads" | "page";

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { createHintBus, type HintBus, type WakeUps } from "../../src/live/hints/hint-bus.ts";
 import type { Transport } from "../../src/live/hints/transport.ts";
 import { createLogTo } from "../../src/observability/log.ts";

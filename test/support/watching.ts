@@ -1,5 +1,5 @@
 /** Live delivery over a slow table, and callers that record their rows. */
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { createLive, type Live } from "../../src/live/live.ts";
 import { LIVE_LIMITS, type LiveLimits } from "../../src/live/limits.ts";
 import type { Standing } from "../../src/live/watcher.ts";

@@ -11,7 +11,7 @@ import { describe, expect, test } from "vitest";
 import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { type JsonObject, parseObject } from "../../src/agui/json.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { type AguiFrame, createAguiJoin } from "../../src/conversation/join.ts";
 import { AGUI_LIMITS, type AguiOptions, type AguiRequest } from "../../src/conversation/attach.ts";
 import { keptOf } from "../../src/conversation/kept.ts";

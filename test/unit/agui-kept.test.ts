@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { bytesOf, keptOf, type KeptMessage, reorders } from "../../src/conversation/kept.ts";
 
 const FIELD = { field: "messages" };

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { CATALOGUE, type EventType } from "../../src/agui/catalogue.ts";
 import { fieldsOfType, normalise, snakeName } from "../../src/agui/normalise.ts";
-import { VIOLATIONS_MAX } from "../../src/base/errors.ts";
+import { VIOLATIONS_MAX } from "@session-ledger/base/errors";
 import { readPayload } from "../../src/agui/payload.ts";
 
 function normalised(type: EventType, text: string): string {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { ValidationMode } from "../../src/agui/conform.ts";
 import { eventRows, type EventRow } from "../../src/agui/rows.ts";
-import type { Violation } from "../../src/base/errors.ts";
+import type { Violation } from "@session-ledger/base/errors";
 
 type EventPush = Parameters<typeof eventRows>[0];
 

@@ -7,7 +7,7 @@ import { CATALOGUE, type CatalogueEntry, type EventType } from "../../src/agui/c
 import { CURRENT, EARLIER } from "../../src/agui/schemas.ts";
 import { validate } from "../../src/agui/conform.ts";
 import { fieldsAtFault, violationsOf } from "../../src/agui/violations.ts";
-import { VIOLATIONS_MAX } from "../../src/base/errors.ts";
+import { VIOLATIONS_MAX } from "@session-ledger/base/errors";
 
 function descriptions(type: EventType, fields: object): readonly string[] {
   return validate(type, { type, ...fields }).map(({ field, description }) => {

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { type Action, ALLOWED, REACH } from "../../src/auth/actions.ts";
 import { type Audit, type Authorizer, RoleAndScope } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal, ROLES } from "../../src/auth/principal.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { sessionNotFound } from "../../src/store/failure.ts";
 
 const ACTIONS = Object.entries(REACH).flatMap(([action]) => (isAction(action) ? [action] : []));

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { IssueSessionTokenRequestSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { createTokenHandlers } from "../../src/api/tokens.ts";
 
 const HOUR_MS = 3_600_000;

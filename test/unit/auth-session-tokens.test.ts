@@ -296,7 +296,7 @@ describe("the signing keys", () => {
     const keys = keyStore();
     await using theirs = await start();
     await using auth = await start({ keys });
-    const { ServiceError } = await import("../../src/base/errors.ts");
+    const { ServiceError } = await import("@session-ledger/base/errors");
     keys.readKeys = () =>
       Promise.reject(new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "down"));
     auth.clock.advance(1_000);

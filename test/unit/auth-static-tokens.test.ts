@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { digestOf, parseStaticTokens } from "../../src/auth/static-tokens.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { type AuthFixture, startAuth } from "../support/auth.ts";
 import { eventually } from "../support/eventually.ts";
 

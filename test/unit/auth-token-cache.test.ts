@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { RefusedToken } from "../../src/auth/refused-token.ts";
 import { type Known, TOKEN_CACHE_LIMITS, TokenCache } from "../../src/auth/authenticator.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 
 const NOW = { nowMs: 1_000, tickMs: 0 };
 const now = () => NOW;

@@ -17,7 +17,7 @@ import {
 import { CreateSessionRequestSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import {
   authorisedMethods,
   authorisedReads,

@@ -7,7 +7,7 @@ import { importUpstream } from "../../tools/import-upstream/command.ts";
 import { runCli } from "../../src/cli/program.ts";
 import { startedLines } from "../../src/cli/serve.ts";
 import { type Config, configHelp, loadClientConfig, loadConfig } from "../../src/config/config.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { needs, toolPath } from "../support/tools.ts";
 
 type Environment = NonNullable<Parameters<typeof loadConfig>[0]>;

@@ -1,6 +1,6 @@
 /** When feeds look at the database, and what makes them go back; the database is a double. */
 import { expect, test } from "vitest";
-import type { Clock } from "../../src/base/clock.ts";
+import type { Clock } from "@session-ledger/base/clock";
 import type { Charge, FairShare } from "../../src/base/fair-share.ts";
 import {
   createFeeds,

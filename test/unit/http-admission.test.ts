@@ -4,7 +4,7 @@
 import { request as httpRequest } from "node:http";
 import { afterEach, describe, expect, test } from "vitest";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { createAdmission } from "../../src/http/plumbing/admission.ts";
 import { createHttpServer, type HttpParts } from "../../src/http/server.ts";
 import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";

@@ -5,7 +5,7 @@ import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { invalidArgument, ServiceError } from "../../src/base/errors.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { timestampOf } from "../../src/contract/times.ts";
 import { ServedRequest } from "../../src/http/plumbing/call-context.ts";
 import { eventItem, messageItem, rfc3339Of } from "../../src/http/answers.ts";

@@ -1,6 +1,6 @@
 /** Exports over a table that a test can change: complete ones, broken ones, and compressed ones. */
 import { ANONYMOUS } from "../../src/auth/principal.ts";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { describe, expect, test } from "vitest";
 import type { CallContext } from "../../src/contract/context.ts";
 import { createExportHandlers } from "../../src/api/export.ts";

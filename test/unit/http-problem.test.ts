@@ -1,6 +1,6 @@
 /** Our errors as HTTP callers read them. */
 import { describe, expect, test } from "vitest";
-import { type ErrorCode, invalidArgument, ServiceError } from "../../src/base/errors.ts";
+import { type ErrorCode, invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import {
   HTTP_STATUS,
   HttpRefusal,

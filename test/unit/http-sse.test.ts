@@ -10,7 +10,7 @@ import * as agui0 from "agui-client-0";
 import { EventSource } from "eventsource";
 import * as fc from "fast-check";
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { frameParts, openingText, type SseFrame, UnsentFrames } from "../../src/http/sse.ts";
 import { EventEmitter } from "node:events";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";

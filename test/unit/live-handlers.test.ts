@@ -15,7 +15,7 @@ import {
   WatchSessionMessagesRequestSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../../src/base/fair-share.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 import { createWatchHandlers } from "../../src/api/watch.ts";

@@ -4,7 +4,7 @@
  */
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import {
   type RequestEnd,
   RequestRecords,

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { createSeats, seated } from "../../src/api/long-reads.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { storeError } from "../../src/store/failure.ts";
 
 const CONNECTIONS = 8;

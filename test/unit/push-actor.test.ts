@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { PushSessionEventRequestSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { actorOf, ANONYMOUS, type Principal, userIdOf } from "../../src/auth/principal.ts";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { createPushHandlers } from "../../src/api/push.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Push } from "../../src/store/rows.ts";

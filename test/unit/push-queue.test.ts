@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { ServiceError } from "../../src/base/errors.ts";
-import { systemClock } from "../../src/base/clock.ts";
+import { ServiceError } from "@session-ledger/base/errors";
+import { systemClock } from "@session-ledger/base/clock";
 import { createIngest } from "../../src/ingest/ingest.ts";
 import { PushQueue, type Waiting } from "../../src/ingest/queue.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";

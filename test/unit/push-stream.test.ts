@@ -6,8 +6,8 @@ import {
   PushSessionEventsRequestSchema,
   type PushSessionEventsResponse,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import type { Clock } from "../../src/base/clock.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import { OpenGroups } from "../../src/api/push-stream/open-groups.ts";
 import {
   createPushStreamHandlers,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { Clock } from "../../src/base/clock.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import { createRateLimits, MESSAGE_BYTES, type RateOptions } from "../../src/ingest/rate-limits.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 

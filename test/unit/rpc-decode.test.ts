@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { PushSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { PushSessionEventRequestSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { decoderOf } from "../../src/rpc/decode.ts";
 import { properties } from "../support/random.ts";
 

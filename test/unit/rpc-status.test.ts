@@ -8,7 +8,7 @@ import {
   RetryInfoSchema,
 } from "@session-ledger/proto/google/rpc/error_details_pb";
 import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
-import { invalidArgument, ServiceError } from "../../src/base/errors.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { statusOf } from "../../src/rpc/call.ts";
 
 function detailsOf(answer: StatusObject) {

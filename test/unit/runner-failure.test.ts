@@ -1,7 +1,7 @@
 import { Metadata, status } from "@grpc/grpc-js";
 import { inspect } from "node:util";
 import { describe, expect, test } from "vitest";
-import { ServiceError } from "../../src/base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { GRPC_STATUS, statusOf } from "../../src/rpc/call.ts";
 import { failureFrom, RpcFailure } from "../../src/runner/failure.ts";
 

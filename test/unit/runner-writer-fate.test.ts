@@ -1,7 +1,7 @@
 /** The consequences of a failure for a writer. */
 import { describe, expect, test } from "vitest";
 import { RpcFailure } from "../../src/runner/failure.ts";
-import { systemClock } from "../../src/base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { Book } from "../../src/runner/writer/book.ts";
 import {
   Attempts,

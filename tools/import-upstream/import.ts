@@ -8,9 +8,9 @@
  * in the ledger. So no row is lost or stored twice, even when an answer is lost.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { type Backoff, backoffMs } from "../../src/base/backoff.ts";
-import { ServiceError } from "../../src/base/errors.ts";
-import { isSessionId } from "../../src/base/ids.ts";
+import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
+import { ServiceError } from "@session-ledger/base/errors";
+import { isSessionId } from "@session-ledger/base/ids";
 import type { Database } from "../../src/store/database.ts";
 import { type ImportReport, Tally } from "./report.ts";
 import {

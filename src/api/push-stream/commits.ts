@@ -9,7 +9,7 @@
  * stream, so the first rejection ends the stream.
  */
 import type { EventRow as AguiRow } from "../../agui/rows.ts";
-import { type ErrorReason, ServiceError } from "../../base/errors.ts";
+import { type ErrorReason, ServiceError } from "@session-ledger/base/errors";
 import type { CompressedRow } from "../../compressor/compressor.ts";
 import { encodeFragments } from "../../compressor/fragments.ts";
 import type { Ingest } from "../../ingest/ingest.ts";

@@ -26,7 +26,7 @@ import type { ValidationMode } from "../../agui/conform.ts";
 import type { EventPlace } from "../../agui/constructs.ts";
 import { type EventRow as AguiRow, rawEventRows } from "../../agui/rows.ts";
 import type { Span } from "../../agui/spans.ts";
-import { invalidArgument, ServiceError, type Violation } from "../../base/errors.ts";
+import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
 import type { IncomingEvent } from "../../compressor/compressor.ts";
 import { Frame, type Framed, type Gaps, gapsOf, type Pieces } from "../../compressor/frame.ts";
 import type { Redactor } from "../../redaction/redactor.ts";

@@ -8,11 +8,11 @@ import type {
   Cancel,
   PushSessionEventsResponse,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import type { ServiceError } from "../../base/errors.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
 import { staleEpoch, streamReplaced } from "../../ingest/refusal.ts";
 import { sessionDeleted } from "../../store/failure.ts";
 import type { OpenedStream } from "../../store/streams.ts";
-import { BoundedMap } from "../../base/bounded-map.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
 import type { StreamingRedactor } from "../../redaction/streaming-redactor.ts";
 
 export interface StreamOfSession {

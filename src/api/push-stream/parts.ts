@@ -1,12 +1,12 @@
 /** The parts of one open push stream. */
-import type { Clock } from "../../base/clock.ts";
+import type { Clock } from "@session-ledger/base/clock";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { CommitParts } from "./commits.ts";
 import type { Intake } from "./intake.ts";
 import type { StreamMeter } from "./meter.ts";
 import type { OpenGroups, LeftRedactors } from "./open-groups.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
-import type { Timers } from "../../base/timers.ts";
+import type { Timers } from "@session-ledger/base/timers";
 import type { StreamRowsOptions } from "./stream-rows.ts";
 
 export interface StreamParts extends CommitParts {

@@ -28,7 +28,7 @@ import type {
   PushSessionEventsResponse,
   RawEvent,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import { invalidArgument, ServiceError } from "../../base/errors.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import type { Caller } from "../../contract/context.ts";
 import { googleStatusOf } from "../../contract/google-status.ts";
 import type { OpenedStream } from "../../store/streams.ts";

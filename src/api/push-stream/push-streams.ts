@@ -17,7 +17,7 @@ import { actorOf } from "../../auth/principal.ts";
 import type { ValidationMode } from "../../agui/conform.ts";
 import { takeSeat } from "../../auth/caller-memory.ts";
 import { FairShare } from "../../base/fair-share.ts";
-import { invalidArgument, ServiceError } from "../../base/errors.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";

@@ -4,9 +4,9 @@
  * the end of its time is one timer. A stop of the service ends all of them.
  */
 import { seatTaker } from "../../auth/caller-memory.ts";
-import type { Clock } from "../../base/clock.ts";
-import { ServiceError } from "../../base/errors.ts";
-import type { Timers } from "../../base/timers.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
+import type { Timers } from "@session-ledger/base/timers";
 import type { Unit } from "../../base/unit.ts";
 import type { CallContext } from "../../contract/context.ts";
 import type { Live } from "../../live/live.ts";

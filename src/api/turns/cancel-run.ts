@@ -20,9 +20,9 @@ import {
 } from "@session-ledger/proto/ambient/v1/turns_pb";
 import { isObject, parseJson } from "../../agui/json.ts";
 import { actorOf } from "../../auth/principal.ts";
-import type { Clock } from "../../base/clock.ts";
-import { invalidArgument, ServiceError } from "../../base/errors.ts";
-import { ID_BYTES_MAX } from "../../base/ids.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { checkTextBytes, violationsOf } from "../../contract/checks.ts";
 import type { CallContext, Handlers } from "../../contract/context.ts";
 import { toSessionMessage } from "../../contract/rows-to-wire.ts";

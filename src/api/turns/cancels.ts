@@ -9,11 +9,11 @@
  *
  * A look reads a partial index that is nearly always empty. Nothing is done per push or per stream.
  */
-import { BoundedMap } from "../../base/bounded-map.ts";
-import type { Clock } from "../../base/clock.ts";
-import { ServiceError } from "../../base/errors.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import { Paced } from "../../base/paced.ts";
-import type { Timers } from "../../base/timers.ts";
+import type { Timers } from "@session-ledger/base/timers";
 import type { Unit } from "../../base/unit.ts";
 import type { Log } from "../../observability/log.ts";
 import type { Metrics } from "../../observability/metrics.ts";

@@ -11,8 +11,8 @@
  */
 import type { ValidationMode } from "../../agui/conform.ts";
 import { rawEventRows } from "../../agui/rows.ts";
-import type { Clock } from "../../base/clock.ts";
-import { ServiceError } from "../../base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Snapshot } from "../../conversation/snapshot.ts";
 import type { Transcripts } from "../../conversation/transcripts.ts";
 import type { Ingest } from "../../ingest/ingest.ts";

@@ -9,7 +9,7 @@
  *   no run is open ── messages wait ─────────────────────────────► claim: start the run
  *                └─── no message waits ──────────────────────────► wait
  */
-import { ServiceError } from "../../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { noEpochAbove, staleEpoch } from "../../ingest/refusal.ts";
 import type { Claim, MessageRow, SeenState } from "../../store/rows.ts";
 import type { TurnState } from "../../store/turns.ts";

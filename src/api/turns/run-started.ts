@@ -8,7 +8,7 @@ import { isObject } from "../../agui/json.ts";
 import { type Payload, readPayload } from "../../agui/payload.ts";
 import { type EventRow, eventRows } from "../../agui/rows.ts";
 import { type Member, memberSpans } from "../../agui/spans.ts";
-import { invalidArgument, type Violation } from "../../base/errors.ts";
+import { invalidArgument, type Violation } from "@session-ledger/base/errors";
 
 /** The service's own part of the metadata of a claimed run. */
 export interface SessionMetadata {

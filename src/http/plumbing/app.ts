@@ -17,7 +17,7 @@ import {
 import type { ZodTypeProvider } from "fastify-type-provider-zod";
 import { z } from "zod";
 import { CallerMemory, serverBusy, UNREAD_LIMIT_MS } from "../../auth/caller-memory.ts";
-import type { ErrorReason, ServiceError } from "../../base/errors.ts";
+import type { ErrorReason, ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../../base/fair-share.ts";
 import type { Admission } from "./admission.ts";
 import { SERVED_REQUEST, ServedRequest, servedRequestOf } from "./call-context.ts";

@@ -6,7 +6,7 @@
 import type { ServerResponse } from "node:http";
 import type { FastifyRequest } from "fastify";
 import type { ConnectionMemory } from "../../auth/caller-memory.ts";
-import { ServiceError } from "../../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import { Call, type CallContext } from "../../contract/context.ts";
 
 /** The objects of Node and the framework that a request has beside its bytes: an estimate. */

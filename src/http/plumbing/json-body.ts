@@ -2,8 +2,8 @@
 import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { serverBusy } from "../../auth/caller-memory.ts";
-import { invalidArgument, ServiceError } from "../../base/errors.ts";
-import { utf8Of } from "../../base/utf8.ts";
+import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { utf8Of } from "@session-ledger/base/utf8";
 import { checkBodyDepth, repeatedKey } from "../../contract/checks.ts";
 import { servedRequestOf } from "./call-context.ts";
 import { notJsonType } from "./problem.ts";

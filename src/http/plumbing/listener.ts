@@ -12,8 +12,8 @@ import {
 import { createServer as createTlsServer } from "node:https";
 import { Socket } from "node:net";
 import { Server as TlsServer } from "node:tls";
-import type { Clock } from "../../base/clock.ts";
-import type { ServiceError } from "../../base/errors.ts";
+import type { Clock } from "@session-ledger/base/clock";
+import type { ServiceError } from "@session-ledger/base/errors";
 import type { Log } from "../../observability/log.ts";
 import type { TransportMetrics } from "../../observability/metrics.ts";
 import {

@@ -1,5 +1,5 @@
 import type { Principal } from "../../auth/principal.ts";
-import { ServiceError } from "../../base/errors.ts";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { ServedRequest } from "./call-context.ts";
 
 /**

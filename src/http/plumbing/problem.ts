@@ -4,14 +4,14 @@
  */
 import { STATUS_CODES } from "node:http";
 import type { z } from "zod";
-import { nearest } from "../../base/nearest.ts";
+import { nearest } from "@session-ledger/base/nearest";
 import {
   type ErrorCode,
   type ErrorReason,
   invalidArgument,
   ServiceError,
   type Violation,
-} from "../../base/errors.ts";
+} from "@session-ledger/base/errors";
 
 export const PROBLEM_TYPE = "application/problem+json";
 

@@ -1,7 +1,7 @@
 /** What a request must satisfy before its route runs, and what its Accept headers ask for. */
 import type { IncomingMessage } from "node:http";
 import { isIP } from "node:net";
-import { invalidArgument, type ServiceError } from "../../base/errors.ts";
+import { invalidArgument, type ServiceError } from "@session-ledger/base/errors";
 import { fieldRefusal, HttpRefusal } from "./problem.ts";
 
 /** A repeated parameter is an array. */

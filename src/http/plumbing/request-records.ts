@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
-import type { ServiceError } from "../../base/errors.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
 import {
   CallRecords,
   type LoggedCalls,

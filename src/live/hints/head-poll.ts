@@ -13,7 +13,7 @@
  *    └───────────────────────────────── a poll is answered ───────────────────────────┘
  */
 import type { Log } from "../../observability/log.ts";
-import type { Timers } from "../../base/timers.ts";
+import type { Timers } from "@session-ledger/base/timers";
 
 /** The watched sessions and their watchers. */
 export interface Watched {

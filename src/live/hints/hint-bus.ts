@@ -7,8 +7,8 @@
  * The bus tells `live` when the connection is lost and when it is back; meanwhile the poll finds
  * the news. Without a transport (LISTEN_DATABASE_URL=off) the bus does nothing.
  */
-import { BoundedMap } from "../../base/bounded-map.ts";
-import type { Clock } from "../../base/clock.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
+import type { Clock } from "@session-ledger/base/clock";
 import { Paced } from "../../base/paced.ts";
 import type { Unit } from "../../base/unit.ts";
 import type { Log } from "../../observability/log.ts";
@@ -17,7 +17,7 @@ import type { SessionHead, StoredRow } from "../../store/rows.ts";
 import { decodeAnnouncement, Notifier } from "./notifier.ts";
 import { ReconnectingConnection } from "./reconnecting-connection.ts";
 import type { Transport } from "./transport.ts";
-import { systemTimers, type Timers } from "../../base/timers.ts";
+import { systemTimers, type Timers } from "@session-ledger/base/timers";
 
 export interface HintBus extends Unit {
   /** Announces rows that are on disk. Never throws, never waits. */

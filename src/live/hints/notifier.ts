@@ -9,11 +9,11 @@
  * text is `*`. A failed send is tried again with a growing delay. A commit never waits for any of
  * this.
  */
-import { type Backoff, backoffMs } from "../../base/backoff.ts";
+import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
 import { Paced } from "../../base/paced.ts";
 import type { Log } from "../../observability/log.ts";
 import { lastSeqOf, type SessionHead, type StoredRow } from "../../store/rows.ts";
-import { type Timers, within } from "../../base/timers.ts";
+import { type Timers, within } from "@session-ledger/base/timers";
 
 interface NotifierParts {
   /** The name of this instance. */

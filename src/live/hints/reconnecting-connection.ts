@@ -9,9 +9,9 @@
  * `start` resolves after the first try, and never rejects: without a connection the service works
  * by the poll.
  */
-import { type Backoff, backoffMs } from "../../base/backoff.ts";
+import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
 import type { Unit } from "../../base/unit.ts";
-import type { Timers } from "../../base/timers.ts";
+import type { Timers } from "@session-ledger/base/timers";
 import type { ListenerConnection } from "../../store/listen.ts";
 import type { Transport } from "./transport.ts";
 

@@ -21,7 +21,7 @@ import { EFFECTS } from "../../agui/constructs.ts";
 import { isNothing, parseJson, isObject, type JsonObject } from "../../agui/json.ts";
 import type { MESSAGE_TYPES } from "../../agui/message-types.ts";
 import { memberSpans } from "../../agui/spans.ts";
-import { ID_BYTES_MAX } from "../../base/ids.ts";
+import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
 import { Constructs, type OpenConstruct, textField, ungrouped } from "./constructs.ts";
 

@@ -13,8 +13,8 @@
 import { type FileHandle, lstat, open, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { setImmediate } from "node:timers/promises";
-import { deferred } from "../../base/deferred.ts";
-import { codeOf } from "../../base/errors.ts";
+import { deferred } from "@session-ledger/base/deferred";
+import { codeOf } from "@session-ledger/base/errors";
 import { textOf } from "../failure.ts";
 import { decodeLine, readLines } from "../lines.ts";
 import {

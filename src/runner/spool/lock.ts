@@ -1,7 +1,7 @@
 /** The lock of a spool's file, and new files beside it. */
 import { type FileHandle, link, open, readdir, readFile, rm } from "node:fs/promises";
 import { basename, dirname } from "node:path";
-import { codeOf } from "../../base/errors.ts";
+import { codeOf } from "@session-ledger/base/errors";
 
 /** Readable only by the owner: the file contains messages of agents and people. */
 const FILE_MODE = 0o600;

@@ -19,7 +19,7 @@
  * Records from the file count as offered. A record that would not fit an empty spool may not be
  * offered.
  */
-import { msOf } from "../../base/clock.ts";
+import { msOf } from "@session-ledger/base/clock";
 import type { Sender } from "../rows.ts";
 import { SpoolQueue } from "./queue.ts";
 

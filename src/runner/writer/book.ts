@@ -13,8 +13,8 @@
  */
 import { JSON_DEPTH_MAX } from "../../agui/payload.ts";
 import type { PrintedJson, ReplacedKind } from "../../agui/print.ts";
-import { type Clock, msOf } from "../../base/clock.ts";
-import { deferred } from "../../base/deferred.ts";
+import { type Clock, msOf } from "@session-ledger/base/clock";
+import { deferred } from "@session-ledger/base/deferred";
 import type { RpcFailure } from "../failure.ts";
 import type { SpoolFile } from "../spool/file.ts";
 import {

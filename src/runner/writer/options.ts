@@ -1,4 +1,4 @@
-import { ID_BYTES_MAX, isSessionId } from "../../base/ids.ts";
+import { ID_BYTES_MAX, isSessionId } from "@session-ledger/base/ids";
 import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
 import {
   checkAddress,

@@ -25,7 +25,7 @@ import {
   type PushSessionEventsResponseSchema,
   type Refused,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import { within } from "../../base/timers.ts";
+import { within } from "@session-ledger/base/timers";
 import { type Conversation, ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, failureOfStatus, RpcFailure } from "../failure.ts";
 import { timestampOf } from "../rows.ts";

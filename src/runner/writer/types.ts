@@ -1,6 +1,6 @@
 /** The options, the results and the methods of a session writer. */
 import type { ReplacedKind } from "../../agui/print.ts";
-import type { Clock } from "../../base/clock.ts";
+import type { Clock } from "@session-ledger/base/clock";
 import type { RetryOptions } from "../retry.ts";
 import type { Sender } from "../rows.ts";
 import type { SpoolFileProblem } from "../spool/file.ts";

@@ -9,11 +9,11 @@
  * loops (senders.ts) over the records of the book (book.ts). Each loop ends only with the writer.
  */
 import { isDate } from "node:util/types";
-import { systemClock } from "../../base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { isObject, parseJson } from "../../agui/json.ts";
 import { PAYLOAD_BYTES_MAX } from "../../agui/payload.ts";
 import { type PrintedJson, printJson, withinDepth } from "../../agui/print.ts";
-import { deferred } from "../../base/deferred.ts";
+import { deferred } from "@session-ledger/base/deferred";
 import { withEscapedHalves } from "../../compressor/text.ts";
 import { MessageDeriver } from "../derive/derive.ts";
 import { asRpcFailure, textOf } from "../failure.ts";

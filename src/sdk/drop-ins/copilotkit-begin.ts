@@ -4,7 +4,7 @@
  * that begin at once, one gets the claim.
  */
 import { isObject } from "../../agui/json.ts";
-import { systemClock } from "../../base/clock.ts";
+import { systemClock } from "@session-ledger/base/clock";
 import { ledger, type LedgerClient } from "../../runner/client.ts";
 import { RpcFailure } from "../../runner/failure.ts";
 import { newMessagesOf } from "../../runner/said.ts";

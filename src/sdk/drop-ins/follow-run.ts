@@ -1,6 +1,6 @@
 /** What drop-ins share: connections, cancels, and the events of a session up to the end of its run. */
 import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { systemTimers, within } from "../../base/timers.ts";
+import { systemTimers, within } from "@session-ledger/base/timers";
 import { createLedgerClient, type LedgerClient, ledger } from "../../runner/client.ts";
 import type { Tls, TokenSource } from "../../runner/credentials.ts";
 import { RpcFailure } from "../../runner/failure.ts";

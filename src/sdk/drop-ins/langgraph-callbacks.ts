@@ -10,7 +10,7 @@
  * Texts come by tokens where the graph streams, and else as a whole.
  */
 import { isObject } from "../../agui/json.ts";
-import { BoundedMap } from "../../base/bounded-map.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { textIn } from "../bridges/langgraph-events.ts";
 import { GraphRun, type RecordOptions } from "./graph-run.ts";
 

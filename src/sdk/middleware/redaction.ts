@@ -13,8 +13,8 @@ import { type CatalogueEntry, type ConstructKind, lookup } from "../../agui/cata
 import { EFFECTS } from "../../agui/constructs.ts";
 import { isObject } from "../../agui/json.ts";
 import { printJson } from "../../agui/print.ts";
-import { BoundedMap } from "../../base/bounded-map.ts";
-import { systemTimers, within } from "../../base/timers.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
+import { systemTimers, within } from "@session-ledger/base/timers";
 import { knownValues, type Secret } from "../../redaction/patterns.ts";
 import {
   createRedactor,

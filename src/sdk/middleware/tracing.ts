@@ -17,7 +17,7 @@
 import { ChunkLanes, EFFECTS, type EventPlace, placeOf } from "../../agui/constructs.ts";
 import { lookup } from "../../agui/catalogue.ts";
 import { isObject } from "../../agui/json.ts";
-import { BoundedMap } from "../../base/bounded-map.ts";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
 import type { AgentEvent } from "../bridge.ts";
 import type { Middleware, RunContext } from "./middleware.ts";
 import {

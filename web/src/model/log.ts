@@ -15,7 +15,7 @@
  *
  * A log that went back (a restored database) is read again from the beginning.
  */
-import { backoffMs } from "../../../src/base/backoff.ts";
+import { backoffMs } from "@session-ledger/base/backoff";
 import { type PayloadLimits, Payloads } from "./payloads.ts";
 import {
   type EventItem,

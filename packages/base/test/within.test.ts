@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { within } from "../../src/base/timers.ts";
+import { within } from "@session-ledger/base/timers";
 
 const never = new Promise<string>(() => undefined);
 
