@@ -9,7 +9,7 @@
  * last. Used by `serve` and by the end-to-end tests.
  */
 import { randomUUID } from "node:crypto";
-import { MESSAGE_ROOM_BYTES } from "./agui/payload.ts";
+import { MESSAGE_ROOM_BYTES } from "@session-ledger/agui/payload";
 import { authorisedMethods, authorisedReads, type ServedMethods } from "./api/authorised.ts";
 import { createExportHandlers } from "./api/export.ts";
 import { createFeedHandlers } from "./api/feed.ts";
@@ -47,7 +47,11 @@ import { createMetrics, type Metrics } from "./observability/metrics.ts";
 import { createReadiness } from "./observability/readiness.ts";
 import type { Tracing } from "./observability/trace.ts";
 import { LoadedTracing } from "./observability/tracing.ts";
-import { redactionOptions, createRedactor, type Redactor } from "./redaction/redactor.ts";
+import {
+  redactionOptions,
+  createRedactor,
+  type Redactor,
+} from "@session-ledger/agui/redaction/redactor";
 import { STILL_TICKS } from "./rpc/incoming.ts";
 import { createRpcServer } from "./rpc/server.ts";
 import { type Base, type Core, createCore } from "./service-core.ts";

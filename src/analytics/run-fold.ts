@@ -8,10 +8,10 @@
  *
  * A fold may begin inside a run. Then it gets the open run as it was stored.
  */
-import { parseObject } from "../agui/json.ts";
-import { outcomeOf, type RunOutcome, type Usage, usageIn } from "../agui/run-end.ts";
-import type { CanonicalEvent } from "../conversation/canonical/event.ts";
-import { type CallFacts, RunFacts } from "../conversation/canonical/run-facts.ts";
+import { parseObject } from "@session-ledger/agui/json";
+import { outcomeOf, type RunOutcome, type Usage, usageIn } from "@session-ledger/agui/run-end";
+import type { CanonicalEvent } from "@session-ledger/agui/canonical/event";
+import { type CallFacts, RunFacts } from "@session-ledger/agui/canonical/run-facts";
 import type { LoggedRow } from "../store/pages.ts";
 
 /** Times are microseconds since 1970. */

@@ -1,5 +1,5 @@
 /** Runs and calls as they are stored (ledger_store_texts in texts.sql), and open runs as they are read again. */
-import type { Usage } from "../agui/run-end.ts";
+import type { Usage } from "@session-ledger/agui/run-end";
 import { isoOf, microsColumn } from "../store/columns.ts";
 import { bigintOf, type Database, type Field, type SQL, sql } from "../store/database.ts";
 import { sessionRuns, sessionToolCalls } from "../store/schema.ts";

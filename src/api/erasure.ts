@@ -7,7 +7,7 @@ import { checkTextBytes, type Check } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import type { ErasedSession } from "../maintenance/erase.ts";
-import type { Redactor } from "../redaction/redactor.ts";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { sessionNotFound } from "../store/failure.ts";
 import type { SessionRecord } from "../store/sessions.ts";
 import { refuse, toSession } from "./sessions.ts";

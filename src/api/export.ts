@@ -8,7 +8,7 @@
  */
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { serverBusy, takeSeat } from "../auth/caller-memory.ts";
-import type { JsonObject } from "../agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../base/fair-share.ts";
 import { HistoryExport, type HistoryFormat } from "../history/to-history.ts";

@@ -29,7 +29,7 @@ import type { Transcripts } from "../conversation/transcripts.ts";
 import type { Ingest } from "../ingest/ingest.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import type { Redactor } from "../redaction/redactor.ts";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { feedbackKey, feedbackPrefix, type FeedbackStore } from "../store/feedback.ts";
 import { type Push, storedBytesOf } from "../store/rows.ts";
 import { newEventRow } from "./new-row.ts";

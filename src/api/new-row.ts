@@ -1,5 +1,5 @@
 import { v7 } from "uuid";
-import type { EventRow } from "../agui/rows.ts";
+import type { EventRow } from "@session-ledger/agui/rows";
 import type { Metrics } from "../observability/metrics.ts";
 import type { NewRow } from "../store/rows.ts";
 

@@ -8,10 +8,10 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { PushSessionEventRequest } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { PushSessionMessageRequest } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { ValidationMode } from "../agui/conform.ts";
-import { checkMessageType } from "../agui/message-types.ts";
-import { PAYLOAD_BYTES_MAX, readPayload } from "../agui/payload.ts";
-import { type EventRow as AguiRow, eventRows, type RowsOptions } from "../agui/rows.ts";
+import type { ValidationMode } from "@session-ledger/agui/conform";
+import { checkMessageType } from "@session-ledger/agui/message-types";
+import { PAYLOAD_BYTES_MAX, readPayload } from "@session-ledger/agui/payload";
+import { type EventRow as AguiRow, eventRows, type RowsOptions } from "@session-ledger/agui/rows";
 import { actorOf } from "../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";
@@ -21,7 +21,7 @@ import type { Ingest } from "../ingest/ingest.ts";
 import type { Acknowledged } from "../ingest/queue.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import type { Redactor } from "../redaction/redactor.ts";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { type NewRow, type Push, storedBytesOf, type StreamName } from "../store/rows.ts";
 import {
   checkEpoch,
@@ -43,7 +43,7 @@ import { microsOf } from "../contract/times.ts";
 /** The limit of each field of a sender. */
 const SENDER_BYTES_MAX = 1_024;
 
-export { MESSAGE_TYPES } from "../agui/message-types.ts";
+export { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 
 export interface PushOptions {
   readonly validation: ValidationMode;

@@ -5,8 +5,8 @@
  * its end with several bounded statements, as long as the caller waits. A run that began at or
  * before the cursor belongs to an earlier page, and its rest after the cursor is skipped.
  */
-import { isObject } from "../agui/json.ts";
-import { outcomeOf, type RunOutcome } from "../agui/run-end.ts";
+import { isObject } from "@session-ledger/agui/json";
+import { outcomeOf, type RunOutcome } from "@session-ledger/agui/run-end";
 import type { Clock } from "@session-ledger/base/clock";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import type { LedgerReader } from "../store/reader.ts";

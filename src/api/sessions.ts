@@ -11,11 +11,11 @@ import {
   SessionOrder,
   type SessionService,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { validateCapabilities } from "../agui/conform.ts";
-import { parseObject } from "../agui/json.ts";
+import { validateCapabilities } from "@session-ledger/agui/conform";
+import { parseObject } from "@session-ledger/agui/json";
 import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";
-import type { Redactor } from "../redaction/redactor.ts";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { sessionNotFound } from "../store/failure.ts";
 import type { Failure } from "../store/runs.ts";
 import {

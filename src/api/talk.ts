@@ -19,7 +19,7 @@ import type { CallContext, Handlers } from "../contract/context.ts";
 import type { Snapshot } from "../conversation/snapshot.ts";
 import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
 import { refuseUnstored } from "../conversation/kept.ts";
-import { PERSONS } from "../conversation/canonical/talk.ts";
+import { PERSONS } from "@session-ledger/agui/canonical/talk";
 import type { Transcripts } from "../conversation/transcripts.ts";
 import { newIn, type Typed, type TypedRow, waitingIn } from "../conversation/typed.ts";
 import type { Metrics } from "../observability/metrics.ts";

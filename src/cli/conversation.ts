@@ -8,8 +8,8 @@ import {
   RunStatusSchema,
   TranscriptSchema,
 } from "@session-ledger/proto/ambient/v1/conversation_pb";
-import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
-import { transcriptMarkdown, transcriptText } from "../conversation/transcript/readable.ts";
+import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
+import { transcriptMarkdown, transcriptText } from "@session-ledger/agui/transcript/readable";
 import { ledger } from "../runner/client.ts";
 import { countArgument, seqArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";

@@ -4,10 +4,10 @@
  */
 import type { Readable } from "node:stream";
 import { Option } from "commander";
-import type { AguiEvent } from "../agui/event-maker.ts";
-import { isObject, type JsonObject } from "../agui/json.ts";
-import { VALUE_DEPTH_MAX } from "../agui/payload.ts";
-import { outline } from "../agui/spans.ts";
+import type { AguiEvent } from "@session-ledger/agui/event-maker";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { VALUE_DEPTH_MAX } from "@session-ledger/agui/payload";
+import { outline } from "@session-ledger/agui/spans";
 import { exactJson, NotAnEntry } from "../history/entry.ts";
 import { HistoryMapper } from "../history/from-history.ts";
 import { LangChain4jMapper, type Mapper } from "../history/langchain4j.ts";

@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
 import { addAbortSignal, type Readable } from "node:stream";
-import type { AguiEvent } from "../agui/event-maker.ts";
+import type { AguiEvent } from "@session-ledger/agui/event-maker";
 import { systemClock } from "@session-ledger/base/clock";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure } from "../runner/failure.ts";

@@ -17,8 +17,8 @@
  * caller passes the time. The caller must flush at `dueAtMs` when no event comes, at the end of the
  * stream, and after a failure. The compressor holds at most one group.
  */
-import { EVENT_COUNT_MAX, isCompressible } from "../agui/catalogue.ts";
-import { readPayload } from "../agui/payload.ts";
+import { EVENT_COUNT_MAX, isCompressible } from "@session-ledger/agui/catalogue";
+import { readPayload } from "@session-ledger/agui/payload";
 import { EXPANDED_BYTES_MAX, type FragmentIndex } from "./fragments.ts";
 import { type Frame, type Framed, framedOf, type Pieces } from "./frame.ts";
 import { RawWriter } from "./raw-events.ts";

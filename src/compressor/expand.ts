@@ -14,7 +14,7 @@
  * list. Between two events the generator holds the row and a few numbers, and it reads an encoded
  * index step by step.
  */
-import type { Span } from "../agui/spans.ts";
+import type { Span } from "@session-ledger/agui/spans";
 import { encodeFragments, type FragmentIndex, readFragments } from "./fragments.ts";
 import { Frame, gapsOf } from "./frame.ts";
 import { RawReader } from "./raw-events.ts";

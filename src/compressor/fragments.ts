@@ -3,8 +3,8 @@
  * times. A row that is pushed with an index must expand to `event_count` events, so the index is
  * checked before it is stored: a stored row is never rewritten, so it cannot be repaired.
  */
-import { isCompressible } from "../agui/catalogue.ts";
-import { memberSpans, type Span } from "../agui/spans.ts";
+import { isCompressible } from "@session-ledger/agui/catalogue";
+import { memberSpans, type Span } from "@session-ledger/agui/spans";
 import type { Violation } from "@session-ledger/base/errors";
 import { gapsOf } from "./frame.ts";
 import { type EncodedRawEvents, type RawEvents, RawReader, TEXTS_BYTES_MAX } from "./raw-events.ts";

@@ -10,8 +10,8 @@
  * a whole number, in both; and so on to the end. A text that matches the frame of a JSON object is
  * a JSON object too, has the same keys, and differs only in the gaps.
  */
-import { readPayload } from "../agui/payload.ts";
-import { memberSpans, type Span } from "../agui/spans.ts";
+import { readPayload } from "@session-ledger/agui/payload";
+import { memberSpans, type Span } from "@session-ledger/agui/spans";
 import { type ScannedText, scanText } from "./text.ts";
 
 /** The parts that belong to one event. */

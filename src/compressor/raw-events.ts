@@ -13,7 +13,7 @@
  * give its value in every other fragment. The last two bits of a step are its kind, and the rest is
  * a count (proto/ambient/v1/events.proto).
  */
-import type { Span } from "../agui/spans.ts";
+import type { Span } from "@session-ledger/agui/spans";
 import { type Gaps, gapsOf } from "./frame.ts";
 import { isScalar, placesOf, RawFrame, type RawPieces } from "./raw-frame.ts";
 import { isHigh, isLow, type ScannedText, utf8Bytes } from "./text.ts";

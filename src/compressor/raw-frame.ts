@@ -2,7 +2,7 @@
  * A payload without the values of its `delta`, of its `timestamp`, and of places in its `rawEvent`:
  * what all fragments of a row share whose `rawEvent` differ. See Frame, and raw-events.ts.
  */
-import { endOfString, type Span } from "../agui/spans.ts";
+import { endOfString, type Span } from "@session-ledger/agui/spans";
 import { type Gaps, isAt, type Pieces, readInteger } from "./frame.ts";
 import { type ScannedText, scanText } from "./text.ts";
 

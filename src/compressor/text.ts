@@ -1,4 +1,4 @@
-import type { Span } from "../agui/spans.ts";
+import type { Span } from "@session-ledger/agui/spans";
 
 /**
  * Scans the body of a JSON string, unit by unit: its end, its size as spelled, and the size of its

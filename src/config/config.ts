@@ -1,8 +1,8 @@
 /** Reads the settings of the environment, checks them together, and shows them. */
 import { BlockList, isIP } from "node:net";
 import { type Address, addressText } from "@session-ledger/base/address";
-import { protocolNames } from "../agui/normalise.ts";
-import { redactionProblems } from "../redaction/redactor.ts";
+import { protocolNames } from "@session-ledger/agui/normalise";
+import { redactionProblems } from "@session-ledger/agui/redaction/redactor";
 import type { Setting } from "./kinds.ts";
 import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "./table.ts";
 

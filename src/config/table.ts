@@ -2,7 +2,7 @@
  * The settings, one row each. The table is the source of the parser, of `--help` and of
  * docs/operations.md, so the three always agree.
  */
-import { PAYLOAD_BYTES_MAX } from "../agui/payload.ts";
+import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
 import { parseOrigins } from "@session-ledger/base/address";
 import {
   ADDRESS,

@@ -1,9 +1,9 @@
 /** The checks of every request, field by field; AG-UI has its own checks. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { CATALOGUE } from "../agui/catalogue.ts";
-import { MESSAGE_TYPES } from "../agui/message-types.ts";
-import { VALUE_DEPTH_MAX } from "../agui/payload.ts";
-import { elementSpans, memberSpans, outline } from "../agui/spans.ts";
+import { CATALOGUE } from "@session-ledger/agui/catalogue";
+import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
+import { VALUE_DEPTH_MAX } from "@session-ledger/agui/payload";
+import { elementSpans, memberSpans, outline } from "@session-ledger/agui/spans";
 import { ServiceError, type Violation } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { FEEDBACK_KEY } from "../store/rows.ts";

@@ -1,5 +1,5 @@
 /** The beginning of every AG-UI answer: the request is checked, and the watches begin. */
-import { type JsonObject, parseExactObject } from "../agui/json.ts";
+import { type JsonObject, parseExactObject } from "@session-ledger/agui/json";
 import { actorOf } from "../auth/principal.ts";
 import { seatTaker } from "../auth/caller-memory.ts";
 import type { Clock } from "@session-ledger/base/clock";

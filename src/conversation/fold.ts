@@ -3,18 +3,18 @@
  * would show. Between two rows a fold is complete, so a reader there sees a moment that really
  * existed.
  */
-import type { JsonObject } from "../agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 import type { RawEvent } from "../compressor/expand.ts";
 import type { LoggedRow } from "../store/pages.ts";
-import { Canonical } from "./canonical/canonical.ts";
-import type { LoggedEvent } from "./canonical/event.ts";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
 import { type CountedRow, lastNumberOf } from "./folding.ts";
 import type { TalkRow } from "../store/talk.ts";
 import { type Cut, later, NOTHING } from "./merging.ts";
 import { Snapshot, type Talk } from "./snapshot.ts";
-import { PERSONS, spokenBy } from "./canonical/talk.ts";
-import { LEAVES, Transcript } from "./transcript/transcript.ts";
-import { weightOf } from "./transcript/weight.ts";
+import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";
+import { LEAVES, Transcript } from "@session-ledger/agui/transcript/transcript";
+import { weightOf } from "@session-ledger/agui/transcript/weight";
 
 type FoldedRow = LoggedEvent &
   CountedRow &

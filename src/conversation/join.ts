@@ -23,8 +23,8 @@
  * (replay.ts).
  */
 import type { Snapshot } from "./snapshot.ts";
-import { type Generation, generationOf } from "./generation/served.ts";
-import type { JsonObject } from "../agui/json.ts";
+import { type Generation, generationOf } from "@session-ledger/agui/generation/served";
+import type { JsonObject } from "@session-ledger/agui/json";
 import type { Standing } from "../live/watcher.ts";
 import type { EventRow, MessageRow } from "../store/rows.ts";
 import { expand } from "../compressor/expand.ts";
@@ -60,7 +60,7 @@ import {
   Relay,
 } from "./relay.ts";
 import { createReplay, type LivePlace } from "./replay.ts";
-import { spokenBy } from "./canonical/talk.ts";
+import { spokenBy } from "@session-ledger/agui/canonical/talk";
 import type { Transcripts } from "./transcripts.ts";
 import { only, Pull } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";

@@ -7,7 +7,7 @@
  * A client sends its whole messages, and they are held as long as its answer lasts. So only the
  * needed fields of each message are kept, up to a bound.
  */
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 
 /**

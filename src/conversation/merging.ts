@@ -15,7 +15,7 @@
 import type { LoggedRow } from "../store/pages.ts";
 import type { SessionHead } from "../store/rows.ts";
 import type { RowTimes, TalkRow } from "../store/talk.ts";
-import { isAfter, Times } from "./canonical/commit-order.ts";
+import { isAfter, Times } from "@session-ledger/agui/canonical/commit-order";
 import type { Slice } from "./folding.ts";
 
 /** How many numbers each stream has. */

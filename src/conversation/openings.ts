@@ -1,5 +1,5 @@
 /** The events that open constructs again, for a client that joins. */
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 
 export interface PlacedOpenings {
   /** Openings to send between RUN_STARTED and MESSAGES_SNAPSHOT; nearly always none. */

@@ -6,16 +6,16 @@
  * of their own, which the log does not have. A client adds messages of an input only if it does not
  * have them.
  */
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { Standing } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { PERSONS } from "./canonical/talk.ts";
-import type { Canonical, CanonicalRun, Log } from "./canonical/canonical.ts";
-import type { CanonicalEvent, LoggedEvent } from "./canonical/event.ts";
-import type { Spoken } from "./canonical/repeats.ts";
-import { EMPTY_INPUT } from "./canonical/turns.ts";
-import { type Generation, servedTo } from "./generation/served.ts";
-import { pendingAfter } from "./transcript/transcript.ts";
+import { PERSONS } from "@session-ledger/agui/canonical/talk";
+import type { Canonical, CanonicalRun, Log } from "@session-ledger/agui/canonical/canonical";
+import type { CanonicalEvent, LoggedEvent } from "@session-ledger/agui/canonical/event";
+import type { Spoken } from "@session-ledger/agui/canonical/repeats";
+import { EMPTY_INPUT } from "@session-ledger/agui/canonical/turns";
+import { type Generation, servedTo } from "@session-ledger/agui/generation/served";
+import { pendingAfter } from "@session-ledger/agui/transcript/transcript";
 
 interface Relayed {
   readonly frames: readonly AguiFrame[];

@@ -16,7 +16,7 @@
  * An interrupt that a later run has answered would be pending in the client until that run ends, so
  * it is not sent as an interrupt.
  */
-import type { JsonObject } from "../agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 import { takeSeat } from "../auth/caller-memory.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../base/fair-share.ts";
@@ -34,12 +34,12 @@ import {
   type Joined,
   joinedAt,
 } from "./attach.ts";
-import { Canonical } from "./canonical/canonical.ts";
-import type { CanonicalEvent } from "./canonical/event.ts";
-import { type Generation, generationOf } from "./generation/served.ts";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import type { CanonicalEvent } from "@session-ledger/agui/canonical/event";
+import { type Generation, generationOf } from "@session-ledger/agui/generation/served";
 import { FORGET, OWNS_ACTIVITIES } from "./kept.ts";
 import { type AguiFrame, eventFrames, Relay, standingFrame } from "./relay.ts";
-import { LEAVES, Transcript, withoutAnswered } from "./transcript/transcript.ts";
+import { LEAVES, Transcript, withoutAnswered } from "@session-ledger/agui/transcript/transcript";
 import { newestMicrosOf, type Talk } from "./snapshot.ts";
 import { transcriptTooLarge } from "./folding.ts";
 import type { Cut } from "./merging.ts";

@@ -1,16 +1,16 @@
 /** A session at one number, as texts that all callers share. */
-import { parseExact } from "../agui/exact-json.ts";
-import { isObject, type JsonObject, parseExactObject } from "../agui/json.ts";
+import { parseExact } from "@session-ledger/agui/exact-json";
+import { isObject, type JsonObject, parseExactObject } from "@session-ledger/agui/json";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { EventRow } from "../store/rows.ts";
-import type { Canonical, CanonicalRun } from "./canonical/canonical.ts";
-import { type Generation, servedTo } from "./generation/served.ts";
+import type { Canonical, CanonicalRun } from "@session-ledger/agui/canonical/canonical";
+import { type Generation, servedTo } from "@session-ledger/agui/generation/served";
 import { OWNS_ACTIVITIES } from "./kept.ts";
 import type { Cut } from "./merging.ts";
 import { type PlacedOpenings, placeOpenings } from "./openings.ts";
-import { transcriptMarkdown, transcriptText } from "./transcript/readable.ts";
-import { type Transcript, withoutAnswered } from "./transcript/transcript.ts";
-import { charBytes } from "./transcript/weight.ts";
+import { transcriptMarkdown, transcriptText } from "@session-ledger/agui/transcript/readable";
+import { type Transcript, withoutAnswered } from "@session-ledger/agui/transcript/transcript";
+import { charBytes } from "@session-ledger/agui/transcript/weight";
 
 /** The messages of a row, in their place. */
 export interface Talk {

@@ -10,8 +10,8 @@
  * one that no run has taken.
  */
 import { isDeepStrictEqual } from "node:util";
-import { parseExact } from "../agui/exact-json.ts";
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { parseExact } from "@session-ledger/agui/exact-json";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Snapshot } from "./snapshot.ts";
 import type { KeptMessage } from "./kept.ts";

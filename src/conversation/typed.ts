@@ -13,11 +13,11 @@
 import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
-import { parseExact } from "../agui/exact-json.ts";
-import { isObject, type JsonObject } from "../agui/json.ts";
-import { answersGraph } from "../agui/run-end.ts";
-import { JSON_DEPTH_MAX } from "../agui/payload.ts";
-import { outline } from "../agui/spans.ts";
+import { parseExact } from "@session-ledger/agui/exact-json";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { answersGraph } from "@session-ledger/agui/run-end";
+import { JSON_DEPTH_MAX } from "@session-ledger/agui/payload";
+import { outline } from "@session-ledger/agui/spans";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import type { Snapshot } from "./snapshot.ts";

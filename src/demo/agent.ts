@@ -3,7 +3,7 @@
  * question choose the answer; all other questions get the usual one.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import {
   type Adapter,
   type AgentEvent,

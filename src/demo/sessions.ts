@@ -3,7 +3,7 @@
  * two were written for the demo (written.ts).
  */
 import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { parseObject } from "../agui/json.ts";
+import { parseObject } from "@session-ledger/agui/json";
 import { objectIn } from "../runner/said.ts";
 import recorded from "./recorded.json" with { type: "json" };
 import { type DemoTurn, release, trip } from "./written.ts";

@@ -8,8 +8,8 @@
  * An entry becomes events of AG-UI. Its other members (the user, its time, attachments) have no place
  * there, so RUN_STARTED keeps them as its `rawEvent`: an entry with empty texts, which an export fills.
  */
-import { parseExact } from "../agui/exact-json.ts";
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { parseExact } from "@session-ledger/agui/exact-json";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 
 export type Role = "USER" | "AI";

@@ -2,8 +2,8 @@
  * Entries of a history as AG-UI events. The answer of the agent is a run under the id of its entry; what
  * people said before it is the input of that run, where AG-UI clients look for it.
  */
-import type { AguiEvent } from "../agui/event-maker.ts";
-import type { JsonObject } from "../agui/json.ts";
+import type { AguiEvent } from "@session-ledger/agui/event-maker";
+import type { JsonObject } from "@session-ledger/agui/json";
 import { type Entry, entriesIn, KEPT } from "./entry.ts";
 import { LangChain4jMapper, type Mapper, mapped } from "./langchain4j.ts";
 import { type RunNames, ToldRun } from "./told-run.ts";

@@ -3,8 +3,8 @@
  * AG-UI events. docs/history.md has the table. An event that has no place in it becomes a CUSTOM, so
  * nothing is lost.
  */
-import type { AguiEvent } from "../agui/event-maker.ts";
-import { isObject, type JsonObject } from "../agui/json.ts";
+import type { AguiEvent } from "@session-ledger/agui/event-maker";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { type Failed, type RunNames, type ToldCall, ToldRun, type Usage } from "./told-run.ts";
 
 /** Takes the values of a file or a stream one after the other. */

@@ -2,7 +2,7 @@
  * Tool calls on their way out: LangChain4j tells of a call when its arguments are whole, so these are held
  * until then, in bounded memory. When all held arguments have too many characters, they go out as parts.
  */
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { exactJson } from "./entry.ts";
 import { textOf } from "./langchain4j.ts";
 

@@ -3,8 +3,8 @@
  * AG-UI events. A ChatResponse, a Generation and a ToolResponseMessage may also stand alone. A stream is
  * one run: Spring AI has no event for its end, so the last finish reason is the end.
  */
-import { type AguiEvent, contentOf } from "../agui/event-maker.ts";
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { type AguiEvent, contentOf } from "@session-ledger/agui/event-maker";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import {
   type End,
   endRun,

@@ -5,9 +5,9 @@
  * The memory is bounded. An entry ends after ENTRY_CHARS_MAX characters, and the run goes on in the next
  * one; the cut is at a number of characters, so it is in the same place however the rows are merged.
  */
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
-import { Canonical } from "../conversation/canonical/canonical.ts";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { blockOf, errorIn, keptEntries, type Role, valueOf } from "./entry.ts";
 import { textOf } from "./langchain4j.ts";
 import { OpenCalls } from "./open-calls.ts";

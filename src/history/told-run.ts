@@ -9,8 +9,8 @@
  * A round is one answer of the model and the tools that it calls. So the step of a round ends when the
  * next round begins, and not with the answer.
  */
-import { type AguiEvent, contentOf, EventMaker } from "../agui/event-maker.ts";
-import type { JsonObject } from "../agui/json.ts";
+import { type AguiEvent, contentOf, EventMaker } from "@session-ledger/agui/event-maker";
+import type { JsonObject } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { IS_JSON, keptError } from "./entry.ts";
 

@@ -5,7 +5,7 @@
  * one line and one chunk. A longer line is dropped while it arrives, and only its number is
  * reported.
  */
-import { printJson } from "../agui/print.ts";
+import { printJson } from "@session-ledger/agui/print";
 import { utf8Of } from "@session-ledger/base/utf8";
 import { EventItem } from "./rows.ts";
 

@@ -1,5 +1,5 @@
 /** The parts of a message's content, of both generations of AG-UI, in one form and in their order. */
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 
 export type Part =
   | { readonly type: "text"; readonly text: string }

@@ -11,7 +11,7 @@ import {
   SessionMessageSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { type Session, SessionSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { type JsonObject, parseObject } from "../agui/json.ts";
+import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { msOf } from "@session-ledger/base/clock";
 import { decodeFragments, type FragmentIndex } from "../compressor/fragments.ts";
 

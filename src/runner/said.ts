@@ -1,6 +1,6 @@
 /** The text of a message of a person, in any of the forms that a payload has. */
-import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
-import { newAtEnd, withIds } from "../agui/message-types.ts";
+import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
+import { newAtEnd, withIds } from "@session-ledger/agui/message-types";
 import { textsOf } from "./parts.ts";
 
 interface Message {

@@ -12,7 +12,7 @@
  * again after `markDirty`, never during a run. A session has one run at a time.
  */
 
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { Notes } from "./notes.ts";
 
 /** One AG-UI event, as an object that JSON can print. */

@@ -1,7 +1,7 @@
 /** What a runner reads of its session: how many messages the next turn takes, its input, its end. */
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { parseExact } from "../agui/exact-json.ts";
-import { isObject, parseJson, parseObject } from "../agui/json.ts";
+import { parseExact } from "@session-ledger/agui/exact-json";
+import { isObject, parseJson, parseObject } from "@session-ledger/agui/json";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure } from "../runner/failure.ts";
 import type { RetryOptions } from "../runner/retry.ts";

@@ -13,7 +13,7 @@ import { createHash } from "node:crypto";
 import { readFile, rename, rm, writeFile } from "node:fs/promises";
 import type { FeedEvent } from "@session-ledger/proto/ambient/v1/feed_pb";
 import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
-import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
+import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
 import { type LedgerClient, ledger } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";
 import { Retries, retrying } from "../runner/retry.ts";

@@ -4,7 +4,7 @@
  *   of a tool call ─► TOOL_CALL_RESULT with a placeholder, and the run goes on
  *   another one ────► RUN_ERROR, and the run is ended
  */
-import { printJson } from "../agui/print.ts";
+import { printJson } from "@session-ledger/agui/print";
 import { textOf } from "../runner/failure.ts";
 import type { AgentEvent } from "./bridge.ts";
 

@@ -8,7 +8,7 @@
  *                 └─ answers to interrupts ─► resume; state, tools, context, forwardedProps: the newest
  */
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { isObject } from "../agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 import { textsOf } from "../runner/parts.ts";
 import { newMessagesOf, objectIn } from "../runner/said.ts";
 import {

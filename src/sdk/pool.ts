@@ -18,7 +18,7 @@ import {
   SessionOrder,
   type Session as SessionRow,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { isObject } from "../agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 import { isSessionId } from "@session-ledger/base/ids";
 import { type Checks, checkOptions, integer, unchecked } from "../runner/checks.ts";
 import { ledger } from "../runner/client.ts";

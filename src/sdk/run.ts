@@ -8,10 +8,10 @@
  *                           └─ the grace is over ─────► the same, and the adapter is dropped
  *   the process stops ─► as cancelled, but ───────────► RUN_ERROR, code RUNNER_STOPPED
  */
-import { type CatalogueEntry, lookup } from "../agui/catalogue.ts";
-import { EFFECTS, placeOf } from "../agui/constructs.ts";
-import { PAYLOAD_BYTES_MAX } from "../agui/payload.ts";
-import { printJson } from "../agui/print.ts";
+import { type CatalogueEntry, lookup } from "@session-ledger/agui/catalogue";
+import { EFFECTS, placeOf } from "@session-ledger/agui/constructs";
+import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
+import { printJson } from "@session-ledger/agui/print";
 import { textOf } from "../runner/failure.ts";
 import {
   type AgentEvent,

@@ -10,8 +10,8 @@
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { ClaimTurnResponse } from "@session-ledger/proto/ambient/v1/turns_pb";
-import { parseObject } from "../agui/json.ts";
-import { PAYLOAD_BYTES_MAX } from "../agui/payload.ts";
+import { parseObject } from "@session-ledger/agui/json";
+import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
 import { systemClock } from "@session-ledger/base/clock";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure, textOf } from "../runner/failure.ts";

@@ -9,13 +9,13 @@
  * It may begin at any row. Between two rows it is at rest when no run and no message is open; a fold that
  * begins there has the same texts and runs.
  */
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { type FoundCall, type FoundRun, type OpenRun, RunFold } from "../analytics/run-fold.ts";
-import { Canonical } from "../conversation/canonical/canonical.ts";
-import { PERSONS, spokenBy } from "../conversation/canonical/talk.ts";
-import type { Entry } from "../conversation/transcript/message-list.ts";
-import { spokenText } from "../conversation/transcript/readable.ts";
-import { Transcript } from "../conversation/transcript/transcript.ts";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";
+import type { Entry } from "@session-ledger/agui/transcript/message-list";
+import { spokenText } from "@session-ledger/agui/transcript/readable";
+import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import type { LoggedRow } from "../store/pages.ts";
 import type { StreamName } from "../store/rows.ts";
 import type { TalkRow } from "../store/talk.ts";

@@ -6,7 +6,7 @@
  *   compressValidated    and every event is read, spelled right and validated before, as a pushed one
  *                        is; push streams do less, because a fragment like the one before needs none of it
  */
-import { eventRows } from "../../src/agui/rows.ts";
+import { eventRows } from "@session-ledger/agui/rows";
 import { Compressor, type IncomingEvent } from "../../src/compressor/compressor.ts";
 import { expand, type ExpandableRow } from "../../src/compressor/expand.ts";
 import { encodeFragments } from "../../src/compressor/fragments.ts";

@@ -3,7 +3,7 @@
  * streams that come as one piece or as they would live; and how much of it the fragment index takes.
  * Pure.
  */
-import { isCompressible } from "../../src/agui/catalogue.ts";
+import { isCompressible } from "@session-ledger/agui/catalogue";
 import { type CompressedRow, Compressor } from "../../src/compressor/compressor.ts";
 import { encodeFragments } from "../../src/compressor/fragments.ts";
 import type { Stream, StreamEvent } from "../support/streams.ts";

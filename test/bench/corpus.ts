@@ -1,6 +1,6 @@
 /** The streams that benchmarks of compression and of push streams work on. */
-import { isCompressible } from "../../src/agui/catalogue.ts";
-import { eventRows } from "../../src/agui/rows.ts";
+import { isCompressible } from "@session-ledger/agui/catalogue";
+import { eventRows } from "@session-ledger/agui/rows";
 import { ownStreams, recordedStreams, type Stream, type StreamEvent } from "../support/streams.ts";
 import { conversation } from "./joined-session.ts";
 import type { BenchOptions } from "./options.ts";

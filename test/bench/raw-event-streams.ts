@@ -4,8 +4,8 @@
  * event was made, with its text and, from some models, the time of the update. LangGraph's are recorded
  * with a RAW event between two fragments, which it can leave out.
  */
-import { isCompressible } from "../../src/agui/catalogue.ts";
-import { parseObject } from "../../src/agui/json.ts";
+import { isCompressible } from "@session-ledger/agui/catalogue";
+import { parseObject } from "@session-ledger/agui/json";
 import type { Stream, StreamEvent } from "../support/streams.ts";
 
 /** 2026-01-01T00:00:00Z. */

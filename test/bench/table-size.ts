@@ -1,5 +1,5 @@
 /** What the same streams take in PostgreSQL, a row an event and merged, with indexes and TOAST. */
-import { type EventRow, eventRows } from "../../src/agui/rows.ts";
+import { type EventRow, eventRows } from "@session-ledger/agui/rows";
 import {
   type CompressedRow,
   Compressor,

@@ -2,7 +2,7 @@
 import { randomUUID } from "node:crypto";
 import { z } from "zod";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { parseJson } from "../../src/agui/json.ts";
+import { parseJson } from "@session-ledger/agui/json";
 import { type RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { addressOf, hostAndPort, startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 import { cancel, claim, emit, say } from "../support/turns.ts";

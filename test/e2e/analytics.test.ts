@@ -5,7 +5,7 @@
  */
 import postgres from "postgres";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { isObject, parseObject } from "../../src/agui/json.ts";
+import { isObject, parseObject } from "@session-ledger/agui/json";
 import { eventsOf, PushStreamClient } from "../support/push-stream.ts";
 import { newSession } from "../support/pushing.ts";
 import { noVersionAccepts } from "../support/recorded.ts";

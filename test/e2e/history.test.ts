@@ -6,7 +6,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
-import { type JsonObject, parseObject } from "../../src/agui/json.ts";
+import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { fromHistory } from "../../src/history/from-history.ts";
 import { fromLangChain4j } from "../../src/history/langchain4j.ts";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";

@@ -11,7 +11,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { isObject } from "../../src/agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 import { addressOf, breakableWay, hostAndPort } from "../support/broken-network.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { useService } from "../support/use-service.ts";

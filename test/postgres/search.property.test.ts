@@ -8,7 +8,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import { retentionPass } from "../../src/maintenance/retention.ts";
-import { createRedactor, redactionOptions } from "../../src/redaction/redactor.ts";
+import { createRedactor, redactionOptions } from "@session-ledger/agui/redaction/redactor";
 import { forgetTexts } from "../../src/search/index-store.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { useLedger } from "../support/ledger.ts";

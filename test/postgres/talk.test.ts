@@ -5,7 +5,7 @@
 import { v7 as uuidv7 } from "uuid";
 import { expect, test } from "vitest";
 import { Semaphore } from "../../src/base/semaphore.ts";
-import type { JsonObject } from "../../src/agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";

@@ -8,12 +8,12 @@
  */
 import * as fc from "fast-check";
 import { beforeAll, describe, expect, test, vi } from "vitest";
-import { Canonical } from "../../src/conversation/canonical/canonical.ts";
-import type { CanonicalEvent, LoggedEvent } from "../../src/conversation/canonical/event.ts";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import type { CanonicalEvent, LoggedEvent } from "@session-ledger/agui/canonical/event";
 import { placeOpenings } from "../../src/conversation/openings.ts";
-import { servedTo, type Generation } from "../../src/conversation/generation/served.ts";
-import { isObject, parseObject, type JsonObject } from "../../src/agui/json.ts";
-import { Transcript } from "../../src/conversation/transcript/transcript.ts";
+import { servedTo, type Generation } from "@session-ledger/agui/generation/served";
+import { isObject, parseObject, type JsonObject } from "@session-ledger/agui/json";
+import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import { anyEvents, legalEvents, logged, stored } from "../support/agui-drawn.ts";
 import { runClient, type ClientVersion } from "../support/agui-reducers.ts";
 import { mergeFragments } from "../support/merging.ts";

@@ -9,8 +9,8 @@
  */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { type JsonObject, parseObject } from "../../src/agui/json.ts";
-import { Transcript } from "../../src/conversation/transcript/transcript.ts";
+import { type JsonObject, parseObject } from "@session-ledger/agui/json";
+import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import { type Reduced, reduceBy, runClient } from "../support/agui-reducers.ts";
 import { APART, MIXED, streamOf } from "../support/agui-colliding.ts";
 import { properties } from "../support/random.ts";

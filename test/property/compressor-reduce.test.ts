@@ -8,7 +8,7 @@
  */
 import * as fc from "fast-check";
 import { beforeAll, expect, test, vi } from "vitest";
-import { type JsonObject, parseObject } from "../../src/agui/json.ts";
+import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { type Fields, legalEvents, stored } from "../support/agui-drawn.ts";
 import { type ClientVersion, reduceBy, runClient } from "../support/agui-reducers.ts";
 import { compressAll } from "../support/merging.ts";

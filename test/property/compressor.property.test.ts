@@ -10,7 +10,7 @@
 import { isDeepStrictEqual } from "node:util";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { isCompressible } from "../../src/agui/catalogue.ts";
+import { isCompressible } from "@session-ledger/agui/catalogue";
 import {
   type CompressedRow,
   Compressor,

@@ -6,7 +6,7 @@
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import type { JsonObject } from "../../src/agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 import { fromLangChain4j } from "../../src/history/langchain4j.ts";
 import { fromSpringAi } from "../../src/history/spring-ai.ts";
 import { type HistoryRow, toHistory } from "../../src/history/to-history.ts";

@@ -7,8 +7,8 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { BUILT_IN, type Pattern } from "../../src/redaction/patterns.ts";
-import { createRedactor } from "../../src/redaction/redactor.ts";
+import { BUILT_IN, type Pattern } from "@session-ledger/agui/redaction/patterns";
+import { createRedactor } from "@session-ledger/agui/redaction/redactor";
 import { properties } from "../support/random.ts";
 import {
   besidesDashes,

@@ -7,10 +7,10 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { Canonical } from "../../src/conversation/canonical/canonical.ts";
-import { Transcript } from "../../src/conversation/transcript/transcript.ts";
-import { BUILT_IN, type Pattern } from "../../src/redaction/patterns.ts";
-import { createRedactor } from "../../src/redaction/redactor.ts";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import { Transcript } from "@session-ledger/agui/transcript/transcript";
+import { BUILT_IN, type Pattern } from "@session-ledger/agui/redaction/patterns";
+import { createRedactor } from "@session-ledger/agui/redaction/redactor";
 import { properties } from "../support/random.ts";
 import {
   besidesDashes,

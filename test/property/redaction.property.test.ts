@@ -4,9 +4,14 @@
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { BUILT_IN, oneOf, type Pattern } from "../../src/redaction/patterns.ts";
-import { createRedactor } from "../../src/redaction/redactor.ts";
-import { maskPlain, searchNext, SecretSearch, TEXT_START } from "../../src/redaction/search.ts";
+import { BUILT_IN, oneOf, type Pattern } from "@session-ledger/agui/redaction/patterns";
+import { createRedactor } from "@session-ledger/agui/redaction/redactor";
+import {
+  maskPlain,
+  searchNext,
+  SecretSearch,
+  TEXT_START,
+} from "@session-ledger/agui/redaction/search";
 import { properties } from "../support/random.ts";
 import {
   besidesDashes,

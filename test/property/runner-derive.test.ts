@@ -5,7 +5,7 @@
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { CATALOGUE } from "../../src/agui/catalogue.ts";
+import { CATALOGUE } from "@session-ledger/agui/catalogue";
 import { type DerivedMessage, MessageDeriver } from "../../src/runner/derive/derive.ts";
 import { properties } from "../support/random.ts";
 

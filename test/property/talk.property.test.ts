@@ -14,11 +14,11 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { Semaphore } from "../../src/base/semaphore.ts";
-import { type JsonObject, parseObject } from "../../src/agui/json.ts";
+import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { AGUI_LIMITS } from "../../src/conversation/attach.ts";
 import { createAguiJoin } from "../../src/conversation/join.ts";
-import { Transcript } from "../../src/conversation/transcript/transcript.ts";
+import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
 import { foldReader } from "../support/folding.ts";
 import { properties } from "../support/random.ts";

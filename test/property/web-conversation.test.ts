@@ -8,12 +8,12 @@
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { isObject, type JsonObject } from "../../src/agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { encodeFragments } from "../../src/compressor/fragments.ts";
-import { Canonical } from "../../src/conversation/canonical/canonical.ts";
-import type { LoggedEvent } from "../../src/conversation/canonical/event.ts";
-import { PERSONS, spokenBy } from "../../src/conversation/canonical/talk.ts";
-import { Transcript } from "../../src/conversation/transcript/transcript.ts";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
+import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";
+import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import type { Item } from "../../web/src/model/conversation.ts";
 import { History } from "../../web/src/model/history.ts";
 import type { Row, Said } from "../../web/src/model/source.ts";

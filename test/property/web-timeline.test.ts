@@ -9,7 +9,7 @@
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { isCompressible } from "../../src/agui/catalogue.ts";
+import { isCompressible } from "@session-ledger/agui/catalogue";
 import { Axis } from "../../web/src/model/axis.ts";
 import type { Bar, TimedRow } from "../../web/src/model/bars.ts";
 import { lanesOf } from "../../web/src/model/lanes.ts";

@@ -4,7 +4,7 @@
  * the middle of texts, patches that fail, runs that follow each other.
  */
 import * as fc from "fast-check";
-import type { JsonObject } from "../../src/agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 import type { ClientVersion } from "./agui-reducers.ts";
 
 const text = fc.constantFrom("", "one ", "two\n", "\u{1f600}", '{"q":');

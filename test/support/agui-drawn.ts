@@ -4,9 +4,9 @@
  * producer that follows the rules of both generations of clients.
  */
 import * as fc from "fast-check";
-import { CATALOGUE } from "../../src/agui/catalogue.ts";
-import type { LoggedEvent } from "../../src/conversation/canonical/event.ts";
-import { eventRows } from "../../src/agui/rows.ts";
+import { CATALOGUE } from "@session-ledger/agui/catalogue";
+import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
+import { eventRows } from "@session-ledger/agui/rows";
 import type { StreamEvent } from "./streams.ts";
 
 export type Fields = Readonly<Record<string, unknown>>;

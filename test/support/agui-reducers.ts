@@ -4,7 +4,7 @@
  */
 import { defaultApplyEvents, HttpAgent } from "@ag-ui/client";
 import { defaultApplyEvents as defaultApplyEvents0, HttpAgent as HttpAgent0 } from "agui-client-0";
-import { type JsonObject, parseObject } from "../../src/agui/json.ts";
+import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 
 export type ClientVersion = "0.0.59" | "1.0.0";
 

@@ -3,7 +3,7 @@
  * any value, at every level.
  */
 import * as fc from "fast-check";
-import { SpelledNumber } from "../../src/agui/exact-json.ts";
+import { SpelledNumber } from "@session-ledger/agui/exact-json";
 
 type Draw = fc.Arbitrary<unknown>;
 

@@ -1,6 +1,6 @@
 /** Transcripts over rows in memory. */
 import { Semaphore } from "../../src/base/semaphore.ts";
-import type { JsonObject } from "../../src/agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 import {
   TRANSCRIPT_LIMITS,
   type TranscriptDependencies,

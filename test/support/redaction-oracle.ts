@@ -2,7 +2,7 @@
  * The expected masks of a whole text, by plain search: from each place with a begin, character by
  * character as far as the class reaches. No state, no tail, no pieces.
  */
-import type { Pattern } from "../../src/redaction/patterns.ts";
+import type { Pattern } from "@session-ledger/agui/redaction/patterns";
 import { create } from "@bufbuild/protobuf";
 import { RawEventSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { decodeFragments } from "../../src/compressor/fragments.ts";
@@ -12,7 +12,7 @@ import { Intake } from "../../src/api/push-stream/intake.ts";
 import { StreamMeter } from "../../src/api/push-stream/meter.ts";
 import { StreamRows } from "../../src/api/push-stream/stream-rows.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import type { Redactor } from "../../src/redaction/redactor.ts";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { NewRow } from "../../src/store/rows.ts";
 
 /** The text with a `*` for each character of a secret. */

@@ -5,10 +5,10 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { parentPort } from "node:worker_threads";
-import type { JsonObject } from "../../src/agui/json.ts";
-import { Canonical } from "../../src/conversation/canonical/canonical.ts";
-import { Transcript } from "../../src/conversation/transcript/transcript.ts";
-import { weightOf } from "../../src/conversation/transcript/weight.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import { Transcript } from "@session-ledger/agui/transcript/transcript";
+import { weightOf } from "@session-ledger/agui/transcript/weight";
 
 /** Bytes: as estimated, and as the heap grew. */
 export interface Weighed {

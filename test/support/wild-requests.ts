@@ -3,7 +3,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { PushSessionEventRequestSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { CATALOGUE } from "../../src/agui/catalogue.ts";
+import { CATALOGUE } from "@session-ledger/agui/catalogue";
 import { GOOD, type PushFields, STREAMS, type Stream } from "./pushing.ts";
 
 /** A few sessions, so that requests meet each other's rows, keys and epochs. */

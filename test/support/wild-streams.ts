@@ -5,7 +5,7 @@
  * nothing, and some events are no JSON.
  */
 import * as fc from "fast-check";
-import { CATALOGUE } from "../../src/agui/catalogue.ts";
+import { CATALOGUE } from "@session-ledger/agui/catalogue";
 import type { IncomingEvent } from "../../src/compressor/compressor.ts";
 
 export interface WildEvent extends IncomingEvent {

@@ -1,10 +1,10 @@
 import { beforeAll, describe, expect, test, vi } from "vitest";
-import { Canonical } from "../../src/conversation/canonical/canonical.ts";
-import type { LoggedEvent } from "../../src/conversation/canonical/event.ts";
-import { OWNED_IDS_MAX } from "../../src/conversation/canonical/owners.ts";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
+import { OWNED_IDS_MAX } from "@session-ledger/agui/canonical/owners";
 import { placeOpenings } from "../../src/conversation/openings.ts";
-import type { JsonObject } from "../../src/agui/json.ts";
-import { OPEN_CHARS_MAX, OPEN_IDS_MAX } from "../../src/agui/constructs.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
+import { OPEN_CHARS_MAX, OPEN_IDS_MAX } from "@session-ledger/agui/constructs";
 import { runClient } from "../support/agui-reducers.ts";
 
 beforeAll(() => {

@@ -1,7 +1,7 @@
 /** What of an AG-UI client's input is new to a session, and which row it becomes. */
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import type { JsonObject } from "../../src/agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 import { Fold } from "../../src/conversation/fold.ts";
 import { keptOf } from "../../src/conversation/kept.ts";
 import { newIn, typedIn, waitingIn } from "../../src/conversation/typed.ts";

@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { MESSAGE_TYPES } from "../../src/agui/message-types.ts";
+import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import {
   type Action,
   ALLOWED,

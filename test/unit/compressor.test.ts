@@ -4,7 +4,7 @@
  * test/property/compressor.property.test.ts.
  */
 import { describe, expect, test } from "vitest";
-import { EVENT_COUNT_MAX } from "../../src/agui/catalogue.ts";
+import { EVENT_COUNT_MAX } from "@session-ledger/agui/catalogue";
 import { Compressor, COMPRESSOR_LIMITS } from "../../src/compressor/compressor.ts";
 import { checkFragments, EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
 import { compressAll, countsOf, eventOf, said } from "../support/merging.ts";

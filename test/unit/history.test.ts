@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import type { AguiEvent } from "../../src/agui/event-maker.ts";
+import type { AguiEvent } from "@session-ledger/agui/event-maker";
 import { NotAnEntry } from "../../src/history/entry.ts";
 import { fromHistory } from "../../src/history/from-history.ts";
 import { fromLangChain4j } from "../../src/history/langchain4j.ts";

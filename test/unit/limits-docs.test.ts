@@ -1,8 +1,8 @@
 /** The settings, defaults and metrics in docs/limits.md exist, and each limit has a test. */
 import { existsSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { EVENT_COUNT_MAX } from "../../src/agui/catalogue.ts";
-import { JSON_DEPTH_MAX } from "../../src/agui/payload.ts";
+import { EVENT_COUNT_MAX } from "@session-ledger/agui/catalogue";
+import { JSON_DEPTH_MAX } from "@session-ledger/agui/payload";
 import { EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
 import { SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";

@@ -1,8 +1,8 @@
 /** Masking of a complete text, pattern by pattern, and its cost. */
 import { describe, expect, test, vi } from "vitest";
-import { BUILT_IN } from "../../src/redaction/patterns.ts";
-import { createRedactor } from "../../src/redaction/redactor.ts";
-import { SecretSearch } from "../../src/redaction/search.ts";
+import { BUILT_IN } from "@session-ledger/agui/redaction/patterns";
+import { createRedactor } from "@session-ledger/agui/redaction/redactor";
+import { SecretSearch } from "@session-ledger/agui/redaction/search";
 import { maskedWhole } from "../support/redaction-oracle.ts";
 
 /** Only letters and digits, which every class has; not a real secret. */

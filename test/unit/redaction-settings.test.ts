@@ -3,9 +3,9 @@ import {
   redactionOptions,
   redactionProblems,
   createRedactor,
-} from "../../src/redaction/redactor.ts";
-import { protocolNames } from "../../src/agui/normalise.ts";
-import { BUILT_IN } from "../../src/redaction/patterns.ts";
+} from "@session-ledger/agui/redaction/redactor";
+import { protocolNames } from "@session-ledger/agui/normalise";
+import { BUILT_IN } from "@session-ledger/agui/redaction/patterns";
 import { loadConfig } from "../../src/config/config.ts";
 
 function problemsOf(settings: {

@@ -3,7 +3,7 @@
  */
 import { constants } from "node:buffer";
 import { describe, expect, test } from "vitest";
-import { weightOf } from "../../src/conversation/transcript/weight.ts";
+import { weightOf } from "@session-ledger/agui/transcript/weight";
 import { TRANSCRIPT_LIMITS } from "../../src/conversation/transcripts.ts";
 import { objectsOf } from "../../src/conversation/snapshot.ts";
 import { add, at, folding, say } from "../support/folding.ts";

@@ -1,7 +1,7 @@
 /** The facts of a run from its rows, and two runs compared. */
 import { describe, expect, test } from "vitest";
-import { Canonical } from "../../src/conversation/canonical/canonical.ts";
-import { Transcript } from "../../src/conversation/transcript/transcript.ts";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import { factsOf, questionBefore, type ToolCall, toolPairs } from "../../web/src/model/compare.ts";
 import type { Row } from "../../web/src/model/source.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";

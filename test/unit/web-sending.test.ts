@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { spokenBy } from "../../src/conversation/canonical/talk.ts";
+import { spokenBy } from "@session-ledger/agui/canonical/talk";
 import { answering, payloadOf, SendKeys } from "../../web/src/model/sending.ts";
 
 test.each(["Hello", ' {"text":"other"}', '{"messages":[]}', "{not JSON", "[1]", "سلام {x}"])(

@@ -14,7 +14,7 @@ import {
 import { programNamed, runProgram } from "../../src/cli/running.ts";
 import { configOf } from "../../src/cli/serve.ts";
 import type { Config } from "../../src/config/config.ts";
-import { redactionOptions, createRedactor } from "../../src/redaction/redactor.ts";
+import { redactionOptions, createRedactor } from "@session-ledger/agui/redaction/redactor";
 import { askAgain } from "../../src/search/index-store.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
 import { importLedger, type ImportOptions } from "./import.ts";

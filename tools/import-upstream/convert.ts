@@ -5,9 +5,9 @@
  * separately.
  */
 import { v7 as uuidv7, validate as isUuid } from "uuid";
-import { checkEventCount } from "../../src/agui/catalogue.ts";
-import { checkMessageType } from "../../src/agui/message-types.ts";
-import { type EventRow, eventRows } from "../../src/agui/rows.ts";
+import { checkEventCount } from "@session-ledger/agui/catalogue";
+import { checkMessageType } from "@session-ledger/agui/message-types";
+import { type EventRow, eventRows } from "@session-ledger/agui/rows";
 import type { SourceRow } from "./source.ts";
 import type { NewRow, StreamName } from "../../src/store/rows.ts";
 

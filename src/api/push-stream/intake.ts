@@ -21,15 +21,15 @@ import {
   type Open,
   type RawEvent,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import { isCompressible } from "../../agui/catalogue.ts";
-import type { ValidationMode } from "../../agui/conform.ts";
-import type { EventPlace } from "../../agui/constructs.ts";
-import { type EventRow as AguiRow, rawEventRows } from "../../agui/rows.ts";
-import type { Span } from "../../agui/spans.ts";
+import { isCompressible } from "@session-ledger/agui/catalogue";
+import type { ValidationMode } from "@session-ledger/agui/conform";
+import type { EventPlace } from "@session-ledger/agui/constructs";
+import { type EventRow as AguiRow, rawEventRows } from "@session-ledger/agui/rows";
+import type { Span } from "@session-ledger/agui/spans";
 import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
 import type { IncomingEvent } from "../../compressor/compressor.ts";
 import { Frame, type Framed, type Gaps, gapsOf, type Pieces } from "../../compressor/frame.ts";
-import type { Redactor } from "../../redaction/redactor.ts";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import {
   type Check,
   checkEpoch,

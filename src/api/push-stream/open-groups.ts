@@ -13,7 +13,7 @@ import { staleEpoch, streamReplaced } from "../../ingest/refusal.ts";
 import { sessionDeleted } from "../../store/failure.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
-import type { StreamingRedactor } from "../../redaction/streaming-redactor.ts";
+import type { StreamingRedactor } from "@session-ledger/agui/redaction/streaming-redactor";
 
 export interface StreamOfSession {
   readonly sessionId: string;

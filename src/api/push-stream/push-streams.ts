@@ -14,7 +14,7 @@ import {
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../../auth/principal.ts";
-import type { ValidationMode } from "../../agui/conform.ts";
+import type { ValidationMode } from "@session-ledger/agui/conform";
 import { takeSeat } from "../../auth/caller-memory.ts";
 import { FairShare } from "../../base/fair-share.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
@@ -22,7 +22,7 @@ import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { Metrics } from "../../observability/metrics.ts";
-import type { Redactor } from "../../redaction/redactor.ts";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { Caller, Conversation, ConversationRecord, Handlers } from "../../contract/context.ts";
 import { type OpenGroups, LeftRedactors } from "./open-groups.ts";

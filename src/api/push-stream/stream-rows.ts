@@ -10,8 +10,8 @@ import {
   type CompressorLimits,
 } from "../../compressor/compressor.ts";
 import { gapsOf } from "../../compressor/frame.ts";
-import type { Redactor } from "../../redaction/redactor.ts";
-import type { StreamingRedactor } from "../../redaction/streaming-redactor.ts";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
+import type { StreamingRedactor } from "@session-ledger/agui/redaction/streaming-redactor";
 import type { GroupStep, RowSink } from "./commits.ts";
 import type { FragmentEvent, Taken, TakenFragment } from "./intake.ts";
 import type { GroupClosing, StreamMeter } from "./meter.ts";

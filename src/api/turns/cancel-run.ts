@@ -18,7 +18,7 @@ import {
   type CancelRunRequest,
   CancelRunRequestSchema,
 } from "@session-ledger/proto/ambient/v1/turns_pb";
-import { isObject, parseJson } from "../../agui/json.ts";
+import { isObject, parseJson } from "@session-ledger/agui/json";
 import { actorOf } from "../../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
@@ -31,7 +31,7 @@ import type { Ingest } from "../../ingest/ingest.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
 import { TurnMoved } from "../../ingest/refusal.ts";
 import type { Metrics } from "../../observability/metrics.ts";
-import type { Redactor } from "../../redaction/redactor.ts";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { CancelStore, RunState } from "../../store/cancels.ts";
 import type { Transcripts } from "../../conversation/transcripts.ts";
 import { sessionDeleted, sessionNotFound } from "../../store/failure.ts";

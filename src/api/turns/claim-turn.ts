@@ -16,9 +16,9 @@ import type {
   ClaimTurnRequest,
   ClaimTurnResponse,
 } from "@session-ledger/proto/ambient/v1/turns_pb";
-import { PAYLOAD_BYTES_MAX } from "../../agui/payload.ts";
-import { rawEventRows } from "../../agui/rows.ts";
-import { applyEdits, dropEdits, memberSpans } from "../../agui/spans.ts";
+import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
+import { rawEventRows } from "@session-ledger/agui/rows";
+import { applyEdits, dropEdits, memberSpans } from "@session-ledger/agui/spans";
 import { actorOf } from "../../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
@@ -30,7 +30,7 @@ import type { Ingest } from "../../ingest/ingest.ts";
 import { TurnMoved } from "../../ingest/refusal.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { Metrics } from "../../observability/metrics.ts";
-import type { Redactor } from "../../redaction/redactor.ts";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { sessionDeleted, sessionNotFound } from "../../store/failure.ts";
 import { type EventRow, type MessageRow, type Push, storedBytesOf } from "../../store/rows.ts";
 import type { TurnState, TurnStore } from "../../store/turns.ts";

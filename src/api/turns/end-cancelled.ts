@@ -9,8 +9,8 @@
  *    └─────────────┴───── in another state by now ──────────────────────┘
  *    └── the run is over, or was never cancelled ────────────────────────────────────────► false
  */
-import type { ValidationMode } from "../../agui/conform.ts";
-import { rawEventRows } from "../../agui/rows.ts";
+import type { ValidationMode } from "@session-ledger/agui/conform";
+import { rawEventRows } from "@session-ledger/agui/rows";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Snapshot } from "../../conversation/snapshot.ts";

@@ -3,11 +3,11 @@
  * service's own `metadata.session`. The text is edited and not printed again, so the rest of the
  * payload keeps its bytes.
  */
-import type { ValidationMode } from "../../agui/conform.ts";
-import { isObject } from "../../agui/json.ts";
-import { type Payload, readPayload } from "../../agui/payload.ts";
-import { type EventRow, eventRows } from "../../agui/rows.ts";
-import { type Member, memberSpans } from "../../agui/spans.ts";
+import type { ValidationMode } from "@session-ledger/agui/conform";
+import { isObject } from "@session-ledger/agui/json";
+import { type Payload, readPayload } from "@session-ledger/agui/payload";
+import { type EventRow, eventRows } from "@session-ledger/agui/rows";
+import { type Member, memberSpans } from "@session-ledger/agui/spans";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";
 
 /** The service's own part of the metadata of a claimed run. */

@@ -7,15 +7,15 @@
  * open constructs is limited. Their total size is limited. Above the last two bounds the oldest
  * construct ends as if its END had come; later fragments of it begin a new one.
  */
-import type { EventType } from "../../agui/catalogue.ts";
+import type { EventType } from "@session-ledger/agui/catalogue";
 import {
   type Chunked,
   ChunkLanes,
   type Effect,
   OpenConstructs,
   ownedKey,
-} from "../../agui/constructs.ts";
-import { isObject, type JsonObject } from "../../agui/json.ts";
+} from "@session-ledger/agui/constructs";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 
 /** The total of all open constructs: one text as long as a payload in single characters. */
 const TEXT_CHARS_MAX = 24 * 1_048_576;

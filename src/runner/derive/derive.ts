@@ -16,11 +16,11 @@
  * complete message under the key of the incomplete one.
  */
 import { createHash } from "node:crypto";
-import { lookup } from "../../agui/catalogue.ts";
-import { EFFECTS } from "../../agui/constructs.ts";
-import { isNothing, parseJson, isObject, type JsonObject } from "../../agui/json.ts";
-import type { MESSAGE_TYPES } from "../../agui/message-types.ts";
-import { memberSpans } from "../../agui/spans.ts";
+import { lookup } from "@session-ledger/agui/catalogue";
+import { EFFECTS } from "@session-ledger/agui/constructs";
+import { isNothing, parseJson, isObject, type JsonObject } from "@session-ledger/agui/json";
+import type { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
+import { memberSpans } from "@session-ledger/agui/spans";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
 import { Constructs, type OpenConstruct, textField, ungrouped } from "./constructs.ts";

@@ -18,7 +18,7 @@
  * unreadable lines explain it.
  */
 import { createHash } from "node:crypto";
-import { isObject, parseJson } from "../../agui/json.ts";
+import { isObject, parseJson } from "@session-ledger/agui/json";
 import type { SpoolQueue } from "./queue.ts";
 import {
   type EventRecord,

@@ -11,8 +11,8 @@
  * A left lane is sent under its own epoch and is done when both its queues are empty. Only then the
  * next lane takes its epoch, because that fences the lane before it.
  */
-import { JSON_DEPTH_MAX } from "../../agui/payload.ts";
-import type { PrintedJson, ReplacedKind } from "../../agui/print.ts";
+import { JSON_DEPTH_MAX } from "@session-ledger/agui/payload";
+import type { PrintedJson, ReplacedKind } from "@session-ledger/agui/print";
 import { type Clock, msOf } from "@session-ledger/base/clock";
 import { deferred } from "@session-ledger/base/deferred";
 import type { RpcFailure } from "../failure.ts";

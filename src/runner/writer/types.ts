@@ -1,5 +1,5 @@
 /** The options, the results and the methods of a session writer. */
-import type { ReplacedKind } from "../../agui/print.ts";
+import type { ReplacedKind } from "@session-ledger/agui/print";
 import type { Clock } from "@session-ledger/base/clock";
 import type { RetryOptions } from "../retry.ts";
 import type { Sender } from "../rows.ts";

@@ -10,9 +10,9 @@
  */
 import { isDate } from "node:util/types";
 import { systemClock } from "@session-ledger/base/clock";
-import { isObject, parseJson } from "../../agui/json.ts";
-import { PAYLOAD_BYTES_MAX } from "../../agui/payload.ts";
-import { type PrintedJson, printJson, withinDepth } from "../../agui/print.ts";
+import { isObject, parseJson } from "@session-ledger/agui/json";
+import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
+import { type PrintedJson, printJson, withinDepth } from "@session-ledger/agui/print";
 import { deferred } from "@session-ledger/base/deferred";
 import { withEscapedHalves } from "../../compressor/text.ts";
 import { MessageDeriver } from "../derive/derive.ts";

@@ -1,6 +1,6 @@
 /** One run of the AI SDK as AG-UI events, made of the parts of its full stream. */
-import { contentOf, EventMaker } from "../../agui/event-maker.ts";
-import { isObject } from "../../agui/json.ts";
+import { contentOf, EventMaker } from "@session-ledger/agui/event-maker";
+import { isObject } from "@session-ledger/agui/json";
 import type { AgentEvent } from "../bridge.ts";
 import { APPROVAL_SCHEMA, DENIED } from "./history.ts";
 

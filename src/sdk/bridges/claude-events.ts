@@ -3,9 +3,9 @@
  * model says, and the whole message that follows repeats it; a message that was not streamed, as those of
  * subagents, is told by the whole one. A subagent has the id of the tool call that runs it.
  */
-import { isObject, type JsonObject } from "../../agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { AgentEvent, RunInput } from "../bridge.ts";
-import { EventMaker, contentOf, type Owner } from "../../agui/event-maker.ts";
+import { EventMaker, contentOf, type Owner } from "@session-ledger/agui/event-maker";
 import { APPROVAL_SCHEMA } from "./history.ts";
 
 /** A message of the SDK. Types that the bridge does not know are left out. */

@@ -12,7 +12,7 @@
  */
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { isObject } from "../../agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 import {
   type Adapter,
   type AgentEvent,

@@ -1,5 +1,5 @@
 /** The messages of a RunInput, as frameworks need them. */
-import { isObject } from "../../agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 import { describePart, type Part, partsOf, textsOf } from "../../runner/parts.ts";
 import type { AgentMessage, ResumeEntry, RunInput } from "../bridge.ts";
 import type { Notes } from "../notes.ts";

@@ -3,10 +3,10 @@
  * make them, and results), `tasks` (which nodes run, and their interrupts), `values` (the state) and
  * `custom` (what nodes write themselves).
  */
-import { isObject, type JsonObject } from "../../agui/json.ts";
-import { printJson } from "../../agui/print.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { printJson } from "@session-ledger/agui/print";
 import type { AgentEvent, RunInput } from "../bridge.ts";
-import { EventMaker, contentOf } from "../../agui/event-maker.ts";
+import { EventMaker, contentOf } from "@session-ledger/agui/event-maker";
 
 type Events = Generator<AgentEvent, void, undefined>;
 

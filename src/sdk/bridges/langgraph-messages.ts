@@ -1,5 +1,5 @@
 /** Messages of AG-UI as LangChain takes them: plain objects, which it makes its messages of. */
-import { isObject } from "../../agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 import { type Part, partsOf } from "../../runner/parts.ts";
 import type { AgentMessage } from "../bridge.ts";
 import {

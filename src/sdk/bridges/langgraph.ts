@@ -10,7 +10,7 @@
  * that it does not have yet, and goes on where it was killed if there are none; without one (no
  * checkpointer, or one that was in the memory of a process that is gone) it gets the conversation.
  */
-import { isObject } from "../../agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 import {
   type Adapter,
   type AgentEvent,

@@ -3,7 +3,7 @@
  * which waits; the claim takes it, and all others that wait, as the turn of the run. Of two processes
  * that begin at once, one gets the claim.
  */
-import { isObject } from "../../agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 import { systemClock } from "@session-ledger/base/clock";
 import { ledger, type LedgerClient } from "../../runner/client.ts";
 import { RpcFailure } from "../../runner/failure.ts";

@@ -7,7 +7,7 @@
  * any process answers it, also after a restart.
  */
 import { Observable, type Subscriber } from "rxjs";
-import { isObject } from "../../agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 import { ledger, type LedgerClient } from "../../runner/client.ts";
 import { RpcFailure } from "../../runner/failure.ts";
 import type { WriterProblem } from "../../runner/writer/types.ts";

@@ -1,6 +1,6 @@
 /** One run of a graph, as its callbacks tell it. Nothing here throws. */
-import { isObject, type JsonObject } from "../../agui/json.ts";
-import { contentOf, EventMaker } from "../../agui/event-maker.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { contentOf, EventMaker } from "@session-ledger/agui/event-maker";
 import { textOf } from "../../runner/failure.ts";
 import type { SessionWriter, WriterProblem } from "../../runner/writer/types.ts";
 import { createSessionWriter } from "../../runner/writer/writer.ts";

@@ -9,7 +9,7 @@
  * A run of the graph is a run of the session; what happens inside belongs to it, by the ids of parents.
  * Texts come by tokens where the graph streams, and else as a whole.
  */
-import { isObject } from "../../agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { textIn } from "../bridges/langgraph-events.ts";
 import { GraphRun, type RecordOptions } from "./graph-run.ts";

@@ -5,7 +5,7 @@
  * ROUTES is the only place that knows a route. A route that needs what the bridge has not is 404.
  */
 import { createHash, timingSafeEqual } from "node:crypto";
-import { isObject, type JsonObject, parseJson } from "../../agui/json.ts";
+import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
 import { type RpcCode, RpcFailure, textOf } from "../../runner/failure.ts";
 import type { AgentEvent, Caller, PlatformBridge, RunInput } from "../bridge.ts";
 import { wireCapabilities } from "../capabilities.ts";

@@ -3,7 +3,7 @@
  * each name of the protocol is read in both spellings. Two different values are refused, because
  * only the caller knows the right one. The content of people is never touched.
  */
-import { isNothing, isObject, type JsonObject } from "../../agui/json.ts";
+import { isNothing, isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { AgentMessage, ResumeEntry, RunInput } from "../bridge.ts";
 
 /** A request that cannot be served, for its caller to read. */

@@ -8,7 +8,7 @@
  * those that the agent leaves out before the first middleware. An agent that throws has become
  * RUN_ERROR there, so a middleware sees an error of the agent only as an event.
  */
-import type { JsonObject } from "../../agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 import type { AgentEvent, PlatformBridge, RunInput } from "../bridge.ts";
 
 /** One run, as each middleware knows it. */

@@ -9,19 +9,19 @@
  *
  * Every other event is searched whole: each string in it, at any depth.
  */
-import { type CatalogueEntry, type ConstructKind, lookup } from "../../agui/catalogue.ts";
-import { EFFECTS } from "../../agui/constructs.ts";
-import { isObject } from "../../agui/json.ts";
-import { printJson } from "../../agui/print.ts";
+import { type CatalogueEntry, type ConstructKind, lookup } from "@session-ledger/agui/catalogue";
+import { EFFECTS } from "@session-ledger/agui/constructs";
+import { isObject } from "@session-ledger/agui/json";
+import { printJson } from "@session-ledger/agui/print";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { systemTimers, within } from "@session-ledger/base/timers";
-import { knownValues, type Secret } from "../../redaction/patterns.ts";
+import { knownValues, type Secret } from "@session-ledger/agui/redaction/patterns";
 import {
   createRedactor,
   type Redactor,
   redactionOptions,
   redactionProblems,
-} from "../../redaction/redactor.ts";
+} from "@session-ledger/agui/redaction/redactor";
 import {
   kindsOf,
   maskPlain,
@@ -29,7 +29,7 @@ import {
   searchNext,
   TEXT_START,
   type TextEnd,
-} from "../../redaction/search.ts";
+} from "@session-ledger/agui/redaction/search";
 import type { AgentEvent } from "../bridge.ts";
 import type { Middleware } from "./middleware.ts";
 

@@ -1,7 +1,7 @@
 /** Values of events as attributes of spans. Pure. */
-import { isObject, type JsonObject } from "../../agui/json.ts";
-import { printJson } from "../../agui/print.ts";
-import { sumOf, type Usage, usageIn } from "../../agui/run-end.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { printJson } from "@session-ledger/agui/print";
+import { sumOf, type Usage, usageIn } from "@session-ledger/agui/run-end";
 import type { AgentEvent, AgentMessage } from "../bridge.ts";
 
 /** The longest attribute: a collector refuses an export of some MiB. */

@@ -14,9 +14,9 @@
  * that is never ended, and so never sent. The run then has a parent that no collector knows, which
  * Langfuse is told (`as_root`).
  */
-import { ChunkLanes, EFFECTS, type EventPlace, placeOf } from "../../agui/constructs.ts";
-import { lookup } from "../../agui/catalogue.ts";
-import { isObject } from "../../agui/json.ts";
+import { ChunkLanes, EFFECTS, type EventPlace, placeOf } from "@session-ledger/agui/constructs";
+import { lookup } from "@session-ledger/agui/catalogue";
+import { isObject } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import type { AgentEvent } from "../bridge.ts";
 import type { Middleware, RunContext } from "./middleware.ts";

@@ -8,7 +8,7 @@
  *   any other schema                                              JSON
  *   nothing of these                                              a text
  */
-import { isObject, type JsonObject } from "../../../src/agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 
 interface Field {
   readonly name: string;

@@ -1,5 +1,5 @@
 /** Bars and marks of a timeline: `timeline.ts` makes them of the rows of a log. */
-import type { CatalogueEntry } from "../../../src/agui/catalogue.ts";
+import type { CatalogueEntry } from "@session-ledger/agui/catalogue";
 
 /** The fields of a row of the log that a timeline needs. */
 export interface TimedRow {

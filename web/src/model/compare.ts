@@ -5,14 +5,11 @@
  */
 // oxlint-disable-next-line import/no-unassigned-import -- It has to run before zod.
 import "../no-eval.ts";
-import { isObject, type JsonObject, parseObject } from "../../../src/agui/json.ts";
-import { outcomeOf, sumOf, usageIn } from "../../../src/agui/run-end.ts";
-import { Canonical } from "../../../src/conversation/canonical/canonical.ts";
-import {
-  type CallFacts,
-  RunFacts as Heard,
-} from "../../../src/conversation/canonical/run-facts.ts";
-import { replacesArguments } from "../../../src/conversation/transcript/reducers.ts";
+import { isObject, type JsonObject, parseObject } from "@session-ledger/agui/json";
+import { outcomeOf, sumOf, usageIn } from "@session-ledger/agui/run-end";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import { type CallFacts, RunFacts as Heard } from "@session-ledger/agui/canonical/run-facts";
+import { replacesArguments } from "@session-ledger/agui/transcript/reducers";
 import { difference } from "./difference.ts";
 import type { Row, Said } from "./source.ts";
 

@@ -4,13 +4,13 @@
  *
  *   rows ─► canonical ─► transcript ─► which messages changed ─► lines, each with its versions
  */
-import { isObject, type JsonObject } from "../../../src/agui/json.ts";
-import { Canonical } from "../../../src/conversation/canonical/canonical.ts";
-import { PERSONS, spokenBy } from "../../../src/conversation/canonical/talk.ts";
-import { Feedback } from "../../../src/conversation/transcript/feedback.ts";
-import type { Entry } from "../../../src/conversation/transcript/message-list.ts";
-import { Transcript } from "../../../src/conversation/transcript/transcript.ts";
-import { copyOf } from "../../../src/conversation/transcript/weight.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { Canonical } from "@session-ledger/agui/canonical/canonical";
+import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";
+import { Feedback } from "@session-ledger/agui/transcript/feedback";
+import type { Entry } from "@session-ledger/agui/transcript/message-list";
+import { Transcript } from "@session-ledger/agui/transcript/transcript";
+import { copyOf } from "@session-ledger/agui/transcript/weight";
 import { LineList } from "./line-list.ts";
 import {
   type Called,

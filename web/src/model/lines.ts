@@ -3,7 +3,7 @@
  * keeps its place, so the lines of any moment are those that were alive then, in the order of the
  * list. A line that was removed stays in the list as dead.
  */
-import { isObject, type JsonObject } from "../../../src/agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { Item } from "./conversation.ts";
 import type { Block } from "./line-list.ts";
 import { isSame } from "./state-diff.ts";

@@ -8,12 +8,8 @@
  * head for the first time, the newest moment is made of the newest rows alone, and then also of the
  * messages behind the first of them. So it lacks what came before, and has nothing that is not stored.
  */
-import type { JsonObject } from "../../../src/agui/json.ts";
-import {
-  type CommitTimes,
-  isAfter,
-  Times,
-} from "../../../src/conversation/canonical/commit-order.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
+import { type CommitTimes, isAfter, Times } from "@session-ledger/agui/canonical/commit-order";
 import { decodeFragments } from "../../../src/compressor/fragments.ts";
 import { type Item, itemsAt, messagesAt } from "./conversation.ts";
 import { History, type RunNow } from "./history.ts";

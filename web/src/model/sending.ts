@@ -1,5 +1,5 @@
 /** What a person sends: the forms that docs/http.md and docs/ag-ui.md give it. */
-import type { JsonObject } from "../../../src/agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 
 /**
  * The payload of a message. A payload that is a JSON object has a meaning of its own

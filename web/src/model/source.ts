@@ -1,6 +1,6 @@
 /** What a log asks of the HTTP API (docs/http.md), and the rows that it makes of the answers. */
-import { conform } from "../../../src/agui/conform.ts";
-import { isObject, parseJson } from "../../../src/agui/json.ts";
+import { conform } from "@session-ledger/agui/conform";
+import { isObject, parseJson } from "@session-ledger/agui/json";
 import { utf8Bytes } from "../../../src/compressor/text.ts";
 
 /** Of /events/history and of the stream of rows, with `fragments=true`. */

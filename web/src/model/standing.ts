@@ -1,5 +1,5 @@
 /** Where a session stands at its end, as far as what a person can do depends on it. */
-import { isObject, type JsonObject, parseJson } from "../../../src/agui/json.ts";
+import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
 
 interface EventRow {
   readonly type: string;

@@ -4,7 +4,7 @@
  * two lengths, the equal items at the beginning and at the end stay, so an item that was put in front
  * is one added item.
  */
-import { isObject } from "../../../src/agui/json.ts";
+import { isObject } from "@session-ledger/agui/json";
 
 export type Path = readonly (string | number)[];
 

@@ -14,7 +14,7 @@
  * A tool call has two parts: its arguments up to the END, and then the time until its result. A call
  * without a result is open until its run ends. After that, its bar ends at its END.
  */
-import { type CatalogueEntry, lookup } from "../../../src/agui/catalogue.ts";
+import { type CatalogueEntry, lookup } from "@session-ledger/agui/catalogue";
 import {
   type Chunked,
   ChunkLanes,
@@ -22,8 +22,8 @@ import {
   type Effect,
   type EventPlace,
   placeOf,
-} from "../../../src/agui/constructs.ts";
-import { isObject, type JsonObject, parseJson } from "../../../src/agui/json.ts";
+} from "@session-ledger/agui/constructs";
+import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
 import { added, beginning, type Drawn, grown, textOf } from "./bars.ts";
 import type { Bar, BarKind, BarState, Mark, Stretch, TimedRow } from "./bars.ts";
 

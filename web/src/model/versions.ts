@@ -3,9 +3,9 @@
  * at any number is found by a binary search, and no event has to be folded again. Texts only keep
  * their lengths: a text mostly grows at its end.
  */
-import { isObject, type JsonObject } from "../../../src/agui/json.ts";
-import { Allowance, Patched } from "../../../src/conversation/transcript/patched.ts";
-import { copyOf, weightOf } from "../../../src/conversation/transcript/weight.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { Allowance, Patched } from "@session-ledger/agui/transcript/patched";
+import { copyOf, weightOf } from "@session-ledger/agui/transcript/weight";
 
 /** A moment of a session. */
 export interface At {

@@ -1,6 +1,6 @@
 /** What a line of the table says of an event, and the events of a merged row. */
-import { type CatalogueEntry, lookup } from "../../../src/agui/catalogue.ts";
-import { isObject, parseJson } from "../../../src/agui/json.ts";
+import { type CatalogueEntry, lookup } from "@session-ledger/agui/catalogue";
+import { isObject, parseJson } from "@session-ledger/agui/json";
 import { expand } from "../../../src/compressor/expand.ts";
 import type { Row } from "../model/source.ts";
 

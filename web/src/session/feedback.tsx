@@ -1,6 +1,6 @@
 /** What people think of a message: thumbs with comments. */
 import { type FormEvent, useState } from "react";
-import type { JsonObject } from "../../../src/agui/json.ts";
+import type { JsonObject } from "@session-ledger/agui/json";
 import { Button } from "../ui/button.tsx";
 import { ErrorBox } from "../ui/error-box.tsx";
 import { focus } from "../ui/keyboard.ts";

@@ -1,6 +1,6 @@
 /** The agent's questions that wait for an answer, each with the form that it asks for. */
 import { type FormEvent, useState } from "react";
-import { isObject, type JsonObject } from "../../../src/agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { approvalPayload, type Asked, askedBy, formPayload } from "../model/asked.ts";
 import type { Answer } from "../model/sending.ts";
 import { Button } from "../ui/button.tsx";

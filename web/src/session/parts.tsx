@@ -1,5 +1,5 @@
 /** The content of a message: text, and what was attached, by reference. */
-import { isObject, type JsonObject } from "../../../src/agui/json.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { bytes } from "../ui/format.ts";
 import { visible } from "../ui/text.ts";
 import { JsonTree } from "../ui/json-tree.tsx";

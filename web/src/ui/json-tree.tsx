@@ -4,8 +4,8 @@
  * Changes can be marked: their places open by themselves.
  */
 import { useMemo, useState } from "react";
-import { parseExact } from "../../../src/agui/exact-json.ts";
-import { isObject } from "../../../src/agui/json.ts";
+import { parseExact } from "@session-ledger/agui/exact-json";
+import { isObject } from "@session-ledger/agui/json";
 import { Button } from "./button.tsx";
 import { count } from "./format.ts";
 import { LongText } from "./long-text.tsx";

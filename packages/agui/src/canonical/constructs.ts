@@ -1,0 +1,392 @@
+/**
+ * Tracks the open constructs of a session and mends events, so that a client that checks the order
+ * of events accepts each one. A second START ends the first construct. A fragment without an open
+ * construct opens one. An END without an open construct is dropped. Above the limits, the oldest
+ * construct is ended; if it continues, it is opened again, and a client's messages do not show
+ * that.
+ *
+ * Only a subagent cannot start twice in a run: a second START goes out as CUSTOM.
+ */
+import {
+  ChunkLanes,
+  type Chunked,
+  type Effect,
+  OPEN_CHARS_MAX,
+  OPEN_IDS_MAX,
+  OpenConstructs,
+} from "../constructs.ts";
+import type { JsonObject } from "../json.ts";
+import { REPLACES } from "../transcript/reducers.ts";
+import { charBytes } from "../transcript/weight.ts";
+import { CallArguments } from "./call-arguments.ts";
+import {
+  customOf,
+  fragmentOfChunk,
+  isOpenKind,
+  KINDS,
+  type OpenKind,
+  type Outgoing,
+  startOfChunk,
+  tagOf,
+  textOf,
+  without,
+} from "./event.ts";
+import { type OwnedKind, Ownership } from "./owners.ts";
+
+/** An event, and its bytes if it is unchanged since it was stored. */
+export interface Said {
+  readonly value: JsonObject;
+  readonly text: string | undefined;
+}
+
+const OWNED: Readonly<Partial<Record<OpenKind, OwnedKind>>> = {
+  text: "message",
+  tool_call: "tool_call",
+  reasoning: "reasoning",
+  reasoning_message: "reasoning",
+};
+
+/**
+ * The fields of a START that are repeated in a new START; provider payloads and metadata are not
+ * kept.
+ */
+const SAID_AGAIN = [
+  "type",
+  "timestamp",
+  "subagentRunId",
+  "messageId",
+  "role",
+  "name",
+  "toolCallId",
+  "toolCallName",
+  "parentMessageId",
+  "stepName",
+  "description",
+  "parentSubagentRunId",
+  "parentToolCallId",
+] as const;
+
+/** The memory of a construct besides the texts of its START. */
+const CONSTRUCT_BYTES = 600;
+
+interface OpenConstruct {
+  readonly kind: OpenKind;
+  readonly key: string;
+  /** The START of the construct. */
+  readonly opening: JsonObject;
+  readonly chars: number;
+}
+
+export class Constructs {
+  #open = new OpenConstructs<OpenConstruct>();
+  #lanes = new ChunkLanes();
+  #owners = new Ownership();
+  #arguments = new CallArguments();
+  /** Open calls whose arguments were whole before their START, and which have new ones already. */
+  #repeated = new Map<string, { hasBegun: boolean }>();
+  /** Subagents that started in this run; a subagent is one invocation. */
+  #startedSubagents: Set<string> = new Set();
+  #startedChars = 0;
+
+  clone(): Constructs {
+    const copy = new Constructs();
+    copy.#open = this.#open.clone();
+    copy.#lanes = this.#lanes.clone();
+    copy.#owners = this.#owners.clone();
+    copy.#arguments = this.#arguments.clone();
+    // A client that joins has the new arguments up to here.
+    for (const [id, { hasBegun }] of this.#repeated)
+      if (!hasBegun) copy.#repeated.set(id, { hasBegun });
+    copy.#startedSubagents = new Set(this.#startedSubagents);
+    copy.#startedChars = this.#startedChars;
+    return copy;
+  }
+
+  /** An estimate of its memory. */
+  get bytes(): number {
+    const chars = this.#open.chars + this.#lanes.chars + this.#startedChars;
+    const held = this.#owners.bytes + this.#arguments.bytes;
+    return this.#open.size * CONSTRUCT_BYTES + held + charBytes(chars);
+  }
+
+  get owners(): Pick<Ownership, "hasHadMessage" | "hadActivities" | "told"> {
+    return this.#owners;
+  }
+
+  /** Forgets every open construct. */
+  clear(): void {
+    this.#open.clear();
+    this.#repeated.clear();
+    this.#lanes.endAll();
+  }
+
+  beginRun(inputMessages: unknown): void {
+    this.clear();
+    this.#startedSubagents.clear();
+    this.#startedChars = 0;
+    this.#owners.beginRun();
+    this.#owners.told(inputMessages);
+    this.#arguments.setAll(inputMessages, { isInput: true });
+  }
+
+  start(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
+    if (kind === "subagent" && !this.#isNewSubagent(key)) {
+      out.add(customOf("SUBAGENT_STARTED", said.value));
+      return;
+    }
+    this.close(out, kind, key);
+    if (kind === "tool_call" && this.#arguments.areWhole(key))
+      this.#repeated.set(key, { hasBegun: false });
+    const kept = kind === "subagent" ? this.#underOpenParent(said) : this.#opened(kind, said);
+    out.add(kept.value, kept.text);
+    const opening = Object.fromEntries(
+      SAID_AGAIN.flatMap((field) => {
+        const value = kept.value[field];
+        return value === undefined ? [] : [[field, value]];
+      }),
+    );
+    this.#open.open({ kind, key, opening, chars: JSON.stringify(opening).length });
+    while (this.#open.size > 1) {
+      const oldest = this.#open.oldestAbove(OPEN_CHARS_MAX);
+      if (oldest === undefined) return;
+      this.#close(out, oldest);
+    }
+  }
+
+  fragment(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
+    if (this.#open.get(kind, key) === undefined) {
+      if (kind === "tool_call" && this.#arguments.areWhole(key)) return;
+      this.start(out, kind, key, changed(out.timed(this.#startOf(kind, key, said.value))));
+    }
+    if (kind === "tool_call") this.#argue(out, key, said);
+    else this.#goOn(out, OWNED[kind], key, said);
+  }
+
+  #argue(out: Outgoing, key: string, said: Said): void {
+    const delta = textOf(said.value["delta"]) ?? "";
+    const repeated = delta === "" ? undefined : this.#repeated.get(key);
+    if (repeated === undefined) {
+      this.#arguments.add(key, delta);
+      return this.#goOn(out, "tool_call", key, said);
+    }
+    if (repeated.hasBegun) {
+      this.#arguments.add(key, delta);
+      return out.addForTranscripts(said.value);
+    }
+    repeated.hasBegun = true;
+    this.#arguments.set(key, delta);
+    out.addForTranscripts({ ...said.value, [REPLACES]: true });
+  }
+
+  end(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
+    const known = this.#open.get(kind, key);
+    if (known === undefined) return;
+    this.#open.close(known);
+    if (kind === "tool_call") this.#repeated.delete(key);
+    this.#goOn(out, OWNED[kind], key, said);
+  }
+
+  /** Ends the construct, if it is open. */
+  close(out: Outgoing, kind: OpenKind, key: string): void {
+    const known = this.#open.get(kind, key);
+    if (known !== undefined) this.#close(out, known);
+  }
+
+  /** The construct that was opened last is ended first. */
+  closeAll(out: Outgoing, { suspends }: { readonly suspends: boolean }): void {
+    for (const construct of this.#open.inOrder().toReversed())
+      this.#close(out, construct, { suspends });
+    this.#lanes.endAll();
+  }
+
+  /**
+   * Ends the constructs of CHUNKs that the event ends, and takes the event if it is a CHUNK. `id`
+   * becomes the id of a message whose first chunk has none.
+   */
+  followChunks(out: Outgoing, effect: Effect, chunk: JsonObject, id: string): void {
+    const { does, kind } = effect;
+    if (does !== "chunk" || !isOpenKind(kind)) {
+      if (this.#lanes.size === 0) return;
+      this.#closeEach(
+        out,
+        this.#lanes.follow(effect, { key: undefined, owner: tagOf(chunk) }).ended,
+      );
+      return;
+    }
+    const owner = tagOf(chunk);
+    const named = textOf(chunk[KINDS[kind].idField]);
+    const { known, ended } = this.#lanes.follow(effect, { key: named, owner });
+    this.#closeEach(out, ended);
+    const key = known?.key ?? named ?? id;
+    if (known === undefined) {
+      this.#closeEach(out, this.#lanes.begin(owner, { kind, key }));
+      const isLate = kind === "tool_call" && textOf(chunk["toolCallName"]) === undefined;
+      if (isLate && this.#arguments.areWhole(key)) return;
+      this.start(out, kind, key, changed(startOfChunk(kind, key, chunk)));
+    }
+    const opening = this.#open.get(kind, key)?.opening;
+    const value = fragmentOfChunk(kind, chunk, {
+      id: key,
+      owner: opening && tagOf(opening),
+      isFirst: known === undefined,
+    });
+    if (value !== undefined) this.fragment(out, kind, key, changed(value));
+  }
+
+  /** Passes on an event that neither opens nor ends a construct. */
+  whole(out: Outgoing, said: Said): void {
+    const { value } = said;
+    const tag = tagOf(value);
+    const messageId = textOf(value["messageId"]) ?? "";
+    switch (value["type"]) {
+      case "TOOL_CALL_RESULT":
+        this.#owners.made(messageId, tag);
+        break;
+      case "ACTIVITY_SNAPSHOT":
+        this.#owners.activity(messageId, tag, { replaces: value["replace"] !== false });
+        break;
+      case "ACTIVITY_DELTA":
+        this.#goOn(out, "activity", messageId, said);
+        return;
+      case "REASONING_ENCRYPTED_VALUE":
+        this.#encrypted(out, said);
+        return;
+      case "MESSAGES_SNAPSHOT":
+        this.#owners.replaced(value["messages"]);
+        this.#arguments.setAll(value["messages"]);
+        break;
+      default: // State, RAW and CUSTOM may carry any subagent; clients do not check it.
+    }
+    out.add(value, said.text);
+  }
+
+  /** STARTs of the open constructs, for a client that already has the messages. */
+  openings(): readonly JsonObject[] {
+    return this.#open.inOrder().map(({ kind, key, opening }) => {
+      const tag = tagOf(opening);
+      if (kind === "subagent") return this.#underOpenParent({ value: opening, text: "" }).value;
+      const owned = OWNED[kind];
+      const isAgreed = owned === undefined || this.#owners.agrees(owned, key, tag);
+      const kept = isAgreed ? opening : without(opening, "subagentRunId");
+      // A START that opens again may omit its tag: long-connected clients know the tag from the
+      // first START.
+      const owner = kind === "reasoning" ? this.#owners.subagentOfReasoning(key) : undefined;
+      if (owner !== undefined) return { ...kept, subagentRunId: owner };
+      // The call is already in its message, so its parent is not needed any more.
+      return kind === "tool_call" ? without(kept, "parentMessageId") : kept;
+    });
+  }
+
+  /** The log has no END for these; the construct that was opened last comes first. CHUNKs need none. */
+  endings(): readonly JsonObject[] {
+    const chunked = this.#lanes.clone().endAll();
+    return this.#open
+      .inOrder()
+      .filter(({ kind, key }) => !chunked.some((one) => one.kind === kind && one.key === key))
+      .map(endOf)
+      .toReversed();
+  }
+
+  #opened(kind: OpenKind, said: Said): Said {
+    const { value } = said;
+    const tag = tagOf(value);
+    if (kind === "tool_call") return this.#openedToolCall(said);
+    const owned = OWNED[kind];
+    if (owned === undefined) return said;
+    const id = textOf(value["messageId"]) ?? "";
+    const keepsTag =
+      kind === "reasoning" ? this.#owners.openedSpan(id, tag) : this.#owners.opened(owned, id, tag);
+    return keepsTag ? said : changed(without(value, "subagentRunId"));
+  }
+
+  #openedToolCall(said: Said): Said {
+    const { value } = said;
+    const { keepsTag, keepsParent } = this.#owners.toolCall({
+      id: textOf(value["toolCallId"]) ?? "",
+      name: textOf(value["toolCallName"]) ?? "",
+      parentId: textOf(value["parentMessageId"]),
+      tag: tagOf(value),
+    });
+    if (keepsTag && keepsParent) return said;
+    const untagged = keepsTag ? value : without(value, "subagentRunId");
+    return changed(keepsParent ? untagged : without(untagged, "parentMessageId"));
+  }
+
+  #goOn(out: Outgoing, owned: OwnedKind | undefined, id: string, { value, text }: Said): void {
+    const tag = tagOf(value);
+    if (tag === undefined || owned === undefined || this.#owners.agrees(owned, id, tag))
+      out.add(value, text);
+    else out.add(without(value, "subagentRunId"));
+  }
+
+  #encrypted(out: Outgoing, { value, text }: Said): void {
+    const id = textOf(value["entityId"]) ?? "";
+    const tag = tagOf(value);
+    const agrees =
+      value["subtype"] === "tool-call"
+        ? this.#owners.agrees("tool_call", id, tag)
+        : this.#owners.agrees("message", id, tag) && this.#owners.agrees("reasoning", id, tag);
+    if (agrees) out.add(value, text);
+    else out.add(without(value, "subagentRunId"));
+  }
+
+  #startOf(kind: OpenKind, key: string, fragment: JsonObject): JsonObject {
+    const { start, idField, started } = KINDS[kind];
+    const tag = tagOf(fragment);
+    const name = kind === "tool_call" ? this.#owners.nameOf(key) : undefined;
+    return {
+      type: start,
+      [idField]: key,
+      ...started,
+      ...(name !== undefined && { toolCallName: name }),
+      ...(tag !== undefined && { subagentRunId: tag }),
+    };
+  }
+
+  #close(out: Outgoing, construct: OpenConstruct, { suspends } = { suspends: false }): void {
+    const { kind, key } = construct;
+    this.#open.close(construct);
+    if (kind === "tool_call") this.#repeated.delete(key);
+    const value = out.timed({
+      ...endOf(construct),
+      ...(kind === "subagent" && suspends && { outcome: { type: "suspended" } }),
+    });
+    this.#goOn(out, OWNED[kind], key, changed(value));
+  }
+
+  #closeEach(out: Outgoing, chunked: readonly Chunked[]): void {
+    for (const { kind, key } of chunked) if (isOpenKind(kind)) this.close(out, kind, key);
+  }
+
+  #isNewSubagent(id: string): boolean {
+    const started = this.#startedSubagents;
+    const isFull = started.size >= OPEN_IDS_MAX || this.#startedChars >= OPEN_CHARS_MAX;
+    if (isFull || started.has(id)) return false;
+    started.add(id);
+    this.#startedChars += id.length;
+    return true;
+  }
+
+  /**
+   * A client that joins has not seen parents that ended, and would reject an event that names one.
+   */
+  #underOpenParent(said: Said): Said {
+    const parentId = textOf(said.value["parentSubagentRunId"]);
+    if (parentId === undefined || this.#open.get("subagent", parentId) !== undefined) return said;
+    return changed(without(said.value, "parentSubagentRunId"));
+  }
+}
+
+function endOf({ kind, opening }: OpenConstruct): JsonObject {
+  const { end, idField } = KINDS[kind];
+  const tag = tagOf(opening);
+  return {
+    type: end,
+    [idField]: opening[idField],
+    ...(tag !== undefined && { subagentRunId: tag }),
+  };
+}
+
+function changed(value: JsonObject): Said {
+  return { value, text: undefined };
+}

@@ -1,0 +1,295 @@
+/**
+ * The owners of messages, tool calls, activities and reasoning, as AG-UI clients see them: a
+ * subagent, or the agent itself. A client refuses an event whose `subagentRunId` differs from that
+ * of its construct, and always accepts an event without one. So this class decides whether an event
+ * may keep its `subagentRunId`. The reducers read the field only where an event makes a message; in
+ * other events it can be dropped.
+ *
+ * Clients know different owners. A client from the beginning forgets them at each RUN_STARTED. A
+ * client that joined has the owners of its snapshot, which covers earlier runs too. An owner is
+ * noted here once for both kinds, with the run in which a client from the beginning was told. When
+ * the two kinds would know different owners, the owner is disputed, and every event of that id goes
+ * out without the field.
+ */
+import { isObject } from "../json.ts";
+import { charBytes } from "../transcript/weight.ts";
+import { textOf } from "./event.ts";
+
+/** Noted ids of one session; above this, new ids go out without `subagentRunId`. */
+export const OWNED_IDS_MAX = 10_000;
+/** Characters of the ids, of their owners, and of the names of tools. */
+const OWNED_CHARS_MAX = 1_048_576;
+const OWNED_BYTES = 200;
+
+export type OwnedKind = "message" | "tool_call" | "activity" | "reasoning";
+
+const DISPUTED = Symbol("disputed");
+
+interface Owned {
+  /** Undefined: the agent itself. */
+  readonly owner: string | undefined | typeof DISPUTED;
+  /** The last run or snapshot in which a client from the beginning was told; NEVER: no such run. */
+  readonly run: number;
+  /** The name of the tool, for a tool call. */
+  readonly name: string | undefined;
+}
+
+const NEVER = -1;
+
+type Owners = Readonly<Record<OwnedKind, Map<string, Owned>>>;
+
+interface StartedToolCall {
+  readonly id: string;
+  readonly name: string;
+  readonly parentId: string | undefined;
+  readonly tag: string | undefined;
+}
+
+export class Ownership {
+  #owners: Owners;
+  #isShared = false;
+  /** Ids of reasoning in this run that has no message yet. */
+  #spans: Set<string> = new Set();
+  #run = 0;
+  #ids = 0;
+  #chars = 0;
+
+  constructor() {
+    this.#owners = copied();
+  }
+
+  clone(): Ownership {
+    const copy = new Ownership();
+    copy.#owners = this.#owners;
+    copy.#isShared = true;
+    this.#isShared = true; // The next write, on either side, makes a copy first.
+    copy.#spans = new Set(this.#spans);
+    copy.#run = this.#run;
+    copy.#ids = this.#ids;
+    copy.#chars = this.#chars;
+    return copy;
+  }
+
+  /** An estimate of its memory. */
+  get bytes(): number {
+    return this.#ids * OWNED_BYTES + charBytes(this.#chars);
+  }
+
+  beginRun(): void {
+    this.#run += 1;
+    for (const id of this.#spans) {
+      this.#chars -= charsOf(id, this.#owners.reasoning.get(id));
+      this.#writable().reasoning.delete(id);
+      this.#ids -= 1;
+    }
+    this.#spans.clear();
+  }
+
+  /** A REASONING_START: no message has its id yet, and no message will have it in the next run. */
+  openedSpan(id: string, tag: string | undefined): boolean {
+    if (!this.#owners.reasoning.has(id) && !this.#isFull) this.#spans.add(id);
+    return this.#openedAs("reasoning", id, tag);
+  }
+
+  /** An event opens the id. Returns whether it may keep its tag. */
+  opened(kind: OwnedKind, id: string, tag: string | undefined): boolean {
+    const hadNoMessage = kind === "reasoning" && this.#spans.delete(id);
+    const keepsTag = this.#openedAs(kind, id, tag);
+    // A client that joins learns the owner from the message, and not from the reasoning around it.
+    if (hadNoMessage) this.#merge(kind, id, keepsTag ? tag : undefined);
+    return keepsTag;
+  }
+
+  #openedAs(kind: OwnedKind, id: string, tag: string | undefined): boolean {
+    const known = this.#owners[kind].get(id);
+    if (known === undefined) return this.#note(kind, id, tag) || tag === undefined;
+    const agrees = tag !== undefined && known.owner === tag;
+    if (known.run !== this.#run) this.#merge(kind, id, agrees ? tag : undefined);
+    return agrees || tag === undefined;
+  }
+
+  /** An event continues or ends the id. Returns whether it may keep its tag. */
+  agrees(kind: OwnedKind, id: string, tag: string | undefined): boolean {
+    if (tag === undefined) return true;
+    const known = this.#owners[kind].get(id);
+    return known === undefined ? !this.#isFull : known.owner === tag;
+  }
+
+  /** The subagent of the reasoning, if no client would know another owner. */
+  subagentOfReasoning(id: string): string | undefined {
+    const owner = this.#owners.reasoning.get(id)?.owner;
+    return typeof owner === "string" ? owner : undefined;
+  }
+
+  /** An event makes a whole message; it may have any tag. */
+  made(id: string, tag: string | undefined): void {
+    this.#merge("message", id, tag);
+  }
+
+  /** An ACTIVITY_SNAPSHOT; it may have any tag. */
+  activity(
+    id: string,
+    tag: string | undefined,
+    { replaces }: { readonly replaces: boolean },
+  ): void {
+    const known = this.#owners.activity.get(id);
+    if (known !== undefined && replaces)
+      this.#set("activity", id, { ...known, owner: tag, run: this.#run });
+    else if (known?.run !== this.#run) this.#merge("activity", id, tag);
+  }
+
+  /** Whether a TOOL_CALL_START may keep its tag and its parent. */
+  toolCall(call: StartedToolCall): { readonly keepsTag: boolean; readonly keepsParent: boolean } {
+    const { id, name, parentId, tag } = call;
+    const known = this.#owners.tool_call.get(id);
+    const parent = parentId === undefined ? undefined : this.#owners.message.get(parentId);
+    const isOfParent =
+      parent === undefined ? parentId === undefined || !this.#isFull : parent.owner === tag;
+    const isOfCall = known === undefined ? !this.#isFull : known.owner === tag;
+    const keepsTag = tag === undefined || (isOfParent && isOfCall);
+    const kept = keepsTag ? tag : undefined;
+    // A call without a tag gets the owner of its parent, which must be the call's earlier owner.
+    const keepsParent =
+      kept !== undefined ||
+      known === undefined ||
+      parent === undefined ||
+      (known.owner !== DISPUTED && known.owner === parent.owner);
+    const inherited = keepsParent && parent?.run === this.#run ? parent.owner : undefined;
+    const told = kept ?? inherited;
+    if (known === undefined) {
+      // A client that joins gives the call the owner of the message that holds it. That message is
+      // the parent, or was made for the call and names the call's owner, except where a message
+      // with that id existed before.
+      const isSame = kept === undefined ? parent?.owner === undefined : !this.#isMessage(id);
+      this.#note("tool_call", id, isSame ? told : DISPUTED, name);
+      // The call's message may be one of its own: a client from the beginning is not told the owner
+      // of that message.
+      if (parentId !== undefined && parent?.run !== this.#run)
+        this.#merge("message", parentId, kept, NEVER);
+      this.#merge("message", id, kept, NEVER);
+    } else {
+      if (known.run !== this.#run) this.#merge("tool_call", id, told);
+      this.#name(id, name);
+    }
+    return { keepsTag, keepsParent };
+  }
+
+  #isMessage(id: string): boolean {
+    const { message, reasoning, activity } = this.#owners;
+    return message.has(id) || reasoning.has(id) || activity.has(id);
+  }
+
+  /**
+   * Whether a message ever had this id. Above the limits the answer is "no" also for some that had
+   * it.
+   */
+  hasHadMessage(id: string): boolean {
+    return this.#owners.message.has(id);
+  }
+
+  /**
+   * Whether there ever was an activity; above the limits that is unknown, and the answer is "yes".
+   */
+  get hadActivities(): boolean {
+    return this.#owners.activity.size > 0 || this.#isFull;
+  }
+
+  nameOf(toolCallId: string): string | undefined {
+    return this.#owners.tool_call.get(toolCallId)?.name;
+  }
+
+  /**
+   * A MESSAGES_SNAPSHOT: messages that it removes are made again, and their owners are told again.
+   */
+  replaced(messages: unknown): void {
+    this.#run += 1;
+    this.told(messages);
+  }
+
+  /** The messages of a snapshot, or of a run's input. */
+  told(messages: unknown): void {
+    if (!Array.isArray(messages)) return;
+    for (const message of messages as readonly unknown[]) {
+      if (!isObject(message)) continue;
+      const { id, role, subagentRunId, toolCalls } = message;
+      if (typeof id !== "string") continue;
+      const kind = role === "reasoning" || role === "activity" ? role : "message";
+      const owner = textOf(subagentRunId);
+      if (kind === "reasoning") this.#spans.delete(id);
+      this.#merge(kind, id, owner);
+      if (!Array.isArray(toolCalls)) continue;
+      for (const call of toolCalls as readonly unknown[]) {
+        if (!isObject(call) || typeof call["id"] !== "string") continue;
+        this.#merge("tool_call", call["id"], owner);
+        const called = call["function"];
+        const name = isObject(called) ? textOf(called["name"]) : undefined;
+        if (name !== undefined) this.#name(call["id"], name);
+      }
+    }
+  }
+
+  get #isFull(): boolean {
+    return this.#ids >= OWNED_IDS_MAX || this.#chars >= OWNED_CHARS_MAX;
+  }
+
+  #merge(kind: OwnedKind, id: string, owner: Owned["owner"], run = this.#run): void {
+    const known = this.#owners[kind].get(id);
+    if (known === undefined) {
+      this.#note(kind, id, owner, undefined, run);
+      return;
+    }
+    const agreed = known.owner === owner ? owner : DISPUTED;
+    const told = Math.max(run, known.run);
+    if (agreed !== known.owner || told !== known.run)
+      this.#set(kind, id, { ...known, owner: agreed, run: told });
+  }
+
+  #name(toolCallId: string, name: string): void {
+    const known = this.#owners.tool_call.get(toolCallId);
+    const isLonger = name.length > (known?.name?.length ?? 0);
+    if (known !== undefined && known.name !== name && !(isLonger && this.#isFull))
+      this.#set("tool_call", toolCallId, { ...known, name });
+  }
+
+  /** Returns whether there was room for it. */
+  #note(
+    kind: OwnedKind,
+    id: string,
+    owner: Owned["owner"],
+    name?: string,
+    run = this.#run,
+  ): boolean {
+    if (this.#isFull) return false;
+    this.#set(kind, id, { owner, run, name });
+    this.#ids += 1;
+    return true;
+  }
+
+  #set(kind: OwnedKind, id: string, owned: Owned): void {
+    this.#chars += charsOf(id, owned) - charsOf(id, this.#owners[kind].get(id));
+    this.#writable()[kind].set(id, owned);
+  }
+
+  #writable(): Owners {
+    if (this.#isShared) {
+      this.#owners = copied(this.#owners);
+      this.#isShared = false;
+    }
+    return this.#owners;
+  }
+}
+
+function charsOf(id: string, owned: Owned | undefined): number {
+  if (owned === undefined) return 0;
+  const { owner, name } = owned;
+  return id.length + (typeof owner === "string" ? owner.length : 0) + (name?.length ?? 0);
+}
+
+function copied(owners?: Owners): Owners {
+  return {
+    message: new Map(owners?.message),
+    tool_call: new Map(owners?.tool_call),
+    activity: new Map(owners?.activity),
+    reasoning: new Map(owners?.reasoning),
+  };
+}

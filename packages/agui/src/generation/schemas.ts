@@ -1,0 +1,117 @@
+/**
+ * The schemas that an event, or a part of one, must pass for a generation of clients. From 1.0.0
+ * on, a client states its protocol version in its input. A client that states none is served as
+ * 0.0.59, with events that pass 1.0.0 and EARLIER.
+ *
+ * EARLIER alone is too loose: it accepts an event that any one of the versions before 1.0.0 took. A
+ * field that 0.0.57 did not know is checked by 0.0.59 as by 1.0.0 (`metadata`, `subagentRunId`,
+ * `usage`).
+ */
+import { z } from "zod";
+import { CURRENT, EARLIER } from "../schemas.ts";
+
+export type Generation = "1.0.0" | "0.0.59";
+
+type Schemas = readonly z.ZodObject[];
+
+const OF_NOTHING: Schemas = [];
+
+const SOURCES = { "1.0.0": [CURRENT], "0.0.59": [CURRENT, EARLIER] } as const satisfies Record<
+  Generation,
+  readonly ReadonlyMap<string, z.ZodObject>[]
+>;
+
+/**
+ * Schemas of objects inside of events: by kind, and by the role or type that distinguishes them.
+ */
+interface Inner {
+  readonly message: ReadonlyMap<unknown, Schemas>;
+  readonly part: ReadonlyMap<unknown, Schemas>;
+  readonly toolCall: Schemas;
+  readonly interrupt: Schemas;
+  readonly input: Schemas;
+  readonly tool: Schemas;
+  readonly context: Schemas;
+  readonly resume: Schemas;
+}
+
+const BY_TYPE = { "1.0.0": byType("1.0.0"), "0.0.59": byType("0.0.59") };
+const INNER = { "1.0.0": innerOf("1.0.0"), "0.0.59": innerOf("0.0.59") };
+
+/** The schemas of an event; none: the generation does not have the type. */
+export function eventSchemas(generation: Generation, type: string): Schemas {
+  return BY_TYPE[generation].get(type) ?? OF_NOTHING;
+}
+
+export function innerSchemas(generation: Generation): Inner {
+  return INNER[generation];
+}
+
+function byType(generation: Generation): ReadonlyMap<string, Schemas> {
+  const schemasOf = (type: string): Schemas =>
+    SOURCES[generation].flatMap((schemas) => schemas.get(type) ?? []);
+  return new Map([...CURRENT.keys()].map((type) => [type, schemasOf(type)]));
+}
+
+function innerOf(generation: Generation): Inner {
+  const at = (type: string, ...path: readonly string[]): readonly unknown[] =>
+    eventSchemas(generation, type).map((schema) => path.reduce(field, schema));
+  const messages = at("MESSAGES_SNAPSHOT", "messages").map(element);
+  const message = variants(messages, "role");
+  const userContents = message.get("user")?.map((schema) => listOf(schema.shape["content"])) ?? [];
+  const assistants = message.get("assistant") ?? [];
+  const outcomes = variants(at("RUN_FINISHED", "outcome"), "type");
+  const input = at("RUN_STARTED", "input");
+  return {
+    message,
+    part: variants(userContents.map(element), "type"),
+    toolCall: objects(assistants.map((schema) => element(schema.shape["toolCalls"]))),
+    interrupt: objects(
+      (outcomes.get("interrupt") ?? []).map((o) => element(o.shape["interrupts"])),
+    ),
+    input: objects(input),
+    tool: objects(input.map((schema) => element(field(schema, "tools")))),
+    context: objects(input.map((schema) => element(field(schema, "context")))),
+    resume: objects(input.map((schema) => element(field(schema, "resume")))),
+  };
+}
+
+function unwrapped(schema: unknown): unknown {
+  if (schema instanceof z.ZodOptional || schema instanceof z.ZodDefault)
+    return unwrapped(schema.unwrap());
+  return schema;
+}
+
+function field(schema: unknown, name: string): unknown {
+  return schema instanceof z.ZodObject ? unwrapped(schema.shape[name]) : undefined;
+}
+
+function element(schema: unknown): unknown {
+  const list = unwrapped(schema);
+  return list instanceof z.ZodArray ? unwrapped(list.element) : undefined;
+}
+
+/** The list schema of a union of a text and a list. */
+function listOf(schema: unknown): unknown {
+  const union = unwrapped(schema);
+  if (!(union instanceof z.ZodUnion)) return union;
+  return union.options.find((option) => option instanceof z.ZodArray);
+}
+
+function objects(schemas: readonly unknown[]): Schemas {
+  return schemas.filter((schema) => schema instanceof z.ZodObject);
+}
+
+/** The variants that all unions have. */
+function variants(unions: readonly unknown[], by: string): ReadonlyMap<unknown, Schemas> {
+  const found = new Map<unknown, z.ZodObject[]>();
+  for (const union of unions) {
+    if (!(union instanceof z.ZodDiscriminatedUnion)) continue;
+    for (const option of union.options) {
+      const name = field(option, by);
+      if (!(option instanceof z.ZodObject) || !(name instanceof z.ZodLiteral)) continue;
+      found.set(name.value, [...(found.get(name.value) ?? []), option]);
+    }
+  }
+  return new Map([...found].filter(([, schemas]) => schemas.length === unions.length));
+}

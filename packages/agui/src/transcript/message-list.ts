@@ -1,0 +1,319 @@
+/**
+ * The messages of a transcript, in their order, with indexes to find one without a search. The
+ * AG-UI clients search the list for every event, so a session takes them quadratic time.
+ *
+ * Ids need not be unique: a result may have the id of an existing message, and a snapshot may have
+ * an id twice. A look-up of an id finds the first message in order, as the clients do. The list is
+ * linked, because a tool's result is inserted after the message that called the tool.
+ */
+import { isObject, type JsonObject } from "../json.ts";
+import type { Patched } from "./patched.ts";
+import { charBytes, changedBytes, entryBytes, weightOf } from "./weight.ts";
+
+export type Message = Record<string, unknown>;
+type ToolCall = Record<string, unknown>;
+
+/** A message in its place. */
+export interface Entry {
+  message: Message;
+  /** Bytes of the message and of its index entries. */
+  bytes: number;
+  /** For an activity that deltas have changed: holds the content of the message. */
+  content: Patched | undefined;
+  /** For a message that came as a row of the messages' stream: the writer of the row. */
+  by: "person" | "agent" | undefined;
+  previous: Entry | undefined;
+  next: Entry | undefined;
+  /** The last of the tool messages after this one, as far as the last search went. */
+  lastResult: { readonly entry: Entry; readonly epoch: number } | undefined;
+}
+
+/** The memory of an entry beside its message: the entry, and its place in the map of ids. */
+const ENTRY_BYTES = 200;
+
+/**
+ * V8 keeps appended text as a tree of pieces until the text is read: a node and a text for each
+ * piece, 64 bytes.
+ */
+const PIECE_BYTES = 64;
+
+interface OwnedCall {
+  readonly owner: Entry;
+  readonly call: ToolCall;
+}
+
+/** Learns which messages an event changes. The change may come after the call. */
+export interface ListObserver {
+  /** The entry is in its place. */
+  added(entry: Entry): void;
+  changed(entry: Entry): void;
+  removed(entry: Entry): void;
+}
+
+export class MessageList {
+  observer: ListObserver | undefined;
+  #first: Entry | undefined;
+  #last: Entry | undefined;
+  readonly #byId = new Index<Entry>((entry) => entry);
+  readonly #calls = new Index<OwnedCall>(({ owner }) => owner);
+  /** Counts the changes that move the ends of the runs of results. */
+  #epoch = 0;
+  #array: readonly Message[] | undefined;
+  #bytes = 0;
+  #pieces = 0;
+
+  /** The memory it holds, as weight.ts estimates it. */
+  get bytes(): number {
+    return this.#bytes + this.#pieces * PIECE_BYTES;
+  }
+
+  /** The message of the entry became larger, or smaller. */
+  grow(entry: Entry, bytes: number): void {
+    entry.bytes += bytes;
+    this.#bytes += bytes;
+    this.observer?.changed(entry);
+  }
+
+  /** `chars` characters were appended to a text in the message of the entry. */
+  growText(entry: Entry, chars: number): void {
+    this.grow(entry, charBytes(chars));
+    this.#pieces += 1;
+  }
+
+  /** The first message with this id. */
+  find(id: unknown): Entry | undefined {
+    if (this.#byId.isStale) this.#byId.fill(this.entries(), idOf);
+    return this.#byId.get(id);
+  }
+
+  /** The first tool call with this id, in any message. */
+  findCall(toolCallId: unknown): OwnedCall | undefined {
+    if (this.#calls.isStale) this.#calls.fill(ownedCallsOf(this.entries()), callIdOf);
+    return this.#calls.get(toolCallId);
+  }
+
+  /** The first such call in a message of an assistant. */
+  findAssistantCall(toolCallId: unknown): OwnedCall | undefined {
+    const found = this.findCall(toolCallId);
+    if (found === undefined || isAssistant(found)) return found;
+    // No version of the protocol lets another role have calls, but unknown fields are kept.
+    for (const one of ownedCallsOf(this.entries())) {
+      if (one.call["id"] === toolCallId && isAssistant(one)) return one;
+    }
+    return undefined;
+  }
+
+  push(message: Message): Entry {
+    const entry = entryOf(message);
+    this.#link(entry, this.#last);
+    this.#bytes += entry.bytes;
+    this.#byId.append(message["id"], entry);
+    for (const one of ownedCallsOf([entry])) this.#calls.append(callIdOf(one), one);
+    return entry;
+  }
+
+  addCall(owner: Entry, call: ToolCall): void {
+    const before = owner.message["toolCalls"];
+    const calls = (owner.message["toolCalls"] ??= []);
+    if (!Array.isArray(calls)) return;
+    if (calls !== before) this.grow(owner, changedBytes("toolCalls", { before, after: calls }));
+    calls.push(call);
+    this.grow(owner, entryBytes(0) + weightOf(call).bytes + ENTRY_BYTES);
+    this.#calls.append(call["id"], { owner, call });
+  }
+
+  /** Inserts after the message that called the tool, and after its existing results. */
+  insertResult(owner: Entry, message: Message): Entry {
+    const known = owner.lastResult;
+    let last = known?.epoch === this.#epoch ? known.entry : owner;
+    while (last.next !== undefined && isResult(last.next.message)) last = last.next;
+    const entry = entryOf(message);
+    this.#link(entry, last);
+    this.#bytes += entry.bytes;
+    owner.lastResult = { entry, epoch: this.#epoch };
+    const twin = this.#byId.get(message["id"]);
+    this.#byId.append(message["id"], entry);
+    // Results come near the end, so this walk is short; the twin is mostly the message that called.
+    if (twin !== undefined && isBefore(entry, twin)) this.#byId.invalidate();
+    return entry;
+  }
+
+  /** Removes the agent's rows at the end, behind the last row of a person. */
+  dropAgentsRows(): void {
+    for (let entry = this.#last; entry !== undefined; entry = entry.previous) {
+      if (entry.by === "person") return;
+      if (entry.by === "agent") this.remove(entry);
+    }
+  }
+
+  /**
+   * Puts another message with the same id in the same place. `bytes`: its weight, if it is known.
+   */
+  replace(entry: Entry, message: Message, bytes = messageBytes(message)): void {
+    this.grow(entry, bytes - entry.bytes);
+    for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
+    if (isResult(entry.message) !== isResult(message)) this.#epoch += 1;
+    entry.message = message;
+    entry.content = undefined;
+    for (const one of ownedCallsOf([entry])) this.#calls.insert(callIdOf(one), one);
+    this.#array = undefined;
+  }
+
+  remove(entry: Entry): void {
+    const { previous, next } = entry;
+    this.#bytes -= entry.bytes;
+    if (previous === undefined) this.#first = next;
+    else previous.next = next;
+    if (next === undefined) this.#last = previous;
+    else next.previous = previous;
+    this.#byId.remove(entry.message["id"], entry);
+    for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
+    this.#epoch += 1;
+    this.#array = undefined;
+    this.observer?.removed(entry);
+  }
+
+  /** Entries in order; the entry that was yielded last may be removed meanwhile. */
+  *entries(): Generator<Entry> {
+    for (let entry = this.#first; entry !== undefined; entry = entry.next) yield entry;
+  }
+
+  /** The messages for serialisation, which joins the pieces of each text. */
+  toArray(): readonly Message[] {
+    this.#pieces = 0;
+    this.#array ??= Array.from(this.entries(), ({ message }) => message);
+    return this.#array;
+  }
+
+  #link(entry: Entry, previous: Entry | undefined): void {
+    const next = previous === undefined ? this.#first : previous.next;
+    entry.previous = previous;
+    entry.next = next;
+    if (previous === undefined) this.#first = entry;
+    else previous.next = entry;
+    if (next === undefined) this.#last = entry;
+    else next.previous = entry;
+    this.#array = undefined;
+    this.observer?.added(entry);
+  }
+}
+
+/**
+ * The first value of each id. Only for ids that occur twice does the order matter. A change before
+ * such a value makes the index stale, and the next look-up fills it again.
+ */
+class Index<T> {
+  readonly #entryOf: (value: T) => Entry;
+  readonly #firsts = new Map<unknown, T>();
+  #hasTwins = false;
+  #isStale = false;
+
+  constructor(entryOfValue: (value: T) => Entry) {
+    this.#entryOf = entryOfValue;
+  }
+
+  get isStale(): boolean {
+    return this.#isStale;
+  }
+
+  get(id: unknown): T | undefined {
+    return this.#firsts.get(id);
+  }
+
+  /** Adds after all others. */
+  append(id: unknown, value: T): void {
+    if (this.#firsts.has(id)) this.#hasTwins = true;
+    else this.#firsts.set(id, value);
+  }
+
+  /** Adds at any place. */
+  insert(id: unknown, value: T): void {
+    const known = this.#firsts.get(id);
+    this.append(id, value);
+    if (known !== undefined && this.#entryOf(known) !== this.#entryOf(value)) this.#isStale = true;
+  }
+
+  invalidate(): void {
+    this.#isStale = true;
+  }
+
+  remove(id: unknown, entry: Entry): void {
+    const known = this.#firsts.get(id);
+    if (known !== undefined && this.#entryOf(known) === entry) this.#firsts.delete(id);
+    this.#isStale ||= this.#hasTwins;
+  }
+
+  fill(values: Iterable<T>, idOfValue: (value: T) => unknown): void {
+    this.#firsts.clear();
+    this.#hasTwins = false;
+    this.#isStale = false;
+    for (const value of values) this.append(idOfValue(value), value);
+  }
+}
+
+/**
+ * A copy of an event's message that may be changed; the event stays unchanged. A null attribution
+ * counts as none, as for the clients.
+ */
+export function adopted(message: JsonObject): Message {
+  const { subagentRunId, ...rest } = message;
+  const copy: Message = subagentRunId === null ? rest : { ...message };
+  const calls = message["toolCalls"];
+  if (Array.isArray(calls)) copy["toolCalls"] = calls.map(adoptedCall);
+  return copy;
+}
+
+function adoptedCall(call: unknown): unknown {
+  if (!isObject(call)) return call;
+  const { function: called } = call;
+  return isObject(called) ? { ...call, function: { ...called } } : { ...call };
+}
+
+function* ownedCallsOf(owners: Iterable<Entry>): Generator<OwnedCall> {
+  for (const owner of owners) {
+    const { toolCalls } = owner.message;
+    if (!Array.isArray(toolCalls)) continue;
+    for (const call of toolCalls) if (isObject(call)) yield { owner, call };
+  }
+}
+
+function isBefore(entry: Entry, other: Entry): boolean {
+  for (let later = entry.next; later !== undefined; later = later.next) {
+    if (later === other) return true;
+  }
+  return false;
+}
+
+function idOf({ message }: Entry): unknown {
+  return message["id"];
+}
+
+function callIdOf({ call }: OwnedCall): unknown {
+  return call["id"];
+}
+
+function isResult(message: Message): boolean {
+  return message["role"] === "tool";
+}
+
+function isAssistant({ owner }: OwnedCall): boolean {
+  return owner.message["role"] === "assistant";
+}
+
+function messageBytes(message: Message): number {
+  const { toolCalls } = message;
+  const calls = Array.isArray(toolCalls) ? toolCalls.length : 0;
+  return weightOf(message).bytes + ENTRY_BYTES * (1 + calls);
+}
+
+function entryOf(message: Message): Entry {
+  return {
+    message,
+    bytes: messageBytes(message),
+    content: undefined,
+    by: undefined,
+    previous: undefined,
+    next: undefined,
+    lastResult: undefined,
+  };
+}
