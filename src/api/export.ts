@@ -12,7 +12,7 @@ import type { JsonObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../base/fair-share.ts";
 import { HistoryExport, type HistoryFormat } from "../history/to-history.ts";
-import { expand, type RawEvent } from "../compressor/expand.ts";
+import { expand, type RawEvent } from "@session-ledger/compressor/expand";
 import type { LimitUse } from "../observability/limit-metrics.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { sessionDeleted, sessionNotFound } from "../store/failure.ts";

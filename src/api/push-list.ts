@@ -12,7 +12,7 @@
 import { actorOf } from "../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
-import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
+import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 import { type Check, checkEpoch, checkKey, violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";

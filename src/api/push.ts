@@ -15,8 +15,12 @@ import { type EventRow as AguiRow, eventRows, type RowsOptions } from "@session-
 import { actorOf } from "../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";
-import { checkFragments, encodeFragments, type FragmentIndex } from "../compressor/fragments.ts";
-import { rewrittenIndex } from "../compressor/rewrite.ts";
+import {
+  checkFragments,
+  encodeFragments,
+  type FragmentIndex,
+} from "@session-ledger/compressor/fragments";
+import { rewrittenIndex } from "@session-ledger/compressor/rewrite";
 import type { Ingest } from "../ingest/ingest.ts";
 import type { Acknowledged } from "../ingest/queue.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";

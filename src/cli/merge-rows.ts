@@ -8,8 +8,8 @@
  */
 import { fromBinary } from "@bufbuild/protobuf";
 import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
-import { type CompressedRow, Compressor } from "../compressor/compressor.ts";
-import { encodeFragments } from "../compressor/fragments.ts";
+import { type CompressedRow, Compressor } from "@session-ledger/compressor/compressor";
+import { encodeFragments } from "@session-ledger/compressor/fragments";
 import type { InputRow } from "./push-rows.ts";
 
 interface Event {

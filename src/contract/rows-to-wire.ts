@@ -18,7 +18,7 @@ import {
   SenderSchema,
   type SessionMessage,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { expand } from "../compressor/expand.ts";
+import { expand } from "@session-ledger/compressor/expand";
 import { ReadEvent } from "../store/columns.ts";
 import type { Columns } from "../store/database.ts";
 import type { EventRow, MessageRow, StoredRow } from "../store/rows.ts";

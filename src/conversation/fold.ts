@@ -4,7 +4,7 @@
  * existed.
  */
 import type { JsonObject } from "@session-ledger/agui/json";
-import type { RawEvent } from "../compressor/expand.ts";
+import type { RawEvent } from "@session-ledger/compressor/expand";
 import type { LoggedRow } from "../store/pages.ts";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { LoggedEvent } from "@session-ledger/agui/canonical/event";

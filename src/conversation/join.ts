@@ -27,7 +27,7 @@ import { type Generation, generationOf } from "@session-ledger/agui/generation/s
 import type { JsonObject } from "@session-ledger/agui/json";
 import type { Standing } from "../live/watcher.ts";
 import type { EventRow, MessageRow } from "../store/rows.ts";
-import { expand } from "../compressor/expand.ts";
+import { expand } from "@session-ledger/compressor/expand";
 import { lastSeqOf } from "../store/rows.ts";
 import {
   attachAgui,

@@ -1,6 +1,6 @@
 /** The rows that a fold reads, and a fold up to a past event. */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
-import { expand } from "../compressor/expand.ts";
+import { expand } from "@session-ledger/compressor/expand";
 import type { LoggedAfter, LoggedRow } from "../store/pages.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import type { TalkAfter, TalkRow } from "../store/talk.ts";

@@ -20,7 +20,7 @@ import type { JsonObject } from "@session-ledger/agui/json";
 import { takeSeat } from "../auth/caller-memory.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../base/fair-share.ts";
-import { expand } from "../compressor/expand.ts";
+import { expand } from "@session-ledger/compressor/expand";
 import type { CallContext } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";

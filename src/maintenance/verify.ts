@@ -9,7 +9,7 @@
  * or in a merged row. It does not find a text that another one of the same length replaced. Rows at
  * the beginning of a session may be missing: retention erases them, and subtracts them from the counts.
  */
-import { checkFragments, decodeFragments } from "../compressor/fragments.ts";
+import { checkFragments, decodeFragments } from "@session-ledger/compressor/fragments";
 import { isCounted, storedBytes, TABLE } from "../store/columns.ts";
 import { type Database, type Fields, type SQL, sql, type Transaction } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";

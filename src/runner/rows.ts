@@ -13,7 +13,7 @@ import {
 import { type Session, SessionSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { msOf } from "@session-ledger/base/clock";
-import { decodeFragments, type FragmentIndex } from "../compressor/fragments.ts";
+import { decodeFragments, type FragmentIndex } from "@session-ledger/compressor/fragments";
 
 export type StreamName = "messages" | "events";
 export type LedgerRow = SessionEvent | SessionMessage;

@@ -7,9 +7,9 @@
  *                        is; push streams do less, because a fragment like the one before needs none of it
  */
 import { eventRows } from "@session-ledger/agui/rows";
-import { Compressor, type IncomingEvent } from "../../src/compressor/compressor.ts";
-import { expand, type ExpandableRow } from "../../src/compressor/expand.ts";
-import { encodeFragments } from "../../src/compressor/fragments.ts";
+import { Compressor, type IncomingEvent } from "@session-ledger/compressor/compressor";
+import { expand, type ExpandableRow } from "@session-ledger/compressor/expand";
+import { encodeFragments } from "@session-ledger/compressor/fragments";
 import type { Stream, StreamEvent } from "../support/streams.ts";
 import type { Bench } from "./bench.ts";
 import { median } from "./figures.ts";

@@ -4,8 +4,8 @@
  * Pure.
  */
 import { isCompressible } from "@session-ledger/agui/catalogue";
-import { type CompressedRow, Compressor } from "../../src/compressor/compressor.ts";
-import { encodeFragments } from "../../src/compressor/fragments.ts";
+import { type CompressedRow, Compressor } from "@session-ledger/compressor/compressor";
+import { encodeFragments } from "@session-ledger/compressor/fragments";
 import type { Stream, StreamEvent } from "../support/streams.ts";
 import { rounded } from "./figures.ts";
 import { type TimedEvent, upstreamRows } from "./upstream-rules.ts";

@@ -4,8 +4,8 @@ import {
   type CompressedRow,
   Compressor,
   type IncomingEvent,
-} from "../../src/compressor/compressor.ts";
-import { encodeFragments } from "../../src/compressor/fragments.ts";
+} from "@session-ledger/compressor/compressor";
+import { encodeFragments } from "@session-ledger/compressor/fragments";
 import { newEventRow } from "../../src/api/new-row.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";

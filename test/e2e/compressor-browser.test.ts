@@ -5,7 +5,7 @@
 import { join } from "node:path";
 import { buildSync } from "esbuild";
 import { describe, expect, test } from "vitest";
-import { encodeFragments } from "../../src/compressor/index.ts";
+import { encodeFragments } from "@session-ledger/compressor/index";
 import { runInPage } from "../support/browser.ts";
 import { compressAll, expandAll } from "../support/merging.ts";
 import { ownStreams } from "../support/streams.ts";

@@ -4,7 +4,7 @@
  */
 import { beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { expand } from "../../src/compressor/expand.ts";
+import { expand } from "@session-ledger/compressor/expand";
 import { type Asked, OpenApi } from "../support/openapi.ts";
 import { newSession, push } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";

@@ -5,7 +5,7 @@
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { expand } from "../../src/compressor/index.ts";
+import { expand } from "@session-ledger/compressor/index";
 import {
   createLedgerClient,
   createSessionWriter,

@@ -3,7 +3,7 @@
  * the transcripts of the service.
  */
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { decodeFragments } from "../../src/compressor/fragments.ts";
+import { decodeFragments } from "@session-ledger/compressor/fragments";
 import { SessionLog } from "../../web/src/model/log.ts";
 import { Scrub } from "../../web/src/model/scrub.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";

@@ -1,7 +1,7 @@
 /** Forks by the store: cuts, limits, turns, other transactions beside the copy. */
 import postgres from "postgres";
 import { describe, expect, test } from "vitest";
-import { encodeFragments } from "../../src/compressor/fragments.ts";
+import { encodeFragments } from "@session-ledger/compressor/fragments";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import { retentionPass } from "../../src/maintenance/retention.ts";
 import { verify } from "../../src/maintenance/verify.ts";

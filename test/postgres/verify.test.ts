@@ -1,6 +1,6 @@
 /** Damage that a session may have behind the back of the service, and what `verify` says of it. */
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { encodeFragments } from "../../src/compressor/fragments.ts";
+import { encodeFragments } from "@session-ledger/compressor/fragments";
 import { retentionPass } from "../../src/maintenance/retention.ts";
 import { verify, type VerifiedSession } from "../../src/maintenance/verify.ts";
 import { append } from "../../src/store/append.ts";

@@ -16,8 +16,8 @@ import {
   Compressor,
   COMPRESSOR_LIMITS,
   type CompressorLimits,
-} from "../../src/compressor/compressor.ts";
-import { checkFragments } from "../../src/compressor/fragments.ts";
+} from "@session-ledger/compressor/compressor";
+import { checkFragments } from "@session-ledger/compressor/fragments";
 import { compressAll, expandAll } from "../support/merging.ts";
 import { properties } from "../support/random.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";

@@ -10,8 +10,8 @@ import { describe, expect, test } from "vitest";
 import { type RawEvent, RawEventSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { CATALOGUE, isCompressible } from "@session-ledger/agui/catalogue";
 import type { ValidationMode } from "@session-ledger/agui/conform";
-import { Compressor } from "../../src/compressor/compressor.ts";
-import { expand } from "../../src/compressor/expand.ts";
+import { Compressor } from "@session-ledger/compressor/compressor";
+import { expand } from "@session-ledger/compressor/expand";
 import { type FragmentEvent, Intake, type Taken } from "../../src/api/push-stream/intake.ts";
 import { properties } from "../support/random.ts";
 

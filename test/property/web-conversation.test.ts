@@ -9,7 +9,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
-import { encodeFragments } from "../../src/compressor/fragments.ts";
+import { encodeFragments } from "@session-ledger/compressor/fragments";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
 import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";

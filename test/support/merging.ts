@@ -7,10 +7,10 @@ import {
   COMPRESSOR_LIMITS,
   type CompressorLimits,
   type IncomingEvent,
-} from "../../src/compressor/compressor.ts";
-import { checkFragments, encodeFragments } from "../../src/compressor/fragments.ts";
+} from "@session-ledger/compressor/compressor";
+import { checkFragments, encodeFragments } from "@session-ledger/compressor/fragments";
 import type { StreamEvent } from "./streams.ts";
-import { expand, type RawEvent } from "../../src/compressor/expand.ts";
+import { expand, type RawEvent } from "@session-ledger/compressor/expand";
 import { expect } from "vitest";
 import { ledger, type LedgerClient } from "../../src/runner/client.ts";
 

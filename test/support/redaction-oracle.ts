@@ -5,8 +5,8 @@
 import type { Pattern } from "@session-ledger/agui/redaction/patterns";
 import { create } from "@bufbuild/protobuf";
 import { RawEventSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import { decodeFragments } from "../../src/compressor/fragments.ts";
-import { expand } from "../../src/compressor/expand.ts";
+import { decodeFragments } from "@session-ledger/compressor/fragments";
+import { expand } from "@session-ledger/compressor/expand";
 import { StreamCommits } from "../../src/api/push-stream/commits.ts";
 import { Intake } from "../../src/api/push-stream/intake.ts";
 import { StreamMeter } from "../../src/api/push-stream/meter.ts";

@@ -6,7 +6,7 @@
  */
 import * as fc from "fast-check";
 import { CATALOGUE } from "@session-ledger/agui/catalogue";
-import type { IncomingEvent } from "../../src/compressor/compressor.ts";
+import type { IncomingEvent } from "@session-ledger/compressor/compressor";
 
 export interface WildEvent extends IncomingEvent {
   /** Neighbours of one shape merge; undefined: merges with nothing, broken: unknown. */

@@ -5,8 +5,8 @@
  */
 import { describe, expect, test } from "vitest";
 import { EVENT_COUNT_MAX } from "@session-ledger/agui/catalogue";
-import { Compressor, COMPRESSOR_LIMITS } from "../../src/compressor/compressor.ts";
-import { checkFragments, EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
+import { Compressor, COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
+import { checkFragments, EXPANDED_BYTES_MAX } from "@session-ledger/compressor/fragments";
 import { compressAll, countsOf, eventOf, said } from "../support/merging.ts";
 
 describe("a row", () => {

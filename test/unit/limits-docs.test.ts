@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { EVENT_COUNT_MAX } from "@session-ledger/agui/catalogue";
 import { JSON_DEPTH_MAX } from "@session-ledger/agui/payload";
-import { EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
+import { EXPANDED_BYTES_MAX } from "@session-ledger/compressor/fragments";
 import { SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 

@@ -7,10 +7,10 @@ import {
   encodeFragments,
   EXPANDED_BYTES_MAX,
   type FragmentIndex,
-} from "../../src/compressor/fragments.ts";
-import { expand } from "../../src/compressor/expand.ts";
-import type { RawEvents } from "../../src/compressor/raw-events.ts";
-import { rewrittenIndex } from "../../src/compressor/rewrite.ts";
+} from "@session-ledger/compressor/fragments";
+import { expand } from "@session-ledger/compressor/expand";
+import type { RawEvents } from "@session-ledger/compressor/raw-events";
+import { rewrittenIndex } from "@session-ledger/compressor/rewrite";
 import { compressAll, expandAll } from "../support/merging.ts";
 import { properties } from "../support/random.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Compressor, encodeFragments } from "../../src/compressor/index.ts";
+import { Compressor, encodeFragments } from "@session-ledger/compressor/index";
 import type { Row } from "../../web/src/model/source.ts";
 import { Patches } from "../../web/src/model/versions.ts";
 import { eventPayload, eventsOf, previewOf } from "../../web/src/session/event-text.ts";

@@ -10,8 +10,8 @@
  */
 import type { EventRow as AguiRow } from "@session-ledger/agui/rows";
 import { type ErrorReason, ServiceError } from "@session-ledger/base/errors";
-import type { CompressedRow } from "../../compressor/compressor.ts";
-import { encodeFragments } from "../../compressor/fragments.ts";
+import type { CompressedRow } from "@session-ledger/compressor/compressor";
+import { encodeFragments } from "@session-ledger/compressor/fragments";
 import type { Ingest } from "../../ingest/ingest.ts";
 import type { Acknowledged } from "../../ingest/queue.ts";
 import { RangeGap } from "../../ingest/refusal.ts";

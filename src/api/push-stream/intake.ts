@@ -27,8 +27,14 @@ import type { EventPlace } from "@session-ledger/agui/constructs";
 import { type EventRow as AguiRow, rawEventRows } from "@session-ledger/agui/rows";
 import type { Span } from "@session-ledger/agui/spans";
 import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
-import type { IncomingEvent } from "../../compressor/compressor.ts";
-import { Frame, type Framed, type Gaps, gapsOf, type Pieces } from "../../compressor/frame.ts";
+import type { IncomingEvent } from "@session-ledger/compressor/compressor";
+import {
+  Frame,
+  type Framed,
+  type Gaps,
+  gapsOf,
+  type Pieces,
+} from "@session-ledger/compressor/frame";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import {
   type Check,

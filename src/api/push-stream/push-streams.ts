@@ -18,7 +18,7 @@ import type { ValidationMode } from "@session-ledger/agui/conform";
 import { takeSeat } from "../../auth/caller-memory.ts";
 import { FairShare } from "../../base/fair-share.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
-import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
+import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 import type { Ingest } from "../../ingest/ingest.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { Metrics } from "../../observability/metrics.ts";

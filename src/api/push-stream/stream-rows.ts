@@ -8,8 +8,8 @@ import {
   type CompressedRow,
   Compressor,
   type CompressorLimits,
-} from "../../compressor/compressor.ts";
-import { gapsOf } from "../../compressor/frame.ts";
+} from "@session-ledger/compressor/compressor";
+import { gapsOf } from "@session-ledger/compressor/frame";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { StreamingRedactor } from "@session-ledger/agui/redaction/streaming-redactor";
 import type { GroupStep, RowSink } from "./commits.ts";

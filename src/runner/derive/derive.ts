@@ -22,7 +22,7 @@ import { isNothing, parseJson, isObject, type JsonObject } from "@session-ledger
 import type { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { memberSpans } from "@session-ledger/agui/spans";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
-import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
+import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 import { Constructs, type OpenConstruct, textField, ungrouped } from "./constructs.ts";
 
 type MessageType = (typeof MESSAGE_TYPES)[number];

@@ -1,5 +1,5 @@
 import { ID_BYTES_MAX, isSessionId } from "@session-ledger/base/ids";
-import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
+import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 import {
   checkAddress,
   checkOptions,

@@ -14,7 +14,7 @@ import { isObject, parseJson } from "@session-ledger/agui/json";
 import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
 import { type PrintedJson, printJson, withinDepth } from "@session-ledger/agui/print";
 import { deferred } from "@session-ledger/base/deferred";
-import { withEscapedHalves } from "../../compressor/text.ts";
+import { withEscapedHalves } from "@session-ledger/compressor/text";
 import { MessageDeriver } from "../derive/derive.ts";
 import { asRpcFailure, textOf } from "../failure.ts";
 import type { Sender } from "../rows.ts";

@@ -10,7 +10,7 @@
  */
 import type { JsonObject } from "@session-ledger/agui/json";
 import { type CommitTimes, isAfter, Times } from "@session-ledger/agui/canonical/commit-order";
-import { decodeFragments } from "../../../src/compressor/fragments.ts";
+import { decodeFragments } from "@session-ledger/compressor/fragments";
 import { type Item, itemsAt, messagesAt } from "./conversation.ts";
 import { History, type RunNow } from "./history.ts";
 import type { SessionLog } from "./log.ts";

@@ -1,7 +1,7 @@
 /** What a log asks of the HTTP API (docs/http.md), and the rows that it makes of the answers. */
 import { conform } from "@session-ledger/agui/conform";
 import { isObject, parseJson } from "@session-ledger/agui/json";
-import { utf8Bytes } from "../../../src/compressor/text.ts";
+import { utf8Bytes } from "@session-ledger/compressor/text";
 
 /** Of /events/history and of the stream of rows, with `fragments=true`. */
 export interface EventItem {

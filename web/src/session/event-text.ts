@@ -1,7 +1,7 @@
 /** What a line of the table says of an event, and the events of a merged row. */
 import { type CatalogueEntry, lookup } from "@session-ledger/agui/catalogue";
 import { isObject, parseJson } from "@session-ledger/agui/json";
-import { expand } from "../../../src/compressor/expand.ts";
+import { expand } from "@session-ledger/compressor/expand";
 import type { Row } from "../model/source.ts";
 
 export interface RawEvent {

@@ -13,8 +13,8 @@ import {
   encodeFragments,
   type FragmentIndex,
   readFragments,
-} from "../../src/compressor/fragments.ts";
-import { properties } from "../support/random.ts";
+} from "@session-ledger/compressor/fragments";
+import { properties } from "../../../test/support/random.ts";
 
 const length = fc.oneof(
   fc.nat({ max: 9 }),

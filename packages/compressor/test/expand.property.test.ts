@@ -11,9 +11,9 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
-import { expand, type ExpandableRow, type RawEvent } from "../../src/compressor/expand.ts";
-import { checkFragments, type FragmentIndex } from "../../src/compressor/fragments.ts";
-import { properties } from "../support/random.ts";
+import { expand, type ExpandableRow, type RawEvent } from "@session-ledger/compressor/expand";
+import { checkFragments, type FragmentIndex } from "@session-ledger/compressor/fragments";
+import { properties } from "../../../test/support/random.ts";
 
 const TYPE = "TEXT_MESSAGE_CHUNK";
 const FIRST_SEQ = 41n;

@@ -3,7 +3,7 @@ import {
   EXPANDED_BYTES_MAX,
   checkFragments,
   type FragmentIndex,
-} from "../../src/compressor/fragments.ts";
+} from "@session-ledger/compressor/fragments";
 
 type MergedRow = Parameters<typeof checkFragments>[0];
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { COMPRESSOR_LIMITS } from "../../src/compressor/compressor.ts";
+import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 
 const run = promisify(execFile);
 
