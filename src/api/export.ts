@@ -11,7 +11,7 @@ import { serverBusy, takeSeat } from "../auth/caller-memory.ts";
 import type { JsonObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../base/fair-share.ts";
-import { HistoryExport, type HistoryFormat } from "../history/to-history.ts";
+import { HistoryExport, type HistoryFormat } from "@session-ledger/history/to-history";
 import { expand, type RawEvent } from "@session-ledger/compressor/expand";
 import type { LimitUse } from "../observability/limit-metrics.ts";
 import type { LedgerReader } from "../store/reader.ts";

@@ -5,7 +5,11 @@
  */
 import { type Command, Option } from "commander";
 import { systemClock } from "@session-ledger/base/clock";
-import { HISTORY_FORMATS, HistoryExport, type HistoryFormat } from "../history/to-history.ts";
+import {
+  HISTORY_FORMATS,
+  HistoryExport,
+  type HistoryFormat,
+} from "@session-ledger/history/to-history";
 import { oneLine } from "../runner/lines.ts";
 import { headSeq, readRows } from "../runner/session-reader.ts";
 import {

@@ -16,7 +16,7 @@ import { serverBusy, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { CallContext } from "../contract/context.ts";
 import type { ExportHandlers } from "../api/export.ts";
-import { HISTORY_FORMATS } from "../history/to-history.ts";
+import { HISTORY_FORMATS } from "@session-ledger/history/to-history";
 import { TimeSlice } from "../contract/time-slice.ts";
 import type { Log } from "../observability/log.ts";
 import { acceptsGzip } from "./plumbing/request-checks.ts";

@@ -7,9 +7,9 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import type { JsonObject } from "@session-ledger/agui/json";
-import { fromLangChain4j } from "../../src/history/langchain4j.ts";
-import { fromSpringAi } from "../../src/history/spring-ai.ts";
-import { type HistoryRow, toHistory } from "../../src/history/to-history.ts";
+import { fromLangChain4j } from "@session-ledger/history/langchain4j";
+import { fromSpringAi } from "@session-ledger/history/spring-ai";
+import { type HistoryRow, toHistory } from "@session-ledger/history/to-history";
 import { legalEvents } from "../support/agui-drawn.ts";
 import { checkLegal } from "../support/agui-oracle.ts";
 import { compressAll } from "../support/merging.ts";

@@ -1,5 +1,5 @@
 /** Events as the rows that an export of a history reads. */
-import type { HistoryRow } from "../../src/history/to-history.ts";
+import type { HistoryRow } from "@session-ledger/history/to-history";
 
 export function historyRows(
   events: readonly { readonly type?: unknown }[],

@@ -6,13 +6,13 @@ import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import type { AguiEvent } from "@session-ledger/agui/event-maker";
-import { NotAnEntry } from "../../src/history/entry.ts";
-import { fromHistory } from "../../src/history/from-history.ts";
-import { fromLangChain4j } from "../../src/history/langchain4j.ts";
-import { fromSpringAi } from "../../src/history/spring-ai.ts";
-import { toHistory } from "../../src/history/to-history.ts";
-import { checkLegal } from "../support/agui-oracle.ts";
-import { historyRows, joinedTexts } from "../support/history-rows.ts";
+import { NotAnEntry } from "@session-ledger/history/entry";
+import { fromHistory } from "@session-ledger/history/from-history";
+import { fromLangChain4j } from "@session-ledger/history/langchain4j";
+import { fromSpringAi } from "@session-ledger/history/spring-ai";
+import { toHistory } from "@session-ledger/history/to-history";
+import { checkLegal } from "../../../test/support/agui-oracle.ts";
+import { historyRows, joinedTexts } from "../../../test/support/history-rows.ts";
 
 const object = z.record(z.string(), z.unknown());
 const vectorsSchema = z.object({
