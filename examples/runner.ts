@@ -1,5 +1,5 @@
-import { capabilitiesOf, createRunner, PlatformBridge } from "../src/sdk/index.ts"; // In a package: @session-ledger/runner/bridge
-import { promptsOf, type RunInput } from "../src/sdk/index.ts";
+import { capabilitiesOf, createRunner, PlatformBridge } from "@session-ledger/runner/bridge"; // In a package: @session-ledger/runner/bridge
+import { promptsOf, type RunInput } from "@session-ledger/runner/bridge";
 
 const [, , sessionId = "talk", address = "127.0.0.1:9000"] = process.argv;
 

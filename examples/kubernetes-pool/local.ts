@@ -1,7 +1,7 @@
 /** Two members of the pool answer twelve sessions; one of them is killed on the way. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { createLedgerClient, ledger, readSession } from "../../src/runner/index.ts";
+import { createLedgerClient, ledger, readSession } from "@session-ledger/runner";
 
 const { LEDGER_GRPC: address = "127.0.0.1:9000" } = process.env;
 const client = createLedgerClient({ address });

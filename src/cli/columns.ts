@@ -1,7 +1,7 @@
 /** The values of a session, as people see them. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { timeText } from "../runner/rows.ts";
+import { timeText } from "@session-ledger/runner/internal/rows";
 import type { Column } from "./table.ts";
 
 export function idOf(session: Session): string {

@@ -6,11 +6,15 @@ import { addressText } from "@session-ledger/base/address";
 import { type Clock, systemClock } from "@session-ledger/base/clock";
 import { codeOf } from "@session-ledger/base/errors";
 import { type ClientConfig, loadClientConfig } from "../config/config.ts";
-import { createLedgerClient, type LedgerClient } from "../runner/client.ts";
-import { isSendable, type Tls, type TokenSource } from "../runner/credentials.ts";
-import { noConnectionOf, type RpcFailure } from "../runner/failure.ts";
-import type { RetryOptions } from "../runner/retry.ts";
-import type { SessionWriterOptions } from "../runner/writer/types.ts";
+import { createLedgerClient, type LedgerClient } from "@session-ledger/runner/internal/client";
+import {
+  isSendable,
+  type Tls,
+  type TokenSource,
+} from "@session-ledger/runner/internal/credentials";
+import { noConnectionOf, type RpcFailure } from "@session-ledger/runner/internal/failure";
+import type { RetryOptions } from "@session-ledger/runner/internal/retry";
+import type { SessionWriterOptions } from "@session-ledger/runner/internal/writer/types";
 import { durationArgument } from "./arguments.ts";
 import { type CliIo, explainCall, tell, UsageError } from "./io.ts";
 

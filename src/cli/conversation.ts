@@ -10,7 +10,7 @@ import {
 } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
 import { transcriptMarkdown, transcriptText } from "@session-ledger/agui/transcript/readable";
-import { ledger } from "../runner/client.ts";
+import { ledger } from "@session-ledger/runner/internal/client";
 import { countArgument, seqArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
 import {

@@ -1,7 +1,7 @@
 /** The command `demo`: recorded sessions to look at, and a scripted agent to talk to. */
 import { type Command, Option } from "commander";
 import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ledger } from "../runner/client.ts";
+import { ledger } from "@session-ledger/runner/internal/client";
 import { durationArgument } from "./arguments.ts";
 import { idOf } from "./columns.ts";
 import {

@@ -6,7 +6,7 @@ import { stat } from "node:fs/promises";
 import type { Command } from "commander";
 import type { DumpLine, RestoreCounts } from "../maintenance/restore.ts";
 import { askAgain } from "../search/index-store.ts";
-import { fromJsonLines, JsonLinesError } from "../runner/lines.ts";
+import { fromJsonLines, JsonLinesError } from "@session-ledger/runner/internal/lines";
 import { restoreDirectory } from "./backup.ts";
 import { inDatabase } from "./database.ts";
 import { type CliIo, EXIT, type ExitCode, Printer, tell, UsageError, visible } from "./io.ts";

@@ -10,8 +10,8 @@ import {
   HistoryExport,
   type HistoryFormat,
 } from "@session-ledger/history/to-history";
-import { oneLine } from "../runner/lines.ts";
-import { headSeq, readRows } from "../runner/session-reader.ts";
+import { oneLine } from "@session-ledger/runner/internal/lines";
+import { headSeq, readRows } from "@session-ledger/runner/internal/session-reader";
 import {
   isEvent,
   lastSeqOf,
@@ -19,7 +19,7 @@ import {
   microsOf,
   rowJson,
   type StreamName,
-} from "../runner/rows.ts";
+} from "@session-ledger/runner/internal/rows";
 import {
   addConnectionOptions,
   type Connection,

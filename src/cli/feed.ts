@@ -8,10 +8,10 @@ import {
   type FeedMessage,
   FeedMessageSchema,
 } from "@session-ledger/proto/ambient/v1/feed_pb";
-import { ledger } from "../runner/client.ts";
-import { RpcFailure } from "../runner/failure.ts";
-import { type StreamName, timestampOf } from "../runner/rows.ts";
-import { reopening } from "../runner/session-reader.ts";
+import { ledger } from "@session-ledger/runner/internal/client";
+import { RpcFailure } from "@session-ledger/runner/internal/failure";
+import { type StreamName, timestampOf } from "@session-ledger/runner/internal/rows";
+import { reopening } from "@session-ledger/runner/internal/session-reader";
 import { countArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
 import {

@@ -13,7 +13,12 @@ import { HistoryMapper } from "@session-ledger/history/from-history";
 import { LangChain4jMapper, type Mapper } from "@session-ledger/history/langchain4j";
 import { SpringAiMapper } from "@session-ledger/history/spring-ai";
 import type { RunNames } from "@session-ledger/history/told-run";
-import { decodeLine, isBlank, LINE_BYTES_MAX, readLines } from "../runner/lines.ts";
+import {
+  decodeLine,
+  isBlank,
+  LINE_BYTES_MAX,
+  readLines,
+} from "@session-ledger/runner/internal/lines";
 import { addConnectionOptions, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, type ExitCode, UsageError } from "./io.ts";
 import { mergedRows } from "./merge-rows.ts";

@@ -12,7 +12,11 @@ import {
   type Loaded,
 } from "../config/config.ts";
 import type { RetentionOptions, RetentionSummary } from "../maintenance/retention.ts";
-import { type NoConnection, noConnectionOf, RpcFailure } from "../runner/failure.ts";
+import {
+  type NoConnection,
+  noConnectionOf,
+  RpcFailure,
+} from "@session-ledger/runner/internal/failure";
 import type { Reindexed } from "../search/reindex.ts";
 import type { MigrationStatus } from "../store/migrate.ts";
 

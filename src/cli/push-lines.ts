@@ -6,7 +6,12 @@ import {
   type SessionMessage,
   SessionMessageSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { decodeLine, isBlank, type Line, LINE_BYTES_MAX } from "../runner/lines.ts";
+import {
+  decodeLine,
+  isBlank,
+  type Line,
+  LINE_BYTES_MAX,
+} from "@session-ledger/runner/internal/lines";
 
 /** The forms of an input. */
 export const FORMS = ["events", "messages", "text"] as const;

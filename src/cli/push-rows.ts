@@ -8,10 +8,10 @@ import { open } from "node:fs/promises";
 import { addAbortSignal, type Readable } from "node:stream";
 import type { AguiEvent } from "@session-ledger/agui/event-maker";
 import { systemClock } from "@session-ledger/base/clock";
-import { ledger } from "../runner/client.ts";
-import { RpcFailure } from "../runner/failure.ts";
-import { retrying } from "../runner/retry.ts";
-import { lastSeqOf, type LedgerRow, type StreamName } from "../runner/rows.ts";
+import { ledger } from "@session-ledger/runner/internal/client";
+import { RpcFailure } from "@session-ledger/runner/internal/failure";
+import { retrying } from "@session-ledger/runner/internal/retry";
+import { lastSeqOf, type LedgerRow, type StreamName } from "@session-ledger/runner/internal/rows";
 import { type Connection, connected, type ConnectionFlags } from "./connection.ts";
 import {
   type CliIo,

@@ -6,10 +6,10 @@
  *   lines ──► waiting ── batches ──► the service
  *                └──── refused, committed ────┘
  */
-import type { Conversation } from "../runner/client.ts";
-import { ledger, type LedgerClient } from "../runner/client.ts";
-import { failureOfStatus, RpcFailure } from "../runner/failure.ts";
-import { Retries, type RetryOptions } from "../runner/retry.ts";
+import type { Conversation } from "@session-ledger/runner/internal/client";
+import { ledger, type LedgerClient } from "@session-ledger/runner/internal/client";
+import { failureOfStatus, RpcFailure } from "@session-ledger/runner/internal/failure";
+import { Retries, type RetryOptions } from "@session-ledger/runner/internal/retry";
 
 /** Events and bytes that are kept; the service reads on when it has committed a part of them. */
 const WAITING_EVENTS_MAX = 16_384;

@@ -12,9 +12,9 @@
 import type { Readable } from "node:stream";
 import { type Command, Option } from "commander";
 import { systemClock } from "@session-ledger/base/clock";
-import { LINE_BYTES_MAX, readLines } from "../runner/lines.ts";
-import { eventsOfText } from "../runner/text.ts";
-import { proposedEpoch } from "../runner/writer/book.ts";
+import { LINE_BYTES_MAX, readLines } from "@session-ledger/runner/internal/lines";
+import { eventsOfText } from "@session-ledger/runner/internal/text";
+import { proposedEpoch } from "@session-ledger/runner/internal/writer/book";
 import {
   addSessionArgument,
   countArgument,

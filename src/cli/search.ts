@@ -7,7 +7,7 @@ import {
   FoundTextSchema,
   SearchOrder,
 } from "@session-ledger/proto/ambient/v1/search_pb";
-import { ledger } from "../runner/client.ts";
+import { ledger } from "@session-ledger/runner/internal/client";
 import { countArgument, timeArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
 import {

@@ -9,9 +9,9 @@ import {
   type SessionWatchEvent,
   SessionWatchEventSchema,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ledger } from "../runner/client.ts";
-import { sessionJson } from "../runner/rows.ts";
-import { reopening } from "../runner/session-reader.ts";
+import { ledger } from "@session-ledger/runner/internal/client";
+import { sessionJson } from "@session-ledger/runner/internal/rows";
+import { reopening } from "@session-ledger/runner/internal/session-reader";
 import { countArgument, type Labels, labelOption } from "./arguments.ts";
 import { COLUMNS, FIELDS, idOf } from "./columns.ts";
 import {

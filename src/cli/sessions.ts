@@ -1,8 +1,8 @@
 /** Commands on one session of a running service: erase or hold it, issue a token. */
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Command, Option } from "commander";
-import { ledger } from "../runner/client.ts";
-import { sessionJson, timeText } from "../runner/rows.ts";
+import { ledger } from "@session-ledger/runner/internal/client";
+import { sessionJson, timeText } from "@session-ledger/runner/internal/rows";
 import { durationArgument } from "./arguments.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, EXIT, type ExitCode, printLine, UsageError } from "./io.ts";

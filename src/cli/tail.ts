@@ -1,6 +1,6 @@
 /** Prints the stored rows of a session, and with `--follow` new ones. */
 import { type Command, Option } from "commander";
-import { followRows, readRows } from "../runner/session-reader.ts";
+import { followRows, readRows } from "@session-ledger/runner/internal/session-reader";
 import {
   isEvent,
   lastSeqOf,
@@ -8,7 +8,7 @@ import {
   rowJson,
   type StreamName,
   timeText,
-} from "../runner/rows.ts";
+} from "@session-ledger/runner/internal/rows";
 import {
   addSessionArgument,
   countArgument,

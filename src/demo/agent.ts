@@ -10,8 +10,8 @@ import {
   capabilitiesOf,
   PlatformBridge,
   type RunInput,
-} from "../sdk/bridge.ts";
-import { promptsOf } from "../sdk/input.ts";
+} from "@session-ledger/runner/internal/sdk/bridge";
+import { promptsOf } from "@session-ledger/runner/internal/sdk/input";
 import { asking, called, pauseMs, resultOf, spoken, thought } from "./pieces.ts";
 
 export class ScriptedAgent extends PlatformBridge {

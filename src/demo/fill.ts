@@ -4,12 +4,16 @@
  */
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { systemClock } from "@session-ledger/base/clock";
-import { ledger, type LedgerClient } from "../runner/client.ts";
-import { RpcFailure } from "../runner/failure.ts";
-import type { RetryOptions } from "../runner/retry.ts";
-import { proposedEpoch } from "../runner/writer/book.ts";
-import type { SessionWriter, SessionWriterOptions, WriterProblem } from "../runner/writer/types.ts";
-import { createSessionWriter } from "../runner/writer/writer.ts";
+import { ledger, type LedgerClient } from "@session-ledger/runner/internal/client";
+import { RpcFailure } from "@session-ledger/runner/internal/failure";
+import type { RetryOptions } from "@session-ledger/runner/internal/retry";
+import { proposedEpoch } from "@session-ledger/runner/internal/writer/book";
+import type {
+  SessionWriter,
+  SessionWriterOptions,
+  WriterProblem,
+} from "@session-ledger/runner/internal/writer/types";
+import { createSessionWriter } from "@session-ledger/runner/internal/writer/writer";
 import { pauseMs } from "./pieces.ts";
 import { DEMO_LABEL, type DemoSession } from "./sessions.ts";
 import type { DemoTurn } from "./written.ts";

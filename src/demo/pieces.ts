@@ -1,5 +1,5 @@
 /** The parts of an answer as AG-UI events, and the pauses between them. Pure. */
-import type { AgentEvent } from "../sdk/bridge.ts";
+import type { AgentEvent } from "@session-ledger/runner/internal/sdk/bridge";
 
 type Events = Generator<AgentEvent, void, undefined>;
 

@@ -1,8 +1,8 @@
 /** The live part of the demo: some questions, and the agent that answers them and those of visitors. */
 import { setTimeout as delay } from "node:timers/promises";
-import { ledger } from "../runner/client.ts";
-import { createRunner } from "../sdk/loop.ts";
-import type { RunnerProblem } from "../sdk/core.ts";
+import { ledger } from "@session-ledger/runner/internal/client";
+import { createRunner } from "@session-ledger/runner/internal/sdk/loop";
+import type { RunnerProblem } from "@session-ledger/runner/internal/sdk/core";
 import { ScriptedAgent } from "./agent.ts";
 import { type Ledger, nameSession } from "./fill.ts";
 import { DEMO_LABEL, LIVE } from "./sessions.ts";

@@ -1,5 +1,5 @@
 /** Turns that no agent has recorded, in scripts that test a page. */
-import type { AgentEvent } from "../sdk/bridge.ts";
+import type { AgentEvent } from "@session-ledger/runner/internal/sdk/bridge";
 import { asking, called, resultOf, spoken, thought } from "./pieces.ts";
 
 /** A question of a person, and the run that answers it. */

@@ -210,8 +210,8 @@ describe("in a clone", () => {
   test("an empty project installs the runner package, and loads it", async () => {
     const [line = ""] = linesOf("runner");
     const build = scripts["build"] ?? "";
-    expect(build).toContain("node tools/runner-package.ts");
-    await shell("node tools/runner-package.ts");
+    expect(build).toContain("node packages/runner/build.ts");
+    await shell("node packages/runner/build.ts");
     const project = await besideClone("project");
     const more = { npm_config_prefer_offline: "true", npm_config_audit: "false" };
     await shell(line, { cwd: project, more });

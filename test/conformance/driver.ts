@@ -3,7 +3,7 @@ import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
 import { z } from "zod";
-import { fromJsonLines } from "../../src/runner/index.ts";
+import { fromJsonLines } from "@session-ledger/runner";
 import { FEATURES, type Feature } from "./cases.ts";
 
 const object = z.record(z.string(), z.unknown());

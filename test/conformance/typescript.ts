@@ -11,7 +11,7 @@ import {
   readSession,
   RpcFailure,
   type SessionWriter,
-} from "../../src/runner/index.ts";
+} from "@session-ledger/runner";
 
 const object = z.record(z.string(), z.unknown());
 const numbers = {

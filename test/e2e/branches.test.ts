@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { createRunner } from "../../src/sdk/loop.ts";
+import { createRunner } from "@session-ledger/runner/internal/sdk/loop";
 import { lastText, saying, TestBridge } from "../support/echo-bridge.ts";
 import {
   type Page,

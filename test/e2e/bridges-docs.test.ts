@@ -7,8 +7,8 @@ import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { PlatformBridge } from "../../src/sdk/bridge.ts";
-import { createRunner } from "../../src/sdk/loop.ts";
+import type { PlatformBridge } from "@session-ledger/runner/internal/sdk/bridge";
+import { createRunner } from "@session-ledger/runner/internal/sdk/loop";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { newSession } from "../support/pushing.ts";
 import { blocksOf, sectionOf } from "../support/readme.ts";
@@ -24,7 +24,7 @@ async function bridgeOfPage(model: string): Promise<PlatformBridge> {
   const page = await readFile("docs/bridges.md", "utf8");
   const [code = ""] = blocksOf(sectionOf(page, "Write a bridge"), "js");
   expect(code.trim().split("\n").length).toBeLessThanOrEqual(LINES_MAX);
-  const sdk = new URL("../../src/sdk/index.ts", import.meta.url);
+  const sdk = new URL("@session-ledger/runner/bridge", import.meta.url);
   const placed = code
     .replace("@session-ledger/runner/bridge", sdk.href)
     .replace("http://127.0.0.1:11434", model);

@@ -7,7 +7,11 @@ import { join } from "node:path";
 import { Writable } from "node:stream";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  createLedgerClient,
+  ledger,
+  type LedgerClient,
+} from "@session-ledger/runner/internal/client";
 import { runHere, runWith } from "../support/command-line.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { fragments, pushMerged } from "../support/merging.ts";

@@ -5,7 +5,11 @@
  */
 import type postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  createLedgerClient,
+  ledger,
+  type LedgerClient,
+} from "@session-ledger/runner/internal/client";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/ledger.ts";

@@ -6,7 +6,7 @@ import { readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { createSessionWriter } from "../../src/runner/index.ts";
+import { createSessionWriter } from "@session-ledger/runner";
 import { runHere } from "../support/command-line.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";

@@ -4,7 +4,7 @@
  */
 import type postgres from "postgres";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
+import { createLedgerClient, type LedgerClient } from "@session-ledger/runner/internal/client";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/ledger.ts";

@@ -8,8 +8,8 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
-import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
-import { RpcFailure } from "../../src/runner/failure.ts";
+import { createLedgerClient, type LedgerClient } from "@session-ledger/runner/internal/client";
+import { RpcFailure } from "@session-ledger/runner/internal/failure";
 import { endProcess, makeDirectory, runningPostmaster } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { problemsOf, witnessIn } from "../support/history-check.ts";

@@ -8,7 +8,7 @@ import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
-import { ledger } from "../../src/runner/client.ts";
+import { ledger } from "@session-ledger/runner/internal/client";
 import { memoryOf } from "../bench/usage.ts";
 import { type FloodOrder, type FloodReport, floodReportSchema } from "../support/flood.ts";
 import { RpcClient } from "../support/grpc-client.ts";

@@ -5,7 +5,7 @@
  */
 import { afterAll, afterEach, expect, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { createSessionWriter, type WriterProblem } from "../../src/runner/index.ts";
+import { createSessionWriter, type WriterProblem } from "@session-ledger/runner";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";

@@ -9,8 +9,8 @@ import type { Readable, Writable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, test, type TestContext } from "vitest";
-import { MessageDeriver } from "../../src/runner/derive/derive.ts";
-import { fromJsonLines } from "../../src/runner/index.ts";
+import { MessageDeriver } from "@session-ledger/runner/internal/derive/derive";
+import { fromJsonLines } from "@session-ledger/runner";
 import { properties } from "../support/random.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
 

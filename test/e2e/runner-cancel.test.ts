@@ -1,6 +1,6 @@
 /** The signal of a run: a writer hears of a cancel while its agent thinks, also after breaks. */
 import { expect, test } from "vitest";
-import { RunCancelled } from "../../src/runner/index.ts";
+import { RunCancelled } from "@session-ledger/runner";
 import { newSession, rowsOf } from "../support/pushing.ts";
 import { cancel, claim, say } from "../support/turns.ts";
 import { observedWriter } from "../support/writing.ts";

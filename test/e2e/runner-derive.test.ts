@@ -11,7 +11,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
-import { MessageDeriver, readSession } from "../../src/runner/index.ts";
+import { MessageDeriver, readSession } from "@session-ledger/runner";
 import { ownStreams, type Stream } from "../support/streams.ts";
 import { useService } from "../support/use-service.ts";
 

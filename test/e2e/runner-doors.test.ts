@@ -7,9 +7,13 @@ import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
-import { readSession } from "../../src/runner/session-reader.ts";
-import type { SessionWriterOptions } from "../../src/runner/writer/types.ts";
+import {
+  createLedgerClient,
+  ledger,
+  type LedgerClient,
+} from "@session-ledger/runner/internal/client";
+import { readSession } from "@session-ledger/runner/internal/session-reader";
+import type { SessionWriterOptions } from "@session-ledger/runner/internal/writer/types";
 import type { Caller, SharedCallers } from "../support/callers.ts";
 import { createAuthority } from "../support/certificates.ts";
 import { runHere } from "../support/command-line.ts";

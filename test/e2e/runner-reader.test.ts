@@ -15,7 +15,7 @@ import {
   readSession,
   RpcFailure,
   toJsonLines,
-} from "../../src/runner/index.ts";
+} from "@session-ledger/runner";
 import { eventually } from "../support/eventually.ts";
 import { fragments, pushMerged } from "../support/merging.ts";
 import { ownStreams } from "../support/streams.ts";

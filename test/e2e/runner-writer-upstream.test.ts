@@ -3,7 +3,7 @@
  * compared with those of upstream's runner in upstream's hand-written codec.
  */
 import { afterEach, expect, test } from "vitest";
-import type { SessionWriterOptions } from "../../src/runner/writer/types.ts";
+import type { SessionWriterOptions } from "@session-ledger/runner/internal/writer/types";
 import { startStubLedger, type StubLedger, type StubOptions } from "../support/stub-ledger.ts";
 import { encodePushMessage } from "../support/upstream-codec.ts";
 import { eventsOfRun, messagesOfRun, observedWriter } from "../support/writing.ts";

@@ -256,7 +256,7 @@ test("a normal close is no failure in the metrics of the service", async () => {
 test("the example of docs/runner.md runs", async () => {
   const doc = readFileSync(new URL("../../docs/runner.md", import.meta.url), "utf8");
   const [example = ""] = blocksOf(doc, "ts");
-  const index = fileURLToPath(new URL("../../src/runner/index.ts", import.meta.url));
+  const index = fileURLToPath(new URL("@session-ledger/runner", import.meta.url));
   const script = example
     .replace("@session-ledger/runner", index)
     .replace("127.0.0.1:9000", service.grpcAddress)
@@ -281,7 +281,9 @@ test("the example of docs/runner.md runs", async () => {
 
 test("a process ends by itself with a closed writer, and with one that was never closed", async () => {
   const address = service.grpcAddress;
-  const writer = fileURLToPath(new URL("../../src/runner/writer/writer.ts", import.meta.url));
+  const writer = fileURLToPath(
+    new URL("@session-ledger/runner/internal/writer/writer", import.meta.url),
+  );
   const script = (end: string): string => `
     import { createSessionWriter } from ${JSON.stringify(writer)};
     const writer = createSessionWriter({ address: "${address}", sessionId: "ends", idleTimeoutMs: 100 });

@@ -7,8 +7,12 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { expect, onTestFinished, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { createLedgerClient } from "../../src/runner/client.ts";
-import { fileCursor, followFeedback, langfuseScores } from "../../src/sdk/feedback.ts";
+import { createLedgerClient } from "@session-ledger/runner/internal/client";
+import {
+  fileCursor,
+  followFeedback,
+  langfuseScores,
+} from "@session-ledger/runner/internal/sdk/feedback";
 import { newSession } from "../support/pushing.ts";
 import { emit } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";

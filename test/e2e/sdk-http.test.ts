@@ -1,9 +1,9 @@
 /** The endpoints of a runner with a ledger behind them: a run over HTTP is in the ledger too. */
 import { expect, onTestFinished, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { RunnerOptions } from "../../src/sdk/core.ts";
-import { listen } from "../../src/sdk/http/server.ts";
-import { createRunner } from "../../src/sdk/loop.ts";
+import type { RunnerOptions } from "@session-ledger/runner/internal/sdk/core";
+import { listen } from "@session-ledger/runner/internal/sdk/http/server";
+import { createRunner } from "@session-ledger/runner/internal/sdk/loop";
 import { echo, saying, TestBridge } from "../support/echo-bridge.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";

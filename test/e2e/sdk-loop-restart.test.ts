@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { createRunner } from "../../src/sdk/loop.ts";
+import { createRunner } from "@session-ledger/runner/internal/sdk/loop";
 import { echo, TestBridge } from "../support/echo-bridge.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { newSession, rowsOf, watch } from "../support/pushing.ts";

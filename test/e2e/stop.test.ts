@@ -15,7 +15,11 @@ import {
   Health,
   HealthCheckResponse_ServingStatus as ServingStatus,
 } from "@session-ledger/proto/grpc/health/v1/health_pb";
-import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  createLedgerClient,
+  ledger,
+  type LedgerClient,
+} from "@session-ledger/runner/internal/client";
 import {
   cleanUp,
   endProcess,

@@ -1,7 +1,11 @@
 /** Several services on one PostgreSQL: starts on an empty database, and rows of the other service. */
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  createLedgerClient,
+  ledger,
+  type LedgerClient,
+} from "@session-ledger/runner/internal/client";
 import { migrationStatus } from "../../src/store/migrate.ts";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";

@@ -3,7 +3,11 @@
  * sooner was announced.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  createLedgerClient,
+  ledger,
+  type LedgerClient,
+} from "@session-ledger/runner/internal/client";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { Replicas } from "../support/replicas.ts";

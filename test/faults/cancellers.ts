@@ -3,7 +3,7 @@
  * others never do, so the service must, whichever replica is left.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { ledger } from "../../src/runner/client.ts";
+import { ledger } from "@session-ledger/runner/internal/client";
 import type { CancelRecord } from "../support/turn-check.ts";
 import type { Random } from "../support/random.ts";
 import { again, type TurnParts } from "./turn-runners.ts";

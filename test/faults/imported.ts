@@ -5,9 +5,13 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type postgres from "postgres";
-import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
-import { RpcFailure } from "../../src/runner/failure.ts";
-import { retrying } from "../../src/runner/retry.ts";
+import {
+  createLedgerClient,
+  ledger,
+  type LedgerClient,
+} from "@session-ledger/runner/internal/client";
+import { RpcFailure } from "@session-ledger/runner/internal/failure";
+import { retrying } from "@session-ledger/runner/internal/retry";
 import { reasonOf } from "../support/history.ts";
 import { runCommand } from "../support/service-process.ts";
 import { buildUpstream } from "../support/upstream-database.ts";

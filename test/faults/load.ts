@@ -15,7 +15,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type postgres from "postgres";
-import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
+import { createLedgerClient, type LedgerClient } from "@session-ledger/runner/internal/client";
 import { History, PUSH_KINDS, type Reader } from "../support/history.ts";
 import { watch } from "../support/history-clients.ts";
 import type { Random } from "../support/random.ts";

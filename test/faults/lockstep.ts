@@ -3,7 +3,7 @@
  * a lost wake-up, so a watch that depends on luck stands still.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { LedgerClient } from "../../src/runner/client.ts";
+import type { LedgerClient } from "@session-ledger/runner/internal/client";
 import { lastSeqOf, plan, type Reader } from "../support/history.ts";
 import { send, watch } from "../support/history-clients.ts";
 import type { Random } from "../support/random.ts";

@@ -3,9 +3,9 @@
  * claim that had no answer, sometimes die in the middle of a run, and take over from each other.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { ledger, type LedgerClient } from "../../src/runner/client.ts";
-import { RpcFailure } from "../../src/runner/failure.ts";
-import { retrying } from "../../src/runner/retry.ts";
+import { ledger, type LedgerClient } from "@session-ledger/runner/internal/client";
+import { RpcFailure } from "@session-ledger/runner/internal/failure";
+import { retrying } from "@session-ledger/runner/internal/retry";
 import type { Random } from "../support/random.ts";
 import { byTurns } from "../support/replicas.ts";
 import type { ClaimRecord } from "../support/turn-check.ts";

@@ -3,8 +3,8 @@
  * repeat acknowledged ones, some on both replicas at once; and unkeyed ones, which give up lost pushes.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { LedgerClient } from "../../src/runner/client.ts";
-import { RpcFailure } from "../../src/runner/failure.ts";
+import type { LedgerClient } from "@session-ledger/runner/internal/client";
+import { RpcFailure } from "@session-ledger/runner/internal/failure";
 import {
   type History,
   lastSeqOf,

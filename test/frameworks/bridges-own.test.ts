@@ -13,10 +13,14 @@ import {
 import { streamText } from "ai";
 import { convertArrayToReadableStream, MockLanguageModelV4 } from "ai/test";
 import { expect, test } from "vitest";
-import type { AgentEvent, PlatformBridge, RunInput } from "../../src/sdk/bridge.ts";
-import { AiSdkBridge } from "../../src/sdk/bridges/ai-sdk.ts";
-import { ClaudeBridge } from "../../src/sdk/bridges/claude.ts";
-import { LangGraphBridge } from "../../src/sdk/bridges/langgraph.ts";
+import type {
+  AgentEvent,
+  PlatformBridge,
+  RunInput,
+} from "@session-ledger/runner/internal/sdk/bridge";
+import { AiSdkBridge } from "@session-ledger/runner/ai-sdk";
+import { ClaudeBridge } from "@session-ledger/runner/claude";
+import { LangGraphBridge } from "@session-ledger/runner/langgraph";
 import { checkLegal } from "../support/agui-oracle.ts";
 
 const QUESTION = { id: "u1", role: "user", content: "question" };

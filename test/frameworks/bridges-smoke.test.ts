@@ -15,12 +15,12 @@ import { EMPTY } from "rxjs";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
-import type { PlatformBridge } from "../../src/sdk/bridge.ts";
-import { AguiBridge } from "../../src/sdk/bridges/agui.ts";
-import { AiSdkBridge } from "../../src/sdk/bridges/ai-sdk.ts";
-import { ClaudeBridge } from "../../src/sdk/bridges/claude.ts";
-import { LangGraphBridge } from "../../src/sdk/bridges/langgraph.ts";
-import { toRunAgentInput } from "../../src/sdk/input.ts";
+import type { PlatformBridge } from "@session-ledger/runner/internal/sdk/bridge";
+import { AguiBridge } from "@session-ledger/runner/agui";
+import { AiSdkBridge } from "@session-ledger/runner/ai-sdk";
+import { ClaudeBridge } from "@session-ledger/runner/claude";
+import { LangGraphBridge } from "@session-ledger/runner/langgraph";
+import { toRunAgentInput } from "@session-ledger/runner/internal/sdk/input";
 
 const VOICE = { type: "text", text: "[Voice message transcript]: can we sync?" };
 const IMAGE = {

@@ -5,7 +5,12 @@
  */
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import type { AgentEvent, PlatformBridge, ResumeEntry, RunInput } from "../../src/sdk/bridge.ts";
+import type {
+  AgentEvent,
+  PlatformBridge,
+  ResumeEntry,
+  RunInput,
+} from "@session-ledger/runner/internal/sdk/bridge";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
 import { checkLegal } from "../support/agui-oracle.ts";
 import { AGUI_0, AGUI_1 } from "./players/agui.ts";

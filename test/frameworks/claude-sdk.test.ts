@@ -12,8 +12,8 @@ import { json } from "node:stream/consumers";
 import { getSessionInfo, query } from "@anthropic-ai/claude-agent-sdk";
 import { afterAll, expect, test } from "vitest";
 import { z } from "zod";
-import type { AgentEvent, RunInput } from "../../src/sdk/bridge.ts";
-import { ClaudeBridge, claudeSessionOf } from "../../src/sdk/bridges/claude.ts";
+import type { AgentEvent, RunInput } from "@session-ledger/runner/internal/sdk/bridge";
+import { ClaudeBridge, claudeSessionOf } from "@session-ledger/runner/claude";
 
 const folder = mkdtempSync(join(tmpdir(), "session-ledger-claude-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

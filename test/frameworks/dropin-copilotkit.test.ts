@@ -15,7 +15,7 @@ import { firstValueFrom, type Observable, toArray } from "rxjs";
 import { afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { SessionLedgerRunner } from "../../src/sdk/drop-ins/copilotkit.ts";
+import { SessionLedgerRunner } from "@session-ledger/runner/copilotkit";
 import { rowsOf } from "../support/pushing.ts";
 import { claim, emit as push, say as tell } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";

@@ -26,7 +26,7 @@ import { ToolNode } from "@langchain/langgraph/prebuilt";
 import { expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { LedgerCallbacks } from "../../src/sdk/drop-ins/langgraph-callbacks.ts";
+import { LedgerCallbacks } from "@session-ledger/runner/langgraph-callbacks";
 import { newSession, rowsOf } from "../support/pushing.ts";
 import { cancel } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";

@@ -17,7 +17,7 @@ import { describe, expect, test } from "vitest";
 import {
   createResumableStreamContext,
   type ResumableStreamOptions,
-} from "../../src/sdk/drop-ins/resumable-stream.ts";
+} from "@session-ledger/runner/resumable-stream";
 import { rowsOf } from "../support/pushing.ts";
 import { cancel, emit } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";

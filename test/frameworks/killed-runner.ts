@@ -6,9 +6,9 @@
  * Each answer is a call of a tool, and a text. A CUSTOM `asked` tells what the agent was asked.
  */
 import { z } from "zod";
-import type { AgentEvent, RunInput } from "../../src/sdk/bridge.ts";
-import { createRunner } from "../../src/sdk/loop.ts";
-import type { Middleware } from "../../src/sdk/middleware/middleware.ts";
+import type { AgentEvent, RunInput } from "@session-ledger/runner/internal/sdk/bridge";
+import { createRunner } from "@session-ledger/runner/internal/sdk/loop";
+import type { Middleware } from "@session-ledger/runner/internal/sdk/middleware/middleware";
 import type { Player, Step } from "./players/script.ts";
 
 const ANSWERS_MAX = 20;

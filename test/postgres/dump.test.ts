@@ -1,6 +1,6 @@
 /** Dumps and restores at their borders: the snapshot, pages, groups of sessions, and wrong dumps. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { fromJsonLines } from "../../src/runner/lines.ts";
+import { fromJsonLines } from "@session-ledger/runner/internal/lines";
 import { dump, pageStatement } from "../../src/maintenance/dump.ts";
 import { type DumpLine, restore, type RestoreSummary } from "../../src/maintenance/restore.ts";
 import { append } from "../../src/store/append.ts";

@@ -8,7 +8,7 @@ import { CopilotKitCore } from "@copilotkit/core";
 import { HttpAgent as HttpAgent0 } from "agui-client-0";
 import { expect } from "vitest";
 import { z } from "zod";
-import { createLedgerClient, createSessionWriter, ledger } from "../../src/runner/index.ts";
+import { createLedgerClient, createSessionWriter, ledger } from "@session-ledger/runner";
 
 interface Answer {
   readonly interruptId: string;

@@ -6,8 +6,8 @@ import {
   PlatformBridge,
   type PlatformContext,
   type RunInput,
-} from "../../src/sdk/bridge.ts";
-import type { RunContext } from "../../src/sdk/middleware/middleware.ts";
+} from "@session-ledger/runner/internal/sdk/bridge";
+import type { RunContext } from "@session-ledger/runner/internal/sdk/middleware/middleware";
 
 export type AgentOfTest = (
   input: RunInput,

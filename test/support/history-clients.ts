@@ -3,10 +3,10 @@
  * that are opened again where they ended, and polls without a pause.
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { ledger, type LedgerClient } from "../../src/runner/client.ts";
-import { RpcFailure } from "../../src/runner/failure.ts";
-import { Retries, retrying } from "../../src/runner/retry.ts";
-import { isEvent, type LedgerRow } from "../../src/runner/rows.ts";
+import { ledger, type LedgerClient } from "@session-ledger/runner/internal/client";
+import { RpcFailure } from "@session-ledger/runner/internal/failure";
+import { Retries, retrying } from "@session-ledger/runner/internal/retry";
+import { isEvent, type LedgerRow } from "@session-ledger/runner/internal/rows";
 import { microsOf } from "../../src/contract/times.ts";
 import { type History, type PushRecord, type Reader, reasonOf, type Row } from "./history.ts";
 

@@ -10,7 +10,7 @@ import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { fillSession } from "../../src/demo/fill.ts";
 import { demoSessions } from "../../src/demo/sessions.ts";
 import { runningUrl } from "../../src/postgres/cluster.ts";
-import { createLedgerClient } from "../../src/runner/index.ts";
+import { createLedgerClient } from "@session-ledger/runner";
 import { bundle } from "../../tools/bundle.ts";
 import { cleanUp } from "./embedded-fixture.ts";
 import { pace } from "./eventually.ts";

@@ -12,7 +12,7 @@ import { checkFragments, encodeFragments } from "@session-ledger/compressor/frag
 import type { StreamEvent } from "./streams.ts";
 import { expand, type RawEvent } from "@session-ledger/compressor/expand";
 import { expect } from "vitest";
-import { ledger, type LedgerClient } from "../../src/runner/client.ts";
+import { ledger, type LedgerClient } from "@session-ledger/runner/internal/client";
 
 export interface MergedEvent extends StreamEvent {
   readonly eventCount: number;

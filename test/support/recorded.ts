@@ -4,9 +4,9 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
-import { createLedgerClient } from "../../src/runner/client.ts";
-import { readRows } from "../../src/runner/session-reader.ts";
-import { isEvent } from "../../src/runner/rows.ts";
+import { createLedgerClient } from "@session-ledger/runner/internal/client";
+import { readRows } from "@session-ledger/runner/internal/session-reader";
+import { isEvent } from "@session-ledger/runner/internal/rows";
 import { runHere } from "./command-line.ts";
 import type { Row } from "./history.ts";
 import { rowOfWire } from "./history-clients.ts";

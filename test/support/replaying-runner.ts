@@ -3,7 +3,7 @@
  * the events of its input, one a line, waits after that line until all events so far are settled, prints
  * a line, and closes the session when the input ends.
  */
-import { createSessionWriter, fromJsonLines } from "../../src/runner/index.ts";
+import { createSessionWriter, fromJsonLines } from "@session-ledger/runner";
 
 const [address = "", sessionId = "", line = ""] = process.argv.slice(2);
 const writer = createSessionWriter({ address, sessionId });

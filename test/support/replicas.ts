@@ -3,7 +3,7 @@
  * client that loses its service asks the next one, as behind a load balancer.
  */
 import postgres from "postgres";
-import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
+import { createLedgerClient, type LedgerClient } from "@session-ledger/runner/internal/client";
 import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import { makeDirectory, recordingLog, withSql } from "./embedded-fixture.ts";
 import { History, plan, PUSH_KINDS } from "./history.ts";

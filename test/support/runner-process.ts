@@ -8,7 +8,7 @@
  * the rest of the file.
  */
 import { setImmediate } from "node:timers/promises";
-import { createSessionWriter } from "../../src/runner/writer/writer.ts";
+import { createSessionWriter } from "@session-ledger/runner/internal/writer/writer";
 import { eventsOfRun } from "./writing.ts";
 
 const [, , address = "", sessionId = "", file = "", first = "1", runs = "0", words = "20"] =

@@ -10,7 +10,7 @@
 import { spawn } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { setImmediate } from "node:timers/promises";
-import { createSessionWriter } from "../../src/runner/writer/writer.ts";
+import { createSessionWriter } from "@session-ledger/runner/internal/writer/writer";
 import { eventsOfRun } from "./writing.ts";
 
 const [, , address = "", sessionId = "", file = "", pipe = ""] = process.argv;

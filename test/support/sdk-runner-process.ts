@@ -8,8 +8,12 @@
  * then answers. Without a session it is a pool, and RUNNER_NAME its name.
  */
 import { pathToFileURL } from "node:url";
-import { type AgentEvent, PlatformBridge, type RunInput } from "../../src/sdk/bridge.ts";
-import { createRunner } from "../../src/sdk/loop.ts";
+import {
+  type AgentEvent,
+  PlatformBridge,
+  type RunInput,
+} from "@session-ledger/runner/internal/sdk/bridge";
+import { createRunner } from "@session-ledger/runner/internal/sdk/loop";
 import { lastText, saying, TestBridge } from "./echo-bridge.ts";
 import { pace } from "./eventually.ts";
 

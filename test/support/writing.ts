@@ -1,12 +1,12 @@
 /** A session writer for tests: its records, its problems, and the rows of the service. */
-import { createLedgerClient } from "../../src/runner/client.ts";
-import { readRows } from "../../src/runner/session-reader.ts";
-import { createSessionWriter } from "../../src/runner/writer/writer.ts";
+import { createLedgerClient } from "@session-ledger/runner/internal/client";
+import { readRows } from "@session-ledger/runner/internal/session-reader";
+import { createSessionWriter } from "@session-ledger/runner/internal/writer/writer";
 import type {
   SessionWriter,
   SessionWriterOptions,
   WriterProblem,
-} from "../../src/runner/writer/types.ts";
+} from "@session-ledger/runner/internal/writer/types";
 
 export interface Observed {
   readonly writer: SessionWriter;

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { rowLine, LineKeys } from "../../src/cli/push-lines.ts";
-import type { Line } from "../../src/runner/lines.ts";
+import type { Line } from "@session-ledger/runner/internal/lines";
 
 function lineOf(text: string | Uint8Array, number = 2): Line {
   return { number, bytes: Buffer.from(text), endByte: 0 };

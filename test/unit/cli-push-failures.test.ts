@@ -1,7 +1,7 @@
 /** A push sends a line again after a failure, continues with the next one, or ends. */
 import { expect, test } from "vitest";
 import { isFaultOfLine, mayRepeat } from "../../src/cli/push-rows.ts";
-import { RpcFailure } from "../../src/runner/failure.ts";
+import { RpcFailure } from "@session-ledger/runner/internal/failure";
 
 const wrongField = [{ field: "payload.delta", description: "expected a string" }];
 const wrongSession = [{ field: "session_id", description: "session_id is required" }];

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { retryTeller } from "../../src/cli/connection.ts";
-import { RpcFailure } from "../../src/runner/failure.ts";
+import { RpcFailure } from "@session-ledger/runner/internal/failure";
 
 function teller() {
   const lines: string[] = [];

@@ -10,7 +10,7 @@
  */
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { MessageDeriver } from "../../src/runner/derive/derive.ts";
+import { MessageDeriver } from "@session-ledger/runner/internal/derive/derive";
 import { runClient } from "../support/agui-reducers.ts";
 import { expectedOf } from "../support/recorded.ts";
 import { ownStreams, recordedStreams, type Stream } from "../support/streams.ts";

@@ -3,7 +3,7 @@ import { inspect } from "node:util";
 import { describe, expect, test } from "vitest";
 import { ServiceError } from "@session-ledger/base/errors";
 import { GRPC_STATUS, statusOf } from "../../src/rpc/call.ts";
-import { failureFrom, RpcFailure } from "../../src/runner/failure.ts";
+import { failureFrom, RpcFailure } from "@session-ledger/runner/internal/failure";
 
 /** The error that grpc-js throws for a call with this status. */
 function thrown(fields: ReturnType<typeof statusOf>): Error {

@@ -2,7 +2,7 @@
 import { Metadata, status } from "@grpc/grpc-js";
 import { expect, test } from "vitest";
 import { explain } from "../../src/cli/io.ts";
-import { failureFrom } from "../../src/runner/failure.ts";
+import { failureFrom } from "@session-ledger/runner/internal/failure";
 
 function said(details: string): string {
   const error = Object.assign(new Error(details), {

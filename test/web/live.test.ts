@@ -2,7 +2,7 @@
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { createSessionWriter } from "../../src/runner/index.ts";
+import { createSessionWriter } from "@session-ledger/runner";
 import { pushAll, say } from "../support/inspector-sessions.ts";
 import { items, readConversation, region, tokensIn, useInspector } from "../support/inspector.ts";
 import { openDatabase, type OpenDatabase } from "../support/database.ts";

@@ -2,8 +2,8 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { json } from "node:stream/consumers";
 import { z } from "zod";
-import type { AgentEvent } from "../../../src/sdk/bridge.ts";
-import { AguiBridge } from "../../../src/sdk/bridges/agui.ts";
+import type { AgentEvent } from "@session-ledger/runner/internal/sdk/bridge";
+import { AguiBridge } from "@session-ledger/runner/agui";
 import { HTTP_AGENTS } from "../../support/agui-clients.ts";
 import {
   answerOf,

@@ -1,6 +1,6 @@
 import { isStepCount, jsonSchema, streamText, tool } from "ai";
 import { convertArrayToReadableStream, MockLanguageModelV4 } from "ai/test";
-import { AiSdkBridge, type AiSdkPart } from "../../../src/sdk/bridges/ai-sdk.ts";
+import { AiSdkBridge, type AiSdkPart } from "@session-ledger/runner/ai-sdk";
 import { callsOf, type Player, type Step, steps, TOOL, toolOf, answerOf } from "./script.ts";
 
 type Part =

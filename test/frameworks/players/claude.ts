@@ -3,8 +3,8 @@
  * itself.
  */
 import { z } from "zod";
-import { ClaudeBridge, type ClaudeOptions } from "../../../src/sdk/bridges/claude.ts";
-import type { ClaudeMessage } from "../../../src/sdk/bridges/claude-events.ts";
+import { ClaudeBridge, type ClaudeOptions } from "@session-ledger/runner/claude";
+import type { ClaudeMessage } from "@session-ledger/runner/internal/sdk/bridges/claude-events";
 import {
   callsOf,
   type Player,

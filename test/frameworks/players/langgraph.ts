@@ -13,7 +13,7 @@ import {
   START,
   StateGraph,
 } from "@langchain/langgraph";
-import { LangGraphBridge } from "../../../src/sdk/bridges/langgraph.ts";
+import { LangGraphBridge } from "@session-ledger/runner/langgraph";
 import { type Player, type Probe, type Step, steps, TOOL, toolOf, answerOf } from "./script.ts";
 
 /** The package's own model leaves out the chunks of calls. */

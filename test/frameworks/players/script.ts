@@ -1,5 +1,5 @@
 /** What an agent does, in the words of no framework. A player makes a bridge of it. */
-import type { PlatformBridge } from "../../../src/sdk/bridge.ts";
+import type { PlatformBridge } from "@session-ledger/runner/internal/sdk/bridge";
 import { pace } from "../../support/eventually.ts";
 
 /** A part of what a model says. */
