@@ -22,7 +22,12 @@ const NAME = "@session-ledger/runner";
 const GO_MODULE = "github.com/session-ledger/session-ledger/clients/go";
 
 const PAGES = ["*.md", "docs/**/*.md", "clients/*/*.md", "examples/**/*.md"];
-const CODE = ["web/src/**/*.{ts,tsx}", "src/**/*.ts", "examples/*.{ts,html}", "clients/*/*.py"];
+const CODE = [
+  "web/src/**/*.{ts,tsx}",
+  "{src,packages}/**/*.ts",
+  "examples/*.{ts,html}",
+  "clients/*/*.py",
+];
 
 const COMMAND =
   /(?<![\w./-])(?:npx|npm (?:ci|exec|i|install|pack|run|start)|[\w./-]*pip3? install|uvx?|go (?:get|install|mod edit)|mvn)(?= |$)/;

@@ -8,8 +8,8 @@
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { type Change, type Path, stateDiff } from "../../web/src/model/state-diff.ts";
-import { properties } from "../support/random.ts";
+import { type Change, type Path, stateDiff } from "../src/model/state-diff.ts";
+import { properties } from "../../test/support/random.ts";
 
 const key = fc.constantFrom("a", "b", "/", "~", "", "__proto__", "constructor");
 const { value } = fc.letrec((tie) => ({

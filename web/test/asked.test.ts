@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { approvalPayload, askedBy, formPayload } from "../../web/src/model/asked.ts";
+import { approvalPayload, askedBy, formPayload } from "../src/model/asked.ts";
 
 test.each(["approval", "tool_approval", "human_approval", "confirmation", "tool_call"])(
   "an interrupt with the reason %s and no schema asks for a yes or no",

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { Bar, TimedRow } from "../../web/src/model/bars.ts";
-import { lanesOf } from "../../web/src/model/lanes.ts";
-import { Timeline } from "../../web/src/model/timeline.ts";
-import { waitsOf } from "../../web/src/model/waits.ts";
-import { ownStreams } from "../support/streams.ts";
+import type { Bar, TimedRow } from "../src/model/bars.ts";
+import { lanesOf } from "../src/model/lanes.ts";
+import { Timeline } from "../src/model/timeline.ts";
+import { waitsOf } from "../src/model/waits.ts";
+import { ownStreams } from "../../test/support/streams.ts";
 
 type Event = Readonly<Record<string, unknown>> & { readonly type: string };
 

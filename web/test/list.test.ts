@@ -1,15 +1,15 @@
 /** What the list of the inspector computes: the order of sessions, filters, streams, and texts to look at. */
 import { describe, expect, test } from "vitest";
-import { SseParser, type StreamEvent } from "../../web/src/api/sse-parser.ts";
+import { SseParser, type StreamEvent } from "../src/api/sse-parser.ts";
 import {
   itemOf,
   matches,
   type SessionJson,
   withoutSession,
   withSessions,
-} from "../../web/src/model/session-list.ts";
-import { ago, bytes, count, duration } from "../../web/src/ui/format.ts";
-import { cut, visible } from "../../web/src/ui/text.ts";
+} from "../src/model/session-list.ts";
+import { ago, bytes, count, duration } from "../src/ui/format.ts";
+import { cut, visible } from "../src/ui/text.ts";
 
 const NOW = Date.parse("2026-11-23T12:00:00Z");
 

@@ -14,15 +14,15 @@ import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
 import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
-import type { Item } from "../../web/src/model/conversation.ts";
-import { History } from "../../web/src/model/history.ts";
-import type { Row, Said } from "../../web/src/model/source.ts";
-import { Moment, whereIn } from "../../web/src/model/scrub.ts";
-import { MIXED, streamOf } from "../support/agui-colliding.ts";
-import { anyEvents, legalEvents, logged, stored } from "../support/agui-drawn.ts";
-import { mergeFragments } from "../support/merging.ts";
-import { properties } from "../support/random.ts";
-import { ownStreams, recordedStreams } from "../support/streams.ts";
+import type { Item } from "../src/model/conversation.ts";
+import { History } from "../src/model/history.ts";
+import type { Row, Said } from "../src/model/source.ts";
+import { Moment, whereIn } from "../src/model/scrub.ts";
+import { MIXED, streamOf } from "../../test/support/agui-colliding.ts";
+import { anyEvents, legalEvents, logged, stored } from "../../test/support/agui-drawn.ts";
+import { mergeFragments } from "../../test/support/merging.ts";
+import { properties } from "../../test/support/random.ts";
+import { ownStreams, recordedStreams } from "../../test/support/streams.ts";
 
 interface Shown {
   readonly messages: readonly JsonObject[];

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { spokenBy } from "@session-ledger/agui/canonical/talk";
-import { answering, payloadOf, SendKeys } from "../../web/src/model/sending.ts";
+import { answering, payloadOf, SendKeys } from "../src/model/sending.ts";
 
 test.each(["Hello", ' {"text":"other"}', '{"messages":[]}', "{not JSON", "[1]", "سلام {x}"])(
   "the conversation has exactly the text that a person typed: %s",

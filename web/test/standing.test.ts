@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { answeredIn, lastEndMs, openRunOf, wasAskedToEnd } from "../../web/src/model/standing.ts";
+import { answeredIn, lastEndMs, openRunOf, wasAskedToEnd } from "../src/model/standing.ts";
 
 function events(...types: readonly string[]) {
   return types.map((type, at) => ({ type, runId: `r${at}`, storedMs: at }));

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { Axis } from "../../web/src/model/axis.ts";
-import { SessionLog } from "../../web/src/model/log.ts";
-import type { Row } from "../../web/src/model/source.ts";
-import { Entries, FilteredRows, NO_FILTER } from "../../web/src/model/row-filter.ts";
+import { Axis } from "../src/model/axis.ts";
+import { SessionLog } from "../src/model/log.ts";
+import type { Row } from "../src/model/source.ts";
+import { Entries, FilteredRows, NO_FILTER } from "../src/model/row-filter.ts";
 import {
   eventAt,
   hitAt,
@@ -13,8 +13,8 @@ import {
   ticksIn,
   wholeOf,
   zoomed,
-} from "../../web/src/model/scene.ts";
-import { Timeline } from "../../web/src/model/timeline.ts";
+} from "../src/model/scene.ts";
+import { Timeline } from "../src/model/timeline.ts";
 
 const HOUR_MS = 3_600_000;
 

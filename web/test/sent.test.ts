@@ -1,8 +1,8 @@
 /** Who said and called what in the conversation of the inspector, and when. */
 import { expect, test } from "vitest";
-import type { Item } from "../../web/src/model/conversation.ts";
-import { History } from "../../web/src/model/history.ts";
-import { Moment } from "../../web/src/model/scrub.ts";
+import type { Item } from "../src/model/conversation.ts";
+import { History } from "../src/model/history.ts";
+import { Moment } from "../src/model/scrub.ts";
 
 const SAID = { seq: 1, id: "m", type: "user", payload: "Hi", sender: undefined };
 

@@ -10,12 +10,12 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { isCompressible } from "@session-ledger/agui/catalogue";
-import { Axis } from "../../web/src/model/axis.ts";
-import type { Bar, TimedRow } from "../../web/src/model/bars.ts";
-import { lanesOf } from "../../web/src/model/lanes.ts";
-import { Timeline } from "../../web/src/model/timeline.ts";
-import { anyEvents, type Fields, legalEvents } from "../support/agui-drawn.ts";
-import { properties } from "../support/random.ts";
+import { Axis } from "../src/model/axis.ts";
+import type { Bar, TimedRow } from "../src/model/bars.ts";
+import { lanesOf } from "../src/model/lanes.ts";
+import { Timeline } from "../src/model/timeline.ts";
+import { anyEvents, type Fields, legalEvents } from "../../test/support/agui-drawn.ts";
+import { properties } from "../../test/support/random.ts";
 
 interface Timing {
   readonly stepMs: number;

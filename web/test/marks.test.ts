@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Mark, Marks, runBeside, thinned } from "../../web/src/model/marks.ts";
+import { type Mark, Marks, runBeside, thinned } from "../src/model/marks.ts";
 
 const TYPES = [
   "RUN_STARTED",

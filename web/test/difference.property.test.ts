@@ -1,8 +1,8 @@
 /** Whatever two lists are, the parts give both back, and no common list is longer. */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { difference, wordsOf } from "../../web/src/model/difference.ts";
-import { properties } from "../support/random.ts";
+import { difference, wordsOf } from "../src/model/difference.ts";
+import { properties } from "../../test/support/random.ts";
 
 const list = fc.array(fc.constantFrom("a", "b", "c", "d"), { maxLength: 12 });
 

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { Compressor, encodeFragments } from "@session-ledger/compressor/index";
-import type { Row } from "../../web/src/model/source.ts";
-import { Patches } from "../../web/src/model/versions.ts";
-import { eventPayload, eventsOf, previewOf } from "../../web/src/session/event-text.ts";
+import type { Row } from "../src/model/source.ts";
+import { Patches } from "../src/model/versions.ts";
+import { eventPayload, eventsOf, previewOf } from "../src/session/event-text.ts";
 
 /** The row that the service stores for these fragments. */
 function merged(deltas: readonly string[]): Row {

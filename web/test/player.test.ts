@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { GAP_MS_MAX, PlayClock, type TimedRow } from "../../web/src/model/player.ts";
+import { GAP_MS_MAX, PlayClock, type TimedRow } from "../src/model/player.ts";
 
 function row(seq: number, atMs: number, { count = 1, endMs = atMs } = {}): TimedRow {
   return { seq, lastSeq: seq + count - 1, atMs, endMs };

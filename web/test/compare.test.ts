@@ -2,9 +2,9 @@
 import { describe, expect, test } from "vitest";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
-import { factsOf, questionBefore, type ToolCall, toolPairs } from "../../web/src/model/compare.ts";
-import type { Row } from "../../web/src/model/source.ts";
-import { ownStreams, recordedStreams } from "../support/streams.ts";
+import { factsOf, questionBefore, type ToolCall, toolPairs } from "../src/model/compare.ts";
+import type { Row } from "../src/model/source.ts";
+import { ownStreams, recordedStreams } from "../../test/support/streams.ts";
 
 /** Rows of events, one second apart unless they say otherwise. */
 function rowsOf(events: readonly (Record<string, unknown> & { at?: number; count?: number })[]) {
