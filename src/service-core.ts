@@ -2,11 +2,11 @@
  * The way of the rows: into the database, to watchers, to other instances, and out of it again.
  * Part of service.ts.
  */
-import { OpenGroups } from "./api/push-stream/open-groups.ts";
-import { createConversation } from "./api/conversation.ts";
-import { createSeats } from "./api/long-reads.ts";
-import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
-import { Cancels } from "./api/turns/cancels.ts";
+import { OpenGroups } from "./handlers/push-stream/open-groups.ts";
+import { createConversation } from "./handlers/conversation.ts";
+import { createSeats } from "./handlers/long-reads.ts";
+import { ArrivalWaits } from "./handlers/turns/arrival-waits.ts";
+import { Cancels } from "./handlers/turns/cancels.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { systemTimers, within } from "@session-ledger/base/timers";
 import type { Config } from "./config/config.ts";

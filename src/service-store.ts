@@ -2,8 +2,8 @@
 import type { ServiceError } from "@session-ledger/base/errors";
 import type { Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
-import type { ErasureStore } from "./api/erasure.ts";
-import type { SessionStore } from "./api/sessions.ts";
+import type { ErasureStore } from "./handlers/erasure.ts";
+import type { SessionStore } from "./handlers/sessions.ts";
 import type { TokenKeyStore } from "./auth/session-tokens.ts";
 import type { LedgerWriter } from "./ingest/commit.ts";
 import type { Log } from "./observability/log.ts";

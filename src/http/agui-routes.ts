@@ -7,7 +7,7 @@ import { z } from "zod";
 import type { ServiceError } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
-import type { AguiTalk } from "../api/talk.ts";
+import type { AguiTalk } from "../handlers/talk.ts";
 import type { AguiFrame } from "../conversation/join.ts";
 import type { AguiInputs } from "./agui-input.ts";
 import { PROBLEMS } from "./answers.ts";

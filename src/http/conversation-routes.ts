@@ -1,6 +1,6 @@
 /** The conversation of a session: its runs, and its transcript. */
 import { z } from "zod";
-import type { Run, RunsHandlers, RunsPage, RunStatus } from "../api/runs.ts";
+import type { Run, RunsHandlers, RunsPage, RunStatus } from "../handlers/runs.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { timestampOf } from "../contract/times.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";

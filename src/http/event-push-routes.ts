@@ -8,7 +8,7 @@
 import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { z } from "zod";
-import { type EventListHandlers, LIST_EVENTS_MAX } from "../api/push-list.ts";
+import { type EventListHandlers, LIST_EVENTS_MAX } from "../handlers/push-list.ts";
 import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
 import { utf8Of } from "@session-ledger/base/utf8";
 import { elementTexts } from "../contract/checks.ts";

@@ -25,7 +25,7 @@ import {
   WatchSessionMessagesRequestSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { EventHistory, HistoryHandlers } from "../api/pages.ts";
+import type { EventHistory, HistoryHandlers } from "../handlers/pages.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { flatMap, only, Pull } from "../base/pull.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";

@@ -15,7 +15,7 @@ import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_p
 import { serverBusy, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { CallContext } from "../contract/context.ts";
-import type { ExportHandlers } from "../api/export.ts";
+import type { ExportHandlers } from "../handlers/export.ts";
 import { HISTORY_FORMATS } from "@session-ledger/history/to-history";
 import { TimeSlice } from "../contract/time-slice.ts";
 import type { Log } from "../observability/log.ts";

@@ -6,7 +6,7 @@ import {
   type IncomingEvent,
 } from "@session-ledger/compressor/compressor";
 import { encodeFragments } from "@session-ledger/compressor/fragments";
-import { newEventRow } from "../../src/api/new-row.ts";
+import { newEventRow } from "../../src/handlers/new-row.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
 import { type NewRow, type Push, storedBytesOf } from "../../src/store/rows.ts";

@@ -198,25 +198,25 @@ export const DEFECTS: readonly Defect[] = [
     what: "a replica ends only the cancelled runs whose cancel it took itself",
     edits: [
       {
-        file: "src/api/turns/cancel-run.ts",
+        file: "src/handlers/turns/cancel-run.ts",
         find: 'const EVENT = "cancel_requested";',
         replace: 'const EVENT = "cancel_requested";\nexport const TAKEN = new Set<string>();',
         times: 1,
       },
       {
-        file: "src/api/turns/cancel-run.ts",
+        file: "src/handlers/turns/cancel-run.ts",
         find: "parts.asked();",
         replace: "TAKEN.add(runId);\n      parts.asked();",
         times: 1,
       },
       {
-        file: "src/api/turns/cancels.ts",
+        file: "src/handlers/turns/cancels.ts",
         find: "import { cancelTextOf }",
         replace: "import { cancelTextOf, TAKEN }",
         times: 1,
       },
       {
-        file: "src/api/turns/cancels.ts",
+        file: "src/handlers/turns/cancels.ts",
         find: "yield* page;",
         replace: "yield* page.filter(({ runId }) => TAKEN.has(runId));",
         times: 1,

@@ -21,9 +21,9 @@ import {
 } from "@session-ledger/proto/ambient/v1/events_pb";
 import { systemClock } from "@session-ledger/base/clock";
 import type { CallContext } from "../../src/contract/context.ts";
-import { createListHandlers } from "../../src/api/pages.ts";
+import { createListHandlers } from "../../src/handlers/pages.ts";
 import { microsOf } from "../../src/contract/times.ts";
-import { createWatchHandlers } from "../../src/api/watch.ts";
+import { createWatchHandlers } from "../../src/handlers/watch.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { createLive } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";

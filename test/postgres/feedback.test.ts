@@ -6,7 +6,7 @@ import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { GiveFeedbackRequestSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import { Semaphore } from "../../src/base/semaphore.ts";
-import { createFeedbackHandlers } from "../../src/api/feedback.ts";
+import { createFeedbackHandlers } from "../../src/handlers/feedback.ts";
 import { systemClock } from "@session-ledger/base/clock";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
 import { createIngest } from "../../src/ingest/ingest.ts";

@@ -5,7 +5,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
-import { createRunsHandlers, type Run, type RunsPage } from "../../src/api/runs.ts";
+import { createRunsHandlers, type Run, type RunsPage } from "../../src/handlers/runs.ts";
 import { append } from "../../src/store/append.ts";
 import type { NewRow } from "../../src/store/rows.ts";
 import { createReader } from "../../src/store/reader.ts";

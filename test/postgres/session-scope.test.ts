@@ -7,7 +7,7 @@ import {
   ListSessionsResponseSchema,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
-import { createSessionHandlers } from "../../src/api/sessions.ts";
+import { createSessionHandlers } from "../../src/handlers/sessions.ts";
 import { sessionStore } from "../../src/service-store.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { listSessions } from "../../src/store/session-list.ts";

@@ -5,7 +5,7 @@
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { nextStep } from "../../src/api/turns/next-step.ts";
+import { nextStep } from "../../src/handlers/turns/next-step.ts";
 import { eraseBatch } from "../../src/maintenance/erase.ts";
 import { append } from "../../src/store/append.ts";
 import { sql } from "../../src/store/database.ts";

@@ -12,7 +12,7 @@ import { CATALOGUE, isCompressible } from "@session-ledger/agui/catalogue";
 import type { ValidationMode } from "@session-ledger/agui/conform";
 import { Compressor } from "@session-ledger/compressor/compressor";
 import { expand } from "@session-ledger/compressor/expand";
-import { type FragmentEvent, Intake, type Taken } from "../../src/api/push-stream/intake.ts";
+import { type FragmentEvent, Intake, type Taken } from "../../src/handlers/push-stream/intake.ts";
 import { properties } from "../support/random.ts";
 
 const FRAGMENT_TYPES = CATALOGUE.map(({ type }) => type).filter(isCompressible);

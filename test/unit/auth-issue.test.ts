@@ -4,7 +4,7 @@ import { IssueSessionTokenRequestSchema } from "@session-ledger/proto/ambient/v1
 import type { Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
-import { createTokenHandlers } from "../../src/api/tokens.ts";
+import { createTokenHandlers } from "../../src/handlers/tokens.ts";
 
 const HOUR_MS = 3_600_000;
 const EXPIRES_AT_MS = 1_780_272_060_000;

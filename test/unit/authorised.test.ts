@@ -22,7 +22,7 @@ import {
   authorisedMethods,
   authorisedReads,
   type ServedMethods,
-} from "../../src/api/authorised.ts";
+} from "../../src/handlers/authorised.ts";
 import type { CallContext, Caller } from "../../src/contract/context.ts";
 import { sessionNotFound } from "../../src/store/failure.ts";
 import { conversation } from "../support/rpc-fixture.ts";

@@ -1,8 +1,8 @@
 /** The looks of one replica for cancels: when they are made, and that a stream is told once. */
 import { expect, test } from "vitest";
 import type { PushSessionEventsResponse } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import { OpenGroups, type StreamOfSession } from "../../src/api/push-stream/open-groups.ts";
-import { Cancels } from "../../src/api/turns/cancels.ts";
+import { OpenGroups, type StreamOfSession } from "../../src/handlers/push-stream/open-groups.ts";
+import { Cancels } from "../../src/handlers/turns/cancels.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { OpenCancel } from "../../src/store/cancels.ts";

@@ -2,7 +2,7 @@
 import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { ForkSessionRequestSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { createForkHandlers, type ForkParts } from "../../src/api/fork.ts";
+import { createForkHandlers, type ForkParts } from "../../src/handlers/fork.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { diskFull } from "../../src/store/failure.ts";
 import type { Forked } from "../../src/store/fork.ts";

@@ -10,7 +10,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import type { TalkRequest } from "../../src/api/talk.ts";
+import type { TalkRequest } from "../../src/handlers/talk.ts";
 import { AguiInputs, INPUT_LIMITS, type InputLimits } from "../../src/http/agui-input.ts";
 import { aguiRoutes } from "../../src/http/agui-routes.ts";
 import { createApp } from "../../src/http/plumbing/app.ts";

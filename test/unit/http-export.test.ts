@@ -3,7 +3,7 @@ import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { systemClock } from "@session-ledger/base/clock";
 import { describe, expect, test } from "vitest";
 import type { CallContext } from "../../src/contract/context.ts";
-import { createExportHandlers } from "../../src/api/export.ts";
+import { createExportHandlers } from "../../src/handlers/export.ts";
 import { LimitUse } from "../../src/observability/limit-metrics.ts";
 import { acceptsGzip } from "../../src/http/plumbing/request-checks.ts";
 import { callOf } from "../support/callers.ts";

@@ -18,7 +18,7 @@ import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../../src/base/fair-share.ts";
 import type { CallContext } from "../../src/contract/context.ts";
-import { createWatchHandlers } from "../../src/api/watch.ts";
+import { createWatchHandlers } from "../../src/handlers/watch.ts";
 import type { LiveLimits } from "../../src/live/limits.ts";
 import { settled } from "../support/slow-table.ts";
 import { watching } from "../support/watching.ts";

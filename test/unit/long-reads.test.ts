@@ -1,6 +1,6 @@
 /** The seats of long reads; that others find a connection is in test/e2e/limits.test.ts. */
 import { expect, test } from "vitest";
-import { createSeats, seated } from "../../src/api/long-reads.ts";
+import { createSeats, seated } from "../../src/handlers/long-reads.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { storeError } from "../../src/store/failure.ts";

@@ -5,7 +5,7 @@ import { PushSessionEventRequestSchema } from "@session-ledger/proto/ambient/v1/
 import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { actorOf, ANONYMOUS, type Principal, userIdOf } from "../../src/auth/principal.ts";
 import { systemClock } from "@session-ledger/base/clock";
-import { createPushHandlers } from "../../src/api/push.ts";
+import { createPushHandlers } from "../../src/handlers/push.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Push } from "../../src/store/rows.ts";
 

@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { StreamNumbers } from "../../src/api/push-stream/commits.ts";
-import { CLIENT_SEQ_MAX, knownOf } from "../../src/api/push-stream/intake.ts";
+import { StreamNumbers } from "../../src/handlers/push-stream/commits.ts";
+import { CLIENT_SEQ_MAX, knownOf } from "../../src/handlers/push-stream/intake.ts";
 import { properties } from "../support/random.ts";
 
 const STEPS = ["none", "began", "joined", "refused", "close", "take", "commit"] as const;

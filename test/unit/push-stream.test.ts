@@ -8,11 +8,11 @@ import {
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
-import { OpenGroups } from "../../src/api/push-stream/open-groups.ts";
+import { OpenGroups } from "../../src/handlers/push-stream/open-groups.ts";
 import {
   createPushStreamHandlers,
   type PushStreamOptions,
-} from "../../src/api/push-stream/push-streams.ts";
+} from "../../src/handlers/push-stream/push-streams.ts";
 import type { Acknowledged } from "../../src/ingest/queue.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Push, StoredRow } from "../../src/store/rows.ts";

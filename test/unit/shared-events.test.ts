@@ -3,7 +3,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { toRawEvents, toSessionEvent } from "../../src/contract/rows-to-wire.ts";
-import { SHARED_EVENTS_LIMITS, SharedEvents } from "../../src/api/shared-events.ts";
+import { SHARED_EVENTS_LIMITS, SharedEvents } from "../../src/handlers/shared-events.ts";
 import type { EventRow } from "../../src/store/rows.ts";
 import { SlowTable } from "../support/slow-table.ts";
 

@@ -2,7 +2,7 @@
 import { createServer } from "node:http";
 import { setImmediate as turn } from "node:timers/promises";
 import { expect, test } from "vitest";
-import type { ExportHandlers } from "../../src/api/export.ts";
+import type { ExportHandlers } from "../../src/handlers/export.ts";
 import { TimeSlice } from "../../src/contract/time-slice.ts";
 import { createApp } from "../../src/http/plumbing/app.ts";
 import { exportRoutes } from "../../src/http/export-routes.ts";

@@ -2,8 +2,8 @@
 import { EventSchema } from "@ag-ui/core/schemas";
 import { EventSchemas } from "agui-core-0";
 import { describe, expect, test } from "vitest";
-import { ArrivalWaits } from "../../src/api/turns/arrival-waits.ts";
-import { runStarted, sessionMetadataOf } from "../../src/api/turns/run-started.ts";
+import { ArrivalWaits } from "../../src/handlers/turns/arrival-waits.ts";
+import { runStarted, sessionMetadataOf } from "../../src/handlers/turns/run-started.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { systemClock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
