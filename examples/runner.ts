@@ -1,4 +1,4 @@
-import { capabilitiesOf, createRunner, PlatformBridge } from "@session-ledger/runner/bridge"; // In a package: @session-ledger/runner/bridge
+import { capabilitiesOf, createRunner, PlatformBridge } from "@session-ledger/runner/bridge";
 import { promptsOf, type RunInput } from "@session-ledger/runner/bridge";
 
 const [, , sessionId = "talk", address = "127.0.0.1:9000"] = process.argv;

@@ -1,4 +1,4 @@
-import { createSessionWriter, readSession } from "@session-ledger/runner"; // In a package: @session-ledger/runner
+import { createSessionWriter, readSession } from "@session-ledger/runner";
 
 const [, , sessionId = "writer", address = "127.0.0.1:9000"] = process.argv;
 const writer = createSessionWriter({ address, sessionId, onProblem: console.error });

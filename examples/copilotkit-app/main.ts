@@ -8,7 +8,7 @@ import { CopilotRuntime } from "@copilotkit/runtime/v2";
 import { createCopilotNodeListener } from "@copilotkit/runtime/v2/node";
 import { build } from "esbuild";
 import { Observable } from "rxjs";
-import { SessionLedgerRunner } from "@session-ledger/runner/copilotkit"; // In a package: @session-ledger/runner/copilotkit
+import { SessionLedgerRunner } from "@session-ledger/runner/copilotkit";
 
 /** A real agent asks a model; this one says the question again. */
 class Echo extends AbstractAgent {

@@ -1,5 +1,5 @@
 /** One member of a pool: serves every session that waits. Kubernetes runs as many as you like. */
-import { createRunner } from "@session-ledger/runner/bridge"; // In a package: @session-ledger/runner/bridge
+import { createRunner } from "@session-ledger/runner/bridge";
 import { ToolBridge } from "../typescript-runner/agent.ts";
 
 const { LEDGER_GRPC: address = "127.0.0.1:9000", POD_NAME: name = "pool-0" } = process.env;

@@ -6,7 +6,7 @@ import {
   modelStream,
   ScriptedModel,
 } from "@openai/agents-core/testing";
-import { createLedgerClient, ledger } from "@session-ledger/runner"; // In a package: @session-ledger/runner
+import { createLedgerClient, ledger } from "@session-ledger/runner";
 import { recordedRun } from "./record.ts";
 
 const { LEDGER_GRPC: address = "127.0.0.1:9000" } = process.env;

@@ -3,7 +3,7 @@
  * tokens, tools with their results. A cancel of the run ends the stream and the model.
  */
 import { type Agent, run, type RunStreamEvent } from "@openai/agents-core";
-import { createSessionWriter } from "@session-ledger/runner"; // In a package: @session-ledger/runner
+import { createSessionWriter } from "@session-ledger/runner";
 
 interface Ledger {
   readonly address: string;

@@ -4,7 +4,7 @@ import {
   capabilitiesOf,
   PlatformBridge,
   type RunInput,
-} from "@session-ledger/runner/bridge"; // In a package: @session-ledger/runner/bridge
+} from "@session-ledger/runner/bridge";
 
 const TOOLS = {
   clock: () => "noon",

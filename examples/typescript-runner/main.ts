@@ -1,6 +1,6 @@
 /** Starts a runner, asks two questions as a person does, and prints the conversation. */
-import { createLedgerClient, ledger, readSession } from "@session-ledger/runner"; // In a package: @session-ledger/runner
-import { createRunner } from "@session-ledger/runner/bridge"; // In a package: @session-ledger/runner/bridge
+import { createLedgerClient, ledger, readSession } from "@session-ledger/runner";
+import { createRunner } from "@session-ledger/runner/bridge";
 import { ToolBridge } from "./agent.ts";
 
 const { LEDGER_GRPC: address = "127.0.0.1:9000" } = process.env;

@@ -46,7 +46,7 @@ async function linkModules(folder: string): Promise<void> {
   }
 }
 
-function published({ exports, dependencies, scripts: _, ...manifest }: Manifest): object {
+function published({ exports, dependencies, ...manifest }: Manifest): object {
   const entries = Object.entries(exports).filter(([name]) => !name.startsWith("./internal/"));
   const compiled = entries.map(([name, source]) => {
     const module = `./packages/runner/${source.slice("./".length, -".ts".length)}`;
@@ -57,6 +57,7 @@ function published({ exports, dependencies, scripts: _, ...manifest }: Manifest)
   );
   return {
     ...manifest,
+    scripts: undefined,
     exports: { ...Object.fromEntries(compiled), "./package.json": "./package.json" },
     dependencies: Object.fromEntries(others),
   };

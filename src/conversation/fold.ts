@@ -52,7 +52,7 @@ export class Fold {
   }
 
   /**
-   * The memory it holds, as conversation/transcript/weight.ts estimates it; without the texts made
+   * The memory it holds, as packages/agui/src/transcript/weight.ts estimates it; without the texts made
    * from it.
    */
   get bytes(): number {

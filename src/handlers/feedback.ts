@@ -159,7 +159,7 @@ interface Given {
   readonly principal: Principal;
 }
 
-/** AG-UI's draft has `messageId`, `userId` and `comment`; conversation/transcript/feedback.ts reads it. */
+/** AG-UI's draft has `messageId`, `userId` and `comment`; packages/agui/src/transcript/feedback.ts reads it. */
 function pushOf(
   { clock, redactor }: FeedbackParts,
   { sessionId, messageId, kind, comment, traceId }: GiveFeedbackRequest,

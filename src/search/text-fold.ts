@@ -120,7 +120,7 @@ export class TextFold {
     return this.#runId === "" && this.#open.size === 0 && !this.#runs.isOpen;
   }
 
-  /** The memory it holds, as conversation/transcript/weight.ts estimates it. */
+  /** The memory it holds, as packages/agui/src/transcript/weight.ts estimates it. */
   get bytes(): number {
     return this.#canonical.bytes + this.#transcript.bytes + this.#runs.bytes;
   }

@@ -145,7 +145,7 @@ export function placesOf(
   return places;
 }
 
-/** Feedback has limits of its own (api/feedback.ts). */
+/** Feedback has limits of its own (handlers/feedback.ts). */
 function isLimited({ isFeedback = false }: Push): boolean {
   return !isFeedback;
 }

@@ -24,9 +24,8 @@ async function bridgeOfPage(model: string): Promise<PlatformBridge> {
   const page = await readFile("docs/bridges.md", "utf8");
   const [code = ""] = blocksOf(sectionOf(page, "Write a bridge"), "js");
   expect(code.trim().split("\n").length).toBeLessThanOrEqual(LINES_MAX);
-  const sdk = new URL("@session-ledger/runner/bridge", import.meta.url);
   const placed = code
-    .replace("@session-ledger/runner/bridge", sdk.href)
+    .replace("@session-ledger/runner/bridge", import.meta.resolve("@session-ledger/runner/bridge"))
     .replace("http://127.0.0.1:11434", model);
   const file = join(await makeDirectory(), "bridge.mjs");
   await writeFile(file, placed);

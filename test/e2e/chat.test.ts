@@ -8,7 +8,6 @@ import { readFile, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { pathToFileURL } from "node:url";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { openChromium } from "../support/browser.ts";
@@ -117,9 +116,9 @@ async function startRunner(sessionId: string, words: Words): Promise<AsyncDispos
     }
   }
   `;
-  const library = JSON.stringify(pathToFileURL(join(ROOT, "src/sdk/index.ts")));
+  const library = import.meta.resolve("@session-ledger/runner/bridge");
   const path = join(await makeDirectory(), "runner.ts");
-  const copy = source.replace(AGENT, agent).replaceAll('"../src/sdk/index.ts"', library);
+  const copy = source.replace(AGENT, agent).replaceAll("@session-ledger/runner/bridge", library);
   await writeFile(path, copy);
   const args = [path, sessionId, service.grpcAddress];
   const child = spawn(process.execPath, args, { stdio: ["ignore", "ignore", "inherit"] });

@@ -20,7 +20,7 @@ const ROOT = join(import.meta.dirname, "../..");
 function bundle(): { readonly text: string; readonly inputs: readonly string[] } {
   const { outputFiles, metafile } = buildSync({
     absWorkingDir: ROOT,
-    entryPoints: ["src/compressor/index.ts"],
+    entryPoints: ["packages/compressor/src/index.ts"],
     bundle: true,
     minify: true,
     write: false,
@@ -86,7 +86,7 @@ describe("the bundle for browsers", () => {
     const { text, inputs } = bundle();
     const foreign = inputs.filter((path) => !/^src\/(compressor|agui|base)\//.test(path));
     expect(foreign).toEqual([]);
-    expect(inputs).toContain("src/compressor/compressor.ts");
+    expect(inputs).toContain("packages/compressor/src/compressor.ts");
     expect(Buffer.byteLength(text)).toBeGreaterThan(0);
     expect(Buffer.byteLength(text)).toBeLessThan(BUNDLE_BYTES_MAX);
   });

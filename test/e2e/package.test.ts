@@ -225,10 +225,7 @@ async function writeExamples(pages: readonly string[]): Promise<readonly string[
   }
   for (const name of ["writer.ts", "runner.ts"]) {
     const text = await readFile(join(ROOT, "examples", name), "utf8");
-    const code = text
-      .replaceAll("../src/runner/index.ts", "@session-ledger/runner")
-      .replaceAll("../src/sdk/index.ts", "@session-ledger/runner/bridge");
-    await writeFile(join(consumer, name), code);
+    await writeFile(join(consumer, name), text);
     names.push(name);
   }
   return names;
@@ -332,14 +329,14 @@ describe("a program of a consumer", () => {
       modules.flatMap((url) => {
         const [, path] = url.split(/.*\/node_modules\/(?!\.)/);
         const name = path?.match(/^(?:@[^/]+\/)?[^/]+/)?.[0];
-        return name === undefined || url.includes("/@session-ledger/runner/src/") ? [] : [name];
+        return name === undefined || name === "@session-ledger/runner" ? [] : [name];
       }),
     );
     expect(packages).toContain("@grpc/grpc-js");
     for (const name of ["drizzle-orm", "postgres", "fastify", "zod", "@ag-ui/core", "pino"])
       expect(packages).not.toContain(name);
     const own = modules.flatMap(
-      (url) => url.match(/\/@session-ledger\/runner\/src\/([^/]+)\//)?.[1] ?? [],
+      (url) => url.match(/\/@session-ledger\/runner\/packages\/([^/]+)\//)?.[1] ?? [],
     );
     expect([...new Set(own)].toSorted()).toEqual(["agui", "base", "compressor", "runner"]);
   });

@@ -8,7 +8,6 @@ import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { text } from "node:stream/consumers";
 import { setImmediate } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { addressOf, breakableWay, hostAndPort, startSilentWay } from "../support/broken-network.ts";
@@ -256,9 +255,7 @@ test("a normal close is no failure in the metrics of the service", async () => {
 test("the example of docs/runner.md runs", async () => {
   const doc = readFileSync(new URL("../../docs/runner.md", import.meta.url), "utf8");
   const [example = ""] = blocksOf(doc, "ts");
-  const index = fileURLToPath(new URL("@session-ledger/runner", import.meta.url));
   const script = example
-    .replace("@session-ledger/runner", index)
     .replace("127.0.0.1:9000", service.grpcAddress)
     .replace('sessionId: "s1"', 'sessionId: "example"');
   const args = ["--input-type=module-typescript", "-e", script];
@@ -281,11 +278,8 @@ test("the example of docs/runner.md runs", async () => {
 
 test("a process ends by itself with a closed writer, and with one that was never closed", async () => {
   const address = service.grpcAddress;
-  const writer = fileURLToPath(
-    new URL("@session-ledger/runner/internal/writer/writer", import.meta.url),
-  );
   const script = (end: string): string => `
-    import { createSessionWriter } from ${JSON.stringify(writer)};
+    import { createSessionWriter } from "@session-ledger/runner";
     const writer = createSessionWriter({ address: "${address}", sessionId: "ends", idleTimeoutMs: 100 });
     writer.event({ type: "CUSTOM", name: "n", value: 1 });
     ${end}`;

@@ -1,5 +1,5 @@
 /**
- * Measures the heap size of values for test/unit/agui-weight.test.ts, in a thread whose heap has nothing
+ * Measures the heap size of values for packages/agui/test/weight.test.ts, in a thread whose heap has nothing
  * else in it, so that a collection takes milliseconds and no value of other tests is counted.
  */
 import { setFlagsFromString } from "node:v8";

@@ -120,7 +120,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "e2e/bad-input",
     "over the limit %s is RESOURCE_EXHAUSTED and stores nothing",
   ],
-  ["JSON levels of a payload", "unit/agui-spans", "has at most ${JSON_DEPTH_MAX} levels"],
+  ["JSON levels of a payload", "packages/agui/test/spans", "has at most ${JSON_DEPTH_MAX} levels"],
   [
     "JSON levels of a body over HTTP, and of a line of an import",
     "e2e/deep-json",
@@ -128,7 +128,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   ],
   [
     "bytes of an idempotency key, of a run id (`runId` of RUN_STARTED)",
-    "unit/agui-rows",
+    "packages/agui/test/rows",
     "a run id of more than 128 bytes",
   ],
   [
@@ -278,8 +278,9 @@ test("every limit has an existing metric", async () => {
 
 test("every limit has a test at its border, by file and title", () => {
   expect(limits.map(({ what }) => what)).toEqual(TESTS.map(([limit]) => limit));
-  const wrong = TESTS.map(([, file, title]) => ({ file: `test/${file}.test.ts`, title })).filter(
-    ({ file, title }) => !existsSync(file) || !readFileSync(file, "utf8").includes(title),
-  );
+  const wrong = TESTS.map(([, file, title]) => ({
+    file: `${file.startsWith("packages/") ? "" : "test/"}${file}.test.ts`,
+    title,
+  })).filter(({ file, title }) => !existsSync(file) || !readFileSync(file, "utf8").includes(title));
   expect(wrong).toEqual([]);
 });

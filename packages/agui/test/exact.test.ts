@@ -1,6 +1,6 @@
 /**
  * What each mode of VALIDATION corrects, and what it says. Which events each mode accepts is in
- * test/property/agui-versions.test.ts.
+ * packages/agui/test/versions.property.test.ts.
  */
 import { describe, expect, test } from "vitest";
 import type { ValidationMode } from "@session-ledger/agui/conform";

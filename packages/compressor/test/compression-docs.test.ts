@@ -2,14 +2,13 @@
 import { execFile } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 
 const run = promisify(execFile);
 
-const ROOT = join(import.meta.dirname, "../..");
+const ROOT = join(import.meta.dirname, "../../..");
 const PAGE = readFileSync(join(ROOT, "docs/compression.md"), "utf8");
 
 function block(pattern: RegExp): string {
@@ -19,8 +18,7 @@ function block(pattern: RegExp): string {
 }
 
 test("the example prints the output on the page", async () => {
-  const entry = pathToFileURL(join(ROOT, "src/compressor/index.ts")).href;
-  const code = block(/```ts\n(.*?)```/s).replace("@session-ledger/runner/compressor", entry);
+  const code = block(/```ts\n(.*?)```/s);
   const { stdout } = await run(process.execPath, [
     "--input-type=module-typescript",
     "--eval",
@@ -41,7 +39,7 @@ test("every test named on the page exists", () => {
   const invariants = PAGE.slice(PAGE.indexOf("## Invariants"));
   const matches = (pattern: RegExp): readonly string[] =>
     [...invariants.matchAll(pattern)].map(([, found]) => found ?? "");
-  const paths = matches(/`(test\/[\w/.-]+\.ts)`/g);
+  const paths = matches(/`((?:packages\/compressor\/)?test\/[\w/.-]+\.ts)`/g);
   expect(paths.length).toBeGreaterThan(0);
   expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
   const files = paths.map((path) => readFileSync(join(ROOT, path), "utf8")).join("\n");

@@ -104,7 +104,7 @@ export class Text {
   }
 }
 
-/** The limits of a transcript (src/conversation/transcript/transcript.ts). */
+/** The limits of a transcript (packages/agui/src/transcript/transcript.ts). */
 const PATCHED_BYTES_MAX = 64 * 1024 * 1024;
 /** Patches of at least this weight lie between two whole values. */
 const BETWEEN_BYTES_MIN = 16_384;

@@ -4,7 +4,7 @@
  *
  * The results are those of the clients, which apply patches with fast-json-patch, including its own
  * readings of the RFC ("/list/" is the first item; for `copy` and `move`, a place after the end of
- * a list is the end). test/property/agui-patch.property.test.ts compares the two. As there, a
+ * a list is the end). packages/agui/test/patch.property.test.ts compares the two. As there, a
  * failed patch changes nothing: its operations are undone, newest first. Two patches fail here that
  * succeed there, because their result is not JSON: a `move` of the whole value into itself, and a
  * `copy` of a member that every JavaScript object inherits (`/toString`). Keys that would reach a

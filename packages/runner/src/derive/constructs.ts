@@ -172,7 +172,7 @@ function saidOf(kind: Place["kind"] | undefined, event: JsonObject): Said {
 /**
  * Events as agents emit them, before the service has normalised them. Keys may be in snake_case,
  * optional fields may be null, and a whole message may be one event in the grouped form
- * (src/agui/rows.ts). They are read leniently and without the schemas, so a runner need not load
+ * (packages/agui/src/rows.ts). They are read leniently and without the schemas, so a runner need not load
  * the validator. An unreadable event derives nothing, and the service reports its fault.
  */
 

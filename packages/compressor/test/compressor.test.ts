@@ -1,7 +1,7 @@
 /**
  * The form of a row, and the limits that close a group although the next event could join it, each at its
  * border. `countsOf` checks that the rows give their events back. Which events merge is in
- * test/property/compressor.property.test.ts.
+ * packages/compressor/test/compressor.property.test.ts.
  */
 import { describe, expect, test } from "vitest";
 import { EVENT_COUNT_MAX } from "@session-ledger/agui/catalogue";
