@@ -16,7 +16,8 @@ import { createFeedHandlers } from "./handlers/feed.ts";
 import { createFeedbackHandlers } from "./handlers/feedback.ts";
 import { createSearchHandlers } from "./handlers/search.ts";
 import { createListHandlers } from "./handlers/pages.ts";
-import { createPushHandlers } from "./handlers/push.ts";
+import { createPushSessionEvent } from "./handlers/push-session-event.ts";
+import { createPushSessionMessage } from "./handlers/push-session-message.ts";
 import { createEventListHandlers } from "./handlers/push-list.ts";
 import { createPushStreamHandlers } from "./handlers/push-stream/push-streams.ts";
 import { seated } from "./handlers/long-reads.ts";
@@ -269,7 +270,8 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     rates,
   });
   return authorisedMethods(doors, {
-    ...createPushHandlers(pushed, config),
+    pushSessionMessage: createPushSessionMessage(pushed, config),
+    pushSessionEvent: createPushSessionEvent(pushed, config),
     ...createEventListHandlers(pushed, config),
     ...createPushStreamHandlers(
       {

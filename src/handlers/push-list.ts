@@ -9,16 +9,16 @@
  * The key is stored with the first row. The rows of a push are stored together, so the key stands for
  * the whole list.
  */
-import { actorOf } from "../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
-import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
+import { ServiceError, type Violation } from "@session-ledger/base/errors";
 import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 import { type Check, checkEpoch, checkKey, violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import { storedBytesOf } from "../store/rows.ts";
-import { payloadsDigest, type PushOptions, type PushParts } from "./push.ts";
+import { payloadsDigest, type PushOptions, refuse, storePush } from "./push.ts";
+import type { PushEventParts } from "./push-session-event.ts";
 import { countRenamed } from "./new-row.ts";
 import { GatheredRows, type RowSink, StreamNumbers } from "./push-stream/commits.ts";
 import { Intake, type Taken } from "./push-stream/intake.ts";
@@ -53,9 +53,10 @@ export interface EventListHandlers {
 }
 
 export function createEventListHandlers(
-  { ingest, rates, clock, metrics, groups, redactor }: PushParts,
+  parts: PushEventParts,
   { validation, payloadBytesMax }: PushOptions,
 ): EventListHandlers {
+  const { clock, metrics, groups, redactor } = parts;
   const intake = { validation, payloadBytesMax, merges: true, redactor };
   const compressor = {
     ...COMPRESSOR_LIMITS,
@@ -64,12 +65,14 @@ export function createEventListHandlers(
   return {
     async pushEventList(list, context) {
       const { sessionId, payloads, idempotencyKey, producerEpoch: epoch } = list;
-      refuse([
-        checkSessionId(sessionId),
-        checkCount(payloads),
-        checkKey(idempotencyKey),
-        checkEpoch(epoch),
-      ]);
+      refuse(
+        violationsOf([
+          checkSessionId(sessionId),
+          checkCount(payloads),
+          checkKey(idempotencyKey),
+          checkEpoch(epoch),
+        ]),
+      );
       const gathered = new ListRows();
       const eventType = await addAll(payloads, {
         intake: new Intake(intake),
@@ -78,22 +81,18 @@ export function createEventListHandlers(
       });
       const bytes = storedBytesOf(gathered.rows);
       const key = idempotencyKey === "" ? undefined : idempotencyKey;
-      rates.take(context.principal, sessionId, bytes);
-      groups.close(sessionId);
-      const { rows: stored, deduplicated } = await ingest.push(
-        {
-          sessionId,
-          stream: "events",
-          rows: gathered.rows,
-          bytes,
-          key,
-          digest: key === undefined ? undefined : payloadsDigest(eventType, payloads),
-          epoch,
-          actor: actorOf(context.principal),
-          range: undefined,
-        },
-        () => context.hasEnded,
-        context.span,
+      const push = {
+        sessionId,
+        stream: "events",
+        rows: gathered.rows,
+        bytes,
+        key,
+        digest: key === undefined ? undefined : payloadsDigest(eventType, payloads),
+        epoch,
+        range: undefined,
+      } as const;
+      const { rows: stored, deduplicated } = await storePush(parts, push, context, () =>
+        groups.close(sessionId),
       );
       if (!deduplicated) countRenamed(metrics, gathered.renamed);
       const [first] = stored;
@@ -162,9 +161,4 @@ const UNCOUNTED = { groupClosed: (): void => undefined };
 function checkCount({ length }: readonly unknown[]): Check {
   if (length > 0 && length <= LIST_EVENTS_MAX) return undefined;
   return { field: "events", description: `events must be 1 to ${LIST_EVENTS_MAX}` };
-}
-
-function refuse(checks: readonly Check[]): void {
-  const violations = violationsOf(checks);
-  if (violations.length > 0) throw invalidArgument(violations);
 }

@@ -9,7 +9,7 @@ import {
   type SessionEvent,
 } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { Sender, SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { MESSAGE_TYPES } from "../handlers/push.ts";
+import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
 import { timestampOf } from "../contract/times.ts";
 import { PROBLEM_TYPE } from "./plumbing/problem.ts";

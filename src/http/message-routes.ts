@@ -11,7 +11,7 @@ import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_p
 import { invalidArgument } from "@session-ledger/base/errors";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
-import { MESSAGE_TYPES } from "../handlers/push.ts";
+import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
 import {
   answer,

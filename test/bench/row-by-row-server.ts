@@ -9,7 +9,8 @@ import { systemClock } from "@session-ledger/base/clock";
 import { addressText } from "@session-ledger/base/address";
 import { loadConfig } from "../../src/config/config.ts";
 import { OpenGroups } from "../../src/handlers/push-stream/open-groups.ts";
-import { createPushHandlers } from "../../src/handlers/push.ts";
+import { createPushSessionEvent } from "../../src/handlers/push-session-event.ts";
+import { createPushSessionMessage } from "../../src/handlers/push-session-message.ts";
 import { type BatchWriter, commitBatch } from "../../src/ingest/commit.ts";
 import type { Ingest } from "../../src/ingest/ingest.ts";
 import { createRateLimits } from "../../src/ingest/rate-limits.ts";
@@ -57,22 +58,18 @@ const ingest: Pick<Ingest, "push"> = {
 };
 
 const metrics = createMetrics();
+const rates = createRateLimits({ clock: systemClock, metrics }, config);
+const parts = { ingest, rates, clock: systemClock, metrics, groups: new OpenGroups() };
 const rpc = createRpcServer(
   {
     log: createLog({ level: "info", pretty: false, to: "stderr" }),
     metrics,
     clock: systemClock,
     authenticator: ANYBODY,
-    handlers: createPushHandlers(
-      {
-        ingest,
-        rates: createRateLimits({ clock: systemClock, metrics }, config),
-        clock: systemClock,
-        metrics,
-        groups: new OpenGroups(),
-      },
-      config,
-    ),
+    handlers: {
+      pushSessionMessage: createPushSessionMessage(parts, config),
+      pushSessionEvent: createPushSessionEvent(parts, config),
+    },
   },
   {
     address: addressText(config.grpcAddress),

@@ -9,7 +9,7 @@ import { isDeepStrictEqual } from "node:util";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { beforeAll, describe, expect, test } from "vitest";
 import { SessionOrder, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { MESSAGE_TYPES } from "../../src/handlers/push.ts";
+import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { callBytes, callMethod, REQUESTS } from "../support/every-call.ts";
 import { RpcFailure } from "../support/grpc-client.ts";
 import {

@@ -105,7 +105,7 @@ describe("npm run -s ledger", () => {
   beforeAll(async () => {
     checkout = await makeDirectory();
     await symlink(join(ROOT, "node_modules"), join(checkout, "node_modules"));
-    for (const name of ["package.json", "src", "gen", "tools"]) await copy(name);
+    for (const name of ["package.json", "src", "gen", "packages", "tools"]) await copy(name);
   });
 
   /** With its time to the nanosecond, which `fs.cp` rounds. */

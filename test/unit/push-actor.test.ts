@@ -5,7 +5,8 @@ import { PushSessionEventRequestSchema } from "@session-ledger/proto/ambient/v1/
 import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { actorOf, ANONYMOUS, type Principal, userIdOf } from "../../src/auth/principal.ts";
 import { systemClock } from "@session-ledger/base/clock";
-import { createPushHandlers } from "../../src/handlers/push.ts";
+import { createPushSessionEvent } from "../../src/handlers/push-session-event.ts";
+import { createPushSessionMessage } from "../../src/handlers/push-session-message.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Push } from "../../src/store/rows.ts";
 
@@ -13,28 +14,28 @@ const RUNNER: Principal = { ...ANONYMOUS, id: "runner-7", kind: "static", roles:
 
 async function pushesOf(principal: Principal): Promise<readonly Push[]> {
   const pushes: Push[] = [];
-  const handlers = createPushHandlers(
-    {
-      ingest: {
-        push: (push) => {
-          pushes.push(push);
-          return Promise.reject(new Error("enough"));
-        },
+  const parts = {
+    ingest: {
+      push: (push: Push) => {
+        pushes.push(push);
+        return Promise.reject(new Error("enough"));
       },
-      rates: { take: () => undefined },
-      clock: systemClock,
-      metrics: createMetrics(),
-      groups: { close: () => undefined },
     },
-    { validation: "strict", payloadBytesMax: 1_000 },
-  );
+    rates: { take: () => undefined },
+    clock: systemClock,
+    metrics: createMetrics(),
+    groups: { close: () => undefined },
+  };
+  const options = { validation: "strict", payloadBytesMax: 1_000 } as const;
+  const pushSessionMessage = createPushSessionMessage(parts, options);
+  const pushSessionEvent = createPushSessionEvent(parts, options);
   const context = { principal, signal: new AbortController().signal, hasEnded: false };
   const of = { sessionId: "s1", idempotencyKey: "k" };
   const message = { ...of, eventType: "assistant", payload: "hi" };
   const event = { ...of, eventType: "RAW", payload: '{"type":"RAW","event":1}' };
   await Promise.allSettled([
-    handlers.pushSessionMessage(create(PushSessionMessageRequestSchema, message), context),
-    handlers.pushSessionEvent(create(PushSessionEventRequestSchema, event), context),
+    pushSessionMessage(create(PushSessionMessageRequestSchema, message), context),
+    pushSessionEvent(create(PushSessionEventRequestSchema, event), context),
   ]);
   return pushes;
 }

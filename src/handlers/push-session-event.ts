@@ -1,0 +1,160 @@
+/**
+ * PushSessionEvent: checks the form of an event, lets AG-UI's catalogue validate it, and stores its
+ * rows in the table of events: one, or those of a group.
+ */
+import type { PushSessionEventRequest } from "@session-ledger/proto/ambient/v1/events_pb";
+import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { PAYLOAD_BYTES_MAX, readPayload } from "@session-ledger/agui/payload";
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
+import { type EventRow, eventRows, type RowsOptions } from "@session-ledger/agui/rows";
+import { invalidArgument, type Violation } from "@session-ledger/base/errors";
+import {
+  checkFragments,
+  encodeFragments,
+  type FragmentIndex,
+} from "@session-ledger/compressor/fragments";
+import { rewrittenIndex } from "@session-ledger/compressor/rewrite";
+import {
+  checkEpoch,
+  checkKey,
+  checkText,
+  checkTime,
+  refuseLargeIndex,
+  refuseLargePayload,
+  violationsOf,
+} from "../contract/checks.ts";
+import type { Handlers } from "../contract/context.ts";
+import { toSessionEvent } from "../contract/rows-to-wire.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import { countRenamed, newEventRow } from "./new-row.ts";
+import {
+  optionalMicros,
+  pushOf,
+  type PushOptions,
+  type PushParts,
+  refuse,
+  storePush,
+  type UnattributedPush,
+} from "./push.ts";
+import type { OpenGroups } from "./push-stream/open-groups.ts";
+
+export interface PushEventParts extends PushParts {
+  readonly metrics: Pick<Metrics, "aguiRenamed">;
+  /**
+   * Open groups of this replica's push streams. A unary push closes the group of its session first,
+   * so earlier events commit first.
+   */
+  readonly groups: Pick<OpenGroups, "close">;
+}
+
+export function createPushSessionEvent(
+  parts: PushEventParts,
+  { validation, payloadBytesMax }: PushOptions,
+): Handlers<typeof SessionService>["pushSessionEvent"] {
+  const { clock, metrics, groups, redactor } = parts;
+  // Payload and fragment index together: a stored row must fit in one response.
+  const rowBytesMax = Math.max(payloadBytesMax, PAYLOAD_BYTES_MAX);
+  return async (request, context) => {
+    refuse(violationsIn(request));
+    refuseLargePayload(request.payload, payloadBytesMax);
+    const payload = redactor?.payload(request.payload) ?? request.payload;
+    const nowMicros = clock.nowMicros();
+    const accepted = acceptEvent(request, payload, { mode: validation, nowMicros });
+    const push = pushWith(request, accepted, { redactor, rowBytesMax });
+    const { rows, deduplicated } = await storePush(parts, push, context, () =>
+      groups.close(request.sessionId),
+    );
+    if (!deduplicated) countRenamed(metrics, accepted);
+    const [row] = rows;
+    if (row?.stream !== "events") throw new Error("an event became a message");
+    return toSessionEvent(row, deduplicated);
+  };
+}
+
+function violationsIn(request: PushSessionEventRequest): readonly Violation[] {
+  const required =
+    request.eventType === ""
+      ? { field: "event_type", description: "event_type is required" }
+      : checkText("event_type", request.eventType);
+  return violationsOf([
+    checkSessionId(request.sessionId),
+    required,
+    checkText("payload", request.payload),
+    checkKey(request.idempotencyKey),
+    checkEpoch(request.producerEpoch),
+    checkTime("completed_at", request.completedAt),
+    checkTime("created_at", request.createdAt),
+  ]);
+}
+
+type EventRows = readonly [EventRow, ...EventRow[]];
+
+/** The rows of one event; refuses an event that no version of AG-UI accepts. */
+function acceptEvent(
+  request: PushSessionEventRequest,
+  payload: string,
+  options: RowsOptions,
+): EventRows {
+  const { eventCount, fragments } = request;
+  const accepted = eventRows(
+    {
+      eventType: request.eventType,
+      payload,
+      eventCount,
+      createdAtMicros: optionalMicros(request.createdAt),
+      completedAtMicros: optionalMicros(request.completedAt),
+      hasFragments: fragments !== undefined,
+    },
+    options,
+  );
+  if (!accepted.ok) throw invalidArgument(accepted.violations);
+  return accepted.rows;
+}
+
+function pushWith(
+  request: PushSessionEventRequest,
+  [first, ...others]: EventRows,
+  {
+    redactor,
+    rowBytesMax,
+  }: { readonly redactor: Redactor | undefined; readonly rowBytesMax: number },
+): UnattributedPush {
+  const { eventCount, fragments } = request;
+  const sent = redactor && fragments ? redactedIndex(request, first, redactor) : fragments;
+  const index = sent && indexOf(sent, first, rowBytesMax);
+  const rows = [newEventRow(first, index), ...others.map((row) => newEventRow(row, undefined))];
+  const rest = [request.completedAt, eventCount, request.createdAt, fragments];
+  return pushOf(request, "events", rows, rest);
+}
+
+/**
+ * The index for a row whose payload is redacted: the `rawEvent` of each event may have a secret, and
+ * the row's payload has only the first one.
+ */
+function redactedIndex(
+  { payload, fragments }: PushSessionEventRequest,
+  row: EventRow,
+  redactor: Redactor,
+): FragmentIndex | undefined {
+  if (fragments?.rawEvents === undefined || !readPayload(payload).ok) return fragments;
+  const { eventType, eventCount } = row;
+  const sent = { eventType, payload, eventCount };
+  refuse(checkFragments(sent, fragments));
+  const numbered = { ...sent, fragments, seq: 1n, createdAtMicros: 0n };
+  const index = rewrittenIndex(numbered, row.payload, (one) => redactor.besidesDelta(one).payload);
+  if (index !== undefined) return index;
+  const description = "fragments.raw_events must have one form also after redaction";
+  throw invalidArgument([{ field: "fragments.raw_events", description }]);
+}
+
+/**
+ * The fragment index in its stored form: checked against its row, and encoded in the one canonical
+ * way.
+ */
+function indexOf(fragments: FragmentIndex, row: EventRow, rowBytesMax: number): Uint8Array {
+  refuse(checkFragments(row, fragments));
+  const index = encodeFragments(fragments);
+  refuseLargeIndex(index.length, rowBytesMax - Buffer.byteLength(row.payload));
+  return index;
+}
