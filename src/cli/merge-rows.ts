@@ -7,7 +7,7 @@
  * The fragments at the very end of an input are not merged: a longer file may go on with the same text.
  */
 import { fromBinary } from "@bufbuild/protobuf";
-import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import { type CompressedRow, Compressor } from "@session-ledger/compressor/compressor";
 import { encodeFragments } from "@session-ledger/compressor/fragments";
 import type { InputRow } from "./push-rows.ts";

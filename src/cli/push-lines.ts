@@ -1,7 +1,7 @@
 /** The lines of an input as rows, and their idempotency keys. */
 import { createHash } from "node:crypto";
 import { fromJson, type JsonValue } from "@bufbuild/protobuf";
-import type { Fragments } from "@session-ledger/proto/ambient/v1/events_pb";
+import type { Fragments } from "@session-ledger/proto/ambient/v1/compression_pb";
 import {
   type SessionMessage,
   SessionMessageSchema,

@@ -8,11 +8,8 @@
 import { fromBinary, fromJsonString, toJsonString } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
-import {
-  type Fragments,
-  FragmentsSchema,
-  type SessionEvent,
-} from "@session-ledger/proto/ambient/v1/events_pb";
+import { type Fragments, FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
+import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
 import {
   type Sender,
   SenderSchema,

@@ -3,11 +3,8 @@ import { toBinary } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
-import {
-  type Fragments,
-  FragmentsSchema,
-  type SessionEvent,
-} from "@session-ledger/proto/ambient/v1/events_pb";
+import { type Fragments, FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
+import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { Sender, SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";

@@ -1,7 +1,7 @@
 /** A long session as an agent leaves it: one run, many messages, a token a fragment; raw or merged. */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { v7 as uuidv7 } from "uuid";
-import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
 import { type Push, storedBytesOf } from "../../src/store/rows.ts";

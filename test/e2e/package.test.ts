@@ -347,6 +347,7 @@ test("the compressor loads no other file", async () => {
   const { modules } = await runWatched(["only.mjs"]);
   const urls = modules.filter((url) => !url.endsWith("/only.mjs"));
   expect(urls.length).toBeGreaterThan(3);
-  const expected = /\/@session-ledger\/runner\/src\/(agui|base|compressor)\//;
+  const expected =
+    /\/@session-ledger\/runner\/packages\/(?:(?:agui|base|compressor)\/|runner\/src\/compressor\.js)/;
   expect(urls.filter((url) => !expected.test(url))).toEqual([]);
 });

@@ -12,8 +12,8 @@ import { create, type Message, type MessageInitShape, toBinary } from "@bufbuild
 import { type SQL, sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import {
-  FragmentsSchema,
   ListSessionEventsRequestSchema,
   type ListSessionEventsResponse,
   type SessionEvent,

@@ -1,6 +1,6 @@
 /** Streams as a compressing runner pushes them, for tests that expand rows. */
 import { fromBinary } from "@bufbuild/protobuf";
-import { type Fragments, FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { type Fragments, FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import {
   type CompressedRow,
   Compressor,

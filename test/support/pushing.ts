@@ -2,7 +2,8 @@
 import { randomUUID } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { FragmentsSchema, SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
+import type { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
+import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type CallOptions, type MessageStream, type RpcClient, RpcFailure } from "./grpc-client.ts";

@@ -8,7 +8,7 @@ import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import { ServiceError } from "@session-ledger/base/errors";

@@ -5,8 +5,8 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import {
-  FragmentsSchema,
   ListSessionEventsResponseSchema,
   SessionEventSchema,
 } from "@session-ledger/proto/ambient/v1/events_pb";

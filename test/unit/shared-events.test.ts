@@ -1,7 +1,7 @@
 /** Watchers share raw events: the same objects while there is room, and equal ones without room. */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
-import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import { toRawEvents, toSessionEvent } from "../../src/contract/rows-to-wire.ts";
 import { SHARED_EVENTS_LIMITS, SharedEvents } from "../../src/handlers/shared-events.ts";
 import type { EventRow } from "../../src/store/rows.ts";

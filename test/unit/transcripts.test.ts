@@ -4,7 +4,7 @@
  */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import type { Snapshot } from "../../src/conversation/snapshot.ts";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";

@@ -10,7 +10,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import { expand, type ExpandableRow, type RawEvent } from "@session-ledger/compressor/expand";
 import { checkFragments, type FragmentIndex } from "@session-ledger/compressor/fragments";
 import { properties } from "../../../test/support/random.ts";

@@ -7,7 +7,7 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import {
   decodeFragments,
   encodeFragments,

@@ -1,11 +1,8 @@
 /** The rows of a session: their JSON, their times, and their form as plain values for readers. */
 import { toBinary, toJson, toJsonString } from "@bufbuild/protobuf";
 import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
-import {
-  FragmentsSchema,
-  type SessionEvent,
-  SessionEventSchema,
-} from "@session-ledger/proto/ambient/v1/events_pb";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
+import { type SessionEvent, SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import {
   type SessionMessage,
   SessionMessageSchema,

@@ -25,151 +25,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The index of a merged row: the places and times of its fragments. With the index a row of n
-// fragments returns the n events as they were.
-type Fragments struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// One number for each fragment: the length of its `delta` in UTF-16 code units plus 1; 0 for
-	// a fragment without a delta. The length of the row's delta is the sum of the numbers, minus
-	// 1 for each number that is not 0: "It is " and "noon." are 7 and 6, and "It is noon." has
-	// 13 - 2 = 11.
-	Lengths []uint32 `protobuf:"varint,1,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
-	// The timestamp of each payload minus that of the payload before, in milliseconds:
-	// event_count - 1 numbers, or none if the payloads have no timestamp.
-	TimestampDeltasMs []int64 `protobuf:"zigzag64,2,rep,packed,name=timestamp_deltas_ms,json=timestampDeltasMs,proto3" json:"timestamp_deltas_ms,omitempty"`
-	// Set if the fragments have a `rawEvent` each and these differ; then `lengths` is empty and
-	// `raw_events.lengths` has the lengths. A reader that does not know this field finds fewer
-	// lengths than events and cannot expand the row, instead of giving all events one `rawEvent`.
-	RawEvents     *RawEvents `protobuf:"bytes,3,opt,name=raw_events,json=rawEvents,proto3,oneof" json:"raw_events,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Fragments) Reset() {
-	*x = Fragments{}
-	mi := &file_ambient_v1_events_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Fragments) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Fragments) ProtoMessage() {}
-
-func (x *Fragments) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_events_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Fragments.ProtoReflect.Descriptor instead.
-func (*Fragments) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_events_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *Fragments) GetLengths() []uint32 {
-	if x != nil {
-		return x.Lengths
-	}
-	return nil
-}
-
-func (x *Fragments) GetTimestampDeltasMs() []int64 {
-	if x != nil {
-		return x.TimestampDeltasMs
-	}
-	return nil
-}
-
-func (x *Fragments) GetRawEvents() *RawEvents {
-	if x != nil {
-		return x.RawEvents
-	}
-	return nil
-}
-
-// The `rawEvent` of each fragment of a merged row. The row's payload has the first one, an object
-// or a list. The others have the same text except at places: a place is a string that is no key,
-// a number, true, false or null; places count from 0 in the order of the text. A row has at most
-// 32 places that differ.
-type RawEvents struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// As Fragments.lengths.
-	Lengths []uint32 `protobuf:"varint,1,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
-	// For each place that differs, in order: the number of places between the one before (the
-	// beginning) and this one, and then steps, which give its value in each fragment but the first.
-	// The lowest two bits of a step are its kind, the others its count:
-	//   - 0: for `count` fragments the value of the fragment before.
-	//   - 1: for `count` fragments their `delta`, in its quotes, as spelled.
-	//   - 2: for one fragment another value, in its spelling. Two numbers follow: the UTF-16 units
-	//     that it has from the beginning, and from the end, of the value before. Between them are
-	//     the next `count` UTF-16 units of `texts`.
-	Steps []uint32 `protobuf:"varint,2,rep,packed,name=steps,proto3" json:"steps,omitempty"`
-	// The texts of the steps of kind 2, in order of the steps; at most 256 KiB.
-	Texts         string `protobuf:"bytes,3,opt,name=texts,proto3" json:"texts,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RawEvents) Reset() {
-	*x = RawEvents{}
-	mi := &file_ambient_v1_events_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RawEvents) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RawEvents) ProtoMessage() {}
-
-func (x *RawEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_events_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RawEvents.ProtoReflect.Descriptor instead.
-func (*RawEvents) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_events_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *RawEvents) GetLengths() []uint32 {
-	if x != nil {
-		return x.Lengths
-	}
-	return nil
-}
-
-func (x *RawEvents) GetSteps() []uint32 {
-	if x != nil {
-		return x.Steps
-	}
-	return nil
-}
-
-func (x *RawEvents) GetTexts() string {
-	if x != nil {
-		return x.Texts
-	}
-	return ""
-}
-
 // One event row to append: a single AG-UI event, or consecutive fragments of one text merged.
 type PushSessionEventRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -213,7 +68,7 @@ type PushSessionEventRequest struct {
 
 func (x *PushSessionEventRequest) Reset() {
 	*x = PushSessionEventRequest{}
-	mi := &file_ambient_v1_events_proto_msgTypes[2]
+	mi := &file_ambient_v1_events_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -225,7 +80,7 @@ func (x *PushSessionEventRequest) String() string {
 func (*PushSessionEventRequest) ProtoMessage() {}
 
 func (x *PushSessionEventRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_events_proto_msgTypes[2]
+	mi := &file_ambient_v1_events_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -238,7 +93,7 @@ func (x *PushSessionEventRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushSessionEventRequest.ProtoReflect.Descriptor instead.
 func (*PushSessionEventRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_events_proto_rawDescGZIP(), []int{2}
+	return file_ambient_v1_events_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *PushSessionEventRequest) GetSessionId() string {
@@ -341,7 +196,7 @@ type SessionEvent struct {
 
 func (x *SessionEvent) Reset() {
 	*x = SessionEvent{}
-	mi := &file_ambient_v1_events_proto_msgTypes[3]
+	mi := &file_ambient_v1_events_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -353,7 +208,7 @@ func (x *SessionEvent) String() string {
 func (*SessionEvent) ProtoMessage() {}
 
 func (x *SessionEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_events_proto_msgTypes[3]
+	mi := &file_ambient_v1_events_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -366,7 +221,7 @@ func (x *SessionEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEvent.ProtoReflect.Descriptor instead.
 func (*SessionEvent) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_events_proto_rawDescGZIP(), []int{3}
+	return file_ambient_v1_events_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *SessionEvent) GetId() string {
@@ -487,7 +342,7 @@ type WatchSessionEventsRequest struct {
 
 func (x *WatchSessionEventsRequest) Reset() {
 	*x = WatchSessionEventsRequest{}
-	mi := &file_ambient_v1_events_proto_msgTypes[4]
+	mi := &file_ambient_v1_events_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -499,7 +354,7 @@ func (x *WatchSessionEventsRequest) String() string {
 func (*WatchSessionEventsRequest) ProtoMessage() {}
 
 func (x *WatchSessionEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_events_proto_msgTypes[4]
+	mi := &file_ambient_v1_events_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -512,7 +367,7 @@ func (x *WatchSessionEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSessionEventsRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_events_proto_rawDescGZIP(), []int{4}
+	return file_ambient_v1_events_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *WatchSessionEventsRequest) GetSessionId() string {
@@ -599,7 +454,7 @@ type ListSessionEventsRequest struct {
 
 func (x *ListSessionEventsRequest) Reset() {
 	*x = ListSessionEventsRequest{}
-	mi := &file_ambient_v1_events_proto_msgTypes[5]
+	mi := &file_ambient_v1_events_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +466,7 @@ func (x *ListSessionEventsRequest) String() string {
 func (*ListSessionEventsRequest) ProtoMessage() {}
 
 func (x *ListSessionEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_events_proto_msgTypes[5]
+	mi := &file_ambient_v1_events_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +479,7 @@ func (x *ListSessionEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionEventsRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_events_proto_rawDescGZIP(), []int{5}
+	return file_ambient_v1_events_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ListSessionEventsRequest) GetSessionId() string {
@@ -715,7 +570,7 @@ type ListSessionEventsResponse struct {
 
 func (x *ListSessionEventsResponse) Reset() {
 	*x = ListSessionEventsResponse{}
-	mi := &file_ambient_v1_events_proto_msgTypes[6]
+	mi := &file_ambient_v1_events_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +582,7 @@ func (x *ListSessionEventsResponse) String() string {
 func (*ListSessionEventsResponse) ProtoMessage() {}
 
 func (x *ListSessionEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_events_proto_msgTypes[6]
+	mi := &file_ambient_v1_events_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +595,7 @@ func (x *ListSessionEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionEventsResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_events_proto_rawDescGZIP(), []int{6}
+	return file_ambient_v1_events_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListSessionEventsResponse) GetItems() []*SessionEvent {
@@ -776,17 +631,7 @@ var File_ambient_v1_events_proto protoreflect.FileDescriptor
 const file_ambient_v1_events_proto_rawDesc = "" +
 	"\n" +
 	"\x17ambient/v1/events.proto\x12\n" +
-	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9f\x01\n" +
-	"\tFragments\x12\x18\n" +
-	"\alengths\x18\x01 \x03(\rR\alengths\x12.\n" +
-	"\x13timestamp_deltas_ms\x18\x02 \x03(\x12R\x11timestampDeltasMs\x129\n" +
-	"\n" +
-	"raw_events\x18\x03 \x01(\v2\x15.ambient.v1.RawEventsH\x00R\trawEvents\x88\x01\x01B\r\n" +
-	"\v_raw_events\"Q\n" +
-	"\tRawEvents\x12\x18\n" +
-	"\alengths\x18\x01 \x03(\rR\alengths\x12\x14\n" +
-	"\x05steps\x18\x02 \x03(\rR\x05steps\x12\x14\n" +
-	"\x05texts\x18\x03 \x01(\tR\x05texts\"\xe6\x03\n" +
+	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1cambient/v1/compression.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe6\x03\n" +
 	"\x17PushSessionEventRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -873,35 +718,33 @@ func file_ambient_v1_events_proto_rawDescGZIP() []byte {
 	return file_ambient_v1_events_proto_rawDescData
 }
 
-var file_ambient_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_ambient_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_ambient_v1_events_proto_goTypes = []any{
-	(*Fragments)(nil),                 // 0: ambient.v1.Fragments
-	(*RawEvents)(nil),                 // 1: ambient.v1.RawEvents
-	(*PushSessionEventRequest)(nil),   // 2: ambient.v1.PushSessionEventRequest
-	(*SessionEvent)(nil),              // 3: ambient.v1.SessionEvent
-	(*WatchSessionEventsRequest)(nil), // 4: ambient.v1.WatchSessionEventsRequest
-	(*ListSessionEventsRequest)(nil),  // 5: ambient.v1.ListSessionEventsRequest
-	(*ListSessionEventsResponse)(nil), // 6: ambient.v1.ListSessionEventsResponse
-	(*timestamppb.Timestamp)(nil),     // 7: google.protobuf.Timestamp
-	(WatchState)(0),                   // 8: ambient.v1.WatchState
+	(*PushSessionEventRequest)(nil),   // 0: ambient.v1.PushSessionEventRequest
+	(*SessionEvent)(nil),              // 1: ambient.v1.SessionEvent
+	(*WatchSessionEventsRequest)(nil), // 2: ambient.v1.WatchSessionEventsRequest
+	(*ListSessionEventsRequest)(nil),  // 3: ambient.v1.ListSessionEventsRequest
+	(*ListSessionEventsResponse)(nil), // 4: ambient.v1.ListSessionEventsResponse
+	(*timestamppb.Timestamp)(nil),     // 5: google.protobuf.Timestamp
+	(*Fragments)(nil),                 // 6: ambient.v1.Fragments
+	(WatchState)(0),                   // 7: ambient.v1.WatchState
 }
 var file_ambient_v1_events_proto_depIdxs = []int32{
-	1,  // 0: ambient.v1.Fragments.raw_events:type_name -> ambient.v1.RawEvents
-	7,  // 1: ambient.v1.PushSessionEventRequest.completed_at:type_name -> google.protobuf.Timestamp
-	7,  // 2: ambient.v1.PushSessionEventRequest.created_at:type_name -> google.protobuf.Timestamp
-	0,  // 3: ambient.v1.PushSessionEventRequest.fragments:type_name -> ambient.v1.Fragments
-	7,  // 4: ambient.v1.SessionEvent.created_at:type_name -> google.protobuf.Timestamp
-	7,  // 5: ambient.v1.SessionEvent.completed_at:type_name -> google.protobuf.Timestamp
-	0,  // 6: ambient.v1.SessionEvent.fragments:type_name -> ambient.v1.Fragments
-	8,  // 7: ambient.v1.SessionEvent.watch_state:type_name -> ambient.v1.WatchState
-	7,  // 8: ambient.v1.ListSessionEventsRequest.created_after:type_name -> google.protobuf.Timestamp
-	7,  // 9: ambient.v1.ListSessionEventsRequest.created_before:type_name -> google.protobuf.Timestamp
-	3,  // 10: ambient.v1.ListSessionEventsResponse.items:type_name -> ambient.v1.SessionEvent
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	5,  // 0: ambient.v1.PushSessionEventRequest.completed_at:type_name -> google.protobuf.Timestamp
+	5,  // 1: ambient.v1.PushSessionEventRequest.created_at:type_name -> google.protobuf.Timestamp
+	6,  // 2: ambient.v1.PushSessionEventRequest.fragments:type_name -> ambient.v1.Fragments
+	5,  // 3: ambient.v1.SessionEvent.created_at:type_name -> google.protobuf.Timestamp
+	5,  // 4: ambient.v1.SessionEvent.completed_at:type_name -> google.protobuf.Timestamp
+	6,  // 5: ambient.v1.SessionEvent.fragments:type_name -> ambient.v1.Fragments
+	7,  // 6: ambient.v1.SessionEvent.watch_state:type_name -> ambient.v1.WatchState
+	5,  // 7: ambient.v1.ListSessionEventsRequest.created_after:type_name -> google.protobuf.Timestamp
+	5,  // 8: ambient.v1.ListSessionEventsRequest.created_before:type_name -> google.protobuf.Timestamp
+	1,  // 9: ambient.v1.ListSessionEventsResponse.items:type_name -> ambient.v1.SessionEvent
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_ambient_v1_events_proto_init() }
@@ -910,16 +753,16 @@ func file_ambient_v1_events_proto_init() {
 		return
 	}
 	file_ambient_v1_common_proto_init()
+	file_ambient_v1_compression_proto_init()
 	file_ambient_v1_events_proto_msgTypes[0].OneofWrappers = []any{}
-	file_ambient_v1_events_proto_msgTypes[2].OneofWrappers = []any{}
-	file_ambient_v1_events_proto_msgTypes[3].OneofWrappers = []any{}
+	file_ambient_v1_events_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ambient_v1_events_proto_rawDesc), len(file_ambient_v1_events_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -25,107 +25,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// The writer of a message from another system, such as a chat bridge. The service stores and
-// returns these fields and draws no conclusion from them. At most 1,024 bytes a field.
-type Sender struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sender's id in the system that the message comes from.
-	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Login or handle.
-	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// The name to show to a person.
-	DisplayName string `protobuf:"bytes,3,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
-	// True when a program wrote it.
-	IsBot bool `protobuf:"varint,4,opt,name=is_bot,json=isBot,proto3" json:"is_bot,omitempty"`
-	// The kind of place that the message comes from, for example `slack`.
-	Channel string `protobuf:"bytes,5,opt,name=channel,proto3" json:"channel,omitempty"`
-	// The place itself.
-	ChannelId string `protobuf:"bytes,6,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
-	// The thread in that place.
-	ThreadId      string `protobuf:"bytes,7,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Sender) Reset() {
-	*x = Sender{}
-	mi := &file_ambient_v1_messages_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Sender) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Sender) ProtoMessage() {}
-
-func (x *Sender) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_messages_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Sender.ProtoReflect.Descriptor instead.
-func (*Sender) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_messages_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *Sender) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *Sender) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *Sender) GetDisplayName() string {
-	if x != nil {
-		return x.DisplayName
-	}
-	return ""
-}
-
-func (x *Sender) GetIsBot() bool {
-	if x != nil {
-		return x.IsBot
-	}
-	return false
-}
-
-func (x *Sender) GetChannel() string {
-	if x != nil {
-		return x.Channel
-	}
-	return ""
-}
-
-func (x *Sender) GetChannelId() string {
-	if x != nil {
-		return x.ChannelId
-	}
-	return ""
-}
-
-func (x *Sender) GetThreadId() string {
-	if x != nil {
-		return x.ThreadId
-	}
-	return ""
-}
-
 // One message to append.
 type PushSessionMessageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -156,7 +55,7 @@ type PushSessionMessageRequest struct {
 
 func (x *PushSessionMessageRequest) Reset() {
 	*x = PushSessionMessageRequest{}
-	mi := &file_ambient_v1_messages_proto_msgTypes[1]
+	mi := &file_ambient_v1_messages_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -168,7 +67,7 @@ func (x *PushSessionMessageRequest) String() string {
 func (*PushSessionMessageRequest) ProtoMessage() {}
 
 func (x *PushSessionMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_messages_proto_msgTypes[1]
+	mi := &file_ambient_v1_messages_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -181,7 +80,7 @@ func (x *PushSessionMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushSessionMessageRequest.ProtoReflect.Descriptor instead.
 func (*PushSessionMessageRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_messages_proto_rawDescGZIP(), []int{1}
+	return file_ambient_v1_messages_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *PushSessionMessageRequest) GetSessionId() string {
@@ -231,6 +130,107 @@ func (x *PushSessionMessageRequest) GetSender() *Sender {
 		return x.Sender
 	}
 	return nil
+}
+
+// The writer of a message from another system, such as a chat bridge. The service stores and
+// returns these fields and draws no conclusion from them. At most 1,024 bytes a field.
+type Sender struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sender's id in the system that the message comes from.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Login or handle.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The name to show to a person.
+	DisplayName string `protobuf:"bytes,3,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`
+	// True when a program wrote it.
+	IsBot bool `protobuf:"varint,4,opt,name=is_bot,json=isBot,proto3" json:"is_bot,omitempty"`
+	// The kind of place that the message comes from, for example `slack`.
+	Channel string `protobuf:"bytes,5,opt,name=channel,proto3" json:"channel,omitempty"`
+	// The place itself.
+	ChannelId string `protobuf:"bytes,6,opt,name=channel_id,json=channelId,proto3" json:"channel_id,omitempty"`
+	// The thread in that place.
+	ThreadId      string `protobuf:"bytes,7,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sender) Reset() {
+	*x = Sender{}
+	mi := &file_ambient_v1_messages_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sender) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sender) ProtoMessage() {}
+
+func (x *Sender) ProtoReflect() protoreflect.Message {
+	mi := &file_ambient_v1_messages_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sender.ProtoReflect.Descriptor instead.
+func (*Sender) Descriptor() ([]byte, []int) {
+	return file_ambient_v1_messages_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Sender) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Sender) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Sender) GetDisplayName() string {
+	if x != nil {
+		return x.DisplayName
+	}
+	return ""
+}
+
+func (x *Sender) GetIsBot() bool {
+	if x != nil {
+		return x.IsBot
+	}
+	return false
+}
+
+func (x *Sender) GetChannel() string {
+	if x != nil {
+		return x.Channel
+	}
+	return ""
+}
+
+func (x *Sender) GetChannelId() string {
+	if x != nil {
+		return x.ChannelId
+	}
+	return ""
+}
+
+func (x *Sender) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
 }
 
 // A stored message, or a frame with the state of a watch (`watch_state` is set then).
@@ -629,16 +629,7 @@ var File_ambient_v1_messages_proto protoreflect.FileDescriptor
 const file_ambient_v1_messages_proto_rawDesc = "" +
 	"\n" +
 	"\x19ambient/v1/messages.proto\x12\n" +
-	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbc\x01\n" +
-	"\x06Sender\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12!\n" +
-	"\fdisplay_name\x18\x03 \x01(\tR\vdisplayName\x12\x15\n" +
-	"\x06is_bot\x18\x04 \x01(\bR\x05isBot\x12\x18\n" +
-	"\achannel\x18\x05 \x01(\tR\achannel\x12\x1d\n" +
-	"\n" +
-	"channel_id\x18\x06 \x01(\tR\tchannelId\x12\x1b\n" +
-	"\tthread_id\x18\a \x01(\tR\bthreadId\"\xdd\x02\n" +
+	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdd\x02\n" +
 	"\x19PushSessionMessageRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -652,7 +643,16 @@ const file_ambient_v1_messages_proto_rawDesc = "" +
 	"\x0f_producer_epochB\n" +
 	"\n" +
 	"\b_sent_atB\t\n" +
-	"\a_sender\"\xa4\x03\n" +
+	"\a_sender\"\xbc\x01\n" +
+	"\x06Sender\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12!\n" +
+	"\fdisplay_name\x18\x03 \x01(\tR\vdisplayName\x12\x15\n" +
+	"\x06is_bot\x18\x04 \x01(\bR\x05isBot\x12\x18\n" +
+	"\achannel\x18\x05 \x01(\tR\achannel\x12\x1d\n" +
+	"\n" +
+	"channel_id\x18\x06 \x01(\tR\tchannelId\x12\x1b\n" +
+	"\tthread_id\x18\a \x01(\tR\bthreadId\"\xa4\x03\n" +
 	"\x0eSessionMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -712,8 +712,8 @@ func file_ambient_v1_messages_proto_rawDescGZIP() []byte {
 
 var file_ambient_v1_messages_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_ambient_v1_messages_proto_goTypes = []any{
-	(*Sender)(nil),                      // 0: ambient.v1.Sender
-	(*PushSessionMessageRequest)(nil),   // 1: ambient.v1.PushSessionMessageRequest
+	(*PushSessionMessageRequest)(nil),   // 0: ambient.v1.PushSessionMessageRequest
+	(*Sender)(nil),                      // 1: ambient.v1.Sender
 	(*SessionMessage)(nil),              // 2: ambient.v1.SessionMessage
 	(*WatchSessionMessagesRequest)(nil), // 3: ambient.v1.WatchSessionMessagesRequest
 	(*ListSessionMessagesRequest)(nil),  // 4: ambient.v1.ListSessionMessagesRequest
@@ -723,10 +723,10 @@ var file_ambient_v1_messages_proto_goTypes = []any{
 }
 var file_ambient_v1_messages_proto_depIdxs = []int32{
 	6, // 0: ambient.v1.PushSessionMessageRequest.sent_at:type_name -> google.protobuf.Timestamp
-	0, // 1: ambient.v1.PushSessionMessageRequest.sender:type_name -> ambient.v1.Sender
+	1, // 1: ambient.v1.PushSessionMessageRequest.sender:type_name -> ambient.v1.Sender
 	6, // 2: ambient.v1.SessionMessage.created_at:type_name -> google.protobuf.Timestamp
 	6, // 3: ambient.v1.SessionMessage.sent_at:type_name -> google.protobuf.Timestamp
-	0, // 4: ambient.v1.SessionMessage.sender:type_name -> ambient.v1.Sender
+	1, // 4: ambient.v1.SessionMessage.sender:type_name -> ambient.v1.Sender
 	7, // 5: ambient.v1.SessionMessage.watch_state:type_name -> ambient.v1.WatchState
 	6, // 6: ambient.v1.ListSessionMessagesRequest.created_after:type_name -> google.protobuf.Timestamp
 	6, // 7: ambient.v1.ListSessionMessagesRequest.created_before:type_name -> google.protobuf.Timestamp
@@ -744,7 +744,7 @@ func file_ambient_v1_messages_proto_init() {
 		return
 	}
 	file_ambient_v1_common_proto_init()
-	file_ambient_v1_messages_proto_msgTypes[1].OneofWrappers = []any{}
+	file_ambient_v1_messages_proto_msgTypes[0].OneofWrappers = []any{}
 	file_ambient_v1_messages_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -9,6 +9,8 @@ import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { WatchState } from "./common_pb.ts";
 import { file_ambient_v1_common } from "./common_pb.ts";
+import type { Fragments } from "./compression_pb.ts";
+import { file_ambient_v1_compression } from "./compression_pb.ts";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
@@ -17,94 +19,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file ambient/v1/events.proto.
  */
 export const file_ambient_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("ChdhbWJpZW50L3YxL2V2ZW50cy5wcm90bxIKYW1iaWVudC52MSJ4CglGcmFnbWVudHMSDwoHbGVuZ3RocxgBIAMoDRIbChN0aW1lc3RhbXBfZGVsdGFzX21zGAIgAygSEi4KCnJhd19ldmVudHMYAyABKAsyFS5hbWJpZW50LnYxLlJhd0V2ZW50c0gAiAEBQg0KC19yYXdfZXZlbnRzIjoKCVJhd0V2ZW50cxIPCgdsZW5ndGhzGAEgAygNEg0KBXN0ZXBzGAIgAygNEg0KBXRleHRzGAMgASgJIvkCChdQdXNoU2Vzc2lvbkV2ZW50UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmV2ZW50X3R5cGUYAiABKAkSDwoHcGF5bG9hZBgDIAEoCRI1Cgxjb21wbGV0ZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSACIAQESEwoLZXZlbnRfY291bnQYBSABKAUSFwoPaWRlbXBvdGVuY3lfa2V5GGQgASgJEhsKDnByb2R1Y2VyX2Vwb2NoGGUgASgESAGIAQESMwoKY3JlYXRlZF9hdBhmIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAogBARItCglmcmFnbWVudHMYZyABKAsyFS5hbWJpZW50LnYxLkZyYWdtZW50c0gDiAEBQg8KDV9jb21wbGV0ZWRfYXRCEQoPX3Byb2R1Y2VyX2Vwb2NoQg0KC19jcmVhdGVkX2F0QgwKCl9mcmFnbWVudHMi/QIKDFNlc3Npb25FdmVudBIKCgJpZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEgsKA3NlcRgDIAEoAxISCgpldmVudF90eXBlGAQgASgJEg8KB3BheWxvYWQYBSABKAkSLgoKY3JlYXRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNQoMY29tcGxldGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAiAEBEhMKC2V2ZW50X2NvdW50GAggASgFEi0KCWZyYWdtZW50cxhnIAEoCzIVLmFtYmllbnQudjEuRnJhZ21lbnRzSAGIAQESFAoMZGVkdXBsaWNhdGVkGG4gASgIEg4KBnJ1bl9pZBhvIAEoCRIrCgt3YXRjaF9zdGF0ZRhxIAEoDjIWLmFtYmllbnQudjEuV2F0Y2hTdGF0ZUIPCg1fY29tcGxldGVkX2F0QgwKCl9mcmFnbWVudHMipAEKGVdhdGNoU2Vzc2lvbkV2ZW50c1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglhZnRlcl9zZXEYAiABKAMSFQoNc25hcHNob3Rfb25seRhkIAEoCBIOCgZleHBhbmQYZSABKAgSEwoLZXZlbnRfdHlwZXMYZiADKAkSDgoGcnVuX2lkGGcgASgJEhQKDHN0YXRlX2ZyYW1lcxhoIAEoCCKYAgoYTGlzdFNlc3Npb25FdmVudHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhEKCWFmdGVyX3NlcRgDIAEoAxISCgpiZWZvcmVfc2VxGAQgASgDEhIKCmRlc2NlbmRpbmcYBSABKAgSEwoLZXZlbnRfdHlwZXMYBiADKAkSDgoGcnVuX2lkGAcgASgJEjEKDWNyZWF0ZWRfYWZ0ZXIYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjIKDmNyZWF0ZWRfYmVmb3JlGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZleHBhbmQYCiABKAgihwEKGUxpc3RTZXNzaW9uRXZlbnRzUmVzcG9uc2USJwoFaXRlbXMYASADKAsyGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudBIWCg5uZXh0X2FmdGVyX3NlcRgCIAEoAxIXCg9uZXh0X2JlZm9yZV9zZXEYAyABKAMSEAoIaGFzX21vcmUYBCABKAhCwgEKG2lvLnNlc3Npb25sZWRnZXIuYW1iaWVudC52MVABWkhnaXRodWIuY29tL3Nlc3Npb24tbGVkZ2VyL3Nlc3Npb24tbGVkZ2VyL2NsaWVudHMvZ28vYW1iaWVudC92MTthbWJpZW50djGiAgNBTUKqAhhTZXNzaW9uTGVkZ2VyLkFtYmllbnQuVjHKAhhTZXNzaW9uTGVkZ2VyXEFtYmllbnRcVjHqAhpTZXNzaW9uTGVkZ2VyOjpBbWJpZW50OjpWMWIGcHJvdG8z", [file_ambient_v1_common, file_google_protobuf_timestamp]);
-
-/**
- * The index of a merged row: the places and times of its fragments. With the index a row of n
- * fragments returns the n events as they were.
- *
- * @generated from message ambient.v1.Fragments
- */
-export type Fragments = Message<"ambient.v1.Fragments"> & {
-  /**
-   * One number for each fragment: the length of its `delta` in UTF-16 code units plus 1; 0 for
-   * a fragment without a delta. The length of the row's delta is the sum of the numbers, minus
-   * 1 for each number that is not 0: "It is " and "noon." are 7 and 6, and "It is noon." has
-   * 13 - 2 = 11.
-   *
-   * @generated from field: repeated uint32 lengths = 1;
-   */
-  lengths: number[];
-
-  /**
-   * The timestamp of each payload minus that of the payload before, in milliseconds:
-   * event_count - 1 numbers, or none if the payloads have no timestamp.
-   *
-   * @generated from field: repeated sint64 timestamp_deltas_ms = 2;
-   */
-  timestampDeltasMs: bigint[];
-
-  /**
-   * Set if the fragments have a `rawEvent` each and these differ; then `lengths` is empty and
-   * `raw_events.lengths` has the lengths. A reader that does not know this field finds fewer
-   * lengths than events and cannot expand the row, instead of giving all events one `rawEvent`.
-   *
-   * @generated from field: optional ambient.v1.RawEvents raw_events = 3;
-   */
-  rawEvents?: RawEvents | undefined;
-};
-
-/**
- * Describes the message ambient.v1.Fragments.
- * Use `create(FragmentsSchema)` to create a new message.
- */
-export const FragmentsSchema: GenMessage<Fragments> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_events, 0);
-
-/**
- * The `rawEvent` of each fragment of a merged row. The row's payload has the first one, an object
- * or a list. The others have the same text except at places: a place is a string that is no key,
- * a number, true, false or null; places count from 0 in the order of the text. A row has at most
- * 32 places that differ.
- *
- * @generated from message ambient.v1.RawEvents
- */
-export type RawEvents = Message<"ambient.v1.RawEvents"> & {
-  /**
-   * As Fragments.lengths.
-   *
-   * @generated from field: repeated uint32 lengths = 1;
-   */
-  lengths: number[];
-
-  /**
-   * For each place that differs, in order: the number of places between the one before (the
-   * beginning) and this one, and then steps, which give its value in each fragment but the first.
-   * The lowest two bits of a step are its kind, the others its count:
-   * - 0: for `count` fragments the value of the fragment before.
-   * - 1: for `count` fragments their `delta`, in its quotes, as spelled.
-   * - 2: for one fragment another value, in its spelling. Two numbers follow: the UTF-16 units
-   *   that it has from the beginning, and from the end, of the value before. Between them are
-   *   the next `count` UTF-16 units of `texts`.
-   *
-   * @generated from field: repeated uint32 steps = 2;
-   */
-  steps: number[];
-
-  /**
-   * The texts of the steps of kind 2, in order of the steps; at most 256 KiB.
-   *
-   * @generated from field: string texts = 3;
-   */
-  texts: string;
-};
-
-/**
- * Describes the message ambient.v1.RawEvents.
- * Use `create(RawEventsSchema)` to create a new message.
- */
-export const RawEventsSchema: GenMessage<RawEvents> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_events, 1);
+  fileDesc("ChdhbWJpZW50L3YxL2V2ZW50cy5wcm90bxIKYW1iaWVudC52MSL5AgoXUHVzaFNlc3Npb25FdmVudFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpldmVudF90eXBlGAIgASgJEg8KB3BheWxvYWQYAyABKAkSNQoMY29tcGxldGVkX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAiAEBEhMKC2V2ZW50X2NvdW50GAUgASgFEhcKD2lkZW1wb3RlbmN5X2tleRhkIAEoCRIbCg5wcm9kdWNlcl9lcG9jaBhlIAEoBEgBiAEBEjMKCmNyZWF0ZWRfYXQYZiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAKIAQESLQoJZnJhZ21lbnRzGGcgASgLMhUuYW1iaWVudC52MS5GcmFnbWVudHNIA4gBAUIPCg1fY29tcGxldGVkX2F0QhEKD19wcm9kdWNlcl9lcG9jaEINCgtfY3JlYXRlZF9hdEIMCgpfZnJhZ21lbnRzIv0CCgxTZXNzaW9uRXZlbnQSCgoCaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRILCgNzZXEYAyABKAMSEgoKZXZlbnRfdHlwZRgEIAEoCRIPCgdwYXlsb2FkGAUgASgJEi4KCmNyZWF0ZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDGNvbXBsZXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAIgBARITCgtldmVudF9jb3VudBgIIAEoBRItCglmcmFnbWVudHMYZyABKAsyFS5hbWJpZW50LnYxLkZyYWdtZW50c0gBiAEBEhQKDGRlZHVwbGljYXRlZBhuIAEoCBIOCgZydW5faWQYbyABKAkSKwoLd2F0Y2hfc3RhdGUYcSABKA4yFi5hbWJpZW50LnYxLldhdGNoU3RhdGVCDwoNX2NvbXBsZXRlZF9hdEIMCgpfZnJhZ21lbnRzIqQBChlXYXRjaFNlc3Npb25FdmVudHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJYWZ0ZXJfc2VxGAIgASgDEhUKDXNuYXBzaG90X29ubHkYZCABKAgSDgoGZXhwYW5kGGUgASgIEhMKC2V2ZW50X3R5cGVzGGYgAygJEg4KBnJ1bl9pZBhnIAEoCRIUCgxzdGF0ZV9mcmFtZXMYaCABKAgimAIKGExpc3RTZXNzaW9uRXZlbnRzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRIRCglhZnRlcl9zZXEYAyABKAMSEgoKYmVmb3JlX3NlcRgEIAEoAxISCgpkZXNjZW5kaW5nGAUgASgIEhMKC2V2ZW50X3R5cGVzGAYgAygJEg4KBnJ1bl9pZBgHIAEoCRIxCg1jcmVhdGVkX2FmdGVyGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg5jcmVhdGVkX2JlZm9yZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGZXhwYW5kGAogASgIIocBChlMaXN0U2Vzc2lvbkV2ZW50c1Jlc3BvbnNlEicKBWl0ZW1zGAEgAygLMhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQSFgoObmV4dF9hZnRlcl9zZXEYAiABKAMSFwoPbmV4dF9iZWZvcmVfc2VxGAMgASgDEhAKCGhhc19tb3JlGAQgASgIQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_ambient_v1_common, file_ambient_v1_compression, file_google_protobuf_timestamp]);
 
 /**
  * One event row to append: a single AG-UI event, or consecutive fragments of one text merged.
@@ -197,7 +112,7 @@ export type PushSessionEventRequest = Message<"ambient.v1.PushSessionEventReques
  * Use `create(PushSessionEventRequestSchema)` to create a new message.
  */
 export const PushSessionEventRequestSchema: GenMessage<PushSessionEventRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_events, 2);
+  messageDesc(file_ambient_v1_events, 0);
 
 /**
  * A stored event row, or a frame with the state of a watch (`watch_state` is set then).
@@ -299,7 +214,7 @@ export type SessionEvent = Message<"ambient.v1.SessionEvent"> & {
  * Use `create(SessionEventSchema)` to create a new message.
  */
 export const SessionEventSchema: GenMessage<SessionEvent> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_events, 3);
+  messageDesc(file_ambient_v1_events, 1);
 
 /**
  * Follows the events of a session from a cursor, without end, also after RUN_FINISHED.
@@ -373,7 +288,7 @@ export type WatchSessionEventsRequest = Message<"ambient.v1.WatchSessionEventsRe
  * Use `create(WatchSessionEventsRequestSchema)` to create a new message.
  */
 export const WatchSessionEventsRequestSchema: GenMessage<WatchSessionEventsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_events, 4);
+  messageDesc(file_ambient_v1_events, 2);
 
 /**
  * A page of a session's events.
@@ -463,7 +378,7 @@ export type ListSessionEventsRequest = Message<"ambient.v1.ListSessionEventsRequ
  * Use `create(ListSessionEventsRequestSchema)` to create a new message.
  */
 export const ListSessionEventsRequestSchema: GenMessage<ListSessionEventsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_events, 5);
+  messageDesc(file_ambient_v1_events, 3);
 
 /**
  * A page of events.
@@ -506,5 +421,5 @@ export type ListSessionEventsResponse = Message<"ambient.v1.ListSessionEventsRes
  * Use `create(ListSessionEventsResponseSchema)` to create a new message.
  */
 export const ListSessionEventsResponseSchema: GenMessage<ListSessionEventsResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_events, 6);
+  messageDesc(file_ambient_v1_events, 4);
 

@@ -17,71 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file ambient/v1/messages.proto.
  */
 export const file_ambient_v1_messages: GenFile = /*@__PURE__*/
-  fileDesc("ChlhbWJpZW50L3YxL21lc3NhZ2VzLnByb3RvEgphbWJpZW50LnYxIoABCgZTZW5kZXISCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIUCgxkaXNwbGF5X25hbWUYAyABKAkSDgoGaXNfYm90GAQgASgIEg8KB2NoYW5uZWwYBSABKAkSEgoKY2hhbm5lbF9pZBgGIAEoCRIRCgl0aHJlYWRfaWQYByABKAkijwIKGVB1c2hTZXNzaW9uTWVzc2FnZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpldmVudF90eXBlGAIgASgJEg8KB3BheWxvYWQYAyABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GGQgASgJEhsKDnByb2R1Y2VyX2Vwb2NoGGUgASgESACIAQESMAoHc2VudF9hdBhmIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAYgBARInCgZzZW5kZXIYZyABKAsyEi5hbWJpZW50LnYxLlNlbmRlckgCiAEBQhEKD19wcm9kdWNlcl9lcG9jaEIKCghfc2VudF9hdEIJCgdfc2VuZGVyIscCCg5TZXNzaW9uTWVzc2FnZRIKCgJpZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEgsKA3NlcRgDIAEoAxISCgpldmVudF90eXBlGAQgASgJEg8KB3BheWxvYWQYBSABKAkSLgoKY3JlYXRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoHc2VudF9hdBhmIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAIgBARInCgZzZW5kZXIYZyABKAsyEi5hbWJpZW50LnYxLlNlbmRlckgBiAEBEhQKDGRlZHVwbGljYXRlZBhuIAEoCBIrCgt3YXRjaF9zdGF0ZRhxIAEoDjIWLmFtYmllbnQudjEuV2F0Y2hTdGF0ZUIKCghfc2VudF9hdEIJCgdfc2VuZGVyInEKG1dhdGNoU2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoAxIVCg1zbmFwc2hvdF9vbmx5GGQgASgIEhQKDHN0YXRlX2ZyYW1lcxhoIAEoCCKAAgoaTGlzdFNlc3Npb25NZXNzYWdlc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEQoJYWZ0ZXJfc2VxGAMgASgDEhIKCmJlZm9yZV9zZXEYBCABKAMSEgoKZGVzY2VuZGluZxgFIAEoCBITCgtldmVudF90eXBlcxgGIAMoCRIxCg1jcmVhdGVkX2FmdGVyGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg5jcmVhdGVkX2JlZm9yZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBKBAgHEAgiiwEKG0xpc3RTZXNzaW9uTWVzc2FnZXNSZXNwb25zZRIpCgVpdGVtcxgBIAMoCzIaLmFtYmllbnQudjEuU2Vzc2lvbk1lc3NhZ2USFgoObmV4dF9hZnRlcl9zZXEYAiABKAMSFwoPbmV4dF9iZWZvcmVfc2VxGAMgASgDEhAKCGhhc19tb3JlGAQgASgIQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_ambient_v1_common, file_google_protobuf_timestamp]);
-
-/**
- * The writer of a message from another system, such as a chat bridge. The service stores and
- * returns these fields and draws no conclusion from them. At most 1,024 bytes a field.
- *
- * @generated from message ambient.v1.Sender
- */
-export type Sender = Message<"ambient.v1.Sender"> & {
-  /**
-   * The sender's id in the system that the message comes from.
-   *
-   * @generated from field: string id = 1;
-   */
-  id: string;
-
-  /**
-   * Login or handle.
-   *
-   * @generated from field: string name = 2;
-   */
-  name: string;
-
-  /**
-   * The name to show to a person.
-   *
-   * @generated from field: string display_name = 3;
-   */
-  displayName: string;
-
-  /**
-   * True when a program wrote it.
-   *
-   * @generated from field: bool is_bot = 4;
-   */
-  isBot: boolean;
-
-  /**
-   * The kind of place that the message comes from, for example `slack`.
-   *
-   * @generated from field: string channel = 5;
-   */
-  channel: string;
-
-  /**
-   * The place itself.
-   *
-   * @generated from field: string channel_id = 6;
-   */
-  channelId: string;
-
-  /**
-   * The thread in that place.
-   *
-   * @generated from field: string thread_id = 7;
-   */
-  threadId: string;
-};
-
-/**
- * Describes the message ambient.v1.Sender.
- * Use `create(SenderSchema)` to create a new message.
- */
-export const SenderSchema: GenMessage<Sender> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_messages, 0);
+  fileDesc("ChlhbWJpZW50L3YxL21lc3NhZ2VzLnByb3RvEgphbWJpZW50LnYxIo8CChlQdXNoU2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZXZlbnRfdHlwZRgCIAEoCRIPCgdwYXlsb2FkGAMgASgJEhcKD2lkZW1wb3RlbmN5X2tleRhkIAEoCRIbCg5wcm9kdWNlcl9lcG9jaBhlIAEoBEgAiAEBEjAKB3NlbnRfYXQYZiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAGIAQESJwoGc2VuZGVyGGcgASgLMhIuYW1iaWVudC52MS5TZW5kZXJIAogBAUIRCg9fcHJvZHVjZXJfZXBvY2hCCgoIX3NlbnRfYXRCCQoHX3NlbmRlciKAAQoGU2VuZGVyEgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSFAoMZGlzcGxheV9uYW1lGAMgASgJEg4KBmlzX2JvdBgEIAEoCBIPCgdjaGFubmVsGAUgASgJEhIKCmNoYW5uZWxfaWQYBiABKAkSEQoJdGhyZWFkX2lkGAcgASgJIscCCg5TZXNzaW9uTWVzc2FnZRIKCgJpZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEgsKA3NlcRgDIAEoAxISCgpldmVudF90eXBlGAQgASgJEg8KB3BheWxvYWQYBSABKAkSLgoKY3JlYXRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoHc2VudF9hdBhmIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAIgBARInCgZzZW5kZXIYZyABKAsyEi5hbWJpZW50LnYxLlNlbmRlckgBiAEBEhQKDGRlZHVwbGljYXRlZBhuIAEoCBIrCgt3YXRjaF9zdGF0ZRhxIAEoDjIWLmFtYmllbnQudjEuV2F0Y2hTdGF0ZUIKCghfc2VudF9hdEIJCgdfc2VuZGVyInEKG1dhdGNoU2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoAxIVCg1zbmFwc2hvdF9vbmx5GGQgASgIEhQKDHN0YXRlX2ZyYW1lcxhoIAEoCCKAAgoaTGlzdFNlc3Npb25NZXNzYWdlc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEQoJYWZ0ZXJfc2VxGAMgASgDEhIKCmJlZm9yZV9zZXEYBCABKAMSEgoKZGVzY2VuZGluZxgFIAEoCBITCgtldmVudF90eXBlcxgGIAMoCRIxCg1jcmVhdGVkX2FmdGVyGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg5jcmVhdGVkX2JlZm9yZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBKBAgHEAgiiwEKG0xpc3RTZXNzaW9uTWVzc2FnZXNSZXNwb25zZRIpCgVpdGVtcxgBIAMoCzIaLmFtYmllbnQudjEuU2Vzc2lvbk1lc3NhZ2USFgoObmV4dF9hZnRlcl9zZXEYAiABKAMSFwoPbmV4dF9iZWZvcmVfc2VxGAMgASgDEhAKCGhhc19tb3JlGAQgASgIQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_ambient_v1_common, file_google_protobuf_timestamp]);
 
 /**
  * One message to append.
@@ -151,6 +87,70 @@ export type PushSessionMessageRequest = Message<"ambient.v1.PushSessionMessageRe
  * Use `create(PushSessionMessageRequestSchema)` to create a new message.
  */
 export const PushSessionMessageRequestSchema: GenMessage<PushSessionMessageRequest> = /*@__PURE__*/
+  messageDesc(file_ambient_v1_messages, 0);
+
+/**
+ * The writer of a message from another system, such as a chat bridge. The service stores and
+ * returns these fields and draws no conclusion from them. At most 1,024 bytes a field.
+ *
+ * @generated from message ambient.v1.Sender
+ */
+export type Sender = Message<"ambient.v1.Sender"> & {
+  /**
+   * The sender's id in the system that the message comes from.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * Login or handle.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * The name to show to a person.
+   *
+   * @generated from field: string display_name = 3;
+   */
+  displayName: string;
+
+  /**
+   * True when a program wrote it.
+   *
+   * @generated from field: bool is_bot = 4;
+   */
+  isBot: boolean;
+
+  /**
+   * The kind of place that the message comes from, for example `slack`.
+   *
+   * @generated from field: string channel = 5;
+   */
+  channel: string;
+
+  /**
+   * The place itself.
+   *
+   * @generated from field: string channel_id = 6;
+   */
+  channelId: string;
+
+  /**
+   * The thread in that place.
+   *
+   * @generated from field: string thread_id = 7;
+   */
+  threadId: string;
+};
+
+/**
+ * Describes the message ambient.v1.Sender.
+ * Use `create(SenderSchema)` to create a new message.
+ */
+export const SenderSchema: GenMessage<Sender> = /*@__PURE__*/
   messageDesc(file_ambient_v1_messages, 1);
 
 /**

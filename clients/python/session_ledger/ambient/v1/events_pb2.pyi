@@ -1,6 +1,7 @@
 import datetime
 
 from session_ledger.ambient.v1 import common_pb2 as _common_pb2
+from session_ledger.ambient.v1 import compression_pb2 as _compression_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -9,26 +10,6 @@ from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class Fragments(_message.Message):
-    __slots__ = ("lengths", "timestamp_deltas_ms", "raw_events")
-    LENGTHS_FIELD_NUMBER: _ClassVar[int]
-    TIMESTAMP_DELTAS_MS_FIELD_NUMBER: _ClassVar[int]
-    RAW_EVENTS_FIELD_NUMBER: _ClassVar[int]
-    lengths: _containers.RepeatedScalarFieldContainer[int]
-    timestamp_deltas_ms: _containers.RepeatedScalarFieldContainer[int]
-    raw_events: RawEvents
-    def __init__(self, lengths: _Optional[_Iterable[int]] = ..., timestamp_deltas_ms: _Optional[_Iterable[int]] = ..., raw_events: _Optional[_Union[RawEvents, _Mapping]] = ...) -> None: ...
-
-class RawEvents(_message.Message):
-    __slots__ = ("lengths", "steps", "texts")
-    LENGTHS_FIELD_NUMBER: _ClassVar[int]
-    STEPS_FIELD_NUMBER: _ClassVar[int]
-    TEXTS_FIELD_NUMBER: _ClassVar[int]
-    lengths: _containers.RepeatedScalarFieldContainer[int]
-    steps: _containers.RepeatedScalarFieldContainer[int]
-    texts: str
-    def __init__(self, lengths: _Optional[_Iterable[int]] = ..., steps: _Optional[_Iterable[int]] = ..., texts: _Optional[str] = ...) -> None: ...
 
 class PushSessionEventRequest(_message.Message):
     __slots__ = ("session_id", "event_type", "payload", "completed_at", "event_count", "idempotency_key", "producer_epoch", "created_at", "fragments")
@@ -49,8 +30,8 @@ class PushSessionEventRequest(_message.Message):
     idempotency_key: str
     producer_epoch: int
     created_at: _timestamp_pb2.Timestamp
-    fragments: Fragments
-    def __init__(self, session_id: _Optional[str] = ..., event_type: _Optional[str] = ..., payload: _Optional[str] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event_count: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., producer_epoch: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., fragments: _Optional[_Union[Fragments, _Mapping]] = ...) -> None: ...
+    fragments: _compression_pb2.Fragments
+    def __init__(self, session_id: _Optional[str] = ..., event_type: _Optional[str] = ..., payload: _Optional[str] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event_count: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., producer_epoch: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., fragments: _Optional[_Union[_compression_pb2.Fragments, _Mapping]] = ...) -> None: ...
 
 class SessionEvent(_message.Message):
     __slots__ = ("id", "session_id", "seq", "event_type", "payload", "created_at", "completed_at", "event_count", "fragments", "deduplicated", "run_id", "watch_state")
@@ -74,11 +55,11 @@ class SessionEvent(_message.Message):
     created_at: _timestamp_pb2.Timestamp
     completed_at: _timestamp_pb2.Timestamp
     event_count: int
-    fragments: Fragments
+    fragments: _compression_pb2.Fragments
     deduplicated: bool
     run_id: str
     watch_state: _common_pb2.WatchState
-    def __init__(self, id: _Optional[str] = ..., session_id: _Optional[str] = ..., seq: _Optional[int] = ..., event_type: _Optional[str] = ..., payload: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event_count: _Optional[int] = ..., fragments: _Optional[_Union[Fragments, _Mapping]] = ..., deduplicated: bool = ..., run_id: _Optional[str] = ..., watch_state: _Optional[_Union[_common_pb2.WatchState, str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., session_id: _Optional[str] = ..., seq: _Optional[int] = ..., event_type: _Optional[str] = ..., payload: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event_count: _Optional[int] = ..., fragments: _Optional[_Union[_compression_pb2.Fragments, _Mapping]] = ..., deduplicated: bool = ..., run_id: _Optional[str] = ..., watch_state: _Optional[_Union[_common_pb2.WatchState, str]] = ...) -> None: ...
 
 class WatchSessionEventsRequest(_message.Message):
     __slots__ = ("session_id", "after_seq", "snapshot_only", "expand", "event_types", "run_id", "state_frames")

@@ -10,24 +10,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Sender(_message.Message):
-    __slots__ = ("id", "name", "display_name", "is_bot", "channel", "channel_id", "thread_id")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
-    IS_BOT_FIELD_NUMBER: _ClassVar[int]
-    CHANNEL_FIELD_NUMBER: _ClassVar[int]
-    CHANNEL_ID_FIELD_NUMBER: _ClassVar[int]
-    THREAD_ID_FIELD_NUMBER: _ClassVar[int]
-    id: str
-    name: str
-    display_name: str
-    is_bot: bool
-    channel: str
-    channel_id: str
-    thread_id: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., display_name: _Optional[str] = ..., is_bot: bool = ..., channel: _Optional[str] = ..., channel_id: _Optional[str] = ..., thread_id: _Optional[str] = ...) -> None: ...
-
 class PushSessionMessageRequest(_message.Message):
     __slots__ = ("session_id", "event_type", "payload", "idempotency_key", "producer_epoch", "sent_at", "sender")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +27,24 @@ class PushSessionMessageRequest(_message.Message):
     sent_at: _timestamp_pb2.Timestamp
     sender: Sender
     def __init__(self, session_id: _Optional[str] = ..., event_type: _Optional[str] = ..., payload: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., producer_epoch: _Optional[int] = ..., sent_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sender: _Optional[_Union[Sender, _Mapping]] = ...) -> None: ...
+
+class Sender(_message.Message):
+    __slots__ = ("id", "name", "display_name", "is_bot", "channel", "channel_id", "thread_id")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    IS_BOT_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_ID_FIELD_NUMBER: _ClassVar[int]
+    THREAD_ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    display_name: str
+    is_bot: bool
+    channel: str
+    channel_id: str
+    thread_id: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., display_name: _Optional[str] = ..., is_bot: bool = ..., channel: _Optional[str] = ..., channel_id: _Optional[str] = ..., thread_id: _Optional[str] = ...) -> None: ...
 
 class SessionMessage(_message.Message):
     __slots__ = ("id", "session_id", "seq", "event_type", "payload", "created_at", "sent_at", "sender", "deduplicated", "watch_state")
