@@ -1,0 +1,18 @@
+/** Each package has a README whose example runs and prints the output on the page. */
+import { execFile } from "node:child_process";
+import { globSync, readFileSync } from "node:fs";
+import { promisify } from "node:util";
+import { expect, test } from "vitest";
+
+const FOLDERS = ["gen", ...globSync("packages/*").toSorted()];
+
+test.each(FOLDERS)("%s/README.md is short, and its example prints its output", async (folder) => {
+  const page = readFileSync(`${folder}/README.md`, "utf8");
+  const { name } = JSON.parse(readFileSync(`${folder}/package.json`, "utf8"));
+  expect(page).toMatch(new RegExp(`^# ${name}\n`));
+  const [, code = "", output] = /```ts\n(.*?)```\n\n```text\n(.*?)```/s.exec(page) ?? [];
+  expect(page.slice(0, page.indexOf("```ts")).split("\n").length).toBeLessThanOrEqual(20);
+  const args = ["--input-type=module-typescript", "--eval", code];
+  const { stdout } = await promisify(execFile)(process.execPath, args);
+  expect(stdout).toBe(output);
+});
