@@ -77,7 +77,7 @@ const pushPath: Picture = {
     {
       at: [310, 50],
       size: [140, 80],
-      title: "api",
+      title: "handlers",
       lines: ["form, AG-UI,", "key, digest"],
       tone: "accent",
     },

@@ -1,4 +1,4 @@
-/** Each package has a README whose example runs and prints the output on the page. */
+/** Each package has a README whose example runs; that of the project explains each folder. */
 import { execFile } from "node:child_process";
 import { globSync, readFileSync } from "node:fs";
 import { promisify } from "node:util";
@@ -15,4 +15,13 @@ test.each(FOLDERS)("%s/README.md is short, and its example prints its output", a
   const args = ["--input-type=module-typescript", "--eval", code];
   const { stdout } = await promisify(execFile)(process.execPath, args);
   expect(stdout).toBe(output);
+});
+
+test("the README of the project explains every folder of the top level", async () => {
+  const { stdout } = await promisify(execFile)("git", ["ls-tree", "-d", "--name-only", "HEAD"]);
+  const page = readFileSync("README.md", "utf8");
+  const folders = page.slice(page.indexOf("\nFolders: "));
+  const names = stdout.trim().split("\n");
+  expect(names.length).toBeGreaterThan(5);
+  expect(names.filter((name) => !folders.includes(`\`${name}\``))).toEqual([]);
 });
