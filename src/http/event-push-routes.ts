@@ -45,6 +45,8 @@ export function eventPushRoutes(app: App, { handlers, requestBytesMax }: EventPu
     own.post("/sessions/:id/events", { schema: PUSH }, async (request, reply) => {
       const { body } = request;
       if (!(body instanceof Body)) throw wrongType();
+      // A caller that relies on its numbers would store a repetition twice.
+      if (request.headers["client-seq"] !== undefined) throw invalidArgument([NO_NUMBERS]);
       const list = {
         sessionId: request.params.id,
         payloads: body.events,
@@ -76,6 +78,12 @@ function parseEvents(app: App, bytesMax: number): void {
   );
   app.addContentTypeParser("*", () => Promise.reject(wrongType()));
 }
+
+const NO_NUMBERS = {
+  field: "Client-Seq",
+  description:
+    "Client-Seq is not known here: a body is one push, and Idempotency-Key makes it safe",
+};
 
 const epoch = seqParameter("");
 

@@ -293,6 +293,7 @@ describe("one event, or an array", () => {
     const id = newSession();
     const wrong: readonly (readonly [Headers, string])[] = [
       [{ "producer-epoch": "-1" }, "Producer-Epoch"],
+      [{ "client-seq": "1", "producer-epoch": "1" }, "Client-Seq"],
       [{ "idempotency-key": "k".repeat(129) }, "Idempotency-Key"],
     ];
     for (const [headers, field] of wrong) {
