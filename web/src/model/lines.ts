@@ -21,7 +21,6 @@ export abstract class Line {
   died = Number.POSITIVE_INFINITY;
   readonly atMs: number;
   readonly runId: string;
-  /** Its place in the list of all lines. */
   block: Block | undefined;
   #made: Made | undefined;
 
@@ -58,7 +57,6 @@ export interface Origin {
 /** When something happens, and in which run. */
 type Now = Omit<Origin, "key">;
 
-/** A fixed item, for example the start of a run. */
 export class FixedLine<T> extends Line {
   readonly value: T;
 
@@ -68,7 +66,6 @@ export class FixedLine<T> extends Line {
   }
 }
 
-/** Consecutive changes of the state. */
 export class StateLine extends Line {
   readonly changes = new Track<{
     readonly change: "snapshot" | "delta";
@@ -86,9 +83,7 @@ interface CallVersion {
   /** The call without its arguments, if they are a text. */
   readonly fields: unknown;
   readonly args: Text | undefined;
-  /** The agent is writing the arguments. */
   readonly isOpen: boolean;
-  /** No result will come. */
   readonly settled: "done" | "failed" | "unanswered" | undefined;
 }
 
@@ -103,7 +98,6 @@ export class CallLine extends Line {
     this.take(origin.seq, call);
   }
 
-  /** True: it has changed. */
   take(seq: number, call: unknown): boolean {
     const last = this.#versions.last;
     const called = isObject(call) ? call["function"] : undefined;
@@ -122,7 +116,6 @@ export class CallLine extends Line {
     return true;
   }
 
-  /** The agent has written more arguments, and nothing else has changed. */
   write(seq: number, args: unknown): boolean {
     const known = this.#versions.last?.args;
     if (known === undefined || typeof args !== "string") return false;
@@ -150,7 +143,6 @@ export class CallLine extends Line {
 }
 
 export interface MessageVersion {
-  /** The message without a content, and without calls that are a list. */
   readonly fields: JsonObject;
   readonly content: Text | Patches | { readonly plain: unknown } | undefined;
   /** May have more of them than there are in this version. */
@@ -159,7 +151,6 @@ export interface MessageVersion {
   readonly isOpen: boolean;
 }
 
-/** A call in its message. */
 export interface Called {
   readonly owner: MessageLine;
   readonly call: CallLine;
@@ -180,7 +171,6 @@ const APPENDS: ReadonlySet<unknown> = new Set([
 
 export class MessageLine extends Line {
   readonly #versions = new Track<MessageVersion>();
-  /** The content after the last change. */
   #content: unknown;
   #haveCallsChanged = false;
   readonly #onCall: (call: Called) => void;
@@ -229,7 +219,6 @@ export class MessageLine extends Line {
     return this;
   }
 
-  /** The newest call with this id. */
   call(id: unknown): CallLine | undefined {
     const { calls, callCount = 0 } = this.#versions.last ?? {};
     const newest = calls?.[callCount - 1];
@@ -261,7 +250,6 @@ export class MessageLine extends Line {
     return content instanceof Patches ? content.at(at.seq) : content?.plain;
   }
 
-  /** Changes whenever the content does. */
   contentMark(at: At): unknown {
     const content = this.versionAt(at)?.content;
     if (content instanceof Text) return content.lengthAt(at);

@@ -64,14 +64,12 @@ export class SessionLog {
   #hasNewest = false;
   #messagesLive = false;
   #isNotifying = false;
-  /** Undefined: nothing folds this log. */
   #foldedSeq: number | undefined;
   #room: (() => void) | undefined;
   /** Reads of dropped payloads that are under way, by the numbers of their rows. */
   readonly #reads: { readonly from: number; readonly to: number; readonly done: Promise<void> }[] =
     [];
 
-  /** The number of the newest raw event. */
   head = 0;
   state: "loading" | "live" | "reconnecting" | "gone" = "loading";
   problem: Problem | undefined;
@@ -118,17 +116,14 @@ export class SessionLog {
     return this.#isJoined ? this.#rows.length : this.#joined;
   }
 
-  /** The list has no gap. */
   get isJoined(): boolean {
     return this.#isJoined;
   }
 
-  /** The newest rows are there, and the number of the head. */
   get hasNewest(): boolean {
     return this.#hasNewest;
   }
 
-  /** The messages are complete up to now. */
   get hasAllMessages(): boolean {
     return this.#messagesLive;
   }
@@ -241,7 +236,6 @@ export class SessionLog {
     this.generation += 1;
   }
 
-  /** Ends only with an error. */
   async #readAll(signal: AbortSignal): Promise<void> {
     await Promise.all([this.#readRows(signal), this.#readMessages(signal)]);
   }

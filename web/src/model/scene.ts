@@ -25,21 +25,17 @@ export interface SceneParts {
 
 export interface SceneOptions {
   readonly by: By;
-  /** Fold the pauses between runs. */
   readonly folds: boolean;
-  /** Open bars reach up to now. */
   readonly nowMs: number;
 }
 
 export interface Scene extends SceneParts {
   readonly by: By;
   readonly axis: Axis;
-  /** Of each bar, in the order of the bars. */
   readonly lines: Int32Array;
   readonly starts: Float64Array;
   readonly ends: Float64Array;
   readonly markPlaces: Float64Array;
-  /** -1: there is none. */
   readonly waitsLine: number;
   readonly marksLine: number;
   /** All lines, with those above the bars. */
@@ -111,7 +107,6 @@ export interface Window {
 
 /** The least that a window shows: a microsecond, or a twentieth of an event. */
 const WINDOW_MIN = { time: 0.001, events: 0.05 } as const;
-/** Free room on both sides of everything. */
 const MARGIN = 0.01;
 
 export function wholeOf({ axis, by }: Scene): Window {
@@ -146,7 +141,6 @@ export function kept(scene: Scene, { from, to }: Window): Window {
   return { from: from + by, to: to + by };
 }
 
-/** The window that shows a bar with some room around it. */
 export function around(scene: Scene, at: number): Window {
   const [start, end] = [scene.starts[at] ?? 0, scene.ends[at] ?? 0];
   const room = Math.max((end - start) * 0.15, WINDOW_MIN[scene.by] / 2);

@@ -22,7 +22,6 @@ export type Cursor = number | "live";
 
 /** A session after one of its events. All parts are made on demand, once. */
 export class Moment {
-  /** The number of the event. */
   readonly seq: number;
   /** False: the fold has not come so far, so this is an earlier moment, or lacks what came before. */
   readonly isExact: boolean;
@@ -65,7 +64,6 @@ export class Moment {
     return { seq, before, previous, next };
   }
 
-  /** What the agent waits for. */
   get interrupts(): readonly JsonObject[] {
     return this.#history.interrupts.at(this.seq) ?? [];
   }
@@ -78,7 +76,6 @@ export class Moment {
 export interface StateChange {
   /** The number of its event; undefined: the first change is later. */
   readonly seq: number | undefined;
-  /** The state before it. */
   readonly before: unknown;
   /** The numbers of the changes beside it. */
   readonly previous: number | undefined;
@@ -86,9 +83,7 @@ export interface StateChange {
 }
 
 interface ScrubOptions {
-  /** A clock in milliseconds. */
   readonly nowMs: () => number;
-  /** Lets the page work. */
   readonly turn: () => Promise<void>;
 }
 
@@ -108,10 +103,8 @@ export class Scrub {
   #rowsTaken = 0;
   #messagesHeard = 0;
   #generation = 0;
-  /** Until the fold has reached the head once. */
   #preview: Preview | undefined;
   #isPreviewed = true;
-  /** The moments that views asked for last. */
   #made: Moment[] = [];
   #isFolding = false;
   #isStopped = false;
@@ -138,12 +131,10 @@ export class Scrub {
     void this.#follow();
   }
 
-  /** The number of the last event that was folded. */
   get foldedSeq(): number {
     return this.#history.foldedSeq;
   }
 
-  /** Everything that is stored is folded. */
   get isComplete(): boolean {
     const { rows, messages, isJoined, hasAllMessages } = this.#log;
     return (
@@ -204,7 +195,6 @@ export class Scrub {
     this.#tell();
   }
 
-  /** True: there is more to fold. */
   #foldSlice(): boolean {
     const { nowMs } = this.#options;
     const untilMs = nowMs() + SLICE_MS;

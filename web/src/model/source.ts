@@ -15,7 +15,6 @@ export interface EventItem {
   readonly run_id?: string;
   /** Base64 of ambient.v1.Fragments. */
   readonly fragments?: string;
-  /** Of a page; a stream does not give it. */
   readonly recorded_at?: string;
 }
 
@@ -60,7 +59,6 @@ export interface LogSource {
   readonly followMessages: (following: Following<MessageItem>) => Promise<never>;
 }
 
-/** A stored row of the events' stream. */
 export type Row = Readonly<Pick<HeldRow, keyof HeldRow>>;
 
 /** The log itself may drop the payload of a row. */
@@ -69,7 +67,6 @@ export class HeldRow {
   readonly seq: number;
   readonly lastSeq: number;
   readonly type: string;
-  /** Empty outside a run. */
   readonly runId: string;
   /** When its first event happened, and its last; milliseconds with microseconds as fraction. */
   readonly atMs: number;
@@ -78,11 +75,9 @@ export class HeldRow {
   readonly storedMs: number;
   /** By the clock of the database; undefined: the row came by a stream. */
   readonly recordedMs: number | undefined;
-  /** The raw events that it stands for. */
   readonly count: number;
-  /** Of the payload, as UTF-8. */
   readonly bytes: number;
-  /** The fragment index of a merged row, as `decodeFragments` of src/compressor takes it. */
+  /** The fragment index of a merged row, as `decodeFragments` of packages/compressor takes it. */
   readonly fragments: Uint8Array | undefined;
   /** JSON text. Undefined: dropped to save memory; `SessionLog.read` gets it again. */
   payload: string | undefined;
@@ -115,7 +110,6 @@ export class HeldRow {
   }
 }
 
-/** A row of the messages' stream. */
 export interface Said {
   readonly seq: number;
   readonly id: string;

@@ -30,14 +30,12 @@ import type { Bar, BarKind, BarState, Mark, Stretch, TimedRow } from "./bars.ts"
 /** A silence that is shorter is not told: rows of a compressing runner come 250 ms apart. */
 const QUIET_MS = 500;
 
-/** One event, and what it does. */
 interface Reading {
   readonly row: TimedRow;
   readonly entry: CatalogueEntry;
   readonly effect: Effect;
   readonly place: EventPlace;
   readonly value: JsonObject;
-  /** The bar that a CHUNK continues. */
   readonly known: Drawn | undefined;
 }
 
@@ -64,7 +62,6 @@ export class Timeline {
   #startMs = Number.POSITIVE_INFINITY;
   #latestMs = Number.NEGATIVE_INFINITY;
 
-  /** In the order of their first events. */
   get bars(): readonly Bar[] {
     return this.#bars;
   }
@@ -73,7 +70,6 @@ export class Timeline {
     return this.#marks;
   }
 
-  /** The number of the last event; 0: there is none. */
   get lastSeq(): number {
     return this.#lastSeq;
   }
@@ -205,7 +201,6 @@ export class Timeline {
     return bar;
   }
 
-  /** An END. */
   #take({ row, entry, effect, place, value }: Reading): Drawn | undefined {
     const bar = this.#find(effect, place);
     if (bar === undefined) return undefined;

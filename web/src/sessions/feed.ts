@@ -46,7 +46,6 @@ function isRefusal(error: Error | undefined): boolean {
 interface Page {
   readonly items: readonly SessionJson[];
   readonly metadata: { readonly total: number; readonly totalIsLowerBound: boolean };
-  /** Empty: there is no further page. */
   readonly nextPageToken: string;
 }
 
@@ -76,9 +75,7 @@ export class SessionFeed {
   };
   #closeStream: (() => void) | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Of the next page; empty: none is known. */
   #next = "";
-  /** More than the first page was read. */
   #isFurther = false;
   #isLoading = false;
   /** A read that began before a deletion may still have the session. */
@@ -128,7 +125,6 @@ export class SessionFeed {
     clearTimeout(this.#timer);
   }
 
-  /** Reads the next page, if there is one. */
   async more(): Promise<void> {
     if (this.#isLoading || this.#next === "") return;
     this.#isLoading = true;
@@ -145,7 +141,6 @@ export class SessionFeed {
     }
   }
 
-  /** An empty token: the first page. */
   async #read(pageToken: string, size: number): Promise<Read> {
     const { query, projectId, phase, isRunning } = this.#filter;
     const { items, metadata, nextPageToken } = await get<Page>(`${API}/sessions`, {
