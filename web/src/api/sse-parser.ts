@@ -1,4 +1,4 @@
-/** Parses server-sent events as the HTML standard says; pure. */
+/** Parses server-sent events as the HTML standard defines it; pure. */
 export interface StreamEvent {
   /** Present when this event has one. */
   readonly id: string | undefined;

@@ -61,7 +61,7 @@ export function ComparePage({ id }: { readonly id: string }) {
 
 export interface Side {
   readonly runs: readonly Run[] | undefined;
-  /** Undefined: the address names none, and there is none to begin with. */
+  /** Undefined: neither the address nor the list has one. */
   readonly run: Run | undefined;
   readonly compared: Compared | undefined;
   readonly error: Error | null;

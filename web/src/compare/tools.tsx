@@ -1,4 +1,4 @@
-/** The tool calls of two runs: those of one name beside each other, in their order. */
+/** The tool calls of two runs: those of one name side by side, in their order. */
 import { useMemo } from "react";
 import { type ToolCall, type ToolPair, toolPairs } from "../model/compare.ts";
 import { Badge } from "../ui/badge.tsx";

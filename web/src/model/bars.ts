@@ -50,7 +50,7 @@ export interface Bar extends Stretch {
   readonly state: BarState;
   /** False: its first row was a fragment. */
   readonly hasStart: boolean;
-  /** Of its own rows, without those of the bars inside. */
+  /** Of this bar alone, without the bars inside. */
   readonly rows: number;
   readonly events: number;
   readonly bytes: number;

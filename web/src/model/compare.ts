@@ -1,5 +1,5 @@
 /**
- * Two runs beside each other: what each said and did, what it used, and where they differ. The facts
+ * Two runs side by side: what each said and did, what it used, and where they differ. The facts
  * of a run come from its rows alone, in the canonical form that AG-UI clients get, so chunks and old
  * events count like the new ones.
  */
@@ -242,7 +242,7 @@ function pairOf(left: ToolCall | undefined, right: ToolCall | undefined): ToolPa
   };
 }
 
-/** JSON is compared by what it says: order of keys and white space do not count. */
+/** JSON is compared by its value: order of keys and white space do not count. */
 function meansSame(one: string, other: string): boolean {
   if (one === other) return true;
   try {

@@ -60,7 +60,7 @@ export interface ToolItem extends ItemBase {
   readonly args: string;
   readonly isStreaming: boolean;
   readonly status: "pending" | "done" | "failed" | "unanswered";
-  /** The message with the result; undefined: there is none yet. */
+  /** The message with the result; undefined: none yet. */
   readonly result: JsonObject | undefined;
   /** Undefined also where one event, a snapshot, has brought both the call and the result. */
   readonly resultMs: number | undefined;
@@ -90,7 +90,7 @@ export interface RunItem extends ItemBase {
   readonly phase: "start" | "end" | "error";
   /** Of an end: `success` or `interrupt`. */
   readonly outcome: string | undefined;
-  /** What became of its interrupts; undefined: they wait, or there are none. */
+  /** What became of its interrupts; undefined: they wait, or none exist. */
   readonly answer: "answered" | "unanswered" | undefined;
   /** Of an error. */
   readonly message: string | undefined;
@@ -251,7 +251,7 @@ function resultAt({ results }: History, callId: unknown, at: At): MessageLine | 
   });
 }
 
-/** A tool's message says so in `error`; a result in the log has metadata alone. */
+/** A tool's message has the failure in `error`; a result in the log has metadata alone. */
 function isFailure({ error, metadata }: JsonObject): boolean {
   const marked = isObject(metadata) && (metadata["error"] ?? metadata["isError"]);
   return (typeof error === "string" && error !== "") || (marked !== false && Boolean(marked));

@@ -54,7 +54,7 @@ export class History {
   /** The end of the run whose interrupts wait. */
   #asking: FixedLine<RunMark> | undefined;
   readonly #twins = new Map<object, readonly Entry[]>();
-  /** Rows of people that no run has taken. */
+  /** User messages that no run has taken. */
   #waiting: MessageLine[] = [];
   #keys = 0;
   #now = { seq: 0, atMs: 0, runId: "" };
@@ -181,7 +181,7 @@ export class History {
     const { seq } = this.#now;
     const { type, toolCallId: calledId } = event ?? {};
     const hasChanged = line.take(this.#now, message, event);
-    // Of most messages a snapshot says the same as before.
+    // Most messages of a snapshot are the same as before.
     if (!hasChanged && type === "MESSAGES_SNAPSHOT") return;
     this.lines.touch(line, seq);
     const { role, toolCallId } = message;

@@ -1,7 +1,7 @@
 /**
  * The lines of the bars of a timeline. Bars that overlap and have one parent get lanes, the first
- * that is free; a lane is as high as its highest bar with all that is inside it. So what is inside a
- * bar is below it, and never beside something else's.
+ * that is free; a lane is as high as its highest bar with all that is inside it. So the bars inside a
+ * bar are below it, and never in the lanes of another one.
  *
  *   line 0   [run                                    ]
  *   line 1    [step        ] [step                  ]
@@ -16,11 +16,11 @@ import type { Bar } from "./bars.ts";
 export interface Lanes {
   /** The line of each bar, in the order of the bars. */
   readonly lines: Int32Array;
-  /** How many lines there are. */
+  /** The number of lines. */
   readonly height: number;
 }
 
-/** Above it, a bar that overlaps those of the first lanes gets a lane of its own without a search. */
+/** Above it, a bar that overlaps those of the first lanes gets a new lane without a search. */
 const LANES_SEARCHED_MAX = 200;
 
 export function lanesOf(bars: readonly Bar[]): Lanes {
@@ -34,7 +34,7 @@ export function lanesOf(bars: readonly Bar[]): Lanes {
   });
   const heights = new Int32Array(bars.length).fill(1);
   const offsets = new Int32Array(bars.length);
-  // A parent is before what is inside it, so backwards every bar's height is known in time.
+  // A parent is before its children, so backwards every bar's height is known in time.
   for (let at = bars.length - 1; at >= 0; at -= 1) {
     const own = inside.get(at);
     if (own !== undefined) heights[at] = 1 + packed(bars, own, { heights, offsets });

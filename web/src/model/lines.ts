@@ -145,7 +145,7 @@ export class CallLine extends Line {
 export interface MessageVersion {
   readonly fields: JsonObject;
   readonly content: Text | Patches | { readonly plain: unknown } | undefined;
-  /** May have more of them than there are in this version. */
+  /** A later version may have more of them. */
   readonly calls: CallLine[] | undefined;
   readonly callCount: number;
   readonly isOpen: boolean;
@@ -157,7 +157,7 @@ export interface Called {
   readonly place: number;
 }
 
-/** What the fold knows of a message beside the message. */
+/** Facts about a message that the message does not have. */
 export interface Saying {
   readonly by: "person" | "agent";
   readonly seq: number;

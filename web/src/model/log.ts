@@ -39,7 +39,7 @@ export interface LogOptions extends PayloadLimits {
 
 /** About 128 MiB where all of it is beyond Latin-1. */
 const PAYLOAD_CHARS_MAX = 64 * 1024 * 1024;
-/** A payload costs memory beside its characters. */
+/** The memory of a payload besides its characters. */
 const PAYLOAD_ROWS_MAX = 50_000;
 /** Dropped payloads that one request gets again: more than a table shows. */
 const READ_ROWS = 100;
@@ -97,7 +97,7 @@ export class SessionLog {
     void this.#keepReading();
   }
 
-  /** Ascending. The list stays the same one and grows; `version` tells of changes. */
+  /** Ascending. The list stays the same one and grows; `version` counts its changes. */
   get rows(): readonly Row[] {
     return this.#rows;
   }
@@ -146,7 +146,7 @@ export class SessionLog {
     this.#stopping.abort();
   }
 
-  /** The fold says how far it is, 0 at first: rows above this number keep their payload. */
+  /** The progress of the fold, 0 at first: rows above this number keep their payload. */
   folded(seq: number): void {
     this.#foldedSeq = seq;
     this.#payloads.drop(this.#foldedSeq);

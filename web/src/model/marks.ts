@@ -25,7 +25,7 @@ export class Marks {
   #count = 0;
   #last: MarkedRow | undefined;
 
-  /** The same list of marks as before, if there is no new one. */
+  /** The same list of marks as before, without a new one. */
   of(rows: readonly MarkedRow[]): readonly Mark[] {
     // Rows before the known ones move the last of them.
     if (this.#count > 0 && rows[this.#count - 1] !== this.#last) {

@@ -57,7 +57,7 @@ export class PlayClock {
     return span === 0 ? start : start + ((end - start) * Math.min(seq - row.seq, span)) / span;
   }
 
-  /** The number of the last event that shows at this time; 0 if there is none. */
+  /** The number of the last event that shows at this time; 0: none. */
   seqAt(ms: number): number {
     const at = lastAtMost(this.#rows.length, (index) => (this.#starts[index] ?? 0) <= ms);
     const row = this.#rows[at];

@@ -115,7 +115,7 @@ export class Entries {
     return row && { row, seq: row.seq + index - (this.#before[at] ?? 0) };
   }
 
-  /** The entry with this event, or the last one before it; -1: there is none. */
+  /** The entry with this event, or the last one before it; -1: none. */
   indexOf(seq: number): number {
     let [low, high] = [0, this.#rows.length];
     while (low < high) {

@@ -2,8 +2,8 @@
  * A timeline as it is drawn: each bar, mark and wait with its places on one axis and its line. The
  * axis is time, or the numbers of the events, which shows a log whose times tell nothing.
  *
- *   first     what waited, if anything did: messages of people, and interrupts (only in time)
- *   second    marks, if there are some: states, activities, custom events
+ *   first     what waited, if anything did: user messages, and interrupts (only in time)
+ *   second    marks, if any: states, activities, custom events
  *   below     the bars, as `lanes.ts` has them
  */
 import { Axis } from "./axis.ts";
@@ -147,7 +147,7 @@ export function around(scene: Scene, at: number): Window {
   return kept(scene, { from: start - room, to: end + room });
 }
 
-/** What is at a place: the index of a bar, of a mark, or of a wait. */
+/** The hit at a place: the index of a bar, of a mark, or of a wait. */
 export type Hit =
   | { readonly kind: "bar"; readonly at: number }
   | { readonly kind: "mark"; readonly at: number }

@@ -17,7 +17,7 @@ import type { SessionLog } from "./log.ts";
 import type { Row, Said } from "./source.ts";
 import type { At } from "./versions.ts";
 
-/** The number of an event, or the newest one, also when there are newer ones later. */
+/** The number of an event, or the newest one, also after newer ones arrive. */
 export type Cursor = number | "live";
 
 /** A session after one of its events. All parts are made on demand, once. */
@@ -49,7 +49,7 @@ export class Moment {
     return this.#messages;
   }
 
-  /** Undefined: there is no state. Must not be changed. */
+  /** Undefined: no state. Must not be changed. */
   get state(): unknown {
     return this.#history.state.at(this.seq);
   }
@@ -77,7 +77,7 @@ export interface StateChange {
   /** The number of its event; undefined: the first change is later. */
   readonly seq: number | undefined;
   readonly before: unknown;
-  /** The numbers of the changes beside it. */
+  /** The numbers of the neighbouring changes. */
   readonly previous: number | undefined;
   readonly next: number | undefined;
 }
@@ -269,7 +269,7 @@ function timesOf({ recordedMs, storedMs, atMs }: Row | Said, isRecorded: boolean
   return { recordedMicros: ms * 1_000, createdMicros: atMs * 1_000 };
 }
 
-/** Inside a merged row, the text of the later events is not there yet. */
+/** Inside a merged row, the text of the later events is missing. */
 export function whereIn(row: Row | undefined, seq: number): At {
   if (row?.fragments === undefined || row.lastSeq <= seq) return { seq, cutSeq: -1, missing: 0 };
   const index = decodeFragments(row.fragments);

@@ -2,7 +2,7 @@
 import type { JsonObject } from "@session-ledger/agui/json";
 
 /**
- * The payload of a message. A payload that is a JSON object has a meaning of its own
+ * The payload of a message. A payload that is a JSON object has another meaning
  * (docs/ag-ui.md, Messages of people), but a person who types an object means its text.
  */
 export function payloadOf(text: string): string {

@@ -228,7 +228,7 @@ export class Timeline {
     return bar;
   }
 
-  /** Takes the end of a construct; a tool call goes on until its result. */
+  /** Takes the end of a construct; a tool call stays open until its result. */
   #end(bar: Drawn, state: BarState): void {
     if (bar.state !== "open") return;
     if (bar.kind !== "tool") {
@@ -246,7 +246,7 @@ export class Timeline {
   #close(bar: Drawn, state: BarState): void {
     const { parent } = bar;
     for (const inner of bar.inside) {
-      // The end of a run is the end of all; any other bar leaves what is still open to its parent.
+      // The end of a run is the end of all; any other bar leaves its open bars to its parent.
       if (bar.kind === "run" || state === "cut") this.#end(inner, "cut");
       else moved(inner, parent, this.#top);
     }

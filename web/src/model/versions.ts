@@ -9,9 +9,9 @@ import { copyOf, weightOf } from "@session-ledger/agui/transcript/weight";
 
 /** A moment of a session. */
 export interface At {
-  /** Rows that begin above it are not there yet. */
+  /** Rows that begin above it come later. */
   readonly seq: number;
-  /** Inside a merged row: its number, and the UTF-16 units of its text that are not there yet. */
+  /** Inside a merged row: its number, and the UTF-16 units of its text that come later. */
   readonly cutSeq: number;
   readonly missing: number;
 }
@@ -53,7 +53,7 @@ function neighboursOf(seqs: readonly number[], seq: number): Neighbours {
   return { last: seqs[place], next: seqs[place + 1] };
 }
 
-/** The place of the last number that is not above `seq`; -1: there is none. */
+/** The place of the last number that is not above `seq`; -1: none. */
 function placeOf(seqs: readonly number[], seq: number): number {
   let high = seqs.length;
   if (high === 0 || (seqs[high - 1] ?? 0) <= seq) return high - 1;

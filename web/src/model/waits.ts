@@ -1,10 +1,10 @@
 /**
- * What waited in a session: messages of people for the run that took them, and interrupts for the
+ * The waits of a session: user messages for the run that took them, and interrupts for the
  * run that went on after their answer.
  *
  *   message ├───waits───┤ run ├──┤ interrupt ├───waits───┤ run
  *
- * In a session with claims, a RUN_STARTED says which messages its run takes. Without claims a run
+ * In a session with claims, a RUN_STARTED names the messages that its run takes. Without claims a run
  * takes every message that was stored before its RUN_STARTED, as in the transcript.
  */
 import type { Bar, Stretch } from "./bars.ts";
@@ -25,7 +25,7 @@ export interface Wait extends Stretch {
   readonly seq: number;
   /** Why the interrupts wait; empty for a message. */
   readonly reasons: readonly string[];
-  /** The run that ended the wait; undefined: it goes on, and `endMs` is now. */
+  /** The run that ended the wait; undefined: it lasts, and `endMs` is now. */
   readonly run: Bar | undefined;
 }
 

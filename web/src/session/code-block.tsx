@@ -28,7 +28,7 @@ export function CopyButton({ text, what }: { text: string; what: string }) {
     return () => clearTimeout(timer);
   }, [outcome]);
   const copy = (): void => {
-    // Without https there is no clipboard, except on this machine.
+    // Without https a page has no clipboard, except on this machine.
     const done = navigator.clipboard?.writeText(text) ?? Promise.reject(new Error("no clipboard"));
     done.then(
       () => setOutcome("copied"),

@@ -1,4 +1,4 @@
-/** What a line of the table says of an event, and the events of a merged row. */
+/** The text of an event in its line of the table, and the events of a merged row. */
 import { type CatalogueEntry, lookup } from "@session-ledger/agui/catalogue";
 import { isObject, parseJson } from "@session-ledger/agui/json";
 import { expand } from "@session-ledger/compressor/expand";
@@ -55,7 +55,7 @@ export function eventsOf(
   return events;
 }
 
-/** The members that say most, each type its own; the first that is there. */
+/** The most informative members of each type; the first existing one is shown. */
 const MEMBERS: Readonly<Record<string, readonly string[]>> = {
   TOOL_CALL_START: ["toolCallName"],
   TOOL_CALL_CHUNK: ["delta", "toolCallName"],

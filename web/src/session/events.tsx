@@ -222,7 +222,7 @@ function Content({ row, payload }: { readonly row: Row; readonly payload: string
   const isDropped = payload === undefined;
   useEffect(() => {
     if (!isDropped) return undefined;
-    // Without an answer it stays as it is, and the page says that the connection is lost.
+    // Without an answer it stays as it is, and the page shows that the connection is lost.
     const timer = setTimeout(() => void log.read(row).catch(() => undefined), READ_AFTER_MS);
     return () => clearTimeout(timer);
   }, [log, row, isDropped]);

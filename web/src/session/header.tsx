@@ -95,7 +95,7 @@ function isStart({ type }: Row): boolean {
   return type === "RUN_STARTED";
 }
 
-/** A runner of a pool reports `Stopped` after each turn: then the page says what is to come. */
+/** A runner of a pool reports `Stopped` after each turn: then the page shows what comes next. */
 function Phase({ facts, isRunning }: Pick<HeaderProps, "facts" | "isRunning">) {
   const { phase = "", waiting = "0" } = facts ?? {};
   if (phase === "") return null;

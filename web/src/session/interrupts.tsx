@@ -13,7 +13,7 @@ export type Answers = readonly (readonly [interruptId: string, answer: Answer])[
 interface InterruptsProps {
   readonly interrupts: readonly JsonObject[];
   readonly isSending: boolean;
-  /** All questions are answered at once: the run that goes on needs every answer. */
+  /** All questions are answered at once: the next run needs every answer. */
   readonly send: (answers: Answers) => void;
 }
 

@@ -1,5 +1,5 @@
 /**
- * Text of people and agents as Markdown. Such a text is hostile: HTML in it stays text, a link goes
+ * Text of users and agents as Markdown. Such a text is hostile: HTML in it stays text, a link goes
  * only to http, https and mailto, and a picture is a link, because its host would learn who looks.
  */
 import { memo, type ReactNode, useDeferredValue, useState } from "react";

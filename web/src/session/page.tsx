@@ -137,7 +137,7 @@ function useRights(): Rights {
 const WIDE = matchMedia("(min-width: 1200px) and (min-height: 620px)");
 const MIDDLE = matchMedia("(min-width: 760px)");
 
-/** How many parts of a session have room beside each other. */
+/** How many parts of a session fit side by side. */
 function useWidth(): "wide" | "middle" | "narrow" {
   return useSyncExternalStore(subscribe, () =>
     WIDE.matches ? "wide" : MIDDLE.matches ? "middle" : "narrow",

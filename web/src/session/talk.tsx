@@ -22,7 +22,7 @@ import "./talk.css";
 
 interface TalkProps {
   readonly moment: Moment;
-  /** The page shows an earlier moment: what is sent goes to the end. */
+  /** The page shows an earlier moment: a sent message appears at the end. */
   readonly isPast: boolean;
 }
 

@@ -74,7 +74,7 @@ export function TimelineChart(props: ChartProps) {
     } else if (selected !== undefined) reach(selected);
   };
   return (
-    // The chart is a control of its own, for which there is no role: its keys are in its name.
+    // No role describes this control: its keys are in its name.
     // oxlint-disable-next-line jsx-a11y/no-noninteractive-element-interactions
     <div
       ref={box}
@@ -131,7 +131,7 @@ function underPointer({ clientX, clientY }: At, { scene, window, box, perPx }: D
   return { x, place, hit: hitAt(scene, { place, line, reach: REACH_PX * perPx }) };
 }
 
-/** Wheel: zoom; drag: move; with shift: choose a part; press: go there. */
+/** Wheel: zoom; drag: move; with shift: choose a part; press: move the cursor. */
 function usePointer({ scene, window, box, perPx, show, select, hover }: Pointed) {
   const { log, moveTo } = useInSession();
   const held = useRef<Held>(undefined);

@@ -10,7 +10,7 @@ interface OverviewProps {
   readonly show: (window: Window | undefined) => void;
 }
 
-/** A shorter drag is a click, which moves the window there. */
+/** A shorter drag is a click, which moves the window. */
 const BRUSH_PX_MIN = 4;
 
 export function TimelineOverview({ scene, window, show }: OverviewProps) {

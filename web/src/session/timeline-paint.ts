@@ -1,4 +1,4 @@
-/** Draws a scene on a canvas: only what is in the window, and of what is too small, one a pixel. */
+/** Draws the window of a scene on a canvas; of shapes that are too small, one a pixel. */
 import type { Bar } from "../model/bars.ts";
 import { type Scene, ticksIn, type Window } from "../model/scene.ts";
 import { clockText, count, duration } from "../ui/format.ts";
@@ -69,7 +69,7 @@ function paintGrid(context: CanvasRenderingContext2D, picture: Picture): void {
     context.lineTo(x, heightPx);
     const text = scene.by === "events" ? count(value) : timeLabel(value, step);
     const end = x + 4 + context.measureText(text).width;
-    // A fold has a text of its own.
+    // A fold has another text.
     const limit = folds.find((at) => at > x) ?? Number.POSITIVE_INFINITY;
     if (x + 4 < free || end > limit) continue;
     context.fillText(text, x + 4, RULER_PX / 2);
@@ -98,7 +98,7 @@ function paintFolds(context: CanvasRenderingContext2D, picture: Picture): void {
     context.fillStyle = palette.sunken;
     context.fillRect(left, RULER_PX, right - left, heightPx - RULER_PX);
     hatch(context, { left, right, top: RULER_PX, bottom: heightPx }, palette.border);
-    // One unit says enough of a pause, and the ruler has no ticks here.
+    // One unit is enough for a pause, and the ruler has no ticks here.
     const text = duration(to - from)
       .split(" ")
       .slice(0, 2)
@@ -298,7 +298,7 @@ function dashedEnd(context: CanvasRenderingContext2D, right: number, top: number
   for (let y = top; y < top + BAR_PX; y += 4) context.fillRect(right - 2, y, 2, 2);
 }
 
-/** What a bar is called, and its time where there is room. */
+/** The name of a bar, and its time where it has room. */
 function label(
   context: CanvasRenderingContext2D,
   { scene, palette, widthPx }: Picture,

@@ -197,7 +197,7 @@ interface Shown {
   readonly nowMs: number;
 }
 
-/** What the pointer is on, else what is selected. */
+/** The item under the pointer, else the selected one. */
 function describedOf(
   scene: Scene,
   { hit, selected, statuses, nowMs }: Shown,

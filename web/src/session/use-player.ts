@@ -1,7 +1,7 @@
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { PlayClock, type Speed, type TimedRow } from "../model/player.ts";
 
-/** A page in the background draws no frames: when it comes back, the replay goes on where it stood. */
+/** A page in the background draws no frames: when it comes back, the replay continues where it stopped. */
 const FRAME_MS_MAX = 250;
 
 export interface Player {
@@ -52,7 +52,7 @@ export function usePlayer(played: Played): Player {
         known = rows.length;
         time = clock.timeOf(shown);
       }
-      // The reader has moved the cursor meanwhile: the replay goes on from there.
+      // The reader has moved the cursor meanwhile: the replay continues at the cursor.
       if (seq !== shown) time = clock.timeOf(seq);
       time += Math.min(now - last, FRAME_MS_MAX) * speed;
       last = now;

@@ -22,7 +22,7 @@ const PAGE_RUNS = 100;
 /** A stalled run is known only by its silence, so a session with an open run is asked again. */
 const AGAIN_MS = 15_000;
 
-/** What the service says of the runs; read again when one begins or ends, but not for each page of a gap. */
+/** The runs as the service lists them; read again when one begins or ends, but not for each page of a gap. */
 export function useRuns(id: string, { bars, beginning }: SceneParts): RunStatuses {
   const hasGap = beginning !== undefined;
   const runs = bars.filter(({ kind }) => kind === "run");

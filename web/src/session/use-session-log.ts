@@ -59,7 +59,7 @@ export function useMoment(scrub: Scrub, cursor: Cursor): Moment {
   return scrub.at(cursor);
 }
 
-/** A hidden tab draws no frames, and its log goes on. */
+/** A hidden tab draws no frames, and its log continues. */
 function nextFrame(run: () => void): void {
   if (document.hidden) setTimeout(run, 250);
   else requestAnimationFrame(() => run());

@@ -22,9 +22,9 @@ export interface Sessions {
   readonly items: readonly SessionItem[];
   /** Of the filter, as the service counted last; undefined: not known yet. */
   readonly total: number | undefined;
-  /** There may be more than `total`. */
+  /** `total` is a lower bound. */
   readonly isLowerBound: boolean;
-  /** There may be more than `items`: on the next page, or after a page that ended before it was full. */
+  /** More items may exist: on the next page, or after a page that ended before it was full. */
   readonly more: "none" | "page" | "search";
   readonly error: Error | undefined;
   readonly stream: StreamState;
@@ -207,7 +207,7 @@ export class SessionFeed {
     clearTimeout(this.#timer);
     if (this.#stopping.signal.aborted) return;
     this.#timer = setTimeout(() => {
-      // A hidden page is read again when it is shown: its stream says LIVE then.
+      // A hidden page is read again when it is shown: its stream sends LIVE then.
       if (document.hidden) this.#plan(REFRESH_MIN_MS);
       else void this.#refresh();
     }, inMs);

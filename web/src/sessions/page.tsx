@@ -120,7 +120,7 @@ const SIGNS: Record<StreamState, string> = {
   ended: "✕",
 };
 
-/** Whether what is shown is current. Told to a person who cannot see it when it changes. */
+/** Shows whether the list is current. Screen readers announce changes. */
 function Connection({ state }: { readonly state: StreamState }) {
   return (
     <span className={`connection connection-${state}`} role="status">

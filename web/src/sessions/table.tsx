@@ -37,7 +37,7 @@ const COLUMNS = [
 export interface SessionTableProps {
   readonly items: readonly SessionItem[];
   readonly total: number | undefined;
-  /** The reader is near the end of the items; undefined: there are no more. */
+  /** The reader is near the end of the items; undefined: the list is complete. */
   readonly onEnd: (() => void) | undefined;
 }
 

@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import "./empty.css";
 
-/** Stands where there is nothing to show: says why, and what can be done. */
+/** Replaces an empty list: the reason, and what the reader can do. */
 export function Empty({
   title,
   role,

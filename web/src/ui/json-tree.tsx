@@ -134,7 +134,7 @@ function LeafOf({ name, value, mark }: LeafProps) {
   );
 }
 
-/** Says in a shape and in a word what the colour says. */
+/** Shows the meaning of the colour also as a shape and a word. */
 function Mark({ mark }: { readonly mark: { readonly before: unknown } | undefined }) {
   if (mark === undefined) return null;
   const isAdded = mark.before === undefined;

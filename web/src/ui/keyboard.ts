@@ -1,5 +1,5 @@
 /**
- * Keys of the page. A component that is there has its keys; `?` lists them all. Of two components
+ * Keys of the page. A mounted component has its keys; `?` lists them all. Of two components
  * with the same key, the one that came last has it.
  */
 import { useEffect, useRef, useSyncExternalStore } from "react";
@@ -56,7 +56,7 @@ function pressed(event: KeyboardEvent): void {
 
 addEventListener("keydown", pressed);
 
-/** The keys of a component while it is there; `title` heads them in the list. */
+/** The keys of a component while it is mounted; `title` heads them in the list. */
 export function useKeys(title: string, bindings: readonly KeyBinding[]): void {
   const group = useRef<Group>(undefined);
   useEffect(() => {

@@ -5,7 +5,7 @@ import { cut, visible } from "./text.ts";
 
 const SHOWN_CHARS_MAX = 4_000;
 
-/** Text of a session: isolated from what stands beside it, and cut with a way to see the rest. */
+/** Text of a session: isolated from its neighbours, and cut with a way to see the rest. */
 export function LongText({
   text,
   charsMax = SHOWN_CHARS_MAX,

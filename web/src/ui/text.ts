@@ -1,6 +1,6 @@
 /** Text of a session, which may be hostile, made safe to look at; pure. */
 
-/** Characters that are invisible or change the order of what stands beside them. */
+/** Characters that are invisible or change the order of their neighbours. */
 const UNSEEN =
   // oxlint-disable-next-line no-control-regex
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060\u2066-\u2069\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;

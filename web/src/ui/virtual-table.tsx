@@ -1,5 +1,5 @@
 /**
- * A table of which only the rows on the screen are there, so that a hundred thousand cost no more
+ * A table that renders only the rows on the screen, so that a hundred thousand cost no more
  * than forty. Arrows and j/k choose a row, Enter does with it what a press does. A screen reader gets
  * the counts and the numbers of the rows, and the chosen one.
  */
@@ -39,7 +39,7 @@ interface VirtualTableProps<T> {
   readonly select: (index: number) => void;
   /** The press of a row, and Enter on the chosen one. */
   readonly open?: (index: number) => void;
-  /** The row that is open, and what is shown below it. */
+  /** The open row, and the content below it. */
   readonly opened?: number;
   readonly details?: ReactNode;
   /** This row is scrolled to when it becomes another one. */
@@ -142,7 +142,7 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
   );
 }
 
-/** The rows that are there, and the scrolling to others. */
+/** The rendered rows, and the scrolling to others. */
 function useRows<T>(
   box: RefObject<HTMLDivElement | null>,
   { count, keyOf, follows = false, reveal }: VirtualTableProps<T>,
