@@ -1,5 +1,5 @@
 /**
- * Builds the inspector's page into a folder, with a compressed copy beside each file. Nothing is
+ * Builds the inspector's page into a folder, with a compressed copy of each file. Nothing is
  * built when no source has changed.
  *
  * The names of all files but index.html have a hash of their content. index.html is replaced last,
@@ -21,10 +21,10 @@ interface Built {
   readonly sources: readonly string[];
 }
 
-/** Builds into `web` of the folder; the list of sources is beside it. */
+/** Builds into `web` of the folder; with the list of sources. */
 export async function bundleWeb(folder: string): Promise<void> {
   if (await isCurrent(join(folder, SOURCES), join(folder, "web", INDEX))) return;
-  // In a process of its own: NODE_ENV decides which React is built, and a test run sets it.
+  // In another process: NODE_ENV decides which React is built, and a test run sets it.
   const env = { NODE_ENV: "production" };
   await promisify(execFile)(process.execPath, [import.meta.filename, folder], { env });
 }
@@ -77,7 +77,7 @@ async function build(): Promise<Built> {
   return { files, sources: [...seen].toSorted() };
 }
 
-/** The compressed copies first: the service answers with them as soon as the file is there. */
+/** The compressed copies first: the service answers with them as soon as the file exists. */
 async function write(path: string, contents: Buffer): Promise<void> {
   const params = { [constants.BROTLI_PARAM_SIZE_HINT]: contents.length };
   const [br, gz] = await Promise.all([

@@ -11,7 +11,7 @@ export const ROOT = fileURLToPath(new URL("..", import.meta.url));
 /** The sources of a build, relative to the root, with their sizes and times. */
 export type Stamps = Readonly<Record<string, string>>;
 
-/** Whether no source has changed since `list` was written, and `made` is there. */
+/** Whether no source has changed since `list` was written, and `made` exists. */
 export async function isCurrent(list: string, made: string): Promise<boolean> {
   try {
     await stat(made);
@@ -20,7 +20,7 @@ export async function isCurrent(list: string, made: string): Promise<boolean> {
     const seen = await stampsOf(Object.keys(known));
     return Object.entries(known).every(([path, stamp]) => seen[path] === stamp);
   } catch {
-    return false; // There is no build, or a source is gone.
+    return false; // No build, or a source is gone.
   }
 }
 

@@ -185,7 +185,7 @@ export async function retainDatabase(
 }
 
 /**
- * For commands on a whole ledger: they run beside services, also beside the one that runs the
+ * For commands on a whole ledger: they run while services run, also the one that runs the
  * embedded database, and their statements may read whole tables.
  */
 export function inDatabase<T>(
@@ -232,7 +232,7 @@ export async function withDatabase<T>(
 }
 
 interface DatabaseUse {
-  /** Works beside a service that runs the embedded database. */
+  /** Works while a service runs the embedded database. */
   readonly joins?: boolean;
   readonly statementTimeoutMs?: number;
 }

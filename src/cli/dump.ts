@@ -1,6 +1,6 @@
 /**
- * The commands that copy a ledger, on its database: `dump` and `restore`. They run beside services,
- * also beside the one that runs the embedded database.
+ * The commands that copy a ledger, on its database: `dump` and `restore`. They run while services run,
+ * also the one that runs the embedded database.
  */
 import { stat } from "node:fs/promises";
 import type { Command } from "commander";
@@ -84,7 +84,7 @@ async function printed(printer: Printer, line: string, target: Target): Promise<
  */
 const LINE_BYTES_MAX = 192 * 1024 * 1024;
 
-/** Names of sessions that are there and different; further ones are counted. */
+/** Lists conflicting sessions by name; counts the rest. */
 const NAMED_MAX = 20;
 
 async function restoreSessions(file: string, io: CliIo): Promise<ExitCode> {

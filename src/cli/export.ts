@@ -143,7 +143,7 @@ async function run(
 /** What the rows become. */
 interface LineForm {
   take(row: LedgerRow): readonly string[];
-  /** There are no more rows. */
+  /** No more rows. */
   end(): readonly string[];
 }
 

@@ -39,7 +39,7 @@ export async function* mergedRows(
     const { eventType, payload } = row.read;
     open.push(row);
     const event = { eventType, payload, createdAtMicros: 0n };
-    // The time of an import says nothing about the text, so no row is closed by its age.
+    // The time of an import is unrelated to the text, so no row is closed by its age.
     for (const made of compressor.push(event, 0)) {
       const next = take(made);
       if (next !== undefined) yield next;

@@ -1,5 +1,5 @@
 /**
- * Sends rows one after the other, each with its idempotency key, and tells of the refused ones. A row is
+ * Sends rows one after the other, each with its idempotency key, and reports the refused ones. A row is
  * a line of an input (push.ts), or one of the events that an import makes of a line (import.ts).
  */
 import { createHash } from "node:crypto";

@@ -1,6 +1,6 @@
 /**
  * Sends the lines of a file or a pipe into a session; the order of the lines is the order of the
- * session. There are two ways:
+ * session. Two ways:
  *
  *   keys     one call a line, one after the other. Every line has an idempotency key, so an
  *            interrupted command can be run again unchanged (LineKeys). Concurrent calls would be

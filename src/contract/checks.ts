@@ -91,7 +91,7 @@ export function refuseLargePayload(payload: string, bytesMax: number): void {
   throw tooLarge("payload", { bytes, bytesMax });
 }
 
-/** `bytesMax` is the room in the row beside the payload. */
+/** `bytesMax` is the room in the row besides the payload. */
 export function refuseLargeIndex(bytes: number, bytesMax: number): void {
   if (bytes > bytesMax) throw tooLarge("fragments", { bytes, bytesMax });
 }
@@ -123,7 +123,7 @@ const NAMED_MEMBERS_MAX = 64;
 
 /**
  * Returns the first key that occurs twice in an object that JSON.parse has read from this text;
- * empty when there are too many members to find its name. JSON.parse takes the last value of a
+ * empty with too many members to find its name. JSON.parse takes the last value of a
  * repeated key. A proxy that checks the first value would let the last one pass unchecked.
  */
 export function repeatedKey(text: string, object: object): string | undefined {

@@ -2,7 +2,7 @@
  * Stored rows as the messages of the contract. Every row of every push, page and watch passes here,
  * so the messages are written out as literals: `create()` takes 0.45 µs for a SessionEvent with its
  * timestamp, the literal under 0.1 µs, and both encode to the same bytes (Node 24.21, protobuf-es
- * 2.17; the equality is pinned by test/unit/rows-to-wire.test.ts). Fields without a value are there
+ * 2.17; the equality is pinned by test/unit/rows-to-wire.test.ts). Fields without a value exist
  * as `undefined`, so that all messages of a type share one shape.
  */
 import { fromBinary, fromJsonString, toJsonString } from "@bufbuild/protobuf";
@@ -21,7 +21,7 @@ import type { Columns } from "../store/database.ts";
 import type { EventRow, MessageRow, StoredRow } from "../store/rows.ts";
 import { timestampOf } from "./times.ts";
 
-/** The memory of a row beside its payload: the objects, the ids. */
+/** The memory of a row besides its payload: the objects, the ids. */
 const ROW_BYTES = 1_024;
 
 /** The memory of rows, at two bytes per character: V8 uses one or two, and does not say which. */

@@ -52,7 +52,7 @@ interface Question {
   readonly now: Date;
 }
 
-/** The events of an answer. Throws where the script says that the agent fails. */
+/** The events of an answer. Throws where the script has a failure. */
 function* answerTo(input: RunInput, now: Date): Events {
   const { runId, resume = [] } = input;
   const text = promptsOf(input).join("\n").trim();

@@ -1,6 +1,6 @@
 /**
  * Writes the recorded sessions as their runners would have: each question, then the run that answers it,
- * with times that end some minutes ago. A later fill writes only what is missing.
+ * with times that end some minutes ago. A later fill writes only missing rows.
  */
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { systemClock } from "@session-ledger/base/clock";
@@ -34,7 +34,7 @@ const READING_MS = 14_000;
 const TAKING_MS = 700;
 const STORE_MS = 60_000;
 
-/** Resolves with false when the session was there already, or was deleted. */
+/** Resolves with false when the session existed already, or was deleted. */
 export async function fillSession(session: DemoSession, to: Ledger): Promise<boolean> {
   const stored = await storedOf(session.id, to);
   if (stored.isWhole) return false;
@@ -66,7 +66,7 @@ async function fill(session: DemoSession, stored: number, to: Ledger): Promise<v
   const [first, last] = [timed[0]?.askedMs ?? 0, timed.at(-1)?.events.at(-1)?.atMs ?? 0];
   const times = { startTime: timestampFromMs(first), completionTime: timestampFromMs(last) };
   await client.call(ledger.updateSessionStatus, { id, phase, ...times }, retry);
-  // Last: the label says that the session is whole.
+  // Last: the label marks a complete session.
   await nameSession(id, { name, to });
 }
 

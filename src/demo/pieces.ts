@@ -57,7 +57,7 @@ function wordsOf(text: string): readonly string[] {
   return text.match(/\s*(?:\p{Script=Han}{1,2}|[^\s\p{Script=Han}]+)|\s+$/gu) ?? [];
 }
 
-/** In words that an agent says in that time. */
+/** In words of an agent in that time. */
 const PAUSES: Readonly<Record<string, number>> = {
   RUN_STARTED: 0,
   REASONING_START: 12,

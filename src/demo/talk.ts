@@ -25,7 +25,7 @@ export interface TalkOptions {
   readonly onProblem: (problem: string) => void;
 }
 
-/** Answers the messages of people in all sessions of the demo. Resolves after the signal. */
+/** Answers user messages in all sessions of the demo. Resolves after the signal. */
 export async function answerPeople(
   to: Ledger,
   { paceMs, onProblem, signal }: TalkOptions & { readonly signal: AbortSignal },

@@ -7,10 +7,10 @@
  *
  * `home` is DATA_DIR. When the service is root, the server runs as another user. If that user
  * cannot enter DATA_DIR (a directory above it has mode 700), home is /var/lib/session-ledger/<hash
- * of DATA_DIR>, and DATA_DIR/postgres is a link to the cluster there.
+ * of DATA_DIR>, and DATA_DIR/postgres is a link to that cluster.
  *
  * An existing cluster is always used. Modes, and the user of the service, may change between two
- * starts, and then an empty database beside the full one would look like lost data. So an existing
+ * starts, and then a second, empty database would look like lost data. So an existing
  * cluster decides, first one in DATA_DIR, then one under the hash (the link may be missing, or
  * DATA_DIR may have been deleted). The owner of that cluster runs it. Only a new cluster allows a
  * choice.
@@ -177,7 +177,7 @@ export async function ownerOf(path: string): Promise<Account> {
   return { uid, gid, name: code === 0 ? output.trim() : String(uid) };
 }
 
-/** Tested as that user, because modes alone do not decide: there are ACLs and mounts. */
+/** Tested as that user, because modes alone do not decide: ACLs and mounts count too. */
 async function canEnter(account: Account, directory: string): Promise<boolean> {
   const args = ["-c", 'test -x "$1"', "sh", directory];
   const outcome = await runProgram("/bin/sh", args, { account });
@@ -191,7 +191,7 @@ async function canEnter(account: Account, directory: string): Promise<boolean> {
   return outcome.code === 0;
 }
 
-/** Undefined: there is no user of that name. */
+/** Undefined: no user of that name. */
 export async function accountNamed(name: string): Promise<Account | undefined> {
   const uid = await runProgram("id", ["-u", name]);
   const gid = await runProgram("id", ["-g", name]);

@@ -5,7 +5,7 @@
  *
  * Access: the server listens on 127.0.0.1, which every user of the machine can reach, and requires
  * a password by SCRAM. The password is random and made with the cluster. It is in a file beside the
- * cluster of mode 0600, in a directory of mode 0700. There is no unix socket, for three reasons. As
+ * cluster of mode 0600, in a directory of mode 0700. No unix socket is used, for three reasons. As
  * root its directory would have to be shared with another user. Its path may have only about a
  * hundred bytes, which a DATA_DIR easily exceeds. And database tools take a URL with a port.
  */
@@ -85,7 +85,7 @@ export async function runningUrl(dataDir: string): Promise<string> {
   );
 }
 
-/** The server that another process runs in that DATA_DIR; undefined: there is none. */
+/** The server that another process runs in that DATA_DIR; undefined: none. */
 export async function runningServer(
   dataDir: string,
 ): Promise<{ readonly url: string; readonly clusterDir: string } | undefined> {

@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import { promisify } from "node:util";
 import { codeOf, ServiceError } from "@session-ledger/base/errors";
 
-/** The embedded server cannot start, and the operator can fix it: the message says how. */
+/** The embedded server cannot start, and the operator can fix it: the message explains how. */
 export function refusal(message: string, cause?: unknown): ServiceError {
   return new ServiceError("failed_precondition", "DATABASE_UNAVAILABLE", message, { cause });
 }
@@ -89,7 +89,7 @@ export async function runProgram(
 /**
  * The options of every program of the server. None of our environment variables is passed on:
  * PGDATA, PGPORT or LD_LIBRARY_PATH would change its behaviour. Messages are in the C locale,
- * because server.ts reads two of them. The program gets a session of its own: Ctrl-C at the
+ * because server.ts reads two of them. The program gets a new session: Ctrl-C at the
  * terminal reaches only the service, which then stops the server in order.
  */
 export function spawnAs(account: Account | undefined): SpawnOptions {
@@ -99,7 +99,7 @@ export function spawnAs(account: Account | undefined): SpawnOptions {
   return { ...identity, env, cwd: "/", detached: true };
 }
 
-/** The start arguments of a process; undefined: there is no process, or they are hidden. */
+/** The start arguments of a process; undefined: no process, or hidden arguments. */
 export async function argumentsOf(pid: number): Promise<readonly string[] | undefined> {
   if (process.platform !== "linux") return (await ps(pid, "command="))?.split(/\s+/);
   try {

@@ -240,7 +240,7 @@ export async function readyPort(pgData: string): Promise<number | undefined> {
 
 /**
  * Handles the remains of a killed service in the cluster. We hold the lock of DATA_DIR, so a server
- * that runs there has no owner any more.
+ * in it has no owner any more.
  *
  * A server that still runs is stopped, and never adopted. It is not our child, so its death would
  * go unnoticed. It may have another version, port or configuration. And its log goes to a pipe

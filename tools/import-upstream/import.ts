@@ -176,7 +176,7 @@ class Import {
     }
   }
 
-  /** The last number of the page; undefined: there are no more rows. */
+  /** The last number of the page; undefined: no more rows. */
   async #page(stream: StreamName, after: bigint): Promise<bigint | "moved" | undefined> {
     const { source, target, redaction } = this.#parts;
     const { sourceName, dryRun, batchRowsMax: rowsMax, recordedAtMicros } = this.#options;

@@ -111,7 +111,7 @@ export interface SourcePage {
   readonly bytesMax: number;
 }
 
-/** In the order of their numbers; empty: there are no more. */
+/** In the order of their numbers; empty: no more. */
 export async function readSourcePage(
   source: Database,
   columns: SourceColumns,

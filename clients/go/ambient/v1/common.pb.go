@@ -83,7 +83,7 @@ func (EventType) EnumDescriptor() ([]byte, []int) {
 }
 
 // The state of a watch. Set on state frames only (`state_frames` of the watch requests); a row
-// has UNSPECIFIED. WatchSessionsRequest says what the states mean there.
+// has UNSPECIFIED. WatchSessionsRequest explains these states.
 type WatchState int32
 
 const (

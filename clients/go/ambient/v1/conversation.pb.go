@@ -164,7 +164,7 @@ type Transcript struct {
 	UpToSeq int64 `protobuf:"varint,2,opt,name=up_to_seq,json=upToSeq,proto3" json:"up_to_seq,omitempty"`
 	// The last message in it; 0: none.
 	UpToMessageSeq int64 `protobuf:"varint,3,opt,name=up_to_message_seq,json=upToMessageSeq,proto3" json:"up_to_message_seq,omitempty"`
-	// A JSON array of AG-UI messages, those of people included.
+	// A JSON array of AG-UI messages, with user messages.
 	Messages string `protobuf:"bytes,4,opt,name=messages,proto3" json:"messages,omitempty"`
 	// The state as JSON. Absent: none was ever set, or it is too large.
 	State *string `protobuf:"bytes,5,opt,name=state,proto3,oneof" json:"state,omitempty"`
@@ -419,7 +419,7 @@ type ListRunsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In order. A page may be empty and still have a next one.
 	Runs []*Run `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
-	// Empty: there are no more runs now.
+	// Empty: no more runs now.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

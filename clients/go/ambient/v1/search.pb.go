@@ -209,7 +209,7 @@ type SearchTextsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the requested order. A page may be short, or empty, and still have a next one.
 	Items []*FoundText `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	// Empty: there are no more.
+	// Empty: no more.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// How far the index had come: it has every text of rows that were recorded before this time, unless the
 	// message was still open. Absent: not known, because sessions are indexed for the first time, or again.

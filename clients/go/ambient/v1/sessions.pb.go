@@ -1243,7 +1243,7 @@ type ListSessionsResponse struct {
 	Items []*Session `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	// The position of this page, and the number of sessions.
 	Metadata *ListMeta `protobuf:"bytes,2,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	// For the next page; empty: there is none. A page may have fewer sessions than asked for, or none, and
+	// For the next page; empty: none. A page may have fewer sessions than asked for, or none, and
 	// still a token: a page reads 10,000 sessions in their order, and applies the filters to them. Filters
 	// that leave at most 10,000 sessions by an index (all but `query`) find all of them at once.
 	NextPageToken string `protobuf:"bytes,100,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`

@@ -160,7 +160,7 @@ export const EventTypeSchema: GenEnum<EventType> = /*@__PURE__*/
 
 /**
  * The state of a watch. Set on state frames only (`state_frames` of the watch requests); a row
- * has UNSPECIFIED. WatchSessionsRequest says what the states mean there.
+ * has UNSPECIFIED. WatchSessionsRequest explains these states.
  *
  * @generated from enum ambient.v1.WatchState
  */
@@ -197,7 +197,7 @@ export const WatchState = {
 
 /**
  * The state of a watch. Set on state frames only (`state_frames` of the watch requests); a row
- * has UNSPECIFIED. WatchSessionsRequest says what the states mean there.
+ * has UNSPECIFIED. WatchSessionsRequest explains these states.
  *
  * @generated from enum ambient.v1.WatchState
  */

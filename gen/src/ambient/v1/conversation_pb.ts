@@ -75,7 +75,7 @@ export type Transcript = Message<"ambient.v1.Transcript"> & {
   upToMessageSeq: bigint;
 
   /**
-   * A JSON array of AG-UI messages, those of people included.
+   * A JSON array of AG-UI messages, with user messages.
    *
    * @generated from field: string messages = 4;
    */
@@ -219,7 +219,7 @@ export type ListRunsResponse = Message<"ambient.v1.ListRunsResponse"> & {
   runs: Run[];
 
   /**
-   * Empty: there are no more runs now.
+   * Empty: no more runs now.
    *
    * @generated from field: string next_page_token = 2;
    */

@@ -117,7 +117,7 @@ export type SearchTextsResponse = Message<"ambient.v1.SearchTextsResponse"> & {
   items: FoundText[];
 
   /**
-   * Empty: there are no more.
+   * Empty: no more.
    *
    * @generated from field: string next_page_token = 2;
    */

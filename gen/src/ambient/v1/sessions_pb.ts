@@ -766,7 +766,7 @@ export type ListSessionsResponse = Message<"ambient.v1.ListSessionsResponse"> & 
   metadata?: ListMeta | undefined;
 
   /**
-   * For the next page; empty: there is none. A page may have fewer sessions than asked for, or none, and
+   * For the next page; empty: none. A page may have fewer sessions than asked for, or none, and
    * still a token: a page reads 10,000 sessions in their order, and applies the filters to them. Filters
    * that leave at most 10,000 sessions by an index (all but `query`) find all of them at once.
    *
