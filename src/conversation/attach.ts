@@ -13,7 +13,7 @@ import type { Standing, Watcher } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { sessionNotFound } from "../store/failure.ts";
 import type { Snapshot } from "./snapshot.ts";
-import type { KeptMessage } from "./kept.ts";
+import type { ClientMessage } from "./client-messages.ts";
 import { type Cut, cutOf, isBehind, NOTHING } from "./merging.ts";
 import type { Transcripts } from "./transcripts.ts";
 
@@ -27,11 +27,11 @@ export interface AguiRequest {
    * True: a session without a run is waited for; with `follow`, without a limit. False: the answer
    * ends at once.
    */
-  readonly waits: boolean;
+  readonly canWait: boolean;
   /** `events`: every event from the beginning, as it was before it was merged into a row. */
   readonly replay: "snapshot" | "events";
   /** From the client's RunAgentInput: the messages that the client has. */
-  readonly messages: readonly KeptMessage[];
+  readonly messages: readonly ClientMessage[];
   /**
    * The number of a row of people. The answer lasts until a run that has taken the row has ended;
    * without an open run, nothing is sent before the next one begins.
@@ -94,7 +94,7 @@ export interface Attached {
   /** The session has every row up to this cut. */
   readonly head: Cut;
   /** True when the session existed. */
-  readonly isThere: boolean;
+  readonly sessionExists: boolean;
   readonly stale: StaleRun;
   /** Aborts when the client left, and not when its run has stalled. */
   readonly signal: AbortSignal;
@@ -148,9 +148,9 @@ export async function attachAgui(
     signal: context.signal,
     caller: actorOf(context.principal),
     head: cut,
-    isThere: head !== undefined,
+    sessionExists: head !== undefined,
     leave() {
-      stale.rest();
+      stale.clear();
       leave();
     },
   };
@@ -160,7 +160,7 @@ export async function attachAgui(
  * The session up to that cut or a later one, and the event of its capabilities, which belongs after the
  * snapshots. Clients of all versions accept a CUSTOM event in a run.
  */
-export async function joinedAt(
+export async function joinAt(
   { transcripts, capabilitiesOf }: AguiParts,
   sessionId: string,
   snapshot: (transcripts: Transcripts) => Promise<Snapshot>,
@@ -219,21 +219,21 @@ class StaleRun {
   }
 
   /** An event happened in the open run. A time from a clock ahead of ours counts as now. */
-  happened(atMicros: bigint): void {
-    if (this.#isWaiting) this.rest(); // The timer of the wait may be the longer one.
+  onEvent(atMicros: bigint): void {
+    if (this.#isWaiting) this.clear(); // The timer of the wait may be the longer one.
     this.#begin(atMicros);
   }
 
   /** A run is waited for. Events outside of runs do not make the wait longer. */
-  waits(): void {
+  startWait(): void {
     if (this.#isWaiting) return;
-    this.rest(); // The timer of the run before may be the longer one.
+    this.clear(); // The timer of the run before may be the longer one.
     this.#isWaiting = true;
     this.#begin(this.#parts.clock.nowMicros());
   }
 
   /** No run is open, and none is waited for. */
-  rest(): void {
+  clear(): void {
     this.#isWaiting = false;
     this.#newestMicros = undefined;
     this.#cancel?.();
@@ -243,7 +243,7 @@ class StaleRun {
   /**
    * The watch has reported its standing. When it becomes live, the log's own times tell its age.
    */
-  stands(standing: Standing): void {
+  setState(standing: Standing): void {
     if (standing === "live") {
       if (this.#wasAway && this.#newestMicros !== undefined)
         this.#begin(this.#parts.clock.nowMicros());
@@ -253,7 +253,7 @@ class StaleRun {
   }
 
   /** Tells whether a row would be heard from now on. */
-  listens(isListening: boolean): void {
+  setListening(isListening: boolean): void {
     this.#isListening = isListening;
     if (isListening && this.#leftMs() <= 0) this.#controller.abort();
   }
@@ -261,14 +261,14 @@ class StaleRun {
   #begin(atMicros: bigint): void {
     const now = this.#parts.clock.nowMicros();
     this.#newestMicros = atMicros < now ? atMicros : now;
-    if (this.#cancel === undefined) this.#look();
+    if (this.#cancel === undefined) this.#check();
   }
 
   get #limitMs(): number {
     return this.#isWaiting ? this.#limits.waitMs : this.#limits.staleAfterMs;
   }
 
-  #look(): void {
+  #check(): void {
     this.#cancel = undefined;
     const leftMs = this.#leftMs();
     if (leftMs <= 0 && this.#isListening) {
@@ -276,7 +276,7 @@ class StaleRun {
       return;
     }
     const delayMs = Math.min(leftMs > 0 ? leftMs : this.#limitMs, TIMER_MS_MAX);
-    this.#cancel = this.#parts.timers.after(delayMs, () => this.#look());
+    this.#cancel = this.#parts.timers.after(delayMs, () => this.#check());
   }
 
   #leftMs(): number {

@@ -67,17 +67,17 @@ export class Fold {
 
   /** The next row. */
   take(row: FoldedRow | TalkRow): void {
-    if (row.stream === "events") this.#add(row);
-    else this.#say(row);
+    if (row.stream === "events") this.#addEvents(row);
+    else this.#addMessages(row);
   }
 
-  #add(row: FoldedRow): void {
+  #addEvents(row: FoldedRow): void {
     this.#apply(row);
     this.#moveTo({ ...this.#cut, events: lastNumberOf(row) });
     this.#newestMicros = row.newestMicros ?? row.createdMicros;
   }
 
-  #say(row: TalkRow): void {
+  #addMessages(row: TalkRow): void {
     if (row.eventType === PERSONS || this.needsAllTalk) {
       const spoken = spokenBy(row);
       const messages = this.#canonical.said(spoken);

@@ -166,17 +166,17 @@ const KNOWN_MAX = 10_000;
  * fold. Retention may make the session small again. The service notices that when it has forgotten
  * the session, at the latest after a restart.
  */
-export class TooLarge {
+export class OversizedSessions {
   readonly #from = new BoundedMap<string, bigint>(KNOWN_MAX);
 
   /** Throws when the transcript is known to be too large at that number. */
-  refuse(sessionId: string, seq: bigint): void {
+  check(sessionId: string, seq: bigint): void {
     const from = this.#from.get(sessionId);
     if (from !== undefined && seq >= from) throw transcriptTooLarge(from);
   }
 
   /** The fold exceeded its limit at that number. */
-  note(sessionId: string, seq: bigint): ServiceError {
+  add(sessionId: string, seq: bigint): ServiceError {
     this.#from.set(sessionId, seq);
     return transcriptTooLarge(seq);
   }

@@ -38,13 +38,13 @@ import {
   type Attached,
   isAwaited,
   type Joined,
-  joinedAt,
+  joinAt,
 } from "./attach.ts";
-import { bothOf, type Told } from "./both.ts";
+import { mergeWatches, type MergedDelivery } from "./merge-watches.ts";
 import { transcriptTooLarge } from "./folding.ts";
-import { FORGET, outlives, reorders } from "./kept.ts";
+import { FORGET, outlives, reorders } from "./client-messages.ts";
 import type { Cut } from "./merging.ts";
-import type { PlacedOpenings } from "./openings.ts";
+import type { PlacedOpenings } from "./reopened-constructs.ts";
 import {
   type AguiFrame,
   type EndedRun,
@@ -57,16 +57,16 @@ import {
   standingFrame,
   textFrames,
   waitingFrame,
-  Relay,
-} from "./relay.ts";
-import { createReplay, type LivePlace } from "./replay.ts";
+  EventWriter,
+} from "./event-writer.ts";
+import { createReplay, type LivePosition } from "./replay.ts";
 import { spokenBy } from "@session-ledger/agui/canonical/talk";
 import type { Transcripts } from "./transcripts.ts";
 import { only, Pull } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 
 export type { AguiRequest } from "./attach.ts";
-export type { AguiFrame } from "./relay.ts";
+export type { AguiFrame } from "./event-writer.ts";
 
 export type AguiJoin = (
   request: AguiRequest,
@@ -104,20 +104,20 @@ class Join {
   readonly #request: AguiRequest;
   readonly #attached: Attached;
   readonly #generation: Generation;
-  #relay: Relay | undefined;
+  #writer: EventWriter | undefined;
   /** The first frames. */
   #opening: AguiFrame[] = [];
   /** The client has the session up to these numbers. */
   #seq = 0n;
   #messageSeq = 0n;
   /** The time of the newest row in the client's snapshot. */
-  #begunMicros = 0n;
-  #standing: Standing = "catching_up";
-  #isOver = false;
+  #snapshotMicros = 0n;
+  #watchState: Standing = "catching_up";
+  #hasEnded = false;
   /** The client has messages that the next snapshot must remove. */
-  #forgets = false;
+  #mustForget = false;
   /** The client has typed a message, and has been sent nothing yet. */
-  #isHeld = false;
+  #isDeferred = false;
   isTooLarge = false;
 
   constructor(parts: AguiSetup, request: AguiRequest, attached: Attached) {
@@ -128,33 +128,33 @@ class Join {
   }
 
   /** Begins with the snapshot, or at the place that a replay has reached. */
-  async *frames(place: LivePlace | undefined): Frames {
+  async *frames(place: LivePosition | undefined): Frames {
     const { events, messages, stale } = this.#attached;
     const { upToSeq } = this.#request;
     await this.#open(place);
     while (this.#opening.length > 0) yield* this.#opening.splice(0, 1);
     if (this.isTooLarge && upToSeq !== undefined) throw transcriptTooLarge(upToSeq);
-    if (this.#isOver || upToSeq !== undefined) return;
+    if (this.#hasEnded || upToSeq !== undefined) return;
     const until = undefined;
-    const both = bothOf({
+    const both = mergeWatches({
       events: place?.deliveries ?? events.follow({ after: this.#seq, until }),
       messages: messages.follow({ after: this.#messageSeq, until }),
     });
     const pull = new Pull(both, only);
     while (pull.hasNext() || (await pull.read())) {
-      stale.listens(false);
-      yield* this.#told(pull.take());
-      if (this.#isOver) return;
-      stale.listens(this.#standing === "live");
+      stale.setListening(false);
+      yield* this.#onDelivery(pull.take());
+      if (this.#hasEnded) return;
+      stale.setListening(this.#watchState === "live");
     }
     if (stale.outcome === "stalled") yield* this.#eventFrames(stalledEvent(this.#parts.options));
     if (stale.outcome === "no_run") yield* this.#withoutRun();
   }
 
   /** In a method of its own, because a generator that waits would keep the snapshot (base/pull.ts). */
-  async #open(place: LivePlace | undefined): Promise<void> {
+  async #open(place: LivePosition | undefined): Promise<void> {
     if (place !== undefined) {
-      this.#opening = [...this.#goFrom(place)];
+      this.#opening = [...this.#resumeFrom(place)];
       return;
     }
     const { head, signal, caller } = this.#attached;
@@ -163,138 +163,141 @@ class Join {
       upToSeq === undefined
         ? transcripts.snapshot(sessionId, head, signal)
         : transcripts.read(sessionId, { upToSeq, signal, caller });
-    this.#opening = [...this.#from(await joinedAt(this.#parts, sessionId, read))];
+    this.#opening = [...this.#framesFrom(await joinAt(this.#parts, sessionId, read))];
   }
 
   *#withoutRun(): Generator<AguiFrame> {
     const { metrics, options } = this.#parts;
-    const relay = this.#relay;
-    if (relay !== undefined && isAwaited(this.#request, relay)) {
+    const writer = this.#writer;
+    if (writer !== undefined && isAwaited(this.#request, writer)) {
       metrics.aguiTyped.inc({ outcome: "no_runner" });
-      const run = relay.messagesRun(this.#messageSeq);
+      const run = writer.messagesRun(this.#messageSeq);
       for (const event of noRunnerEvents(run, options.runWaitMs)) yield* this.#eventFrames(event);
-    } else if (!this.#attached.isThere) {
+    } else if (!this.#attached.sessionExists) {
       yield* this.#eventFrames(noRunEvent(this.#noRun));
     }
   }
 
-  *#goFrom({ relay, at, standing, newestMicros }: LivePlace): Generator<AguiFrame> {
-    this.#relay = relay;
+  *#resumeFrom({ writer, at, standing, newestMicros }: LivePosition): Generator<AguiFrame> {
+    this.#writer = writer;
     this.#seq = at.events;
     this.#messageSeq = at.messages;
-    this.#standing = standing;
-    if (!relay.isRunning && !relay.isOver) yield waitingFrame(this.#noRun);
-    this.#goesOn(relay, newestMicros);
+    this.#watchState = standing;
+    if (!writer.isRunning && !writer.hasEnded) yield waitingFrame(this.#noRun);
+    this.#resume(writer, newestMicros);
   }
 
-  async *#told(told: Told): Frames {
-    if (told.stream === "messages") {
+  async *#onDelivery(delivery: MergedDelivery): Frames {
+    if (delivery.stream === "messages") {
       // The standing of one stream is told; both have the same causes.
-      if (told.kind === "rows") yield* this.#said(told.rows);
-    } else if (told.kind === "rows") {
-      yield* this.#happened(told.rows);
+      if (delivery.kind === "rows") yield* this.#onMessages(delivery.rows);
+    } else if (delivery.kind === "rows") {
+      yield* this.#onEvents(delivery.rows);
     } else {
-      this.#standing = told.standing;
-      yield standingFrame(told.standing, told.seq);
-      this.#attached.stale.stands(told.standing);
+      this.#watchState = delivery.standing;
+      yield standingFrame(delivery.standing, delivery.seq);
+      this.#attached.stale.setState(delivery.standing);
     }
   }
 
-  async *#said(rows: readonly MessageRow[]): Frames {
-    const relay = this.#relay;
-    if (relay === undefined) return;
-    const spoken = rows
-      .filter(({ seq, eventType }) => seq > this.#messageSeq && relay.hears(eventType))
+  async *#onMessages(rows: readonly MessageRow[]): Frames {
+    const writer = this.#writer;
+    if (writer === undefined) return;
+    const messages = rows
+      .filter(({ seq, eventType }) => seq > this.#messageSeq && writer.includes(eventType))
       .map((row) => ({ ...spokenBy(row), seq: row.seq }));
     const last = rows.at(-1)?.seq ?? 0n;
     if (last > this.#messageSeq) this.#messageSeq = last;
-    const { frames, lacks } = relay.said(spoken, this.#seq);
-    if (!lacks) yield* frames;
-    else if (!this.#isHeld) yield* this.#again();
+    const { frames, isIncomplete } = writer.writeMessages(messages, this.#seq);
+    if (!isIncomplete) yield* frames;
+    else if (!this.#isDeferred) yield* this.#restart();
   }
 
-  async *#happened(rows: readonly EventRow[]): Frames {
+  async *#onEvents(rows: readonly EventRow[]): Frames {
     for (const row of rows) {
       const isExpanded = this.#request.replay === "events" && row.fragments !== undefined;
       for (const event of isExpanded ? expand(row) : [row]) {
         const seq = isExpanded ? event.seq : lastSeqOf(row);
-        if (this.#relay === undefined || seq <= this.#seq) continue;
+        if (this.#writer === undefined || seq <= this.#seq) continue;
         this.#seq = seq;
-        const told = this.#relay.next({ ...event, conformant: row.conformant }, seq);
-        yield* told.frames;
-        if (told.lacks) {
-          this.#forgets = told.forgets === true;
-          yield* this.#again(told.ended);
+        const output = this.#writer.writeEvent({ ...event, conformant: row.conformant }, seq);
+        yield* output.frames;
+        if (output.isIncomplete) {
+          this.#mustForget = output.mustForget === true;
+          yield* this.#restart(output.endedRun);
         } else {
-          this.#goesOn(this.#relay, this.#parts.clock.nowMicros());
+          this.#resume(this.#writer, this.#parts.clock.nowMicros());
         }
-        if (this.#isOver) return;
+        if (this.#hasEnded) return;
       }
     }
   }
 
   /** The whole sequence, as the session is now; inside of the client's run if that is the newest. */
-  async *#again(ended?: EndedRun): Frames {
+  async *#restart(ended?: EndedRun): Frames {
     const seen: Cut = { events: this.#seq, messages: this.#messageSeq };
     const { sessionId } = this.#request;
-    const joined = await joinedAt(this.#parts, sessionId, (transcripts) =>
+    const joined = await joinAt(this.#parts, sessionId, (transcripts) =>
       transcripts.current(sessionId, seen, this.#attached.signal),
     );
     const isWithin = ended !== undefined && joined.now.run?.startedSeq === ended.startedSeq;
     if (ended !== undefined && !isWithin) yield* this.#eventFrames(ended.end);
-    yield* this.#from(joined, { isWithin });
+    yield* this.#framesFrom(joined, { isWithin });
   }
 
-  *#from(joined: Joined, { isWithin = false } = {}): Generator<AguiFrame, void, undefined> {
-    yield* this.#begun(joined, isWithin);
-    if (this.#relay !== undefined) this.#goesOn(this.#relay, this.#begunMicros);
+  *#framesFrom(joined: Joined, { isWithin = false } = {}): Generator<AguiFrame, void, undefined> {
+    yield* this.#snapshotFrames(joined, isWithin);
+    if (this.#writer !== undefined) this.#resume(this.#writer, this.#snapshotMicros);
   }
 
   /** A list, so that a client that does not read holds its frames, and not the snapshot as well. */
-  #begun({ now: snapshot, capabilities }: Joined, isWithin: boolean): readonly AguiFrame[] {
+  #snapshotFrames(
+    { now: snapshot, capabilities }: Joined,
+    isWithin: boolean,
+  ): readonly AguiFrame[] {
     const { options, metrics } = this.#parts;
     const { run, failure, hasTalk, interrupts } = snapshot;
     const awaits = isAwaited(this.#request, snapshot);
-    this.#isHeld = awaits && run?.status !== "running";
-    const hasSnapshot = !this.#isHeld && (run !== undefined || hasTalk);
+    this.#isDeferred = awaits && run?.status !== "running";
+    const hasSnapshot = !this.#isDeferred && (run !== undefined || hasTalk);
     if (hasSnapshot && snapshot.longest > options.snapshotLengthMax) {
       this.isTooLarge = true;
-      this.#isOver = true;
+      this.#hasEnded = true;
       return [];
     }
-    const isFirst = this.#relay === undefined;
+    const isFirst = this.#writer === undefined;
     this.#seq = snapshot.cut.events;
     this.#messageSeq = snapshot.cut.messages;
-    this.#begunMicros = snapshot.newestMicros ?? 0n;
+    this.#snapshotMicros = snapshot.newestMicros ?? 0n;
     // Events before the first run are in its snapshot, and capabilities after it. A client may also
     // have other messages, which must go.
     const hasMore = snapshot.seq > 0n || capabilities.length > 0;
     const hasOther = hasMore || this.#request.messages.length > 0;
-    const withheld = this.#isHeld || (!hasSnapshot && hasOther);
-    this.#relay = new Relay(
+    const hasWithheld = this.#isDeferred || (!hasSnapshot && hasOther);
+    this.#writer = new EventWriter(
       { canonical: snapshot.canonical(), generation: this.#generation, metrics },
-      { withheld, hasTalk, interrupts },
+      { hasWithheld, hasTalk, interrupts },
     );
-    if (this.#isHeld) return isFirst ? [waitingFrame(this.#noRun)] : [];
-    if (isFirst && run === undefined) this.#isOver = this.#endsWithoutRun(snapshot);
-    if (hasSnapshot) return [...this.#snapshotFrames({ now: snapshot, capabilities }, isWithin)];
+    if (this.#isDeferred) return isFirst ? [waitingFrame(this.#noRun)] : [];
+    if (isFirst && run === undefined) this.#hasEnded = this.#endsWithoutRun(snapshot);
+    if (hasSnapshot) return [...this.#sequenceFrames({ now: snapshot, capabilities }, isWithin)];
     if (failure !== undefined) return this.#eventFrames(failure);
-    return this.#isOver ? [] : [waitingFrame(this.#noRun)];
+    return this.#hasEnded ? [] : [waitingFrame(this.#noRun)];
   }
 
   #endsWithoutRun({ failure, hasTalk }: Snapshot): boolean {
-    const { follow, waits } = this.#request;
-    return !waits || (!follow && (failure !== undefined || hasTalk));
+    const { follow, canWait } = this.#request;
+    return !canWait || (!follow && (failure !== undefined || hasTalk));
   }
 
   get #noRun(): NoRun {
     const { sessionId, follow, answers } = this.#request;
     const waitMs = follow ? undefined : this.#parts.options.runWaitMs;
-    return { sessionId, isThere: this.#attached.isThere, answers, waitMs };
+    return { sessionId, sessionExists: this.#attached.sessionExists, answers, waitMs };
   }
 
   /** `isWithin`: the client is in the run of the snapshot. */
-  *#snapshotFrames(
+  *#sequenceFrames(
     { now: snapshot, capabilities }: Joined,
     isWithin: boolean,
   ): Generator<AguiFrame, void, undefined> {
@@ -303,10 +306,10 @@ class Join {
     const { before, after } = run?.end === undefined ? snapshot.openings : NOTHING_OPEN;
     for (const opening of before) yield* this.#eventFrames(opening);
     // Messages that the openings made must go, reasoning too, and must not keep a place.
-    if (before.length > 0 || this.#forgets || this.#hasOther(snapshot)) {
+    if (before.length > 0 || this.#mustForget || this.#needsReset(snapshot)) {
       for (const event of FORGET) yield* this.#eventFrames(event);
     }
-    this.#forgets = false;
+    this.#mustForget = false;
     yield* textFrames(snapshot.servedAs(this.#generation), { type: undefined, seq: this.#seq });
     for (const event of capabilities) yield* this.#eventFrames(event);
     for (const event of run?.questions ?? []) yield* this.#eventFrames(event);
@@ -319,12 +322,12 @@ class Join {
    * True when the client has messages that the snapshot would put in another order, or would not
    * remove.
    */
-  #hasOther(snapshot: Snapshot): boolean {
-    const { messages: kept } = this.#request;
+  #needsReset(snapshot: Snapshot): boolean {
+    const { messages: clientMessages } = this.#request;
     if (snapshot.hadActivities) return true; // Clients do not state which activities they have.
-    if (kept.length === 0) return false;
+    if (clientMessages.length === 0) return false;
     const { messageIds } = snapshot;
-    return reorders(kept, messageIds) || outlives(kept, messageIds);
+    return reorders(clientMessages, messageIds) || outlives(clientMessages, messageIds);
   }
 
   #eventFrames(event: JsonObject): readonly AguiFrame[] {
@@ -332,14 +335,14 @@ class Join {
   }
 
   /** Something happened at that time, in the open run if there is one. */
-  #goesOn(relay: Relay, atMicros: bigint): void {
+  #resume(writer: EventWriter, atMicros: bigint): void {
     const { stale } = this.#attached;
-    const awaits = isAwaited(this.#request, relay);
-    if (relay.isRunning) stale.happened(atMicros);
-    else if (awaits) stale.waits();
-    else if (relay.isOver || this.#request.follow) stale.rest();
-    else stale.waits();
-    if (relay.isOver && !this.#request.follow && !awaits) this.#isOver = true;
+    const awaits = isAwaited(this.#request, writer);
+    if (writer.isRunning) stale.onEvent(atMicros);
+    else if (awaits) stale.startWait();
+    else if (writer.hasEnded || this.#request.follow) stale.clear();
+    else stale.startWait();
+    if (writer.hasEnded && !this.#request.follow && !awaits) this.#hasEnded = true;
   }
 }
 

@@ -59,7 +59,7 @@ export async function* inOrder({
   messages,
   upTo,
 }: Streams): AsyncGenerator<OrderedSlice, void, undefined> {
-  const talk = new Ahead(messages, upTo.messages);
+  const talk = new MessageLookahead(messages, upTo.messages);
   const times = new Times();
   let seq = 0n;
   try {
@@ -69,7 +69,7 @@ export async function* inOrder({
         if (row.seq > upTo.events) break;
         const time = times.of(row);
         for (;;) {
-          if (talk.isEmpty && !talk.isOver) await talk.fill();
+          if (talk.isEmpty && !talk.hasEnded) await talk.fill();
           const next = talk.takeUpTo(time);
           if (next === undefined) break;
           rows.push(next);
@@ -80,7 +80,7 @@ export async function* inOrder({
       yield { rows, events: seq };
     }
     for (;;) {
-      if (talk.isEmpty && !talk.isOver) await talk.fill();
+      if (talk.isEmpty && !talk.hasEnded) await talk.fill();
       const rows = talk.takeAll();
       if (rows.length === 0) return;
       yield { rows, events: seq };
@@ -91,14 +91,14 @@ export async function* inOrder({
 }
 
 /** The message rows that were read and not taken yet. */
-class Ahead {
+class MessageLookahead {
   readonly #slices: AsyncGenerator<Slice<TalkRow>, void, undefined>;
   readonly #upToSeq: bigint;
   readonly #times = new Times();
   #rows: readonly TalkRow[] = [];
   #at = 0;
   #time: RowTimes | undefined;
-  isOver = false;
+  hasEnded = false;
 
   constructor(slices: AsyncGenerator<Slice<TalkRow>, void, undefined>, upToSeq: bigint) {
     this.#slices = slices;
@@ -111,9 +111,9 @@ class Ahead {
 
   /** Reads until there is a row, or no more. */
   async fill(): Promise<void> {
-    while (this.isEmpty && !this.isOver) {
+    while (this.isEmpty && !this.hasEnded) {
       const next = await this.#slices.next();
-      this.isOver = next.done === true;
+      this.hasEnded = next.done === true;
       const rows = next.done === true ? [] : next.value.rows;
       this.#rows = rows.filter(({ seq }) => seq <= this.#upToSeq);
       this.#at = 0;

@@ -6,7 +6,7 @@
  *
  * A returning client still has its messages, and deltas would be appended to them. So the first run
  * begins with an empty snapshot. A client that may have messages which that snapshot does not
- * remove is made to forget those too (kept.ts).
+ * remove is made to forget those too (client-messages.ts).
  *
  * Events between runs also come as a snapshot of that moment, so the replay reduces the log along
  * the way. It holds the session up to its place, and therefore few replays run at once. Callers
@@ -32,13 +32,13 @@ import {
   type Attached,
   isAwaited,
   type Joined,
-  joinedAt,
+  joinAt,
 } from "./attach.ts";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { CanonicalEvent } from "@session-ledger/agui/canonical/event";
 import { type Generation, generationOf } from "@session-ledger/agui/generation/served";
-import { FORGET, OWNS_ACTIVITIES } from "./kept.ts";
-import { type AguiFrame, eventFrames, Relay, standingFrame } from "./relay.ts";
+import { FORGET, OWNS_ACTIVITIES } from "./client-messages.ts";
+import { type AguiFrame, eventFrames, EventWriter, standingFrame } from "./event-writer.ts";
 import { LEAVES, Transcript, withoutAnswered } from "@session-ledger/agui/transcript/transcript";
 import { newestMicrosOf, type Talk } from "./snapshot.ts";
 import { transcriptTooLarge } from "./folding.ts";
@@ -49,11 +49,11 @@ type Frames = AsyncGenerator<AguiFrame, void, undefined>;
 /**
  * The place of a client that continues with the live tail. Its owner calls `leave` of `attached`.
  */
-export interface LivePlace {
+export interface LivePosition {
   readonly attached: Attached;
   readonly deliveries: AsyncGenerator<Delivery<"events">, void, undefined>;
   readonly standing: Standing;
-  readonly relay: Relay;
+  readonly writer: EventWriter;
   /** The client has the session up to these numbers. */
   readonly at: Cut;
   /** The time of the newest row. */
@@ -67,7 +67,7 @@ export interface LivePlace {
 type ReplayFrames = (
   request: AguiRequest,
   context: CallContext,
-) => AsyncGenerator<AguiFrame, LivePlace | undefined, undefined>;
+) => AsyncGenerator<AguiFrame, LivePosition | undefined, undefined>;
 
 export function createReplay(parts: AguiSetup): ReplayFrames {
   const { replaysMax } = parts.options;
@@ -76,17 +76,17 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
   return async function* replay(request, context) {
     const seat = takeSeat(seats, context, () => tooMany(replaysMax));
     let attached: Attached | undefined;
-    let place: LivePlace | undefined;
+    let place: LivePosition | undefined;
     try {
       attached = await attachAgui(parts, request, context);
       const { sessionId } = request;
       const { head } = attached;
-      const joined = await joinedAt(parts, sessionId, (transcripts) =>
+      const joined = await joinAt(parts, sessionId, (transcripts) =>
         transcripts.snapshot(sessionId, head, context.signal),
       );
       const replaying = new Replay(parts, { request, attached, context, ...joined });
       yield* replaying.frames();
-      place = replaying.livePlace;
+      place = replaying.livePosition;
       return place;
     } finally {
       if (place === undefined) attached?.leave();
@@ -107,7 +107,7 @@ class Replay {
   readonly #attached: Attached;
   readonly #signal: AbortSignal;
   readonly #generation: Generation;
-  readonly #relay: Relay;
+  readonly #writer: EventWriter;
   readonly #transcript = new Transcript();
   readonly #slice = new TimeSlice();
   readonly #pending: readonly JsonObject[];
@@ -115,14 +115,14 @@ class Replay {
   /** The message rows, the next one first. */
   readonly #talk: Upcoming;
   /** True: the first snapshot makes the client forget. No client states which activities it has. */
-  #forgets: boolean;
+  #mustForget: boolean;
   /** The events that go after the first snapshot. */
   #capabilities: readonly JsonObject[];
   #seq = 0n;
   #newestMicros = 0n;
-  #isOver = false;
+  #hasEnded = false;
   /** The place where the client continues live. */
-  livePlace: LivePlace | undefined;
+  livePosition: LivePosition | undefined;
 
   constructor(parts: AguiSetup, { request, attached, context, now, capabilities }: OneReplay) {
     this.#parts = parts;
@@ -136,27 +136,27 @@ class Replay {
     this.#hasState = stateText !== undefined;
     this.#talk = new Upcoming(now.talk(), now.cut.messages);
     this.#capabilities = capabilities;
-    this.#forgets = request.messages.length > 0 || now.hadActivities;
+    this.#mustForget = request.messages.length > 0 || now.hadActivities;
     const canonical = new Canonical(request.sessionId);
-    this.#relay = new Relay(
+    this.#writer = new EventWriter(
       {
         canonical,
         generation,
         metrics: parts.metrics,
         log: this.#transcript,
-        onEvent: (event) => this.#reduced(event),
-        onSaid: (messages, isPersons) => this.#heard(messages, isPersons),
-        makeUp: (seq) => this.#makeUp(seq),
+        onEvent: (event) => this.#onEvent(event),
+        onMessages: (messages, isPersons) => this.#onMessages(messages, isPersons),
+        snapshotFrames: (seq) => this.#snapshotFrames(seq),
       },
-      { withheld: true, hasTalk: false, interrupts: [] },
+      { hasWithheld: true, hasTalk: false, interrupts: [] },
     );
   }
 
   async *frames(): Frames {
     const { events, head } = this.#attached;
-    const { follow, waits } = this.#request;
+    const { follow, canWait } = this.#request;
     yield* this.#talkFrames();
-    if (head.events === 0n && !waits && !this.#isAwaited) return;
+    if (head.events === 0n && !canWait && !this.#isAwaited) return;
     const deliveries = events.follow({ after: 0n, until: undefined });
     let standing: Standing = "catching_up";
     while (this.#seq < head.events) {
@@ -165,23 +165,23 @@ class Replay {
       if (delivery.kind === "standing") {
         standing = delivery.standing;
         yield standingFrame(standing, delivery.seq);
-        this.#attached.stale.stands(standing);
+        this.#attached.stale.setState(standing);
         continue;
       }
       for (const row of delivery.rows) {
         yield* this.#rowFrames(row);
-        if (this.#isOver) return;
+        if (this.#hasEnded) return;
       }
     }
     if (this.#signal.aborted) return;
-    const relay = this.#relay;
-    const { hasBegun } = this.#talk;
-    if (hasBegun && !relay.isRunning && !relay.isOver && !follow && !this.#isAwaited) return;
-    relay.goLive();
+    const writer = this.#writer;
+    const { hasStarted } = this.#talk;
+    if (hasStarted && !writer.isRunning && !writer.hasEnded && !follow && !this.#isAwaited) return;
+    writer.goLive();
     const at = { events: this.#seq, messages: this.#talk.seq };
     const attached = this.#attached;
     const newestMicros = this.#newestMicros;
-    this.livePlace = { attached, deliveries, standing, relay, at, newestMicros };
+    this.livePosition = { attached, deliveries, standing, writer, at, newestMicros };
   }
 
   /** The messages whose place is here. */
@@ -192,7 +192,7 @@ class Replay {
       const turn = this.#slice.turn();
       if (turn !== undefined) await turn;
       if (this.#signal.aborted) return;
-      yield* this.#relay.said(rows, this.#seq).frames;
+      yield* this.#writer.writeMessages(rows, this.#seq).frames;
     }
   }
 
@@ -208,10 +208,10 @@ class Replay {
       if (turn !== undefined) await turn;
       if (this.#signal.aborted) return;
       this.#seq = isExpanded && row.fragments !== undefined ? event.seq : lastSeqOf(row);
-      yield* this.#relay.next({ ...event, conformant }, this.#seq).frames;
+      yield* this.#writer.writeEvent({ ...event, conformant }, this.#seq).frames;
       yield* this.#talkFrames();
       if (this.#seq >= head.events && this.#isEnd()) {
-        this.#isOver = true;
+        this.#hasEnded = true;
         return;
       }
     }
@@ -219,29 +219,29 @@ class Replay {
   }
 
   get #isAwaited(): boolean {
-    return isAwaited(this.#request, this.#relay);
+    return isAwaited(this.#request, this.#writer);
   }
 
   /** Call this at or above the head of the log: true when the replay is over there. */
   #isEnd(): boolean {
-    const { follow, waits } = this.#request;
+    const { follow, canWait } = this.#request;
     if (this.#isAwaited) return false;
-    if (this.#relay.isOver) return !follow;
-    return !this.#relay.isRunning && !waits;
+    if (this.#writer.hasEnded) return !follow;
+    return !this.#writer.isRunning && !canWait;
   }
 
   /** Reduces the event, and returns the event to send. */
-  #reduced(event: CanonicalEvent): CanonicalEvent {
-    if (event.value["type"] === LEAVES) this.#forgets = true;
-    const begun = this.#begun(event.value);
+  #onEvent(event: CanonicalEvent): CanonicalEvent {
+    if (event.value["type"] === LEAVES) this.#mustForget = true;
+    const replacing = this.#replacing(event.value);
     this.#transcript.apply(event.value);
     this.#refuseLarge();
     const isLive = this.#seq > this.#attached.head.events;
-    const value = isLive ? begun : withoutAnswered(begun, this.#pending);
+    const value = isLive ? replacing : withoutAnswered(replacing, this.#pending);
     return value === event.value ? event : { ...event, value, text: undefined };
   }
 
-  #heard(messages: readonly JsonObject[], isPersons: boolean): void {
+  #onMessages(messages: readonly JsonObject[], isPersons: boolean): void {
     this.#transcript.say(messages, isPersons ? "person" : "agent");
     this.#refuseLarge();
   }
@@ -255,25 +255,25 @@ class Replay {
    * The first snapshot of an activity also overwrites one that the client kept from an earlier
    * connection.
    */
-  #begun(value: JsonObject): JsonObject {
+  #replacing(value: JsonObject): JsonObject {
     const keeps = value["type"] === "ACTIVITY_SNAPSHOT" && value["replace"] === false;
     return keeps && !this.#transcript.has(value["messageId"]) ? { ...value, replace: true } : value;
   }
 
   /** The snapshot of everything that the client should have by now. */
-  #makeUp(seq: bigint): readonly AguiFrame[] {
+  #snapshotFrames(seq: bigint): readonly AguiFrame[] {
     const generation = this.#generation;
     const { state } = this.#transcript;
     const messages = this.#transcript.messages();
-    const told: JsonObject[] = this.#forgets ? [...FORGET] : [];
-    this.#forgets = false;
-    told.push({ type: "MESSAGES_SNAPSHOT", messages, metadata: OWNS_ACTIVITIES });
-    if (state !== undefined) told.push({ type: "STATE_SNAPSHOT", snapshot: state });
-    else if (this.#hasState) told.push({ type: "STATE_SNAPSHOT", snapshot: {} });
-    told.push(...this.#capabilities);
+    const events: JsonObject[] = this.#mustForget ? [...FORGET] : [];
+    this.#mustForget = false;
+    events.push({ type: "MESSAGES_SNAPSHOT", messages, metadata: OWNS_ACTIVITIES });
+    if (state !== undefined) events.push({ type: "STATE_SNAPSHOT", snapshot: state });
+    else if (this.#hasState) events.push({ type: "STATE_SNAPSHOT", snapshot: {} });
+    events.push(...this.#capabilities);
     this.#capabilities = [];
     // Events between runs are left out where their snapshot is too large for one frame.
-    return told
+    return events
       .flatMap((value) => eventFrames(value, { generation, seq }))
       .filter(({ data }) => data.length <= this.#lengthMax);
   }
@@ -303,7 +303,7 @@ class Upcoming {
     this.#endSeq = endSeq;
   }
 
-  get hasBegun(): boolean {
+  get hasStarted(): boolean {
     return this.#at > 0;
   }
 

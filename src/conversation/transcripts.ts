@@ -33,9 +33,9 @@ import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { Fold } from "./fold.ts";
 import type { Snapshot } from "./snapshot.ts";
-import { Flight, type RowsLimits, TooLarge } from "./folding.ts";
+import { Flight, type RowsLimits, OversizedSessions } from "./folding.ts";
 import { type Cut, cutOf, isBehind, later, NOTHING } from "./merging.ts";
-import { foldPast, type FoldReader, rowsFor } from "./past.ts";
+import { foldAt, type FoldReader, rowsFor } from "./fold-at.ts";
 
 export interface TranscriptLimits extends RowsLimits {
   /** The limit for the estimated memory of all kept folds. */
@@ -122,7 +122,7 @@ export class Transcripts implements Unit {
   readonly #long: Semaphore;
   readonly #short: Semaphore;
   readonly #pastTurns: Semaphore;
-  readonly #tooLarge = new TooLarge();
+  readonly #tooLarge = new OversizedSessions();
   readonly #flights = new Set<Promise<void>>();
   #stopped = false;
 
@@ -158,7 +158,7 @@ export class Transcripts implements Unit {
   }
 
   async #folded(sessionId: string, cut: Cut, signal: AbortSignal | undefined): Promise<Entry> {
-    this.#tooLarge.refuse(sessionId, cut.events);
+    this.#tooLarge.check(sessionId, cut.events);
     const entry = this.#entryOf(sessionId, cut);
     while (isBehind(entry.fold.cut, cut) && !entry.isForgotten) {
       if (this.#stopped) throw stopping();
@@ -309,17 +309,17 @@ export class Transcripts implements Unit {
 
   /** Folds from the beginning: a fold cannot go back. */
   async #past(sessionId: string, { upToSeq, head, signal, caller }: Past): Promise<Snapshot> {
-    this.#tooLarge.refuse(sessionId, upToSeq);
+    this.#tooLarge.check(sessionId, upToSeq);
     this.#metrics.transcripts.inc({ cache: "miss" });
     const fold = new Fold(sessionId);
-    const folded = (rows: number): void => {
+    const onFolded = (rows: number): void => {
       this.#mayGoOn(signal);
       this.#metrics.transcriptRows.inc(rows);
       this.#refuseLarge(sessionId, fold);
     };
-    const parts = { reader: this.#reader, limits: this.#limits, folded };
+    const parts = { reader: this.#reader, limits: this.#limits, onFolded };
     const past = { fold, sessionId, upToSeq, head };
-    await this.#inTurn(this.#pastTurns, signal, () => foldPast(parts, past), caller);
+    await this.#inTurn(this.#pastTurns, signal, () => foldAt(parts, past), caller);
     return fold.snapshot();
   }
 
@@ -330,7 +330,7 @@ export class Transcripts implements Unit {
 
   #refuseLarge(sessionId: string, fold: Fold): void {
     if (fold.bytes > this.#limits.foldBytesMax)
-      throw this.#tooLarge.note(sessionId, fold.cut.events);
+      throw this.#tooLarge.add(sessionId, fold.cut.events);
   }
 
   async #inTurn(

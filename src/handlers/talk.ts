@@ -18,15 +18,15 @@ import { only, Pull } from "../base/pull.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import type { Snapshot } from "../conversation/snapshot.ts";
 import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
-import { refuseUnstored } from "../conversation/kept.ts";
+import { refuseUnstored } from "../conversation/client-messages.ts";
 import { PERSONS } from "@session-ledger/agui/canonical/talk";
 import type { Transcripts } from "../conversation/transcripts.ts";
-import { newIn, type Typed, type TypedRow, waitingIn } from "../conversation/typed.ts";
+import { newRowIn, type RunInput, type InputRow, waitingRowIn } from "../conversation/run-input.ts";
 import type { Metrics } from "../observability/metrics.ts";
 
 export interface TalkRequest extends Omit<AguiRequest, "answers"> {
   /** The parts of the input that may be new. */
-  readonly typed: Typed | undefined;
+  readonly typed: RunInput | undefined;
   /** True: the request only reads, and a typed message is refused. */
   readonly isReadOnly: boolean;
 }
@@ -66,7 +66,7 @@ export function createAguiTalk(parts: TalkParts): AguiTalk {
   };
 }
 
-type Input = Pick<TalkRequest, "sessionId" | "messages"> & { readonly typed: Typed };
+type Input = Pick<TalkRequest, "sessionId" | "messages"> & { readonly typed: RunInput };
 
 /** The row that the client waits for; undefined: none. */
 async function rowOf(
@@ -76,8 +76,8 @@ async function rowOf(
 ): Promise<bigint | undefined> {
   for (let attempt = 1; ; attempt += 1) {
     const known = await knownOf(parts, sessionId, context);
-    const row = newIn(typed, { sessionId, listed }, known);
-    if (row === undefined) return known && waitingIn(typed, known);
+    const row = newRowIn(typed, { sessionId, listed }, known);
+    if (row === undefined) return known && waitingRowIn(typed, known);
     try {
       const stored = await parts.push(pushOf(sessionId, row), context);
       parts.metrics.aguiTyped.inc({ outcome: stored.deduplicated ? "repeated" : "stored" });
@@ -105,14 +105,14 @@ async function knownOf(
   }
 }
 
-function pushOf(sessionId: string, { payload, idempotencyKey }: TypedRow) {
+function pushOf(sessionId: string, { payload, idempotencyKey }: InputRow) {
   const eventType = PERSONS;
   const fields = { sessionId, eventType, payload, idempotencyKey };
   return create(PushSessionMessageRequestSchema, fields);
 }
 
 /** The caller sent an input, and no message row. */
-function inWordsOf(error: ServiceError, { keyField }: TypedRow, { path }: Typed): ServiceError {
+function inWordsOf(error: ServiceError, { keyField }: InputRow, { path }: RunInput): ServiceError {
   const { code, reason, message, retryAfterMs } = error;
   const fields = { payload: `${path}messages`, idempotency_key: keyField };
   const renamed = (words: string): string =>

@@ -17,8 +17,8 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument, type ServiceError } from "@session-ledger/base/errors";
 import { BODY_DEPTH_MAX } from "../contract/checks.ts";
-import { bytesOf, keptOf, type KeptMessage } from "../conversation/kept.ts";
-import { charsOf, parseInput, type Typed, typedIn } from "../conversation/typed.ts";
+import { bytesOf, clientMessagesIn, type ClientMessage } from "../conversation/client-messages.ts";
+import { charsOf, parseInput, type RunInput, runInputIn } from "../conversation/run-input.ts";
 import type { App } from "./plumbing/app.ts";
 import { servedRequestOf } from "./plumbing/call-context.ts";
 import { parse, receive } from "./plumbing/json-body.ts";
@@ -49,7 +49,7 @@ const TEXT_CHARS_MAX = 1_024;
 export class AguiInputs {
   readonly #limits: InputLimits;
   /** What may be new in the inputs that no route has taken yet. */
-  readonly #typed = new WeakMap<FastifyRequest, Typed>();
+  readonly #typed = new WeakMap<FastifyRequest, RunInput>();
 
   constructor(limits = INPUT_LIMITS) {
     this.#limits = limits;
@@ -66,7 +66,7 @@ export class AguiInputs {
 
   /** Holds the messages of a reduced input for as long as the answer lasts. */
   keep(messages: readonly unknown[] | null | undefined, { request }: FastifyReply): KeptInput {
-    const kept = keptOf(messages ?? [], { field: "messages" });
+    const kept = clientMessagesIn(messages ?? [], { field: "messages" });
     const typed = this.#typed.get(request);
     this.#typed.delete(request);
     const bytes = bytesOf(kept) + (typed === undefined ? 0 : 2 * charsOf(typed));
@@ -89,8 +89,8 @@ export class AguiInputs {
 }
 
 interface KeptInput {
-  readonly messages: readonly KeptMessage[];
-  readonly typed: Typed | undefined;
+  readonly messages: readonly ClientMessage[];
+  readonly typed: RunInput | undefined;
 }
 
 const QUOTE = 0x22;
@@ -136,10 +136,10 @@ function isObject(value: unknown): value is Members {
 }
 
 /** From an input, or from the one in an envelope. */
-function typedInBody(body: unknown): Typed | undefined {
+function typedInBody(body: unknown): RunInput | undefined {
   if (!isObject(body)) return undefined;
   const { body: input } = body;
-  return isObject(input) ? typedIn(input, "body.") : typedIn(body, "");
+  return isObject(input) ? runInputIn(input, "body.") : runInputIn(body, "");
 }
 
 /** An input, or the envelope of one: only the used fields. A wrong value stays wrong. */
@@ -163,7 +163,7 @@ function reducedInput(input: Members, path: "" | "body."): Members {
     runId: short(runId, `${path}runId`),
     protocolVersion: short(protocolVersion, `${path}protocolVersion`),
     messages: Array.isArray(messages)
-      ? keptOf(messages, { field: `${path}messages` })
+      ? clientMessagesIn(messages, { field: `${path}messages` })
       : short(messages, `${path}messages`),
     resume: Array.isArray(resume) ? [] : short(resume, `${path}resume`),
     forwardedProps: { follow: isObject(forwardedProps) && forwardedProps["follow"] === true },

@@ -32,7 +32,7 @@ export function aguiRoutes(app: App, { talk, inputs, ...stream }: AguiRouteParts
       ...inputs.keep(messages, reply),
       isReadOnly: upToSeq !== undefined,
       follow,
-      waits: upToSeq === undefined,
+      canWait: upToSeq === undefined,
       replay,
       upToSeq,
     };

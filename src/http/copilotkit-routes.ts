@@ -140,7 +140,7 @@ function serve(
     typed: typed && { ...typed, regenerates: true },
     isReadOnly,
     follow,
-    waits: follow,
+    canWait: follow,
     replay: "snapshot",
   };
   return sendAguiStream(reply, context, framesOf(talk, asked, context), stream);

@@ -29,7 +29,7 @@ import { Repeating } from "../base/repeating.ts";
 import type { Unit } from "../base/unit.ts";
 import type { RowsLimits } from "../conversation/folding.ts";
 import { readOpenRun } from "../analytics/stored.ts";
-import { type FoldReader, rowsFor } from "../conversation/past.ts";
+import { type FoldReader, rowsFor } from "../conversation/fold-at.ts";
 import { horizonAfter, type HorizonState, NO_HORIZON } from "../live/horizon.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";

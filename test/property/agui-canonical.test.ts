@@ -10,7 +10,7 @@ import * as fc from "fast-check";
 import { beforeAll, describe, expect, test, vi } from "vitest";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { CanonicalEvent, LoggedEvent } from "@session-ledger/agui/canonical/event";
-import { placeOpenings } from "../../src/conversation/openings.ts";
+import { placeOpenings } from "../../src/conversation/reopened-constructs.ts";
 import { servedTo, type Generation } from "@session-ledger/agui/generation/served";
 import { isObject, parseObject, type JsonObject } from "@session-ledger/agui/json";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";

@@ -221,7 +221,7 @@ class Client {
 
   constructor(join: ReturnType<typeof createAguiJoin>, signal: AbortSignal) {
     const request = { sessionId: "s", protocolVersion: "1.0", messages: [] };
-    const ways = { follow: true, waits: true, replay: "snapshot", answers: undefined } as const;
+    const ways = { follow: true, canWait: true, replay: "snapshot", answers: undefined } as const;
     const context = { principal: ANONYMOUS, hasEnded: false, signal };
     void this.#take(join({ ...request, ...ways }, context));
   }

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test, vi } from "vitest";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
 import { OWNED_IDS_MAX } from "@session-ledger/agui/canonical/owners";
-import { placeOpenings } from "../../src/conversation/openings.ts";
+import { placeOpenings } from "../../src/conversation/reopened-constructs.ts";
 import type { JsonObject } from "@session-ledger/agui/json";
 import { OPEN_CHARS_MAX, OPEN_IDS_MAX } from "@session-ledger/agui/constructs";
 import { runClient } from "../support/agui-reducers.ts";

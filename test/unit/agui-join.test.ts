@@ -14,7 +14,7 @@ import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import { ServiceError } from "@session-ledger/base/errors";
 import { type AguiFrame, createAguiJoin } from "../../src/conversation/join.ts";
 import { AGUI_LIMITS, type AguiOptions, type AguiRequest } from "../../src/conversation/attach.ts";
-import { keptOf } from "../../src/conversation/kept.ts";
+import { clientMessagesIn } from "../../src/conversation/client-messages.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
 import type { LiveLimits } from "../../src/live/limits.ts";
@@ -74,7 +74,7 @@ const REQUEST: AguiRequest = {
   messages: [],
   answers: undefined,
   follow: false,
-  waits: true,
+  canWait: true,
   replay: "snapshot",
 };
 
@@ -541,7 +541,7 @@ describe("a session without a run", () => {
 
   test("replaces the client's messages of another session at its first run", async () => {
     const { push, open } = joining();
-    const kept = keptOf([{ id: "x", role: "assistant" }], { field: "messages" });
+    const kept = clientMessagesIn([{ id: "x", role: "assistant" }], { field: "messages" });
     const answer = open({ messages: kept });
     await quiet();
     push(started(), ...said("m1", "new"), finished());
@@ -568,11 +568,11 @@ describe("a session without a run", () => {
     "ends the answer at once for a client that does not wait: %s",
     async (replay) => {
       const { stored, open } = joining();
-      const unknown = open({ waits: false, replay });
+      const unknown = open({ canWait: false, replay });
       await quiet();
       expect([unknown.types, unknown.ended]).toEqual([[], null]);
       stored(...said("m0", "early"));
-      const answer = open({ waits: false, replay });
+      const answer = open({ canWait: false, replay });
       await quiet();
       expect([answer.types, answer.ended]).toEqual([[], null]);
     },
@@ -885,7 +885,7 @@ describe("a replay", () => {
     const payload = JSON.stringify(content("m", "ab"));
     const fragments = toBinary(FragmentsSchema, index);
     table.event("s", { eventType: "TEXT_MESSAGE_CONTENT", payload, eventCount, fragments });
-    const answer = open({ replay: "events", waits: false });
+    const answer = open({ replay: "events", canWait: false });
     await expect.poll(() => table.pagesRead).toBeGreaterThan(0);
     let others = 0;
     while (answer.ended === undefined) {

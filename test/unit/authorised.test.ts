@@ -177,7 +177,7 @@ describe("a call", () => {
       protocolVersion: undefined,
       messages: [],
       follow: false,
-      waits: false,
+      canWait: false,
     };
     const page = create(ListSessionEventsRequestSchema, of);
     const messages = create(ListSessionMessagesRequestSchema, of);

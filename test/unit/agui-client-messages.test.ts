@@ -1,11 +1,16 @@
 import { expect, test } from "vitest";
 import { ServiceError } from "@session-ledger/base/errors";
-import { bytesOf, keptOf, type KeptMessage, reorders } from "../../src/conversation/kept.ts";
+import {
+  bytesOf,
+  clientMessagesIn,
+  type ClientMessage,
+  reorders,
+} from "../../src/conversation/client-messages.ts";
 
 const FIELD = { field: "messages" };
 
-function kept(...ids: readonly string[]): readonly KeptMessage[] {
-  return keptOf(
+function kept(...ids: readonly string[]): readonly ClientMessage[] {
+  return clientMessagesIn(
     ids.map((id) => ({ id, role: "assistant", content: "" })),
     FIELD,
   );
@@ -29,7 +34,7 @@ test.each([
 
 test("entries of a client that are not messages are ignored", () => {
   const messages = [null, 1, "a", {}, [], { id: 7 }, { id: "x".repeat(1_025) }, { id: "a" }];
-  expect(keptOf(messages, FIELD)).toEqual(kept("a"));
+  expect(clientMessagesIn(messages, FIELD)).toEqual(kept("a"));
 });
 
 test("only the used fields of a message are kept", () => {
@@ -40,7 +45,7 @@ test("only the used fields of a message are kept", () => {
     { id: "p", role: "activity", activityType: "PLAN", content: { content } },
     { id: "q", role: "activity", activityType: content },
   ];
-  const held = keptOf(messages, FIELD);
+  const held = clientMessagesIn(messages, FIELD);
   expect(held).toEqual([
     { id: "u", role: "user", activityType: undefined },
     { id: "r", role: "reasoning", activityType: undefined },
@@ -56,7 +61,7 @@ test.each([
 ])("a client with too much is refused: %s", (_, list, idChars) => {
   const messages = Array.from(list, () => ({ id: "i".repeat(idChars) }));
   const refused = expect.objectContaining({ violations: [expect.objectContaining(FIELD)] });
-  expect(() => keptOf(messages, FIELD)).toThrow(ServiceError);
-  expect(() => keptOf(messages, FIELD)).toThrow(refused);
-  expect(keptOf(messages.slice(1), FIELD)).toHaveLength(list.length - 1);
+  expect(() => clientMessagesIn(messages, FIELD)).toThrow(ServiceError);
+  expect(() => clientMessagesIn(messages, FIELD)).toThrow(refused);
+  expect(clientMessagesIn(messages.slice(1), FIELD)).toHaveLength(list.length - 1);
 });

@@ -14,18 +14,18 @@ import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
  * Reasoning and activities survive a snapshot that has none; clients themselves add user and tool
  * messages.
  */
-type KeptRole = "reasoning" | "activity" | "user" | "tool";
+type ClientMessageRole = "reasoning" | "activity" | "user" | "tool";
 
 /** A message that a client states it has. */
-export interface KeptMessage {
+export interface ClientMessage {
   readonly id: string;
   /** Undefined: a role that no rule here needs. */
-  readonly role: KeptRole | undefined;
+  readonly role: ClientMessageRole | undefined;
   /** The type of an activity. */
   readonly activityType: string | undefined;
 }
 
-interface KeptLimits {
+interface ClientMessageLimits {
   readonly messagesMax: number;
   /** Characters of one id, and of one type; a longer one is ignored. */
   readonly idCharsMax: number;
@@ -33,31 +33,34 @@ interface KeptLimits {
 }
 
 /** A million characters are 29,000 ids that are UUIDs. */
-const KEPT_LIMITS: KeptLimits = {
+const CLIENT_MESSAGE_LIMITS: ClientMessageLimits = {
   messagesMax: 20_000,
   idCharsMax: 1_024,
   charsMax: 1_048_576,
 };
 
 /** From a list that a client sent; items that are not messages are ignored. */
-export function keptOf(
+export function clientMessagesIn(
   messages: readonly unknown[],
   { field }: { readonly field: string },
-  limits = KEPT_LIMITS,
-): readonly KeptMessage[] {
+  limits = CLIENT_MESSAGE_LIMITS,
+): readonly ClientMessage[] {
   const { messagesMax, charsMax } = limits;
   if (messages.length > messagesMax) throw tooMuch(field, `at most ${messagesMax} messages`);
-  const kept = messages.flatMap((message) => keptMessage(message, limits));
-  const chars = kept.reduce((sum, message) => sum + charsOf(message), 0);
+  const clientMessages = messages.flatMap((message) => clientMessageIn(message, limits));
+  const chars = clientMessages.reduce((sum, message) => sum + charsOf(message), 0);
   if (chars > charsMax) throw tooMuch(field, `ids of at most ${charsMax} characters together`);
-  return kept;
+  return clientMessages;
 }
 
 /** Whether a client that has `kept` would show the messages with these ids in another order. */
-export function reorders(kept: readonly KeptMessage[], ids: readonly unknown[]): boolean {
+export function reorders(
+  clientMessages: readonly ClientMessage[],
+  ids: readonly unknown[],
+): boolean {
   const known = new Set(ids);
-  const keptIds = new Set(kept.map(({ id }) => id));
-  const staying = [...keptIds].filter((id) => known.has(id));
+  const clientIds = new Set(clientMessages.map(({ id }) => id));
+  const staying = [...clientIds].filter((id) => known.has(id));
   return staying.some((id, at) => id !== ids[at]);
 }
 
@@ -67,10 +70,10 @@ export function reorders(kept: readonly KeptMessage[], ids: readonly unknown[]):
  * lost is not refused.
  */
 export function refuseUnstored(
-  kept: readonly KeptMessage[],
+  clientMessages: readonly ClientMessage[],
   log: { readonly hasHad: (messageId: string) => boolean } | undefined,
 ): void {
-  const last = kept.at(-1);
+  const last = clientMessages.at(-1);
   const isTyped = last?.role === "user" || last?.role === "tool";
   if (!isTyped || log?.hasHad(last.id) === true) return;
   const message = `the message ${last.id} is not stored, because this request only reads: run the agent with it, or take it out of the client, and connect again`;
@@ -81,11 +84,14 @@ export function refuseUnstored(
 const MESSAGE_BYTES = 96;
 
 /** An estimate of their memory. */
-export function bytesOf(kept: readonly KeptMessage[]): number {
-  return kept.reduce((sum, message) => sum + MESSAGE_BYTES + 2 * charsOf(message), 0);
+export function bytesOf(clientMessages: readonly ClientMessage[]): number {
+  return clientMessages.reduce((sum, message) => sum + MESSAGE_BYTES + 2 * charsOf(message), 0);
 }
 
-function keptMessage(message: unknown, { idCharsMax }: KeptLimits): readonly KeptMessage[] {
+function clientMessageIn(
+  message: unknown,
+  { idCharsMax }: ClientMessageLimits,
+): readonly ClientMessage[] {
   if (!isObject(message)) return [];
   const { id, role, activityType } = message;
   if (typeof id !== "string" || id.length > idCharsMax) return [];
@@ -97,7 +103,7 @@ function keptMessage(message: unknown, { idCharsMax }: KeptLimits): readonly Kep
   return [{ id, role: undefined, activityType: undefined }];
 }
 
-function charsOf({ id, activityType }: KeptMessage): number {
+function charsOf({ id, activityType }: ClientMessage): number {
   return id.length + (activityType?.length ?? 0);
 }
 
@@ -145,9 +151,12 @@ export const FORGET: readonly JsonObject[] = [
 ];
 
 /** Whether a client may keep messages that a snapshot with these ids does not have. */
-export function outlives(kept: readonly KeptMessage[], ids: readonly unknown[]): boolean {
+export function outlives(
+  clientMessages: readonly ClientMessage[],
+  ids: readonly unknown[],
+): boolean {
   const known = new Set(ids);
-  return kept.some(
+  return clientMessages.some(
     ({ id, role }) => (role === "reasoning" || role === "activity") && !known.has(id),
   );
 }

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import type { Delivery } from "../live/watcher.ts";
 
-export type Told =
+export type MergedDelivery =
   | ({ readonly stream: "events" } & Delivery<"events">)
   | ({ readonly stream: "messages" } & Delivery<"messages">);
 
@@ -17,20 +17,20 @@ interface Watches {
 
 interface Slot {
   /** Asks for the next delivery. */
-  readonly ask: () => Promise<Told | "over">;
-  told: Told | "over" | undefined;
+  readonly next: () => Promise<MergedDelivery | "over">;
+  delivery: MergedDelivery | "over" | undefined;
   failure: { readonly error: unknown } | undefined;
-  isAsked: boolean;
+  isPending: boolean;
 }
 
 /**
  * Ends with the first watch that ends; throws its error. The caller leaves both watches: a watch
  * that waits for its next row is not awaited.
  */
-export async function* bothOf({
+export async function* mergeWatches({
   events,
   messages,
-}: Watches): AsyncGenerator<Told, void, undefined> {
+}: Watches): AsyncGenerator<MergedDelivery, void, undefined> {
   const slots = [
     slotOf(async () => {
       const { value } = await messages.next();
@@ -43,37 +43,39 @@ export async function* bothOf({
   ];
   let wake: (() => void) | undefined;
   for (;;) {
-    for (const slot of slots) void ask(slot, () => wake?.());
-    const slot = slots.find(({ told, failure }) => told !== undefined || failure !== undefined);
+    for (const slot of slots) void requestNext(slot, () => wake?.());
+    const slot = slots.find(
+      ({ delivery, failure }) => delivery !== undefined || failure !== undefined,
+    );
     if (slot === undefined) {
       await new Promise<void>((resolve) => (wake = resolve));
       continue;
     }
     if (slot.failure !== undefined) throw slot.failure.error;
-    if (slot.told === "over") return;
-    yield taken(slot);
+    if (slot.delivery === "over") return;
+    yield takeDelivery(slot);
   }
 }
 
 /** No variable of a generator that waits may hold the rows (base/pull.ts). */
-function taken(slot: Slot): Told {
-  const { told } = slot;
-  assert(told !== undefined && told !== "over");
-  slot.told = undefined;
-  slot.isAsked = false;
-  return told;
+function takeDelivery(slot: Slot): MergedDelivery {
+  const { delivery } = slot;
+  assert(delivery !== undefined && delivery !== "over");
+  slot.delivery = undefined;
+  slot.isPending = false;
+  return delivery;
 }
 
-function slotOf(next: Slot["ask"]): Slot {
-  return { ask: next, told: undefined, failure: undefined, isAsked: false };
+function slotOf(next: Slot["next"]): Slot {
+  return { next, delivery: undefined, failure: undefined, isPending: false };
 }
 
 /** A race of promises would keep a reaction for each delivery of the other watch. */
-async function ask(slot: Slot, wake: () => void): Promise<void> {
-  if (slot.isAsked) return;
-  slot.isAsked = true;
+async function requestNext(slot: Slot, wake: () => void): Promise<void> {
+  if (slot.isPending) return;
+  slot.isPending = true;
   try {
-    slot.told = await slot.ask();
+    slot.delivery = await slot.next();
   } catch (error) {
     slot.failure = { error };
   }

@@ -35,13 +35,13 @@ export function placeOpenings(
     const isCall = type === "TOOL_CALL_START";
     if ((isMessage && !ids.has(messageId)) || (isCall && !calls.has(toolCallId)))
       before.push(opening);
-    else after.push(isCall ? named(opening, calls.get(toolCallId)) : opening);
+    else after.push(isCall ? withCurrentName(opening, calls.get(toolCallId)) : opening);
   }
   return { before, after };
 }
 
 /** A START renames an existing call, and a snapshot may have renamed the call since. */
-function named(opening: JsonObject, call: JsonObject | undefined): JsonObject {
+function withCurrentName(opening: JsonObject, call: JsonObject | undefined): JsonObject {
   const called = call?.["function"];
   return isObject(called) && typeof called["name"] === "string"
     ? { ...opening, toolCallName: called["name"] }

@@ -3,8 +3,8 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import type { JsonObject } from "@session-ledger/agui/json";
 import { Fold } from "../../src/conversation/fold.ts";
-import { keptOf } from "../../src/conversation/kept.ts";
-import { newIn, typedIn, waitingIn } from "../../src/conversation/typed.ts";
+import { clientMessagesIn } from "../../src/conversation/client-messages.ts";
+import { newRowIn, runInputIn, waitingRowIn } from "../../src/conversation/run-input.ts";
 
 const TIMES = { recordedMicros: 1, createdMicros: 1, eventCount: 1 } as const;
 
@@ -61,14 +61,14 @@ const asks = (id: string) => ({
 
 /** The ids of the new messages and answers, and the key. */
 function newOf(input: JsonObject, known: ReturnType<typeof sessionOf> | undefined) {
-  const parts = typedIn(input, "");
+  const parts = runInputIn(input, "");
   const row =
     parts &&
-    newIn(
+    newRowIn(
       parts,
       {
         sessionId: "s",
-        listed: keptOf(z.array(z.unknown()).default([]).parse(input["messages"]), {
+        listed: clientMessagesIn(z.array(z.unknown()).default([]).parse(input["messages"]), {
           field: "messages",
         }),
       },
@@ -157,8 +157,8 @@ describe("answers to interrupts", () => {
 
 describe("the row that a client waits for", () => {
   const waits = (input: JsonObject, ...rows: readonly Row[]) => {
-    const parts = typedIn(input, "");
-    return parts && waitingIn(parts, sessionOf(...rows));
+    const parts = runInputIn(input, "");
+    return parts && waitingRowIn(parts, sessionOf(...rows));
   };
   const [one, two] = [typed(user("u1")), typed(user("u2"))];
   const input = { messages: [user("u1"), user("u2")] };

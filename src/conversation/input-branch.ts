@@ -14,27 +14,27 @@ import { parseExact } from "@session-ledger/agui/exact-json";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Snapshot } from "./snapshot.ts";
-import type { KeptMessage } from "./kept.ts";
+import type { ClientMessage } from "./client-messages.ts";
 
 /** What the metadata of a message says of its branch. */
 export type BranchMark = { readonly regenerates: string } | { readonly edits: string };
 
 /** The mark of a known message at the end of an input that asks for a new run. Undefined: it is joined. */
-export function againOf(
+export function regenerationOf(
   { id, text }: { readonly id: unknown; readonly text: string },
   known: Snapshot,
 ): BranchMark | undefined {
   if (typeof id !== "string" || isOpen(known)) return undefined;
   if (known.waitingAt(id) !== undefined || known.branchedAt(id) !== undefined) return undefined;
   const message = known.messages.find((one) => one["id"] === id);
-  if (message === undefined) throw notHere(id);
+  if (message === undefined) throw notInBranch(id);
   return isSame(message, text) ? { regenerates: id } : { edits: id };
 }
 
 /** The mark of a new message of a person; undefined: it follows the conversation. */
 export function editOf(
   id: unknown,
-  listed: readonly KeptMessage[],
+  listed: readonly ClientMessage[],
   known: Snapshot,
 ): BranchMark | undefined {
   if (isOpen(known)) return undefined;
@@ -61,14 +61,14 @@ function isSame({ content }: JsonObject, text: string): boolean {
 }
 
 /** The message with its mark. */
-export function marked(text: string, mark: BranchMark): string {
+export function withMark(text: string, mark: BranchMark): string {
   const message = parseExact(text);
   if (!isObject(message)) return text;
   const { metadata } = message;
   return JSON.stringify({ ...message, metadata: { ...(isObject(metadata) && metadata), ...mark } });
 }
 
-function notHere(id: string): ServiceError {
+function notInBranch(id: string): ServiceError {
   const message = `the message ${id} is not in the newest branch of the conversation: connect again, or fork the session where it is`;
   return new ServiceError("failed_precondition", "MESSAGE_NOT_IN_BRANCH", message);
 }

@@ -14,7 +14,7 @@ export interface FoldReader extends Pick<LedgerReader, "pageAfter"> {
   talkAfter(request: TalkAfter): Promise<readonly TalkRow[]>;
 }
 
-interface RowsOf {
+interface RowsForRequest {
   readonly sessionId: string;
   readonly fold: Pick<Fold, "cut" | "needsAllTalk">;
   readonly upTo: Cut;
@@ -23,7 +23,7 @@ interface RowsOf {
 /** The rows after the fold, of both streams in one order. */
 export function rowsFor(
   reader: FoldReader,
-  { sessionId, fold, upTo }: RowsOf,
+  { sessionId, fold, upTo }: RowsForRequest,
   limits: RowsLimits,
 ): ReturnType<typeof inOrder> {
   const { events, messages } = fold.cut;
@@ -42,14 +42,14 @@ export function rowsFor(
   });
 }
 
-interface PastParts {
+interface FoldAtParts {
   readonly reader: FoldReader;
   readonly limits: RowsLimits;
   /** Called with the count of rows just folded; throws when the fold must not go on. */
-  readonly folded: (rows: number) => void;
+  readonly onFolded: (rows: number) => void;
 }
 
-interface Past {
+interface FoldAtRequest {
   /** A new fold. */
   readonly fold: Fold;
   readonly sessionId: string;
@@ -58,21 +58,21 @@ interface Past {
 }
 
 /** Folds up to an event, and the messages before the next one. */
-export async function foldPast(parts: PastParts, past: Past): Promise<void> {
-  const { fold, sessionId, upToSeq, head } = past;
-  const { reader, limits, folded } = parts;
+export async function foldAt(parts: FoldAtParts, request: FoldAtRequest): Promise<void> {
+  const { fold, sessionId, upToSeq, head } = request;
+  const { reader, limits, onFolded } = parts;
   const upTo = { ...head, events: upToSeq < head.events ? upToSeq + 1n : upToSeq };
   for await (const { rows } of rowsFor(reader, { sessionId, fold, upTo }, limits)) {
-    folded(0);
+    onFolded(0);
     for (const row of rows) {
       if (row.stream === "events" && lastNumberOf(row) > upToSeq) {
-        if (row.seq <= upToSeq) await foldPart(parts, { ...past, seq: row.seq });
+        if (row.seq <= upToSeq) await foldPart(parts, { ...request, seq: row.seq });
         fold.skipTo({ events: upToSeq, messages: 0n });
         fold.leaveOutBranches();
         return;
       }
       fold.take(row);
-      folded(1);
+      onFolded(1);
     }
   }
   fold.skipTo({ events: upToSeq, messages: head.messages });
@@ -80,8 +80,8 @@ export async function foldPast(parts: PastParts, past: Past): Promise<void> {
 
 /** Adds the first events of a merged row, which may have very many. */
 async function foldPart(
-  { reader, limits, folded }: PastParts,
-  { fold, sessionId, upToSeq, seq }: Past & { readonly seq: bigint },
+  { reader, limits, onFolded }: FoldAtParts,
+  { fold, sessionId, upToSeq, seq }: FoldAtRequest & { readonly seq: bigint },
 ): Promise<void> {
   const one = { rowsMax: 1, bytesMax: limits.pageBytesMax };
   const [row] = await reader.pageAfter({ stream: "events", sessionId, after: seq - 1n, ...one });
@@ -93,6 +93,6 @@ async function foldPart(
     count += 1;
     if (count % limits.sliceRowsMax !== 0) continue;
     await turnOfEventLoop();
-    folded(0);
+    onFolded(0);
   }
 }

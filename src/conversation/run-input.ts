@@ -21,14 +21,14 @@ import { outline } from "@session-ledger/agui/spans";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import type { Snapshot } from "./snapshot.ts";
-import type { KeptMessage } from "./kept.ts";
-import { againOf, type BranchMark, editOf, marked } from "./typed-branch.ts";
+import type { ClientMessage } from "./client-messages.ts";
+import { regenerationOf, type BranchMark, editOf, withMark } from "./input-branch.ts";
 
-export interface Typed {
+export interface RunInput {
   /** The path of the input in the body, for errors. */
   readonly path: "" | "body.";
-  readonly messages: readonly TypedMessage[];
-  readonly resume: readonly TypedAnswer[];
+  readonly messages: readonly InputMessage[];
+  readonly resume: readonly InputAnswer[];
   /** The rest has an answer to the question of a graph. */
   readonly answersGraph: boolean;
   /** The client asks for another answer to its last message. */
@@ -39,7 +39,7 @@ export interface Typed {
   readonly rest: readonly (readonly [string, string])[];
 }
 
-interface TypedMessage {
+interface InputMessage {
   /** Its place in the input. */
   readonly at: number;
   readonly id: unknown;
@@ -50,7 +50,7 @@ interface TypedMessage {
   readonly text: string;
 }
 
-interface TypedAnswer {
+interface InputAnswer {
   readonly at: number;
   readonly interruptId: unknown;
   readonly text: string;
@@ -62,7 +62,7 @@ export function parseInput(text: string): unknown {
 }
 
 /** Undefined: the input only asks for the session. */
-export function typedIn(input: JsonObject, path: Typed["path"]): Typed | undefined {
+export function runInputIn(input: JsonObject, path: RunInput["path"]): RunInput | undefined {
   const messages = candidatesIn(listOf(input["messages"]));
   const resume = listOf(input["resume"]).map((entry, at) => ({
     at,
@@ -71,67 +71,67 @@ export function typedIn(input: JsonObject, path: Typed["path"]): Typed | undefin
   }));
   const answers = answersGraph(input);
   if (messages.length === 0 && resume.length === 0 && !answers) return undefined;
-  const rest = restOf(input);
+  const rest = otherMembersOf(input);
   const { forwardedProps } = input;
   const regenerates = isObject(forwardedProps) && forwardedProps["regenerate"] === true;
   return { path, messages, resume, answersGraph: answers, regenerates, ids: idsOf(input), rest };
 }
 
 /** A rough number of characters in memory. */
-export function charsOf({ messages, resume, rest }: Typed): number {
+export function charsOf({ messages, resume, rest }: RunInput): number {
   const texts = [...messages, ...resume].map(({ text }) => text);
   return [...texts, ...rest.map(([, text]) => text)].reduce((sum, { length }) => sum + length, 0);
 }
 
 /** The message row of what is new. */
-export interface TypedRow {
+export interface InputRow {
   readonly payload: string;
   readonly idempotencyKey: string;
   /** The field of the input that the key comes from. */
   readonly keyField: string;
 }
 
-interface Place {
+interface InputPosition {
   readonly sessionId: string;
   /** All messages of the input. */
-  readonly listed: readonly KeptMessage[];
+  readonly listed: readonly ClientMessage[];
 }
 
 /**
  * Undefined: nothing is new. `known` is undefined for a session that does not exist. Throws the
  * violations in what is new.
  */
-export function newIn(
-  typed: Typed,
-  { sessionId, listed }: Place,
+export function newRowIn(
+  input: RunInput,
+  { sessionId, listed }: InputPosition,
   known: Snapshot | undefined,
-): TypedRow | undefined {
-  const { messages, mark } = branching(typed, listed, known);
+): InputRow | undefined {
+  const { messages, mark } = branching(input, listed, known);
   const pending = new Set(known?.interrupts.map(({ id }) => id));
   const isOpen = (id: string): boolean => pending.has(id) && known?.answeredAt(id) === undefined;
-  const resume = typed.resume.filter(({ interruptId: id }) => typeof id !== "string" || isOpen(id));
+  const resume = input.resume.filter(({ interruptId: id }) => typeof id !== "string" || isOpen(id));
   const [first, answer] = [messages[0], resume[0]];
   const isAsked = (known?.run?.questions.length ?? 0) > 0;
-  const answers = typed.answersGraph && isAsked && known?.graphAnsweredAt === undefined;
+  const answers = input.answersGraph && isAsked && known?.graphAnsweredAt === undefined;
   if (first === undefined && answer === undefined && !answers) return undefined;
-  const rest = typed.rest.filter(([name, text]) => name !== "state" || !isStateOf(known, text));
+  const rest = input.rest.filter(([name, text]) => name !== "state" || !isStateOf(known, text));
   const violations = [
     ...messages.flatMap(({ at, text }) =>
-      violationsIn(`${typed.path}messages[${at}]`, text, MESSAGE),
+      violationsIn(`${input.path}messages[${at}]`, text, MESSAGE),
     ),
-    ...resume.flatMap(({ at, text }) => violationsIn(`${typed.path}resume[${at}]`, text, ANSWER)),
-    ...rest.flatMap(([name, text]) => tooDeep(`${typed.path}${name}`, text)),
-    ...twice(messages, ({ at, id }) => [`${typed.path}messages[${at}].id`, id]),
-    ...twice(resume, ({ at, interruptId }) => [
-      `${typed.path}resume[${at}].interruptId`,
+    ...resume.flatMap(({ at, text }) => violationsIn(`${input.path}resume[${at}]`, text, ANSWER)),
+    ...rest.flatMap(([name, text]) => tooDeep(`${input.path}${name}`, text)),
+    ...duplicatesIn(messages, ({ at, id }) => [`${input.path}messages[${at}].id`, id]),
+    ...duplicatesIn(resume, ({ at, interruptId }) => [
+      `${input.path}resume[${at}].interruptId`,
       interruptId,
     ]),
   ];
   if (violations.length > 0) throw invalidArgument(violations);
-  const texts = messages.map(({ text }, at) => (mark && at === 0 ? marked(text, mark) : text));
+  const texts = messages.map(({ text }, at) => (mark && at === 0 ? withMark(text, mark) : text));
   const members = [
     ["threadId", JSON.stringify(sessionId)],
-    ...typed.ids,
+    ...input.ids,
     ["messages", `[${texts.join()}]`],
     ...(resume.length === 0 ? [] : [["resume", `[${resume.map(({ text }) => text).join()}]`]]),
     ...rest,
@@ -139,35 +139,40 @@ export function newIn(
   return {
     payload: `{${members.map(([name, text]) => `"${name}":${text}`).join()}}`,
     ...(first?.isKnown === true
-      ? { idempotencyKey: againKey(typed, first, known), keyField: `${typed.path}runId` }
-      : keyOf({ first, answer }, typed.path, known)),
+      ? { idempotencyKey: regenerationKey(input, first, known), keyField: `${input.path}runId` }
+      : keyOf({ first, answer }, input.path, known)),
   };
 }
 
-interface NewMessage extends TypedMessage {
+interface NewMessage extends InputMessage {
   /** It is typed again, in a branch of its own. */
   readonly isKnown?: boolean;
 }
 
 function branching(
-  typed: Typed,
-  listed: readonly KeptMessage[],
+  input: RunInput,
+  listed: readonly ClientMessage[],
   known: Snapshot | undefined,
 ): { readonly messages: readonly NewMessage[]; readonly mark: BranchMark | undefined } {
-  const messages = newMessages(typed.messages, known);
+  const messages = newMessages(input.messages, known);
   const [first] = messages;
   if (known === undefined) return { messages, mark: undefined };
   if (first !== undefined) {
     return { messages, mark: first.isResult ? undefined : editOf(first.id, listed, known) };
   }
-  const last = typed.messages.at(-1);
-  const asksAgain = typed.regenerates && typed.resume.length === 0 && !typed.answersGraph;
-  const mark = asksAgain && last?.isLast && !last.isResult ? againOf(last, known) : undefined;
+  const last = input.messages.at(-1);
+  const asksAgain = input.regenerates && input.resume.length === 0 && !input.answersGraph;
+  const mark =
+    asksAgain && last?.isLast && !last.isResult ? regenerationOf(last, known) : undefined;
   return { messages: mark && last ? [{ ...last, isKnown: true }] : [], mark };
 }
 
 /** A client that repeats its request has the same id of it. */
-function againKey({ ids }: Typed, { id }: TypedMessage, known: Snapshot | undefined): string {
+function regenerationKey(
+  { ids }: RunInput,
+  { id }: InputMessage,
+  known: Snapshot | undefined,
+): string {
   const [, request = String(known?.run?.startedSeq)] = ids.find(([name]) => name === "runId") ?? [];
   return `again-${hash("sha256", `${request} ${String(id)}`, "hex")}`;
 }
@@ -177,10 +182,10 @@ function keyOf(
   {
     first,
     answer,
-  }: Record<"first", TypedMessage | undefined> & { answer: TypedAnswer | undefined },
-  path: Typed["path"],
+  }: Record<"first", InputMessage | undefined> & { answer: InputAnswer | undefined },
+  path: RunInput["path"],
   known: Snapshot | undefined,
-): Pick<TypedRow, "idempotencyKey" | "keyField"> {
+): Pick<InputRow, "idempotencyKey" | "keyField"> {
   if (first !== undefined) {
     const idempotencyKey = first.isResult ? resultKey(first) : String(first.id);
     return { idempotencyKey, keyField: `${path}messages[${first.at}].id` };
@@ -192,7 +197,7 @@ function keyOf(
 }
 
 /** A page in two tabs runs its tool in both, and each gives its result an id: the first one counts. */
-function resultKey({ toolCallId }: TypedMessage): string {
+function resultKey({ toolCallId }: InputMessage): string {
   return `result-${hash("sha256", String(toolCallId), "hex")}`;
 }
 
@@ -203,8 +208,8 @@ function answerKey(known: Snapshot | undefined, interruptId: string): string {
 }
 
 /** The row that has the last of these, if no run has taken it. */
-export function waitingIn(
-  { messages, resume, ...typed }: Typed,
+export function waitingRowIn(
+  { messages, resume, ...input }: RunInput,
   known: Snapshot,
 ): bigint | undefined {
   const ids = messages.flatMap((message) => [message.id, ...otherResults(message, known)]);
@@ -217,20 +222,20 @@ export function waitingIn(
     ...resume.map(({ interruptId: id }) =>
       typeof id === "string" ? known.answeredAt(id) : undefined,
     ),
-    typed.answersGraph ? known.graphAnsweredAt : undefined,
+    input.answersGraph ? known.graphAnsweredAt : undefined,
   ].filter((seq) => seq !== undefined);
   return row;
 }
 
 /** The results that others gave to the call of this result. */
-function otherResults({ isResult, id, toolCallId }: TypedMessage, known: Snapshot): unknown[] {
+function otherResults({ isResult, id, toolCallId }: InputMessage, known: Snapshot): unknown[] {
   if (!isResult || (typeof id === "string" && known.hasHad(id))) return [];
   return known.messages.flatMap((message) =>
     message["role"] === "tool" && message["toolCallId"] === toolCallId ? [message["id"]] : [],
   );
 }
 
-function candidatesIn(messages: readonly unknown[]): readonly TypedMessage[] {
+function candidatesIn(messages: readonly unknown[]): readonly InputMessage[] {
   const roles = messages.map((message) => (isObject(message) ? message["role"] : undefined));
   const end = roles.findLastIndex((role) => role !== "user" && role !== "tool") + 1;
   const asked = roles.slice(0, end).lastIndexOf("user");
@@ -244,11 +249,11 @@ function candidatesIn(messages: readonly unknown[]): readonly TypedMessage[] {
 }
 
 function newMessages(
-  messages: readonly TypedMessage[],
+  messages: readonly InputMessage[],
   known: Snapshot | undefined,
-): readonly TypedMessage[] {
+): readonly InputMessage[] {
   if (known === undefined) return messages.filter(({ isLast }) => isLast);
-  const isKnown = ({ id }: TypedMessage): boolean => typeof id === "string" && known.hasHad(id);
+  const isKnown = ({ id }: InputMessage): boolean => typeof id === "string" && known.hasHad(id);
   const lastKnown = messages.findLastIndex((message) => message.isLast && isKnown(message));
   const fresh = messages.filter(
     (message, at) => !isKnown(message) && (!message.isLast || at > lastKnown),
@@ -278,7 +283,7 @@ function isStateOf(known: Snapshot | undefined, text: string): boolean {
 }
 
 /** A wrong id is no text, which the route refuses. */
-function idsOf(input: JsonObject): Typed["ids"] {
+function idsOf(input: JsonObject): RunInput["ids"] {
   return ["runId", "parentRunId"].flatMap((name) => {
     const value = input[name];
     const isId = typeof value === "string" && value !== "";
@@ -287,7 +292,7 @@ function idsOf(input: JsonObject): Typed["ids"] {
 }
 
 /** Members without content are left out. */
-function restOf(input: JsonObject): Typed["rest"] {
+function otherMembersOf(input: JsonObject): RunInput["rest"] {
   return ["state", "tools", "context", "forwardedProps"].flatMap((name) => {
     const value = input[name];
     const isEmpty = !(isObject(value) || Array.isArray(value)) || Object.keys(value).length === 0;
@@ -335,7 +340,7 @@ function tooDeep(field: string, text: string): readonly Violation[] {
 }
 
 /** Two parts with one id and other content: the log would keep the first, and drop the other. */
-function twice<T extends { readonly text: string }>(
+function duplicatesIn<T extends { readonly text: string }>(
   parts: readonly T[],
   idOf: (part: T) => readonly [field: string, name: unknown],
 ): readonly Violation[] {

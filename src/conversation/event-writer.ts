@@ -17,14 +17,14 @@ import { EMPTY_INPUT } from "@session-ledger/agui/canonical/turns";
 import { type Generation, servedTo } from "@session-ledger/agui/generation/served";
 import { pendingAfter } from "@session-ledger/agui/transcript/transcript";
 
-interface Relayed {
+interface WriterOutput {
   readonly frames: readonly AguiFrame[];
   /** Behind these frames the client needs a snapshot: some events or messages were withheld from it. */
-  readonly lacks: boolean;
+  readonly isIncomplete: boolean;
   /** The client has messages that are in the conversation no more, and may be of any role. */
-  readonly forgets?: boolean;
+  readonly mustForget?: boolean;
   /** It needs the snapshot inside of the run that it has open, before this end. */
-  readonly ended?: EndedRun;
+  readonly endedRun?: EndedRun;
 }
 
 /** A run of which the client has not been given the end. */
@@ -32,9 +32,9 @@ export interface EndedRun extends Pick<CanonicalRun, "startedSeq"> {
   readonly end: JsonObject;
 }
 
-const NOTHING_NEW: Relayed = { frames: [], lacks: false };
+const NOTHING_NEW: WriterOutput = { frames: [], isIncomplete: false };
 
-interface RelayParts {
+interface WriterParts {
   readonly canonical: Canonical;
   readonly generation: Generation;
   readonly metrics: Pick<Metrics, "aguiMended">;
@@ -43,30 +43,30 @@ interface RelayParts {
   /** Gets every event, and returns the event to send. */
   readonly onEvent?: (event: CanonicalEvent) => CanonicalEvent;
   /** Gets the messages of each row. */
-  readonly onSaid?: (messages: readonly JsonObject[], isPersons: boolean) => void;
+  readonly onMessages?: (messages: readonly JsonObject[], isPersons: boolean) => void;
   /** Makes frames that replace the withheld events; without it the caller must. */
-  readonly makeUp?: (seq: bigint) => readonly AguiFrame[];
+  readonly snapshotFrames?: (seq: bigint) => readonly AguiFrame[];
 }
 
-interface RelayOptions {
+interface WriterOptions {
   /** True: the client has not been told everything before. */
-  readonly withheld: boolean;
+  readonly hasWithheld: boolean;
   /** The client has messages of rows. */
   readonly hasTalk: boolean;
   /** The interrupts that the client waits for. */
   readonly interrupts: readonly JsonObject[];
 }
 
-export class Relay {
-  #parts: RelayParts;
-  #withheld: boolean;
+export class EventWriter {
+  #parts: WriterParts;
+  #hasWithheld: boolean;
   #interrupts: readonly JsonObject[];
   #hasTalk: boolean;
   #hasFailed = false;
 
-  constructor(parts: RelayParts, { withheld, hasTalk, interrupts }: RelayOptions) {
+  constructor(parts: WriterParts, { hasWithheld, hasTalk, interrupts }: WriterOptions) {
     this.#parts = parts;
-    this.#withheld = withheld;
+    this.#hasWithheld = hasWithheld;
     this.#hasTalk = hasTalk;
     this.#interrupts = interrupts;
   }
@@ -86,7 +86,7 @@ export class Relay {
   }
 
   /** True when the newest run has ended, or failed before it began. */
-  get isOver(): boolean {
+  get hasEnded(): boolean {
     return !this.isRunning && (this.#parts.canonical.run !== undefined || this.#hasFailed);
   }
 
@@ -101,96 +101,99 @@ export class Relay {
   }
 
   /** Whether rows of this type are part of the conversation. */
-  hears(eventType: string): boolean {
+  includes(eventType: string): boolean {
     return eventType === PERSONS || !this.#parts.canonical.hasSpeech;
   }
 
   /** `seq` is the last number that the event takes. */
-  next(event: LoggedEvent, seq: bigint): Relayed {
-    const { canonical, log, makeUp, onEvent } = this.#parts;
+  writeEvent(event: LoggedEvent, seq: bigint): WriterOutput {
+    const { canonical, log, snapshotFrames, onEvent } = this.#parts;
     const frames: AguiFrame[] = [];
     const isFirstSpeech = !canonical.hasSpeech;
     const { run } = this;
     let isInRun = this.isRunning;
     const events = canonical.next(event, log);
     // From here on the rows of the agent are not part of the conversation.
-    if (isFirstSpeech && canonical.hasSpeech && this.#hasTalk) this.#withheld = true;
+    if (isFirstSpeech && canonical.hasSpeech && this.#hasTalk) this.#hasWithheld = true;
     for (const one of events) {
-      const told = onEvent?.(one) ?? one;
-      this.#interrupts = pendingAfter(this.#interrupts, told.value);
-      if (!told.inRun) {
-        this.#withheld = true;
+      const sent = onEvent?.(one) ?? one;
+      this.#interrupts = pendingAfter(this.#interrupts, sent.value);
+      if (!sent.inRun) {
+        this.#hasWithheld = true;
         this.#parts.metrics.aguiMended.inc({ how: "withheld" });
         continue;
       }
-      if (told.isUnsure === true) this.#withheld = true;
-      const { type } = told.value;
+      if (sent.isUnsure === true) this.#hasWithheld = true;
+      const { type } = sent.value;
       const isStart = type === "RUN_STARTED";
       const isEnd = isInRun && (type === "RUN_FINISHED" || type === "RUN_ERROR");
-      const needsSnapshot = this.#withheld && (isStart || isEnd);
-      if (needsSnapshot && makeUp === undefined) {
+      const needsSnapshot = this.#hasWithheld && (isStart || isEnd);
+      if (needsSnapshot && snapshotFrames === undefined) {
         if (isStart || run === undefined)
-          return { frames, lacks: true, forgets: told.isUnsure === true };
+          return { frames, isIncomplete: true, mustForget: sent.isUnsure === true };
         const { startedSeq } = run;
-        return { frames, lacks: true, ended: { startedSeq, end: told.value } };
+        return { frames, isIncomplete: true, endedRun: { startedSeq, end: sent.value } };
       }
-      const own = textFrames(this.#textsOf(told), { type, seq });
-      if (isEnd && needsSnapshot) frames.push(...(makeUp?.(seq) ?? []));
+      const own = textFrames(this.#textsOf(sent), { type, seq });
+      if (isEnd && needsSnapshot) frames.push(...(snapshotFrames?.(seq) ?? []));
       frames.push(...own);
-      if (isStart && needsSnapshot) frames.push(...(makeUp?.(seq) ?? []));
+      if (isStart && needsSnapshot) frames.push(...(snapshotFrames?.(seq) ?? []));
       if (type === "RUN_ERROR") this.#hasFailed = true;
       // The messages of a person, and the calls, are in the agent's own snapshot too.
-      if (needsSnapshot || type === "MESSAGES_SNAPSHOT") this.#withheld = false;
+      if (needsSnapshot || type === "MESSAGES_SNAPSHOT") this.#hasWithheld = false;
       if (isStart || isEnd) isInRun = isStart;
     }
-    return { frames, lacks: false };
+    return { frames, isIncomplete: false };
   }
 
   /**
    * The messages of rows, in order; `seq` is the last number of an event that the client has been
    * given.
    */
-  said(rows: readonly Spoken[], seq: bigint): Relayed {
-    const { canonical, makeUp, onSaid } = this.#parts;
+  writeMessages(rows: readonly Spoken[], seq: bigint): WriterOutput {
+    const { canonical, snapshotFrames, onMessages } = this.#parts;
     const messages: JsonObject[] = [];
     for (const row of rows) {
       const fresh = canonical.said(row);
-      if (fresh.length > 0) onSaid?.(fresh, row.isPersons);
+      if (fresh.length > 0) onMessages?.(fresh, row.isPersons);
       messages.push(...fresh);
     }
     if (messages.length === 0) return NOTHING_NEW;
     this.#hasTalk = true;
     if (this.isRunning) {
       // The next snapshot has the parts that are not text.
-      if (messages.some(({ content }) => Array.isArray(content))) this.#withheld = true;
+      if (messages.some(({ content }) => Array.isArray(content))) this.#hasWithheld = true;
       const frames = messages.flatMap((message) => this.#inRun(message, seq));
-      return { frames, lacks: false };
+      return { frames, isIncomplete: false };
     }
-    if (this.#withheld && makeUp === undefined) return { frames: [], lacks: true };
+    if (this.#hasWithheld && snapshotFrames === undefined)
+      return { frames: [], isIncomplete: true };
     const run = canonical.messagesRun(rows.at(-1)?.seq ?? 0n);
     const frames = [
-      ...this.#own(startOf(run, this.#withheld ? [] : messages), seq),
-      ...(this.#withheld ? (makeUp?.(seq) ?? []) : this.#results(messages, seq)),
+      ...this.#eventFrames(startOf(run, this.#hasWithheld ? [] : messages), seq),
+      ...(this.#hasWithheld ? (snapshotFrames?.(seq) ?? []) : this.#results(messages, seq)),
       // A client forgets the questions of a graph when a run begins.
-      ...(canonical.run?.questions ?? []).flatMap((question) => this.#own(question, seq)),
-      ...this.#own(endOf(run, this.#interrupts), seq),
+      ...(canonical.run?.questions ?? []).flatMap((question) => this.#eventFrames(question, seq)),
+      ...this.#eventFrames(endOf(run, this.#interrupts), seq),
     ];
-    this.#withheld = false;
-    return { frames, lacks: false };
+    this.#hasWithheld = false;
+    return { frames, isIncomplete: false };
   }
 
   #inRun(message: JsonObject, seq: bigint): readonly AguiFrame[] {
     if (message["role"] === "tool") return this.#results([message], seq);
-    return eventsOfText(message).flatMap((event) => this.#own(event, seq));
+    return eventsOfText(message).flatMap((event) => this.#eventFrames(event, seq));
   }
 
   /** Results of tools are put behind their calls. */
   #results(messages: readonly JsonObject[], seq: bigint): readonly AguiFrame[] {
-    return messages.filter(isResult).flatMap((message) => this.#own(eventOfResult(message), seq));
+    return messages
+      .filter(isResult)
+      .flatMap((message) => this.#eventFrames(eventOfResult(message), seq));
   }
 
   /** An event that is not in the log. */
-  #own(event: JsonObject, seq: bigint): readonly AguiFrame[] {
+  #eventFrames(event: JsonObject, seq: bigint): readonly AguiFrame[] {
     return eventFrames(event, { generation: this.#parts.generation, seq });
   }
 
@@ -300,7 +303,7 @@ export function stalledEvent(options: { readonly runStaleAfterMs: number }): Jso
 export interface NoRun {
   readonly sessionId: string;
   /** True when the session existed when the client came. */
-  readonly isThere: boolean;
+  readonly sessionExists: boolean;
   /** The message that waits for a run. */
   readonly answers: bigint | undefined;
   /** Undefined: the client waits without a limit. */
@@ -308,8 +311,10 @@ export interface NoRun {
 }
 
 /** Tells a person who reads the stream why it waits; sent at the beginning of the answer. */
-export function waitingFrame({ sessionId, isThere, answers, waitMs }: NoRun): AguiFrame {
-  const has = isThere ? `session ${sessionId} has no run` : `there is no session ${sessionId}`;
+export function waitingFrame({ sessionId, sessionExists, answers, waitMs }: NoRun): AguiFrame {
+  const has = sessionExists
+    ? `session ${sessionId} has no run`
+    : `there is no session ${sessionId}`;
   const what = answers === undefined ? has : `no run has taken message ${answers}`;
   const end = waitMs === undefined ? "" : `, and this answer ends after ${waitMs / 1_000} s`;
   return { comment: `${what} yet${end}` };
