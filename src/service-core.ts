@@ -66,14 +66,14 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
   );
   database.onOtherServer(() => transcripts.forgetAll());
-  const lost = (sessionId: string): void => transcripts.forget(sessionId);
+  const onLost = (sessionId: string): void => transcripts.forget(sessionId);
   const live = createLive(
-    { reader, clock, log, metrics, lost },
+    { reader, clock, log, metrics, onLost },
     liveLimits(config, readConnections),
   );
-  database.onOtherServer(() => live.otherServer());
+  database.onOtherServer(() => live.onOtherServer());
   const feeds = createFeeds(
-    { reader: createFeedReader(database), seats: live.seats, clock, log, metrics },
+    { reader: createFeedReader(database), watchLimits: live.limits, clock, log, metrics },
     { ...FEED_LIMITS, pollIntervalMs: config.headPollIntervalMs },
   );
   const groups = new OpenGroups();
@@ -85,9 +85,9 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const commits = new CommitFailures(clock);
   const writer = createWriter(writes, config, { ...metrics, commits, refusal });
   const publish = (rows: readonly StoredRow[]): void => {
-    live.committed(rows);
-    feeds.woken();
-    hints.committed(rows);
+    live.onCommit(rows);
+    feeds.wake();
+    hints.announceCommit(rows);
   };
   const { batchRowsMax: rowsMax, batchBytesMax: bytesMax } = config;
   const pace = new Pace(clock);
@@ -101,7 +101,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const news = newsOf({ groups, live, feeds, hints, transcripts });
   /** Called for each session that lost rows at its beginning. */
   const erased = (sessionId: string): void => {
-    live.erased(sessionId);
+    live.onErase(sessionId);
     transcripts.forget(sessionId);
   };
   const retention = createRetention(config, { database, log, metrics, erased });
@@ -130,14 +130,14 @@ interface NewsParts {
 function newsOf({ groups, live, feeds, hints, transcripts }: NewsParts) {
   return {
     changed: (sessionId: string): void => {
-      feeds.woken();
-      hints.changed(sessionId);
+      feeds.wake();
+      hints.announceChange(sessionId);
     },
     deleted: (sessionId: string): void => {
       groups.deleted(sessionId);
-      live.deleted(sessionId);
-      feeds.woken();
-      hints.deleted(sessionId);
+      live.onDelete(sessionId);
+      feeds.wake();
+      hints.announceDelete(sessionId);
       transcripts.drop(sessionId);
     },
   };
@@ -159,17 +159,17 @@ function createRetention(
 /** News of other instances. Feeds need no more of it than that there is some. */
 function wakingAll(live: Live, feeds: Feeds, said: (sessionId: string) => void): WakeUps {
   return {
-    hinted: (sessionId, head) => {
-      live.hinted(sessionId, head);
-      feeds.woken();
+    onHint: (sessionId, head) => {
+      live.onHint(sessionId, head);
+      feeds.wake();
       if (head.messageSeq > 0n) said(sessionId);
     },
-    missed: () => {
-      live.missed();
-      feeds.woken();
+    onMissed: () => {
+      live.onMissed();
+      feeds.wake();
     },
-    lost: () => live.lost(),
-    regained: () => live.regained(),
+    onLost: () => live.onLost(),
+    onRestored: () => live.onRestored(),
   };
 }
 

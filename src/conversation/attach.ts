@@ -9,7 +9,7 @@ import { violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import type { Live } from "../live/live.ts";
-import type { Standing, Watcher } from "../live/watcher.ts";
+import type { LiveState, Watcher } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { sessionNotFound } from "../store/failure.ts";
 import type { Snapshot } from "./snapshot.ts";
@@ -122,7 +122,7 @@ export async function attachAgui(
   const signal = AbortSignal.any([context.signal, stale.signal]);
   const held = setup.transcripts.held(sessionId);
   const { events, messages } = await setup.live
-    .attachBoth({ sessionId, signal, takeSeat: seatTaker(context) })
+    .attachBoth({ sessionId, signal, acquire: seatTaker(context) })
     .catch((error: unknown) => {
       const isDeleted = error instanceof ServiceError && error.reason === "SESSION_DELETED";
       // Another instance may have deleted the session, and then no handler of this instance has
@@ -243,13 +243,13 @@ class StaleRun {
   /**
    * The watch has reported its standing. When it becomes live, the log's own times tell its age.
    */
-  setState(standing: Standing): void {
-    if (standing === "live") {
+  setState(state: LiveState): void {
+    if (state === "live") {
       if (this.#wasAway && this.#newestMicros !== undefined)
         this.#begin(this.#parts.clock.nowMicros());
       this.#wasAway = false;
       this.#wasLive = true;
-    } else if (standing === "degraded" || this.#wasLive) this.#wasAway = true;
+    } else if (state === "degraded" || this.#wasLive) this.#wasAway = true;
   }
 
   /** Tells whether a row would be heard from now on. */

@@ -7,7 +7,7 @@
  * have them.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
-import type { Standing } from "../live/watcher.ts";
+import type { LiveState } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { PERSONS } from "@session-ledger/agui/canonical/talk";
 import type { Canonical, CanonicalRun, Log } from "@session-ledger/agui/canonical/canonical";
@@ -264,15 +264,15 @@ interface AguiEvent {
   readonly endsRun: boolean;
 }
 
-const STANDING = {
+const STATE_NAMES = {
   catching_up: "CATCHING_UP",
   live: "LIVE",
   degraded: "DEGRADED",
-} as const satisfies Record<Standing, string>;
+} as const satisfies Record<LiveState, string>;
 
 /** Uses the names of WatchState. Clients ignore comment frames. */
-export function standingFrame(standing: Standing, seq: bigint): AguiFrame {
-  return { comment: `watch_state ${STANDING[standing]} ${seq}` };
+export function stateFrame(state: LiveState, seq: bigint): AguiFrame {
+  return { comment: `watch_state ${STATE_NAMES[state]} ${seq}` };
 }
 
 /** One event for a client of the generation; it may become several events or none. */

@@ -25,7 +25,7 @@
 import type { Snapshot } from "./snapshot.ts";
 import { type Generation, generationOf } from "@session-ledger/agui/generation/served";
 import type { JsonObject } from "@session-ledger/agui/json";
-import type { Standing } from "../live/watcher.ts";
+import type { LiveState } from "../live/watcher.ts";
 import type { EventRow, MessageRow } from "../store/rows.ts";
 import { expand } from "@session-ledger/compressor/expand";
 import { lastSeqOf } from "../store/rows.ts";
@@ -54,7 +54,7 @@ import {
   noRunEvent,
   noRunnerEvents,
   stalledEvent,
-  standingFrame,
+  stateFrame,
   textFrames,
   waitingFrame,
   EventWriter,
@@ -112,7 +112,7 @@ class Join {
   #messageSeq = 0n;
   /** The time of the newest row in the client's snapshot. */
   #snapshotMicros = 0n;
-  #watchState: Standing = "catching_up";
+  #watchState: LiveState = "catching_up";
   #hasEnded = false;
   /** The client has messages that the next snapshot must remove. */
   #mustForget = false;
@@ -178,11 +178,11 @@ class Join {
     }
   }
 
-  *#resumeFrom({ writer, at, standing, newestMicros }: LivePosition): Generator<AguiFrame> {
+  *#resumeFrom({ writer, at, state, newestMicros }: LivePosition): Generator<AguiFrame> {
     this.#writer = writer;
     this.#seq = at.events;
     this.#messageSeq = at.messages;
-    this.#watchState = standing;
+    this.#watchState = state;
     if (!writer.isRunning && !writer.hasEnded) yield waitingFrame(this.#noRun);
     this.#resume(writer, newestMicros);
   }
@@ -194,9 +194,9 @@ class Join {
     } else if (delivery.kind === "rows") {
       yield* this.#onEvents(delivery.rows);
     } else {
-      this.#watchState = delivery.standing;
-      yield standingFrame(delivery.standing, delivery.seq);
-      this.#attached.stale.setState(delivery.standing);
+      this.#watchState = delivery.state;
+      yield stateFrame(delivery.state, delivery.seq);
+      this.#attached.stale.setState(delivery.state);
     }
   }
 

@@ -23,7 +23,7 @@ import { FairShare } from "../base/fair-share.ts";
 import { expand } from "@session-ledger/compressor/expand";
 import type { CallContext } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
-import type { Delivery, Standing } from "../live/watcher.ts";
+import type { Delivery, LiveState } from "../live/watcher.ts";
 import { type EventRow, lastSeqOf } from "../store/rows.ts";
 import {
   type AguiRequest,
@@ -38,7 +38,7 @@ import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { CanonicalEvent } from "@session-ledger/agui/canonical/event";
 import { type Generation, generationOf } from "@session-ledger/agui/generation/served";
 import { FORGET, OWNS_ACTIVITIES } from "./client-messages.ts";
-import { type AguiFrame, eventFrames, EventWriter, standingFrame } from "./event-writer.ts";
+import { type AguiFrame, eventFrames, EventWriter, stateFrame } from "./event-writer.ts";
 import { LEAVES, Transcript, withoutAnswered } from "@session-ledger/agui/transcript/transcript";
 import { newestMicrosOf, type Talk } from "./snapshot.ts";
 import { transcriptTooLarge } from "./folding.ts";
@@ -52,7 +52,7 @@ type Frames = AsyncGenerator<AguiFrame, void, undefined>;
 export interface LivePosition {
   readonly attached: Attached;
   readonly deliveries: AsyncGenerator<Delivery<"events">, void, undefined>;
-  readonly standing: Standing;
+  readonly state: LiveState;
   readonly writer: EventWriter;
   /** The client has the session up to these numbers. */
   readonly at: Cut;
@@ -158,14 +158,14 @@ class Replay {
     yield* this.#talkFrames();
     if (head.events === 0n && !canWait && !this.#isAwaited) return;
     const deliveries = events.follow({ after: 0n, until: undefined });
-    let standing: Standing = "catching_up";
+    let state: LiveState = "catching_up";
     while (this.#seq < head.events) {
       const { value: delivery } = await deliveries.next();
       if (delivery === undefined) return;
-      if (delivery.kind === "standing") {
-        standing = delivery.standing;
-        yield standingFrame(standing, delivery.seq);
-        this.#attached.stale.setState(standing);
+      if (delivery.kind === "state") {
+        state = delivery.state;
+        yield stateFrame(state, delivery.seq);
+        this.#attached.stale.setState(state);
         continue;
       }
       for (const row of delivery.rows) {
@@ -181,7 +181,7 @@ class Replay {
     const at = { events: this.#seq, messages: this.#talk.seq };
     const attached = this.#attached;
     const newestMicros = this.#newestMicros;
-    this.livePosition = { attached, deliveries, standing, writer, at, newestMicros };
+    this.livePosition = { attached, deliveries, state, writer, at, newestMicros };
   }
 
   /** The messages whose place is here. */

@@ -105,7 +105,7 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
       eventTypes: request.eventTypes,
       snapshotOnly: request.snapshotOnly,
       signal,
-      takeSeat: seatTaker(context),
+      acquire: seatTaker(context),
     });
     const act = { principal, action: "feed.read", sessionId: undefined } as const;
     let isTold = false;
@@ -127,12 +127,12 @@ function* framesOf<S extends StreamName, M>(
   { stream, context: { memory }, toWire }: Call<S, M>,
   delivery: FeedDelivery<S>,
 ): Generator<M> {
-  if (delivery.kind === "standing") {
+  if (delivery.kind === "state") {
     yield toWire(undefined, {
       cursor: cursorText(stream, delivery),
       projectId: "",
       recordedAt: undefined,
-      watchState: WATCH_STATE[delivery.standing],
+      watchState: WATCH_STATE[delivery.state],
     });
     return;
   }

@@ -27,11 +27,11 @@ export function createSessionWatchHandlers(
     watchSessions(request, context) {
       refuse(belongingChecks(request));
       const { principal: scope, memory, signal } = context;
-      const takeSeat = seatTaker(context);
-      const deliveries = feeds.watchSessions({ scope, filter: request, signal, takeSeat });
+      const acquire = seatTaker(context);
+      const deliveries = feeds.watchSessions({ scope, filter: request, signal, acquire });
       return flatMap(deliveries, function* (delivery) {
-        if (delivery.kind === "standing") {
-          if (request.stateFrames) yield stateFrame(WATCH_STATE[delivery.standing]);
+        if (delivery.kind === "state") {
+          if (request.stateFrames) yield stateFrame(WATCH_STATE[delivery.state]);
           return;
         }
         const { changes } = delivery;

@@ -21,7 +21,7 @@ import { type CallMemory, seatTaker, serverBusy } from "../auth/caller-memory.ts
 import { invalidArgument } from "@session-ledger/base/errors";
 import { Pull } from "../base/pull.ts";
 import type { Live } from "../live/live.ts";
-import type { Delivery, Standing, Watcher } from "../live/watcher.ts";
+import type { Delivery, LiveState, Watcher } from "../live/watcher.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionNotFound } from "../store/failure.ts";
 import {
@@ -64,7 +64,7 @@ type WatchHandlers = Pick<
 interface Call<S extends StreamName, M> {
   readonly stream: S;
   readonly request: WatchRequest;
-  /** The call's span records when the watch attached and each change of its standing. */
+  /** The call's span records when the watch attached and each change of its state. */
   readonly context: CallContext;
   /** The filter; undefined: every row passes. */
   readonly passes: ((row: RowOf<S>) => boolean) | undefined;
@@ -146,7 +146,7 @@ function attachTo<S extends StreamName>(
 ): ReturnType<typeof live.attach<S>> {
   const { sessionId } = request;
   const { signal } = context;
-  return live.attach({ stream, sessionId, signal, takeSeat: seatTaker(context) });
+  return live.attach({ stream, sessionId, signal, acquire: seatTaker(context) });
 }
 
 /** The messages of a watch whose cursor is known. */
@@ -157,14 +157,14 @@ function pullOf<S extends StreamName, M>(
 ): Pull<Delivery<S>, M> {
   const { span, memory } = call.context;
   const how = { undecoded: call.expanded === undefined, onRows: counterOf(call) };
-  let standing: Standing = "catching_up";
+  let state: LiveState = "catching_up";
   return new Pull(watcher.follow({ ...range, ...how }), (delivery) => {
-    if (delivery.kind === "standing") {
-      standing = delivery.standing;
-      span?.event(standing);
+    if (delivery.kind === "state") {
+      state = delivery.state;
+      span?.event(state);
     }
     hold(delivery, memory);
-    return wireOf(call, delivery, standing);
+    return wireOf(call, delivery, state);
   });
 }
 
@@ -198,16 +198,16 @@ function expansionOf(
 function* wireOf<S extends StreamName, M>(
   call: Call<S, M>,
   delivery: Delivery<S>,
-  standing: Standing,
+  state: LiveState,
 ): Generator<M> {
   const { passes, request, expanded } = call;
   const { sessionId, stateFrames } = request;
-  if (delivery.kind === "standing") {
+  if (delivery.kind === "state") {
     const asked = expanded === undefined ? 0n : cursorIn(request);
     // For a cursor inside a row, the watch starts at the row's beginning, which is below the
     // caller's cursor.
     const seq = delivery.seq > asked ? delivery.seq : asked;
-    if (stateFrames) yield call.toFrame({ sessionId, standing, seq });
+    if (stateFrames) yield call.toFrame({ sessionId, state, seq });
     return;
   }
   const toWire = delivery.shared ? call.toSharedWire : call.toWire;
@@ -220,7 +220,7 @@ function* wireOf<S extends StreamName, M>(
     else yield* expanded(row, delivery.shared);
   }
   if (stateFrames && last !== undefined) {
-    yield call.toFrame({ sessionId, standing, seq: lastSeqOf(last) });
+    yield call.toFrame({ sessionId, state, seq: lastSeqOf(last) });
   }
 }
 
@@ -260,7 +260,7 @@ function onceARow<R extends StoredRow, M>(toWire: (row: R) => M): (row: R) => M 
 
 interface StateFrame {
   readonly sessionId: string;
-  readonly standing: Standing;
+  readonly state: LiveState;
   /** The last number that the service has examined. */
   readonly seq: bigint;
 }
@@ -269,12 +269,12 @@ export const WATCH_STATE = {
   catching_up: WatchState.CATCHING_UP,
   live: WatchState.LIVE,
   degraded: WatchState.DEGRADED,
-} as const satisfies Record<Standing, WatchState>;
+} as const satisfies Record<LiveState, WatchState>;
 
-function toMessageFrame({ sessionId, standing, seq }: StateFrame): SessionMessage {
-  return create(SessionMessageSchema, { sessionId, seq, watchState: WATCH_STATE[standing] });
+function toMessageFrame({ sessionId, state, seq }: StateFrame): SessionMessage {
+  return create(SessionMessageSchema, { sessionId, seq, watchState: WATCH_STATE[state] });
 }
 
-function toEventFrame({ sessionId, standing, seq }: StateFrame): SessionEvent {
-  return create(SessionEventSchema, { sessionId, seq, watchState: WATCH_STATE[standing] });
+function toEventFrame({ sessionId, state, seq }: StateFrame): SessionEvent {
+  return create(SessionEventSchema, { sessionId, seq, watchState: WATCH_STATE[state] });
 }

@@ -24,18 +24,18 @@ export class FeedWait {
   constructor(parts: WaitParts, signal: AbortSignal) {
     this.#parts = parts;
     this.#signal = signal;
-    signal.addEventListener("abort", this.#woken, { once: true });
-    this.#leaveHorizon = parts.horizon.join(this.#woken);
+    signal.addEventListener("abort", this.#onWake, { once: true });
+    this.#leaveHorizon = parts.horizon.join(this.#onWake);
   }
 
   /** The feed ends with this error. */
   end(reason: ServiceError): void {
     this.#ended = reason;
-    this.#woken();
+    this.#onWake();
   }
 
   leave(): void {
-    this.#signal.removeEventListener("abort", this.#woken);
+    this.#signal.removeEventListener("abort", this.#onWake);
     this.#leaveHorizon();
   }
 
@@ -55,7 +55,7 @@ export class FeedWait {
   }
 
   /** Resolves at the next wake-up, or at once if one came since the last wait. */
-  async woken(): Promise<void> {
+  async next(): Promise<void> {
     if (!this.#isWoken) await new Promise<void>((resolve) => (this.#wake = resolve));
     this.#isWoken = false;
   }
@@ -80,15 +80,15 @@ export class FeedWait {
     const pause = { isOver: false };
     const cancel = this.#parts.timers.after(delayMs, () => {
       pause.isOver = true;
-      this.#woken();
+      this.#onWake();
     });
     // Looks of the horizon wake it too.
-    while (!pause.isOver && !this.isOver) await this.woken();
+    while (!pause.isOver && !this.isOver) await this.next();
     cancel();
   }
 
   /** A field, because it is passed as a listener. */
-  readonly #woken = (): void => {
+  readonly #onWake = (): void => {
     this.#isWoken = true;
     const wake = this.#wake;
     this.#wake = undefined;

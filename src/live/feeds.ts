@@ -25,9 +25,9 @@ import type { ChangesPage, ChangesRequest } from "../store/session-changes.ts";
 import { FeedWait, type WaitParts } from "./feed-wait.ts";
 import { Horizon } from "./horizon.ts";
 import { shuttingDown } from "./reads.ts";
-import type { Seats, TakeSeat } from "./seats.ts";
+import type { WatchLimits, Acquire } from "./watch-limits.ts";
 import { type SessionDelivery, SessionWatch, type SessionWatchRequest } from "./session-watch.ts";
-import type { Standing } from "./watcher.ts";
+import type { LiveState } from "./watcher.ts";
 
 export interface FeedLimits {
   readonly feedsMax: number;
@@ -52,8 +52,8 @@ export type FeedDelivery<S extends StreamName> =
   | { readonly kind: "rows"; readonly rows: readonly FeedRow<S>[]; readonly server: string }
   /** Every row up to the position was delivered, or did not pass the filter. */
   | {
-      readonly kind: "standing";
-      readonly standing: Standing;
+      readonly kind: "state";
+      readonly state: LiveState;
       readonly position: FeedPosition;
       readonly server: string;
     };
@@ -67,12 +67,12 @@ export interface FeedRequest<S extends StreamName> extends FeedFilter {
   readonly snapshotOnly: boolean;
   /** An abort ends the feed. */
   readonly signal: AbortSignal;
-  readonly takeSeat: TakeSeat;
+  readonly acquire: Acquire;
 }
 
 export interface Feeds extends Unit {
   /** Rows were committed, here or by another instance. Never throws, never waits. */
-  woken(): void;
+  wake(): void;
   /** Throws when there are too many feeds. */
   follow<S extends StreamName>(request: FeedRequest<S>): AsyncGenerator<FeedDelivery<S>, void>;
   /** Takes the seat of a watch, and throws when there are too many. */
@@ -84,21 +84,21 @@ interface FeedParts {
   readonly clock: Clock;
   readonly log: Log;
   /** Of watches. */
-  readonly seats: Seats;
+  readonly watchLimits: WatchLimits;
   readonly metrics?: Pick<Metrics, "limitUse" | "feedLag" | "watchers">;
   readonly timers?: Timers;
 }
 
 export function createFeeds(parts: FeedParts, limits: FeedLimits): Feeds {
-  return new FeedBook(parts, limits);
+  return new FeedRegistry(parts, limits);
 }
 
-class FeedBook implements Feeds {
+class FeedRegistry implements Feeds {
   readonly #parts: Required<Omit<FeedParts, "metrics">>;
   readonly #metrics: FeedParts["metrics"];
   readonly #limits: FeedLimits;
   readonly #horizon: Horizon;
-  readonly #seats: FairShare;
+  readonly #feedShare: FairShare;
   readonly #pages: Semaphore;
   readonly #changes = new Map<string, Promise<ChangesPage>>();
   readonly #following = new Set<Follower<StreamName>>();
@@ -110,9 +110,9 @@ class FeedBook implements Feeds {
     this.#metrics = metrics;
     this.#limits = limits;
     this.#horizon = new Horizon(this.#parts, limits);
-    this.#seats = new FairShare({ max: limits.feedsMax });
+    this.#feedShare = new FairShare({ max: limits.feedsMax });
     this.#pages = new Semaphore({ atOnce: limits.pageReadsMax });
-    metrics?.limitUse.share("feeds", this.#seats);
+    metrics?.limitUse.share("feeds", this.#feedShare);
     metrics?.feedLag(() => this.#lagMs / 1_000);
   }
 
@@ -126,8 +126,8 @@ class FeedBook implements Feeds {
     await this.#horizon.stop();
   }
 
-  woken(): void {
-    this.#horizon.woken();
+  wake(): void {
+    this.#horizon.wake();
   }
 
   async *follow<S extends StreamName>(
@@ -135,7 +135,7 @@ class FeedBook implements Feeds {
   ): AsyncGenerator<FeedDelivery<S>, void> {
     if (this.#isStopped) throw shuttingDown();
     const { feedsMax } = this.#limits;
-    const seat = request.takeSeat(this.#seats, () => tooMany(feedsMax));
+    const seat = request.acquire(this.#feedShare, () => tooMany(feedsMax));
     const horizon = this.#horizon;
     const page = <T>(read: () => Promise<T>): Promise<T> => this.#pages.run(read, request.signal);
     const follower = new Follower({ ...this.#parts, horizon, page, limits: this.#limits }, request);
@@ -152,7 +152,7 @@ class FeedBook implements Feeds {
 
   async *watchSessions(request: SessionWatchRequest): AsyncGenerator<SessionDelivery, void> {
     if (this.#isStopped) throw shuttingDown();
-    const seat = this.#parts.seats.take(request.takeSeat);
+    const seat = this.#parts.watchLimits.acquire(request.acquire);
     const reads = { changes: (asked: ChangesRequest) => this.#readChanges(asked) };
     const watch = new SessionWatch({ ...this.#parts, horizon: this.#horizon, reads }, request);
     this.#watching.add(watch);
@@ -230,13 +230,13 @@ class Follower<S extends StreamName> {
     const wait = this.#wait;
     const beganAt = horizon.fromNowOn();
     let { server } = this.#request;
-    let standing: Standing = "catching_up";
-    yield { kind: "standing", standing, position: from, server };
-    while (horizon.server === undefined && !wait.isOver) await wait.woken();
+    let state: LiveState = "catching_up";
+    yield { kind: "state", state, position: from, server };
+    while (horizon.server === undefined && !wait.isOver) await wait.next();
     if (server !== "" && horizon.isAnother(server, from)) this.#rewind();
     let rewinds: number | undefined;
-    let told = this.#position;
-    let toldAtMs = clock.monotonicMs();
+    let reported = this.#position;
+    let reportedAtMs = clock.monotonicMs();
     while (!wait.isOver) {
       if (rewinds !== undefined && rewinds !== horizon.rewinds) this.#rewind();
       rewinds = horizon.rewinds;
@@ -244,23 +244,23 @@ class Follower<S extends StreamName> {
       const began = beganAt();
       const isLive = began !== undefined && this.#position.atMicros >= began;
       const now = wait.hasFailed ? "degraded" : isLive ? "live" : "catching_up";
-      const isDue = clock.monotonicMs() - toldAtMs >= limits.progressIntervalMs;
-      if (now !== standing || (isDue && told !== this.#position)) {
-        standing = now;
-        told = this.#position;
-        toldAtMs = clock.monotonicMs();
-        yield { kind: "standing", standing, position: told, server };
+      const isDue = clock.monotonicMs() - reportedAtMs >= limits.progressIntervalMs;
+      if (now !== state || (isDue && reported !== this.#position)) {
+        state = now;
+        reported = this.#position;
+        reportedAtMs = clock.monotonicMs();
+        yield { kind: "state", state, position: reported, server };
         continue;
       }
       if (snapshotOnly && isLive) return;
       const end = horizon.micros;
       if (end === undefined || this.#position.atMicros >= end) {
-        await wait.woken();
+        await wait.next();
         continue;
       }
       if (!(await this.#read(end, server))) continue;
       yield this.#take();
-      toldAtMs = clock.monotonicMs();
+      reportedAtMs = clock.monotonicMs();
     }
     wait.throwReason();
   }

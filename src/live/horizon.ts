@@ -129,7 +129,7 @@ export class Horizon {
   /** Looks at the database until the returned function is called; `looked` hears of every look. */
   join(looked: () => void): () => void {
     this.#feeds.add(looked);
-    this.woken();
+    this.wake();
     return () => {
       this.#feeds.delete(looked);
       if (this.#feeds.size === 0) this.#rest();
@@ -137,7 +137,7 @@ export class Horizon {
   }
 
   /** A row was committed somewhere, or may have been. Costs nothing without feeds. */
-  woken(): void {
+  wake(): void {
     if (this.#feeds.size === 0 || this.#isStopped || this.#wasWoken) return;
     this.#wasWoken = true;
     if (this.#looking === undefined) this.#lookIn(this.#delayMs);

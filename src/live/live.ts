@@ -28,7 +28,7 @@ import {
 import { HeadPoll } from "./hints/head-poll.ts";
 import { Heads, Reads, shuttingDown } from "./reads.ts";
 import { checkLiveLimits, type LiveLimits } from "./limits.ts";
-import { Seats, type TakeSeat } from "./seats.ts";
+import { WatchLimits, type Acquire } from "./watch-limits.ts";
 import { Tail, type TailParts, WindowMemory } from "./tail.ts";
 import { limitTimers, systemTimers, type Timers } from "@session-ledger/base/timers";
 import type { WakeUps } from "./hints/hint-bus.ts";
@@ -45,18 +45,18 @@ export interface WatchRequest<S extends StreamName> {
    * Takes a seat for the caller, or throws the refusal. When absent, all watches belong to one
    * caller.
    */
-  readonly takeSeat?: TakeSeat;
+  readonly acquire?: Acquire;
 }
 
 export interface Live extends Unit, WakeUps {
   /** Rows that are on disk; rows of one session arrive in order. Never throws, never waits. */
-  committed(rows: readonly StoredRow[]): void;
+  onCommit(rows: readonly StoredRow[]): void;
   /** The session is deleted: its watches end with SESSION_DELETED. */
-  deleted(sessionId: string): void;
+  onDelete(sessionId: string): void;
   /** Rows at the session's beginning were erased: no watcher gets them from memory any more. */
-  erased(sessionId: string): void;
+  onErase(sessionId: string): void;
   /** Another database server answers: the last rows seen from the previous server are looked up. */
-  otherServer(): void;
+  onOtherServer(): void;
   /**
    * Resolves with a watcher that hears of every later commit and knows where the session stands.
    * Rejects when there are too many watchers, the session is deleted, the service stops, or the
@@ -67,7 +67,7 @@ export interface Live extends Unit, WakeUps {
   /** Both streams, with one seat and one head. */
   attachBoth(request: Omit<WatchRequest<"events">, "stream">): Promise<BothWatchers>;
   counts(): LiveCounts;
-  readonly seats: Seats;
+  readonly limits: WatchLimits;
 }
 
 interface BothWatchers {
@@ -88,27 +88,27 @@ interface LiveDependencies {
   readonly metrics?: LiveMetrics;
   readonly timers?: Timers;
   /** Called for each session whose newest rows the database has lost. */
-  readonly lost?: (sessionId: string) => void;
+  readonly onLost?: (sessionId: string) => void;
 }
 
 export function createLive(dependencies: LiveDependencies, limits: LiveLimits): Live {
-  return new LiveBook(dependencies, limits);
+  return new LiveRegistry(dependencies, limits);
 }
 
-class LiveBook implements Live {
+class LiveRegistry implements Live {
   readonly #parts: WatcherParts & TailParts;
   readonly #reads: Reads;
   readonly #heads: Heads;
   readonly #poll: HeadPoll;
-  readonly #toldLost: (sessionId: string) => void;
+  readonly #onLost: (sessionId: string) => void;
   readonly #tails: Tails = { messages: new Map(), events: new Map() };
-  readonly seats: Seats;
+  readonly limits: WatchLimits;
   #stopped = false;
 
   constructor(dependencies: LiveDependencies, limits: LiveLimits) {
     checkLiveLimits(limits);
-    const { clock, log, reader, metrics, timers = systemTimers, lost } = dependencies;
-    this.#toldLost = lost ?? (() => undefined);
+    const { clock, log, reader, metrics, timers = systemTimers, onLost } = dependencies;
+    this.#onLost = onLost ?? (() => undefined);
     const reads = new Reads({ reader, timers: dependencies.timers ?? limitTimers }, limits);
     this.#reads = reads;
     this.#heads = new Heads(reads, limits);
@@ -122,11 +122,11 @@ class LiveBook implements Live {
       clock,
       memory: new WindowMemory(limits),
       othersAreLate: () => this.#poll.isLate,
-      repeated: (sessionId) => this.#doubt([sessionId]),
+      onRepeat: (sessionId) => this.#suspect([sessionId]),
     };
     const { memory } = this.#parts;
-    this.seats = new Seats(limits);
-    metrics?.limitUse.share("watches", this.seats.ofService);
+    this.limits = new WatchLimits(limits);
+    metrics?.limitUse.share("watches", this.limits.service);
     metrics?.limitUse.watch("windows_bytes", () => memory.bytes / limits.windowsBytesMax);
   }
 
@@ -145,10 +145,10 @@ class LiveBook implements Live {
   counts(): LiveCounts {
     const { memory } = this.#parts;
     const sessions = this.sessionIds().length;
-    return { watchers: this.seats.ofService.held, sessions, windowBytes: memory.bytes };
+    return { watchers: this.limits.service.held, sessions, windowBytes: memory.bytes };
   }
 
-  committed(rows: readonly StoredRow[]): void {
+  onCommit(rows: readonly StoredRow[]): void {
     const { messages, events } = this.#tails;
     if (messages.size === 0 && events.size === 0) return;
     const publishedAtMs = this.#parts.clock.monotonicMs();
@@ -160,35 +160,35 @@ class LiveBook implements Live {
       if (row.stream === "messages") gather(added.messages, messages.get(row.sessionId), row);
       else gather(added.events, events.get(row.sessionId), row);
     }
-    for (const [tail, own] of added.messages) tail.committed(own, publishedAtMs);
-    for (const [tail, own] of added.events) tail.committed(own, publishedAtMs);
+    for (const [tail, own] of added.messages) tail.onCommit(own, publishedAtMs);
+    for (const [tail, own] of added.events) tail.onCommit(own, publishedAtMs);
   }
 
-  deleted(sessionId: string): void {
+  onDelete(sessionId: string): void {
     this.#end(sessionId, sessionDeleted(sessionId));
   }
 
-  erased(sessionId: string): void {
+  onErase(sessionId: string): void {
     for (const tail of this.#tailsOf(sessionId)) tail.empty();
   }
 
-  otherServer(): void {
-    this.#doubt(this.sessionIds());
+  onOtherServer(): void {
+    this.#suspect(this.sessionIds());
   }
 
-  #doubt(sessionIds: readonly string[]): void {
+  #suspect(sessionIds: readonly string[]): void {
     if (sessionIds.length === 0) return;
     for (const sessionId of sessionIds) {
-      for (const tail of this.#tailsOf(sessionId)) tail.doubt();
+      for (const tail of this.#tailsOf(sessionId)) tail.suspect();
     }
     this.#poll.now();
   }
 
   async look(sessionIds: readonly string[]): Promise<void> {
-    if (this.#doubted.length > 0) await this.#settleDoubts();
+    if (this.#suspects.length > 0) await this.#checkSuspects();
     const seen = new Map(sessionIds.map((sessionId) => [sessionId, this.#seenOf(sessionId)]));
     const heads = await this.#reads.heads(sessionIds);
-    for (const [sessionId, before] of seen) this.#found(sessionId, heads.get(sessionId), before);
+    for (const [sessionId, before] of seen) this.#onHead(sessionId, heads.get(sessionId), before);
   }
 
   /** The positions of the session's streams, noted before the question for its head. */
@@ -200,56 +200,60 @@ class LiveBook implements Live {
    * Applies an answered head, or the absence of the session. A head below one that was seen before
    * the question means lost rows.
    */
-  #found(
+  #onHead(
     sessionId: string,
-    head: SessionHead = NOT_THERE,
+    head: SessionHead = ABSENT,
     before: ReadonlyMap<AnyTail, bigint>,
   ): void {
-    if (head.deleted) this.deleted(sessionId);
+    if (head.deleted) this.onDelete(sessionId);
     for (const [tail, seen] of before) {
-      if (tail.ended === undefined && headOf(head, tail.stream) < seen) this.#lose(sessionId);
+      if (tail.ended === undefined && headOf(head, tail.stream) < seen) this.#fail(sessionId);
     }
-    for (const tail of this.#tailsOf(sessionId)) tail.found(headOf(head, tail.stream));
+    for (const tail of this.#tailsOf(sessionId)) tail.onHead(headOf(head, tail.stream));
   }
 
-  get #doubted(): readonly AnyTail[] {
+  get #suspects(): readonly AnyTail[] {
     const { messages, events } = this.#tails;
-    return [...messages.values(), ...events.values()].filter((tail) => tail.isDoubted);
+    return [...messages.values(), ...events.values()].filter((tail) => tail.isSuspect);
   }
 
   /** Looks up the last row that was seen through each doubted tail. */
-  async #settleDoubts(): Promise<void> {
-    const doubted = this.#doubted.map((tail) => ({ tail, doubts: tail.doubts, seen: tail.seen }));
-    const lost = await this.#reads.lostOf(doubted.map(({ seen }) => seen));
-    for (const { tail, doubts, seen } of doubted) {
-      if (tail.ended !== undefined || tail.doubts !== doubts) continue;
-      if (lost.has(seen)) this.#lose(tail.sessionId);
-      else tail.trust();
+  async #checkSuspects(): Promise<void> {
+    const suspects = this.#suspects.map((tail) => ({
+      tail,
+      doubts: tail.suspicions,
+      seen: tail.seen,
+    }));
+    const lost = await this.#reads.lostOf(suspects.map(({ seen }) => seen));
+    for (const { tail, doubts, seen } of suspects) {
+      if (tail.ended !== undefined || tail.suspicions !== doubts) continue;
+      if (lost.has(seen)) this.#fail(tail.sessionId);
+      else tail.confirm();
     }
   }
 
-  #lose(sessionId: string): void {
+  #fail(sessionId: string): void {
     this.#parts.log.warn({ sessionId }, "session_rows_lost");
-    this.#toldLost(sessionId);
+    this.#onLost(sessionId);
     this.#end(sessionId, historyLost(sessionId));
   }
 
-  hinted(sessionId: string, head: SessionHead): void {
+  onHint(sessionId: string, head: SessionHead): void {
     const tails = this.#tailsOf(sessionId);
-    for (const tail of tails) tail.hinted(headOf(head, tail.stream));
+    for (const tail of tails) tail.onHint(headOf(head, tail.stream));
     // A watch ends by the state of the table, and never by a hint alone.
     if (head.deleted && tails.length > 0) this.#poll.now();
   }
 
-  missed(): void {
+  onMissed(): void {
     this.#poll.now();
   }
 
-  lost(): void {
+  onLost(): void {
     this.#poll.hintsLost();
   }
 
-  regained(): void {
+  onRestored(): void {
     this.#poll.hintsRegained();
   }
 
@@ -265,24 +269,24 @@ class LiveBook implements Live {
   }
 
   async attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>> {
-    const { stream, sessionId, signal, takeSeat } = request;
+    const { stream, sessionId, signal, acquire } = request;
     for (;;) {
       if (this.#stopped) throw shuttingDown();
-      const seats = this.seats.takeOf(sessionId, takeSeat);
+      const seats = this.limits.acquireFor(sessionId, acquire);
       const tail = this.#enter(stream, sessionId);
       const onLeave = (): void => this.#leave(tail, seats);
       const watcher = new Watcher<S>(this.#parts, { tail, signal, onLeave });
       try {
-        const { doubts, isDoubted } = tail;
+        const { suspicions, isSuspect } = tail;
         const before = this.#seenOf(sessionId);
-        if (isDoubted) await this.#settleDoubts();
+        if (isSuspect) await this.#checkSuspects();
         const head = await this.#heads.ask(sessionId);
         this.#poll.reached();
-        this.#found(sessionId, head, before);
+        this.#onHead(sessionId, head, before);
         // After a loss of rows, or a doubt, the attach starts again with another watcher, which has
         // seen none of the lost rows.
         const isLost = tail.ended?.reason === "CURSOR_BEYOND_HEAD";
-        if (!isLost && !tail.isDoubted && tail.doubts === doubts) {
+        if (!isLost && !tail.isSuspect && tail.suspicions === suspicions) {
           watcher.begin(head);
           return watcher;
         }
@@ -330,7 +334,7 @@ class LiveBook implements Live {
   }
 
   #leave<S extends StreamName>(tail: Tail<S>, seats: readonly Charge[]): void {
-    this.seats.giveBack(tail.sessionId, seats);
+    this.limits.release(tail.sessionId, seats);
     this.#parts.metrics?.watchers.dec({ stream: tail.stream });
     tail.watchers -= 1;
     if (tail.watchers > 0) return;
@@ -356,7 +360,7 @@ class LiveBook implements Live {
 type Tails = { readonly [S in StreamName]: Map<string, Tail<S>> };
 type AnyTail = Tail<"messages"> | Tail<"events">;
 
-const NOT_THERE: SessionHead = { messageSeq: 0n, eventSeq: 0n, deleted: false };
+const ABSENT: SessionHead = { messageSeq: 0n, eventSeq: 0n, deleted: false };
 
 function gather<T, R>(gathered: Map<T, R[]>, tail: T | undefined, row: R): void {
   if (tail === undefined) return;

@@ -19,19 +19,19 @@ import type {
   ChangesRequest,
 } from "../store/session-changes.ts";
 import { FeedWait, type WaitParts } from "./feed-wait.ts";
-import type { TakeSeat } from "./seats.ts";
-import type { Standing } from "./watcher.ts";
+import type { Acquire } from "./watch-limits.ts";
+import type { LiveState } from "./watcher.ts";
 
 export interface SessionWatchRequest extends Omit<ChangesRequest, "after"> {
   /** An abort ends the watch. */
   readonly signal: AbortSignal;
-  readonly takeSeat: TakeSeat;
+  readonly acquire: Acquire;
 }
 
 export type SessionDelivery =
   | { readonly kind: "changes"; readonly changes: readonly SessionChanged[] }
   /** Live: every change from now on is told. After a loss of the database, that is told again. */
-  | { readonly kind: "standing"; readonly standing: Standing };
+  | { readonly kind: "state"; readonly state: LiveState };
 
 export interface SessionChanged extends Pick<ChangedSession, "record"> {
   readonly change: "created" | "updated" | "deleted";
@@ -41,11 +41,11 @@ export class SessionWatch {
   readonly #parts: WaitParts & { readonly reads: Pick<FeedReader, "changes"> };
   readonly #request: SessionWatchRequest;
   readonly #wait: FeedWait;
-  #place: ChangePlace = { atMicros: 0n, sessionId: "" };
+  #position: ChangePlace = { atMicros: 0n, sessionId: "" };
   /** The place of the last page that was not full. */
   #madeAfterMicros = 0n;
   /** The changes above the place that were told, by session. */
-  #told: ReadonlyMap<string, bigint> = new Map();
+  #reported: ReadonlyMap<string, bigint> = new Map();
   /** The changes that `follow` yields next. */
   #changes: readonly SessionChanged[] = [];
 
@@ -69,32 +69,34 @@ export class SessionWatch {
   async *follow(): AsyncGenerator<SessionDelivery, void> {
     const { horizon } = this.#parts;
     const wait = this.#wait;
-    let standing: Standing = "catching_up";
+    let state: LiveState = "catching_up";
     let rewinds: number | undefined;
-    yield { kind: "standing", standing };
+    yield { kind: "state", state };
     while (!wait.isOver) {
       const { micros } = horizon;
       if (micros !== undefined && rewinds !== horizon.rewinds) {
         const begin = { atMicros: micros, sessionId: "" };
-        this.#begin(rewinds === undefined ? begin : horizon.rewound({ ...this.#place, seq: 0n }));
+        this.#restart(
+          rewinds === undefined ? begin : horizon.rewound({ ...this.#position, seq: 0n }),
+        );
         rewinds = horizon.rewinds;
-        standing = "catching_up";
+        state = "catching_up";
       }
-      const isBegun = rewinds !== undefined && rewinds === horizon.rewinds;
-      const now = wait.hasFailed ? "degraded" : isBegun ? "live" : "catching_up";
-      if (now !== standing) {
-        standing = now;
-        yield { kind: "standing", standing };
+      const hasStarted = rewinds !== undefined && rewinds === horizon.rewinds;
+      const now = wait.hasFailed ? "degraded" : hasStarted ? "live" : "catching_up";
+      if (now !== state) {
+        state = now;
+        yield { kind: "state", state };
         continue;
       }
-      if (!isBegun || micros === undefined) {
-        await wait.woken();
+      if (!hasStarted || micros === undefined) {
+        await wait.next();
         continue;
       }
       const isFull = await this.#read(micros);
       if (isFull === undefined) continue;
       if (this.#changes.length > 0) yield this.#delivery();
-      if (!isFull || this.#place.atMicros === micros) await wait.woken();
+      if (!isFull || this.#position.atMicros === micros) await wait.next();
     }
     wait.throwReason();
   }
@@ -107,7 +109,7 @@ export class SessionWatch {
     const { horizon, reads } = this.#parts;
     const { scope, filter } = this.#request;
     const { rewinds } = horizon;
-    const after = this.#place;
+    const after = this.#position;
     const page = await this.#wait.read(() => reads.changes({ scope, filter, after }), WATCH);
     if (page === undefined || rewinds !== horizon.rewinds) return undefined;
     this.#changes = this.#take(page, horizonMicros);
@@ -120,27 +122,27 @@ export class SessionWatch {
     return { kind: "changes", changes };
   }
 
-  #begin({ atMicros, sessionId }: ChangePlace): void {
-    this.#place = { atMicros, sessionId };
+  #restart({ atMicros, sessionId }: ChangePlace): void {
+    this.#position = { atMicros, sessionId };
     this.#madeAfterMicros = atMicros;
-    this.#told = new Map();
+    this.#reported = new Map();
   }
 
   /** The news of a page that was read when the horizon stood at `horizonMicros` or later. */
   #take({ changed, cutAt }: ChangesPage, horizonMicros: bigint): readonly SessionChanged[] {
-    const told = this.#told;
+    const reported = this.#reported;
     const madeAfterMicros = this.#madeAfterMicros;
     const news = changed.filter(
-      ({ record, changedAtMicros }) => told.get(record.id) !== changedAtMicros,
+      ({ record, changedAtMicros }) => reported.get(record.id) !== changedAtMicros,
     );
     const isAbove = cutAt === undefined || cutAt.atMicros >= horizonMicros;
-    this.#place = isAbove ? { atMicros: horizonMicros, sessionId: "" } : cutAt;
+    this.#position = isAbove ? { atMicros: horizonMicros, sessionId: "" } : cutAt;
     if (cutAt === undefined) this.#madeAfterMicros = horizonMicros;
-    const known = new Map(told);
+    const known = new Map(reported);
     for (const { record, changedAtMicros } of changed) known.set(record.id, changedAtMicros);
-    this.#told = new Map([...known].filter(([, micros]) => micros >= this.#place.atMicros));
+    this.#reported = new Map([...known].filter(([, micros]) => micros >= this.#position.atMicros));
     return news.map(({ record, isDeleted }) => {
-      const isMade = record.createdAtMicros >= madeAfterMicros && !told.has(record.id);
+      const isMade = record.createdAtMicros >= madeAfterMicros && !reported.has(record.id);
       return { record, change: isDeleted ? "deleted" : isMade ? "created" : "updated" };
     });
   }

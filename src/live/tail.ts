@@ -41,7 +41,7 @@ import {
 } from "./window.ts";
 
 /** A row in the window. */
-export interface Held<S extends StreamName> extends Row {
+export interface WindowRow<S extends StreamName> extends Row {
   readonly row: RowOf<S>;
   /**
    * The time its commit was published here, on the monotonic clock; `undefined` if the row was
@@ -62,7 +62,7 @@ export interface TailParts {
   readonly log: Log;
   readonly limits: LiveLimits;
   /** A commit has a number that was seen already, and the window does not hold that row. */
-  readonly repeated: (sessionId: string) => void;
+  readonly onRepeat: (sessionId: string) => void;
 }
 
 export class Tail<S extends StreamName> {
@@ -72,16 +72,16 @@ export class Tail<S extends StreamName> {
   watchers = 0;
   readonly #parts: TailParts;
   readonly #waiting = new Set<Waiter>();
-  #window: Window<Held<S>> | undefined;
+  #window: Window<WindowRow<S>> | undefined;
   /** The highest number that a commit or hint stated while the tail was opening. */
-  #heard = 0n;
+  #hintedHead = 0n;
   /** The highest number that is known to have been committed. */
   #seenSeq = 0n;
   /** The last row that a watcher was given, or could have been given. */
   #seenRow: Seen["row"];
-  #doubts = 0;
+  #suspicions = 0;
   #emptied = 0;
-  #isDoubted = false;
+  #isSuspect = false;
   #reading = false;
   #failures = 0;
   #cancelRetry: (() => void) | undefined;
@@ -94,7 +94,7 @@ export class Tail<S extends StreamName> {
     this.sessionId = sessionId;
   }
 
-  get heldBytes(): number {
+  get windowBytes(): number {
     return this.#window?.bytes ?? 0;
   }
 
@@ -117,16 +117,16 @@ export class Tail<S extends StreamName> {
     return { stream, sessionId, head: this.#seenSeq, row: this.#seenRow };
   }
 
-  get isDoubted(): boolean {
-    return this.#isDoubted;
+  get isSuspect(): boolean {
+    return this.#isSuspect;
   }
 
   /**
    * How often the tail was doubted: an answer to a question from before the last doubt proves
    * nothing.
    */
-  get doubts(): number {
-    return this.#doubts;
+  get suspicions(): number {
+    return this.#suspicions;
   }
 
   /** How often rows in memory became worthless: erased, doubted, or too many. */
@@ -135,23 +135,23 @@ export class Tail<S extends StreamName> {
   }
 
   /** Held and seen rows may be lost: no watcher gets anything before `trust`. */
-  doubt(): void {
+  suspect(): void {
     if (this.#closed) return;
-    this.#doubts += 1;
-    this.#heard = 0n;
+    this.#suspicions += 1;
+    this.#hintedHead = 0n;
     if (this.#window === undefined) return;
     this.empty();
     this.#window = undefined;
-    this.#isDoubted = true;
+    this.#isSuspect = true;
   }
 
   /** The last seen row exists; the next head opens the tail again. */
-  trust(): void {
-    this.#isDoubted = false;
+  confirm(): void {
+    this.#isSuspect = false;
   }
 
   /** Notes a row that was read, for one watcher or for all of them. */
-  saw(row: RowOf<S> | undefined): void {
+  observe(row: RowOf<S> | undefined): void {
     if (row === undefined) return;
     const last = lastSeqOf(row);
     if (last > this.#seenSeq) this.#seenSeq = last;
@@ -165,11 +165,11 @@ export class Tail<S extends StreamName> {
   }
 
   /** The table says that the stream stands at `head`; the first call opens the tail. */
-  found(head: bigint): void {
-    if (this.#closed || this.#isDoubted) return;
+  onHead(head: bigint): void {
+    if (this.#closed || this.#isSuspect) return;
     if (head > this.#seenSeq) this.#seenSeq = head;
-    if (this.#window !== undefined) return this.hinted(head);
-    this.#become(hint(openWindow<Held<S>>(head), this.#heard));
+    if (this.#window !== undefined) return this.onHint(head);
+    this.#become(hint(openWindow<WindowRow<S>>(head), this.#hintedHead));
     this.wakeAll();
   }
 
@@ -177,10 +177,10 @@ export class Tail<S extends StreamName> {
    * A hint says that the stream stands at `head`. A hint never opens the tail: rows below a
    * window's floor must certainly be in the table, and a hint may be wrong.
    */
-  hinted(head: bigint): void {
+  onHint(head: bigint): void {
     if (this.#closed) return;
     if (this.#window === undefined) {
-      if (head > this.#heard) this.#heard = head;
+      if (head > this.#hintedHead) this.#hintedHead = head;
       return;
     }
     this.#become(hint(this.#window, head));
@@ -188,28 +188,28 @@ export class Tail<S extends StreamName> {
   }
 
   /** Rows committed here, in order; they may be known already, and need not follow the head. */
-  committed(rows: readonly RowOf<S>[], publishedAtMs: number): void {
+  onCommit(rows: readonly RowOf<S>[], publishedAtMs: number): void {
     if (this.#closed) return;
     const [first] = rows;
-    if (first !== undefined && first.seq <= this.#seenSeq && !this.#isDoubted) {
+    if (first !== undefined && first.seq <= this.#seenSeq && !this.#isSuspect) {
       // Ordinarily a page read was faster than the answer of the commit.
-      if (!this.#holds(first)) this.#parts.repeated(this.sessionId);
+      if (!this.#hasRow(first)) this.#parts.onRepeat(this.sessionId);
     }
     if (this.#window === undefined) {
       for (const row of rows) {
         const last = lastSeqOf(row);
-        if (last > this.#heard) this.#heard = last;
+        if (last > this.#hintedHead) this.#hintedHead = last;
       }
       return;
     }
     const { head } = this.#window;
-    this.#become(append(this.#window, held<S>(rows, publishedAtMs), this.#windowLimits));
-    if (this.#window.head > head) this.saw(rows.at(-1));
+    this.#become(append(this.#window, windowRowsOf<S>(rows, publishedAtMs), this.#windowLimits));
+    if (this.#window.head > head) this.observe(rows.at(-1));
     if (this.#window.head > head) this.wakeAll();
     else this.#read();
   }
 
-  take(cursor: bigint): Taken<Held<S>> {
+  take(cursor: bigint): Taken<WindowRow<S>> {
     const { pageRowsMax, pageBytesMax } = this.#parts.limits;
     if (this.#window === undefined) return { kind: "wait" };
     return take(this.#window, cursor, { rowsMax: pageRowsMax, bytesMax: pageBytesMax });
@@ -249,7 +249,7 @@ export class Tail<S extends StreamName> {
     this.#cancelRetry?.();
   }
 
-  #holds(row: RowOf<S>): boolean {
+  #hasRow(row: RowOf<S>): boolean {
     const window = this.#window;
     return window?.shared.some((one) => one.row.id === row.id) === true;
   }
@@ -259,10 +259,10 @@ export class Tail<S extends StreamName> {
     return { rowsMax: windowRowsMax, bytesMax: windowBytesMax };
   }
 
-  #become(window: Window<Held<S>>): void {
-    const byBytes = window.bytes - this.heldBytes;
+  #become(window: Window<WindowRow<S>>): void {
+    const byBytes = window.bytes - this.windowBytes;
     this.#window = window;
-    if (byBytes !== 0) this.#parts.memory.changed(this, byBytes);
+    if (byBytes !== 0) this.#parts.memory.onChange(this, byBytes);
   }
 
   #read(): void {
@@ -273,21 +273,21 @@ export class Tail<S extends StreamName> {
     void this.#readPage(asked);
   }
 
-  async #readPage(asked: Window<Held<S>>): Promise<void> {
+  async #readPage(asked: Window<WindowRow<S>>): Promise<void> {
     const { reads, limits } = this.#parts;
     const { stream, sessionId } = this;
     const page = { rowsMax: limits.pageRowsMax, bytesMax: limits.pageBytesMax };
-    const doubts = this.#doubts;
+    const doubts = this.#suspicions;
     try {
       const rows = await reads.pageAfter({ stream, sessionId, after: asked.head, ...page });
       if (this.#closed) return;
       this.#failures = 0;
-      if (this.#window === undefined || this.#doubts !== doubts) {
+      if (this.#window === undefined || this.#suspicions !== doubts) {
         this.#reading = false;
         return this.#read();
       }
-      this.saw(rows.at(-1));
-      this.#become(fill(this.#window, asked, held<S>(rows, undefined), this.#windowLimits));
+      this.observe(rows.at(-1));
+      this.#become(fill(this.#window, asked, windowRowsOf<S>(rows, undefined), this.#windowLimits));
       this.#reading = false;
       this.wakeAll();
     } catch (error) {
@@ -317,10 +317,10 @@ export class Tail<S extends StreamName> {
 // message made from it (after a collection, 100,000 rows, Node 24.21).
 const ROW_BYTES = 1_120;
 
-function held<S extends StreamName>(
+function windowRowsOf<S extends StreamName>(
   rows: readonly RowOf<S>[],
   publishedAtMs: number | undefined,
-): readonly Held<S>[] {
+): readonly WindowRow<S>[] {
   return rows.map((row) => ({
     firstSeq: row.seq,
     lastSeq: lastSeqOf(row),
@@ -332,11 +332,11 @@ function held<S extends StreamName>(
 
 /** Counts one byte per character: most text is ASCII, and the bound need not be exact. */
 function bytesOf(row: StoredRow): number {
-  const beside =
+  const otherBytes =
     row.stream === "messages"
       ? (row.sender?.length ?? 0)
       : (row.fragments?.byteLength ?? 0) + row.runId.length;
-  return ROW_BYTES + row.payload.length + beside;
+  return ROW_BYTES + row.payload.length + otherBytes;
 }
 
 /**
@@ -344,8 +344,8 @@ function bytesOf(row: StoredRow): number {
  * are emptied completely: their watchers most likely have all rows already, and a watcher that has
  * not reads the table.
  */
-interface Holder {
-  readonly heldBytes: number;
+interface MeasuredWindow {
+  readonly windowBytes: number;
   /** Drops every row; calls `changed`. */
   empty(): void;
 }
@@ -353,7 +353,7 @@ interface Holder {
 export class WindowMemory {
   readonly #bytesMax: number;
   /** The windows that hold rows; the one with the oldest append comes first. */
-  readonly #holders = new Set<Holder>();
+  readonly #windows = new Set<MeasuredWindow>();
   #bytes = 0;
 
   constructor(limits: { readonly windowsBytesMax: number }) {
@@ -364,11 +364,11 @@ export class WindowMemory {
     return this.#bytes;
   }
 
-  changed(holder: Holder, byBytes: number): void {
+  onChange(window: MeasuredWindow, byBytes: number): void {
     this.#bytes += byBytes;
-    this.#holders.delete(holder);
-    if (holder.heldBytes > 0) this.#holders.add(holder);
-    for (const oldest of this.#holders) {
+    this.#windows.delete(window);
+    if (window.windowBytes > 0) this.#windows.add(window);
+    for (const oldest of this.#windows) {
       if (this.#bytes <= this.#bytesMax) break;
       oldest.empty();
     }

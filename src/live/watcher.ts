@@ -21,11 +21,11 @@ import type { RowForm } from "../store/columns.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
 import { type LiveLimits, READ_RETRY } from "./limits.ts";
 import type { Reads } from "./reads.ts";
-import type { Held, Tail } from "./tail.ts";
+import type { WindowRow, Tail } from "./tail.ts";
 import type { Timers } from "@session-ledger/base/timers";
 
 /** The state of a watch; WatchState of the contract defines each one. */
-export type Standing = "catching_up" | "live" | "degraded";
+export type LiveState = "catching_up" | "live" | "degraded";
 
 export type Delivery<S extends StreamName> =
   /**
@@ -34,7 +34,7 @@ export type Delivery<S extends StreamName> =
    */
   | { readonly kind: "rows"; readonly rows: readonly RowOf<S>[]; readonly shared: boolean }
   /** The watch has a new standing, after every number up to `seq` was delivered or found absent. */
-  | { readonly kind: "standing"; readonly standing: Standing; readonly seq: bigint };
+  | { readonly kind: "state"; readonly state: LiveState; readonly seq: bigint };
 
 interface Follow<S extends StreamName> extends RowForm {
   /** The last number the caller has. A cursor inside a merged row is resolved before. */
@@ -103,7 +103,7 @@ export class Watcher<S extends StreamName> {
   #left = false;
   /** The last number that was delivered or found absent. */
   #cursor = 0n;
-  #lastStanding: Standing | undefined;
+  #lastState: LiveState | undefined;
   #hasWaited = false;
   /** The delivery that `follow` yields next. */
   #delivery: Delivery<S> | undefined;
@@ -171,10 +171,10 @@ export class Watcher<S extends StreamName> {
     while (!this.#signal.aborted) {
       this.throwIfEnded();
       const cursor = this.#cursor;
-      const standing = this.#standing(cursor);
-      if (standing !== this.#lastStanding) {
-        this.#lastStanding = standing;
-        this.#delivery = { kind: "standing", standing, seq: cursor };
+      const state = this.#stateAt(cursor);
+      if (state !== this.#lastState) {
+        this.#lastState = state;
+        this.#delivery = { kind: "state", state, seq: cursor };
         return true;
       }
       if (until !== undefined && cursor >= until) return false;
@@ -213,7 +213,7 @@ export class Watcher<S extends StreamName> {
     return this.#signal.aborted || this.#tail.ended !== undefined;
   }
 
-  #standing(cursor: bigint): Standing {
+  #stateAt(cursor: bigint): LiveState {
     if (this.#failures > 0 || this.#tail.degraded || this.#parts.othersAreLate()) {
       return "degraded";
     }
@@ -228,7 +228,7 @@ export class Watcher<S extends StreamName> {
     });
   }
 
-  #taken(held: readonly Held<S>[]) {
+  #taken(held: readonly WindowRow<S>[]) {
     const publishedAtMs = held[0]?.publishedAtMs;
     if (this.#hasWaited && publishedAtMs !== undefined) {
       const lagMs = this.#parts.clock.monotonicMs() - publishedAtMs;
@@ -266,16 +266,16 @@ export class Watcher<S extends StreamName> {
       await this.#delay(backoffMs(READ_RETRY, this.#failures - 1, Math.random()));
       if (this.#hasEnded) return { rows: [], seq: cursor };
     }
-    const { floor, doubts } = this.#tail;
+    const { floor, suspicions } = this.#tail;
     const page = { rowsMax: this.#pageRows, bytesMax: limits.pageBytesMax };
     try {
       const request = { stream, sessionId, after: cursor, ...page, undecoded };
       const rows = await reads.pageAfter(request, this.#signal);
       this.#failures = 0;
       // The page may come from a different history than the caller's rows.
-      if (this.#tail.doubts !== doubts) return { rows: [], seq: cursor };
+      if (this.#tail.suspicions !== suspicions) return { rows: [], seq: cursor };
       const last = rows.at(-1);
-      this.#tail.saw(last);
+      this.#tail.observe(last);
       this.#pageRows = this.#rowsAfter(rows.length, { isLast: (last?.seq ?? floor) >= floor });
       // Every row up to the floor was committed before the read began. If none is there, those rows
       // were erased, and a second read would find nothing either.

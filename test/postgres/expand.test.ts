@@ -390,7 +390,7 @@ describe("watches of raw events", () => {
     await store(sessionId, ROWS);
     const following = [0n, 4n, HEAD].map((afterSeq) => follow({ sessionId, afterSeq }));
     await Promise.all(following.map(({ isLive }) => isLive));
-    live.committed(await store(sessionId, ROWS));
+    live.onCommit(await store(sessionId, ROWS));
     const all = [...RAW, ...RAW.map((raw) => ({ ...raw, seq: raw.seq + HEAD }))];
     const got = await Promise.all(following.map(({ events }) => events));
     expect(got.map(rawOf)).toEqual([

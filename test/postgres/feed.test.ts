@@ -15,7 +15,7 @@ import {
   type Feeds,
 } from "../../src/live/feeds.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
-import { Seats } from "../../src/live/seats.ts";
+import { WatchLimits } from "../../src/live/watch-limits.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
@@ -65,7 +65,7 @@ function instance(database: Database, limits: { readonly pageRowsMax?: number } 
     },
   };
   const feeds = createFeeds(
-    { reader: counting, seats: new Seats(LIVE_LIMITS), clock: systemClock, log },
+    { reader: counting, watchLimits: new WatchLimits(LIVE_LIMITS), clock: systemClock, log },
     { ...FEED_LIMITS, ...limits, pollIntervalMs: 50 },
   );
   return {
@@ -89,7 +89,7 @@ function asked(request: Partial<FeedRequest<"events">> = {}): FeedRequest<"event
     eventTypes: [],
     snapshotOnly: true,
     signal: new AbortController().signal,
-    takeSeat: (seats: FairShare, refusal) => {
+    acquire: (seats: FairShare, refusal) => {
       const seat = seats.take(caller, 1, () => undefined);
       if (seat === undefined) throw refusal();
       return seat;
@@ -221,7 +221,7 @@ describe("a feed of all sessions", () => {
       let [from, server] = [BEGINNING, ""];
       const took = (delivery: FeedDelivery<"events">, most: number): void => {
         ({ server } = delivery);
-        if (delivery.kind === "standing") {
+        if (delivery.kind === "state") {
           from = delivery.position;
           return;
         }

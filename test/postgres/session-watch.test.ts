@@ -5,7 +5,7 @@ import { systemClock } from "@session-ledger/base/clock";
 import type { FairShare } from "../../src/base/fair-share.ts";
 import { createFeeds, FEED_LIMITS } from "../../src/live/feeds.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
-import { Seats } from "../../src/live/seats.ts";
+import { WatchLimits } from "../../src/live/watch-limits.ts";
 import type { SessionDelivery, SessionWatchRequest } from "../../src/live/session-watch.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
@@ -36,17 +36,17 @@ class Watch implements AsyncDisposable {
   readonly #deliveries: AsyncGenerator<SessionDelivery, void>;
 
   constructor(request: Partial<SessionWatchRequest> = {}) {
-    const seats = new Seats(LIVE_LIMITS);
+    const watchLimits = new WatchLimits(LIVE_LIMITS);
     const reader = createFeedReader(ledger.database);
     this.#feeds = createFeeds(
-      { reader, seats, clock: systemClock, log },
+      { reader, watchLimits, clock: systemClock, log },
       { ...FEED_LIMITS, pollIntervalMs: 50 },
     );
     this.#deliveries = this.#feeds.watchSessions({
       scope: EVERYTHING,
       filter: {},
       signal: new AbortController().signal,
-      takeSeat: (share: FairShare, refusal) => {
+      acquire: (share: FairShare, refusal) => {
         const seat = share.take(caller, 1, () => undefined);
         if (seat === undefined) throw refusal();
         return seat;
@@ -59,7 +59,7 @@ class Watch implements AsyncDisposable {
     const watch = new Watch(request);
     for (let isLive = false; !isLive; ) {
       const { value } = await watch.#deliveries.next();
-      isLive = value?.kind === "standing" && value.standing === "live";
+      isLive = value?.kind === "state" && value.state === "live";
     }
     return watch;
   }

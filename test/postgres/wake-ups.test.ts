@@ -56,7 +56,7 @@ describe("wake-ups by PostgreSQL", () => {
     expect(await other.hears(1)).toEqual(["regained"]);
     one.commit("s");
     expect(await other.hears(1)).toEqual(["s 0 1"]);
-    one.hints.deleted("s");
+    one.hints.announceDelete("s");
     expect(await other.hears(1)).toEqual(["s 0 0 deleted"]);
     other.commit("t");
     // And nothing of what it said itself, which came before.

@@ -69,7 +69,7 @@ async function startReplica(url: string): Promise<Replica> {
   const ingest = createIngest(
     {
       writer: ledgerWriter(database),
-      publish: (rows) => live.committed(rows),
+      publish: (rows) => live.onCommit(rows),
       clock: systemClock,
       metrics: createMetrics(),
     },

@@ -181,9 +181,9 @@ class World {
         return;
       }
       case "publish":
-        return this.live.committed(this.#unpublished.splice(0, one.rows));
+        return this.live.onCommit(this.#unpublished.splice(0, one.rows));
       case "publishAgain":
-        return this.live.committed(table.rows.slice(-one.rows));
+        return this.live.onCommit(table.rows.slice(-one.rows));
       case "answer":
         return chosen(table.pending, one.pick)?.answer(one.as);
       case "fail":
@@ -191,11 +191,11 @@ class World {
       case "timer":
         return chosen(this.timers.pending, one.pick)?.fire();
       case "missed":
-        return this.live.missed();
+        return this.live.onMissed();
       case "lost":
-        return this.live.lost();
+        return this.live.onLost();
       case "regained":
-        return this.live.regained();
+        return this.live.onRestored();
       case "hint":
         return this.hint(one);
       case "watch": {
@@ -225,7 +225,7 @@ class World {
       streamName === "messages"
         ? { messageSeq: said(head.messageSeq) }
         : { eventSeq: said(head.eventSeq) };
-    this.live.hinted(SESSIONS[at], { ...nothing, ...one, deleted });
+    this.live.onHint(SESSIONS[at], { ...nothing, ...one, deleted });
   }
 
   async comeToRest({ withTimers }: { readonly withTimers: boolean }): Promise<void> {
@@ -233,7 +233,7 @@ class World {
     if (!withTimers) {
       // The last commit of every stream is made here, after whatever was made elsewhere.
       const last = SESSIONS.flatMap((id) => [this.table.message(id), this.table.event(id)]);
-      this.live.committed([...this.#unpublished, ...last]);
+      this.live.onCommit([...this.#unpublished, ...last]);
     }
     for (let round = 0; round < 12 + this.table.rows.length; round += 1) {
       const reads = [...this.table.pending];

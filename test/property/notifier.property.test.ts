@@ -84,12 +84,12 @@ class World {
           return one.messages ? this.table.message(id) : this.table.event(id, { eventCount: 2 });
         });
         for (const row of rows) this.#happens(`${row.sessionId} ${row.stream}`, lastSeqOf(row));
-        return this.notifier.committed(rows);
+        return this.notifier.announceCommit(rows);
       }
       case "delete": {
         const id = SESSIONS[one.session] ?? "a";
         this.#happens(`${id} deleted`, 1n);
-        return this.notifier.deleted(id);
+        return this.notifier.announceDelete(id);
       }
       case "taken":
         return this.take();

@@ -142,7 +142,7 @@ class Session {
     const { table, live } = this.#parts;
     const row = table.message("s", { payload });
     this.#rows.push({ id: row.id, text: payload });
-    live.committed([row]);
+    live.onCommit([row]);
   }
 
   #start(messages: readonly JsonObject[]): void {
@@ -165,7 +165,7 @@ class Session {
   #happen(event: JsonObject): void {
     const { table, live } = this.#parts;
     const eventType = String(event["type"]);
-    live.committed([table.event("s", { eventType, payload: JSON.stringify(event) })]);
+    live.onCommit([table.event("s", { eventType, payload: JSON.stringify(event) })]);
   }
 
   #of({ message: at }: { readonly message: number }): { readonly messageId: string } {

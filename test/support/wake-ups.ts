@@ -17,11 +17,11 @@ export class WakeUpInstance implements AsyncDisposable {
 
   constructor(transport: Transport) {
     const wakeUps: WakeUps = {
-      hinted: (id, { messageSeq, eventSeq, deleted }) =>
+      onHint: (id, { messageSeq, eventSeq, deleted }) =>
         this.#calls.push(`${id} ${messageSeq} ${eventSeq}${deleted ? " deleted" : ""}`),
-      missed: () => this.#calls.push("missed"),
-      lost: () => this.#calls.push("lost"),
-      regained: () => this.#calls.push("regained"),
+      onMissed: () => this.#calls.push("missed"),
+      onLost: () => this.#calls.push("lost"),
+      onRestored: () => this.#calls.push("regained"),
     };
     const write = (line: string): void => {
       const { msg }: { readonly msg: string } = JSON.parse(line);
@@ -41,7 +41,7 @@ export class WakeUpInstance implements AsyncDisposable {
   }
 
   commit(sessionId: string): void {
-    this.hints.committed([this.#table.event(sessionId)]);
+    this.hints.announceCommit([this.#table.event(sessionId)]);
   }
 
   /** All calls since the last question; waits until there are that many. */

@@ -2,7 +2,7 @@
 import { systemClock } from "@session-ledger/base/clock";
 import { createLive, type Live } from "../../src/live/live.ts";
 import { LIVE_LIMITS, type LiveLimits } from "../../src/live/limits.ts";
-import type { Standing } from "../../src/live/watcher.ts";
+import type { LiveState } from "../../src/live/watcher.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
 import type { StreamName } from "../../src/store/rows.ts";
@@ -40,7 +40,7 @@ export function watching(limits: Partial<LiveLimits> = {}): Watching {
 export class Follower {
   readonly controller = new AbortController();
   readonly seqs: bigint[] = [];
-  readonly standings: { readonly standing: Standing; readonly seq: bigint }[] = [];
+  readonly standings: { readonly standing: LiveState; readonly seq: bigint }[] = [];
   /** The error that ended the watch; `null` for an end without an error. */
   ended: unknown;
   #still: PromiseWithResolvers<void> | undefined;
@@ -75,7 +75,7 @@ export class Follower {
     const watcher = await live.attach({ stream, sessionId, signal });
     for await (const delivery of watcher.follow({ after, until: undefined })) {
       if (delivery.kind === "rows") this.seqs.push(...delivery.rows.map((row) => row.seq));
-      else this.standings.push({ standing: delivery.standing, seq: delivery.seq });
+      else this.standings.push({ standing: delivery.state, seq: delivery.seq });
       await this.#still?.promise;
     }
   }

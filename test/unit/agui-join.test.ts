@@ -59,7 +59,7 @@ function joining({ options = {}, limits = {}, capabilities }: Setting = {}) {
     new Answer((signal) => join({ ...REQUEST, ...request }, call ?? new Call(signal)));
   /** Commits events here, as ingest does. */
   const push = (...events: readonly JsonObject[]): void => {
-    live.committed(events.map((event) => add(table, event, time.micros)));
+    live.onCommit(events.map((event) => add(table, event, time.micros)));
   };
   /** Adds events to the table before a client joins. */
   const stored = (...events: readonly JsonObject[]): void => {
@@ -443,7 +443,7 @@ describe("the question of a graph", () => {
       expect(events.slice(-2)).toEqual([question, finished("r1")]);
     // A message between two runs comes in a run, which begins without a question.
     const [payload, eventType] = ["typed past it", "user"];
-    live.committed([table.message("s", { eventType, payload })]);
+    live.onCommit([table.message("s", { eventType, payload })]);
     await quiet();
     expect(following.types.slice(-2)).toEqual(["CUSTOM", "RUN_FINISHED"]);
     push(started("r2"), finished("r2"));
@@ -745,7 +745,7 @@ describe("a stalled run", () => {
     const answer = open();
     await quiet();
     table.failure = new Error("down");
-    live.hinted("s", { ...table.head("s"), eventSeq: 9n });
+    live.onHint("s", { ...table.head("s"), eventSeq: 9n });
     await quiet();
     expect(answer.comments.at(-1)).toMatch(/DEGRADED/);
     time.micros += seconds(600);
@@ -765,7 +765,7 @@ describe("a stalled run", () => {
       const answer = open({ replay });
       await quiet();
       table.failure = new Error("down");
-      live.hinted("s", { ...table.head("s"), eventSeq: 9n });
+      live.onHint("s", { ...table.head("s"), eventSeq: 9n });
       await quiet();
       expect(answer.comments.at(-1)).toMatch(/DEGRADED/);
       time.micros += seconds(2_800);
@@ -983,7 +983,7 @@ describe("a replay", () => {
       tokens.map((event) => ({ eventType: event.type, payload: JSON.stringify(event) })),
     )) {
       const fragments = index && toBinary(FragmentsSchema, create(FragmentsSchema, index));
-      live.committed([
+      live.onCommit([
         table.event("s", { eventType, payload, eventCount, ...(fragments && { fragments }) }),
       ]);
     }
@@ -1124,7 +1124,7 @@ describe("an ended answer", () => {
     expect(left.ended).toBeNull();
     const deleted = open();
     await quiet();
-    live.deleted("s");
+    live.onDelete("s");
     await quiet();
     expect(deleted.ended).toMatchObject({ reason: "SESSION_DELETED" });
     expect(live.counts().watchers).toBe(0);

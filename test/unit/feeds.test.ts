@@ -10,7 +10,7 @@ import {
   type Feeds,
 } from "../../src/live/feeds.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
-import { Seats } from "../../src/live/seats.ts";
+import { WatchLimits } from "../../src/live/watch-limits.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import type { FeedPageRequest, FeedReader, Look } from "../../src/store/feed.ts";
 import type { StreamName } from "../../src/store/rows.ts";
@@ -35,7 +35,7 @@ class Bench implements FeedReader {
   readonly feeds = createFeeds(
     {
       reader: this,
-      seats: new Seats(LIVE_LIMITS),
+      watchLimits: new WatchLimits(LIVE_LIMITS),
       clock: this.clock,
       timers: this.timers,
       log: createLogTo({ write: () => undefined }, "silent"),
@@ -84,7 +84,7 @@ class Bench implements FeedReader {
       eventTypes: [],
       snapshotOnly: false,
       signal: this.#abort.signal,
-      takeSeat,
+      acquire,
       ...request,
     });
   }
@@ -94,7 +94,7 @@ class Bench implements FeedReader {
   }
 }
 
-const takeSeat = (seats: FairShare, refusal: () => Error): Charge => {
+const acquire = (seats: FairShare, refusal: () => Error): Charge => {
   const seat = seats.take({ name: "reader", connection: seats }, 1, () => undefined);
   if (seat === undefined) throw refusal();
   return seat;
@@ -111,7 +111,7 @@ function collecting(feed: AsyncGenerator<FeedDelivery<"events">>) {
 }
 
 const standings = (seen: readonly FeedDelivery<"events">[]): readonly string[] =>
-  seen.map((delivery) => (delivery.kind === "standing" ? delivery.standing : "rows"));
+  seen.map((delivery) => (delivery.kind === "state" ? delivery.state : "rows"));
 
 const ascending = (left: bigint, right: bigint): number => Number(left - right);
 
@@ -133,15 +133,15 @@ describeUnitContract("feeds", {
 
 test("looks only while there is a feed, at the interval of the poll, and sooner after a commit", async () => {
   const bench = new Bench();
-  bench.feeds.woken();
+  bench.feeds.wake();
   expect(bench.timers.pending).toEqual([]);
   const { ended } = collecting(bench.follow());
   await settled();
   await bench.pass();
   expect(await bench.pass()).toBe(POLL_MS);
   expect(await bench.pass()).toBe(POLL_MS);
-  bench.feeds.woken();
-  bench.feeds.woken();
+  bench.feeds.wake();
+  bench.feeds.wake();
   expect(await bench.pass()).toBeLessThan(100);
   expect(bench.looks).toBe(4);
   bench.leave();
@@ -169,7 +169,7 @@ test("looks more rarely while a transaction stays open, up to the interval of th
   await settled();
   const pauses: number[] = [];
   for (let look = 0; look < 10; look += 1) {
-    bench.feeds.woken();
+    bench.feeds.wake();
     pauses.push(await bench.pass());
   }
   expect(pauses.toSorted((a, b) => a - b)).toEqual(pauses);
@@ -188,7 +188,7 @@ test("an idle feed sends a frame with its place every five seconds, and reads on
   await settled();
   for (let second = 0; second <= 12; second += 1) await bench.pass();
   expect(standings(seen)).toEqual(["catching_up", "live", "live", "live"]);
-  const places = seen.map((one) => (one.kind === "standing" ? one.position.atMicros : 0n));
+  const places = seen.map((one) => (one.kind === "state" ? one.position.atMicros : 0n));
   expect(places.toSorted(ascending)).toEqual(places);
   expect(bench.pages.length).toBeLessThanOrEqual(bench.looks);
   bench.leave();

@@ -74,11 +74,11 @@ class TestBus {
 
   constructor() {
     const wakeUps: WakeUps = {
-      hinted: (id, { messageSeq, eventSeq, deleted }) =>
+      onHint: (id, { messageSeq, eventSeq, deleted }) =>
         this.heard.push(`${id} ${messageSeq} ${eventSeq}${deleted ? " deleted" : ""}`),
-      missed: () => this.heard.push("missed"),
-      lost: () => this.heard.push("lost"),
-      regained: () => this.heard.push("regained"),
+      onMissed: () => this.heard.push("missed"),
+      onLost: () => this.heard.push("lost"),
+      onRestored: () => this.heard.push("regained"),
     };
     const write = (line: string): void => {
       const { msg }: { readonly msg: string } = JSON.parse(line);
@@ -92,7 +92,7 @@ class TestBus {
 
   /** The name of the instance, from the text that it sends. */
   async name(): Promise<string> {
-    this.bus.committed([this.table.event("s")]);
+    this.bus.announceCommit([this.table.event("s")]);
     await settled();
     return this.transport.sent.at(-1)?.split(" ")[1] ?? "";
   }
@@ -256,18 +256,18 @@ test("an hint bus without a transport does nothing", async () => {
   const log = createLogTo({ write: () => undefined }, "silent");
   const timers = new ManualTimers();
   const wakeUps: WakeUps = {
-    hinted: () => expect.unreachable(),
-    missed: () => expect.unreachable(),
-    lost: () => expect.unreachable(),
-    regained: () => expect.unreachable(),
+    onHint: () => expect.unreachable(),
+    onMissed: () => expect.unreachable(),
+    onLost: () => expect.unreachable(),
+    onRestored: () => expect.unreachable(),
   };
   const bus = createHintBus(
     { instance: "one", wakeUps, log, metrics: createMetrics(), clock: systemClock, timers },
     undefined,
   );
   await bus.start();
-  bus.committed([new SlowTable().event("s")]);
-  bus.deleted("s");
+  bus.announceCommit([new SlowTable().event("s")]);
+  bus.announceDelete("s");
   await bus.stop();
   expect(timers.pending).toEqual([]);
 });

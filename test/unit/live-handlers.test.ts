@@ -125,7 +125,7 @@ describe("an unknown session", () => {
     const call = messages({ sessionId: "s", stateFrames: true });
     await settled();
     expect(call.ended).toBeUndefined();
-    live.committed([table.message("s")]);
+    live.onCommit([table.message("s")]);
     await settled();
     expect(call.story).toEqual(["LIVE 0", "1"]);
   });
@@ -162,12 +162,12 @@ describe("the start of a watch", () => {
     const { table, events, live } = serving();
     const first = events({ sessionId: "s" });
     await settled();
-    live.committed([table.event("s")]);
+    live.onCommit([table.event("s")]);
     table.event("s"); // Committed on another instance, without a hint to this one.
     const second = events({ sessionId: "s", afterSeq: 2n });
     await settled();
     expect(second.ended).toBeUndefined();
-    live.committed([table.event("s")]);
+    live.onCommit([table.event("s")]);
     await settled();
     expect([first.seqs, second.seqs]).toEqual([[1n, 2n, 3n], [3n]]);
   });
@@ -193,7 +193,7 @@ describe("a snapshot", () => {
     const call = events({ sessionId: "s", snapshotOnly: true, stateFrames: true });
     table.pending[0]?.answer("now");
     await settled();
-    live.committed([table.event("s"), table.event("s")]);
+    live.onCommit([table.event("s"), table.event("s")]);
     table.fast = true;
     table.pending[0]?.answer("now");
     await settled();
@@ -217,7 +217,7 @@ describe("filters", () => {
     const byRun = events({ sessionId: "s", runId: "r1" });
     const byBoth = events({ sessionId: "s", runId: "r1", eventTypes: ["CUSTOM"] });
     await settled();
-    live.committed(push());
+    live.onCommit(push());
     await settled();
     expect(byType.seqs).toEqual([1n, 7n, 8n, 14n]);
     expect(byRun.seqs).toEqual([1n, 2n, 8n, 9n]);
@@ -229,7 +229,7 @@ describe("filters", () => {
     for (const eventType of ["A", "B", "B", "B", "A"]) table.event("s", { eventType });
     const call = events({ sessionId: "s", eventTypes: ["A"], stateFrames: true });
     await settled();
-    live.committed([table.event("s", { eventType: "B", eventCount: 3 })]);
+    live.onCommit([table.event("s", { eventType: "B", eventCount: 3 })]);
     await settled();
     expect(call.story).toEqual([
       "CATCHING_UP 0",
@@ -264,7 +264,7 @@ describe("a delivered message", () => {
     const { table, events, live } = serving();
     const calls = [1, 2, 3].map(() => events({ sessionId: "s" }));
     await settled();
-    live.committed([table.event("s", { fragments: new Uint8Array([10, 1, 2]) })]);
+    live.onCommit([table.event("s", { fragments: new Uint8Array([10, 1, 2]) })]);
     await settled();
     const [first, ...others] = calls.map(({ got }) => got[0]);
     expect(first?.fragments?.lengths).toEqual([2]);

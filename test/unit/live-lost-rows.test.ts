@@ -29,7 +29,7 @@ async function watched(count: number) {
 test("a poll that finds a lower head ends the watches of the session", async () => {
   const { live, table, follower } = await watched(5);
   goBack(table, 2);
-  live.missed();
+  live.onMissed();
   await settled();
   expect(follower.ended).toMatchObject(LOST);
   expect(live.counts()).toMatchObject({ watchers: 0, windowBytes: 0 });
@@ -39,14 +39,14 @@ test("a poll that no longer finds a watched session ends its watches", async () 
   const { live, table, follower } = await watched(2);
   table.lose(2);
   table.known.clear();
-  live.missed();
+  live.onMissed();
   await settled();
   expect(follower.ended).toMatchObject(LOST);
 });
 
 test("a commit that reuses a number ends the watches that have seen the number", async () => {
   const { live, table, follower } = await watched(5);
-  live.committed(goBack(table, 2, ["n4", "n5", "n6", "n7"]));
+  live.onCommit(goBack(table, 2, ["n4", "n5", "n6", "n7"]));
   await settled();
   expect(follower.ended).toMatchObject(LOST);
   expect(follower.seqs).toEqual([1n, 2n, 3n, 4n, 5n]);
@@ -58,12 +58,12 @@ test("a commit that reuses a number ends the watches that have seen the number",
 test("a commit whose rows were already read as a page ends no watch", async () => {
   const { live, table, follower } = await watched(3);
   const row = table.event("s");
-  live.hinted("s", table.head("s"));
+  live.onHint("s", table.head("s"));
   await settled();
-  live.committed([row]);
-  live.erased("s"); // The window is empty now.
-  live.committed([row]);
-  live.committed([table.event("s")]);
+  live.onCommit([row]);
+  live.onErase("s"); // The window is empty now.
+  live.onCommit([row]);
+  live.onCommit([table.event("s")]);
   await settled();
   expect(follower.ended).toBeUndefined();
   expect(follower.seqs).toEqual([1n, 2n, 3n, 4n, 5n]);
@@ -72,8 +72,8 @@ test("a commit whose rows were already read as a page ends no watch", async () =
 test("a new server with other rows under lost numbers ends the watches that have seen them", async () => {
   const { live, table, follower } = await watched(5);
   goBack(table, 2, ["n4", "n5", "n6"]);
-  live.otherServer();
-  live.committed([table.event("s")]);
+  live.onOtherServer();
+  live.onCommit([table.event("s")]);
   await settled();
   expect(follower.ended).toMatchObject(LOST);
   expect(follower.seqs).toEqual([1n, 2n, 3n, 4n, 5n]);
@@ -83,9 +83,9 @@ test("a new server without losses ends no watch, also after rows were erased", a
   const { live, table, follower } = await watched(5);
   table.rows.splice(4, 1);
   table.event("s", { seq: 6n });
-  live.otherServer();
+  live.onOtherServer();
   await settled();
-  live.committed([table.event("s")]);
+  live.onCommit([table.event("s")]);
   await settled();
   expect(follower.ended).toBeUndefined();
   expect(follower.seqs).toEqual([1n, 2n, 3n, 4n, 5n, 6n, 7n]);
@@ -94,7 +94,7 @@ test("a new server without losses ends no watch, also after rows were erased", a
 test("a watch that begins during the lookup of seen rows is not ended by it", async () => {
   const { live, table, follower } = await watched(5);
   goBack(table, 2, ["n4", "n5", "n6"]);
-  live.otherServer();
+  live.onOtherServer();
   const later = new Follower(live, { sessionId: "s" });
   await settled();
   expect(follower.ended).toMatchObject(LOST);
@@ -105,9 +105,9 @@ test("a watch that begins during the lookup of seen rows is not ended by it", as
 test("delivery pauses while seen rows cannot be looked up, and continues afterwards", async () => {
   const { live, table, timers, follower } = await watched(3);
   table.failure = new Error("the database is away");
-  live.otherServer();
+  live.onOtherServer();
   await settled();
-  live.committed([table.event("s")]);
+  live.onCommit([table.event("s")]);
   await settled();
   expect(follower.seqs).toHaveLength(3);
   table.failure = undefined;

@@ -16,7 +16,7 @@ describe("a row committed on this instance", () => {
     const { live, table } = watching();
     const followers = [1, 2, 3].map(() => new Follower(live, { sessionId: "s" }));
     await settled();
-    live.committed([table.event("s"), table.event("s", { eventCount: 3 }), table.event("s")]);
+    live.onCommit([table.event("s"), table.event("s", { eventCount: 3 }), table.event("s")]);
     await settled();
     for (const { seqs: got } of followers) expect(got).toEqual([1n, 2n, 5n]);
     expect(table.pagesRead).toBe(0);
@@ -26,7 +26,7 @@ describe("a row committed on this instance", () => {
     const { live, table } = watching();
     table.fast = false;
     const follower = new Follower(live, { sessionId: "s" });
-    live.committed([table.event("s")]);
+    live.onCommit([table.event("s")]);
     table.pending[0]?.answer("began"); // As it was before the commit: no such session.
     table.fast = true;
     await settled();
@@ -39,7 +39,7 @@ describe("a row committed on this instance", () => {
     await settled();
     table.event("s");
     table.event("s");
-    live.committed([table.event("s")]);
+    live.onCommit([table.event("s")]);
     await settled();
     for (const { seqs: got } of followers) expect(got).toEqual([1n, 2n, 3n]);
     expect(table.pagesRead).toBe(1);
@@ -49,7 +49,7 @@ describe("a row committed on this instance", () => {
     const { live, table, metrics } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
-    live.committed([table.event("s")]);
+    live.onCommit([table.event("s")]);
     await settled();
     expect(follower.seqs).toEqual([1n]);
     const text = await metrics.text();
@@ -84,7 +84,7 @@ describe("reads of the table", () => {
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
     expect(table.pagesRead).toBe(3);
-    live.committed([table.event("s")]);
+    live.onCommit([table.event("s")]);
     await settled();
     expect(follower.seqs).toEqual(seqs(1, 11));
     expect(table.pagesRead).toBe(3);
@@ -111,7 +111,7 @@ describe("reads of the table", () => {
     expect(await next()).toEqual([1n, 2n]);
     await settled();
     table.erase("s", 3n);
-    live.erased("s");
+    live.onErase("s");
     expect(await next()).toEqual([4n, 5n]);
     expect(table.pagesRead).toBe(3);
   });
@@ -123,7 +123,7 @@ describe("reads of the table", () => {
     await settled();
     still.standStill();
     for (let count = 0; count < 9; count += 1) {
-      live.committed([table.event("s")]);
+      live.onCommit([table.event("s")]);
       await settled();
     }
     expect(quick.seqs).toEqual(seqs(1, 9));
@@ -140,10 +140,10 @@ describe("reads of the table", () => {
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
     follower.standStill();
-    live.committed([table.event("s")]);
+    live.onCommit([table.event("s")]);
     await settled();
     table.event("s");
-    live.hinted("s", table.head("s"));
+    live.onHint("s", table.head("s"));
     await settled();
     expect(table.pagesRead).toBe(0);
     follower.goOn();
@@ -175,7 +175,7 @@ describe("reads of the table", () => {
     await settled();
     follower.standStill();
     for (let count = 0; count < 5; count += 1) {
-      live.committed([table.event("s")]);
+      live.onCommit([table.event("s")]);
       await settled();
     }
     table.erase("s", 5n);
@@ -189,10 +189,10 @@ describe("reads of the table", () => {
     const { live, table } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
-    live.hinted("s", { messageSeq: 0n, eventSeq: 7n, deleted: false });
+    live.onHint("s", { messageSeq: 0n, eventSeq: 7n, deleted: false });
     await settled();
     expect(table.pagesRead).toBe(1);
-    live.committed([table.event("s")]);
+    live.onCommit([table.event("s")]);
     await settled();
     expect(follower.seqs).toEqual([1n]);
   });
@@ -246,7 +246,7 @@ describe("the poll", () => {
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
     table.event("s");
-    live.missed();
+    live.onMissed();
     await settled();
     expect(follower.seqs).toEqual([1n]);
   });
@@ -258,7 +258,7 @@ describe("a hint", () => {
     table.fast = false;
     const follower = new Follower(live, { sessionId: "s" });
     table.event("s");
-    live.hinted("s", table.head("s"));
+    live.onHint("s", table.head("s"));
     table.pending[0]?.answer("began"); // As it was before the commit: no such session.
     table.fast = true;
     await settled();
@@ -270,7 +270,7 @@ describe("a hint", () => {
     const other = new Follower(live, { sessionId: "t" });
     await settled();
     table.headsRead = 0;
-    live.hinted("s", { messageSeq: 0n, eventSeq: 1n, deleted: true });
+    live.onHint("s", { messageSeq: 0n, eventSeq: 1n, deleted: true });
     await settled();
     expect([table.headsRead, table.pagesRead, other.ended]).toEqual([0, 0, undefined]);
   });
@@ -282,8 +282,8 @@ describe("lost hints", () => {
     const followers = ["s", "t"].map((sessionId) => new Follower(live, { sessionId }));
     await settled();
     table.event("s");
-    live.lost();
-    live.lost();
+    live.onLost();
+    live.onLost();
     await settled();
     const late = new Follower(live, { sessionId: "u" });
     await settled();
@@ -298,11 +298,11 @@ describe("lost hints", () => {
     const { live, table } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
-    live.lost();
+    live.onLost();
     await settled();
     table.fast = false;
     table.event("s");
-    live.regained();
+    live.onRestored();
     await settled();
     expect(follower.standings.at(-1)).toMatchObject({ standing: "degraded" });
     table.fast = true;
@@ -321,8 +321,8 @@ describe("lost hints", () => {
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
     table.fast = false;
-    live.lost();
-    live.regained();
+    live.onLost();
+    live.onRestored();
     table.pending[0]?.answer("now"); // This poll began when the hints were lost.
     await settled();
     const now = () => follower.standings.at(-1)?.standing;
@@ -338,8 +338,8 @@ describe("lost hints", () => {
 
   test("that return without watchers cause no lookup", async () => {
     const { live, table } = watching();
-    live.lost();
-    live.regained();
+    live.onLost();
+    live.onRestored();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
     expect(follower.standings.map(({ standing }) => standing)).toEqual(["live"]);
@@ -350,7 +350,7 @@ describe("lost hints", () => {
     const { live } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
-    live.regained();
+    live.onRestored();
     await settled();
     expect(follower.standings.map(({ standing }) => standing)).toEqual(["live"]);
   });
@@ -364,10 +364,10 @@ describe("a deleted session", () => {
     const other = new Follower(live, { sessionId: "t" });
     await settled();
     still.standStill();
-    live.committed([table.message("s")]);
+    live.onCommit([table.message("s")]);
     await settled();
     table.deleted.add("s");
-    live.deleted("s");
+    live.onDelete("s");
     still.goOn();
     await settled();
     const ended = { code: "not_found", reason: "SESSION_DELETED" };
@@ -393,11 +393,11 @@ describe("a deleted session", () => {
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
     const said = { messageSeq: 0n, eventSeq: 0n, deleted: true };
-    live.hinted("s", said);
+    live.onHint("s", said);
     await settled();
     expect(follower.ended).toBeUndefined();
     table.deleted.add("s");
-    live.hinted("s", said);
+    live.onHint("s", said);
     await settled();
     expect(follower.ended).toMatchObject({ reason: "SESSION_DELETED" });
   });
@@ -408,7 +408,7 @@ describe("a deleted session", () => {
     const late = new Follower(live, { sessionId: "s" });
     table.fast = false;
     const between = new Follower(live, { sessionId: "t" });
-    live.deleted("t");
+    live.onDelete("t");
     await settled();
     table.pending[0]?.answer("began");
     await settled();
@@ -425,7 +425,7 @@ describe("an unavailable database", () => {
     await settled();
     table.failure = new Error("down");
     table.event("s");
-    live.hinted("s", table.head("s"));
+    live.onHint("s", table.head("s"));
     await settled();
     const retry = () => timers.pending.at(-1);
     const delays: number[] = [];
@@ -477,7 +477,7 @@ describe("an unavailable database", () => {
     table.failure = new Error("down");
     timers.fireAll();
     await settled();
-    live.committed([table.event("s")]); // Local commits are still delivered.
+    live.onCommit([table.event("s")]); // Local commits are still delivered.
     await settled();
     table.failure = undefined;
     timers.fireAll();
@@ -508,14 +508,14 @@ describe("an unavailable database", () => {
     await settled();
     table.failure = new Error("down");
     const row = table.event("s");
-    live.hinted("s", table.head("s"));
+    live.onHint("s", table.head("s"));
     await settled();
-    live.committed([row]);
+    live.onCommit([row]);
     await settled();
     timers.pending.at(-1)?.fire();
     expect([follower.seqs, table.pagesRead]).toEqual([[1n], 1]);
     table.event("s");
-    live.hinted("s", table.head("s"));
+    live.onHint("s", table.head("s"));
     await settled();
     expect(timers.pending.at(-1)?.delayMs).toBeLessThan(50); // As after a first failure.
   });
@@ -527,10 +527,10 @@ describe("an unavailable database", () => {
     const fire = (delayMs: number): void =>
       timers.pending.find((timer) => timer.delayMs === delayMs)?.fire();
     table.fast = false;
-    live.missed(); // A poll that hangs,
+    live.onMissed(); // A poll that hangs,
     table.event("s");
     table.event("s");
-    live.hinted("s", { messageSeq: 0n, eventSeq: 1n, deleted: false }); // and a page.
+    live.onHint("s", { messageSeq: 0n, eventSeq: 1n, deleted: false }); // and a page.
     fire(9_999);
     fire(9_999);
     await settled();
@@ -581,7 +581,7 @@ describe("limits", () => {
     await settled();
     const payload = "x".repeat(1_000);
     for (const sessionId of ["t", "s", "s", "t", "u"]) {
-      live.committed([table.event(sessionId, { payload })]);
+      live.onCommit([table.event(sessionId, { payload })]);
       await settled();
       expect(live.counts().windowBytes).toBeLessThanOrEqual(8_500);
     }
@@ -600,9 +600,9 @@ describe("limits", () => {
     const { live, table, timers } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
-    live.committed([table.event("s")]);
+    live.onCommit([table.event("s")]);
     table.failure = new Error("down");
-    live.hinted("s", { messageSeq: 0n, eventSeq: 9n, deleted: false });
+    live.onHint("s", { messageSeq: 0n, eventSeq: 9n, deleted: false });
     await settled();
     expect(live.counts().windowBytes).toBeGreaterThan(0);
     expect(timers.pending).toHaveLength(2); // The poll, and the repeated read.
@@ -653,7 +653,7 @@ describeUnitContract("live", {
   isOfUse: async (live) => {
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
-    live.committed([live.parts.table.event("s")]);
+    live.onCommit([live.parts.table.event("s")]);
     await settled();
     return follower.seqs.length === 1;
   },

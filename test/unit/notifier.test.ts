@@ -39,7 +39,7 @@ class Telling {
   }
 
   commit(...sessionIds: readonly string[]): void {
-    this.notifier.committed(sessionIds.map((sessionId) => this.table.event(sessionId)));
+    this.notifier.announceCommit(sessionIds.map((sessionId) => this.table.event(sessionId)));
   }
 
   async intervalEnds(): Promise<void> {
@@ -57,7 +57,7 @@ describe("a notifier", () => {
     expect(telling.texts).toEqual(["1 me s/0/1"]);
     telling.commit("s", "t");
     telling.commit("t");
-    telling.notifier.committed([telling.table.message("s"), telling.table.message("s")]);
+    telling.notifier.announceCommit([telling.table.message("s"), telling.table.message("s")]);
     await settled();
     expect(telling.texts).toHaveLength(1);
     await telling.intervalEnds();
@@ -74,7 +74,7 @@ describe("a notifier", () => {
     const telling = new Telling();
     telling.commit("other");
     const rows = [1, 2, 3].map(() => telling.table.event("s"));
-    for (const row of rows.toReversed()) telling.notifier.committed([row]);
+    for (const row of rows.toReversed()) telling.notifier.announceCommit([row]);
     await settled();
     await telling.intervalEnds();
     expect(telling.texts.slice(1)).toEqual(["1 me s/0/3"]);
@@ -82,7 +82,7 @@ describe("a notifier", () => {
 
   test("sends nothing for an empty commit", () => {
     const telling = new Telling();
-    telling.notifier.committed([]);
+    telling.notifier.announceCommit([]);
     expect([telling.texts, telling.timers.pending]).toEqual([[], []]);
   });
 
@@ -135,7 +135,7 @@ describe("a stop", () => {
     telling.commit("s");
     await telling.notifier.stop();
     telling.commit("s");
-    telling.notifier.deleted("s");
+    telling.notifier.announceDelete("s");
     await telling.notifier.stop();
     expect(telling.texts).toEqual(["1 me s/0/1", "1 me s/0/2"]);
     expect(telling.timers.pending).toEqual([]);

@@ -74,7 +74,7 @@ export class ArrivalWaits implements Unit {
   async #arrived({ sessionId, afterSeq, context }: Wait, signal: AbortSignal): Promise<boolean> {
     const request = { stream: "messages", sessionId, signal } as const;
     try {
-      const watcher = await this.#parts.live.attach({ ...request, takeSeat: seatTaker(context) });
+      const watcher = await this.#parts.live.attach({ ...request, acquire: seatTaker(context) });
       for await (const delivery of watcher.follow({ after: afterSeq, until: undefined })) {
         if (delivery.kind === "rows" && delivery.rows.some(isArrival)) return true;
       }

@@ -21,11 +21,11 @@ import { systemTimers, type Timers } from "@session-ledger/base/timers";
 
 export interface HintBus extends Unit {
   /** Announces rows that are on disk. Never throws, never waits. */
-  committed(rows: readonly StoredRow[]): void;
+  announceCommit(rows: readonly StoredRow[]): void;
   /** Announces a deletion that is on disk. */
-  deleted(sessionId: string): void;
+  announceDelete(sessionId: string): void;
   /** Announces another change of a session, which is on disk. */
-  changed(sessionId: string): void;
+  announceChange(sessionId: string): void;
 }
 
 interface HintBusParts {
@@ -45,9 +45,9 @@ export function createHintBus(parts: HintBusParts, transport: Transport | undefi
 }
 
 const NO_HINT_BUS: HintBus = {
-  committed: () => undefined,
-  deleted: () => undefined,
-  changed: () => undefined,
+  announceCommit: () => undefined,
+  announceDelete: () => undefined,
+  announceChange: () => undefined,
   start: () => Promise.resolve(),
   stop: () => Promise.resolve(),
 };
@@ -58,9 +58,9 @@ const NO_HINT_BUS: HintBus = {
  */
 const MISSED_INTERVAL_MS = 50;
 
-const HEARD_MS = 60_000;
+const INSTANCE_TTL_MS = 60_000;
 /** Instances that started again have another name, and are forgotten after HEARD_MS. */
-const HEARD_MAX = 1_000;
+const INSTANCES_MAX = 1_000;
 
 class PostgresHintBus implements HintBus {
   readonly #parts: HintBusParts;
@@ -68,14 +68,14 @@ class PostgresHintBus implements HintBus {
   readonly #connection: ReconnectingConnection;
   readonly #missed: Paced;
   /** The time of the last announcement of each instance. */
-  readonly #heardMs = new BoundedMap<string, number>(HEARD_MAX);
+  readonly #lastSeenMs = new BoundedMap<string, number>(INSTANCES_MAX);
   /** `undefined` before the first success or failure. */
   #isConnected: boolean | undefined;
 
   constructor(parts: HintBusParts, transport: Transport) {
     const { instance, log, metrics, wakeUps, timers = systemTimers } = parts;
     this.#parts = parts;
-    metrics.countHeard(() => this.#countHeard());
+    metrics.countHeard(() => this.#countInstances());
     this.#notifier = new Notifier({
       from: instance,
       send: (text) => transport.send(text),
@@ -86,7 +86,7 @@ class PostgresHintBus implements HintBus {
     this.#missed = new Paced(timers, {
       intervalMs: MISSED_INTERVAL_MS,
       act: () => {
-        wakeUps.missed();
+        wakeUps.onMissed();
         return 0;
       },
     });
@@ -110,16 +110,16 @@ class PostgresHintBus implements HintBus {
     this.#parts.metrics.wakeUpsConnected.set(0);
   }
 
-  committed(rows: readonly StoredRow[]): void {
-    this.#notifier.committed(rows);
+  announceCommit(rows: readonly StoredRow[]): void {
+    this.#notifier.announceCommit(rows);
   }
 
-  deleted(sessionId: string): void {
-    this.#notifier.deleted(sessionId);
+  announceDelete(sessionId: string): void {
+    this.#notifier.announceDelete(sessionId);
   }
 
-  changed(sessionId: string): void {
-    this.#notifier.changed(sessionId);
+  announceChange(sessionId: string): void {
+    this.#notifier.announceChange(sessionId);
   }
 
   #onMessage(text: string): void {
@@ -127,14 +127,14 @@ class PostgresHintBus implements HintBus {
     const { instance, metrics, wakeUps, clock } = this.#parts;
     if (from === instance) return;
     metrics.wakeUps.inc({ direction: "received" });
-    if (from !== "") this.#heardMs.set(from, clock.monotonicMs());
+    if (from !== "") this.#lastSeenMs.set(from, clock.monotonicMs());
     if (sessions === "any") this.#missed.ask();
-    else for (const [sessionId, head] of sessions) wakeUps.hinted(sessionId, head);
+    else for (const [sessionId, head] of sessions) wakeUps.onHint(sessionId, head);
   }
 
-  #countHeard(): number {
-    const sinceMs = this.#parts.clock.monotonicMs() - HEARD_MS;
-    return [...this.#heardMs.values()].filter((heardMs) => heardMs > sinceMs).length;
+  #countInstances(): number {
+    const sinceMs = this.#parts.clock.monotonicMs() - INSTANCE_TTL_MS;
+    return [...this.#lastSeenMs.values()].filter((heardMs) => heardMs > sinceMs).length;
   }
 
   /** Logs a loss once per outage, however many tries the reconnect takes. */
@@ -145,10 +145,10 @@ class PostgresHintBus implements HintBus {
     metrics.wakeUpsConnected.set(isConnected ? 1 : 0);
     if (isConnected) {
       log.info("wake_ups_connected");
-      wakeUps.regained();
+      wakeUps.onRestored();
     } else {
       log.warn({ err: cause }, "wake_ups_lost");
-      wakeUps.lost();
+      wakeUps.onLost();
     }
   }
 }
@@ -164,11 +164,11 @@ export interface WakeUps {
    * looked up in the table first. A hint for a session without watchers costs one look-up in
    * memory.
    */
-  hinted(sessionId: string, head: SessionHead): void;
+  onHint(sessionId: string, head: SessionHead): void;
   /** Hints may have been lost: all watched sessions are looked up at once. */
-  missed(): void;
+  onMissed(): void;
   /** Hints have stopped, since an unknown time: until `regained`, only the poll finds news. */
-  lost(): void;
+  onLost(): void;
   /** Hints arrive again; all watched sessions are looked up, as by `missed`. */
-  regained(): void;
+  onRestored(): void;
 }

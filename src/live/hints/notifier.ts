@@ -49,7 +49,7 @@ export class Notifier {
     this.#paced = new Paced(parts.timers, { intervalMs: ANNOUNCE_INTERVAL_MS, act });
   }
 
-  committed(rows: readonly StoredRow[]): void {
+  announceCommit(rows: readonly StoredRow[]): void {
     if (rows.length === 0 || this.#stopping !== undefined) return;
     for (const row of rows) {
       const news = this.#newsOf(row.sessionId);
@@ -61,7 +61,7 @@ export class Notifier {
     this.#paced.ask();
   }
 
-  deleted(sessionId: string): void {
+  announceDelete(sessionId: string): void {
     if (this.#stopping !== undefined) return;
     const news = this.#newsOf(sessionId);
     if (news !== undefined) news.deleted = true;
@@ -69,7 +69,7 @@ export class Notifier {
   }
 
   /** Without heads: no row came. */
-  changed(sessionId: string): void {
+  announceChange(sessionId: string): void {
     if (this.#stopping !== undefined) return;
     this.#newsOf(sessionId);
     this.#paced.ask();

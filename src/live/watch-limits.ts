@@ -4,31 +4,31 @@ import { type Charge, FairShare } from "../base/fair-share.ts";
 import type { LiveLimits } from "./limits.ts";
 
 /** Takes a seat for the caller, or throws the refusal. */
-export type TakeSeat = (seats: FairShare, refusal: () => ServiceError) => Charge;
+export type Acquire = (seats: FairShare, refusal: () => ServiceError) => Charge;
 
-export class Seats {
-  readonly ofService: FairShare;
-  readonly #ofSessions = new Map<string, FairShare>();
+export class WatchLimits {
+  readonly service: FairShare;
+  readonly #sessions = new Map<string, FairShare>();
   readonly #perSessionMax: number;
 
   constructor(limits: Pick<LiveLimits, "watchersMax" | "watchersPerSessionMax">) {
-    this.ofService = new FairShare({ max: limits.watchersMax });
+    this.service = new FairShare({ max: limits.watchersMax });
     this.#perSessionMax = limits.watchersPerSessionMax;
   }
 
   /** For a watch of all sessions. */
-  take(takeSeat: TakeSeat): Charge {
-    return takeSeat(this.ofService, () => tooMany("the service", this.ofService.max));
+  acquire(takeSeat: Acquire): Charge {
+    return takeSeat(this.service, () => tooMany("the service", this.service.max));
   }
 
   /** For a watch of one session. Without `takeSeat` all watches belong to one caller. */
-  takeOf(sessionId: string, takeSeat: TakeSeat = oneForAll): readonly Charge[] {
+  acquireFor(sessionId: string, takeSeat: Acquire = acquireForAll): readonly Charge[] {
     const max = this.#perSessionMax;
-    const ofSession = this.#ofSessions.get(sessionId) ?? new FairShare({ max });
-    const seat = this.take(takeSeat);
+    const ofSession = this.#sessions.get(sessionId) ?? new FairShare({ max });
+    const seat = this.acquire(takeSeat);
     try {
       const second = takeSeat(ofSession, () => tooMany("the session", max));
-      this.#ofSessions.set(sessionId, ofSession);
+      this.#sessions.set(sessionId, ofSession);
       return [seat, second];
     } catch (error) {
       seat.release();
@@ -36,15 +36,15 @@ export class Seats {
     }
   }
 
-  giveBack(sessionId: string, seats: readonly Charge[]): void {
+  release(sessionId: string, seats: readonly Charge[]): void {
     for (const seat of seats) seat.release();
-    if (this.#ofSessions.get(sessionId)?.held === 0) this.#ofSessions.delete(sessionId);
+    if (this.#sessions.get(sessionId)?.held === 0) this.#sessions.delete(sessionId);
   }
 }
 
 const ALL = { name: undefined, connection: {} };
 
-function oneForAll(seats: FairShare, refusal: () => ServiceError): Charge {
+function acquireForAll(seats: FairShare, refusal: () => ServiceError): Charge {
   const seat = seats.take(ALL, 1, () => undefined);
   if (seat === undefined) throw refusal();
   return seat;
