@@ -202,7 +202,7 @@ function createEdges(config: Config, parts: EdgeParts) {
   const { doors, database, reader, live, transcripts, clock, metrics } = parts;
   const memory = new FairShare({
     max: config.receivedBytesMax / RESIDENT_PER_HELD_BYTE,
-    stillTicksMax: STILL_TICKS,
+    stalledTicksMax: STILL_TICKS,
   });
   metrics.limitUse.share("bytes", memory);
   const handlers = createHandlers(config, parts);

@@ -4,7 +4,7 @@
  * as one; without tokens each connection counts as a caller.
  */
 import { ServiceError } from "@session-ledger/base/errors";
-import type { CallerId, Charge, EndReason, FairShare, Holder } from "../base/fair-share.ts";
+import type { CallerId, Lease, EndReason, FairShare, ConnectionShare } from "../base/fair-share.ts";
 import { actorOf, type Principal } from "./principal.ts";
 
 /** No actor has this name. */
@@ -51,20 +51,20 @@ export class ConnectionMemory {
   readonly #all: FairShare;
   readonly #connection: Closing;
   /** The caller of its last call: the next call is most often of the same caller. */
-  #holder: Holder;
+  #share: ConnectionShare;
   #principal: Principal | undefined;
 
   constructor(all: FairShare, id: CallerId & { readonly connection: Closing }) {
     this.#all = all;
     this.#connection = id.connection;
-    this.#holder = all.holder(id);
+    this.#share = all.connection(id);
   }
 
   /** `end` must end the call and free all memory held for it. */
   call(end: (error: ServiceError) => void): CallMemory {
     return new CallMemory(
       this,
-      this.#holder.charge((reason) => end(endedBy(reason))),
+      this.#share.lease((reason) => end(endedBy(reason))),
       end,
     );
   }
@@ -73,25 +73,25 @@ export class ConnectionMemory {
     return this.#connection;
   }
 
-  of(principal: Principal): Holder {
+  of(principal: Principal): ConnectionShare {
     if (principal !== this.#principal) {
-      const before = this.#holder;
-      this.#holder = this.#all.holder(callerOf(principal, this.#connection));
+      const before = this.#share;
+      this.#share = this.#all.connection(callerOf(principal, this.#connection));
       this.#principal = principal;
       before.leave();
     }
-    return this.#holder;
+    return this.#share;
   }
 
   closed(): void {
-    this.#holder.leave();
+    this.#share.leave();
   }
 }
 
 /** The memory held for one call: its request, its answer, and rows read for it. */
 export class CallMemory {
   readonly #connection: ConnectionMemory;
-  readonly #charge: Charge;
+  readonly #lease: Lease;
   /** Also for other limited resources: a watch, an export. */
   readonly end: (error: ServiceError) => void;
   #fixedBytes = 0;
@@ -99,9 +99,9 @@ export class CallMemory {
   #answerBytes = 0;
   #rowBytes = 0;
 
-  constructor(connection: ConnectionMemory, charge: Charge, end: (error: ServiceError) => void) {
+  constructor(connection: ConnectionMemory, lease: Lease, end: (error: ServiceError) => void) {
     this.#connection = connection;
-    this.#charge = charge;
+    this.#lease = lease;
     this.end = end;
   }
 
@@ -110,36 +110,36 @@ export class CallMemory {
   }
 
   /** Used to wait for room, and to tell how the call uses its memory. */
-  get charge(): Charge {
-    return this.#charge;
+  get lease(): Lease {
+    return this.#lease;
   }
 
   madeBy(principal: Principal): void {
-    this.#charge.moveTo(this.#connection.of(principal));
+    this.#lease.moveTo(this.#connection.of(principal));
   }
 
   /** The fixed objects of the call. */
   begin(bytes: number): void {
     this.#fixedBytes = bytes;
-    this.#charge.become(this.#sum);
+    this.#lease.resize(this.#sum);
   }
 
   /** Bytes of the request that are kept. False: there is no room, although the bytes are held. */
   request(bytes: number): boolean {
     this.#requestBytes = bytes;
-    return this.#charge.set(this.#sum);
+    return this.#lease.set(this.#sum);
   }
 
-  /** The same during the arrival of the request; the caller asks the charge for room. */
+  /** The same during the arrival of the request; the caller asks the lease for room. */
   requestSoFar(bytes: number): void {
     this.#requestBytes = bytes;
-    this.#charge.become(this.#sum);
+    this.#lease.resize(this.#sum);
   }
 
   /** For an answer that can still be refused. */
   mayAnswer(bytes: number): boolean {
     this.#answerBytes = bytes;
-    if (this.#charge.set(this.#sum)) return true;
+    if (this.#lease.set(this.#sum)) return true;
     this.answer(0);
     return false;
   }
@@ -151,24 +151,24 @@ export class CallMemory {
   /** Bytes sent and not taken by the caller. False: no room, and no call could be ended for it. */
   answer(bytes: number): boolean {
     this.#answerBytes = bytes;
-    return this.#charge.setAnyway(this.#sum);
+    return this.#lease.setAnyway(this.#sum);
   }
 
   /** Another call held the same answer, and has freed it. */
   takeOverAnswer(bytes: number): void {
     this.#answerBytes = bytes;
-    this.#charge.takeOver(this.#sum);
+    this.#lease.takeOver(this.#sum);
   }
 
   /** Rows read for the caller, and not sent yet. */
   rows(bytes: number): boolean {
     if (bytes === this.#rowBytes) return true;
     this.#rowBytes = bytes;
-    return this.#charge.setAnyway(this.#sum);
+    return this.#lease.setAnyway(this.#sum);
   }
 
   release(): void {
-    this.#charge.release();
+    this.#lease.release();
   }
 
   get #sum(): number {
@@ -187,22 +187,22 @@ interface CallOf {
 }
 
 /**
- * Takes one of a limited number of seats, until the caller frees the charge. Throws when none is
- * free, and ends the call when another caller with fewer seats needs one. A call without memory (in
+ * Takes one of a limited number of leases, until the caller releases it. Throws when none is
+ * free, and ends the call when another caller with fewer leases needs one. A call without memory (in
  * tests) is never ended.
  */
-export function takeSeat(seats: FairShare, call: CallOf, refusal: () => ServiceError): Charge {
+export function acquire(limit: FairShare, call: CallOf, refusal: () => ServiceError): Lease {
   const { memory, principal } = call;
-  const seat = seats.take(callerOf(principal, memory?.connection ?? call), 1, () =>
+  const lease = limit.acquire(callerOf(principal, memory?.connection ?? call), 1, () =>
     memory?.end(refusal()),
   );
-  if (seat === undefined) throw refusal();
-  seat.canEnd = memory !== undefined;
-  return seat;
+  if (lease === undefined) throw refusal();
+  lease.canRevoke = memory !== undefined;
+  return lease;
 }
 
-export function seatTaker(call: CallOf) {
-  return (seats: FairShare, refusal: () => ServiceError): Charge => takeSeat(seats, call, refusal);
+export function acquireFor(call: CallOf) {
+  return (limit: FairShare, refusal: () => ServiceError): Lease => acquire(limit, call, refusal);
 }
 
 /** There is no room, for a caller that already holds the most. */

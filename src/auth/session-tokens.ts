@@ -28,7 +28,7 @@ import { randomUUID } from "node:crypto";
 import type { CryptoKey, JWK, JWTPayload } from "jose";
 import { z } from "zod";
 import { type Clock, msOf } from "@session-ledger/base/clock";
-import { Repeating } from "../base/repeating.ts";
+import { Interval } from "../base/interval.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
@@ -103,7 +103,7 @@ export const ROTATE_AFTER_MS = 24 * 3_600_000;
 export class SessionTokens implements Unit, TokenVerifier {
   readonly #parts: Parts;
   readonly #options: Options;
-  readonly #ticks = new Repeating(() => this.#tick());
+  readonly #ticks = new Interval(() => this.#tick());
   /** The newest first. */
   #keys: readonly AgedKey[] = [];
   #reading: Promise<void> | undefined;

@@ -1,10 +1,10 @@
 /**
- * One limit that all callers share in fair parts. A charge is an amount held for a caller (bytes of
+ * One limit that all callers share in fair parts. A lease is an amount held for a caller (bytes of
  * an unread answer, a watch, an export). No caller has a fixed part: a single caller may use the
- * whole limit. When a charge does not fit, the caller that holds the most gives way:
+ * whole limit. When a lease does not fit, the caller that holds the most gives way:
  *
  *   it fits ─────────────────────────────────────────────────────► held
- *   another caller holds more ──► the charge of that caller which has not moved for the longest
+ *   another caller holds more ──► the lease of that caller which has not moved for the longest
  *                                 time ends, and the next, until there is room ───────► held
  *   the asking caller holds the most ──► its connections are compared in the same way
  *   the asking connection holds the most ────────────────────────► no room: refused, or it waits
@@ -15,13 +15,13 @@
  * cannot take the part of other runners with the same token. For a caller without a name, each
  * connection counts as a caller.
  *
- * A charge that was told to end holds its amount until its owner releases it, but counts as given
- * back: no other charge ends for the same bytes. A charge that cannot be taken back (a handler
+ * A lease that was told to end holds its amount until its owner releases it, but counts as given
+ * back: no other lease ends for the same bytes. A lease that cannot be taken back (a handler
  * works on it) is marked and skipped. Charges that can wait (push streams) do not end each other:
  * they take turns.
  */
 
-/** The caller of a charge. */
+/** The caller of a lease. */
 export interface CallerId {
   /** Undefined: the caller has no name, and its connection counts as the caller. */
   readonly name: string | undefined;
@@ -30,36 +30,36 @@ export interface CallerId {
 
 interface FairShareOptions {
   readonly max: number;
-  /** The ticks after which a charge that waits for its caller ends, if it does not move. */
-  readonly stillTicksMax?: number;
+  /** The ticks after which a lease that waits for its caller ends, if it does not move. */
+  readonly stalledTicksMax?: number;
 }
 
 export class FairShare {
   readonly max: number;
-  readonly #stillTicksMax: number;
-  readonly #groups = new Map<string | object, Group>();
-  /** The charges that wait for room, in the order of their waiting. */
-  readonly #waiting = new Map<Charge, () => void>();
-  /** The waiting charge that may continue although there is no room. */
-  #turn: Charge | undefined;
+  readonly #stalledTicksMax: number;
+  readonly #callers = new Map<string | object, CallerShare>();
+  /** The leases that wait for room, in the order of their waiting. */
+  readonly #waiting = new Map<Lease, () => void>();
+  /** The waiting lease that may continue although there is no room. */
+  #overdrawn: Lease | undefined;
   #ending = 0;
   /** Ticks since the start. */
   now = 0;
-  /** The amount of all callers, including ending charges. */
+  /** The amount of all callers, including ending leases. */
   held = 0;
   /** Charges that were told to end, since the start. */
   ended = 0;
   /** Charges that found no room, since the start. */
   refused = 0;
 
-  constructor({ max, stillTicksMax = Number.POSITIVE_INFINITY }: FairShareOptions) {
+  constructor({ max, stalledTicksMax = Number.POSITIVE_INFINITY }: FairShareOptions) {
     this.max = max;
-    this.#stillTicksMax = stillTicksMax;
+    this.#stalledTicksMax = stalledTicksMax;
   }
 
   /** Callers that hold an amount. */
   get callers(): number {
-    return this.#groups.size;
+    return this.#callers.size;
   }
 
   get isFull(): boolean {
@@ -67,231 +67,231 @@ export class FairShare {
   }
 
   /**
-   * One connection of a caller. Keep the holder as long as the connection lasts, and call its
+   * One connection of a caller. Keep the share as long as the connection lasts, and call its
    * `leave` then: a look-up for every chunk would be too slow.
    */
-  holder({ name, connection }: CallerId): Holder {
+  connection({ name, connection }: CallerId): ConnectionShare {
     const key = name ?? connection;
-    const group = this.#groups.get(key) ?? new Group();
-    this.#groups.set(key, group);
-    let holder = group.holders.get(connection);
-    if (holder === undefined) {
-      holder = new Holder(this, group, () => {
-        group.holders.delete(connection);
-        if (group.holders.size === 0) this.#groups.delete(key);
+    const caller = this.#callers.get(key) ?? new CallerShare();
+    this.#callers.set(key, caller);
+    let share = caller.connections.get(connection);
+    if (share === undefined) {
+      share = new ConnectionShare(this, caller, () => {
+        caller.connections.delete(connection);
+        if (caller.connections.size === 0) this.#callers.delete(key);
       });
-      group.holders.set(connection, holder);
+      caller.connections.set(connection, share);
     }
-    holder.enter();
-    return holder;
+    share.enter();
+    return share;
   }
 
-  /** A charge that must fit at once; undefined: refused. Its holder ends with it. */
-  take(caller: CallerId, amount: number, end: End): Charge | undefined {
-    const holder = this.holder(caller);
-    const charge = holder.charge(end);
-    const fits = charge.set(amount);
-    holder.leave();
-    if (fits) return charge;
-    charge.release();
+  /** A lease that must fit at once; undefined: refused. its share ends with it. */
+  acquire(caller: CallerId, amount: number, end: End): Lease | undefined {
+    const share = this.connection(caller);
+    const lease = share.lease(end);
+    const fits = lease.set(amount);
+    share.leave();
+    if (fits) return lease;
+    lease.release();
     return undefined;
   }
 
-  /** Ends charges that have not moved for too long. Call it at a regular interval. */
+  /** Ends leases that have not moved for too long. Call it at a regular interval. */
   tick(): void {
     this.now += 1;
-    const since = this.now - this.#stillTicksMax;
+    const since = this.now - this.#stalledTicksMax;
     if (since < 0) return;
-    for (const group of this.#groups.values()) {
-      for (const holder of group.holders.values()) {
-        for (const charge of holder.charges) {
-          if (charge.movedAt >= since) break;
-          if (charge.awaitsCaller) this.#end(charge, "still");
+    for (const caller of this.#callers.values()) {
+      for (const share of caller.connections.values()) {
+        for (const lease of share.leases) {
+          if (lease.movedAt >= since) break;
+          if (lease.awaitsCaller) this.#end(lease, "stalled");
         }
       }
     }
   }
 
-  /** Called by a charge after a change. True: there is room without ending any charge. */
-  changed(by: number): boolean {
+  /** Called by a lease after a change. True: there is room without ending any lease. */
+  onChange(by: number): boolean {
     this.held += by;
-    if (by < 0 && this.#waiting.size > 0) this.#letGo();
+    if (by < 0 && this.#waiting.size > 0) this.#resumeWaiting();
     return this.held <= this.max;
   }
 
-  /** Called by a charge that was ending and is released. */
-  gaveBack(amount: number): void {
+  /** Called by a lease that was ending and is released. */
+  onReturn(amount: number): void {
     this.#ending -= amount;
   }
 
-  /** Makes room for the amount that the charge already holds. */
-  makeRoom(charge: Charge): boolean {
-    if (this.held - this.#ending <= this.max || this.#turn === charge) return true;
-    if (this.#endOthers(charge, { margin: 1 })) return true;
+  /** Makes room for the amount that the lease already holds. */
+  makeRoom(lease: Lease): boolean {
+    if (this.held - this.#ending <= this.max || this.#overdrawn === lease) return true;
+    if (this.#endOthers(lease, { margin: 1 })) return true;
     this.refused += 1;
     return false;
   }
 
   /**
    * The same for an amount that can no longer be refused: callers that hold an equal amount give
-   * way too, and so do the oldest charges of its own connection.
+   * way too, and so do the oldest leases of its own connection.
    */
-  makeRoomAnyway(charge: Charge): boolean {
-    if (this.#endOthers(charge, { margin: 0 })) return true;
-    for (const own of charge.holder.charges) {
-      if (own !== charge && own.canEnd && own.amount > 0) this.#end(own, "room");
+  makeRoomAnyway(lease: Lease): boolean {
+    if (this.#endOthers(lease, { margin: 0 })) return true;
+    for (const own of lease.share.leases) {
+      if (own !== lease && own.canRevoke && own.amount > 0) this.#end(own, "room");
       if (this.held - this.#ending <= this.max) return true;
     }
     this.refused += 1;
     return false;
   }
 
-  wait(charge: Charge, go: () => void): void {
-    this.#waiting.set(charge, go);
-    this.#letGo();
+  wait(lease: Lease, go: () => void): void {
+    this.#waiting.set(lease, go);
+    this.#resumeWaiting();
   }
 
-  /** The charge got its room, or does not need it any more. */
-  stopWaiting(charge: Charge): void {
-    this.#waiting.delete(charge);
-    if (this.#turn !== charge) return;
-    this.#turn = undefined;
-    this.#letGo();
+  /** The lease got its room, or does not need it any more. */
+  stopWaiting(lease: Lease): void {
+    this.#waiting.delete(lease);
+    if (this.#overdrawn !== lease) return;
+    this.#overdrawn = undefined;
+    this.#resumeWaiting();
   }
 
   /**
    * Streams can fill all the room with incomplete frames, and then no frame could ever be
-   * completed. So the first waiting charge continues above the limit: one frame of one stream at a
+   * completed. So the first waiting lease continues above the limit: one frame of one stream at a
    * time.
    */
-  #letGo(): void {
-    for (const [charge, go] of this.#waiting) {
+  #resumeWaiting(): void {
+    for (const [lease, go] of this.#waiting) {
       if (this.held > this.max) {
-        if (this.#turn !== undefined) return;
-        this.#turn = charge;
+        if (this.#overdrawn !== undefined) return;
+        this.#overdrawn = lease;
       }
-      this.#waiting.delete(charge);
+      this.#waiting.delete(lease);
       go();
     }
   }
 
-  /** Ends the charge itself when there is no room for the amount that it took over. */
-  endWithoutRoom(charge: Charge): void {
-    if (this.held - this.#ending > this.max && charge.canEnd) this.#end(charge, "room");
+  /** Ends the lease itself when there is no room for the amount that it took over. */
+  endWithoutRoom(lease: Lease): void {
+    if (this.held - this.#ending > this.max && lease.canRevoke) this.#end(lease, "room");
   }
 
   /** A margin of 1 prevents callers with equal amounts from ending each other in turns. */
-  #endOthers(asker: Charge, { margin }: { readonly margin: 0 | 1 }): boolean {
-    const { holder } = asker;
-    const { group } = holder;
+  #endOthers(asker: Lease, { margin: excessMin }: { readonly margin: 0 | 1 }): boolean {
+    const { share } = asker;
+    const { caller } = share;
     while (this.held - this.#ending > this.max) {
       const victim =
-        victimAmong(this.#groups, asker, group.live + margin, group) ??
-        victimAmong(group.holders, asker, holder.live + margin, holder);
+        victimAmong(this.#callers, asker, caller.live + excessMin, caller) ??
+        victimAmong(caller.connections, asker, share.live + excessMin, share);
       if (victim === undefined) return false;
       this.#end(victim, "room");
     }
     return true;
   }
 
-  #end(charge: Charge, reason: EndReason): void {
+  #end(lease: Lease, reason: EndReason): void {
     this.ended += 1;
-    this.#ending += charge.amount;
-    charge.endBy(reason);
+    this.#ending += lease.amount;
+    lease.revoke(reason);
   }
 }
 
-/** The reason why a charge ends: others need the room, or its caller did not move for too long. */
-export type EndReason = "room" | "still";
+/** The reason why a lease ends: others need the room, or its caller did not move for too long. */
+export type EndReason = "room" | "stalled";
 
 type End = (reason: EndReason) => void;
 
 /** An amount held for a caller, which may change; the shared limit decides when it ends. */
-export class Charge {
+export class Lease {
   readonly #end: End;
   #isEnding = false;
   #isReleased = false;
-  holder: Holder;
+  share: ConnectionShare;
   amount = 0;
   movedAt: number;
-  /** False: the charge cannot be taken back now, because a handler works on it. */
-  canEnd = true;
-  /** True: the charge waits its turn for room, so it never ends another waiting charge. */
+  /** False: the lease cannot be taken back now, because a handler works on it. */
+  canRevoke = true;
+  /** True: the lease waits its turn for room, so it never ends another waiting lease. */
   canWait = false;
   /** True: the caller must act: read on, or send the rest. */
   awaitsCaller = false;
 
-  constructor(holder: Holder, end: End) {
-    this.holder = holder;
+  constructor(share: ConnectionShare, end: End) {
+    this.share = share;
     this.#end = end;
-    this.movedAt = holder.all.now;
+    this.movedAt = share.all.now;
   }
 
-  /** Whether its amount has room; other charges give way where that is fair. */
+  /** Whether its amount has room; other leases give way where that is fair. */
   get hasRoom(): boolean {
-    return this.#isEnding || this.holder.all.makeRoom(this);
+    return this.#isEnding || this.share.all.makeRoom(this);
   }
 
   /** Changes the amount, which counts as a move. False: no room, but the amount is held. */
   set(amount: number): boolean {
-    return this.become(amount) || this.holder.all.makeRoom(this);
+    return this.resize(amount) || this.share.all.makeRoom(this);
   }
 
   /** For an amount that can no longer be refused, such as the answer to a stored push. */
   setAnyway(amount: number): boolean {
-    return this.become(amount) || this.holder.all.makeRoomAnyway(this);
+    return this.resize(amount) || this.share.all.makeRoomAnyway(this);
   }
 
-  /** The same for an amount that another charge held until now: no other charge ends for it. */
+  /** The same for an amount that another lease held until now: no other lease ends for it. */
   takeOver(amount: number): void {
-    if (!this.become(amount)) this.holder.all.endWithoutRoom(this);
+    if (!this.resize(amount)) this.share.all.endWithoutRoom(this);
   }
 
   /** Changes the amount. The caller checks later whether there is room. */
-  become(amount: number): boolean {
+  resize(amount: number): boolean {
     const by = amount - this.amount;
     if (this.#isReleased || by === 0) return true;
-    const { all, group } = this.holder;
+    const { all, caller } = this.share;
     this.amount = amount;
     if (this.#isEnding) {
-      all.gaveBack(-by);
+      all.onReturn(-by);
     } else {
-      this.holder.live += by;
-      group.live += by;
+      this.share.live += by;
+      caller.live += by;
       if (this.movedAt !== all.now) this.move();
     }
-    return all.changed(by) || by < 0 || this.#isEnding;
+    return all.onChange(by) || by < 0 || this.#isEnding;
   }
 
-  /** The work on the charge advanced, without a change of its amount. */
+  /** The work on the lease advanced, without a change of its amount. */
   move(): void {
     if (this.#isEnding || this.#isReleased) return;
-    const { all, charges } = this.holder;
+    const { all, leases } = this.share;
     this.movedAt = all.now;
-    charges.delete(this);
-    charges.add(this);
+    leases.delete(this);
+    leases.add(this);
   }
 
   /** Called when the caller becomes known. */
-  moveTo(holder: Holder): void {
-    if (this.#isEnding || this.#isReleased || holder === this.holder) return;
-    const before = this.holder;
-    before.charges.delete(this);
-    holder.charges.add(this);
-    holder.enter();
-    for (const part of [before, before.group]) part.live -= this.amount;
-    for (const part of [holder, holder.group]) part.live += this.amount;
-    this.holder = holder;
+  moveTo(share: ConnectionShare): void {
+    if (this.#isEnding || this.#isReleased || share === this.share) return;
+    const before = this.share;
+    before.leases.delete(this);
+    share.leases.add(this);
+    share.enter();
+    for (const part of [before, before.caller]) part.live -= this.amount;
+    for (const part of [share, share.caller]) part.live += this.amount;
+    this.share = share;
     before.leave();
   }
 
   /** Calls `go` when there is room, perhaps at once. */
   wait(go: () => void): void {
-    this.holder.all.wait(this, go);
+    this.share.all.wait(this, go);
   }
 
   stopWaiting(): void {
-    this.holder.all.stopWaiting(this);
+    this.share.all.stopWaiting(this);
   }
 
   /** Frees the whole amount. */
@@ -300,34 +300,34 @@ export class Charge {
     this.set(0);
     this.#isReleased = true;
     this.stopWaiting();
-    this.holder.charges.delete(this);
-    this.holder.leave();
+    this.share.leases.delete(this);
+    this.share.leave();
   }
 
   /** Called by the pool, which counts the amount as ending. */
-  endBy(reason: EndReason): void {
+  revoke(reason: EndReason): void {
     this.#isEnding = true;
-    this.holder.live -= this.amount;
-    this.holder.group.live -= this.amount;
-    this.holder.charges.delete(this);
+    this.share.live -= this.amount;
+    this.share.caller.live -= this.amount;
+    this.share.leases.delete(this);
     this.#end(reason);
   }
 }
 
-/** The common fields of a group and a holder. */
+/** The common fields of a caller and a connection. */
 interface Part {
-  /** The amount without ending charges. */
+  /** The amount without ending leases. */
   readonly live: number;
-  victim(asker: Charge): Charge | undefined;
+  victim(asker: Lease): Lease | undefined;
 }
 
-/** The charge to end, from the part that holds the most, and at least `liveMin`. */
+/** The lease to end, from the part that holds the most, and at least `liveMin`. */
 function victimAmong<P extends Part>(
   parts: ReadonlyMap<unknown, P>,
-  asker: Charge,
+  asker: Lease,
   liveMin: number,
   own?: Part,
-): Charge | undefined {
+): Lease | undefined {
   const passedOver = new Set<P>();
   for (;;) {
     let largest: P | undefined;
@@ -338,42 +338,42 @@ function victimAmong<P extends Part>(
     if (largest === undefined) return undefined;
     const victim = largest.victim(asker);
     if (victim !== undefined) return victim;
-    passedOver.add(largest); // None of its charges can be taken back.
+    passedOver.add(largest); // None of its leases can be taken back.
   }
 }
 
 /** One caller. */
-class Group implements Part {
-  readonly holders = new Map<object, Holder>();
+class CallerShare implements Part {
+  readonly connections = new Map<object, ConnectionShare>();
   live = 0;
 
-  victim(asker: Charge): Charge | undefined {
-    return victimAmong(this.holders, asker, 0);
+  victim(asker: Lease): Lease | undefined {
+    return victimAmong(this.connections, asker, 0);
   }
 }
 
 /** One connection of a caller. */
-export class Holder implements Part {
+export class ConnectionShare implements Part {
   readonly all: FairShare;
-  readonly group: Group;
-  /** Without ending charges; the one that moved the longest ago comes first. */
-  readonly charges = new Set<Charge>();
-  readonly #gone: () => void;
+  readonly caller: CallerShare;
+  /** Without ending leases; the one that moved the longest ago comes first. */
+  readonly leases = new Set<Lease>();
+  readonly #onLeave: () => void;
   #users = 0;
   live = 0;
 
-  constructor(all: FairShare, group: Group, gone: () => void) {
+  constructor(all: FairShare, caller: CallerShare, gone: () => void) {
     this.all = all;
-    this.group = group;
-    this.#gone = gone;
+    this.caller = caller;
+    this.#onLeave = gone;
   }
 
-  /** A new charge of amount 0. `end` is called at most once, and must lead to a release. */
-  charge(end: End): Charge {
+  /** A new lease of amount 0. `end` is called at most once, and must lead to a release. */
+  lease(end: End): Lease {
     this.enter();
-    const charge = new Charge(this, end);
-    this.charges.add(charge);
-    return charge;
+    const lease = new Lease(this, end);
+    this.leases.add(lease);
+    return lease;
   }
 
   enter(): void {
@@ -382,12 +382,12 @@ export class Holder implements Part {
 
   leave(): void {
     this.#users -= 1;
-    if (this.#users === 0) this.#gone();
+    if (this.#users === 0) this.#onLeave();
   }
 
-  victim(asker: Charge): Charge | undefined {
-    for (const charge of this.charges) {
-      if (charge.canEnd && charge.amount > 0 && !(charge.canWait && asker.canWait)) return charge;
+  victim(asker: Lease): Lease | undefined {
+    for (const lease of this.leases) {
+      if (lease.canRevoke && lease.amount > 0 && !(lease.canWait && asker.canWait)) return lease;
     }
     return undefined;
   }

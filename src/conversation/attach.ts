@@ -1,7 +1,7 @@
 /** The beginning of every AG-UI answer: the request is checked, and the watches begin. */
 import { type JsonObject, parseExactObject } from "@session-ledger/agui/json";
 import { actorOf } from "../auth/principal.ts";
-import { seatTaker } from "../auth/caller-memory.ts";
+import { acquireFor } from "../auth/caller-memory.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import type { Timers } from "@session-ledger/base/timers";
@@ -122,7 +122,7 @@ export async function attachAgui(
   const signal = AbortSignal.any([context.signal, stale.signal]);
   const held = setup.transcripts.held(sessionId);
   const { events, messages } = await setup.live
-    .attachBoth({ sessionId, signal, acquire: seatTaker(context) })
+    .attachBoth({ sessionId, signal, acquire: acquireFor(context) })
     .catch((error: unknown) => {
       const isDeleted = error instanceof ServiceError && error.reason === "SESSION_DELETED";
       // Another instance may have deleted the session, and then no handler of this instance has

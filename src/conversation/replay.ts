@@ -10,14 +10,14 @@
  *
  * Events between runs also come as a snapshot of that moment, so the replay reduces the log along
  * the way. It holds the session up to its place, and therefore few replays run at once. Callers
- * share these seats: a caller with fewer takes one from the caller with the most. A live viewer
+ * share this limit: a caller with fewer replays takes a lease from the caller with the most. A live viewer
  * holds no such state, and is not counted.
  *
  * An interrupt that a later run has answered would be pending in the client until that run ends, so
  * it is not sent as an interrupt.
  */
 import type { JsonObject } from "@session-ledger/agui/json";
-import { takeSeat } from "../auth/caller-memory.ts";
+import { acquire } from "../auth/caller-memory.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../base/fair-share.ts";
 import { expand } from "@session-ledger/compressor/expand";
@@ -71,10 +71,10 @@ type ReplayFrames = (
 
 export function createReplay(parts: AguiSetup): ReplayFrames {
   const { replaysMax } = parts.options;
-  const seats = new FairShare({ max: replaysMax });
-  parts.metrics.limitUse.share("replays", seats);
+  const limit = new FairShare({ max: replaysMax });
+  parts.metrics.limitUse.share("replays", limit);
   return async function* replay(request, context) {
-    const seat = takeSeat(seats, context, () => tooMany(replaysMax));
+    const lease = acquire(limit, context, () => tooMany(replaysMax));
     let attached: Attached | undefined;
     let place: LivePosition | undefined;
     try {
@@ -90,7 +90,7 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
       return place;
     } finally {
       if (place === undefined) attached?.leave();
-      seat.release();
+      lease.release();
     }
   };
 }

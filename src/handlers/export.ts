@@ -7,7 +7,7 @@
  * beginning of a session may be missing, after retention has erased it.
  */
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { serverBusy, takeSeat } from "../auth/caller-memory.ts";
+import { serverBusy, acquire } from "../auth/caller-memory.ts";
 import type { JsonObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../base/fair-share.ts";
@@ -49,9 +49,9 @@ export function createExportHandlers(
   reader: Pick<LedgerReader, "heads" | "pageAfter">,
   limitUse: Pick<LimitUse, "watch" | "share">,
 ): ExportHandlers {
-  const seats = new FairShare({ max: EXPORTS_MAX });
-  limitUse.watch("exports", () => seats.held / EXPORTS_MAX);
-  limitUse.share("exports", seats);
+  const limit = new FairShare({ max: EXPORTS_MAX });
+  limitUse.watch("exports", () => limit.held / EXPORTS_MAX);
+  limitUse.share("exports", limit);
 
   async function headOfLiving(sessionId: string): Promise<SessionHead> {
     const head = (await reader.heads([sessionId])).get(sessionId);
@@ -68,7 +68,7 @@ export function createExportHandlers(
     const violation = checkSessionId(sessionId);
     if (violation !== undefined) throw invalidArgument([violation]);
     const { signal, memory } = context;
-    const seat = takeSeat(seats, context, tooMany);
+    const lease = acquire(limit, context, tooMany);
     try {
       const end = headOf(await headOfLiving(sessionId), stream);
       const page = { stream, sessionId, rowsMax: PAGE_ROWS_MAX, bytesMax: PAGE_BYTES_MAX };
@@ -89,7 +89,7 @@ export function createExportHandlers(
         throw erased(sessionId);
       }
     } finally {
-      seat.release();
+      lease.release();
     }
   }
 

@@ -17,7 +17,7 @@ import {
 } from "@session-ledger/proto/ambient/v1/feed_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../auth/authorizer.ts";
-import { seatTaker, serverBusy } from "../auth/caller-memory.ts";
+import { acquireFor, serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "@session-ledger/base/errors";
 import { isSessionId } from "@session-ledger/base/ids";
 import { Pull } from "../base/pull.ts";
@@ -105,7 +105,7 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
       eventTypes: request.eventTypes,
       snapshotOnly: request.snapshotOnly,
       signal,
-      acquire: seatTaker(context),
+      acquire: acquireFor(context),
     });
     const act = { principal, action: "feed.read", sessionId: undefined } as const;
     let isTold = false;

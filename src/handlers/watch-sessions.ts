@@ -6,7 +6,7 @@ import {
   type SessionWatchEvent,
   SessionWatchEventSchema,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { seatTaker, serverBusy } from "../auth/caller-memory.ts";
+import { acquireFor, serverBusy } from "../auth/caller-memory.ts";
 import { flatMap } from "../base/pull.ts";
 import type { Handlers } from "../contract/context.ts";
 import type { Feeds } from "../live/feeds.ts";
@@ -27,7 +27,7 @@ export function createSessionWatchHandlers(
     watchSessions(request, context) {
       refuse(belongingChecks(request));
       const { principal: scope, memory, signal } = context;
-      const acquire = seatTaker(context);
+      const acquire = acquireFor(context);
       const deliveries = feeds.watchSessions({ scope, filter: request, signal, acquire });
       return flatMap(deliveries, function* (delivery) {
         if (delivery.kind === "state") {

@@ -17,7 +17,7 @@ import {
   type WatchSessionMessagesRequest,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { type CallMemory, seatTaker, serverBusy } from "../auth/caller-memory.ts";
+import { type CallMemory, acquireFor, serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "@session-ledger/base/errors";
 import { Pull } from "../base/pull.ts";
 import type { Live } from "../live/live.ts";
@@ -146,7 +146,7 @@ function attachTo<S extends StreamName>(
 ): ReturnType<typeof live.attach<S>> {
   const { sessionId } = request;
   const { signal } = context;
-  return live.attach({ stream, sessionId, signal, acquire: seatTaker(context) });
+  return live.attach({ stream, sessionId, signal, acquire: acquireFor(context) });
 }
 
 /** The messages of a watch whose cursor is known. */

@@ -75,7 +75,7 @@ export interface Feeds extends Unit {
   wake(): void;
   /** Throws when there are too many feeds. */
   follow<S extends StreamName>(request: FeedRequest<S>): AsyncGenerator<FeedDelivery<S>, void>;
-  /** Takes the seat of a watch, and throws when there are too many. */
+  /** Acquires the lease of a watch; throws when there are too many. */
   watchSessions(request: SessionWatchRequest): AsyncGenerator<SessionDelivery, void>;
 }
 
@@ -135,7 +135,7 @@ class FeedRegistry implements Feeds {
   ): AsyncGenerator<FeedDelivery<S>, void> {
     if (this.#isStopped) throw shuttingDown();
     const { feedsMax } = this.#limits;
-    const seat = request.acquire(this.#feedShare, () => tooMany(feedsMax));
+    const lease = request.acquire(this.#feedShare, () => tooMany(feedsMax));
     const horizon = this.#horizon;
     const page = <T>(read: () => Promise<T>): Promise<T> => this.#pages.run(read, request.signal);
     const follower = new Follower({ ...this.#parts, horizon, page, limits: this.#limits }, request);
@@ -146,13 +146,13 @@ class FeedRegistry implements Feeds {
     } finally {
       this.#following.delete(follower);
       follower.leave();
-      seat.release();
+      lease.release();
     }
   }
 
   async *watchSessions(request: SessionWatchRequest): AsyncGenerator<SessionDelivery, void> {
     if (this.#isStopped) throw shuttingDown();
-    const seat = this.#parts.watchLimits.acquire(request.acquire);
+    const lease = this.#parts.watchLimits.acquire(request.acquire);
     const reads = { changes: (asked: ChangesRequest) => this.#readChanges(asked) };
     const watch = new SessionWatch({ ...this.#parts, horizon: this.#horizon, reads }, request);
     this.#watching.add(watch);
@@ -164,7 +164,7 @@ class FeedRegistry implements Feeds {
       this.#watching.delete(watch);
       this.#metrics?.watchers.dec({ stream: "sessions" });
       watch.leave();
-      seat.release();
+      lease.release();
     }
   }
 

@@ -12,7 +12,7 @@
  */
 import type { Clock } from "@session-ledger/base/clock";
 import type { ServiceError } from "@session-ledger/base/errors";
-import type { Charge } from "../base/fair-share.ts";
+import type { Lease } from "../base/fair-share.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { LedgerReader } from "../store/reader.ts";
@@ -42,7 +42,7 @@ export interface WatchRequest<S extends StreamName> {
    */
   readonly signal: AbortSignal;
   /**
-   * Takes a seat for the caller, or throws the refusal. When absent, all watches belong to one
+   * Acquires a lease for the caller, or throws the refusal. When absent, all watches belong to one
    * caller.
    */
   readonly acquire?: Acquire;
@@ -64,7 +64,7 @@ export interface Live extends Unit, WakeUps {
    * the end.
    */
   attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>>;
-  /** Both streams, with one seat and one head. */
+  /** Both streams, with one lease and one head. */
   attachBoth(request: Omit<WatchRequest<"events">, "stream">): Promise<BothWatchers>;
   counts(): LiveCounts;
   readonly limits: WatchLimits;
@@ -272,9 +272,9 @@ class LiveRegistry implements Live {
     const { stream, sessionId, signal, acquire } = request;
     for (;;) {
       if (this.#stopped) throw shuttingDown();
-      const seats = this.limits.acquireFor(sessionId, acquire);
+      const leases = this.limits.acquireFor(sessionId, acquire);
       const tail = this.#enter(stream, sessionId);
-      const onLeave = (): void => this.#leave(tail, seats);
+      const onLeave = (): void => this.#leave(tail, leases);
       const watcher = new Watcher<S>(this.#parts, { tail, signal, onLeave });
       try {
         const { suspicions, isSuspect } = tail;
@@ -333,8 +333,8 @@ class LiveRegistry implements Live {
     return tail;
   }
 
-  #leave<S extends StreamName>(tail: Tail<S>, seats: readonly Charge[]): void {
-    this.limits.release(tail.sessionId, seats);
+  #leave<S extends StreamName>(tail: Tail<S>, leases: readonly Lease[]): void {
+    this.limits.release(tail.sessionId, leases);
     this.#parts.metrics?.watchers.dec({ stream: tail.stream });
     tail.watchers -= 1;
     if (tail.watchers > 0) return;

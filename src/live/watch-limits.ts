@@ -1,10 +1,10 @@
-/** The seats of watches: those of the service, and those of each watched session. */
+/** The limits of watches: one for the service, and one for each watched session. */
 import { ServiceError } from "@session-ledger/base/errors";
-import { type Charge, FairShare } from "../base/fair-share.ts";
+import { type Lease, FairShare } from "../base/fair-share.ts";
 import type { LiveLimits } from "./limits.ts";
 
-/** Takes a seat for the caller, or throws the refusal. */
-export type Acquire = (seats: FairShare, refusal: () => ServiceError) => Charge;
+/** Acquires a lease for the caller, or throws the refusal. */
+export type Acquire = (limit: FairShare, refusal: () => ServiceError) => Lease;
 
 export class WatchLimits {
   readonly service: FairShare;
@@ -17,37 +17,37 @@ export class WatchLimits {
   }
 
   /** For a watch of all sessions. */
-  acquire(takeSeat: Acquire): Charge {
-    return takeSeat(this.service, () => tooMany("the service", this.service.max));
+  acquire(acquire: Acquire): Lease {
+    return acquire(this.service, () => tooMany("the service", this.service.max));
   }
 
-  /** For a watch of one session. Without `takeSeat` all watches belong to one caller. */
-  acquireFor(sessionId: string, takeSeat: Acquire = acquireForAll): readonly Charge[] {
+  /** For a watch of one session. Without `acquire` all watches belong to one caller. */
+  acquireFor(sessionId: string, acquire: Acquire = acquireForAll): readonly Lease[] {
     const max = this.#perSessionMax;
     const ofSession = this.#sessions.get(sessionId) ?? new FairShare({ max });
-    const seat = this.acquire(takeSeat);
+    const lease = this.acquire(acquire);
     try {
-      const second = takeSeat(ofSession, () => tooMany("the session", max));
+      const second = acquire(ofSession, () => tooMany("the session", max));
       this.#sessions.set(sessionId, ofSession);
-      return [seat, second];
+      return [lease, second];
     } catch (error) {
-      seat.release();
+      lease.release();
       throw error;
     }
   }
 
-  release(sessionId: string, seats: readonly Charge[]): void {
-    for (const seat of seats) seat.release();
+  release(sessionId: string, leases: readonly Lease[]): void {
+    for (const lease of leases) lease.release();
     if (this.#sessions.get(sessionId)?.held === 0) this.#sessions.delete(sessionId);
   }
 }
 
 const ALL = { name: undefined, connection: {} };
 
-function acquireForAll(seats: FairShare, refusal: () => ServiceError): Charge {
-  const seat = seats.take(ALL, 1, () => undefined);
-  if (seat === undefined) throw refusal();
-  return seat;
+function acquireForAll(limit: FairShare, refusal: () => ServiceError): Lease {
+  const lease = limit.acquire(ALL, 1, () => undefined);
+  if (lease === undefined) throw refusal();
+  return lease;
 }
 
 function tooMany(of: string, max: number): ServiceError {

@@ -84,18 +84,18 @@ export class OneRequest extends CallRequests {
   /** A handler has the request, and continues with it even when the caller leaves. */
   handed({ canEnd }: { readonly canEnd: boolean }): void {
     this.#isInHand = true;
-    this.memory.charge.canEnd = canEnd;
+    this.memory.lease.canRevoke = canEnd;
   }
 
   handled(): void {
     this.#isInHand = false;
-    this.memory.charge.canEnd = true;
+    this.memory.lease.canRevoke = true;
     if (this.#isOver) this.memory.release();
   }
 
   /** The answer stays with the stream until the caller has read it. */
   answered(bytes: number): void {
-    this.memory.charge.awaitsCaller = true;
+    this.memory.lease.awaitsCaller = true;
     this.memory.answer(bytes);
   }
 
@@ -107,7 +107,7 @@ export class OneRequest extends CallRequests {
 
   /** False: there is no room for it, and the call has ended. */
   mayStay(): boolean {
-    if (this.memory.charge.hasRoom) return true;
+    if (this.memory.lease.hasRoom) return true;
     this.call.fail(serverBusy());
     return false;
   }
@@ -144,14 +144,14 @@ export class ManyRequests extends CallRequests {
 
   constructor(parts: RequestParts, arrived: Arrived, call: ServedCall) {
     super(parts, arrived, call);
-    this.memory.charge.canWait = true;
+    this.memory.lease.canWait = true;
   }
 
   /** Whether the next message may be requested; if not, `go` is called when it may. */
   mayAsk(go: () => void): boolean {
-    const { charge } = this.memory;
-    if (charge.hasRoom) return true;
-    charge.wait(go);
+    const { lease } = this.memory;
+    if (lease.hasRoom) return true;
+    lease.wait(go);
     return false;
   }
 
@@ -181,7 +181,7 @@ export class ManyRequests extends CallRequests {
   taken(keptBytes: number): void {
     this.#keptBytes = keptBytes;
     this.#holds(0);
-    this.memory.charge.stopWaiting();
+    this.memory.lease.stopWaiting();
   }
 
   keeps(keptBytes: number): void {
@@ -192,7 +192,7 @@ export class ManyRequests extends CallRequests {
 
   /** Bytes that were sent and that the caller has not taken. */
   unsent(bytes: number): void {
-    this.memory.charge.awaitsCaller = bytes > 0;
+    this.memory.lease.awaitsCaller = bytes > 0;
     this.memory.answer(bytes);
   }
 
@@ -210,13 +210,13 @@ export class ManyRequests extends CallRequests {
   /** Watches a message as long as it is incomplete. */
   protected override passed(): void {
     if (!this.#isAwaited || this.#isPaused || this.call.hasEnded) return;
-    const { charge } = this.memory;
+    const { lease } = this.memory;
     if (this.bytes > 0) this.arriving.grew(this);
-    if (charge.hasRoom) return;
+    if (lease.hasRoom) return;
     this.#isPaused = true;
     this.arriving.ended(this); // The server itself delays the message.
     this.stream.pause();
-    charge.wait(() => {
+    lease.wait(() => {
       this.#isPaused = false;
       if (!this.#isAwaited || this.call.hasEnded) return;
       this.stream.resume();

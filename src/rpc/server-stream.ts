@@ -130,7 +130,7 @@ class Outgoing {
   tick(): void {
     const { memory } = this.#call;
     if (memory === undefined) return;
-    memory.charge.awaitsCaller = this.#unsentBytes > 0;
+    memory.lease.awaitsCaller = this.#unsentBytes > 0;
     if (!memory.answer(this.#unsentBytes * HELD_PER_BYTE)) this.#call.fail(serverBusy());
   }
 

@@ -132,7 +132,7 @@ class GrpcServer implements RpcServer {
     this.#options = options;
     this.#address = options.address;
     const all =
-      memory ?? new FairShare({ max: limits.receivedBytesMax, stillTicksMax: STILL_TICKS });
+      memory ?? new FairShare({ max: limits.receivedBytesMax, stalledTicksMax: STILL_TICKS });
     const callerMemory = new CallerMemory(all, callers);
     this.#connections = new Connections(deps.metrics, callerMemory, { requestBytesMax });
     const { incoming } = this.#connections;

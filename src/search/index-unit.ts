@@ -25,7 +25,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Clock } from "@session-ledger/base/clock";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { ServiceError } from "@session-ledger/base/errors";
-import { Repeating } from "../base/repeating.ts";
+import { Interval } from "../base/interval.ts";
 import type { Unit } from "../base/unit.ts";
 import type { RowsLimits } from "../conversation/folding.ts";
 import { readOpenRun } from "../analytics/stored.ts";
@@ -111,7 +111,7 @@ export class TextIndex implements Unit {
   readonly #parts: IndexParts;
   readonly #options: IndexOptions;
   readonly #pace: Pace;
-  readonly #repeating = new Repeating(() => this.#repeat());
+  readonly #repeating = new Interval(() => this.#repeat());
   readonly #ending = new AbortController();
   /** The oldest comes first. */
   readonly #folds = new Map<string, Held>();

@@ -6,7 +6,7 @@
  *   enough ── free < reserve ──► full ── free ≥ reserve and an eighth ──► enough
  *      └──────────── files cannot be found ──► gone ──── found ───────────┘
  */
-import { Repeating } from "../base/repeating.ts";
+import { Interval } from "../base/interval.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Unit } from "../base/unit.ts";
 import { diskFull } from "./failure.ts";
@@ -24,7 +24,7 @@ interface DiskSpaceParts {
 
 export class DiskSpace implements Unit {
   readonly #parts: DiskSpaceParts;
-  readonly #looking = new Repeating(() => this.look());
+  readonly #looking = new Interval(() => this.look());
   #refusal: ServiceError | undefined;
 
   constructor(parts: DiskSpaceParts) {

@@ -3,7 +3,7 @@ import { readFile, stat } from "node:fs/promises";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { type Clock, msOf } from "@session-ledger/base/clock";
 import { codeOf, ServiceError } from "@session-ledger/base/errors";
-import { Repeating } from "../base/repeating.ts";
+import { Interval } from "../base/interval.ts";
 import type { Unit } from "../base/unit.ts";
 import { withoutMark } from "@session-ledger/base/utf8";
 import type { Log } from "../observability/log.ts";
@@ -41,7 +41,7 @@ const FILE_BYTES_MAX = 1_048_576;
 export class WatchedFiles implements Unit {
   readonly #parts: WatchedFilesParts;
   readonly #options: WatchedFilesOptions;
-  readonly #looks = new Repeating(() => this.#look());
+  readonly #looks = new Interval(() => this.#look());
   #taken = "";
   #seen = "";
 

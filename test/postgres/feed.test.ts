@@ -90,7 +90,7 @@ function asked(request: Partial<FeedRequest<"events">> = {}): FeedRequest<"event
     snapshotOnly: true,
     signal: new AbortController().signal,
     acquire: (seats: FairShare, refusal) => {
-      const seat = seats.take(caller, 1, () => undefined);
+      const seat = seats.acquire(caller, 1, () => undefined);
       if (seat === undefined) throw refusal();
       return seat;
     },

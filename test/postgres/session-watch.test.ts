@@ -47,7 +47,7 @@ class Watch implements AsyncDisposable {
       filter: {},
       signal: new AbortController().signal,
       acquire: (share: FairShare, refusal) => {
-        const seat = share.take(caller, 1, () => undefined);
+        const seat = share.acquire(caller, 1, () => undefined);
         if (seat === undefined) throw refusal();
         return seat;
       },

@@ -6,14 +6,14 @@
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type CallerId, type Charge, FairShare } from "../../src/base/fair-share.ts";
+import { type CallerId, type Lease, FairShare } from "../../src/base/fair-share.ts";
 import { properties } from "../support/random.ts";
 
 const MAX = 100;
 
 interface Held {
   readonly caller: CallerId;
-  readonly charge: Charge;
+  readonly charge: Lease;
   isEnding: boolean;
 }
 
@@ -48,8 +48,8 @@ class Model {
   }
 
   take(caller: CallerId, amount: number): void {
-    const holder = this.pool.holder(caller);
-    const charge = holder.charge(() => {
+    const holder = this.pool.connection(caller);
+    const charge = holder.lease(() => {
       this.endedAmounts.push(charge.amount);
       one.isEnding = true;
       if (this.#releasesAtOnce) this.release(one);
@@ -111,7 +111,8 @@ class Model {
   /** No caller that holds more than the refused one has a charge that could end. */
   #checkRefusal({ caller, charge }: Held): void {
     const others = this.held.filter(
-      (one) => one.charge !== charge && !one.isEnding && one.charge.canEnd && one.charge.amount > 0,
+      (one) =>
+        one.charge !== charge && !one.isEnding && one.charge.canRevoke && one.charge.amount > 0,
     );
     for (const other of others) {
       const isSameCaller = keyOf(other.caller) === keyOf(caller);
@@ -138,7 +139,7 @@ describe("a limit shared by callers", () => {
           else if (kind === "tick") model.pool.tick();
           else if (one === undefined) continue;
           else if (kind === "set") model.set(one, amount);
-          else if (kind === "busy") one.charge.canEnd = !one.charge.canEnd;
+          else if (kind === "busy") one.charge.canRevoke = !one.charge.canRevoke;
           else if (kind === "release" || one.isEnding) model.release(one);
           model.check();
         }
@@ -156,8 +157,8 @@ describe("a limit shared by callers", () => {
 
   test("gives one caller alone all of it, and refuses more", () => {
     const pool = new FairShare({ max: MAX });
-    expect(pool.take(first, MAX, end)).toBeDefined();
-    expect(pool.take(first, 1, end)).toBeUndefined();
+    expect(pool.acquire(first, MAX, end)).toBeDefined();
+    expect(pool.acquire(first, 1, end)).toBeUndefined();
     expect(pool.refused).toBe(1);
   });
 
@@ -165,58 +166,58 @@ describe("a limit shared by callers", () => {
     const pool = new FairShare({ max: 3 });
     const ended: number[] = [];
     const charges = [0, 1, 2].map((at) =>
-      pool.take(first, 1, () => {
+      pool.acquire(first, 1, () => {
         ended.push(at);
       }),
     );
     charges[0]?.move();
-    expect(pool.take(other, 1, end)).toBeDefined();
+    expect(pool.acquire(other, 1, end)).toBeDefined();
     expect(ended).toEqual([1]);
-    expect(pool.take(nameless, 1, end)).toBeDefined();
+    expect(pool.acquire(nameless, 1, end)).toBeDefined();
     expect(ended).toEqual([1, 2]);
   });
 
   test("does not refuse a small connection for a large one of the same caller", () => {
     const pool = new FairShare({ max: MAX });
     const ended: string[] = [];
-    pool.take(first, MAX, () => {
+    pool.acquire(first, MAX, () => {
       ended.push("large");
     });
-    expect(pool.take(second, 10, end)).toBeDefined();
+    expect(pool.acquire(second, 10, end)).toBeDefined();
     expect(ended).toEqual(["large"]);
   });
 
   test("skips a charge that a handler works on, however large it is", () => {
     const pool = new FairShare({ max: MAX });
-    const large = pool.take(first, 90, end);
+    const large = pool.acquire(first, 90, end);
     if (large === undefined) throw new Error("it fits");
-    large.canEnd = false;
-    expect(pool.take(other, 20, end)).toBeUndefined();
-    large.canEnd = true;
-    expect(pool.take(other, 20, end)).toBeDefined();
+    large.canRevoke = false;
+    expect(pool.acquire(other, 20, end)).toBeUndefined();
+    large.canRevoke = true;
+    expect(pool.acquire(other, 20, end)).toBeDefined();
   });
 
   test("ends the oldest charge of a connection for one that cannot be refused", () => {
     const pool = new FairShare({ max: MAX });
     const ended: string[] = [];
-    pool.take(first, 60, () => {
+    pool.acquire(first, 60, () => {
       ended.push("old");
     });
-    pool.take(first, 20, () => {
+    pool.acquire(first, 20, () => {
       ended.push("newer");
     });
-    const holder = pool.holder(first);
-    holder.charge(end).setAnyway(50);
+    const holder = pool.connection(first);
+    holder.lease(end).setAnyway(50);
     expect(ended).toEqual(["old"]);
   });
 
   test("ends a charge that waits for its caller too long, but not an idle one", () => {
-    const pool = new FairShare({ max: MAX, stillTicksMax: 3 });
+    const pool = new FairShare({ max: MAX, stalledTicksMax: 3 });
     const ended: string[] = [];
-    const still = pool.take(first, 10, (reason) => {
+    const still = pool.acquire(first, 10, (reason) => {
       ended.push(reason);
     });
-    const idle = pool.take(second, 10, () => {
+    const idle = pool.acquire(second, 10, () => {
       ended.push("idle");
     });
     if (still === undefined || idle === undefined) throw new Error("both fit");
@@ -226,24 +227,24 @@ describe("a limit shared by callers", () => {
     for (const _ of [1, 2, 3]) pool.tick();
     expect(ended).toEqual([]);
     pool.tick();
-    expect(ended).toEqual(["still"]);
+    expect(ended).toEqual(["stalled"]);
   });
 
   test("moves a charge to its caller with all its bytes when the caller is known", () => {
     const pool = new FairShare({ max: MAX });
-    const unknown = pool.holder(nameless);
-    const charge = unknown.charge(end);
+    const unknown = pool.connection(nameless);
+    const charge = unknown.lease(end);
     charge.set(70);
-    charge.moveTo(pool.holder(first));
-    expect(pool.take(first, 40, end)).toBeUndefined();
+    charge.moveTo(pool.connection(first));
+    expect(pool.acquire(first, 40, end)).toBeUndefined();
     charge.release();
-    expect(pool.take(first, 40, end)).toBeDefined();
+    expect(pool.acquire(first, 40, end)).toBeDefined();
   });
 
   test("without room lets the first waiting charge continue alone until it is done", () => {
     const pool = new FairShare({ max: MAX });
-    const holder = pool.holder(first);
-    const charges = [1, 2, 3].map(() => holder.charge(end));
+    const holder = pool.connection(first);
+    const charges = [1, 2, 3].map(() => holder.lease(end));
     for (const charge of charges) charge.set(MAX);
     const went: number[] = [];
     for (const [at, charge] of charges.entries()) charge.wait(() => went.push(at));

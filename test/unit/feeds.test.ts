@@ -1,7 +1,7 @@
 /** When feeds look at the database, and what makes them go back; the database is a double. */
 import { expect, test } from "vitest";
 import type { Clock } from "@session-ledger/base/clock";
-import type { Charge, FairShare } from "../../src/base/fair-share.ts";
+import type { Lease, FairShare } from "../../src/base/fair-share.ts";
 import {
   createFeeds,
   FEED_LIMITS,
@@ -94,8 +94,8 @@ class Bench implements FeedReader {
   }
 }
 
-const acquire = (seats: FairShare, refusal: () => Error): Charge => {
-  const seat = seats.take({ name: "reader", connection: seats }, 1, () => undefined);
+const acquire = (seats: FairShare, refusal: () => Error): Lease => {
+  const seat = seats.acquire({ name: "reader", connection: seats }, 1, () => undefined);
   if (seat === undefined) throw refusal();
   return seat;
 };

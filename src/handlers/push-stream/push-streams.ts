@@ -15,7 +15,7 @@ import {
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../../auth/principal.ts";
 import type { ValidationMode } from "@session-ledger/agui/conform";
-import { takeSeat } from "../../auth/caller-memory.ts";
+import { acquire } from "../../auth/caller-memory.ts";
 import { FairShare } from "../../base/fair-share.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
@@ -64,7 +64,7 @@ export function createPushStreamHandlers(
   metrics.limitUse.share("push_streams", seats);
   return {
     pushSessionEvents(caller) {
-      const seat = takeSeat(seats, caller, tooManyStreams);
+      const seat = acquire(seats, caller, tooManyStreams);
       const ended = (): void => {
         seat.release();
         meter.streams(seats.held);

@@ -3,7 +3,7 @@
  * hint of another instance or the poll of heads wakes it, and nothing runs while no message comes:
  * the end of its time is one timer. A stop of the service ends all of them.
  */
-import { seatTaker } from "../../auth/caller-memory.ts";
+import { acquireFor } from "../../auth/caller-memory.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Timers } from "@session-ledger/base/timers";
@@ -74,7 +74,7 @@ export class ArrivalWaits implements Unit {
   async #arrived({ sessionId, afterSeq, context }: Wait, signal: AbortSignal): Promise<boolean> {
     const request = { stream: "messages", sessionId, signal } as const;
     try {
-      const watcher = await this.#parts.live.attach({ ...request, acquire: seatTaker(context) });
+      const watcher = await this.#parts.live.attach({ ...request, acquire: acquireFor(context) });
       for await (const delivery of watcher.follow({ after: afterSeq, until: undefined })) {
         if (delivery.kind === "rows" && delivery.rows.some(isArrival)) return true;
       }

@@ -12,7 +12,7 @@
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
-import { Paced } from "../../base/paced.ts";
+import { Throttle } from "../../base/throttle.ts";
 import type { Timers } from "@session-ledger/base/timers";
 import type { Unit } from "../../base/unit.ts";
 import type { Log } from "../../observability/log.ts";
@@ -51,7 +51,7 @@ interface CancelsOptions {
 export class Cancels implements Unit {
   readonly #parts: CancelsParts;
   readonly #options: CancelsOptions;
-  readonly #paced: Paced;
+  readonly #paced: Throttle;
   /** By session. */
   readonly #ends = new Map<string, Promise<void>>();
   /** The times until which no other try is made. */
@@ -64,7 +64,7 @@ export class Cancels implements Unit {
     this.#parts = parts;
     this.#options = options;
     const act = (): Promise<number> => this.#look();
-    this.#paced = new Paced(parts.timers, { intervalMs: LOOK_INTERVAL_MS, act });
+    this.#paced = new Throttle(parts.timers, { intervalMs: LOOK_INTERVAL_MS, act });
   }
 
   async start(): Promise<void> {
@@ -80,7 +80,7 @@ export class Cancels implements Unit {
 
   /** There may be a new cancel. */
   look(): void {
-    this.#paced.ask();
+    this.#paced.request();
   }
 
   /** Another instance has stored messages of the session. */

@@ -36,7 +36,7 @@ export class ServedRequest extends Call {
   heldBy(connection: ConnectionMemory, response: ServerResponse): boolean {
     this.memory = connection.call((error) => this.#cut(error, response));
     this.memory.begin(REQUEST_BYTES);
-    return this.memory.charge.hasRoom;
+    return this.memory.lease.hasRoom;
   }
 
   get isStream(): boolean {
@@ -53,7 +53,7 @@ export class ServedRequest extends Call {
 
   /** True while a handler does work that cannot be undone. */
   working(isWorking: boolean): void {
-    if (this.memory !== undefined) this.memory.charge.canEnd = !isWorking;
+    if (this.memory !== undefined) this.memory.lease.canRevoke = !isWorking;
   }
 
   /**

@@ -9,7 +9,7 @@
  */
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import type { Clock } from "@session-ledger/base/clock";
-import { Paced } from "../../base/paced.ts";
+import { Throttle } from "../../base/throttle.ts";
 import type { Unit } from "../../base/unit.ts";
 import type { Log } from "../../observability/log.ts";
 import type { Metrics } from "../../observability/metrics.ts";
@@ -66,7 +66,7 @@ class PostgresHintBus implements HintBus {
   readonly #parts: HintBusParts;
   readonly #notifier: Notifier;
   readonly #connection: ReconnectingConnection;
-  readonly #missed: Paced;
+  readonly #missed: Throttle;
   /** The time of the last announcement of each instance. */
   readonly #lastSeenMs = new BoundedMap<string, number>(INSTANCES_MAX);
   /** `undefined` before the first success or failure. */
@@ -83,7 +83,7 @@ class PostgresHintBus implements HintBus {
       timers,
       log,
     });
-    this.#missed = new Paced(timers, {
+    this.#missed = new Throttle(timers, {
       intervalMs: MISSED_INTERVAL_MS,
       act: () => {
         wakeUps.onMissed();
@@ -128,7 +128,7 @@ class PostgresHintBus implements HintBus {
     if (from === instance) return;
     metrics.wakeUps.inc({ direction: "received" });
     if (from !== "") this.#lastSeenMs.set(from, clock.monotonicMs());
-    if (sessions === "any") this.#missed.ask();
+    if (sessions === "any") this.#missed.request();
     else for (const [sessionId, head] of sessions) wakeUps.onHint(sessionId, head);
   }
 

@@ -10,7 +10,7 @@
  * this.
  */
 import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
-import { Paced } from "../../base/paced.ts";
+import { Throttle } from "../../base/throttle.ts";
 import type { Log } from "../../observability/log.ts";
 import { lastSeqOf, type SessionHead, type StoredRow } from "../../store/rows.ts";
 import { type Timers, within } from "@session-ledger/base/timers";
@@ -37,7 +37,7 @@ type News = { -readonly [K in keyof SessionHead]: SessionHead[K] };
 
 export class Notifier {
   readonly #parts: NotifierParts;
-  readonly #paced: Paced;
+  readonly #paced: Throttle;
   readonly #sessions = new Map<string, News>();
   #anything = false;
   #failures = 0;
@@ -46,7 +46,7 @@ export class Notifier {
   constructor(parts: NotifierParts) {
     this.#parts = parts;
     const act = (): Promise<number> => this.#announce();
-    this.#paced = new Paced(parts.timers, { intervalMs: ANNOUNCE_INTERVAL_MS, act });
+    this.#paced = new Throttle(parts.timers, { intervalMs: ANNOUNCE_INTERVAL_MS, act });
   }
 
   announceCommit(rows: readonly StoredRow[]): void {
@@ -58,21 +58,21 @@ export class Notifier {
       if (row.stream === "messages") news.messageSeq = larger(news.messageSeq, seq);
       else news.eventSeq = larger(news.eventSeq, seq);
     }
-    this.#paced.ask();
+    this.#paced.request();
   }
 
   announceDelete(sessionId: string): void {
     if (this.#stopping !== undefined) return;
     const news = this.#newsOf(sessionId);
     if (news !== undefined) news.deleted = true;
-    this.#paced.ask();
+    this.#paced.request();
   }
 
   /** Without heads: no row came. */
   announceChange(sessionId: string): void {
     if (this.#stopping !== undefined) return;
     this.#newsOf(sessionId);
-    this.#paced.ask();
+    this.#paced.request();
   }
 
   /** Sends the collected news first, within a short limit. */
@@ -116,7 +116,7 @@ export class Notifier {
       await send(this.#take());
     } catch (error) {
       this.#sayAnything();
-      this.#paced.ask();
+      this.#paced.request();
       this.#failures += 1;
       if (this.#failures === 1) log.warn({ err: error }, "wake_ups_not_sent");
       return backoffMs(SEND_RETRY, this.#failures - 1, Math.random());

@@ -5,28 +5,28 @@ import type { Timers } from "@session-ledger/base/timers";
  * Runs an action on request, never twice at once, and never sooner than `intervalMs` after its last
  * start. The first run is immediate; all requests that arrive meanwhile share the next run.
  */
-interface Pace {
+interface ThrottleOptions {
   readonly intervalMs: number;
   /** Must not reject. May resolve with an additional delay before the next run. */
   act(): Promise<number> | number;
 }
 
-export class Paced {
+export class Throttle {
   readonly #timers: Timers;
-  readonly #pace: Pace;
-  #asked = false;
+  readonly #options: ThrottleOptions;
+  #isRequested = false;
   #running: Promise<void> | undefined;
-  #endRest: (() => void) | undefined;
+  #endPause: (() => void) | undefined;
   #stopped = false;
 
-  constructor(timers: Timers, pace: Pace) {
+  constructor(timers: Timers, pace: ThrottleOptions) {
     this.#timers = timers;
-    this.#pace = pace;
+    this.#options = pace;
   }
 
-  ask(): void {
+  request(): void {
     if (this.#stopped) return;
-    this.#asked = true;
+    this.#isRequested = true;
     if (this.#running !== undefined) return;
     const { promise, resolve } = deferred<void>();
     this.#running = promise; // Set first, because the action may request another run.
@@ -36,26 +36,26 @@ export class Paced {
   /** Prevents further runs; resolves when the current run has ended. */
   async stop(): Promise<void> {
     this.#stopped = true;
-    this.#endRest?.();
+    this.#endPause?.();
     await this.#running;
   }
 
   async #run(): Promise<void> {
-    while (this.#asked && !this.#stopped) {
-      this.#asked = false;
-      const interval = this.#rest(this.#pace.intervalMs);
-      const restMs = await this.#pace.act();
+    while (this.#isRequested && !this.#stopped) {
+      this.#isRequested = false;
+      const interval = this.#pause(this.#options.intervalMs);
+      const restMs = await this.#options.act();
       await interval;
-      if (restMs > 0) await this.#rest(restMs);
+      if (restMs > 0) await this.#pause(restMs);
     }
     this.#running = undefined;
   }
 
-  #rest(restMs: number): Promise<void> {
+  #pause(restMs: number): Promise<void> {
     if (this.#stopped) return Promise.resolve();
     return new Promise((resolve) => {
       const cancel = this.#timers.after(restMs, resolve);
-      this.#endRest = () => {
+      this.#endPause = () => {
         cancel();
         resolve();
       };

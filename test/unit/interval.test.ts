@@ -1,5 +1,5 @@
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { Repeating } from "../../src/base/repeating.ts";
+import { Interval } from "../../src/base/interval.ts";
 import { eventually } from "../support/eventually.ts";
 
 /** An action that ends when the test ends it. */
@@ -7,7 +7,7 @@ class Act {
   begun = 0;
   ended = 0;
   #end: () => void = () => undefined;
-  readonly repeating = new Repeating(async () => {
+  readonly repeating = new Interval(async () => {
     this.begun += 1;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#end = resolve;

@@ -2,7 +2,7 @@
  * Repeats an action, each time a fixed pause after the last one has ended, so a slow action never
  * overlaps itself. The action must not reject. After a stop, a later start has no effect.
  */
-export class Repeating {
+export class Interval {
   readonly #act: () => Promise<void>;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #acting: Promise<void> | undefined;
