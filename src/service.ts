@@ -53,7 +53,7 @@ import {
   createRedactor,
   type Redactor,
 } from "@session-ledger/agui/redaction/redactor";
-import { STILL_TICKS } from "./rpc/incoming.ts";
+import { STALLED_TICKS } from "./rpc/incoming.ts";
 import { createRpcServer } from "./rpc/server.ts";
 import { type Base, type Core, createCore } from "./service-core.ts";
 import { createPostgres, erasureStore, sessionStore, tokenKeyStore } from "./service-store.ts";
@@ -202,7 +202,7 @@ function createEdges(config: Config, parts: EdgeParts) {
   const { doors, database, reader, live, transcripts, clock, metrics } = parts;
   const memory = new FairShare({
     max: config.receivedBytesMax / RESIDENT_PER_HELD_BYTE,
-    stalledTicksMax: STILL_TICKS,
+    stalledTicksMax: STALLED_TICKS,
   });
   metrics.limitUse.share("bytes", memory);
   const handlers = createHandlers(config, parts);

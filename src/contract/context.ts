@@ -82,13 +82,13 @@ export interface Caller<M> {
   readonly principal: Principal;
   /** Counts the memory held for the call; undefined where memory is not counted. */
   readonly memory?: CallMemory | undefined;
-  /** Does nothing once the call is over. */
+  /** Does nothing after the end of the call. */
   send(message: M): void;
   /** Bytes that were sent and that the connection has not taken: the reader is slow. */
   readonly unsentBytes: number;
-  /** Call this after `heard` answered false: the next message may come. */
-  hearOn(): void;
-  /** Ends the call, with OK or with the status of the error; `over` is not called then. */
+  /** Call this after `onMessage` returned false: the next message may come. */
+  resume(): void;
+  /** Ends the call, with OK or with the status of the error; `onClose` is not called then. */
   end(error?: ServiceError): void;
 }
 
@@ -98,18 +98,18 @@ export interface Caller<M> {
  */
 export interface Conversation<M> {
   /**
-   * Takes the next message. False: no message may come until `hearOn`; the messages wait with the
-   * caller meanwhile.
+   * Takes the next message. False: no message may come until `resume`; the messages
+   * stay with the caller until then.
    */
-  heard(message: M): boolean;
+  onMessage(message: M): boolean;
   /** Takes a message that cannot be decoded. No message comes after it. */
-  misheard(error: ServiceError): void;
+  onDecodeError(error: ServiceError): void;
   /** The caller has sent everything. */
-  heardAll(): void;
+  onHalfClose(): void;
   /** The connection has taken some bytes: `unsentBytes` is lower. */
-  sent(): void;
+  onDrain(): void;
   /** The caller left, its deadline passed, or the service stops. Nothing comes after it. */
-  over(error: ServiceError): void;
+  onClose(error: ServiceError): void;
   /** Bytes of received messages that are still in memory; absent: nothing that counts. */
   readonly keptBytes?: number;
   /** The session and the counts for the record of the call. */

@@ -315,8 +315,8 @@ class AuthorisedConversation implements Conversation<PushSessionEventsRequest> {
     return this.#behind.keptBytes ?? 0;
   }
 
-  heard(request: PushSessionEventsRequest): boolean {
-    if (this.#state === "through") return this.#behind.heard(request);
+  onMessage(request: PushSessionEventsRequest): boolean {
+    if (this.#state === "through") return this.#behind.onMessage(request);
     const { frame } = request;
     // Any other first frame is an error; the inner stream reports it.
     this.#sessionId = frame.case === "open" ? frame.value.sessionId : "";
@@ -331,27 +331,27 @@ class AuthorisedConversation implements Conversation<PushSessionEventsRequest> {
     return false;
   }
 
-  misheard(error: ServiceError): void {
-    this.#behind.misheard(error);
+  onDecodeError(error: ServiceError): void {
+    this.#behind.onDecodeError(error);
   }
 
-  heardAll(): void {
-    this.#behind.heardAll();
+  onHalfClose(): void {
+    this.#behind.onHalfClose();
   }
 
-  sent(): void {
-    this.#behind.sent();
+  onDrain(): void {
+    this.#behind.onDrain();
   }
 
-  over(error: ServiceError): void {
+  onClose(error: ServiceError): void {
     this.#state = "over";
-    this.#behind.over(error);
+    this.#behind.onClose(error);
   }
 
   async #beginAfter(allowed: Promise<void>, request: PushSessionEventsRequest): Promise<void> {
     try {
       await allowed;
-      if (this.#state === "asking" && this.#begin(request)) this.#caller.hearOn();
+      if (this.#state === "asking" && this.#begin(request)) this.#caller.resume();
     } catch (error) {
       this.#refuse(error);
     }
@@ -359,13 +359,13 @@ class AuthorisedConversation implements Conversation<PushSessionEventsRequest> {
 
   #begin(request: PushSessionEventsRequest): boolean {
     this.#state = "through";
-    return this.#behind.heard(request);
+    return this.#behind.onMessage(request);
   }
 
   #refuse(cause: unknown): void {
     if (this.#state === "over") return;
     const error = ServiceError.from(cause);
-    this.over(error);
+    this.onClose(error);
     this.#caller.end(error);
   }
 }

@@ -85,7 +85,7 @@ function unimplemented({ records, callers, incoming }: MethodDeps, method: DescM
       onReceiveHalfClose: () => undefined,
       onCancel: () => {
         call.wasLeft();
-        request.over();
+        request.close();
       },
     });
   };

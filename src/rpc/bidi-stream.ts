@@ -2,10 +2,10 @@
  * A call with streams in both directions. The handler is called for each message and answers
  * whether the next may come. No message is read before that, so it stays with the caller.
  *
- *   begun ── message ──► heard ── true ──► the next is asked for
- *     │                    └─── false ──► silence ── hearOn ──► the next is asked for
- *     ├── half-close ──► heardAll
- *     └── cancelled, deadline, stop ──► over
+ *   started ── message ──► onMessage ── true ──► the next message is requested
+ *     │                        └─── false ──► paused ── resume ──► the next message is requested
+ *     ├── half-close ──► onHalfClose
+ *     └── cancelled, deadline, stop ──► onClose
  *
  * grpc-js delivers an arrived message inside the request for it. A request for the next message
  * from there would exhaust the stack when a caller sends many small messages, so a loop requests
@@ -42,35 +42,35 @@ export function bidiStream(
   return (wire, arrived) => {
     const call = new ServedCall(wire, arrived.stream, records);
     const requests = new ManyRequests(incoming, arrived, call);
-    const talk = new Talk({ wire, call, requests, openCalls }, codec);
+    const bidi = new BidiCall({ wire, call, requests, openCalls }, codec);
     wire.start({
       onReceiveMetadata: (metadata) => {
         call.tracedFrom(metadata);
-        admit(call, { callers, metadata }, () => talk.begin(handle));
+        admit(call, { callers, metadata }, () => bidi.begin(handle));
       },
-      onReceiveMessage: (bytes: Buffer) => requests.read(bytes, (message) => talk.came(message)),
+      onReceiveMessage: (bytes: Buffer) => requests.read(bytes, (message) => bidi.onBytes(message)),
       // Node ends the reading side of a reset stream before it reports the reset. For a moment, a
       // caller who left looks like one who has sent everything.
-      onReceiveHalfClose: () => void setImmediate(() => talk.cameAll()),
+      onReceiveHalfClose: () => void setImmediate(() => bidi.onHalfClose()),
       onCancel: () => {
         call.wasLeft();
-        requests.over();
+        requests.close();
       },
     });
   };
 }
 
-class Talk implements Caller<Message> {
+class BidiCall implements Caller<Message> {
   readonly #wire: ServerInterceptingCallInterface;
   readonly #call: ServedCall;
   readonly #requests: ManyRequests;
   readonly #openCalls: OpenCalls;
   readonly #codec: Codec;
   #conversation: Conversation<Message> | undefined;
-  #isOver = false;
-  #isAsking = false;
+  #hasEnded = false;
+  #isRequesting = false;
   /** The message that arrived inside the request for it. */
-  #came: Buffer | undefined;
+  #arrived: Buffer | undefined;
   #unsentBytes = 0;
 
   constructor(
@@ -108,53 +108,53 @@ class Talk implements Caller<Message> {
     } catch (error) {
       return this.#call.fail(error);
     }
-    signal.addEventListener("abort", () => this.#over(ServiceError.from(signal.reason)));
+    signal.addEventListener("abort", () => this.#onAbort(ServiceError.from(signal.reason)));
     this.#call.sendHeaders();
     this.#guarded(() => {
       const conversation = handle(this);
       this.#conversation = conversation;
       this.#call.describedBy(() => conversation.record);
-      this.#askOn();
+      this.#requestMore();
     });
   }
 
-  came(bytes: Buffer): void {
-    if (this.#isAsking) this.#came = bytes;
-    else this.#hear(bytes);
+  onBytes(bytes: Buffer): void {
+    if (this.#isRequesting) this.#arrived = bytes;
+    else this.#deliver(bytes);
   }
 
-  cameAll(): void {
-    if (!this.#isOver) this.#guarded(() => this.#conversation?.heardAll());
+  onHalfClose(): void {
+    if (!this.#hasEnded) this.#guarded(() => this.#conversation?.onHalfClose());
   }
 
   send(message: Message): void {
-    if (this.#isOver) return;
+    if (this.#hasEnded) return;
     const bytes = this.#codec.encode(message);
     this.#unsentBytes += bytes.length;
     this.tick(); // The handler may have stored some of its messages meanwhile.
     this.#call.send(bytes, () => {
       this.#unsentBytes -= bytes.length;
-      if (!this.#isOver) this.#guarded(() => this.#conversation?.sent());
+      if (!this.#hasEnded) this.#guarded(() => this.#conversation?.onDrain());
     });
   }
 
-  hearOn(): void {
-    this.#requests.taken(this.#keptBytes);
-    this.#askOn();
+  resume(): void {
+    this.#requests.release(this.#keptBytes);
+    this.#requestMore();
   }
 
   fail(error: ServiceError): void {
     this.#call.fail(error);
   }
 
-  /** No event tells that a handler holds fewer bytes, so it is asked regularly. */
+  /** No event reports that a handler holds fewer bytes, so its count is read regularly. */
   tick(): void {
-    this.#requests.keeps(this.#keptBytes);
-    this.#requests.unsent(this.#unsentBytes);
+    this.#requests.setKeptBytes(this.#keptBytes);
+    this.#requests.setUnsentBytes(this.#unsentBytes);
   }
 
   end(error?: ServiceError): void {
-    if (this.#isOver) return;
+    if (this.#hasEnded) return;
     this.#leave();
     if (error === undefined) this.#call.succeed();
     else this.#call.fail(error);
@@ -164,42 +164,42 @@ class Talk implements Caller<Message> {
     return this.#conversation?.keptBytes ?? 0;
   }
 
-  #hear(first: Buffer | undefined): void {
+  #deliver(first: Buffer | undefined): void {
     let bytes = first;
-    while (bytes !== undefined && !this.#isOver && this.#isHeard(bytes)) {
-      this.#requests.taken(this.#keptBytes);
-      bytes = this.#asked();
+    while (bytes !== undefined && !this.#hasEnded && this.#deliverOne(bytes)) {
+      this.#requests.release(this.#keptBytes);
+      bytes = this.#requestNext();
     }
   }
 
-  #askOn(): void {
-    this.#hear(this.#asked());
+  #requestMore(): void {
+    this.#deliver(this.#requestNext());
   }
 
   /** Requests the next message when there is room; returns it when it has already arrived. */
-  #asked(): Buffer | undefined {
-    if (!this.#requests.mayAsk(() => this.#askOn())) return undefined;
-    this.#isAsking = true;
+  #requestNext(): Buffer | undefined {
+    if (!this.#requests.canRequest(() => this.#requestMore())) return undefined;
+    this.#isRequesting = true;
     this.#wire.startRead();
-    this.#isAsking = false;
-    const came = this.#came;
-    this.#came = undefined;
-    if (came === undefined) this.#requests.awaited();
+    this.#isRequesting = false;
+    const came = this.#arrived;
+    this.#arrived = undefined;
+    if (came === undefined) this.#requests.onRequested();
     return came;
   }
 
-  #isHeard(bytes: Buffer): boolean {
+  #deliverOne(bytes: Buffer): boolean {
     const conversation = this.#conversation;
     if (conversation === undefined) return false;
     let message: Message;
     try {
       message = this.#codec.decode(bytes);
     } catch (error) {
-      this.#guarded(() => conversation.misheard(ServiceError.from(error)));
+      this.#guarded(() => conversation.onDecodeError(ServiceError.from(error)));
       return false;
     }
     try {
-      return conversation.heard(message);
+      return conversation.onMessage(message);
     } catch (error) {
       this.#call.fail(error);
       return false;
@@ -215,18 +215,18 @@ class Talk implements Caller<Message> {
     }
   }
 
-  #over(error: ServiceError): void {
-    if (this.#isOver) return;
+  #onAbort(error: ServiceError): void {
+    if (this.#hasEnded) return;
     this.#leave();
     try {
-      this.#conversation?.over(error);
+      this.#conversation?.onClose(error);
     } catch (failure) {
       this.#call.fail(failure);
     }
   }
 
   #leave(): void {
-    this.#isOver = true;
+    this.#hasEnded = true;
     this.#openCalls.leave(this);
   }
 }

@@ -16,7 +16,7 @@ import type { Server } from "@grpc/grpc-js";
 import type { CallerMemory } from "../auth/caller-memory.ts";
 import type { FairShare } from "../base/fair-share.ts";
 import type { TransportMetrics } from "../observability/metrics.ts";
-import { Arriving } from "./incoming.ts";
+import { PartialRequests } from "./incoming.ts";
 import { type Arrived, type Encoding, type RequestParts, Unpacking } from "./requests.ts";
 
 /** From the connection, or the end of its TLS handshake, to the client's first SETTINGS. */
@@ -32,7 +32,7 @@ export class Connections {
   readonly incoming: RequestParts;
   readonly #metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">;
   readonly #memory: FairShare;
-  readonly #arriving = new Arriving();
+  readonly #arriving = new PartialRequests();
   readonly #tooLarge = new WeakMap<Http2Session, number>();
   #arrived: Arrived | undefined;
 
@@ -45,7 +45,7 @@ export class Connections {
     this.#memory = memory.all;
     this.incoming = {
       memory,
-      arriving: this.#arriving,
+      partialRequests: this.#arriving,
       unpacking: new Unpacking({ bytesMax: requestBytesMax }),
       cut: (stream) => this.#cut(stream),
     };

@@ -65,26 +65,26 @@ export abstract class Incoming {
   /** Make this before any byte of the request can arrive. */
   constructor({ memory, cut }: IncomingParts, stream: ServerHttp2Stream) {
     this.stream = stream;
-    this.memory = memory.of(stream.session ?? stream).call((error) => this.#giveBack(error));
+    this.memory = memory.of(stream.session ?? stream).call((error) => this.#revoke(error));
     this.memory.begin(CALL_BYTES);
     this.#cutConnection = cut;
     // oxlint-disable-next-line typescript/unbound-method -- Called with its stream.
     this.#push = stream.push;
     // Node calls this with every chunk. An event would come only with a read, which may never
     // happen.
-    stream.push = (chunk: Chunk) => this.#pushed(chunk);
+    stream.push = (chunk: Chunk) => this.#onPush(chunk);
   }
 
   /** The chunk is counted already; false: it is dropped. */
-  protected abstract came(chunk: Buffer): boolean;
+  protected abstract onChunk(chunk: Buffer): boolean;
   /** The chunk was passed on; it may have completed a message. */
-  protected passed(): void {}
+  protected onPassed(): void {}
   /** The caller has sent everything. */
-  protected abstract ended(): void;
+  protected abstract onEnd(): void;
   /** Called after `close`, when no byte of the request is kept. */
-  protected closed(): void {}
+  protected onClosed(): void {}
   /** Other callers need the call's memory, or its caller does not read: the call ends. */
-  protected abstract cut(error: ServiceError): void;
+  protected abstract onRevoke(error: ServiceError): void;
 
   /** Bytes that belong to no complete message yet. */
   protected get bytes(): number {
@@ -92,7 +92,7 @@ export abstract class Incoming {
   }
 
   /** A message was made from `wireBytes` bytes; `keptBytes` of it are kept from now on. */
-  protected made(wireBytes: number, { keptBytes }: { readonly keptBytes: number }): void {
+  protected countMessage(wireBytes: number, { keptBytes }: { readonly keptBytes: number }): void {
     const part = wireBytes >= this.#bytes ? 1 : wireBytes / this.#bytes;
     this.#chunks -= Math.floor(this.#chunks * part);
     this.#bytes = Math.max(0, this.#bytes - wireBytes);
@@ -109,10 +109,10 @@ export abstract class Incoming {
    * does grpc-js's copy of the request. RFC 9113, 8.1, lets a server end such a stream without an
    * error.
    */
-  protected close(): void {
+  protected closeStream(): void {
     this.#isDropping = true;
-    if (this.#hasEnded || this.stream.destroyed) return this.closed();
-    this.stream.once("close", () => this.closed());
+    if (this.#hasEnded || this.stream.destroyed) return this.onClosed();
+    this.stream.once("close", () => this.onClosed());
     if (!this.stream.closed) setImmediate(() => this.#reset(FIRST_LOOK_MS));
   }
 
@@ -128,9 +128,9 @@ export abstract class Incoming {
     setTimeout(() => this.#reset(nextLookMs * 2), nextLookMs).unref();
   }
 
-  #giveBack(error: ServiceError): void {
+  #revoke(error: ServiceError): void {
     const { hasAnswer } = this.memory;
-    this.cut(error);
+    this.onRevoke(error);
     if (hasAnswer) this.#resetUnread(FIRST_LOOK_MS);
   }
 
@@ -147,10 +147,10 @@ export abstract class Incoming {
     setTimeout(() => this.#resetUnread(nextLookMs * 2), nextLookMs).unref();
   }
 
-  #pushed(chunk: Chunk): boolean {
+  #onPush(chunk: Chunk): boolean {
     if (chunk === null) {
       this.#hasEnded = true;
-      this.ended();
+      this.onEnd();
       return this.#push.call(this.stream, null);
     }
     if (this.#isDropping) return true;
@@ -164,10 +164,10 @@ export abstract class Incoming {
       this.#cutConnection(this.stream);
       return true;
     }
-    if (!this.came(chunk)) return true;
-    const mayGoOn = this.#push.call(this.stream, kept);
-    this.passed();
-    return mayGoOn;
+    if (!this.onChunk(chunk)) return true;
+    const canContinue = this.#push.call(this.stream, kept);
+    this.onPassed();
+    return canContinue;
   }
 }
 
@@ -184,29 +184,29 @@ function copyOf(chunk: Buffer): Buffer {
  */
 export const TICK_MS = 1_000;
 /** A caller must take some bytes of an answer within this number of ticks, or the call ends. */
-export const STILL_TICKS = UNREAD_LIMIT_MS / TICK_MS;
+export const STALLED_TICKS = UNREAD_LIMIT_MS / TICK_MS;
 /** The ticks in which a request, or a message of a stream, must be complete. */
-const WHOLE_TICKS_MAX = 60;
+const COMPLETE_TICKS_MAX = 60;
 /**
  * When other callers need the memory: the ticks for a request, and for a message that stands still.
  */
 const PRESSED_TICKS_MAX = 5;
 
 /** A request or message that is incomplete. */
-interface Arrival {
-  late(): void;
+interface PartialRequest {
+  onTimeout(): void;
 }
 
 /** Incomplete requests and messages, ordered by their start. */
-class Waiting {
-  readonly #began = new Map<Arrival, number>();
+class Deadlines {
+  readonly #began = new Map<PartialRequest, number>();
   #tick = 0;
 
-  begin(arrival: Arrival): void {
+  begin(arrival: PartialRequest): void {
     if (!this.#began.has(arrival)) this.#began.set(arrival, this.#tick);
   }
 
-  end(arrival: Arrival): void {
+  end(arrival: PartialRequest): void {
     this.#began.delete(arrival);
   }
 
@@ -215,33 +215,33 @@ class Waiting {
     for (const [arrival, began] of this.#began) {
       if (this.#tick - began <= ticksMax) return; // All later entries began later.
       this.#began.delete(arrival);
-      arrival.late();
+      arrival.onTimeout();
     }
   }
 }
 
 /** The incomplete requests and messages of all calls. */
-export class Arriving {
-  readonly requests = new Waiting();
-  readonly #messages = new Waiting();
-  readonly #still = new Waiting();
+export class PartialRequests {
+  readonly requests = new Deadlines();
+  readonly #messages = new Deadlines();
+  readonly #stalled = new Deadlines();
 
   /** A part of a message arrived, and the message is incomplete. */
-  grew(message: Arrival): void {
+  onChunk(message: PartialRequest): void {
     this.#messages.begin(message);
-    this.#still.end(message);
-    this.#still.begin(message);
+    this.#stalled.end(message);
+    this.#stalled.begin(message);
   }
 
   /** The message is complete, or the server itself delays it. */
-  ended(message: Arrival): void {
+  onComplete(message: PartialRequest): void {
     this.#messages.end(message);
-    this.#still.end(message);
+    this.#stalled.end(message);
   }
 
   tick({ isPressed }: { readonly isPressed: boolean }): void {
-    this.requests.tick(isPressed ? PRESSED_TICKS_MAX : WHOLE_TICKS_MAX);
-    this.#messages.tick(WHOLE_TICKS_MAX);
-    this.#still.tick(isPressed ? PRESSED_TICKS_MAX : WHOLE_TICKS_MAX);
+    this.requests.tick(isPressed ? PRESSED_TICKS_MAX : COMPLETE_TICKS_MAX);
+    this.#messages.tick(COMPLETE_TICKS_MAX);
+    this.#stalled.tick(isPressed ? PRESSED_TICKS_MAX : COMPLETE_TICKS_MAX);
   }
 }

@@ -64,7 +64,7 @@ export function receiveOne(
     onReceiveMetadata: (metadata) => {
       call.tracedFrom(metadata);
       admit(call, { callers, metadata }, () => {
-        if (request.mayStay()) wire.startRead();
+        if (request.hasRoom()) wire.startRead();
       });
     },
     onReceiveMessage: (bytes: Buffer) => {
@@ -83,7 +83,7 @@ export function receiveOne(
     },
     onCancel: () => {
       call.wasLeft();
-      request.over();
+      request.close();
     },
   });
 }

@@ -5,12 +5,12 @@ import { gunzip, inflate } from "node:zlib";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
-import { type Arriving, Incoming, type IncomingParts } from "./incoming.ts";
+import { type PartialRequests, Incoming, type IncomingParts } from "./incoming.ts";
 import type { ServedCall } from "./call.ts";
 
 /** The parts that all calls share. */
 export interface RequestParts extends IncomingParts {
-  readonly arriving: Arriving;
+  readonly partialRequests: PartialRequests;
   readonly unpacking: Unpacking;
 }
 
@@ -27,26 +27,26 @@ export interface Arrived {
 
 /** The requests of one call of ours: its faults are the call's. */
 abstract class CallRequests extends Incoming {
-  protected readonly arriving: Arriving;
+  protected readonly partialRequests: PartialRequests;
   protected readonly call: ServedCall;
   readonly #unpacking: Unpacking;
   readonly #encoding: Encoding | undefined;
 
   constructor(parts: RequestParts, { stream, encoding }: Arrived, call: ServedCall) {
     super(parts, stream);
-    this.arriving = parts.arriving;
+    this.partialRequests = parts.partialRequests;
     this.call = call;
     this.#unpacking = parts.unpacking;
     this.#encoding = encoding;
     call.memory = this.memory;
   }
 
-  late(): void {
+  onTimeout(): void {
     const message = "the request did not arrive in time";
     this.call.fail(new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", message));
   }
 
-  protected cut(error: ServiceError): void {
+  protected onRevoke(error: ServiceError): void {
     this.call.fail(error);
   }
 
@@ -64,65 +64,65 @@ abstract class CallRequests extends Incoming {
 
 /** The request of a call with a single request: its memory is freed after the handler. */
 export class OneRequest extends CallRequests {
-  #isInHand = false;
+  #isAcquired = false;
   /** True when the call is over for the caller, and no byte is kept below. */
-  #isOver = false;
+  #isClosed = false;
 
   constructor(parts: RequestParts, arrived: Arrived, call: ServedCall) {
     super(parts, arrived, call);
-    this.arriving.requests.begin(this);
+    this.partialRequests.requests.begin(this);
   }
 
   /** Calls `then` with the decompressed message, at once if it was not compressed. */
   unpacked(message: Buffer, then: (bytes: Buffer) => void): void {
     this.unpack(message, then, (bytes) => {
       this.keep(bytes.length);
-      if (this.mayStay()) then(bytes);
+      if (this.hasRoom()) then(bytes);
     });
   }
 
   /** A handler has the request, and continues with it even when the caller leaves. */
-  handed({ canEnd }: { readonly canEnd: boolean }): void {
-    this.#isInHand = true;
+  acquire({ canEnd }: { readonly canEnd: boolean }): void {
+    this.#isAcquired = true;
     this.memory.lease.canRevoke = canEnd;
   }
 
-  handled(): void {
-    this.#isInHand = false;
+  release(): void {
+    this.#isAcquired = false;
     this.memory.lease.canRevoke = true;
-    if (this.#isOver) this.memory.release();
+    if (this.#isClosed) this.memory.release();
   }
 
   /** The answer stays with the stream until the caller has read it. */
-  answered(bytes: number): void {
+  holdAnswer(bytes: number): void {
     this.memory.lease.awaitsCaller = true;
     this.memory.answer(bytes);
   }
 
   /** The call has ended for its caller. */
-  over(): void {
-    this.arriving.requests.end(this);
-    this.close();
+  close(): void {
+    this.partialRequests.requests.end(this);
+    this.closeStream();
   }
 
   /** False: there is no room for it, and the call has ended. */
-  mayStay(): boolean {
+  hasRoom(): boolean {
     if (this.memory.lease.hasRoom) return true;
     this.call.fail(serverBusy());
     return false;
   }
 
-  protected came(): boolean {
-    return this.mayStay();
+  protected onChunk(): boolean {
+    return this.hasRoom();
   }
 
-  protected ended(): void {
-    this.arriving.requests.end(this);
+  protected onEnd(): void {
+    this.partialRequests.requests.end(this);
   }
 
-  protected override closed(): void {
-    this.#isOver = true;
-    if (!this.#isInHand) this.memory.release();
+  protected override onClosed(): void {
+    this.#isClosed = true;
+    if (!this.#isAcquired) this.memory.release();
   }
 }
 
@@ -147,8 +147,8 @@ export class ManyRequests extends CallRequests {
     this.memory.lease.canWait = true;
   }
 
-  /** Whether the next message may be requested; if not, `go` is called when it may. */
-  mayAsk(go: () => void): boolean {
+  /** True: the next message may be requested. False: `go` is called when it may be. */
+  canRequest(go: () => void): boolean {
     const { lease } = this.memory;
     if (lease.hasRoom) return true;
     lease.wait(go);
@@ -156,9 +156,9 @@ export class ManyRequests extends CallRequests {
   }
 
   /** The message was requested, and has not arrived. */
-  awaited(): void {
+  onRequested(): void {
     this.#isAwaited = true;
-    this.passed();
+    this.onPassed();
   }
 
   /**
@@ -166,10 +166,10 @@ export class ManyRequests extends CallRequests {
    */
   read(message: Buffer, then: (bytes: Buffer) => void): void {
     this.#isAwaited = false;
-    this.arriving.ended(this);
-    this.#holds(message.length, message.length + FRAME_HEAD_BYTES);
+    this.partialRequests.onComplete(this);
+    this.#hold(message.length, message.length + FRAME_HEAD_BYTES);
     this.unpack(message, then, (bytes) => {
-      this.#holds(bytes.length);
+      this.#hold(bytes.length);
       then(bytes);
     });
   }
@@ -178,63 +178,63 @@ export class ManyRequests extends CallRequests {
    * The handler has taken the message, if there was one, and keeps this number of bytes of all its
    * messages.
    */
-  taken(keptBytes: number): void {
+  release(keptBytes: number): void {
     this.#keptBytes = keptBytes;
-    this.#holds(0);
+    this.#hold(0);
     this.memory.lease.stopWaiting();
   }
 
-  keeps(keptBytes: number): void {
+  setKeptBytes(keptBytes: number): void {
     if (keptBytes === this.#keptBytes) return;
     this.#keptBytes = keptBytes;
     this.keep(this.#messageBytes + keptBytes);
   }
 
   /** Bytes that were sent and that the caller has not taken. */
-  unsent(bytes: number): void {
+  setUnsentBytes(bytes: number): void {
     this.memory.lease.awaitsCaller = bytes > 0;
     this.memory.answer(bytes);
   }
 
   /** The bytes that the handler still has move to a queue with its own limit. */
-  over(): void {
-    this.arriving.ended(this);
-    this.close();
+  close(): void {
+    this.partialRequests.onComplete(this);
+    this.closeStream();
   }
 
   /** Bytes that were not requested stay with the stream, at most one window. */
-  protected came(): boolean {
+  protected onChunk(): boolean {
     return true;
   }
 
   /** Watches a message as long as it is incomplete. */
-  protected override passed(): void {
+  protected override onPassed(): void {
     if (!this.#isAwaited || this.#isPaused || this.call.hasEnded) return;
     const { lease } = this.memory;
-    if (this.bytes > 0) this.arriving.grew(this);
+    if (this.bytes > 0) this.partialRequests.onChunk(this);
     if (lease.hasRoom) return;
     this.#isPaused = true;
-    this.arriving.ended(this); // The server itself delays the message.
+    this.partialRequests.onComplete(this); // The server itself delays the message.
     this.stream.pause();
     lease.wait(() => {
       this.#isPaused = false;
       if (!this.#isAwaited || this.call.hasEnded) return;
       this.stream.resume();
-      this.passed();
+      this.onPassed();
     });
   }
 
-  protected ended(): void {
-    this.arriving.ended(this);
+  protected onEnd(): void {
+    this.partialRequests.onComplete(this);
   }
 
-  protected override closed(): void {
+  protected override onClosed(): void {
     this.memory.release();
   }
 
-  #holds(messageBytes: number, wireBytes = 0): void {
+  #hold(messageBytes: number, wireBytes = 0): void {
     this.#messageBytes = messageBytes;
-    this.made(wireBytes, { keptBytes: messageBytes + this.#keptBytes });
+    this.countMessage(wireBytes, { keptBytes: messageBytes + this.#keptBytes });
   }
 }
 

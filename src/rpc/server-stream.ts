@@ -34,7 +34,7 @@ export function serverStream(
     } catch (error) {
       return call.fail(error);
     }
-    from.handed({ canEnd: true });
+    from.acquire({ canEnd: true });
     try {
       const request = call.accept(decode(bytes));
       call.sendHeaders(); // Sent at once: the headers tell a watcher that it is attached.
@@ -44,7 +44,7 @@ export function serverStream(
       call.fail(error);
     } finally {
       openCalls.leave(out);
-      from.handled();
+      from.release();
     }
   };
 

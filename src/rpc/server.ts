@@ -1,6 +1,6 @@
 /**
  * The gRPC server: our service by the adapters beside this file, and health and reflection
- * (foreign.ts). Every call passes one interceptor, which handles our calls in place of grpc-js.
+ * (health-and-reflection.ts). Every call passes one interceptor, which handles our calls in place of grpc-js.
  *
  *   new ── start ──► serving ── stop ──► health says NOT_SERVING
  *                                          │ streams end with UNAVAILABLE, new calls get it
@@ -32,8 +32,8 @@ import { type AnswerDeps, answersOf, definitionOf, type SessionHandlers } from "
 import type { LoggedCalls } from "../observability/call-records.ts";
 import { statusOf } from "./call.ts";
 import { Connections, limitHttp2 } from "./connections.ts";
-import { addReflection, ForeignCalls, Health } from "./foreign.ts";
-import { STILL_TICKS, TICK_MS } from "./incoming.ts";
+import { addReflection, HealthAndReflectionCalls, Health } from "./health-and-reflection.ts";
+import { STALLED_TICKS, TICK_MS } from "./incoming.ts";
 import { Listener } from "./listener.ts";
 import { OpenCalls } from "./open-calls.ts";
 
@@ -112,7 +112,7 @@ class GrpcServer implements RpcServer {
   readonly #options: RpcServerOptions;
   readonly #openCalls = new OpenCalls();
   readonly #connections: Connections;
-  readonly #foreignCalls: ForeignCalls;
+  readonly #healthAndReflection: HealthAndReflectionCalls;
   readonly #health = new Health([SessionService.typeName]);
   readonly #server: Server;
   readonly #listener: Listener;
@@ -132,11 +132,13 @@ class GrpcServer implements RpcServer {
     this.#options = options;
     this.#address = options.address;
     const all =
-      memory ?? new FairShare({ max: limits.receivedBytesMax, stalledTicksMax: STILL_TICKS });
+      memory ?? new FairShare({ max: limits.receivedBytesMax, stalledTicksMax: STALLED_TICKS });
     const callerMemory = new CallerMemory(all, callers);
     this.#connections = new Connections(deps.metrics, callerMemory, { requestBytesMax });
     const { incoming } = this.#connections;
-    this.#foreignCalls = new ForeignCalls(incoming, { callsMax: limits.connectionsMax });
+    this.#healthAndReflection = new HealthAndReflectionCalls(incoming, {
+      callsMax: limits.connectionsMax,
+    });
     const answerDeps = { ...deps, openCalls: this.#openCalls, callers, incoming };
     const answers = answersOf(answerDeps, deps.handlers, options);
     this.#server = newServer(options, this.#interceptor(answers));
@@ -208,7 +210,7 @@ class GrpcServer implements RpcServer {
       if (answer !== undefined) {
         return new ServerInterceptingCall(wire, { start: () => answer(wire, arrived) });
       }
-      const refusal = this.#foreignCalls.begin(arrived.stream);
+      const refusal = this.#healthAndReflection.begin(arrived.stream);
       if (refusal !== undefined) {
         const refuse = (): void => wire.sendStatus(statusOf(refusal));
         return new ServerInterceptingCall(wire, { start: refuse });

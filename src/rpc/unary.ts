@@ -25,18 +25,18 @@ export function unary(
     } catch (error) {
       return call.fail(error);
     }
-    from.handed({ canEnd: false });
+    from.acquire({ canEnd: false });
     try {
       const response = await handle(call.accept(decode(bytes)), call);
       const answered = encode(response);
-      from.answered(answered.length);
+      from.holdAnswer(answered.length);
       call.send(answered, ignoreFlush);
       call.succeed();
     } catch (error) {
       call.fail(error);
     } finally {
       openCalls.leave();
-      from.handled();
+      from.release();
     }
   };
 

@@ -169,7 +169,7 @@ test("the streams of an expired token end, and others continue", async () => {
         await new Promise((resolve) => signal.addEventListener("abort", resolve));
         ended.resolve(signal.reason);
       },
-      pushSessionEvents: () => conversation({ over: over.resolve }),
+      pushSessionEvents: () => conversation({ onClose: over.resolve }),
     },
     { tickMs: 5 },
     { authenticator: gate },

@@ -324,7 +324,7 @@ describe("a stop", () => {
   test("calls the handler that waits for requests of a stream", async () => {
     const cleaned = Promise.withResolvers<void>();
     await using rpc = await startRpc({
-      pushSessionEvents: () => conversation({ over: () => cleaned.resolve() }),
+      pushSessionEvents: () => conversation({ onClose: () => cleaned.resolve() }),
     });
     // A caller that never says that it has sent everything.
     const session = connect(`http://${rpc.server.address}`);

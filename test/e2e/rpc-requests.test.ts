@@ -257,7 +257,7 @@ describe("requests of a stream", () => {
         pushSessionEvents: (caller) => {
           open.add(caller);
           return conversation({
-            heard: (request: PushSessionEventsRequest) => {
+            onMessage: (request: PushSessionEventsRequest) => {
               const value = request.frame.case === "batch" ? request.frame.value : undefined;
               expect(value?.events[0]?.payload).toHaveLength(3 * MIB);
               heard += 1;
@@ -297,7 +297,7 @@ describe("requests of a stream", () => {
       {
         pushSessionEvents: () => ({
           ...conversation({
-            heard: () => {
+            onMessage: () => {
               kept = 5 * MIB;
               heard.resolve();
               return true;
@@ -329,7 +329,7 @@ describe("requests of a stream", () => {
       {
         pushSessionEvents: () =>
           conversation({
-            heard: () => {
+            onMessage: () => {
               heard.resolve();
               return false;
             },
@@ -352,12 +352,12 @@ describe("requests of a stream", () => {
       {
         pushSessionEvents: (caller) =>
           conversation({
-            heard: (request: PushSessionEventsRequest) => {
+            onMessage: (request: PushSessionEventsRequest) => {
               const value = request.frame.case === "batch" ? request.frame.value : undefined;
               lengths.push(value?.events[0]?.payload.length ?? -1);
               return true;
             },
-            heardAll: () => caller.end(),
+            onHalfClose: () => caller.end(),
           }),
       },
       { limits: LIMITS, ...TICK },
@@ -377,7 +377,7 @@ describe("requests of a stream", () => {
   test("end the stream when half a request waits too long for its rest", async () => {
     const over = Promise.withResolvers<unknown>();
     await using rpc = await startRpc(
-      { pushSessionEvents: () => conversation({ over: over.resolve }) },
+      { pushSessionEvents: () => conversation({ onClose: over.resolve }) },
       TICK,
     );
     const [idle, stuck] = [1, 2].map(() => begin(sessionTo(rpc), "PushSessionEvents"));

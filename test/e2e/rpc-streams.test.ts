@@ -205,11 +205,11 @@ describe("a bidirectional stream", () => {
     await using rpc = await startRpc({
       pushSessionEvents: (caller) =>
         conversation({
-          heard: ({ frame: request }) => {
+          onMessage: ({ frame: request }) => {
             if (request.case === "batch") caller.send(committed(request.value.firstClientSeq));
             return true;
           },
-          heardAll: () => caller.end(),
+          onHalfClose: () => caller.end(),
         }),
     });
     const call = rpc.client.bidiStream(pushSessionEvents);
@@ -229,11 +229,11 @@ describe("a bidirectional stream", () => {
     await using rpc = await startRpc({
       pushSessionEvents: (caller) =>
         conversation({
-          heard: (request) => {
+          onMessage: (request) => {
             seen.push(request.frame.case);
             return true;
           },
-          misheard: (error) => {
+          onDecodeError: (error) => {
             caller.send(committed(1n)); // There may be something to say before the end.
             caller.end(error);
           },
@@ -255,13 +255,13 @@ describe("a bidirectional stream", () => {
       getSession: async () => create(SessionSchema),
       pushSessionEvents: (caller) =>
         conversation({
-          heard: (request) => {
+          onMessage: (request) => {
             heard += 1;
-            if (heard === 2) second.resolve(() => caller.hearOn());
+            if (heard === 2) second.resolve(() => caller.resume());
             if (request.frame.case === "flush") caller.send(committed(BigInt(heard)));
             return heard !== 2;
           },
-          heardAll: () => caller.end(),
+          onHalfClose: () => caller.end(),
         }),
     });
     const call = rpc.client.bidiStream(pushSessionEvents);
@@ -286,12 +286,12 @@ describe("a bidirectional stream", () => {
       getSession: async () => create(SessionSchema),
       pushSessionEvents: (caller) =>
         conversation({
-          heard: () => {
+          onMessage: () => {
             heard += 1;
-            if (heard === 1) first.resolve(() => caller.hearOn());
+            if (heard === 1) first.resolve(() => caller.resume());
             return heard !== 1;
           },
-          heardAll: () => caller.end(),
+          onHalfClose: () => caller.end(),
         }),
     });
     const call = rpc.client.bidiStream(pushSessionEvents);
@@ -313,12 +313,12 @@ describe("a bidirectional stream", () => {
     await using rpc = await startRpc({
       pushSessionEvents: (caller) =>
         conversation({
-          heard: () => {
+          onMessage: () => {
             caller.send(committed(7n));
             caller.end(error);
             return true;
           },
-          over: () => void (told += 1),
+          onClose: () => void (told += 1),
         }),
     });
     const call = rpc.client.bidiStream(pushSessionEvents);
@@ -335,12 +335,12 @@ describe("a bidirectional stream", () => {
     await using rpc = await startRpc({
       pushSessionEvents: (caller) =>
         conversation({
-          heard: () => {
+          onMessage: () => {
             caller.send(committed(1n));
             return true;
           },
-          heardAll: () => over.push("all"),
-          over: (error) => {
+          onHalfClose: () => over.push("all"),
+          onClose: (error) => {
             over.push(error.code);
             told.resolve();
           },
@@ -361,10 +361,10 @@ describe("a bidirectional stream", () => {
     await using rpc = await startRpc({
       pushSessionEvents: () =>
         conversation({
-          heard: () => {
+          onMessage: () => {
             throw new RangeError("secret");
           },
-          over: ({ code }) => told.resolve(code),
+          onClose: ({ code }) => told.resolve(code),
         }),
     });
     const call = rpc.client.bidiStream(pushSessionEvents);
@@ -393,12 +393,12 @@ describe("a bidirectional stream", () => {
     await using rpc = await startRpc({
       pushSessionEvents: (caller) =>
         conversation({
-          heard: () => {
+          onMessage: () => {
             caller.send(committed(1n));
             unsentAtOnce = caller.unsentBytes;
             return true;
           },
-          sent: () => {
+          onDrain: () => {
             if (caller.unsentBytes === 0) taken.resolve();
           },
         }),

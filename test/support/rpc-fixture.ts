@@ -34,11 +34,11 @@ export function conversation(
   parts: Partial<Conversation<PushSessionEventsRequest>>,
 ): Conversation<PushSessionEventsRequest> {
   return {
-    heard: () => true,
-    misheard: () => undefined,
-    heardAll: () => undefined,
-    sent: () => undefined,
-    over: () => undefined,
+    onMessage: () => true,
+    onDecodeError: () => undefined,
+    onHalfClose: () => undefined,
+    onDrain: () => undefined,
+    onClose: () => undefined,
     record: { sessionId: "s1", counts: { events: 7 } },
     ...parts,
   };

@@ -238,19 +238,19 @@ describe("a push stream", () => {
   function begun(principal: Principal, table: Answer) {
     const events: string[] = [];
     const behind = conversation({
-      heard: ({ frame }) => {
+      onMessage: ({ frame }) => {
         events.push(`heard ${frame.case}`);
         return frame.case === "open";
       },
-      over: ({ reason }) => void events.push(`over ${reason}`),
-      heardAll: () => void events.push("heard all"),
+      onClose: ({ reason }) => void events.push(`over ${reason}`),
+      onHalfClose: () => void events.push("heard all"),
       record: { sessionId: "", counts: {} },
     });
     const caller: Caller<unknown> = {
       principal,
       send: () => undefined,
       unsentBytes: 0,
-      hearOn: () => void events.push("hear on"),
+      resume: () => void events.push("hear on"),
       end: (error) => void events.push(`end ${error?.reason}`),
     };
     const { methods } = behindThe(table, { pushSessionEvents: () => behind });
@@ -271,22 +271,22 @@ describe("a push stream", () => {
 
   test("to a known session continues at once", () => {
     const { talk, events } = begun(SCOPED, () => undefined);
-    expect(talk.heard(open("s1"))).toBe(true);
-    expect(talk.heard(flush)).toBe(false);
+    expect(talk.onMessage(open("s1"))).toBe(true);
+    expect(talk.onMessage(flush)).toBe(false);
     expect(events).toEqual(["heard open", "heard flush"]);
   });
 
   test("to an unknown session continues after the lookup", async () => {
     const looked = Promise.withResolvers<void>();
     const { talk, events } = begun(SCOPED, (id) => (id === undefined ? undefined : looked.promise));
-    expect(talk.heard(open("s1"))).toBe(false);
+    expect(talk.onMessage(open("s1"))).toBe(false);
     expect(events).toEqual([]);
     expect(talk.record.sessionId).toBe("s1");
     looked.resolve();
     await looked.promise;
     await Promise.resolve();
     expect(events).toEqual(["heard open", "hear on"]);
-    expect(talk.heard(flush)).toBe(false);
+    expect(talk.onMessage(flush)).toBe(false);
     expect(events.at(-1)).toBe("heard flush");
   });
 
@@ -296,7 +296,7 @@ describe("a push stream", () => {
       if (when === "at once") throw sessionNotFound(id);
       return Promise.reject(sessionNotFound(id));
     });
-    expect(talk.heard(open("foreign"))).toBe(false);
+    expect(talk.onMessage(open("foreign"))).toBe(false);
     await new Promise(setImmediate);
     expect(events).toEqual(["over SESSION_NOT_FOUND", "end SESSION_NOT_FOUND"]);
   });
@@ -304,8 +304,8 @@ describe("a push stream", () => {
   test("is not opened when its caller leaves during the lookup", async () => {
     const looked = Promise.withResolvers<void>();
     const { talk, events } = begun(SCOPED, (id) => (id === undefined ? undefined : looked.promise));
-    talk.heard(open("s1"));
-    talk.over(new ServiceError("cancelled", "CANCELLED", "the caller left"));
+    talk.onMessage(open("s1"));
+    talk.onClose(new ServiceError("cancelled", "CANCELLED", "the caller left"));
     looked.resolve();
     await new Promise(setImmediate);
     expect(events).toEqual(["over CANCELLED"]);
@@ -313,7 +313,7 @@ describe("a push stream", () => {
 
   test("without a session in its first frame is left to the handler", () => {
     const { talk, events } = begun(SCOPED, () => undefined);
-    talk.heard(flush);
+    talk.onMessage(flush);
     expect(events).toEqual(["heard flush"]);
   });
 });

@@ -106,7 +106,7 @@ class Bench implements Clock {
 
   send(frame: Frame): void {
     const request = create(PushSessionEventsRequestSchema, frame === undefined ? {} : { frame });
-    this.listens = this.call.heard(request);
+    this.listens = this.call.onMessage(request);
   }
 
   batch(firstClientSeq: number, events: readonly RawEventFields[]): void {
@@ -128,7 +128,7 @@ class Bench implements Clock {
   /** The reader takes all sent frames. */
   taken(): void {
     this.unsentBytes = 0;
-    this.call.sent();
+    this.call.onDrain();
   }
 
   #caller() {
@@ -142,7 +142,7 @@ class Bench implements Clock {
       get unsentBytes() {
         return unsentBytes();
       },
-      hearOn: () => {
+      resume: () => {
         this.listens = true;
       },
       end: (error?: ServiceError) => {
@@ -235,7 +235,7 @@ describe("the end of a stream", () => {
   test("hands over all received events when the caller leaves, and waits for nothing", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1), ...fragments(["a", "b"])]);
-    bench.call.over(new ServiceError("cancelled", "CANCELLED", "left"));
+    bench.call.onClose(new ServiceError("cancelled", "CANCELLED", "left"));
     expect(bench.pushes.map(rangeOf)).toEqual([
       [11n, 11n, 0, [1]],
       [12n, 13n, 0, [2]],
@@ -262,7 +262,7 @@ describe("the end of a stream", () => {
   test("waits for every commit after a half-close", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1), ...fragments(["a"])]);
-    bench.call.heardAll();
+    bench.call.onHalfClose();
     await bench.settle();
     expect(bench.ended).toBeUndefined();
     await bench.settle();
@@ -317,7 +317,7 @@ describe("a slow reader", () => {
     bench.batch(11, [whole(11)]);
     await bench.settle();
     bench.batch(12, [whole(12)]);
-    bench.call.heardAll();
+    bench.call.onHalfClose();
     await bench.settle();
     expect(bench.said).toMatchObject([
       { case: "committed", value: { lastClientSeq: 11n } },
@@ -378,14 +378,14 @@ describe("limits", () => {
       principal: ANONYMOUS,
       send: () => undefined,
       unsentBytes: 0,
-      hearOn: () => undefined,
+      resume: () => undefined,
       end: () => undefined,
     };
     const first = handlers.pushSessionEvents(caller);
     expect(() => handlers.pushSessionEvents(caller)).toThrow(/too many/);
-    first.over(new ServiceError("cancelled", "CANCELLED", "left"));
-    first.over(new ServiceError("cancelled", "CANCELLED", "left"));
-    handlers.pushSessionEvents(caller).heardAll();
+    first.onClose(new ServiceError("cancelled", "CANCELLED", "left"));
+    first.onClose(new ServiceError("cancelled", "CANCELLED", "left"));
+    handlers.pushSessionEvents(caller).onHalfClose();
     handlers.pushSessionEvents(caller);
     expect(() => handlers.pushSessionEvents(caller)).toThrow(/too many/);
   });
@@ -431,7 +431,7 @@ describe("a slow frame", () => {
       11,
       [1, 2].map((value) => whole(String(value).repeat(70_000))),
     );
-    bench.call.over(new ServiceError("cancelled", "CANCELLED", "gone"));
+    bench.call.onClose(new ServiceError("cancelled", "CANCELLED", "gone"));
     for (const { action } of bench.timers) action();
     await bench.settle();
     expect(bench.call.record.counts["events"]).toBe(1);
@@ -509,7 +509,7 @@ describe("a caller above its rate", () => {
     const other = new Bench();
     other.waitMs = 30;
     other.send({ case: "open", value: { sessionId: "s" } });
-    other.call.over(new ServiceError("cancelled", "CANCELLED", "left"));
+    other.call.onClose(new ServiceError("cancelled", "CANCELLED", "left"));
     expect(other.timers).toEqual([]);
   });
 

@@ -121,11 +121,11 @@ export class PushStream implements StreamOfSession {
       refused,
     } as const;
     this.send({ case: "opened", value });
-    this.#caller.hearOn();
+    this.#caller.resume();
   }
 
   /** Answers whether the next frame may come now. */
-  heard({ frame }: PushSessionEventsRequest): boolean {
+  onMessage({ frame }: PushSessionEventsRequest): boolean {
     switch (frame.case) {
       case "batch":
         return this.#hearBatch(frame.value);
@@ -140,23 +140,23 @@ export class PushStream implements StreamOfSession {
     }
   }
 
-  misheard(error: ServiceError): void {
+  onDecodeError(error: ServiceError): void {
     this.#end(error);
   }
 
-  heardAll(): void {
+  onHalfClose(): void {
     this.#end(undefined);
   }
 
   /** The connection has taken some bytes. */
-  sent(): void {
+  onDrain(): void {
     if (this.#state === "over") return;
     this.#acknowledge();
     this.#goOn();
   }
 
   /** The call is over; the received events are still committed. */
-  over(): void {
+  onClose(): void {
     if (this.#state === "over") return;
     this.#rows.close("end");
     this.#commits.handOver({ now: true });
@@ -275,7 +275,7 @@ export class PushStream implements StreamOfSession {
   /** Goes on if there is room again. */
   #goOn(): void {
     if (this.#listens || this.#state !== "open" || this.#isFull()) return;
-    if (this.#events.length > 0 ? this.#take() : this.#mayListen()) this.#caller.hearOn();
+    if (this.#events.length > 0 ? this.#take() : this.#mayListen()) this.#caller.resume();
   }
 
   #settled(error: ServiceError | undefined): void {

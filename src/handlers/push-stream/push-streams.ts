@@ -99,7 +99,7 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
       get unsentBytes() {
         return caller.unsentBytes;
       },
-      hearOn: () => caller.hearOn(),
+      resume: () => caller.resume(),
       end: (error) => {
         this.#ended();
         caller.end(error);
@@ -115,29 +115,29 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
     return this.#stream?.keptBytes ?? 0;
   }
 
-  heard(request: PushSessionEventsRequest): boolean {
-    if (this.#stream !== undefined) return this.#stream.heard(request);
+  onMessage(request: PushSessionEventsRequest): boolean {
+    if (this.#stream !== undefined) return this.#stream.onMessage(request);
     if (request.frame.case === "open") this.#open(request.frame.value);
     else this.#caller.end(openFirst());
     return false;
   }
 
-  misheard(error: ServiceError): void {
+  onDecodeError(error: ServiceError): void {
     if (this.#stream === undefined) this.#caller.end(error);
-    else this.#stream.misheard(error);
+    else this.#stream.onDecodeError(error);
   }
 
-  heardAll(): void {
+  onHalfClose(): void {
     if (this.#stream === undefined) this.#caller.end(openFirst());
-    else this.#stream.heardAll();
+    else this.#stream.onHalfClose();
   }
 
-  sent(): void {
-    this.#stream?.sent();
+  onDrain(): void {
+    this.#stream?.onDrain();
   }
 
-  over(): void {
-    this.#stream?.over();
+  onClose(): void {
+    this.#stream?.onClose();
     this.#ended();
   }
 

@@ -113,7 +113,7 @@ const CALLS_PER_CONNECTION_MAX = 16;
 const RETRY_AFTER_MS = 1_000;
 
 /** One connection may have a few of these calls, and all connections together `callsMax`. */
-export class ForeignCalls {
+export class HealthAndReflectionCalls {
   readonly #parts: RequestParts;
   readonly #callsMax: number;
   readonly #byConnection = new WeakMap<Http2Session, number>();
@@ -132,7 +132,7 @@ export class ForeignCalls {
     if (own >= CALLS_PER_CONNECTION_MAX || this.#open >= this.#callsMax) return tooMany();
     this.#count(session, 1);
     stream.once("close", () => this.#count(session, -1));
-    void new ForeignRequest(this.#parts, stream);
+    void new HealthAndReflectionRequest(this.#parts, stream);
     return undefined;
   }
 
@@ -155,34 +155,34 @@ const BYTES_MAX = 64 * 1024;
  * whose client can begin another. The memory of the request is freed at its end: a watch of health
  * may stay for days.
  */
-class ForeignRequest extends Incoming {
+class HealthAndReflectionRequest extends Incoming {
   readonly #parts: RequestParts;
   #received = 0;
 
   constructor(parts: RequestParts, stream: ServerHttp2Stream) {
     super(parts, stream);
     this.#parts = parts;
-    parts.arriving.requests.begin(this);
-    stream.once("close", () => this.ended());
+    parts.partialRequests.requests.begin(this);
+    stream.once("close", () => this.onEnd());
   }
 
-  late(): void {
+  onTimeout(): void {
     this.stream.close(constants.NGHTTP2_CANCEL);
   }
 
-  protected came(chunk: Buffer): boolean {
+  protected onChunk(chunk: Buffer): boolean {
     this.#received += chunk.length;
     if (this.#received <= BYTES_MAX) return true;
-    this.cut();
+    this.onRevoke();
     return false;
   }
 
-  protected ended(): void {
-    this.#parts.arriving.requests.end(this);
+  protected onEnd(): void {
+    this.#parts.partialRequests.requests.end(this);
     this.memory.release();
   }
 
-  protected cut(): void {
+  protected onRevoke(): void {
     this.stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }
 }
