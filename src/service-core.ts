@@ -91,9 +91,9 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   };
   const { batchRowsMax: rowsMax, batchBytesMax: bytesMax } = config;
   const pace = new Pace(clock);
-  const committed = (waitedMs: number): void => pace.committed(waitedMs);
+  const onCommit = (waitedMs: number): void => pace.committed(waitedMs);
   const ingest = createIngest(
-    { writer, publish, clock, metrics, committed },
+    { writer, publish, clock, metrics, onCommit },
     { ...config, batch: { rowsMax, bytesMax } },
   );
   const ends = { cancels: createCancelStore(database), ingest, transcripts, groups };

@@ -1,6 +1,6 @@
 /**
- * Group commit. A push joins its session's line, and a batch takes the ready lines. Every caller in
- * a batch is answered after the batch has committed, and never before.
+ * Group commit. A push joins the queue of its session, and a batch takes from the ready queues. Every
+ * caller in a batch is answered after the batch has committed, and never before.
  *
  *   push ─► queue ─► batch ─► append ─┬─ committed ─────────► published, callers answered
  *             ▲                       ├─ refused ───────────► that caller alone
@@ -33,12 +33,12 @@ import {
   type Acknowledged,
   type BatchLimits,
   queuedBytesOf,
-  givenUp,
-  isOver,
+  refusalOf,
+  hasExpired,
   isRepeatable,
   type Item,
   newItem,
-  present,
+  refuseIfCallerLeft,
   PushQueue,
   rowsOf,
   traceCommit,
@@ -47,12 +47,12 @@ import { Opener } from "./opener.ts";
 import { outcomeUnknown, queueFull, RETRY_DELAY, stopping } from "./refusal.ts";
 
 /** Batches of many sessions in flight at once: while one goes to disk, the next one is read. */
-const LANES = 2;
+const IN_FLIGHT_MAX = 2;
 /**
  * Batches in flight for sessions whose lock is held elsewhere. Each occupies a connection for up to
  * lock_timeout.
  */
-const CONTENDED_LANES = 4;
+const LOCKED_IN_FLIGHT_MAX = 4;
 
 export interface Ingest extends Unit {
   /**
@@ -79,7 +79,7 @@ interface IngestDependencies {
   readonly clock: Clock;
   readonly metrics: IngestMetrics;
   /** Gets the time that the oldest push of each committed batch has waited. */
-  readonly committed?: (waitedMs: number) => void;
+  readonly onCommit?: (waitedMs: number) => void;
 }
 
 type IngestMetrics = Pick<
@@ -96,11 +96,11 @@ export interface IngestLimits {
 /** The remaining work for the sessions of a batch after its end. */
 interface Remainder {
   /** Pushes to send again. */
-  readonly back: Set<Item>;
+  readonly retries: Set<Item>;
   /** Sessions that get a batch of their own. */
-  readonly contended: Set<string>;
+  readonly locked: Set<string>;
   /** PostgreSQL could not take the batch: wait before the next try. */
-  failed: boolean;
+  hasFailed: boolean;
 }
 
 export function createIngest(dependencies: IngestDependencies, limits: IngestLimits): Ingest {
@@ -114,8 +114,8 @@ class GroupCommit implements Ingest {
   readonly #running = new Set<Promise<unknown>>();
   readonly #stop = new AbortController();
   readonly #opener: Opener;
-  #lanes = 0;
-  #contendedLanes = 0;
+  #inFlight = 0;
+  #lockedInFlight = 0;
   /** The number of consecutive batches that PostgreSQL could not take. */
   #failures = 0;
   #scheduled = false;
@@ -178,17 +178,20 @@ class GroupCommit implements Ingest {
 
   #pump(): void {
     const { batch } = this.#limits;
-    while (this.#lanes === 0 || (this.#lanes < LANES && this.#queue.rows >= batch.rowsMax)) {
+    while (
+      this.#inFlight === 0 ||
+      (this.#inFlight < IN_FLIGHT_MAX && this.#queue.rows >= batch.rowsMax)
+    ) {
       const items = this.#queue.take(batch);
       if (items.length === 0) break;
-      this.#lanes += 1;
-      this.#run(items, { wait: false }, () => (this.#lanes -= 1));
+      this.#inFlight += 1;
+      this.#run(items, { wait: false }, () => (this.#inFlight -= 1));
     }
-    while (this.#contendedLanes < CONTENDED_LANES) {
-      const items = this.#queue.takeContended(batch);
+    while (this.#lockedInFlight < LOCKED_IN_FLIGHT_MAX) {
+      const items = this.#queue.takeLocked(batch);
       if (items.length === 0) break;
-      this.#contendedLanes += 1;
-      this.#run(items, { wait: true }, () => (this.#contendedLanes -= 1));
+      this.#lockedInFlight += 1;
+      this.#run(items, { wait: true }, () => (this.#lockedInFlight -= 1));
     }
     const { queueRows, queueBytes } = this.#dependencies.metrics;
     queueRows.set(this.#queue.rows);
@@ -210,15 +213,15 @@ class GroupCommit implements Ingest {
   }
 
   async #batch(items: readonly Item[], options: { readonly wait: boolean }): Promise<void> {
-    const remainder: Remainder = { back: new Set(), contended: new Set(), failed: false };
+    const remainder: Remainder = { retries: new Set(), locked: new Set(), hasFailed: false };
     try {
-      const wanted = items.filter((item) => present(item) && this.#mayGoOn(item));
+      const wanted = items.filter((item) => refuseIfCallerLeft(item) && this.#canRetry(item));
       await this.#commit(wanted, options, remainder);
       await this.#pauseAfter(remainder);
     } finally {
-      this.#queue.restore(items.filter((item) => remainder.back.has(item)));
+      this.#queue.restore(items.filter((item) => remainder.retries.has(item)));
       const sessionIds = new Set(items.map((item) => item.push.sessionId));
-      this.#queue.release(sessionIds, { contended: remainder.contended });
+      this.#queue.release(sessionIds, { locked: remainder.locked });
     }
   }
 
@@ -231,8 +234,8 @@ class GroupCommit implements Ingest {
     const { writer, clock, metrics } = this.#dependencies;
     const startMs = clock.monotonicMs();
     const pushes = items.map((item) => {
-      if (!item.sent) item.span?.took("queue", { fromMs: item.sinceMs, untilMs: startMs });
-      item.sent = true;
+      if (!item.isSent) item.span?.took("queue", { fromMs: item.sinceMs, untilMs: startMs });
+      item.isSent = true;
       return item.push;
     });
     let settled: readonly Settled[];
@@ -244,8 +247,8 @@ class GroupCommit implements Ingest {
       return;
     }
     this.#failures = 0;
-    this.#dependencies.committed?.(clock.monotonicMs() - (items[0]?.sinceMs ?? startMs));
-    for (const { push } of items) this.#queue.quick(push.sessionId);
+    this.#dependencies.onCommit?.(clock.monotonicMs() - (items[0]?.sinceMs ?? startMs));
+    for (const { push } of items) this.#queue.clearSlow(push.sessionId);
     metrics.commitSeconds.observe((clock.monotonicMs() - startMs) / 1_000);
     metrics.batchRows.observe(rowsOf(items));
     traceCommit(items, { fromMs: startMs, untilMs: clock.monotonicMs() }, true);
@@ -278,8 +281,8 @@ class GroupCommit implements Ingest {
           item.reject(answer.error);
           break;
         case "busy":
-          remainder.contended.add(item.push.sessionId);
-          this.#again(item, remainder, undefined);
+          remainder.locked.add(item.push.sessionId);
+          this.#retry(item, remainder, undefined);
           break;
         case "failed": // #commit passes failed pushes to #recover, after the settled ones.
           break;
@@ -300,23 +303,23 @@ class GroupCommit implements Ingest {
       case "slow":
         return this.#split(items, remainder, error);
       case "unavailable":
-        for (const item of items) item.reject(givenUp(item, error));
+        for (const item of items) item.reject(refusalOf(item, error));
         return;
       case "locked":
         for (const item of items) {
-          remainder.contended.add(item.push.sessionId);
-          this.#again(item, remainder, error);
+          remainder.locked.add(item.push.sessionId);
+          this.#retry(item, remainder, error);
         }
         return;
       case "retryable":
-        remainder.failed = true;
-        for (const item of items) this.#again(item, remainder, error);
+        remainder.hasFailed = true;
+        for (const item of items) this.#retry(item, remainder, error);
         return;
       case "unknown":
-        remainder.failed = true;
+        remainder.hasFailed = true;
         for (const item of items) {
-          item.uncertain = true;
-          if (isRepeatable(item.push)) this.#again(item, remainder, error);
+          item.isUncertain = true;
+          if (isRepeatable(item.push)) this.#retry(item, remainder, error);
           else item.reject(outcomeUnknown(error));
         }
     }
@@ -339,9 +342,9 @@ class GroupCommit implements Ingest {
     }
     const middle = Math.ceil(items.length / 2);
     await this.#commit(items.slice(0, middle), options, remainder);
-    const held = new Set(Array.from(remainder.back, (item) => item.push.sessionId));
+    const held = new Set(Array.from(remainder.retries, (item) => item.push.sessionId));
     const second = items.slice(middle);
-    for (const item of second) if (held.has(item.push.sessionId)) remainder.back.add(item);
+    for (const item of second) if (held.has(item.push.sessionId)) remainder.retries.add(item);
     await this.#commit(
       second.filter((item) => !held.has(item.push.sessionId)),
       options,
@@ -357,37 +360,37 @@ class GroupCommit implements Ingest {
     const sessionIds = new Set(items.map(({ push }) => push.sessionId));
     const isOne = sessionIds.size === 1;
     for (const sessionId of sessionIds) {
-      remainder.contended.add(sessionId);
-      if (isOne) this.#queue.slow(sessionId);
+      remainder.locked.add(sessionId);
+      if (isOne) this.#queue.markSlow(sessionId);
     }
     for (const item of items) {
       item.triedSinceMs = this.#dependencies.clock.monotonicMs();
-      if (isOne) item.reject(givenUp(item, error));
-      else this.#again(item, remainder, error);
+      if (isOne) item.reject(refusalOf(item, error));
+      else this.#retry(item, remainder, error);
     }
   }
 
   /** Sends an item again, unless it was tried for longer than the limit or the service stops. */
-  #again(item: Item, remainder: Remainder, cause: unknown): void {
+  #retry(item: Item, remainder: Remainder, cause: unknown): void {
     const isStopped = this.#stop.signal.aborted && cause !== undefined;
-    if (isStopped || isOver(item, this.#dependencies.clock.monotonicMs()))
-      item.reject(givenUp(item, cause));
-    else remainder.back.add(item);
+    if (isStopped || hasExpired(item, this.#dependencies.clock.monotonicMs()))
+      item.reject(refusalOf(item, cause));
+    else remainder.retries.add(item);
   }
 
   /**
    * A split session may also wait for others that are slow, for example when all of PostgreSQL is
    * slow.
    */
-  #mayGoOn(item: Item): boolean {
-    if (!item.sent || !isOver(item, this.#dependencies.clock.monotonicMs())) return true;
-    item.reject(givenUp(item, undefined));
+  #canRetry(item: Item): boolean {
+    if (!item.isSent || !hasExpired(item, this.#dependencies.clock.monotonicMs())) return true;
+    item.reject(refusalOf(item, undefined));
     return false;
   }
 
-  /** The lane pauses, and not the rows: every session's next try comes after this delay. */
+  /** The slot in flight pauses, and not the rows: every session's next try comes after this delay. */
   async #pauseAfter(remainder: Remainder): Promise<void> {
-    if (!remainder.failed || this.#stop.signal.aborted) return;
+    if (!remainder.hasFailed || this.#stop.signal.aborted) return;
     const waitMs = backoffMs(RETRY_DELAY, this.#failures, Math.random());
     this.#failures += 1;
     await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);

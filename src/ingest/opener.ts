@@ -2,8 +2,8 @@
  * Opens push streams. Unlike a push, an opening with an unknown outcome may always be repeated:
  * each opening only replaces the one before.
  *
- *   open ─► a lane ─► ledger_open_stream ─┬─ opened, refused ──► answered
- *             ▲                           ├─ the session is locked; after some tries, in a lane
+ *   open ─► a slot ─► ledger_open_stream ─┬─ opened, refused ──► answered
+ *             ▲                           ├─ the session is locked; after some tries, in a slot
  *             │                           │  of openings that wait for the lock
  *             └── after a pause ──────────┴─ no answer
  *

@@ -1,16 +1,16 @@
 /**
- * Pushes that wait for a batch, with one line per session.
+ * Pushes that wait for a batch: one queue per session.
  *
- *   push ─► its session's line ─► a batch ─► done: the line may go on
- *                     ▲               └─ to be sent again: back to the front of the line
+ *   push ─► its session queue ─► a batch ─► done: the session queue is ready again
+ *                     ▲               └─ retried: back to the front of the session queue
  *
  * Two rules keep the order. A session has pushes in at most one batch in flight, so its pushes
  * commit in the order they arrived. And a push whose outcome depends on an earlier push (the same
  * key, a lower epoch) waits for the next batch, because a batch is judged as a whole.
  *
- * A line is contended after its session was found locked: then it goes alone, in a batch that waits
- * for the lock. A line whose own batch took too long is contended too, until one of its batches is
- * committed.
+ * If a session is locked by another transaction, its queue is marked as locked: its next batch has
+ * no other session and waits for the lock. A session whose own batch took too long is treated the
+ * same way, until one of its batches is committed.
  */
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Independent, type Push, type StoredRow } from "../store/rows.ts";
@@ -21,17 +21,17 @@ import { callerGone, databaseUnavailable, outcomeUnknown, RETRY_LIMIT_MS } from 
 /** Sessions remembered as slow; a forgotten one shares a batch again. */
 const SLOW_SESSIONS_MAX = 1_000;
 
-export interface Waiting {
+export interface QueuedPush {
   readonly push: Push;
   readonly rows: number;
   readonly bytes: number;
 }
 
-interface Line<T> {
+interface SessionQueue<T> {
   readonly sessionId: string;
   waiting: T[];
-  inFlight: boolean;
-  contended: boolean;
+  isInFlight: boolean;
+  isLocked: boolean;
 }
 
 export interface BatchLimits {
@@ -39,11 +39,11 @@ export interface BatchLimits {
   readonly bytesMax: number;
 }
 
-export class PushQueue<T extends Waiting> {
-  readonly #lines = new Map<string, Line<T>>();
-  /** Lines that have pushes and none in flight; they take turns, so that none starves. */
-  readonly #ready = new Set<Line<T>>();
-  readonly #contended = new Set<Line<T>>();
+export class PushQueue<T extends QueuedPush> {
+  readonly #sessions = new Map<string, SessionQueue<T>>();
+  /** Session queues with pushes and no batch in flight. They take turns, so that none starves. */
+  readonly #ready = new Set<SessionQueue<T>>();
+  readonly #locked = new Set<SessionQueue<T>>();
   /** Sessions whose own batch took too long, also while they have no waiting push. */
   readonly #slow = new BoundedMap<string, true>(SLOW_SESSIONS_MAX);
   #rows = 0;
@@ -59,17 +59,17 @@ export class PushQueue<T extends Waiting> {
   }
 
   add(item: T): void {
-    const line = this.#line(item.push.sessionId);
-    line.waiting.push(item);
+    const queue = this.#sessionQueue(item.push.sessionId);
+    queue.waiting.push(item);
     this.#rows += item.rows;
     this.#bytes += item.bytes;
-    this.#place(line);
+    this.#classify(queue);
   }
 
   /** Puts unsettled items of a batch before the waiting items of their sessions, in order. */
   restore(items: readonly T[]): void {
     for (const item of items.toReversed()) {
-      this.#line(item.push.sessionId).waiting.unshift(item);
+      this.#sessionQueue(item.push.sessionId).waiting.unshift(item);
       this.#rows += item.rows;
       this.#bytes += item.bytes;
     }
@@ -77,13 +77,13 @@ export class PushQueue<T extends Waiting> {
 
   /** Removes a waiting item; false when the item does not wait. */
   remove(item: T): boolean {
-    const line = this.#lines.get(item.push.sessionId);
-    const index = line?.waiting.indexOf(item) ?? -1;
-    if (line === undefined || index < 0) return false;
-    line.waiting.splice(index, 1);
+    const queue = this.#sessions.get(item.push.sessionId);
+    const index = queue?.waiting.indexOf(item) ?? -1;
+    if (queue === undefined || index < 0) return false;
+    queue.waiting.splice(index, 1);
     this.#rows -= item.rows;
     this.#bytes -= item.bytes;
-    this.#place(line);
+    this.#classify(queue);
     return true;
   }
 
@@ -91,79 +91,76 @@ export class PushQueue<T extends Waiting> {
   take(limits: BatchLimits): T[] {
     const taken: T[] = [];
     let { rowsMax: rows, bytesMax: bytes } = limits;
-    const lines = [...this.#ready];
-    const share = Math.max(1, Math.floor(rows / Math.max(1, lines.length)));
-    for (const line of lines) {
+    const queues = [...this.#ready];
+    const share = Math.max(1, Math.floor(rows / Math.max(1, queues.length)));
+    for (const queue of queues) {
       if (rows <= 0 || bytes <= 0) break;
-      const items = head(line.waiting, { rowsMax: Math.min(share, rows), bytesMax: bytes });
+      const items = head(queue.waiting, { rowsMax: Math.min(share, rows), bytesMax: bytes });
       rows -= sum(items, "rows");
       bytes -= sum(items, "bytes");
-      this.#depart(line, items);
+      this.#dispatch(queue, items);
       taken.push(...items);
     }
     return taken;
   }
 
-  /** A batch of one contended session; empty when there is none. */
-  takeContended(limits: BatchLimits): T[] {
-    for (const line of this.#contended) {
-      const items = head(line.waiting, limits);
-      this.#depart(line, items);
+  /** A batch of one locked session; empty when there is none. */
+  takeLocked(limits: BatchLimits): T[] {
+    for (const queue of this.#locked) {
+      const items = head(queue.waiting, limits);
+      this.#dispatch(queue, items);
       return items;
     }
     return [];
   }
 
   /** The batch that held these sessions has ended. */
-  release(
-    sessionIds: Iterable<string>,
-    options: { readonly contended: ReadonlySet<string> },
-  ): void {
+  release(sessionIds: Iterable<string>, options: { readonly locked: ReadonlySet<string> }): void {
     for (const sessionId of sessionIds) {
-      const line = this.#lines.get(sessionId);
-      if (line === undefined) continue;
-      line.inFlight = false;
-      line.contended = options.contended.has(sessionId);
-      this.#place(line);
+      const queue = this.#sessions.get(sessionId);
+      if (queue === undefined) continue;
+      queue.isInFlight = false;
+      queue.isLocked = options.locked.has(sessionId);
+      this.#classify(queue);
     }
   }
 
-  /** Marks a session whose own batch took too long. For lines that are in flight. */
-  slow(sessionId: string): void {
+  /** Marks a session whose own batch took too long. For sessions that are in flight. */
+  markSlow(sessionId: string): void {
     this.#slow.set(sessionId, true);
   }
 
   /** Removes that mark after a committed batch. */
-  quick(sessionId: string): void {
+  clearSlow(sessionId: string): void {
     this.#slow.delete(sessionId);
   }
 
-  #line(sessionId: string): Line<T> {
-    let line = this.#lines.get(sessionId);
-    if (line === undefined) {
-      line = { sessionId, waiting: [], inFlight: false, contended: false };
-      this.#lines.set(sessionId, line);
+  #sessionQueue(sessionId: string): SessionQueue<T> {
+    let queue = this.#sessions.get(sessionId);
+    if (queue === undefined) {
+      queue = { sessionId, waiting: [], isInFlight: false, isLocked: false };
+      this.#sessions.set(sessionId, queue);
     }
-    return line;
+    return queue;
   }
 
-  #depart(line: Line<T>, items: readonly T[]): void {
-    line.waiting.splice(0, items.length);
-    line.inFlight = true;
+  #dispatch(queue: SessionQueue<T>, items: readonly T[]): void {
+    queue.waiting.splice(0, items.length);
+    queue.isInFlight = true;
     this.#rows -= sum(items, "rows");
     this.#bytes -= sum(items, "bytes");
-    this.#place(line);
+    this.#classify(queue);
   }
 
-  /** Puts a line into the set that matches its state. */
-  #place(line: Line<T>): void {
-    const goes = line.waiting.length > 0 && !line.inFlight;
-    const isAlone = line.contended || this.#slow.has(line.sessionId);
-    if (goes && !isAlone) this.#ready.add(line);
-    else this.#ready.delete(line);
-    if (goes && isAlone) this.#contended.add(line);
-    else this.#contended.delete(line);
-    if (line.waiting.length === 0 && !line.inFlight) this.#lines.delete(line.sessionId);
+  /** Puts a session queue into the set that matches its state. */
+  #classify(queue: SessionQueue<T>): void {
+    const isReady = queue.waiting.length > 0 && !queue.isInFlight;
+    const isAlone = queue.isLocked || this.#slow.has(queue.sessionId);
+    if (isReady && !isAlone) this.#ready.add(queue);
+    else this.#ready.delete(queue);
+    if (isReady && isAlone) this.#locked.add(queue);
+    else this.#locked.delete(queue);
+    if (queue.waiting.length === 0 && !queue.isInFlight) this.#sessions.delete(queue.sessionId);
   }
 }
 
@@ -181,7 +178,7 @@ export function queuedBytesOf({ bytes, rows }: Push): number {
  * Items from the front: at least one, up to the limits, and not past an item that depends on an
  * earlier one.
  */
-function head<T extends Waiting>(waiting: readonly T[], limits: BatchLimits): T[] {
+function head<T extends QueuedPush>(waiting: readonly T[], limits: BatchLimits): T[] {
   const taken: T[] = [];
   const independent = new Independent();
   let { rowsMax: rows, bytesMax: bytes } = limits;
@@ -195,13 +192,11 @@ function head<T extends Waiting>(waiting: readonly T[], limits: BatchLimits): T[
   return taken;
 }
 
-function sum(items: readonly Waiting[], field: "rows" | "bytes"): number {
+function sum(items: readonly QueuedPush[], field: "rows" | "bytes"): number {
   let total = 0;
   for (const item of items) total += item[field];
   return total;
 }
-
-/** A push that waits for its commit, and the results of its tries so far. */
 
 /** The answer to a committed push; a repeated push gets the answer of the earlier push. */
 export interface Acknowledged {
@@ -213,7 +208,7 @@ export interface Acknowledged {
   readonly deduplicated: boolean;
 }
 
-interface Taken extends Waiting {
+interface AcceptedPush extends QueuedPush {
   readonly resolve: (acknowledged: Acknowledged) => void;
   readonly reject: (error: unknown) => void;
   readonly gone: () => boolean;
@@ -222,30 +217,30 @@ interface Taken extends Waiting {
   readonly span: Span | undefined;
 }
 
-export interface Item extends Taken {
+export interface Item extends AcceptedPush {
   /**
    * The start of the time that counts as tries: a batch that another session delayed does not
    * count.
    */
   triedSinceMs: number;
-  sent: boolean;
+  isSent: boolean;
   /** A try was lost after sending: the push may be committed. */
-  uncertain: boolean;
+  isUncertain: boolean;
 }
 
-export function newItem(taken: Taken): Item {
-  return { ...taken, triedSinceMs: taken.sinceMs, sent: false, uncertain: false };
+export function newItem(taken: AcceptedPush): Item {
+  return { ...taken, triedSinceMs: taken.sinceMs, isSent: false, isUncertain: false };
 }
 
 /** False: the caller left before its push was first sent. The push is refused and not stored. */
-export function present(item: Item): boolean {
-  if (item.sent || !item.gone()) return true;
+export function refuseIfCallerLeft(item: Item): boolean {
+  if (item.isSent || !item.gone()) return true;
   item.reject(callerGone());
   return false;
 }
 
 /** True when the push was tried for longer than the limit. */
-export function isOver({ triedSinceMs }: Item, nowMs: number): boolean {
+export function hasExpired({ triedSinceMs }: Item, nowMs: number): boolean {
   return nowMs - triedSinceMs > RETRY_LIMIT_MS;
 }
 
@@ -260,8 +255,8 @@ export function isRepeatable({ key, range, seen }: Push): boolean {
 /**
  * All tries decide, and not only the last one: a try that was lost after sending may be committed.
  */
-export function givenUp(item: Item, cause: unknown): ServiceError {
-  return item.uncertain ? outcomeUnknown(cause) : databaseUnavailable(cause);
+export function refusalOf(item: Item, cause: unknown): ServiceError {
+  return item.isUncertain ? outcomeUnknown(cause) : databaseUnavailable(cause);
 }
 
 export function rowsOf(items: readonly Item[]): number {

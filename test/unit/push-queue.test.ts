@@ -2,12 +2,12 @@ import { describe, expect, test } from "vitest";
 import { ServiceError } from "@session-ledger/base/errors";
 import { systemClock } from "@session-ledger/base/clock";
 import { createIngest } from "../../src/ingest/ingest.ts";
-import { PushQueue, type Waiting } from "../../src/ingest/queue.ts";
+import { PushQueue, type QueuedPush } from "../../src/ingest/queue.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { newPush, newRow } from "../support/ledger.ts";
 
-function queueOf(items: readonly Omit<Waiting, "push">[]): PushQueue<Waiting> {
-  const queue = new PushQueue<Waiting>();
+function queueOf(items: readonly Omit<QueuedPush, "push">[]): PushQueue<QueuedPush> {
+  const queue = new PushQueue<QueuedPush>();
   for (const [n, item] of items.entries()) queue.add({ push: newPush(`s${n}`), ...item });
   return queue;
 }
