@@ -31,7 +31,7 @@ import { createWriter, type Postgres } from "./service-store.ts";
 import { createCancelStore } from "./store/cancels.ts";
 import type { Database } from "./store/database.ts";
 import { createFeedReader } from "./store/feed.ts";
-import { readLogged } from "./store/pages.ts";
+import { readTranscriptRows } from "./store/pages.ts";
 import { createReader } from "./store/reader.ts";
 import type { StoredRow } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
@@ -58,7 +58,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const reader = createReader(database);
   const folded: TranscriptDependencies["reader"] = {
     ...reader,
-    loggedAfter: (page) => readLogged(database, page),
+    transcriptRowsAfter: (page) => readTranscriptRows(database, page),
     talkAfter: (page) => readTalk(database, page),
   };
   const transcripts = new Transcripts(

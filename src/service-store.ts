@@ -16,7 +16,7 @@ import { createEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
 import { forksOf } from "./store/fork.ts";
 import { readFailures } from "./store/runs.ts";
 import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
-import { readKept } from "./store/pages.ts";
+import { readByAddress } from "./store/pages.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { eraseSession } from "./maintenance/erase.ts";
 import type { StreamName } from "./store/rows.ts";
@@ -151,7 +151,7 @@ export function createWriter(
       }
     },
     refusal,
-    readKept: (addresses) => readKept(database, addresses),
+    readByAddress: (addresses) => readByAddress(database, addresses),
     openStream: (request, { wait }) => openStream(database, request, { ...options, wait }),
   };
 }

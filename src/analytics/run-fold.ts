@@ -12,7 +12,7 @@ import { parseObject } from "@session-ledger/agui/json";
 import { outcomeOf, type RunOutcome, type Usage, usageIn } from "@session-ledger/agui/run-end";
 import type { CanonicalEvent } from "@session-ledger/agui/canonical/event";
 import { type CallFacts, RunFacts } from "@session-ledger/agui/canonical/run-facts";
-import type { LoggedRow } from "../store/pages.ts";
+import type { TranscriptRow } from "../store/pages.ts";
 
 /** Times are microseconds since 1970. */
 export interface FoundRun {
@@ -67,7 +67,7 @@ export class RunFold {
     return this.#facts.calls.size * CALL_BYTES;
   }
 
-  take(row: LoggedRow, events: readonly CanonicalEvent[]): void {
+  take(row: TranscriptRow, events: readonly CanonicalEvent[]): void {
     const { seq, conformant, eventType, createdMicros, payload } = row;
     if (conformant && eventType === "RUN_STARTED") this.#begin(row);
     const run = this.#run;
@@ -108,7 +108,7 @@ export class RunFold {
     return { runs, calls };
   }
 
-  #begin({ seq, createdMicros, payload }: LoggedRow): void {
+  #begin({ seq, createdMicros, payload }: TranscriptRow): void {
     if (this.#run !== undefined) {
       this.#run.outcome = "stalled";
       this.#changedRuns.add(this.#run);

@@ -1,7 +1,7 @@
 /** The rows that a fold reads, and a fold up to a past event. */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { expand } from "@session-ledger/compressor/expand";
-import type { LoggedAfter, LoggedRow } from "../store/pages.ts";
+import type { TranscriptRowsAfter, TranscriptRow } from "../store/pages.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import type { TalkAfter, TalkRow } from "../store/talk.ts";
 import type { Fold } from "./fold.ts";
@@ -10,7 +10,7 @@ import { type Cut, inOrder } from "./merging.ts";
 
 export interface FoldReader extends Pick<LedgerReader, "pageAfter"> {
   /** Like pageAfter, with the fields that a fold needs. */
-  loggedAfter(request: LoggedAfter): Promise<readonly LoggedRow[]>;
+  transcriptRowsAfter(request: TranscriptRowsAfter): Promise<readonly TranscriptRow[]>;
   talkAfter(request: TalkAfter): Promise<readonly TalkRow[]>;
 }
 
@@ -29,7 +29,7 @@ export function rowsFor(
   const { events, messages } = fold.cut;
   return inOrder({
     events: rowsAfter(
-      (page) => reader.loggedAfter(page),
+      (page) => reader.transcriptRowsAfter(page),
       { sessionId, after: events, wanted: () => upTo.events },
       limits,
     ),

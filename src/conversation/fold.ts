@@ -5,7 +5,7 @@
  */
 import type { JsonObject } from "@session-ledger/agui/json";
 import type { RawEvent } from "@session-ledger/compressor/expand";
-import type { LoggedRow } from "../store/pages.ts";
+import type { TranscriptRow } from "../store/pages.ts";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
 import { type CountedRow, lastNumberOf } from "./folding.ts";
@@ -18,7 +18,7 @@ import { weightOf } from "@session-ledger/agui/transcript/weight";
 
 type FoldedRow = LoggedEvent &
   CountedRow &
-  Pick<LoggedRow, "stream" | "newestMicros" | "createdMicros">;
+  Pick<TranscriptRow, "stream" | "newestMicros" | "createdMicros">;
 
 /** The memory of an entry without the texts, which the transcript counts; Node 24, by its fields. */
 const TALK_BYTES = 320;

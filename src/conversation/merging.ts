@@ -12,7 +12,7 @@
  * The rows of an import have the time of the import, and the order of their own times. When the
  * clock of the database steps back, the later row of a stream counts as old as the one before it.
  */
-import type { LoggedRow } from "../store/pages.ts";
+import type { TranscriptRow } from "../store/pages.ts";
 import type { SessionHead } from "../store/rows.ts";
 import type { RowTimes, TalkRow } from "../store/talk.ts";
 import { isAfter, Times } from "@session-ledger/agui/canonical/commit-order";
@@ -39,7 +39,7 @@ export function later(one: Cut, other: Cut): Cut {
   return isBehind(one, other) ? other : one;
 }
 
-type OrderedRow = LoggedRow | TalkRow;
+type OrderedRow = TranscriptRow | TalkRow;
 
 interface OrderedSlice {
   readonly rows: readonly OrderedRow[];
@@ -48,7 +48,7 @@ interface OrderedSlice {
 }
 
 interface Streams {
-  readonly events: AsyncIterable<Slice<LoggedRow>>;
+  readonly events: AsyncIterable<Slice<TranscriptRow>>;
   readonly messages: AsyncGenerator<Slice<TalkRow>, void, undefined>;
   /** Rows above it are left out; a page may have some. */
   readonly upTo: Cut;

@@ -3,7 +3,7 @@ import { failureOf } from "../store/failure.ts";
 import {
   keyedRow,
   type Outcome,
-  type Place,
+  type RowPosition,
   type Push,
   type StoredRow,
   storedRow,
@@ -16,7 +16,7 @@ import { refusal, sessionFull } from "./refusal.ts";
 /** The methods of the store that a batch needs. */
 export interface BatchWriter {
   append(pushes: readonly Push[], options: { readonly wait: boolean }): Promise<readonly Outcome[]>;
-  readKept(addresses: readonly RowAddress[]): Promise<readonly (StoredRow | undefined)[]>;
+  readByAddress(addresses: readonly RowAddress[]): Promise<readonly (StoredRow | undefined)[]>;
 }
 
 /** The methods of the store that ingest needs. */
@@ -48,7 +48,7 @@ export async function commitBatch(
   // The new rows are committed by now, so a failed look-up is not a failure of the batch. Only the
   // repeated pushes are sent again. If the other pushes went again too, those without a key would
   // be stored a second time. The next try pauses when it finds the database unavailable.
-  const kept = addresses.length === 0 ? [] : await writer.readKept(addresses).catch(unread);
+  const stored = addresses.length === 0 ? [] : await writer.readByAddress(addresses).catch(unread);
   let repeated = 0;
   return pushes.map((push, index): Settled => {
     const outcome = outcomes[index] ?? { kind: "busy" };
@@ -60,7 +60,9 @@ export async function commitBatch(
         return { kind: "stored", rows: storedRows(push, outcome.places) };
       case "deduplicated":
         if (outcome.seq === undefined) return withoutRow(push);
-        return "kind" in kept ? kept : (keptRow(push, kept[repeated++]) ?? { kind: "busy" });
+        return "kind" in stored
+          ? stored
+          : (deduplicatedRow(push, stored[repeated++]) ?? { kind: "busy" });
       case "key_reused":
       case "stale_epoch":
       case "turn_moved":
@@ -86,7 +88,7 @@ function unread(error: unknown): Settled {
  * then. The row was erased, or lost with a server that was replaced. The push is sent and judged
  * again.
  */
-function keptRow(push: Push, row: StoredRow | undefined): Settled | undefined {
+function deduplicatedRow(push: Push, row: StoredRow | undefined): Settled | undefined {
   if (row === undefined) return undefined;
   // The id is ours: this very push was committed and its answer was lost. When the push has several
   // rows, live delivery reads the others.
@@ -103,7 +105,7 @@ function withoutRow(push: Push): Settled {
   };
 }
 
-function storedRows(push: Push, places: readonly Place[]): readonly StoredRow[] {
+function storedRows(push: Push, places: readonly RowPosition[]): readonly StoredRow[] {
   return push.rows.map((row, index) => {
     const place = places[index];
     if (place === undefined) throw new Error("a stored row has no place");

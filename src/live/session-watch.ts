@@ -14,7 +14,7 @@ import type { ServiceError } from "@session-ledger/base/errors";
 import type { FeedReader } from "../store/feed.ts";
 import type {
   ChangedSession,
-  ChangePlace,
+  ChangeCursor,
   ChangesPage,
   ChangesRequest,
 } from "../store/session-changes.ts";
@@ -41,7 +41,7 @@ export class SessionWatch {
   readonly #parts: WaitParts & { readonly reads: Pick<FeedReader, "changes"> };
   readonly #request: SessionWatchRequest;
   readonly #wait: FeedWait;
-  #position: ChangePlace = { atMicros: 0n, sessionId: "" };
+  #position: ChangeCursor = { atMicros: 0n, sessionId: "" };
   /** The place of the last page that was not full. */
   #madeAfterMicros = 0n;
   /** The changes above the place that were told, by session. */
@@ -122,7 +122,7 @@ export class SessionWatch {
     return { kind: "changes", changes };
   }
 
-  #restart({ atMicros, sessionId }: ChangePlace): void {
+  #restart({ atMicros, sessionId }: ChangeCursor): void {
     this.#position = { atMicros, sessionId };
     this.#madeAfterMicros = atMicros;
     this.#reported = new Map();

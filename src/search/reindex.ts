@@ -5,7 +5,7 @@ import { createLog } from "../observability/log.ts";
 import { createMetrics } from "../observability/metrics.ts";
 import type { Database } from "../store/database.ts";
 import { countRuns } from "../analytics/stored.ts";
-import { readLogged } from "../store/pages.ts";
+import { readTranscriptRows } from "../store/pages.ts";
 import { createReader } from "../store/reader.ts";
 import { readTalk } from "../store/talk.ts";
 import { checkLanguage, forgetTexts } from "./index-store.ts";
@@ -36,7 +36,8 @@ export async function reindexTexts(
   await forgetTexts(database, sessionId);
   const reader = {
     ...createReader(database),
-    loggedAfter: (page: Parameters<typeof readLogged>[1]) => readLogged(database, page),
+    transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
+      readTranscriptRows(database, page),
     talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
   };
   const metrics = createMetrics();

@@ -16,7 +16,7 @@ import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";
 import type { Entry } from "@session-ledger/agui/transcript/message-list";
 import { spokenText } from "@session-ledger/agui/transcript/readable";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
-import type { LoggedRow } from "../store/pages.ts";
+import type { TranscriptRow } from "../store/pages.ts";
 import type { StreamName } from "../store/rows.ts";
 import type { TalkRow } from "../store/talk.ts";
 
@@ -126,7 +126,7 @@ export class TextFold {
   }
 
   /** The next row of both streams. */
-  take(row: LoggedRow | TalkRow): void {
+  take(row: TranscriptRow | TalkRow): void {
     if (row.stream === "events") this.#takeEvent(row);
     else this.#takeMessage(row);
   }
@@ -158,7 +158,7 @@ export class TextFold {
     return found;
   }
 
-  #takeEvent(row: LoggedRow): void {
+  #takeEvent(row: TranscriptRow): void {
     const { stream, seq, eventType, createdMicros } = row;
     const runBefore = this.#runId;
     const events = this.#canonical.next(row, this.#transcript);

@@ -11,7 +11,7 @@ import {
   type Arranged,
   type Arrangement,
   type Base,
-  placesOf,
+  positionsOf,
   roomFor,
   type SessionUse,
 } from "./arrange.ts";
@@ -177,7 +177,7 @@ function settled(
   const outcomes = new Map<Push, Outcome>();
   if (answer.bases !== undefined) {
     const bases = new Map(answer.bases.map((base) => [base[0], baseOf(base)]));
-    const places = placesOf(arrangement.rows, bases);
+    const places = positionsOf(arrangement.rows, bases);
     for (const push of pushes) {
       outcomes.set(push, { kind: "stored", places: places.get(push) ?? [] });
     }
@@ -190,8 +190,8 @@ function settled(
   for (const [index, kind, seq] of [...(answer.pushes ?? []), ...(answer.ranges ?? [])]) {
     const push = pushes[index];
     if (push === undefined) throw new Error("ledger_append names a push that was not sent");
-    const kept = seq === null ? undefined : BigInt(seq);
-    outcomes.set(push, kind === "deduplicated" ? { kind, seq: kept } : { kind });
+    const storedSeq = seq === null ? undefined : BigInt(seq);
+    outcomes.set(push, kind === "deduplicated" ? { kind, seq: storedSeq } : { kind });
   }
   return outcomes;
 }

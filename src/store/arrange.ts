@@ -9,7 +9,7 @@ import {
   keyedRow,
   type NewRow,
   type Outcome,
-  type Place,
+  type RowPosition,
   type Push,
   type SessionLimits,
 } from "./rows.ts";
@@ -125,11 +125,11 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
  * The places of each push's rows, once its session's base is known; pushes without rows are left
  * out.
  */
-export function placesOf(
+export function positionsOf(
   rows: readonly Arranged[],
   bases: ReadonlyMap<string, Base>,
-): ReadonlyMap<Push, readonly Place[]> {
-  const places = new Map<Push, Place[]>();
+): ReadonlyMap<Push, readonly RowPosition[]> {
+  const places = new Map<Push, RowPosition[]>();
   for (const { push, offset, runId } of rows) {
     const base = bases.get(push.sessionId);
     if (base === undefined) throw new Error("a stored row has no base");

@@ -6,7 +6,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { TABLE } from "./columns.ts";
 import { type Database, type Fields, SERVER } from "./database.ts";
-import { readKept } from "./pages.ts";
+import { readByAddress } from "./pages.ts";
 import type { MessageRow } from "./rows.ts";
 
 /** The state of a session for a cancel, and for the end of a cancelled run. */
@@ -18,7 +18,7 @@ export interface RunState {
   /** The message that asked to end the open run. */
   readonly cancelSeq: bigint | undefined;
   /** The message with the key. */
-  readonly keptSeq: bigint | undefined;
+  readonly repeatedSeq: bigint | undefined;
 }
 
 /** A cancel of a run that is still open. */
@@ -63,11 +63,11 @@ export function createCancelStore(database: Database): CancelStore {
         openRunId: textOf(row["open_run_id"]) ?? "",
         epoch: numberOf(row["producer_epoch"]),
         cancelSeq: numberOf(row["cancel_seq"]),
-        keptSeq: numberOf(row["kept_seq"]),
+        repeatedSeq: numberOf(row["kept_seq"]),
       };
     },
     async readCancel(sessionId, seq) {
-      const [row] = await readKept(database, [{ stream: "messages", sessionId, seq }]);
+      const [row] = await readByAddress(database, [{ stream: "messages", sessionId, seq }]);
       return row?.stream === "messages" ? row : undefined;
     },
     async openCancels(page) {

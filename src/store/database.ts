@@ -204,16 +204,16 @@ function connectPool(options: DatabaseOptions, lost: () => void): Pool {
 
 /** Tracks the server that answers, and calls back when another one does. */
 function answeringServer(): Pick<Database, "answeredBy" | "onOtherServer"> {
-  const told: (() => void)[] = [];
+  const listeners: (() => void)[] = [];
   let server: Field | undefined;
   return {
     answeredBy(answering) {
       const before = server;
       if (answering === undefined || answering === null || answering === before) return;
       server = answering;
-      if (before !== undefined) for (const tell of told) tell();
+      if (before !== undefined) for (const listener of listeners) listener();
     },
-    onOtherServer: (called) => void told.push(called),
+    onOtherServer: (called) => void listeners.push(called),
   };
 }
 

@@ -92,8 +92,8 @@ export function isOfDatabase(error: unknown): boolean {
 /** A failure in one line: the text of PostgreSQL or the network, and its code. */
 export function reasonOf(error: unknown): string {
   const code = codeOf(error);
-  const said = error instanceof Error ? error.message.split("\n", 1)[0] : undefined;
-  return [said, code && `(${code})`].filter(Boolean).join(" ");
+  const detail = error instanceof Error ? error.message.split("\n", 1)[0] : undefined;
+  return [detail, code && `(${code})`].filter(Boolean).join(" ");
 }
 
 /** A failure as the caller of a read gets it. Defects stay as they are. */
@@ -139,7 +139,7 @@ export async function naming<T>(database: NamedDatabase, work: () => Promise<T>)
 export function namedError(error: unknown, { setting, url }: NamedDatabase): unknown {
   if (error instanceof DatabaseAway) {
     const { code, reason, cause } = error;
-    const message = `the database of ${setting} at ${placeOf(url)} is not available (${saidOf(cause)})`;
+    const message = `the database of ${setting} at ${placeOf(url)} is not available (${messageOfCause(cause)})`;
     return new ServiceError(code, reason, message, { cause, retryAfterMs: 1_000 });
   }
   const refusal = error instanceof ServiceError ? undefined : refusalIn(error);
@@ -159,12 +159,12 @@ const NO_TLS = /CERT|^ERR_(?:TLS|SSL)_|^UNABLE_TO_/;
 function refusalIn(error: unknown): string | undefined {
   const code = codeOf(error);
   if (code === undefined || !(error instanceof Error)) return undefined;
-  const said = `${error.message.split("\n", 1)[0]} (${code})`;
-  if (REFUSED.test(code)) return `PostgreSQL says ${said}`;
-  return NO_TLS.test(code) ? `TLS failed: ${said}` : undefined;
+  const detail = `${error.message.split("\n", 1)[0]} (${code})`;
+  if (REFUSED.test(code)) return `PostgreSQL says ${detail}`;
+  return NO_TLS.test(code) ? `TLS failed: ${detail}` : undefined;
 }
 
-function saidOf(cause: unknown): string {
+function messageOfCause(cause: unknown): string {
   const code = codeOf(cause) ?? "no code";
   const isHandshake = cause instanceof Error && cause.message.includes("before secure TLS");
   return isHandshake ? `${code} in the TLS handshake: it may not support TLS` : code;

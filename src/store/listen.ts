@@ -90,7 +90,7 @@ class ListenConnection implements ListenerConnection {
   #socket: Socket | undefined;
   readonly #losing = new AbortController();
   #timer: NodeJS.Timeout | undefined;
-  #heard: (() => void) | undefined;
+  #onHeartbeat: (() => void) | undefined;
   #closing: Promise<void> | undefined;
 
   constructor(options: ListenOptions, limits: ListenLimits) {
@@ -133,7 +133,7 @@ class ListenConnection implements ListenerConnection {
 
   #received(payload: string): void {
     if (this.#losing.signal.aborted) return;
-    if (payload === this.#beatText) this.#heard?.();
+    if (payload === this.#beatText) this.#onHeartbeat?.();
     else if (!payload.startsWith(BEAT)) this.#options.received(payload);
   }
 
@@ -147,11 +147,11 @@ class ListenConnection implements ListenerConnection {
   }
 
   async #beat(): Promise<void> {
-    const { promise: heard, resolve } = Promise.withResolvers<void>();
-    this.#heard = resolve;
+    const { promise: received, resolve } = Promise.withResolvers<void>();
+    this.#onHeartbeat = resolve;
     const sent = this.#options.notify(this.#beatText);
     // The arrival is enough, even without an answer to the NOTIFY.
-    const beat = Promise.race([heard, sent.then(() => heard)]);
+    const beat = Promise.race([received, sent.then(() => received)]);
     await this.#inTime("a heartbeat was not heard", { limitMs: this.#limits.beatLimitMs }, beat);
   }
 

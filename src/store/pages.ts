@@ -250,7 +250,7 @@ function direction(descending: boolean): SQL {
  * as much to read, here and in PostgreSQL, and a client waits for all rows of the session.
  */
 
-export interface LoggedRow extends RowTimes {
+export interface TranscriptRow extends RowTimes {
   readonly stream: "events";
   /** The number of its first event. */
   readonly seq: bigint;
@@ -262,14 +262,14 @@ export interface LoggedRow extends RowTimes {
   readonly newestMicros: bigint | undefined;
 }
 
-export type LoggedAfter = Omit<PageAfter<"events">, "stream">;
+export type TranscriptRowsAfter = Omit<PageAfter<"events">, "stream">;
 
 /** Contiguous rows, as `pageAfter` returns them. */
-export async function readLogged(
+export async function readTranscriptRows(
   database: Database,
-  request: LoggedAfter,
-): Promise<readonly LoggedRow[]> {
-  const rows = await database.run(loggedStatement(request));
+  request: TranscriptRowsAfter,
+): Promise<readonly TranscriptRow[]> {
+  const rows = await database.run(transcriptRowsStatement(request));
   database.answeredBy(rows[0]?.["server"]);
   return rows.map((fields) => ({
     stream: "events",
@@ -284,7 +284,12 @@ export async function readLogged(
 }
 
 /** Exported for the plan test. */
-export function loggedStatement({ sessionId, after, rowsMax, bytesMax }: LoggedAfter): SQL {
+export function transcriptRowsStatement({
+  sessionId,
+  after,
+  rowsMax,
+  bytesMax,
+}: TranscriptRowsAfter): SQL {
   return sql`
     select seq, event_type, payload, event_count, conformant, ${TIMES},
       case when lead(seq) over (order by seq) is null
@@ -315,7 +320,7 @@ export interface RowAddress {
  * In the order of the request; undefined for a row that was erased meanwhile. One statement per
  * stream.
  */
-export async function readKept(
+export async function readByAddress(
   database: Database,
   addresses: readonly RowAddress[],
 ): Promise<readonly (StoredRow | undefined)[]> {

@@ -60,7 +60,7 @@ export function headOf(head: SessionHead, stream: StreamName): bigint {
 
 /** A row before the commit gives it a place. A message has no fields of events, and the reverse. */
 export interface NewRow
-  extends Omit<EventRow, "stream" | "sessionId" | keyof Place>,
+  extends Omit<EventRow, "stream" | "sessionId" | keyof RowPosition>,
     Pick<MessageRow, "sender" | "sentAtMicros"> {
   readonly mark: RunMark | undefined;
 }
@@ -79,7 +79,7 @@ export function storedBytesOf(rows: readonly NewRow[]): number {
 }
 
 /** The row as any later read returns it. */
-export function storedRow({ sessionId, stream }: Push, row: NewRow, place: Place): StoredRow {
+export function storedRow({ sessionId, stream }: Push, row: NewRow, place: RowPosition): StoredRow {
   const { seq, runId } = place;
   const { id, eventType, payload, createdAtMicros } = row;
   const base = { sessionId, seq, id, eventType, payload, createdAtMicros };
@@ -183,7 +183,7 @@ export interface SessionLimits {
 }
 
 /** The place of a stored row. */
-export interface Place {
+export interface RowPosition {
   readonly seq: bigint;
   /** Empty outside of a run. */
   readonly runId: string;
@@ -191,7 +191,7 @@ export interface Place {
 
 export type Outcome =
   /** Committed: one place per row. */
-  | { readonly kind: "stored"; readonly places: readonly Place[] }
+  | { readonly kind: "stored"; readonly places: readonly RowPosition[] }
   /**
    * An earlier push with this key and content is the row with this number. Or the range is
    * committed already, and `seq` is its first row (undefined: the range has no rows, or they are

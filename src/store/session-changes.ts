@@ -27,7 +27,7 @@ const PAGE_BYTES_MAX = 1_048_576;
 const SESSION_OVERHEAD_BYTES = 512;
 
 /** A place between two changes. */
-export interface ChangePlace {
+export interface ChangeCursor {
   readonly atMicros: bigint;
   /** Empty: before every change of that time. */
   readonly sessionId: string;
@@ -36,7 +36,7 @@ export interface ChangePlace {
 export interface ChangesRequest {
   readonly scope: SessionScope;
   readonly filter: SessionFilter;
-  readonly after: ChangePlace;
+  readonly after: ChangeCursor;
 }
 
 export interface ChangedSession {
@@ -48,7 +48,7 @@ export interface ChangedSession {
 export interface ChangesPage {
   readonly changed: readonly ChangedSession[];
   /** The last examined change, when the page has ended there; undefined: there is no further one. */
-  readonly cutAt: ChangePlace | undefined;
+  readonly cutAt: ChangeCursor | undefined;
 }
 
 export async function readChanges(

@@ -30,14 +30,14 @@ export const WALKED_MAX = 10_000;
 export type ListOrder = keyof typeof ORDERS;
 
 /** A session as its order sees it; a page begins after one. */
-export interface ListPlace {
+export interface ListCursor {
   readonly micros: bigint;
   readonly id: string;
 }
 
 export interface SessionsPage {
   /** Sessions to skip, or the place and the total of the page before. */
-  readonly from: number | { readonly place: ListPlace; readonly total: ListTotal };
+  readonly from: number | { readonly place: ListCursor; readonly total: ListTotal };
   readonly size: number;
   readonly scope: SessionScope;
   readonly filter?: SessionFilter;
@@ -54,7 +54,7 @@ export interface SessionList {
   readonly items: readonly SessionRecord[];
   readonly total: ListTotal;
   /** Undefined: there are no more. */
-  readonly next: ListPlace | undefined;
+  readonly next: ListCursor | undefined;
 }
 
 const ORDERS = {
@@ -96,7 +96,7 @@ export async function listSessions(
 
 interface Keys {
   readonly keys: readonly Fields[];
-  readonly next: ListPlace | undefined;
+  readonly next: ListCursor | undefined;
   readonly total: ListTotal;
 }
 
@@ -108,7 +108,7 @@ async function keysOf(database: Database, request: SessionsPage): Promise<Keys> 
   let walk =
     inOrder.rest.length === 0 ? inOrder : ((await wholeOf(conditions, "quick", read)) ?? inOrder);
   let found = await read(pageStatement(request, walk));
-  let end: ListPlace | undefined;
+  let end: ListCursor | undefined;
   if (found.length <= size && walk === inOrder && walk.rest.length > 0) {
     const whole = await wholeOf(conditions, "slow", read);
     if (whole === undefined) end = endOf(await read(endStatement(request, walk)));
@@ -233,7 +233,7 @@ function endStatement(request: SessionsPage, walk: Walk): SQL {
 }
 
 /** Undefined: the walk ends with the list. */
-function endOf(rows: readonly Fields[]): ListPlace | undefined {
+function endOf(rows: readonly Fields[]): ListCursor | undefined {
   return rows.length === 2 ? placeOf(rows[0]) : undefined;
 }
 
@@ -274,7 +274,7 @@ function placeColumns({ order = "newest" }: SessionsPage): SQL {
   return sql`${sessions.id}, ${microsColumn(ORDERS[order].time)} as micros`;
 }
 
-function placeOf(row: Fields | undefined): ListPlace | undefined {
+function placeOf(row: Fields | undefined): ListCursor | undefined {
   return row && { micros: BigInt(String(row["micros"])), id: String(row["id"]) };
 }
 

@@ -72,7 +72,7 @@ export async function openStream(
 }
 
 /** A stream with acknowledged commits that may be lost in a failover. */
-export interface ToldStream {
+export interface StreamOpening {
   readonly sessionId: string;
   readonly opened: Pick<OpenedStream, "epoch" | "stream">;
   /** The last number that was acknowledged to it as committed. */
@@ -82,7 +82,7 @@ export interface ToldStream {
 /** The last number of the stream's epoch that the database has; undefined when nothing is lost. */
 export async function lostAfter(
   database: Database,
-  { sessionId, opened, lastClientSeq }: ToldStream,
+  { sessionId, opened, lastClientSeq }: StreamOpening,
 ): Promise<bigint | undefined> {
   const [row] = await database.run(sql`
     select producer_epoch::text as epoch, producer_stream::text as stream,

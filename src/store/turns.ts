@@ -7,7 +7,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { columnsOf, messageColumns, rowOf, storedBytes, TABLE } from "./columns.ts";
 import { type Database, type Fields, SERVER } from "./database.ts";
-import { readKept, readPage } from "./pages.ts";
+import { readByAddress, readPage } from "./pages.ts";
 import type { EventRow, MessageRow } from "./rows.ts";
 
 /** The newest events that are searched for output of the lost run. */
@@ -48,7 +48,7 @@ export interface TurnState {
   /** Messages between the two, which wait again in a redelivery. */
   readonly redelivered: number;
   /** The start of the run of this key, if it is stored. */
-  readonly keptSeq: bigint | undefined;
+  readonly repeatedSeq: bigint | undefined;
   /** The next arrivals; empty when the key is stored. */
   readonly arrivals: readonly MessageRow[];
 }
@@ -59,10 +59,10 @@ export interface TurnStore {
   /** The start of a run that a claim has stored; undefined: it was erased. */
   readStarted(sessionId: string, seq: bigint): Promise<EventRow | undefined>;
   /** The arrivals from `first` to `last`, as many as were given to that run. */
-  readTaken(sessionId: string, taken: TakenTurn): Promise<readonly MessageRow[]>;
+  readTaken(sessionId: string, taken: ClaimedTurn): Promise<readonly MessageRow[]>;
 }
 
-export interface TakenTurn {
+export interface ClaimedTurn {
   readonly first: bigint;
   readonly last: bigint;
 }
@@ -71,7 +71,7 @@ export function createTurnStore(database: Database): TurnStore {
   return {
     readTurn: sharedReads(database),
     async readStarted(sessionId, seq) {
-      const [row] = await readKept(database, [{ stream: "events", sessionId, seq }]);
+      const [row] = await readByAddress(database, [{ stream: "events", sessionId, seq }]);
       return row?.stream === "events" ? row : undefined;
     },
     async readTaken(sessionId, { first, last }) {
@@ -225,7 +225,7 @@ function stateOf(sessionId: string, rows: readonly Fields[]): TurnState | undefi
     epoch: optionalSeqOf(first["producer_epoch"]),
     fromSeq: seqOf(first["from_seq"]),
     redelivered: Number(first["redelivered"]),
-    keptSeq: optionalSeqOf(first["kept_seq"]),
+    repeatedSeq: optionalSeqOf(first["kept_seq"]),
     arrivals:
       first["seq"] === null
         ? []

@@ -20,7 +20,7 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 import { createRpcServer } from "../../src/rpc/server.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
-import { readKept } from "../../src/store/pages.ts";
+import { readByAddress } from "../../src/store/pages.ts";
 import { ANYBODY } from "../support/callers.ts";
 
 const loaded = loadConfig();
@@ -36,7 +36,7 @@ const database = createDatabase({
 
 const writer: BatchWriter = {
   append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),
-  readKept: (addresses) => readKept(database, addresses),
+  readByAddress: (addresses) => readByAddress(database, addresses),
 };
 
 const ingest: Pick<Ingest, "push"> = {

@@ -22,7 +22,7 @@ import {
   feedbackPrefix,
   newestStatement,
 } from "../../src/store/feedback.ts";
-import { readLogged } from "../../src/store/pages.ts";
+import { readTranscriptRows } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import { readTalk } from "../../src/store/talk.ts";
 import { ledgerWriter, newPush, newRow, useLedger } from "../support/ledger.ts";
@@ -56,7 +56,8 @@ function instance(given: { readonly foldBytesMax?: number } = {}) {
   const ingest = createIngest({ writer: ledgerWriter(database), publish, ...parts }, LIMITS);
   const reader = {
     ...createReader(database),
-    loggedAfter: (page: Parameters<typeof readLogged>[1]) => readLogged(database, page),
+    transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
+      readTranscriptRows(database, page),
     talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
   };
   const limits = { ...TRANSCRIPT_LIMITS, ...given, bytesMax: 10_000_000 };

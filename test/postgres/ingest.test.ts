@@ -273,7 +273,7 @@ describe("a push without a key", () => {
     };
     const ingest: Ingest = createIngest(
       {
-        writer: { append: lost, readKept: lost, openStream: lost },
+        writer: { append: lost, readByAddress: lost, openStream: lost },
         publish: () => undefined,
         clock: systemClock,
         metrics: createMetrics(),
@@ -352,7 +352,7 @@ test("a push that is given up after a lost try is not reported as not stored", a
   };
   const ingest = createIngest(
     {
-      writer: { append: failing, readKept: failing, openStream: failing },
+      writer: { append: failing, readByAddress: failing, openStream: failing },
       publish: () => undefined,
       clock: systemClock,
       metrics: createMetrics(),

@@ -10,7 +10,7 @@ import {
   forgetTexts,
   sinceStatement,
 } from "../../src/search/index-store.ts";
-import { readLogged } from "../../src/store/pages.ts";
+import { readTranscriptRows } from "../../src/store/pages.ts";
 import { eventually } from "../support/eventually.ts";
 import { useLedger } from "../support/ledger.ts";
 import { event, linesFor, pageOf, push, run, said, spoken, textIndex } from "../support/texts.ts";
@@ -67,9 +67,9 @@ test("a session that cannot be folded does not keep the others from their texts"
   await push(database, { sessionId: "b-whole" }, run("r", ...spoken("m", "gnu two")));
   const metrics = createMetrics();
   const reader = {
-    loggedAfter: (page: Parameters<typeof readLogged>[1]) => {
+    transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) => {
       if (page.sessionId === "a-broken") throw new TypeError("a defect");
-      return readLogged(database, page);
+      return readTranscriptRows(database, page);
     },
   };
   const unit = textIndex(database, { metrics, reader });

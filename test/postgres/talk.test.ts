@@ -9,7 +9,7 @@ import type { JsonObject } from "@session-ledger/agui/json";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
-import { readLogged } from "../../src/store/pages.ts";
+import { readTranscriptRows } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import type { StreamName } from "../../src/store/rows.ts";
 import { readTalk } from "../../src/store/talk.ts";
@@ -25,7 +25,8 @@ function newTranscripts(): Transcripts {
   const { database } = ledger;
   const reader = {
     ...createReader(database),
-    loggedAfter: (page: Parameters<typeof readLogged>[1]) => readLogged(database, page),
+    transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
+      readTranscriptRows(database, page),
     talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
   };
   const limits = { ...TRANSCRIPT_LIMITS, bytesMax: 100_000_000, pageRowsMax: 20, sliceRowsMax: 7 };

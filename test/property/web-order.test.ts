@@ -9,7 +9,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { inOrder } from "../../src/conversation/merging.ts";
-import type { LoggedRow } from "../../src/store/pages.ts";
+import type { TranscriptRow } from "../../src/store/pages.ts";
 import type { TalkRow } from "../../src/store/talk.ts";
 import { SessionLog } from "../../web/src/model/log.ts";
 import { Scrub } from "../../web/src/model/scrub.ts";
@@ -48,7 +48,7 @@ async function serviceOrder(commits: readonly Commit[]): Promise<readonly string
     return { ...numbers, payload: "", recordedMicros, createdMicros };
   };
   const idByRow = new Map<object, string>();
-  const logged = events.map((one): LoggedRow => {
+  const logged = events.map((one): TranscriptRow => {
     const fields = { eventType: "CUSTOM", conformant: true, newestMicros: undefined };
     const row = { stream: "events" as const, ...base(one), ...fields };
     idByRow.set(row, one.id);

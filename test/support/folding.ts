@@ -53,7 +53,7 @@ export function foldReader(table: SlowTable): TranscriptDependencies["reader"] {
   return {
     heads: (sessionIds) => table.heads(sessionIds),
     pageAfter: (request) => table.pageAfter(request),
-    async loggedAfter(request) {
+    async transcriptRowsAfter(request) {
       const rows = await table.pageAfter({ stream: "events", ...request });
       return rows.map((row) => ({
         stream: "events",

@@ -6,7 +6,7 @@ import {
   type Database,
   type DatabaseOptions,
 } from "../../src/store/database.ts";
-import { readKept } from "../../src/store/pages.ts";
+import { readByAddress } from "../../src/store/pages.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
 import {
   Independent,
@@ -73,7 +73,7 @@ export function useSql(url: string, max: number): postgres.Sql {
 export function ledgerWriter(database: Database): LedgerWriter {
   return {
     append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),
-    readKept: (addresses) => readKept(database, addresses),
+    readByAddress: (addresses) => readByAddress(database, addresses),
     openStream: (request, { wait }) => openStream(database, request, { createMissing: true, wait }),
   };
 }

@@ -3,7 +3,7 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
-import { readLogged } from "../../src/store/pages.ts";
+import { readTranscriptRows } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import type { NewRow, StreamName } from "../../src/store/rows.ts";
 import { createSession } from "../../src/store/sessions.ts";
@@ -26,7 +26,8 @@ export function textIndex(database: Database, more: Indexing = {}): TextIndex {
   const { metrics = createMetrics(), clock = { monotonicMs: () => performance.now() } } = more;
   const reader = {
     ...createReader(database),
-    loggedAfter: (page: Parameters<typeof readLogged>[1]) => readLogged(database, page),
+    transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
+      readTranscriptRows(database, page),
     talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
     ...more.reader,
   };

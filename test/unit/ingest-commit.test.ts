@@ -15,7 +15,8 @@ test("a failed lookup of a repetition does not affect the new pushes of its batc
           { kind: "stored", places: [{ seq: 5n, runId: "" }] },
           { kind: "deduplicated", seq: 4n },
         ]),
-      readKept: () => Promise.reject(Object.assign(new Error("down"), { code: "ECONNREFUSED" })),
+      readByAddress: () =>
+        Promise.reject(Object.assign(new Error("down"), { code: "ECONNREFUSED" })),
     },
     [fresh, repeated],
     { wait: false },
@@ -33,7 +34,7 @@ test.each([
 ])("a failed lookup %s", async (_, failure, expected) => {
   const writer = {
     append: () => Promise.resolve([{ kind: "deduplicated", seq: 4n } as const]),
-    readKept: () => Promise.reject(Object.assign(new Error("failed"), failure)),
+    readByAddress: () => Promise.reject(Object.assign(new Error("failed"), failure)),
   };
   const settled = await commitBatch(writer, [newPush("s", { key: "k" })], { wait: false });
   expect(settled).toMatchObject([expected]);
@@ -44,7 +45,7 @@ test.each([
 test("a repeated push is tried again when its row is missing at the lookup", async () => {
   const writer = {
     append: () => Promise.resolve([{ kind: "deduplicated", seq: 4n } as const]),
-    readKept: () => Promise.resolve([undefined]),
+    readByAddress: () => Promise.resolve([undefined]),
   };
   const settled = await commitBatch(writer, [newPush("s", { key: "k" })], { wait: false });
   expect(settled).toEqual([{ kind: "busy" }]);

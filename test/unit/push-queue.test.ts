@@ -36,7 +36,7 @@ describe("the queue of pushes", () => {
   async function accepted(limits: { queueRowsMax: number; queueBytesMax: number }) {
     const writer = {
       append: () => new Promise<never>(() => undefined),
-      readKept: () => Promise.resolve([]),
+      readByAddress: () => Promise.resolve([]),
       openStream: () => new Promise<never>(() => undefined),
     };
     const batch = { rowsMax: 100, bytesMax: 1_000_000 };

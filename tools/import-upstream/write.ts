@@ -1,9 +1,9 @@
 /** Writes the rows of an import batch, their new places, and the new counts of their sessions. */
 import { sql } from "drizzle-orm";
-import { arrange, placesOf } from "../../src/store/arrange.ts";
+import { arrange, positionsOf } from "../../src/store/arrange.ts";
 import {
   type NewRow,
-  type Place,
+  type RowPosition,
   type Push,
   storedBytesOf,
   type StreamName,
@@ -22,7 +22,7 @@ export interface ImportRow {
 interface Placed {
   readonly push: Push;
   readonly oldSeq: bigint;
-  readonly places: readonly Place[];
+  readonly places: readonly RowPosition[];
 }
 
 interface Written {
@@ -51,7 +51,7 @@ export async function writeRows(
       },
     ]),
   );
-  const places = placesOf(arrangement.rows, bases);
+  const places = positionsOf(arrangement.rows, bases);
   const placed = pushes.map((one) => ({ ...one, places: places.get(one.push) ?? [] }));
   await insertRows(transaction, { stream, placed, recordedAtMicros });
   await insertMap(transaction, stream, placed);

@@ -17,7 +17,7 @@ import type { Acknowledged } from "../../ingest/queue.ts";
 import { RangeGap } from "../../ingest/refusal.ts";
 import { type NewRow, type Push, storedBytesOf } from "../../store/rows.ts";
 import { committedEventsLost } from "../../store/failure.ts";
-import type { OpenedStream, ToldStream } from "../../store/streams.ts";
+import type { OpenedStream, StreamOpening } from "../../store/streams.ts";
 import { newEventRow } from "../new-row.ts";
 import type { FragmentEvent } from "./intake.ts";
 import type { StreamMeter } from "./meter.ts";
@@ -32,7 +32,7 @@ export interface CommitParts {
   /**
    * Reads from the store whether committed events of the stream are lost, and after which number.
    */
-  readonly lostAfter: (told: ToldStream) => Promise<bigint | undefined>;
+  readonly lostAfter: (told: StreamOpening) => Promise<bigint | undefined>;
   readonly meter: StreamMeter;
 }
 

@@ -152,7 +152,7 @@ async function cancel(
     if (earlier !== undefined) return toSessionMessage(earlier, true);
     if (state.openRunId !== runId) throw runNotFound(request, state);
     // The key belongs to an earlier run with this id: then the commit alone finds a second cancel.
-    const ownKey = state.keptSeq === undefined ? key : undefined;
+    const ownKey = state.repeatedSeq === undefined ? key : undefined;
     const push = pushOf(request, { state, payload, key: ownKey }, { parts, context });
     try {
       const { rows, deduplicated } = await ingest.push(push, () => context.hasEnded, context.span);
@@ -170,9 +170,9 @@ async function cancel(
 async function earlierCancel(
   cancels: CancelStore,
   { sessionId, runId }: CancelRunRequest,
-  { openRunId, cancelSeq, keptSeq }: RunState,
+  { openRunId, cancelSeq, repeatedSeq }: RunState,
 ): Promise<MessageRow | undefined> {
-  const seq = openRunId === runId ? cancelSeq : keptSeq;
+  const seq = openRunId === runId ? cancelSeq : repeatedSeq;
   if (seq === undefined) return undefined;
   const row = await cancels.readCancel(sessionId, seq);
   return row !== undefined && cancelTextOf(row.payload) !== undefined ? row : undefined;

@@ -39,8 +39,8 @@ export interface ClaimStep {
 
 /** `wanted` is the epoch that the caller named; 0: the highest so far plus 1. */
 export function nextStep(state: TurnState, wanted: bigint): Step {
-  const { keptSeq, openRunId, arrivals, epoch: highest = 0n } = state;
-  if (keptSeq !== undefined) return { kind: "repeat", seq: keptSeq };
+  const { repeatedSeq, openRunId, arrivals, epoch: highest = 0n } = state;
+  if (repeatedSeq !== undefined) return { kind: "repeat", seq: repeatedSeq };
   if (wanted === 0n && highest === EPOCH_MAX) return refuse(noEpochAbove(highest));
   if (wanted !== 0n && wanted < highest) return refuse(staleEpoch(wanted));
   const isHigher = wanted > highest;

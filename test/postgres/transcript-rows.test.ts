@@ -1,7 +1,7 @@
 /** What a fold reads is what a page has, and walks the primary key. */
 import { v7 as uuidv7 } from "uuid";
 import { beforeAll, expect, test } from "vitest";
-import { loggedStatement, readLogged } from "../../src/store/pages.ts";
+import { transcriptRowsStatement, readTranscriptRows } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import { append } from "../../src/store/append.ts";
 import { readTalk, talkStatement, type TalkRow } from "../../src/store/talk.ts";
@@ -44,7 +44,7 @@ test.each([
   const read = [];
   let after = 0n;
   for (;;) {
-    const page = await readLogged(database, { sessionId: "s", after, ...limits });
+    const page = await readTranscriptRows(database, { sessionId: "s", after, ...limits });
     const last = page.at(-1);
     if (last === undefined) break;
     expect(page.length).toBeLessThanOrEqual(limits.rowsMax);
@@ -69,7 +69,12 @@ test.each([
 });
 
 test("a walk reads the primary key from the cursor", async () => {
-  const statement = loggedStatement({ sessionId: "s", after: 10n, rowsMax: 5, bytesMax: 1_000 });
+  const statement = transcriptRowsStatement({
+    sessionId: "s",
+    after: 10n,
+    rowsMax: 5,
+    bytesMax: 1_000,
+  });
   const plan = await ledger.database.run(sql`explain ${statement}`);
   const text = plan.map((row) => String(row["QUERY PLAN"])).join("\n");
   expect(text).toMatch(/Index Scan using session_events_session_id_seq_pk/);
