@@ -40,7 +40,7 @@ import type { Config } from "./config/config.ts";
 import { AGUI_LIMITS } from "./conversation/attach.ts";
 import { createAguiJoin } from "./conversation/join.ts";
 import { createOpsServer } from "./http/ops.ts";
-import { CONNECTIONS_BESIDE_STREAMS_MAX } from "./http/plumbing/listener.ts";
+import { CONNECTIONS_WITHOUT_STREAM_MAX } from "./http/plumbing/listener.ts";
 import { createHttpServer } from "./http/server.ts";
 import { createRateLimits } from "./ingest/rate-limits.ts";
 import type { Log } from "./observability/log.ts";
@@ -235,7 +235,7 @@ function createEdges(config: Config, parts: EdgeParts) {
     {
       address: addressText(config.httpAddress),
       requestBytesMax,
-      connectionsMax: config.watchersMax + config.pushStreamsMax + CONNECTIONS_BESIDE_STREAMS_MAX,
+      connectionsMax: config.watchersMax + config.pushStreamsMax + CONNECTIONS_WITHOUT_STREAM_MAX,
       origins: config.httpOrigins ?? [],
       inspector: config.inspector === "on",
       heartbeatMs: config.sseHeartbeatMs,

@@ -93,7 +93,7 @@ export class RunFold {
   }
 
   /** The runs and calls that have changed since the last call; with `all` also the open run. */
-  given({ all }: { readonly all: boolean }): {
+  drain({ all }: { readonly all: boolean }): {
     readonly runs: readonly FoundRun[];
     readonly calls: readonly FoundCall[];
   } {

@@ -137,12 +137,12 @@ export function createAudit(parts: {
   // With its own level: LOG_LEVEL selects lines for operators, and never removes audit records.
   const isSilent = parts.log.level === "silent";
   const log = isSilent ? parts.log : parts.log.child({}, { level: "info" });
-  const tell = (leftOut: ReadonlyMap<string, number>): void => {
+  const report = (leftOut: ReadonlyMap<string, number>): void => {
     for (const [kind, records] of leftOut) {
       log.warn({ audit: true, kind, records }, "audit records left out");
     }
   };
-  const budget = new LineBudget({ clock, tell }, Number.POSITIVE_INFINITY);
+  const budget = new LineBudget({ clock, report }, Number.POSITIVE_INFINITY);
   const hasRecord = (kind: Kind): boolean => budget.take(kind);
   return {
     denied(act, reason) {

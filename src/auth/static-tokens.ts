@@ -203,18 +203,18 @@ function jsonOf(json: string): unknown {
   try {
     return JSON.parse(json);
   } catch (cause) {
-    const said = cause instanceof Error ? cause.message : "";
-    const place = /line \d+ column \d+|position \d+/.exec(said)?.[0];
-    throw textRefused(`expected JSON${place === undefined ? "" : `; wrong at ${place}`}`);
+    const message = cause instanceof Error ? cause.message : "";
+    const position = /line \d+ column \d+|position \d+/.exec(message)?.[0];
+    throw textRefused(`expected JSON${position === undefined ? "" : `; wrong at ${position}`}`);
   }
 }
 
 function placeOf(path: readonly PropertyKey[]): string {
-  const place = path
+  const position = path
     .map((part) => (typeof part === "number" ? `[${part}]` : `.${String(part)}`))
     .join("")
     .replace(/^\./, "");
-  return place === "" ? "" : `${place}: `;
+  return position === "" ? "" : `${position}: `;
 }
 
 function listed(problems: readonly string[]): string {

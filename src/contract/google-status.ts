@@ -82,6 +82,6 @@ function cut(text: string, bytesMax: number): string {
   const room = new Uint8Array(bytesMax);
   const { read } = encoder.encodeInto(whole, room);
   if (read === whole.length) return whole;
-  const kept = encoder.encodeInto(whole, room.subarray(ELLIPSIS_BYTES)).read;
-  return `${whole.slice(0, kept)}…`;
+  const writtenChars = encoder.encodeInto(whole, room.subarray(ELLIPSIS_BYTES)).read;
+  return `${whole.slice(0, writtenChars)}…`;
 }

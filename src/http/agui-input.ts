@@ -65,13 +65,13 @@ export class AguiInputs {
   }
 
   /** Holds the messages of a reduced input for as long as the answer lasts. */
-  keep(messages: readonly unknown[] | null | undefined, { request }: FastifyReply): KeptInput {
-    const kept = clientMessagesIn(messages ?? [], { field: "messages" });
+  keep(messages: readonly unknown[] | null | undefined, { request }: FastifyReply): StoredInput {
+    const clientMessages = clientMessagesIn(messages ?? [], { field: "messages" });
     const typed = this.#typed.get(request);
     this.#typed.delete(request);
-    const bytes = bytesOf(kept) + (typed === undefined ? 0 : 2 * charsOf(typed));
+    const bytes = bytesOf(clientMessages) + (typed === undefined ? 0 : 2 * charsOf(typed));
     if (servedRequestOf(request).memory?.request(bytes) === false) throw serverBusy();
-    return { messages: kept, typed };
+    return { messages: clientMessages, typed };
   }
 
   async #read(request: FastifyRequest, payload: IncomingMessage): Promise<unknown> {
@@ -88,7 +88,7 @@ export class AguiInputs {
   }
 }
 
-interface KeptInput {
+interface StoredInput {
   readonly messages: readonly ClientMessage[];
   readonly typed: RunInput | undefined;
 }

@@ -119,11 +119,11 @@ export function sendAguiStream(
   options: Omit<EventStreamOptions, "failure">,
 ): Promise<void> {
   let isBetweenRuns = false;
-  const noted = flatMap(frames, (frame) => {
+  const observed = flatMap(frames, (frame) => {
     if ("endsRun" in frame) isBetweenRuns = frame.endsRun;
     return [frame];
   });
-  return sendEventStream(reply, context, noted, {
+  return sendEventStream(reply, context, observed, {
     ...options,
     failure: (error) => (isBetweenRuns ? { comment: error.reason } : runError(error)),
   });

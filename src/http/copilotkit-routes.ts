@@ -131,11 +131,11 @@ function serve(
   const context = streamContextOf(reply.request);
   const follow = follows(forwardedProps);
   const isReadOnly = does === "connect";
-  const { typed, ...kept } = inputs.keep(messages, reply);
+  const { typed, ...rest } = inputs.keep(messages, reply);
   const asked: TalkRequest = {
     sessionId,
     protocolVersion: protocolVersion ?? undefined,
-    ...kept,
+    ...rest,
     // The page reloads by `connect`, so a run is a new one, also with a message that was answered.
     typed: typed && { ...typed, regenerates: true },
     isReadOnly,

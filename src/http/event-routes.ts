@@ -271,10 +271,10 @@ interface Cursor {
 }
 
 function cursorOf(request: FastifyRequest, query: LiveQuery): Cursor {
-  const said = request.headers["last-event-id"];
-  if (said === undefined || said === "")
+  const header = request.headers["last-event-id"];
+  if (header === undefined || header === "")
     return { seq: query.after_seq, naming: (frames) => frames };
-  const seq = lastEventId.safeParse(said);
+  const seq = lastEventId.safeParse(header);
   if (!seq.success) {
     const why = seq.error.issues[0]?.message ?? "";
     throw invalidArgument([{ field: LAST_EVENT_ID, description: `${LAST_EVENT_ID} ${why}` }]);

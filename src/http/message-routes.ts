@@ -99,8 +99,8 @@ export function messageRoutes(app: App, parts: MessageRouteParts): void {
   });
 }
 
-function senderOf(said: z.infer<typeof senderSchema>): MessageInitShape<typeof SenderSchema> {
-  const { display_name: displayName, is_bot: isBot, channel_id: channelId, ...rest } = said;
+function senderOf(sender: z.infer<typeof senderSchema>): MessageInitShape<typeof SenderSchema> {
+  const { display_name: displayName, is_bot: isBot, channel_id: channelId, ...rest } = sender;
   const { thread_id: threadId, id, name, channel } = rest;
   const given = { id, name, displayName, isBot, channel, channelId, threadId };
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));

@@ -101,9 +101,10 @@ export function textParameter(description: string) {
 const TIME_WANTED = "a time like 2026-01-31T12:00:00.000001Z, in the years 1 to 9999";
 
 function timeError(text: unknown): string {
-  const said = typeof text === "string" ? text : "";
-  if (PLUS_BECAME_SPACE.test(said)) return `must be ${TIME_WANTED}; a + in a URL is written as %2B`;
-  if (ENDS_WITHOUT_ZONE.test(said)) return `must have a zone, as ${TIME_WANTED} has`;
+  const value = typeof text === "string" ? text : "";
+  if (PLUS_BECAME_SPACE.test(value))
+    return `must be ${TIME_WANTED}; a + in a URL is written as %2B`;
+  if (ENDS_WITHOUT_ZONE.test(value)) return `must have a zone, as ${TIME_WANTED} has`;
   return `must be ${TIME_WANTED}`;
 }
 

@@ -238,7 +238,7 @@ function isAbort(error: unknown): boolean {
  * Between the tokens of a JSON text every line break is equal white space, and JSON strings contain
  * none.
  */
-export type SseFrame = SseEvent | SsePlace | SseComment;
+export type SseFrame = SseEvent | SsePosition | SseComment;
 
 export interface SseEvent {
   /** A returning client sends this in Last-Event-ID. Without one, the previous id stays. */
@@ -257,7 +257,7 @@ export interface SseEvent {
  * An id without an event: a parser keeps the id and emits nothing. It marks the start of a stream
  * that has sent nothing yet, so that a client that loses the stream comes back to that place.
  */
-export interface SsePlace {
+export interface SsePosition {
   readonly id: string;
   readonly data?: undefined;
 }

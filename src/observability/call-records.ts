@@ -109,11 +109,11 @@ export class CallRecords {
 
   #budget(level: "info" | "warn"): LineBudget {
     const { log, clock } = this.#deps;
-    const tell = (leftOut: ReadonlyMap<string, number>): void => {
+    const report = (leftOut: ReadonlyMap<string, number>): void => {
       const lines = [...leftOut.values()].reduce((sum, count) => sum + count, 0);
       log[level]({ lines, of: Object.fromEntries(leftOut) }, `${this.#what} lines left out`);
     };
-    return new LineBudget({ clock, tell }, LINES_MAX);
+    return new LineBudget({ clock, report }, LINES_MAX);
   }
 }
 
@@ -144,7 +144,7 @@ const SPAN_MS = 1_000;
 interface LineBudgetParts {
   readonly clock: Clock;
   /** Gets the number of omitted lines of each kind. */
-  readonly tell: (leftOut: ReadonlyMap<string, number>) => void;
+  readonly report: (leftOut: ReadonlyMap<string, number>) => void;
 }
 
 /**
@@ -185,14 +185,14 @@ export class LineBudget {
     }
     // Reported by a timer, because the flood may end here, and then no further line would report
     // it.
-    if (this.#leftOut.size === 0) setTimeout(() => this.#tell(), SPAN_MS).unref();
+    if (this.#leftOut.size === 0) setTimeout(() => this.#report(), SPAN_MS).unref();
     this.#leftOut.set(kind, (this.#leftOut.get(kind) ?? 0) + 1);
     return false;
   }
 
-  #tell(): void {
+  #report(): void {
     const leftOut = this.#leftOut;
     this.#leftOut = new Map();
-    this.#parts.tell(leftOut);
+    this.#parts.report(leftOut);
   }
 }

@@ -240,19 +240,19 @@ function readInstruments(make: Instruments) {
     [],
     (gauge) => gauge.set(feeds.lagSeconds()),
   );
-  const others = { heard: () => 0 };
+  const instances = { count: () => 0 };
   return {
     feedLag: (seconds: () => number): void => {
       feeds.lagSeconds = seconds;
     },
-    countHeard: (heard: () => number): void => {
-      others.heard = heard;
+    countInstances: (count: () => number): void => {
+      instances.count = count;
     },
     instancesHeard: make.gauge(
       "instances_heard",
       "Other instances whose wake-ups arrived in the last minute; one without commits sends none.",
       [],
-      (gauge) => gauge.set(others.heard()),
+      (gauge) => gauge.set(instances.count()),
     ),
     watchers: make.gauge("watchers", "Open watches.", ["stream"]),
     watchLagSeconds: make.histogram(

@@ -18,7 +18,7 @@ const ANSWER_LIMIT_MS = 2_000;
 const FAILURES_MIN = 5;
 const FAILING_MS_MIN = 3_000;
 /** An instance that is out of service gets no pushes. After this time it is tried again. */
-const FAILURE_KEPT_MS = 30_000;
+const FAILURE_TTL_MS = 30_000;
 
 interface Readiness extends Unit {
   /** Empty when ready, else the missing parts, with their reasons. */
@@ -100,7 +100,7 @@ export class CommitFailures {
   /** Undefined while pushes are stored, or too few were tried. */
   why(): string | undefined {
     const lasted = this.#lastMs - this.#firstMs;
-    const isOld = this.#clock.monotonicMs() - this.#lastMs > FAILURE_KEPT_MS;
+    const isOld = this.#clock.monotonicMs() - this.#lastMs > FAILURE_TTL_MS;
     if (this.#count < FAILURES_MIN || lasted < FAILING_MS_MIN || isOld) return undefined;
     return `pushes fail (${this.#why})`;
   }

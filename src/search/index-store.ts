@@ -11,7 +11,7 @@ import {
   sessionToolCalls,
 } from "../store/schema.ts";
 import { callRow, runRow } from "../analytics/stored.ts";
-import type { FoundText, Given } from "./text-fold.ts";
+import type { FoundText, FoundTexts } from "./text-fold.ts";
 import { comparable, joinedWordsOf, markOf, partsOf, withoutControls } from "./words.ts";
 
 const LEASE = "search";
@@ -78,7 +78,7 @@ export interface Stored {
 }
 
 /** A session with rows behind that. */
-export interface Behind {
+export interface StaleSession {
   readonly sessionId: string;
   readonly head: { readonly messages: bigint; readonly events: bigint };
   readonly stored: Stored;
@@ -86,52 +86,52 @@ export interface Behind {
 
 /** Sessions that one statement reads, and that it returns. */
 const LOOKED_AT_MAX = 20_000;
-const BEHIND_MAX = 500;
+const STALE_MAX = 500;
 /** Rows that one statement reads to find their sessions. */
 const RECENT_ROWS_MAX = 5_000;
 
-interface BehindPage<Place> {
-  readonly behind: readonly Behind[];
+interface StalePage<Cursor> {
+  readonly stale: readonly StaleSession[];
   /** Undefined: there are no others. */
-  readonly next: Place | undefined;
+  readonly next: Cursor | undefined;
 }
 
 /** The sessions after an id whose rows are not all stored as texts, in the order of ids. */
-export async function behindAfter(database: Database, after: string): Promise<BehindPage<string>> {
-  const rows = await database.run(behindStatement(after));
-  const behind = behindIn(rows);
-  const isCut = behind.length === BEHIND_MAX;
-  const last = isCut ? behind.at(-1)?.sessionId : rows[0]?.["last"];
+export async function staleAfter(database: Database, after: string): Promise<StalePage<string>> {
+  const rows = await database.run(staleStatement(after));
+  const stale = staleIn(rows);
+  const isCut = stale.length === STALE_MAX;
+  const last = isCut ? stale.at(-1)?.sessionId : rows[0]?.["last"];
   const hasMore = isCut || Number(rows[0]?.["looked_at"]) === LOOKED_AT_MAX;
-  return { behind, next: hasMore && typeof last === "string" ? last : undefined };
+  return { stale, next: hasMore && typeof last === "string" ? last : undefined };
 }
 
 /** The last session of a page of those with new rows. */
-export interface ActivePlace {
+export interface ActivityCursor {
   readonly micros: bigint;
   readonly id: string;
 }
 
 /** The same of sessions with rows since a time, in the order of their activity. */
-export async function behindActive(
+export async function staleActive(
   database: Database,
-  after: ActivePlace,
-): Promise<BehindPage<ActivePlace>> {
+  after: ActivityCursor,
+): Promise<StalePage<ActivityCursor>> {
   const rows = await database.run(activeStatement(after), { prepare: false });
   const [first] = rows;
   const isFull = Number(first?.["looked_at"]) === LOOKED_AT_MAX;
   const next = { micros: BigInt(String(first?.["last_micros"] ?? 0)), id: String(first?.["last"]) };
-  return { behind: behindIn(rows), next: isFull ? next : undefined };
+  return { stale: staleIn(rows), next: isFull ? next : undefined };
 }
 
 /** Of these sessions, those whose rows are not all stored as texts. */
-export async function behindAmong(
+export async function staleAmong(
   database: Database,
   sessionIds: readonly string[],
-): Promise<readonly Behind[]> {
+): Promise<readonly StaleSession[]> {
   if (sessionIds.length === 0) return [];
   const ids = sql`(select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json) as session_id)`;
-  return behindIn(await database.run(sql`${behindOf(sql`${ids} wanted`)} order by looked.id`));
+  return staleIn(await database.run(sql`${staleOf(sql`${ids} wanted`)} order by looked.id`));
 }
 
 /** New rows, and forks, whose rows have the times of their parents. */
@@ -139,16 +139,16 @@ export const NEW = ["messages", "events", "forks"] as const;
 type New = (typeof NEW)[number];
 
 /** Sessions with something that is new since a time, whose rows are not all stored as texts. */
-export async function behindSince(
+export async function staleSince(
   database: Database,
   { of, micros }: { readonly of: New; readonly micros: bigint },
-): Promise<BehindPage<bigint>> {
+): Promise<StalePage<bigint>> {
   const rows = await database.run(sinceStatement(of, micros), { prepare: false });
   const isFull = Number(rows[0]?.["looked_at"]) === RECENT_ROWS_MAX;
-  return { behind: behindIn(rows), next: isFull ? bigintOf(rows[0]?.["last"]) : undefined };
+  return { stale: staleIn(rows), next: isFull ? bigintOf(rows[0]?.["last"]) : undefined };
 }
 
-function behindIn(rows: readonly Fields[]): readonly Behind[] {
+function staleIn(rows: readonly Fields[]): readonly StaleSession[] {
   return rows
     .filter((row) => typeof row["id"] === "string")
     .map((row) => ({
@@ -163,14 +163,14 @@ function behindIn(rows: readonly Fields[]): readonly Behind[] {
     }));
 }
 
-const BEHIND = sql`
+const STALE_COLUMNS = sql`
   select looked.*, coalesce(i.message_seq, 0) as messages, coalesce(i.event_seq, 0) as events,
     coalesce(i.has_speech, false) as has_speech, i.session_id is not null as is_known`;
-const IS_BEHIND = sql`looked.message_seq > coalesce(i.message_seq, 0)
+const IS_STALE = sql`looked.message_seq > coalesce(i.message_seq, 0)
   or looked.event_seq > coalesce(i.event_seq, 0)`;
 
 /** Exported for the plan test. */
-export function behindStatement(after: string): SQL {
+export function staleStatement(after: string): SQL {
   return sql`
     with looked as materialized (
       select id, message_seq, event_seq from sessions
@@ -178,13 +178,13 @@ export function behindStatement(after: string): SQL {
     )
     select (select max(id) from looked) as last, (select count(*) from looked) as looked_at, behind.*
     from (select) one left join (
-      ${BEHIND} from looked left join ${indexedSessions} i on i.session_id = looked.id
-      where ${IS_BEHIND} order by looked.id limit ${BEHIND_MAX}
+      ${STALE_COLUMNS} from looked left join ${indexedSessions} i on i.session_id = looked.id
+      where ${IS_STALE} order by looked.id limit ${STALE_MAX}
     ) behind on true`;
 }
 
 /** It reads the sessions that were active since, however many there are. Exported for the plan test. */
-export function activeStatement({ micros, id }: ActivePlace): SQL {
+export function activeStatement({ micros, id }: ActivityCursor): SQL {
   return sql`
     with looked as materialized (
       select id, message_seq, event_seq, active_at from sessions
@@ -196,15 +196,15 @@ export function activeStatement({ micros, id }: ActivePlace): SQL {
     )
     select (select count(*) from looked) as looked_at, last.*, behind.*
     from (select) one left join last on true left join (
-      ${BEHIND} from looked left join ${indexedSessions} i on i.session_id = looked.id
-      where ${IS_BEHIND} order by looked.id
+      ${STALE_COLUMNS} from looked left join ${indexedSessions} i on i.session_id = looked.id
+      where ${IS_STALE} order by looked.id
     ) behind on true`;
 }
 
 /** With LIMIT each look-up is a walk down the key, for any statistics. */
-function behindOf(ids: SQL): SQL {
+function staleOf(ids: SQL): SQL {
   return sql`
-    ${BEHIND} from ${ids}
+    ${STALE_COLUMNS} from ${ids}
     cross join lateral (
       select id, message_seq, event_seq from sessions
       where id = wanted.session_id and deleted_at is null limit 1
@@ -212,7 +212,7 @@ function behindOf(ids: SQL): SQL {
     left join lateral (
       select * from ${indexedSessions} where session_id = looked.id limit 1
     ) i on true
-    where ${IS_BEHIND}`;
+    where ${IS_STALE}`;
 }
 
 const RECORDED: Readonly<Record<New, SQL>> = {
@@ -233,10 +233,10 @@ export function sinceStatement(of: New, micros: bigint): SQL {
     select ${microsColumn(sql`(select max(recorded_at) from recent)`)} as last,
       (select count(*) from recent) as looked_at, behind.*
     from (select) one
-    left join (${behindOf(sql`(select distinct session_id from recent) wanted`)}) behind on true`;
+    left join (${staleOf(sql`(select distinct session_id from recent) wanted`)}) behind on true`;
 }
 
-interface Storing extends Given {
+interface Storing extends FoundTexts {
   readonly sessionId: string;
   /** How far the session was stored when the fold began. */
   readonly from: Stored;

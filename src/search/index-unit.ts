@@ -36,12 +36,12 @@ import type { Metrics } from "../observability/metrics.ts";
 import type { Database } from "../store/database.ts";
 import { createFeedReader, type Look } from "../store/feed.ts";
 import {
-  type ActivePlace,
-  type Behind,
-  behindActive,
-  behindAfter,
-  behindAmong,
-  behindSince,
+  type ActivityCursor,
+  type StaleSession,
+  staleActive,
+  staleAfter,
+  staleAmong,
+  staleSince,
   checkLanguage,
   endLease,
   forgetTextless,
@@ -180,7 +180,7 @@ export class TextIndex implements Unit {
 
   /** Stores the texts of the rows there are. False: another instance does. */
   async pass(): Promise<boolean> {
-    if (!(await this.#mayGoOn())) return false;
+    if (!(await this.#canContinue())) return false;
     const look = await createFeedReader(this.#parts.database).look();
     const horizon = horizonAt(this.#horizon, look);
     const done = this.#doneMicros ?? look.atMicros;
@@ -191,7 +191,7 @@ export class TextIndex implements Unit {
       visited += page.length;
       await this.#rest(performance.now() - beganMs);
       for (const session of page) if (!(await this.#visit(session))) return false;
-      if (!(await this.#mayGoOn())) return false;
+      if (!(await this.#canContinue())) return false;
       beganMs = performance.now();
     }
     this.#horizon = horizon;
@@ -211,7 +211,7 @@ export class TextIndex implements Unit {
   }
 
   /** The sessions to visit. */
-  async *#pages({ atMicros }: Look): AsyncGenerator<readonly Behind[], void, undefined> {
+  async *#pages({ atMicros }: Look): AsyncGenerator<readonly StaleSession[], void, undefined> {
     const { database, clock } = this.#parts;
     const nowMs = clock.monotonicMs();
     const left = [...this.#left];
@@ -223,26 +223,26 @@ export class TextIndex implements Unit {
     if (isDue) this.#sweptMs = nowMs;
     if (isWhole) {
       for (let next: string | undefined = ""; next !== undefined; ) {
-        const page: Awaited<ReturnType<typeof behindAfter>> = await behindAfter(database, next);
-        yield page.behind;
+        const page: Awaited<ReturnType<typeof staleAfter>> = await staleAfter(database, next);
+        yield page.stale;
         next = page.next;
       }
       return;
     }
     if (isDue) {
-      let next: ActivePlace | undefined = { micros: atMicros - SWEPT_MICROS, id: "" };
+      let next: ActivityCursor | undefined = { micros: atMicros - SWEPT_MICROS, id: "" };
       while (next !== undefined) {
-        const page: Awaited<ReturnType<typeof behindActive>> = await behindActive(database, next);
-        yield page.behind;
+        const page: Awaited<ReturnType<typeof staleActive>> = await staleActive(database, next);
+        yield page.stale;
         next = page.next;
       }
     }
-    if (left.length > 0) yield behindAmong(database, left);
+    if (left.length > 0) yield staleAmong(database, left);
     for (const of of NEW) {
       for (let next: bigint | undefined = micros; next !== undefined; ) {
         const since = { of, micros: next };
-        const page: Awaited<ReturnType<typeof behindSince>> = await behindSince(database, since);
-        yield page.behind;
+        const page: Awaited<ReturnType<typeof staleSince>> = await staleSince(database, since);
+        yield page.stale;
         // More rows of one time than a page has are an import.
         if (page.next === next) this.#sweptMs = undefined;
         next = page.next === next ? undefined : page.next;
@@ -251,7 +251,7 @@ export class TextIndex implements Unit {
   }
 
   /** False: the unit stops, or another instance has the lease. */
-  async #mayGoOn(): Promise<boolean> {
+  async #canContinue(): Promise<boolean> {
     if (this.#ending.signal.aborted) return false;
     const nowMs = this.#parts.clock.monotonicMs();
     if (nowMs - this.#askedMs < LEASE_ASKED_AFTER_MS) return this.#holds;
@@ -268,7 +268,7 @@ export class TextIndex implements Unit {
     return this.#holds;
   }
 
-  async #visit(session: Behind): Promise<boolean> {
+  async #visit(session: StaleSession): Promise<boolean> {
     const { sessionId, head } = session;
     const { log, metrics } = this.#parts;
     const failedAt = `${head.messages} ${head.events}`;
@@ -286,7 +286,7 @@ export class TextIndex implements Unit {
     }
   }
 
-  async #index({ sessionId, head, stored }: Behind): Promise<boolean> {
+  async #index({ sessionId, head, stored }: StaleSession): Promise<boolean> {
     const { reader, clock } = this.#parts;
     const held = await this.#heldOf(sessionId, stored);
     const { fold } = held;
@@ -304,7 +304,7 @@ export class TextIndex implements Unit {
       if (!(await this.#store(sessionId, held, fold.bytes > FOLD_BYTES_MAX))) return true;
       await this.#rest(performance.now() - beganMs);
       beganMs = performance.now();
-      if (!(await this.#mayGoOn())) return false;
+      if (!(await this.#canContinue())) return false;
       // Closed, or the others get a turn; the next pass continues.
       if (this.#folds.get(sessionId) !== held || taken >= VISIT_ROWS_MAX) {
         this.#left.add(sessionId);
@@ -338,7 +338,7 @@ export class TextIndex implements Unit {
   async #store(sessionId: string, held: Held, isClosing: boolean): Promise<boolean> {
     const { database, metrics } = this.#parts;
     const { fold, from } = held;
-    const found = fold.given({ all: isClosing });
+    const found = fold.drain({ all: isClosing });
     const moves = isClosing || fold.isAtRest;
     const stored = moves ? { ...fold.cut, hasSpeech: fold.hasSpeech } : from;
     const upTo = { ...stored, isKnown: true };

@@ -21,7 +21,7 @@ import type { StreamName } from "../store/rows.ts";
 import type { TalkRow } from "../store/talk.ts";
 
 /** The row in which a text begins. */
-interface Place {
+interface TextPosition {
   readonly stream: StreamName;
   readonly seq: bigint;
   readonly eventType: string;
@@ -30,13 +30,13 @@ interface Place {
   readonly runId: string;
 }
 
-export interface FoundText extends Place {
+export interface FoundText extends TextPosition {
   readonly role: string;
   readonly text: string;
 }
 
 /** What a fold has found. */
-export interface Given {
+export interface FoundTexts {
   readonly texts: readonly FoundText[];
   readonly runs: readonly FoundRun[];
   readonly calls: readonly FoundCall[];
@@ -71,13 +71,13 @@ export class TextFold {
   readonly #transcript = new Transcript();
   readonly #runs: RunFold;
   readonly #hasTexts: boolean;
-  readonly #places = new WeakMap<Entry, Place>();
+  readonly #positions = new WeakMap<Entry, TextPosition>();
   /** Messages that were not given out since their last change. */
   readonly #changed = new Set<Entry>();
   /** Ids of open messages, and of open calls. */
   readonly #open = new Set<unknown>();
   #found: FoundText[] = [];
-  #here: Place | undefined;
+  #position: TextPosition | undefined;
   #hasSpeech: boolean;
   #cut: Cut;
 
@@ -93,8 +93,8 @@ export class TextFold {
     this.#hasSpeech = from.hasSpeech;
     this.#transcript.observe({
       added: (entry) => {
-        if (this.#here === undefined) return;
-        this.#places.set(entry, this.#here);
+        if (this.#position === undefined) return;
+        this.#positions.set(entry, this.#position);
         this.#changed.add(entry);
         this.#nameTools(entry.message["toolCalls"]);
       },
@@ -140,8 +140,8 @@ export class TextFold {
   }
 
   /** What has ended since the last call; with `all` also what has not. */
-  given({ all }: { readonly all: boolean }): Given {
-    return { texts: this.#texts(all), ...this.#runs.given({ all }) };
+  drain({ all }: { readonly all: boolean }): FoundTexts {
+    return { texts: this.#texts(all), ...this.#runs.drain({ all }) };
   }
 
   #texts(all: boolean): readonly FoundText[] {
@@ -150,7 +150,7 @@ export class TextFold {
     for (const entry of this.#changed) {
       if (!all && this.#isOpen(entry.message)) continue;
       this.#changed.delete(entry);
-      const place = this.#places.get(entry);
+      const place = this.#positions.get(entry);
       const text = spokenText(entry.message);
       if (place !== undefined && text !== "")
         found.push({ ...place, role: roleOf(entry.message), text });
@@ -165,7 +165,7 @@ export class TextFold {
     this.#runs.take(row, events);
     this.skipTo({ events: seq + BigInt(row.eventCount) - 1n, messages: 0n });
     if (!this.#hasTexts) return;
-    this.#here = { stream, seq, eventType, createdMicros, runId: this.#runId || runBefore };
+    this.#position = { stream, seq, eventType, createdMicros, runId: this.#runId || runBefore };
     for (const { value } of events) {
       this.#follow(value, eventType);
       this.#transcript.apply(value);
@@ -174,7 +174,7 @@ export class TextFold {
 
   #takeMessage(row: TalkRow): void {
     const { stream, seq, eventType, createdMicros } = row;
-    this.#here = { stream, seq, eventType, createdMicros, runId: this.#runId };
+    this.#position = { stream, seq, eventType, createdMicros, runId: this.#runId };
     if (eventType === PERSONS || this.needsAllTalk) {
       const spoken = spokenBy(row);
       const messages = this.#canonical.said(spoken);
@@ -219,8 +219,8 @@ export class TextFold {
   }
 
   #find(role: string, text: unknown): void {
-    if (this.#here !== undefined && typeof text === "string" && text !== "")
-      this.#found.push({ ...this.#here, role, text });
+    if (this.#position !== undefined && typeof text === "string" && text !== "")
+      this.#found.push({ ...this.#position, role, text });
   }
 
   #isOpen({ id }: Entry["message"]): boolean {

@@ -5,8 +5,8 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 import {
   activeStatement,
   askAgain,
-  behindAfter,
-  behindStatement,
+  staleAfter,
+  staleStatement,
   forgetTexts,
   sinceStatement,
 } from "../../src/search/index-store.ts";
@@ -90,12 +90,12 @@ test("all sessions that are behind are found in pages by their keys, and no othe
   await database.run(sql`analyze sessions, indexed_sessions`);
   const found: string[] = [];
   for (let next: string | undefined = ""; next !== undefined; ) {
-    const page: Awaited<ReturnType<typeof behindAfter>> = await behindAfter(database, next);
-    found.push(...page.behind.map(({ sessionId }) => sessionId));
+    const page: Awaited<ReturnType<typeof staleAfter>> = await staleAfter(database, next);
+    found.push(...page.stale.map(({ sessionId }) => sessionId));
     next = page.next;
   }
   expect(found).toEqual(ids);
-  const lines = await database.run(sql`explain ${behindStatement("many-0500")}`);
+  const lines = await database.run(sql`explain ${staleStatement("many-0500")}`);
   const plan = lines.map((line) => String(line["QUERY PLAN"])).join("\n");
   expect(plan).toContain("sessions_pkey");
 });

@@ -146,9 +146,9 @@ const LOOKED_FOR_CHARS_MAX = 64 * 1024;
 
 /** For a text that JSON.parse refuses; undefined where the search would cost too much. */
 function placeOfMistake(text: string): string | undefined {
-  const told = positionIn(messageOf(text));
-  if (told === undefined && text.length > LOOKED_FOR_CHARS_MAX) return undefined;
-  const position = told ?? lookFor(text);
+  const reported = positionIn(messageOf(text));
+  if (reported === undefined && text.length > LOOKED_FOR_CHARS_MAX) return undefined;
+  const position = reported ?? lookFor(text);
   if (position >= text.length) return "it ends too early";
   const lines = text.slice(0, position).split("\n");
   const column = (lines.at(-1)?.length ?? 0) + 1;

@@ -236,4 +236,4 @@ export const TOKEN_CHECK_INTERVAL_MS = 1_000;
  * Each stream takes a connection, and streams are limited as watchers; this number more is for
  * other requests.
  */
-export const CONNECTIONS_BESIDE_STREAMS_MAX = 1_024;
+export const CONNECTIONS_WITHOUT_STREAM_MAX = 1_024;

@@ -9,7 +9,7 @@ import type { Metrics } from "../../observability/metrics.ts";
 import type { Span } from "../../observability/trace.ts";
 import { problemOf, statusOf } from "./problem.ts";
 
-const FIELD_LOGGED_CHARS_MAX = 128;
+const FIELD_CHARS_MAX = 128;
 
 /** The route of a request that fits no route. */
 export const UNKNOWN_ROUTE = "unknown";
@@ -106,5 +106,5 @@ export class RequestRecords {
  */
 function fieldOf(error: ServiceError): { readonly field?: string } {
   const named = problemOf(error).violations?.find(({ field }) => field !== "")?.field;
-  return named === undefined ? {} : { field: named.slice(0, FIELD_LOGGED_CHARS_MAX) };
+  return named === undefined ? {} : { field: named.slice(0, FIELD_CHARS_MAX) };
 }

@@ -33,7 +33,7 @@ interface HintBusParts {
   readonly instance: string;
   readonly wakeUps: WakeUps;
   readonly log: Log;
-  readonly metrics: Pick<Metrics, "wakeUps" | "wakeUpsConnected" | "countHeard">;
+  readonly metrics: Pick<Metrics, "wakeUps" | "wakeUpsConnected" | "countInstances">;
   readonly clock: Clock;
   readonly timers?: Timers;
 }
@@ -75,7 +75,7 @@ class PostgresHintBus implements HintBus {
   constructor(parts: HintBusParts, transport: Transport) {
     const { instance, log, metrics, wakeUps, timers = systemTimers } = parts;
     this.#parts = parts;
-    metrics.countHeard(() => this.#countInstances());
+    metrics.countInstances(() => this.#countInstances());
     this.#notifier = new Notifier({
       from: instance,
       send: (text) => transport.send(text),
