@@ -15,10 +15,10 @@
  * cannot take the part of other runners with the same token. For a caller without a name, each
  * connection counts as a caller.
  *
- * A lease that was told to end holds its amount until its owner releases it, but counts as given
- * back: no other lease ends for the same bytes. A lease that cannot be taken back (a handler
- * works on it) is marked and skipped. Charges that can wait (push streams) do not end each other:
- * they take turns.
+ * A lease that is ending holds its amount until its owner releases it, but counts as returned:
+ * no other lease ends for the same bytes. A lease that cannot be revoked (a handler works
+ * on it) is marked and skipped. Leases that can wait (push streams) do not end each other: they take
+ * turns.
  */
 
 /** The caller of a lease. */
@@ -47,9 +47,9 @@ export class FairShare {
   now = 0;
   /** The amount of all callers, including ending leases. */
   held = 0;
-  /** Charges that were told to end, since the start. */
+  /** Leases that were ended, since the start. */
   ended = 0;
-  /** Charges that found no room, since the start. */
+  /** Leases that found no room, since the start. */
   refused = 0;
 
   constructor({ max, stalledTicksMax = Number.POSITIVE_INFINITY }: FairShareOptions) {

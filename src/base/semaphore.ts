@@ -37,7 +37,7 @@ export class Semaphore {
   async run<T>(action: () => T | Promise<T>, signal?: AbortSignal, name = ""): Promise<T> {
     signal?.throwIfAborted();
     const caller = this.#callers.get(name) ?? { running: 0, waiting: new Set() };
-    if (this.#hasPlace(caller)) {
+    if (this.#hasRoom(caller)) {
       this.#callers.set(name, caller);
       this.#running += 1;
       caller.running += 1;
@@ -52,7 +52,7 @@ export class Semaphore {
     }
   }
 
-  #hasPlace({ running }: Caller): boolean {
+  #hasRoom({ running }: Caller): boolean {
     const { atOnce, atOnceOfCaller = atOnce } = this.#limits;
     return this.#running < atOnce && running < atOnceOfCaller;
   }
@@ -88,7 +88,7 @@ export class Semaphore {
   #passOn(): void {
     for (const [name, caller] of this.#callers) {
       const [next] = caller.waiting;
-      if (next === undefined || !this.#hasPlace(caller)) continue;
+      if (next === undefined || !this.#hasRoom(caller)) continue;
       caller.waiting.delete(next);
       this.#waiting -= 1;
       this.#running += 1;

@@ -50,7 +50,7 @@ export class Call implements CallContext {
     return this.#controller.signal;
   }
 
-  /** With an error, the handler may still run, and `signal` tells it; only the first one counts. */
+  /** With an error, the handler may still run, and `signal` aborts; only the first one counts. */
   protected ends(error?: ServiceError): void {
     this.#hasEnded = true;
     if (error === undefined || this.#abortedBy !== undefined) return;

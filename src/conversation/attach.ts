@@ -14,7 +14,7 @@ import type { Metrics } from "../observability/metrics.ts";
 import { sessionNotFound } from "../store/failure.ts";
 import type { Snapshot } from "./snapshot.ts";
 import type { ClientMessage } from "./client-messages.ts";
-import { type Cut, cutOf, isBehind, NOTHING } from "./merging.ts";
+import { type Cut, cutOf, isEarlier, NOTHING } from "./merging.ts";
 import type { Transcripts } from "./transcripts.ts";
 
 export interface AguiRequest {
@@ -33,7 +33,7 @@ export interface AguiRequest {
   /** From the client's RunAgentInput: the messages that the client has. */
   readonly messages: readonly ClientMessage[];
   /**
-   * The number of a row of people. The answer lasts until a run that has taken the row has ended;
+   * The number of a user message. The answer lasts until a run that has taken the row has ended;
    * without an open run, nothing is sent before the next one begins.
    */
   readonly answers: bigint | undefined;
@@ -41,7 +41,7 @@ export interface AguiRequest {
   readonly upToSeq?: bigint | undefined;
 }
 
-/** The answer goes on: no run has taken the row that it answers. */
+/** True: no run has taken the row that the answer waits for. */
 export function isAwaited(
   { answers }: Pick<AguiRequest, "answers">,
   { takenSeq }: { readonly takenSeq: bigint },
@@ -136,7 +136,7 @@ export async function attachAgui(
   };
   const { head } = events;
   const cut = head === undefined ? NOTHING : cutOf(head);
-  if (isBehind(cut, held)) setup.transcripts.forget(sessionId);
+  if (isEarlier(cut, held)) setup.transcripts.forget(sessionId);
   if (head === undefined && sessionPolicy === "strict") {
     leave();
     throw sessionNotFound(sessionId);
@@ -182,11 +182,11 @@ interface StaleLimits {
 }
 
 /**
- * Tells a client's stream that nothing has happened for too long: the followed run has stalled, or
- * the session still has no run. There is one timer per stream. When it fires, it checks the newest
+ * Detects silence in the stream of one client: the followed run has stalled, or the session still
+ * has no run. Each stream has one timer. When it fires, it checks the newest
  * event and is set again for the remaining time, so a row costs no timer.
  *
- * Silence counts only while a row would be heard: not while the database cannot be read, and not
+ * Silence counts only while a row would arrive: not while the database cannot be read, and not
  * while the client stands still and its stream with it. After an outage the silence starts again at
  * zero, because the runner could not push either, and may return later than the watch.
  */
@@ -241,7 +241,7 @@ class StaleRun {
   }
 
   /**
-   * The watch has reported its standing. When it becomes live, the log's own times tell its age.
+   * The watch has a new state. When it becomes live, the times of the rows give the age of the silence.
    */
   setState(state: LiveState): void {
     if (state === "live") {
@@ -252,7 +252,7 @@ class StaleRun {
     } else if (state === "degraded" || this.#wasLive) this.#wasAway = true;
   }
 
-  /** Tells whether a row would be heard from now on. */
+  /** True: a row would arrive from now on. */
   setListening(isListening: boolean): void {
     this.#isListening = isListening;
     if (isListening && this.#leftMs() <= 0) this.#controller.abort();

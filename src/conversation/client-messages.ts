@@ -5,7 +5,7 @@
  * the client was away would be in another place than in the log.
  *
  * A client sends its whole messages, and they are held as long as its answer lasts. So only the
- * needed fields of each message are kept, up to a bound.
+ * needed fields of each message are held, up to a bound.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
@@ -53,7 +53,7 @@ export function clientMessagesIn(
   return clientMessages;
 }
 
-/** Whether a client that has `kept` would show the messages with these ids in another order. */
+/** Whether a client that has `clientMessages` would show the messages with these ids in another order. */
 export function reorders(
   clientMessages: readonly ClientMessage[],
   ids: readonly unknown[],
@@ -65,7 +65,7 @@ export function reorders(
 }
 
 /**
- * Refuses a client whose last message was typed there, or comes from a tool of the client, and was
+ * Refuses a client whose last message was typed in it, or comes from one of its tools, and was
  * never in the log: the snapshot would delete the message silently. A message that the log had and
  * lost is not refused.
  */
@@ -112,7 +112,7 @@ function tooMuch(field: string, bound: string): ServiceError {
 }
 
 /**
- * Tells 1.0.0 to drop the activities that a snapshot leaves out; earlier versions drop them only
+ * Makes 1.0.0 drop the activities that a snapshot leaves out; earlier versions drop them only
  * where the snapshot has another activity.
  */
 export const OWNS_ACTIVITIES: JsonObject = {
@@ -133,7 +133,7 @@ const PLACEHOLDER: JsonObject = { id: ID, role: "developer", content: "" };
  * an activity, every client is made to forget first.
  *
  * After these events a client has no message. They also remove reasoning and activities: a snapshot
- * replaces those of a client when it has some of its own. Of several messages with one id that the
+ * replaces those of a client when the snapshot has some. Of several messages with one id that the
  * client has, the last counts, so the others here have no effect; the same in 0.0.59 and 1.0.0
  * (test/e2e/agui.test.ts).
  */

@@ -2,8 +2,8 @@
  * Turns rows of a session into the frames for one client. Events outside of runs are withheld,
  * because clients accept no events between runs; when the next run begins, the client lacks them.
  *
- * Messages of people come as text inside the open run. Between runs they come in the input of a run
- * of their own, which the log does not have. A client adds messages of an input only if it does not
+ * User messages come as text inside the open run. Between runs they come in the input of an extra
+ * run, which the log does not have. A client adds messages of an input only if it does not
  * have them.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
@@ -49,7 +49,7 @@ interface WriterParts {
 }
 
 interface WriterOptions {
-  /** True: the client has not been told everything before. */
+  /** True: earlier events or messages were withheld from the client. */
   readonly hasWithheld: boolean;
   /** The client has messages of rows. */
   readonly hasTalk: boolean;
@@ -95,7 +95,7 @@ export class EventWriter {
     return this.#parts.canonical.messagesRun(messageSeq);
   }
 
-  /** The rows of people up to this number were taken by runs. */
+  /** Runs have taken the user messages up to this number. */
   get takenSeq(): bigint {
     return this.#parts.canonical.turns.takenSeq;
   }
@@ -310,7 +310,7 @@ export interface NoRun {
   readonly waitMs: number | undefined;
 }
 
-/** Tells a person who reads the stream why it waits; sent at the beginning of the answer. */
+/** A comment for a developer who reads the stream: why the answer waits. */
 export function waitingFrame({ sessionId, sessionExists, answers, waitMs }: NoRun): AguiFrame {
   const has = sessionExists
     ? `session ${sessionId} has no run`
@@ -330,7 +330,7 @@ export function noRunnerEvents(run: Ids, waitMs: number): readonly JsonObject[] 
   ];
 }
 
-/** Not stored. The id of a missing session may be a mistake, so the client is told. */
+/** Not stored. The id of a missing session may be a mistake, so the client gets an error. */
 export function noRunEvent({ sessionId, waitMs = 0 }: NoRun): JsonObject {
   const message = `there was no session ${sessionId}, and no run began in it for ${waitMs / 1_000} s`;
   return { type: "RUN_ERROR", message, code: "NO_RUN" };

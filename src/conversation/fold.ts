@@ -1,6 +1,6 @@
 /**
  * A session's rows, folded up to one cut: the open constructs, and the transcript that a client
- * would show. Between two rows a fold is complete, so a reader there sees a moment that really
+ * would show. Between two rows a fold is complete, so a reader sees a moment that really
  * existed.
  */
 import type { JsonObject } from "@session-ledger/agui/json";
@@ -46,7 +46,7 @@ export class Fold {
     return this.#cut;
   }
 
-  /** False: only the message rows of people matter. */
+  /** False: only user messages matter. */
   get needsAllTalk(): boolean {
     return !this.#canonical.hasSpeech;
   }
@@ -109,7 +109,7 @@ export class Fold {
     return ids.filter((one) => typeof one === "string").find((one) => this.#transcript.has(one));
   }
 
-  /** There are no other rows up to this cut: they were erased. */
+  /** Moves to the cut. The other rows up to it were erased. */
   skipTo({ events, messages }: Cut): void {
     const cut = {
       events: events > this.#cut.events ? events : this.#cut.events,

@@ -1,5 +1,5 @@
 /**
- * The work of a fold (transcripts.ts): one flight for all callers that wait for the same fold, the
+ * The work of a fold (transcripts.ts): one shared fold for all callers that wait for the same session, the
  * rows in pages and slices, and the sessions that are too large.
  */
 import { setImmediate as turnOfEventLoop, setTimeout as rest } from "node:timers/promises";
@@ -10,24 +10,24 @@ import { ServiceError } from "@session-ledger/base/errors";
  * One piece of work for all callers that wait for it. When the last caller has left, the work is
  * aborted.
  */
-export class Flight {
+export class SharedFold {
   readonly #controller = new AbortController();
-  readonly #landed: Promise<void>;
+  readonly #done: Promise<void>;
   #waiting = 0;
 
-  /** `fly` ends soon after its signal aborts. */
-  constructor(fly: (signal: AbortSignal) => Promise<void>) {
-    this.#landed = fly(this.#controller.signal);
-    this.#landed.catch(() => undefined); // The waiting callers get the error, if any are left.
+  /** `work` ends soon after its signal aborts. */
+  constructor(work: (signal: AbortSignal) => Promise<void>) {
+    this.#done = work(this.#controller.signal);
+    this.#done.catch(() => undefined); // The waiting callers get the error, if any are left.
   }
 
   /**
-   * Rejects as the flight does, or when the signal aborts. A flight that is ending already is only
+   * Rejects as the fold does, or when the signal aborts. A fold that is ending already is only
    * awaited.
    */
-  async landed(signal: AbortSignal | undefined): Promise<void> {
+  async join(signal: AbortSignal | undefined): Promise<void> {
     if (this.#controller.signal.aborted) {
-      await this.#landed.catch(() => undefined);
+      await this.#done.catch(() => undefined);
       return;
     }
     signal?.throwIfAborted();
@@ -36,7 +36,7 @@ export class Flight {
     const leave = (): void => reject(signal?.reason);
     signal?.addEventListener("abort", leave, { once: true });
     try {
-      await Promise.race([this.#landed, left]);
+      await Promise.race([this.#done, left]);
     } finally {
       signal?.removeEventListener("abort", leave);
       this.#waiting -= 1;

@@ -4,7 +4,7 @@
  *
  *   log     u1  a1  u2  a2
  *   input   u1  a1  u2         the last message is known, and was answered: regenerate
- *   input   u1  a1  u3         u2 is not there, and u3 is new: an edit of u2
+ *   input   u1  a1  u3         u2 is missing, and u3 is new: an edit of u2
  *
  * A list that lacks something else is that of a client that has not seen it yet: an agent's message, or
  * one that no run has taken.
@@ -16,7 +16,7 @@ import { ServiceError } from "@session-ledger/base/errors";
 import type { Snapshot } from "./snapshot.ts";
 import type { ClientMessage } from "./client-messages.ts";
 
-/** What the metadata of a message says of its branch. */
+/** The branch of a message, in its metadata. */
 export type BranchMark = { readonly regenerates: string } | { readonly edits: string };
 
 /** The mark of a known message at the end of an input that asks for a new run. Undefined: it is joined. */

@@ -151,7 +151,7 @@ class Join {
     if (stale.outcome === "no_run") yield* this.#withoutRun();
   }
 
-  /** In a method of its own, because a generator that waits would keep the snapshot (base/pull.ts). */
+  /** A separate method, because a generator that waits would hold the snapshot (base/pull.ts). */
   async #open(place: LivePosition | undefined): Promise<void> {
     if (place !== undefined) {
       this.#opening = [...this.#resumeFrom(place)];
@@ -189,7 +189,7 @@ class Join {
 
   async *#onDelivery(delivery: MergedDelivery): Frames {
     if (delivery.stream === "messages") {
-      // The standing of one stream is told; both have the same causes.
+      // Only the state of the events is reported; both streams have the same causes.
       if (delivery.kind === "rows") yield* this.#onMessages(delivery.rows);
     } else if (delivery.kind === "rows") {
       yield* this.#onEvents(delivery.rows);
@@ -334,7 +334,7 @@ class Join {
     return eventFrames(event, { generation: this.#generation, seq: this.#seq });
   }
 
-  /** Something happened at that time, in the open run if there is one. */
+  /** A row arrived at that time: sets the timer of the silence, and ends the answer if it is complete. */
   #resume(writer: EventWriter, atMicros: bigint): void {
     const { stale } = this.#attached;
     const awaits = isAwaited(this.#request, writer);

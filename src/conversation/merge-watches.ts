@@ -1,7 +1,7 @@
 /**
- * The deliveries of the two watches of one client, as they come, and messages first: what a person
- * said is the cause of the events behind it. Each watch is asked for its next delivery when the one
- * before it was taken, so a client that does not read leaves both watches where they are.
+ * Merges both watches of one client. If both have rows, messages come first, because they cause the
+ * events. The next delivery of a watch is requested only after the previous one was taken, so a slow
+ * client holds at most one delivery of each.
  */
 import assert from "node:assert/strict";
 import type { Delivery } from "../live/watcher.ts";

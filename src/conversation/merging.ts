@@ -30,13 +30,13 @@ export function cutOf({ eventSeq: events, messageSeq: messages }: SessionHead): 
   return { events, messages };
 }
 
-export function isBehind(one: Cut, other: Cut): boolean {
+export function isEarlier(one: Cut, other: Cut): boolean {
   return one.events < other.events || one.messages < other.messages;
 }
 
 /** Of two cuts of a session, the later one. */
 export function later(one: Cut, other: Cut): Cut {
-  return isBehind(one, other) ? other : one;
+  return isEarlier(one, other) ? other : one;
 }
 
 type OrderedRow = TranscriptRow | TalkRow;
@@ -109,7 +109,7 @@ class MessageLookahead {
     return this.#at === this.#rows.length;
   }
 
-  /** Reads until there is a row, or no more. */
+  /** Reads until it has a row, or the stream has ended. */
   async fill(): Promise<void> {
     while (this.isEmpty && !this.hasEnded) {
       const next = await this.#slices.next();

@@ -1,8 +1,8 @@
 /**
- * Sends a session event by event from its beginning, with the messages of people in their places,
- * for a client that wants to see it happen, or that could not take its snapshot. A replay ends as a join does: with the run that is the newest
- * when the replay has reached the head that the log had at its beginning. If that run is still
- * open, the join continues from there.
+ * Sends a session event by event from its beginning, with the user messages in their places. A client
+ * asks for a replay, or gets one if its snapshot is too large. A replay ends as a join does: with the
+ * run that is the newest when the replay has reached the head that the log had at its beginning. If
+ * that run is still open, the join continues it.
  *
  * A returning client still has its messages, and deltas would be appended to them. So the first run
  * begins with an empty snapshot. A client that may have messages which that snapshot does not
@@ -222,7 +222,7 @@ class Replay {
     return isAwaited(this.#request, this.#writer);
   }
 
-  /** Call this at or above the head of the log: true when the replay is over there. */
+  /** At or above the head of the log: true when the replay is complete. */
   #isEnd(): boolean {
     const { follow, canWait } = this.#request;
     if (this.#isAwaited) return false;
@@ -252,7 +252,7 @@ class Replay {
   }
 
   /**
-   * The first snapshot of an activity also overwrites one that the client kept from an earlier
+   * The first snapshot of an activity also overwrites one that the client has from an earlier
    * connection.
    */
   #replacing(value: JsonObject): JsonObject {

@@ -1,14 +1,14 @@
 /**
- * What a client's RunAgentInput has that the session may not know: typed messages, results of the
- * client's own tools, and answers to interrupts. A client sends its whole conversation each time, so
- * the log tells which of these are new:
+ * The new parts of a client's RunAgentInput: typed messages, results of the client's tools, and
+ * answers to interrupts. A client sends its whole conversation each time, and the log decides which
+ * parts are new:
  *
  *   user and tool messages at the end, after the last one that the log knows
  *   tool messages since the last question: some clients put a result behind its call, and not at the
  *     end. The log has the call, and no result of it
  *   answers to interrupts that wait in the log, and to the question of a graph
  *
- * The parts are kept as text: a parsed input may take many times its size.
+ * The parts are held as text: a parsed input may take many times its size.
  */
 import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
@@ -83,7 +83,7 @@ export function charsOf({ messages, resume, rest }: RunInput): number {
   return [...texts, ...rest.map(([, text]) => text)].reduce((sum, { length }) => sum + length, 0);
 }
 
-/** The message row of what is new. */
+/** The message row with the new parts. */
 export interface InputRow {
   readonly payload: string;
   readonly idempotencyKey: string;
@@ -99,7 +99,7 @@ interface InputPosition {
 
 /**
  * Undefined: nothing is new. `known` is undefined for a session that does not exist. Throws the
- * violations in what is new.
+ * violations in the new parts.
  */
 export function newRowIn(
   input: RunInput,
@@ -145,7 +145,7 @@ export function newRowIn(
 }
 
 interface NewMessage extends InputMessage {
-  /** It is typed again, in a branch of its own. */
+  /** It is typed again, in a new branch. */
   readonly isKnown?: boolean;
 }
 

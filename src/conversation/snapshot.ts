@@ -119,7 +119,7 @@ export class Snapshot {
     return this.#canonical.hasHad(messageId) || this.messageIds.includes(messageId);
   }
 
-  /** The rows of people up to this number were taken by runs. */
+  /** Runs have taken the user messages up to this number. */
   get takenSeq(): bigint {
     return this.#canonical.turns.takenSeq;
   }

@@ -1,26 +1,26 @@
 /**
- * The folds of requested sessions. Folds are kept, so a returning client costs only the rows since
+ * A cache of the folds of requested sessions. A returning client costs only the rows since
  * the last fold and not all rows of the session.
  *
- *   ask ──► entry ── is there already ───────────────────────────────► snapshot
- *             │ lacks rows: one shared flight                          ▲
- *             ▼                                                          │
- *           page ──► slice ──► turn of the event loop ──► … ──► landed ──┘ kept, or too large
+ *   request ──► entry ── has the cut ────────────────────────────────────► snapshot
+ *                 │ lacks rows: one shared fold                              ▲
+ *                 ▼                                                          │
+ *               page ──► slice ──► turn of the event loop ──► … ──► done ────┘ cached, or too large
  *
- * A flight begins at the fold's cut (merging.ts) and continues up to the latest wanted one. A failed
- * read ends the flight and leaves the fold at its last row, which is correct: the next caller
+ * A shared fold begins at the cut of the entry (merging.ts) and continues up to the latest wanted
+ * one. A failed read ends it and leaves the fold at its last row, which is correct: the next caller
  * continues from there. A fold that throws is in the middle of a row, and is dropped.
  *
- * The kept folds are bounded by their estimated memory, with the texts made from them: a payload of
+ * The cached folds are bounded by their estimated memory, with the texts made from them: a payload of
  * 1 MB may take 22 MB when it is parsed. The fold that was requested the longest ago is dropped
- * first. A session that is larger than the bound is folded and not kept. Folds in flight are never
+ * first. A session that is larger than the bound is folded and not cached. Running folds are never
  * dropped. Long folds (more than a page is missing) and short folds have separate limits: a session
  * that needs one page never queues after one that needs all of them. Folds up to a past number take
  * turns with other long reads, by caller, because other callers cannot use their result.
  *
  * One fold has a bound too. A fold above it is dropped, and the session is remembered as too large.
  *
- * A flight is aborted when its last caller has left.
+ * A shared fold is aborted when its last caller has left.
  */
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
@@ -33,12 +33,12 @@ import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { Fold } from "./fold.ts";
 import type { Snapshot } from "./snapshot.ts";
-import { Flight, type RowsLimits, OversizedSessions } from "./folding.ts";
-import { type Cut, cutOf, isBehind, later, NOTHING } from "./merging.ts";
+import { SharedFold, type RowsLimits, OversizedSessions } from "./folding.ts";
+import { type Cut, cutOf, isEarlier, later, NOTHING } from "./merging.ts";
 import { foldAt, type FoldReader, rowsFor } from "./fold-at.ts";
 
 export interface TranscriptLimits extends RowsLimits {
-  /** The limit for the estimated memory of all kept folds. */
+  /** The limit for the estimated memory of all cached folds. */
   readonly bytesMax: number;
   /** The limit for the estimated memory of one fold. */
   readonly foldBytesMax: number;
@@ -104,8 +104,8 @@ interface Entry {
   readonly fold: Fold;
   /** The latest cut that a caller has requested. */
   wanted: Cut;
-  flight: Flight | undefined;
-  /** The counted bytes; the bytes of a flight are added after it has landed. */
+  flight: SharedFold | undefined;
+  /** The counted bytes; the bytes of a running fold are added at its end. */
   keptBytes: number;
   isDropped: boolean;
   /** The fold may hold rows that no longer exist: no caller gets it. */
@@ -160,11 +160,11 @@ export class Transcripts implements Unit {
   async #folded(sessionId: string, cut: Cut, signal: AbortSignal | undefined): Promise<Entry> {
     this.#tooLarge.check(sessionId, cut.events);
     const entry = this.#entryOf(sessionId, cut);
-    while (isBehind(entry.fold.cut, cut) && !entry.isForgotten) {
+    while (isEarlier(entry.fold.cut, cut) && !entry.isForgotten) {
       if (this.#stopped) throw stopping();
       entry.wanted = later(entry.wanted, cut);
-      entry.flight ??= new Flight((abandoned) => this.#fly(entry, abandoned));
-      await entry.flight.landed(signal);
+      entry.flight ??= new SharedFold((abandoned) => this.#runFold(entry, abandoned));
+      await entry.flight.join(signal);
     }
     if (entry.isDropped) throw sessionDeleted(sessionId);
     if (entry.isForgotten) {
@@ -182,7 +182,7 @@ export class Transcripts implements Unit {
 
   async #now(sessionId: string, seen: Cut): Promise<Cut> {
     const head = (await this.#reader.heads([sessionId])).get(sessionId);
-    if (head === undefined || isBehind(cutOf(head), seen)) throw historyLost(sessionId);
+    if (head === undefined || isEarlier(cutOf(head), seen)) throw historyLost(sessionId);
     return cutOf(head);
   }
 
@@ -209,7 +209,7 @@ export class Transcripts implements Unit {
     const held = this.held(sessionId);
     const head = (await this.#reader.heads([sessionId])).get(sessionId);
     const cut = head === undefined ? NOTHING : cutOf(head);
-    if (isBehind(cut, held)) this.forget(sessionId);
+    if (isEarlier(cut, held)) this.forget(sessionId);
     if (head === undefined) throw sessionNotFound(sessionId);
     if (head.deleted) {
       this.drop(sessionId);
@@ -248,7 +248,7 @@ export class Transcripts implements Unit {
   #entryOf(sessionId: string, cut: Cut): Entry {
     const known = this.#entries.get(sessionId);
     const isKnown = known !== undefined;
-    const cache = !isKnown ? "miss" : isBehind(known.fold.cut, cut) ? "advanced" : "hit";
+    const cache = !isKnown ? "miss" : isEarlier(known.fold.cut, cut) ? "advanced" : "hit";
     this.#metrics.transcripts.inc({ cache });
     const entry = known ?? {
       sessionId,
@@ -261,11 +261,11 @@ export class Transcripts implements Unit {
     };
     this.#entries.delete(sessionId);
     // A session without rows has nothing worth keeping.
-    if (isBehind(NOTHING, cut)) this.#entries.set(sessionId, entry);
+    if (isEarlier(NOTHING, cut)) this.#entries.set(sessionId, entry);
     return entry;
   }
 
-  async #fly(entry: Entry, abandoned: AbortSignal): Promise<void> {
+  async #runFold(entry: Entry, abandoned: AbortSignal): Promise<void> {
     const { sessionId, fold, wanted } = entry;
     const { events, messages } = fold.cut;
     const missing = wanted.events - events + (wanted.messages - messages);
@@ -284,11 +284,11 @@ export class Transcripts implements Unit {
   async #advance(entry: Entry, abandoned: AbortSignal): Promise<void> {
     const { sessionId, fold } = entry;
     const isOver = (): boolean => entry.isDropped || entry.isForgotten;
-    while (isBehind(fold.cut, entry.wanted)) {
+    while (isEarlier(fold.cut, entry.wanted)) {
       const upTo = entry.wanted;
       const rowsOf = { sessionId, fold, upTo };
       for await (const { rows, events } of rowsFor(this.#reader, rowsOf, this.#limits)) {
-        this.#mayGoOn(abandoned);
+        this.#throwIfStopped(abandoned);
         if (isOver()) return;
         this.#metrics.transcriptRows.inc(rows.length);
         try {
@@ -313,7 +313,7 @@ export class Transcripts implements Unit {
     this.#metrics.transcripts.inc({ cache: "miss" });
     const fold = new Fold(sessionId);
     const onFolded = (rows: number): void => {
-      this.#mayGoOn(signal);
+      this.#throwIfStopped(signal);
       this.#metrics.transcriptRows.inc(rows);
       this.#refuseLarge(sessionId, fold);
     };
@@ -323,7 +323,7 @@ export class Transcripts implements Unit {
     return fold.snapshot();
   }
 
-  #mayGoOn(signal: AbortSignal | undefined): void {
+  #throwIfStopped(signal: AbortSignal | undefined): void {
     if (this.#stopped) throw stopping();
     signal?.throwIfAborted();
   }
@@ -336,12 +336,12 @@ export class Transcripts implements Unit {
   async #inTurn(
     turns: Semaphore,
     signal: AbortSignal | undefined,
-    fly: () => Promise<void>,
+    work: () => Promise<void>,
     caller?: string,
   ): Promise<void> {
     const begin = async (): Promise<void> => {
-      this.#mayGoOn(signal);
-      await fly();
+      this.#throwIfStopped(signal);
+      await work();
     };
     const flight = turns.run(begin, signal, caller);
     this.#flights.add(flight);
@@ -352,7 +352,7 @@ export class Transcripts implements Unit {
     }
   }
 
-  /** Keeps the fold if there is room for it. */
+  /** Caches the fold if it fits. */
   #keep(entry: Entry): void {
     if (this.#entries.get(entry.sessionId) !== entry) return;
     this.#count(entry, SESSION_BYTES + entry.fold.bytesWithTexts);

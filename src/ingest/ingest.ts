@@ -353,8 +353,8 @@ class GroupCommit implements Ingest {
   }
 
   /**
-   * One session of a batch is slow, and the service cannot tell which: each session goes alone, and
-   * fails alone.
+   * One session of a batch is slow, and the service does not know which: each session gets a separate
+   * batch, and fails alone.
    */
   #split(items: readonly Item[], remainder: Remainder, error: unknown): void {
     const sessionIds = new Set(items.map(({ push }) => push.sessionId));

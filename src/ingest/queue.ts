@@ -245,7 +245,7 @@ export function hasExpired({ triedSinceMs }: Item, nowMs: number): boolean {
 }
 
 /**
- * True when the push may be sent again: its key or range tells the table that it is stored already. A
+ * True when the push may be sent again: the table finds by its key or range that it is stored already. A
  * stored claim has changed the state for which it was made.
  */
 export function isRepeatable({ key, range, seen }: Push): boolean {

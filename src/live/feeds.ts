@@ -5,8 +5,8 @@
  *   position below the horizon ──► a page of the table, a delivery
  *   position at the horizon    ──► wait for the next look
  *
- * The consumer pulls, as from a watcher: a slow one holds one page and causes no further read. Two
- * feeds read pages at once, so that the pool is left to pushes. Watches of sessions (session-watch.ts)
+ * The consumer pulls, as from a watcher: a slow one holds one page and causes no further read. At most
+ * two feeds read pages at once, so that the pool is left to pushes. Watches of sessions (session-watch.ts)
  * use the same horizon and the same turns.
  */
 import assert from "node:assert/strict";

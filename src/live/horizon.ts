@@ -74,8 +74,8 @@ export class Horizon {
   #state = NO_HORIZON;
   #last: Answered | undefined;
   #rewinds = 0;
-  #looksBegun = 0;
-  /** Looks that had begun before the last answered one, and that one. */
+  #looksStarted = 0;
+  /** Looks that had started before the last answered one, and that one. */
   #looksAnswered = 0;
   #isFailing = false;
   #looking: Promise<void> | undefined;
@@ -118,10 +118,10 @@ export class Horizon {
 
   /** The clock at a look that began after this call; undefined until it is answered. */
   fromNowOn(): () => bigint | undefined {
-    const begunBefore = this.#looksBegun;
+    const startedBefore = this.#looksStarted;
     let micros: bigint | undefined;
     return () => {
-      if (this.#looksAnswered > begunBefore) micros ??= this.#last?.look.atMicros;
+      if (this.#looksAnswered > startedBefore) micros ??= this.#last?.look.atMicros;
       return micros;
     };
   }
@@ -169,7 +169,7 @@ export class Horizon {
     this.#cancel = undefined;
     this.#wasWoken = false;
     this.#delayMs = LOOK_INTERVAL_MS;
-    // Without looks a clock that goes back is not seen, and an old horizon says nothing about it.
+    // Without looks a clock that goes back is not seen, and an old horizon does not show it.
     this.#state = NO_HORIZON;
     this.#last = undefined;
   }
@@ -185,13 +185,13 @@ export class Horizon {
   async #look(): Promise<void> {
     const { reader, clock, log } = this.#parts;
     this.#wasWoken = false;
-    this.#looksBegun += 1;
-    const begun = this.#looksBegun;
+    this.#looksStarted += 1;
+    const started = this.#looksStarted;
     const sentMs = clock.monotonicMs();
     try {
       const look = await reader.look();
-      if (this.#feeds.size > 0) this.#saw(look, sentMs);
-      this.#looksAnswered = begun;
+      if (this.#feeds.size > 0) this.#observe(look, sentMs);
+      this.#looksAnswered = started;
       this.#isFailing = false;
     } catch (error) {
       if (!this.#isFailing) log.warn({ err: error }, "feed look failed");
@@ -208,7 +208,7 @@ export class Horizon {
     this.#lookIn(isWanted ? this.#delayMs : this.#pollIntervalMs);
   }
 
-  #saw(look: Look, sentMs: number): void {
+  #observe(look: Look, sentMs: number): void {
     const last = this.#last;
     if (last !== undefined && hasGoneBack(last, look, sentMs)) {
       this.#rewinds += 1;

@@ -1,14 +1,14 @@
 /**
  * One watch of sessions: the sessions that changed after the watch became live, each in its newest
- * state, at least once. The table tells them (store/session-changes.ts), so a reader that is slow
+ * state, at least once. They are read from the table (store/session-changes.ts), so a slow reader
  * holds one page, and gets one change of a session instead of many.
  *
  *   a look of the horizon ──► read what changed since the place ──► the place is the horizon
  *                                      └─ a full page ──► the place is its last change
  *
  * A read also has changes above the horizon, which it does not wait for. The next read has them
- * again, and finds them in `#told`, unless the session has changed since. A session that was made
- * above the place is told as made: no earlier read could have it.
+ * again, and finds them in `#reported`, unless the session has changed since. A session that was
+ * created above the position is reported as created: no earlier read could have it.
  */
 import type { ServiceError } from "@session-ledger/base/errors";
 import type { FeedReader } from "../store/feed.ts";
@@ -30,7 +30,7 @@ export interface SessionWatchRequest extends Omit<ChangesRequest, "after"> {
 
 export type SessionDelivery =
   | { readonly kind: "changes"; readonly changes: readonly SessionChanged[] }
-  /** Live: every change from now on is told. After a loss of the database, that is told again. */
+  /** Live: every change from now on is delivered. After a loss of the database, it is sent again. */
   | { readonly kind: "state"; readonly state: LiveState };
 
 export interface SessionChanged extends Pick<ChangedSession, "record"> {
@@ -44,7 +44,7 @@ export class SessionWatch {
   #position: ChangeCursor = { atMicros: 0n, sessionId: "" };
   /** The place of the last page that was not full. */
   #madeAfterMicros = 0n;
-  /** The changes above the place that were told, by session. */
+  /** The changes above the position that were reported, by session. */
   #reported: ReadonlyMap<string, bigint> = new Map();
   /** The changes that `follow` yields next. */
   #changes: readonly SessionChanged[] = [];

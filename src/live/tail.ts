@@ -11,7 +11,7 @@
  * floor read for themselves, and busy watchers need nothing. A failed read is tried again with a
  * growing delay; watchers stay.
  *
- *   open ── doubt ──► doubted ── trust, then the next head ──► open
+ *   open ── suspect ──► suspect ── confirm, then the next head ──► open
  *                        └────── end: rows that were seen are lost ──► ended
  *
  * A database may go back in time: a standby without the newest rows is promoted, or a backup is
@@ -122,19 +122,19 @@ export class Tail<S extends StreamName> {
   }
 
   /**
-   * How often the tail was doubted: an answer to a question from before the last doubt proves
+   * How often the tail was suspected: an answer to a question from before the last suspicion proves
    * nothing.
    */
   get suspicions(): number {
     return this.#suspicions;
   }
 
-  /** How often rows in memory became worthless: erased, doubted, or too many. */
+  /** How often rows in memory became worthless: erased, suspect, or too many. */
   get emptied(): number {
     return this.#emptied;
   }
 
-  /** Held and seen rows may be lost: no watcher gets anything before `trust`. */
+  /** Held and seen rows may be lost: no watcher gets anything before `confirm`. */
   suspect(): void {
     if (this.#closed) return;
     this.#suspicions += 1;
@@ -164,7 +164,7 @@ export class Tail<S extends StreamName> {
     return this.#window?.floor ?? 0n;
   }
 
-  /** The table says that the stream stands at `head`; the first call opens the tail. */
+  /** The table has the stream up to `head`; the first call opens the tail. */
   onHead(head: bigint): void {
     if (this.#closed || this.#isSuspect) return;
     if (head > this.#seenSeq) this.#seenSeq = head;
@@ -174,7 +174,7 @@ export class Tail<S extends StreamName> {
   }
 
   /**
-   * A hint says that the stream stands at `head`. A hint never opens the tail: rows below a
+   * A hint that the stream has rows up to `head`. A hint never opens the tail: rows below a
    * window's floor must certainly be in the table, and a hint may be wrong.
    */
   onHint(head: bigint): void {
@@ -236,7 +236,7 @@ export class Tail<S extends StreamName> {
     if (this.#window !== undefined) this.#become(emptied(this.#window));
   }
 
-  /** Ends the tail and tells every watcher the reason. */
+  /** Ends the tail, and every watcher with the reason. */
   end(reason: ServiceError): void {
     this.#ended ??= reason;
     this.close();
@@ -313,7 +313,7 @@ export class Tail<S extends StreamName> {
   }
 }
 
-// Heap per event row beside its payload: 0.8 KB for the row in the window and 0.3 KB for the
+// Heap per event row without its payload: 0.8 KB for the row in the window and 0.3 KB for the
 // message made from it (after a collection, 100,000 rows, Node 24.21).
 const ROW_BYTES = 1_120;
 

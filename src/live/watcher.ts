@@ -33,7 +33,7 @@ export type Delivery<S extends StreamName> =
    * them.
    */
   | { readonly kind: "rows"; readonly rows: readonly RowOf<S>[]; readonly shared: boolean }
-  /** The watch has a new standing, after every number up to `seq` was delivered or found absent. */
+  /** The watch has a new state, after every number up to `seq` was delivered or found absent. */
   | { readonly kind: "state"; readonly state: LiveState; readonly seq: bigint };
 
 interface Follow<S extends StreamName> extends RowForm {
@@ -163,7 +163,7 @@ export class Watcher<S extends StreamName> {
   }
 
   /**
-   * Finds the next delivery; false when the watch is over. In a method of its own, because a
+   * Finds the next delivery; false when the watch is over. In a separate method, because a
    * generator that waits would keep the rows of its last delivery (base/pull.ts).
    */
   async #advance(follow: Follow<S>): Promise<boolean> {

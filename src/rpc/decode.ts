@@ -21,7 +21,7 @@ const PLAIN_READERS: ReadonlyMap<string, (bytes: Uint8Array) => Message | undefi
 ]);
 
 /**
- * Decodes a caller's bytes to a message. Unknown fields are skipped and not kept: a request from a
+ * Decodes a caller's bytes to a message. Unknown fields are skipped: a request from a
  * newer client must work, and no code here would send the fields on. protobuf-es itself refuses
  * strings that are not UTF-8 for proto3 (test/unit/rpc-decode.test.ts pins it).
  */

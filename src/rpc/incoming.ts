@@ -1,6 +1,6 @@
 /**
  * The request side of one call, below grpc-js: every byte passes here when it arrives, before any
- * code keeps it. Bytes are kept in three places: the buffer of the HTTP/2 stream (a window, 64
+ * code holds it. Bytes are held in three places: the buffer of the HTTP/2 stream (a window, 64
  * KiB), the decoder of grpc-js (the arrived part of a message) and the handler. All three are
  * counted as one sum:
  *
@@ -16,10 +16,10 @@ import { constants, type ServerHttp2Stream } from "node:http2";
 import { type CallerMemory, type CallMemory, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import type { ServiceError } from "@session-ledger/base/errors";
 
-/** The objects of Node, grpc-js and ours that an open call has beside its bytes: an estimate. */
+/** The objects of Node, grpc-js and ours that an open call has in addition to its bytes: an estimate. */
 const CALL_BYTES = 16 * 1024;
 
-/** The cost of a chunk beside its bytes: the objects that hold it (220 bytes and more, Node 24). */
+/** The cost of a chunk in addition to its bytes: the objects that hold it (220 bytes and more, Node 24). */
 const CHUNK_COST_BYTES = 256;
 /**
  * A chunk is a slice of one read from the socket, and keeps the whole read alive. The first chunk
@@ -81,7 +81,7 @@ export abstract class Incoming {
   protected onPassed(): void {}
   /** The caller has sent everything. */
   protected abstract onEnd(): void;
-  /** Called after `close`, when no byte of the request is kept. */
+  /** Called after `closeStream`, when no byte of the request is held. */
   protected onClosed(): void {}
   /** Other callers need the call's memory, or its caller does not read: the call ends. */
   protected abstract onRevoke(error: ServiceError): void;
@@ -91,7 +91,7 @@ export abstract class Incoming {
     return this.#bytes;
   }
 
-  /** A message was made from `wireBytes` bytes; `keptBytes` of it are kept from now on. */
+  /** A message was made from `wireBytes` bytes; `keptBytes` of it are held from now on. */
   protected countMessage(wireBytes: number, { keptBytes }: { readonly keptBytes: number }): void {
     const part = wireBytes >= this.#bytes ? 1 : wireBytes / this.#bytes;
     this.#chunks -= Math.floor(this.#chunks * part);

@@ -1,7 +1,7 @@
 import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 
-/** A call that has no end of its own, so a stop must end it. */
+/** A call that does not end by itself, so a stop must end it. */
 interface Endless {
   /** Undefined: anyone may make the call. */
   readonly principal?: Principal;

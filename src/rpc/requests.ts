@@ -65,7 +65,7 @@ abstract class CallRequests extends Incoming {
 /** The request of a call with a single request: its memory is freed after the handler. */
 export class OneRequest extends CallRequests {
   #isAcquired = false;
-  /** True when the call is over for the caller, and no byte is kept below. */
+  /** True when the call has ended for the caller, and no byte is held below. */
   #isClosed = false;
 
   constructor(parts: RequestParts, arrived: Arrived, call: ServedCall) {
@@ -129,7 +129,7 @@ export class OneRequest extends CallRequests {
 /**
  * The requests of a stream. Three amounts are held: the next request from its first byte, the
  * decoded message until the handler has taken it, and the bytes of earlier messages that the
- * handler reports as kept.
+ * handler reports as held.
  *
  *   idle ── asked, room ──► awaited ── message ──► handed ── taken ──► idle
  *             │ no room       │ no room: paused, until there is some

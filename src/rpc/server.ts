@@ -2,7 +2,7 @@
  * The gRPC server: our service by the adapters beside this file, and health and reflection
  * (health-and-reflection.ts). Every call passes one interceptor, which handles our calls in place of grpc-js.
  *
- *   new ── start ──► serving ── stop ──► health says NOT_SERVING
+ *   new ── start ──► serving ── stop ──► health is NOT_SERVING
  *                                          │ streams end with UNAVAILABLE, new calls get it
  *                                          │ connections get GOAWAY; calls in progress finish
  *                                          ├─ all done ───────────────────────────► stopped

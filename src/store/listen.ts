@@ -106,7 +106,7 @@ class ListenConnection implements ListenerConnection {
       fetch_types: false,
       onnotice: () => undefined,
       onnotify: (_channel: string, payload: string) => this.#received(payload),
-      onclose: () => this.#lose(new Error("the connection was closed")),
+      onclose: () => this.#fail(new Error("the connection was closed")),
       socket: (target: Target) => this.#connect(target),
       connection: { application_name: "session-ledger-listen" },
     };
@@ -124,12 +124,12 @@ class ListenConnection implements ListenerConnection {
 
   close(): Promise<void> {
     const isHealthy = !this.#losing.signal.aborted;
-    this.#lose(new Error("the connection was given up"));
+    this.#fail(new Error("the connection was given up"));
     this.#closing ??= this.#end(isHealthy ? this.#limits.closeLimitMs : 0);
     return this.#closing;
   }
 
-  readonly #abort = (): void => this.#lose(this.#options.signal.reason);
+  readonly #abort = (): void => this.#fail(this.#options.signal.reason);
 
   #received(payload: string): void {
     if (this.#losing.signal.aborted) return;
@@ -141,7 +141,7 @@ class ListenConnection implements ListenerConnection {
     this.#timer = setTimeout(() => {
       this.#beat().then(
         () => this.#beatLater(),
-        (error: unknown) => this.#lose(error),
+        (error: unknown) => this.#fail(error),
       );
     }, this.#limits.beatIntervalMs);
   }
@@ -165,7 +165,7 @@ class ListenConnection implements ListenerConnection {
     return within(answer, { limitMs, late, signal: this.#losing.signal });
   }
 
-  #lose(cause: unknown): void {
+  #fail(cause: unknown): void {
     if (this.#losing.signal.aborted) return;
     this.#losing.abort(cause);
     this.#options.signal.removeEventListener("abort", this.#abort);

@@ -3,7 +3,7 @@
  * watched sessions in one query, at an interval. The poll also finds deletions by other replicas.
  * Two polls never run at the same time.
  *
- * `isLate` tells whether rows of other replicas arrive late. It is true when the last poll failed.
+ * `isLate` is true while rows of other replicas arrive late. It is set when the last poll failed.
  * It is also true from the loss of the hints until the hints are back and a poll that began after
  * that has found the rows of the gap.
  *
@@ -18,7 +18,7 @@ import type { Timers } from "@session-ledger/base/timers";
 /** The watched sessions and their watchers. */
 export interface Watched {
   sessionIds(): readonly string[];
-  /** Reads the heads of these sessions and tells their watchers. */
+  /** Reads the heads of these sessions and wakes their watchers. */
   look(sessionIds: readonly string[]): Promise<void>;
   /** Called when the poll's `isLate` has changed. */
   latenessTurned(): void;

@@ -4,8 +4,8 @@
  *   ingest, deletions ──► Notifier ──► NOTIFY ══► the other instances
  *   WakeUps (live) ◄── decoded, own ones left out ◄── ReconnectingConnection ◄══ LISTEN
  *
- * The bus tells `live` when the connection is lost and when it is back; meanwhile the poll finds
- * the news. Without a transport (LISTEN_DATABASE_URL=off) the bus does nothing.
+ * The bus reports to `live` when the connection is lost and when it is restored. In between, the
+ * poll finds the commits. Without a transport (LISTEN_DATABASE_URL=off) the bus does nothing.
  */
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import type { Clock } from "@session-ledger/base/clock";
@@ -40,7 +40,7 @@ interface HintBusParts {
 
 export function createHintBus(parts: HintBusParts, transport: Transport | undefined): HintBus {
   if (transport !== undefined) return new PostgresHintBus(parts, transport);
-  parts.metrics.wakeUpsConnected.remove(); // There is nothing that could be lost.
+  parts.metrics.wakeUpsConnected.remove(); // Without a transport, no connection can be lost.
   return NO_HINT_BUS;
 }
 
@@ -134,7 +134,7 @@ class PostgresHintBus implements HintBus {
 
   #countInstances(): number {
     const sinceMs = this.#parts.clock.monotonicMs() - INSTANCE_TTL_MS;
-    return [...this.#lastSeenMs.values()].filter((heardMs) => heardMs > sinceMs).length;
+    return [...this.#lastSeenMs.values()].filter((seenMs) => seenMs > sinceMs).length;
   }
 
   /** Logs a loss once per outage, however many tries the reconnect takes. */

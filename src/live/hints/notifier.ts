@@ -1,5 +1,5 @@
 /**
- * Tells the other instances about the commits and deletions of this one.
+ * Announces the commits and deletions of this instance to the others.
  *
  *   committed, deleted ──► the news, one head per session ──► one text ──► send
  *
