@@ -285,7 +285,7 @@ function typeOf(token: string): unknown {
  * call:
  *
  *   known     verified, and its key is in force: until it expires
- *   refused   finally, kept for REFUSED_MS: a repeated bad token costs no verification
+ *   refused   finally, cached for REFUSED_MS: a repeated bad token costs no verification
  *   checking  in progress: all calls with the same token wait for one answer
  *
  * CHECKS_MAX different tokens are verified at a time, and WAITING_MAX wait in order; further ones

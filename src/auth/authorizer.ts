@@ -1,6 +1,6 @@
 /**
  * Decides whether a principal may do an action on a session. The roles are checked first; their
- * refusal tells nothing about the session. The scope is checked next; its refusal is the same
+ * refusal reveals nothing about the session. The scope is checked next; its refusal is the same
  * answer as for a session that does not exist.
  *
  *   role refused ──► PERMISSION_DENIED

@@ -109,7 +109,7 @@ export class CallMemory {
     return this.#connection.connection;
   }
 
-  /** Used to wait for room, and to tell how the call uses its memory. */
+  /** Used to wait for room, and to report how the call uses its memory. */
   get lease(): Lease {
     return this.#lease;
   }

@@ -135,7 +135,7 @@ function claimAt(claims: JWTPayload, path: string): unknown {
 }
 
 /**
- * The public keys of an OpenID Connect issuer, kept in step with a URL:
+ * The public keys of an OpenID Connect issuer, synchronised with a URL:
  *
  *   start ──► read ── taken ──► fresh ── refreshMs later, or a token names an unknown key
  *              ▲ │                ▲         │                       (once in coolDownMs)
@@ -145,7 +145,7 @@ function claimAt(claims: JWTPayload, path: string): unknown {
  *                             a key that was withdrawn meanwhile must not stay valid
  *
  * A service whose issuer is unreachable still starts and is ready: its other tokens work. Decision
- * 047 says why this is not jose's own set of remote keys.
+ * 047 explains why this is not jose's own set of remote keys.
  */
 
 const KEYS_MAX = 100;
@@ -200,7 +200,7 @@ export class IssuerKeys {
 
   /**
    * The one key that fits the header of a token; undefined when no key fits, or more than one. Each
-   * key is a set of its own for jose, which checks the allowed use of a key (`use`, `key_ops`,
+   * key is a separate set for jose, which checks the allowed use of a key (`use`, `key_ops`,
    * `alg`, the curve) and refuses private and symmetric keys.
    */
   async find(header: JWSHeaderParameters) {

@@ -6,7 +6,7 @@
  * equals the issuer name used here. The session is the whole scope. A session never changes its
  * project, so a project claim would decide nothing.
  *
- * All instances on one database share the keys. There are two, the current and the previous one:
+ * All instances on one database share the keys. Two keys exist, the current and the previous one:
  *
  *   made ── KEY_AHEAD_MS ──► current: it signs ── rotateAfterMs ──► previous ── the next one has signed
  *     │                                                                          for one life of a token
@@ -204,7 +204,7 @@ export class SessionTokens implements Unit, TokenVerifier {
     return KEY_AHEAD_MS + this.#options.ttlMaxMs + MARGIN_MS;
   }
 
-  /** True if another key must be made. Not before the previous one has ended, so there are two. */
+  /** True if another key must be made. Not before the previous one has ended: two keys are the limit. */
   #isDue(): boolean {
     const [newest] = this.#keys;
     const rotateAfterMs = Math.max(ROTATE_AFTER_MS, this.#overlapMs);
@@ -226,7 +226,7 @@ export class SessionTokens implements Unit, TokenVerifier {
     const key = await newKey();
     await store.addKey(key);
     log.info({ keyId: key.id }, "key for session tokens made");
-    // A running read may have begun before the key was written.
+    // A running read may have started before the key was written.
     await this.#reading?.catch(() => undefined);
     await this.#read();
   }

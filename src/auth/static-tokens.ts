@@ -29,7 +29,7 @@ const TOKEN_CHARS_MAX = 4_096;
 /** The limit of problems that one error lists. */
 const PROBLEMS_MAX = 10;
 
-/** SHA-256 of a token: tokens are kept and looked up by it, so memory contains no token. */
+/** SHA-256 of a token: tokens are stored and looked up by it, so memory contains no token. */
 export function digestOf(token: string): string {
   return hash("sha256", token, "hex");
 }
@@ -162,7 +162,7 @@ export class StaticTokens implements Unit {
     return isSame ? found.principal : undefined;
   }
 
-  /** Whether the principal's token is still there, with the same meaning. */
+  /** Whether the principal's token still exists, with the same meaning. */
   holds(principal: Principal): boolean {
     return this.#principals.has(principal);
   }

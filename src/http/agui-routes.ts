@@ -1,6 +1,6 @@
 /**
  * A session as an AG-UI agent: `new HttpAgent({ url }).runAgent()` sends a RunAgentInput and reads
- * events until the answer ends. What is new in the input is stored as a message of the session.
+ * events until the answer ends. The new parts of the input are stored as a message of the session.
  */
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
@@ -109,7 +109,7 @@ const RUN = {
  * an answer ends early (the service stops, the session is deleted, the database fails), the client
  * gets a RUN_ERROR that is not stored, with the reason as its code. A client that asks again gets
  * the session in its newest state. Between two runs no run can be taken for ended, and clients
- * accept no second RUN_ERROR. There the error is a comment.
+ * accept no second RUN_ERROR. Between runs the error is a comment.
  */
 
 export function sendAguiStream(

@@ -161,7 +161,7 @@ export function messageItem(
   });
 }
 
-/** Empty fields are left out: protobuf does not tell them from absent ones. */
+/** Empty fields are left out: protobuf does not distinguish them from absent ones. */
 function senderJson({ id, name, displayName, isBot, ...from }: Sender): string {
   const { channel, channelId, threadId } = from;
   const texts = { id, name, display_name: displayName, channel };
@@ -197,7 +197,7 @@ function base64Of(fragments: Fragments): string {
   return Buffer.from(toBinary(FragmentsSchema, fragments)).toString("base64");
 }
 
-/** A row of a feed: the item, as JSON text, and what is known of the row besides. */
+/** A row of a feed: the item, as JSON text, and the other fields of the row. */
 export function feedItem(
   item: string,
   {

@@ -39,7 +39,7 @@ class Body {
 }
 
 export function eventPushRoutes(app: App, { handlers, requestBytesMax }: EventPushParts): void {
-  // A plugin of its own, because no other route gets such bodies.
+  // A separate plugin, because no other route gets such bodies.
   void app.register((own: App, _options, done) => {
     parseEvents(own, requestBytesMax);
     own.post("/sessions/:id/events", { schema: PUSH }, async (request, reply) => {

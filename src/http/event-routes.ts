@@ -300,7 +300,7 @@ async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerato
 
 /**
  * The fields around the items are those that older clients expect of a list. Each list starts a
- * page of its own at its cursor, so `page` is 1, and `size` is the number of items.
+ * separate page at its cursor, so `page` is 1, and `size` is the number of items.
  */
 function historyJson({ page, total, recordedMicros }: EventHistory, query: HistoryForm): string {
   const { isFiltered, descending, fragments } = query;

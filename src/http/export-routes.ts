@@ -34,7 +34,7 @@ export interface ExportParts {
 
 type StreamName = "events" | "messages";
 
-/** The memory of an export beside its page: chunks of text, and the compressor. */
+/** The memory of an export without its page: chunks of text, and the compressor. */
 const EXPORT_BYTES = 1024 * 1024;
 
 /** And of a history: an entry, the arguments of open calls, and their text. */

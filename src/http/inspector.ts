@@ -47,7 +47,7 @@ export async function inspectorRoutes(app: App): Promise<void> {
   const { default: files } = await import("@fastify/static");
   const root = rootFolder();
   await app.register(files, { root, serve: false, preCompressed: true, suppressWarning: true });
-  // For a file that is not there.
+  // For a missing file.
   app.setNotFoundHandler(() => {
     throw nothingHere();
   });

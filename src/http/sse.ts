@@ -1,7 +1,7 @@
 /**
  * Answers a request with server-sent events, at the pace of the reader.
  *
- *   waiting for the first frame ── it is there ──► open ── source ends, fails, stops ──► ending ──► over
+ *   waiting for the first frame ── it arrived ──► open ── source ends, fails, stops ──► ending ──► over
  *        │ the source throws                         │                                     │
  *        ▼                                           └────────── the client left ──────────┘
  *   an error answer, by the framework

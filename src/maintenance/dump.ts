@@ -1,6 +1,6 @@
 /**
  * Writes a ledger, or chosen sessions of it, as JSON lines that `restore` reads. All lines come from
- * one snapshot: a transaction with repeatable reads, beside running services. Memory is bounded by
+ * one snapshot: a transaction with repeatable reads, while services run. Memory is bounded by
  * one page of rows.
  *
  *   {"dump": "session-ledger", "version": 1, "columns": {"session": ["id", …], …}}

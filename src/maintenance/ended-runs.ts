@@ -1,6 +1,6 @@
 /**
  * Finds the rows that retention may delete, by the primary key alone. It reads sessions in the
- * order of their ids, the first row of each, and from there the rows in their order, a bounded
+ * order of their ids, the first row of each, then the rows in their order, a bounded
  * number per statement. A walk over 20,000 sessions without rows took 0.45 s (PostgreSQL 18.4, two
  * shared cores, November 2026).
  */
@@ -100,7 +100,7 @@ export async function lookForEndedRuns(database: Database, look: Look): Promise<
   const [border, recorded, young] = [row?.["border"], row?.["recorded_at"], row?.["young"]];
   const isCut = BigInt(String(row?.["looked_at"])) >= BigInt(look.rowsMax);
   const found = typeof border === "string" ? BigInt(border) : undefined;
-  // The last row of a run tells whether the next row begins another run, so that row is read again.
+  // The last row of a run shows whether the next row begins another run, so that row is read again.
   const next = found === undefined ? BigInt(String(row?.["last"] ?? 0)) : found + 1n;
   return {
     border:
@@ -112,7 +112,7 @@ export async function lookForEndedRuns(database: Database, look: Look): Promise<
 
 /**
  * A run is over at the row that ends it. A run without such a row is over at its last row when
- * another run began after it: the first row of that other run tells since when. Exported for the
+ * another run began after it: the first row of that other run gives the time. Exported for the
  * plan test.
  */
 export function endedRunsStatement({ sessionId, from, cutoffMicros, rowsMax }: Look): SQL {

@@ -3,7 +3,7 @@
  * rows are deleted, one batch per transaction. At the end its texts are emptied and the session is
  * marked as erased. A call after a crash continues with the remaining rows.
  *
- *   there, or deleted ── mark ──► deleted ── batches ──► without rows ── texts ──► erased
+ *   exists, or deleted ── mark ──► deleted ── batches ──► without rows ── texts ──► erased
  *                                    ▲                        │
  *                                    └──── an import ◄────────┘
  *
@@ -11,7 +11,7 @@
  *
  * An import also stores rows in sessions that are deleted at its source. So the last statement
  * reads the session's heads under its lock. When the heads differ from those before the batches,
- * there are new rows, and these are deleted too. An erased session takes no import.
+ * new rows exist, and these are deleted too. An erased session takes no import.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "@session-ledger/base/errors";

@@ -5,9 +5,9 @@
  *
  *   first line ─► version and columns known?
  *   {"session"} ─► insert ─┬─ new ───────────────────► its rows ─► {"end"}: counts equal? ─► stored
- *                          ├─ there, and equal ──────► its rows are compared ─┬─ equal: an earlier restore
+ *                          ├─ exists, and equal ─────► its rows are compared ─┬─ equal: an earlier restore
  *                          │                                                  │  stored it
- *                          └─ there, and different ──► rows skipped: refused ◄┘ different
+ *                          └─ exists, and different ─► rows skipped: refused ◄┘ different
  *
  * The row of a session has its counters, its times to the microsecond and the sizes of its rows, so a
  * session that has changed since is known at once. The rows are compared too: somebody may have deleted or
@@ -42,7 +42,7 @@ export interface DumpLine {
 
 export interface RestoreCall {
   readonly signal: AbortSignal;
-  /** Called for each session that is there and different, with the first difference. */
+  /** Called for each session that exists and is different, with the first difference. */
   readonly refused: (sessionId: string, difference: string) => void;
   /** Called after each commit with the sum of all. */
   readonly committed: (done: RestoreCounts) => void;
@@ -52,9 +52,9 @@ export interface RestoreCounts {
   /** Sessions that this call stored, and their rows. */
   readonly sessions: number;
   readonly rows: number;
-  /** Sessions that were there, equal. */
+  /** Sessions that existed, equal. */
   readonly present: number;
-  /** Sessions that are there and different; nothing of them was stored. */
+  /** Sessions that exist and are different; nothing of them was stored. */
   readonly refused: number;
 }
 
@@ -265,7 +265,7 @@ class Group {
     else this.#difference = await this.#firstDifference(kind, batch, sessionId);
   }
 
-  /** Of rows of a session that is there; undefined: all are equal. */
+  /** Of rows of an existing session; undefined: all are equal. */
   async #firstDifference(
     kind: SessionKind,
     lines: readonly DumpLine[],
@@ -287,7 +287,7 @@ class Group {
     return `${kind} ${String(row["key"])} ${what}`;
   }
 
-  /** Rows that are there, and not in the dump. */
+  /** Rows of the session that are not in the dump. */
   async #moreRows(sessionId: string, counts: RowCounts): Promise<string | undefined> {
     for (const kind of SESSION_KINDS) {
       const [row] = await this.#transaction.execute(

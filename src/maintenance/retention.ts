@@ -13,7 +13,7 @@
  * order, so the event row that permits a deletion is deleted last. A pass after a crash, or a
  * parallel pass, finds the remaining rows; instances on one database need not know each other.
  *
- * In the background of a service there is one pass at the start, and one each interval after the
+ * In the background of a service, one pass runs at the start, and one each interval after the
  * end of the last pass. A failed pass is logged and repeated at the next interval.
  */
 import { BoundedMap } from "@session-ledger/base/bounded-map";

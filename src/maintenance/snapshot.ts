@@ -2,7 +2,7 @@
 import { type Database, type SQL, sql, type Transaction } from "../store/database.ts";
 import { sessionNotFound } from "../store/failure.ts";
 
-/** All statements of `work` see the same rows, beside running services. */
+/** All statements of `work` see the same rows, while services run. */
 export function inSnapshot<T>(
   database: Database,
   work: (transaction: Transaction) => Promise<T>,

@@ -1,5 +1,5 @@
 /**
- * Compares the rows of each session with what the row of the session says of them, in one snapshot:
+ * Compares the rows of each session with the counts in the row of the session, in one snapshot:
  *
  *   numbers    each row begins where the row before it ends, and the last one ends at the counter
  *   counts     the rows and their stored bytes are those that the session counts

@@ -37,7 +37,7 @@ export async function endLease(database: Database, holder: string): Promise<void
     where name = ${LEASE} and holder = ${holder}`);
 }
 
-/** Everything that was recorded before this time is stored; only the holder tells it. */
+/** Everything that was recorded before this time is stored; only the holder sets it. */
 export async function storeProgress(
   database: Database,
   { holder, micros }: { readonly holder: string; readonly micros: bigint },
@@ -183,7 +183,7 @@ export function staleStatement(after: string): SQL {
     ) behind on true`;
 }
 
-/** It reads the sessions that were active since, however many there are. Exported for the plan test. */
+/** It reads the sessions that were active since, however many. Exported for the plan test. */
 export function activeStatement({ micros, id }: ActivityCursor): SQL {
   return sql`
     with looked as materialized (
@@ -222,7 +222,7 @@ const RECORDED: Readonly<Record<New, SQL>> = {
     where forked_at_seq is not null or forked_at_message_seq is not null)`,
 };
 
-/** It reads what is new, however many sessions there are. Exported for the plan test. */
+/** It reads the new rows of any number of sessions. Exported for the plan test. */
 export function sinceStatement(of: New, micros: bigint): SQL {
   return sql`
     with recent as materialized (
@@ -249,7 +249,7 @@ interface Storing extends FoundTexts {
 const STORED_ROWS_MAX = 200;
 const STORED_CHARS_MAX = 400_000;
 
-/** The number of new texts; undefined: the session must be folded again from what is stored. */
+/** The number of new texts; undefined: the session must be folded again from its stored position. */
 export async function storeFound(
   database: Database,
   { sessionId, from, upTo, language, texts, runs, calls }: Storing,

@@ -1,11 +1,11 @@
 /**
- * Stores the texts that search finds and the runs of analytics, beside the pushes and never in them. One
+ * Stores the texts that search finds and the runs of analytics, after the pushes and never in them. One
  * instance does it at a time: it holds a lease, and another one takes over half a minute after its last sign.
  *
  *   each second: sessions with new rows ──┐
  *   each ten minutes: sessions with rows  │
  *     of the last twenty minutes          │
- *   at first, and when asked: all ────────┴─ rows behind what is stored? ──► fold ──► texts
+ *   at first, and when asked: all ────────┴─ rows after the stored? ──► fold ──► texts
  *                                                                             │ at rest?
  *                             stored up to here, in the transaction of the texts ◄┘
  *
@@ -178,7 +178,7 @@ export class TextIndex implements Unit {
     this.#doneMicros = undefined;
   }
 
-  /** Stores the texts of the rows there are. False: another instance does. */
+  /** Stores the texts of the existing rows. False: another instance does. */
   async pass(): Promise<boolean> {
     if (!(await this.#canContinue())) return false;
     const look = await createFeedReader(this.#parts.database).look();

@@ -22,7 +22,7 @@ const LAG_REST_MS = LAG_MAX_MS - LAG_MS;
 const POWER = 2;
 const POWER_LATE = 16;
 const SLOW_PUSH_MS = 200;
-/** An older wait of a push says nothing of the load now. */
+/** An older wait of a push does not show the present load. */
 const RECENT_MS = 1_000;
 
 export class Pace {

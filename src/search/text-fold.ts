@@ -7,7 +7,7 @@
  *                                └─ analytics/run-fold.ts ───────────────────────────────────────► runs
  *
  * It may begin at any row. Between two rows it is at rest when no run and no message is open; a fold that
- * begins there has the same texts and runs.
+ * begins at that row has the same texts and runs.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { type FoundCall, type FoundRun, type OpenRun, RunFold } from "../analytics/run-fold.ts";
@@ -43,7 +43,7 @@ export interface FoundTexts {
 }
 
 interface FoldOptions {
-  /** The run that was open there. */
+  /** The run that was open at that row. */
   readonly open: OpenRun | undefined;
   /** False: only runs are found, and message rows do not matter. */
   readonly hasTexts: boolean;
@@ -111,7 +111,7 @@ export class TextFold {
     return this.#hasSpeech || this.#canonical.hasSpeech;
   }
 
-  /** False: only the message rows of people matter. */
+  /** False: only user messages matter. */
   get needsAllTalk(): boolean {
     return !this.hasSpeech;
   }
@@ -131,7 +131,7 @@ export class TextFold {
     else this.#takeMessage(row);
   }
 
-  /** There are no other rows up to these numbers. */
+  /** No other rows exist up to these numbers. */
   skipTo({ events, messages }: Cut): void {
     this.#cut = {
       events: events > this.#cut.events ? events : this.#cut.events,

@@ -145,7 +145,7 @@ export function positionsOf(
   return places;
 }
 
-/** Feedback has limits of its own (handlers/feedback.ts). */
+/** Feedback has separate limits (handlers/feedback.ts). */
 function isLimited({ isFeedback = false }: Push): boolean {
   return !isFeedback;
 }
@@ -175,7 +175,7 @@ function unused(sessionId: string): SessionUse {
  * Decides which pushes fit in a session that has no room for the whole batch, with pure functions.
  * The pushes are judged one after the other, as if each had arrived alone:
  *
- *   no room beside the rows of the session ────────────────► refused
+ *   no room in the session      ────────────────► refused
  *   room, but not after the pushes before it ───────────────► later: judged again after those are stored
  *   room ──────────────────────────────────────────────────► goes now
  *

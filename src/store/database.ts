@@ -51,7 +51,7 @@ export interface Database extends Unit {
   /** Runs a query of Drizzle's builder; rejects with a ServiceError or a defect. */
   query<T>(build: (drizzle: PostgresJsDatabase) => PromiseLike<T>): Promise<T>;
   /**
-   * Runs one statement as a transaction of its own; rejects with a ServiceError or a defect.
+   * Runs one statement as one transaction; rejects with a ServiceError or a defect.
    * Without `prepare` PostgreSQL plans the statement for each call.
    */
   run(
@@ -218,7 +218,7 @@ function answeringServer(): Pick<Database, "answeredBy" | "onOtherServer"> {
 }
 
 /**
- * A transaction of several statements, on a connection of its own that ends with it. Only commands
+ * A transaction of several statements, on a separate connection that ends with it. Only commands
  * and the start use it: requests are served with single statements, over the pool.
  *
  * It does not use the driver's transaction. When a connection is lost in a `begin` of postgres.js

@@ -4,7 +4,7 @@
  *   locked      another transaction holds the session; nothing was done
  *   retryable   the server reported that it did nothing, or the statement was never sent
  *   unknown     the connection was lost after sending: the statement may be committed (postgres.js
- *               says CONNECTION_CLOSED even for a backend that was killed)
+ *               reports CONNECTION_CLOSED even for a backend that was killed)
  *   slow        the server cancelled it after statement_timeout, and did nothing; of many pushes in
  *               the statement, one may be the slow one
  *   unavailable the server reported that it did nothing, and an immediate retry would fail too

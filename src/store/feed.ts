@@ -3,7 +3,7 @@
  *
  * `recorded_at` is the clock at the moment when a transaction holds all of its sessions, so it rises
  * with the numbers of each session. Across sessions a transaction may commit after another one with
- * a later time. `look` gives what live/horizon.ts needs to tell up to which time no such row can
+ * a later time. `look` gives live/horizon.ts the time up to which no such row can
  * come any more: the clock, and the transactions that write now.
  */
 import { type SQL, sql } from "drizzle-orm";
@@ -13,7 +13,7 @@ import { type Columns, type Database, SERVER } from "./database.ts";
 import type { RowOf, StreamName } from "./rows.ts";
 import { type ChangesPage, type ChangesRequest, readChanges } from "./session-changes.ts";
 
-/** The rows that one filtered page reads; the page then ends and tells how far it got. */
+/** The rows that one filtered page reads; the page then ends with its last position. */
 const FILTERED_ROWS_LOOKED_AT_MAX = 4_000;
 
 /** One answer of the database about its clock and its writers. */

@@ -1,4 +1,4 @@
-/** Finds and counts the feedback of people in a session, by the keys of its rows. */
+/** Finds and counts the feedback in a session, by the keys of its rows. */
 import { hash } from "node:crypto";
 import { type SQL, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";

@@ -2,7 +2,7 @@
  * One connection that LISTENs, from its opening to its loss. After a loss the caller opens another
  * one.
  *
- *   opening ── LISTEN answered, first heartbeat heard ──► listening ── any of these ──► lost
+ *   opening ── LISTEN answered, first heartbeat received ──► listening ── any of these ──► lost
  *      └───────────── refused, silent, aborted ──────────────────────────────────────────▲
  *
  * A connection is lost when either side closes it, or when a heartbeat does not arrive in time. A
@@ -191,7 +191,7 @@ class ListenConnection implements ListenerConnection {
 }
 
 /**
- * Notifies the listeners of a channel. A statement of its own on the pool, and never part of the
+ * Notifies the listeners of a channel. A separate statement on the pool, and never part of the
  * transaction that stores rows: docs/decisions/005-no-notify-in-ingest.md. PostgreSQL refuses a
  * payload of 8,000 bytes.
  */

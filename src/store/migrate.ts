@@ -1,6 +1,6 @@
 /**
  * Migrates the schema up, or one step down, or reports its state. Drizzle generates the migrations
- * and their journal; the steps down are hand-written files beside them. A landed file never changes
+ * and their journal; the steps down are hand-written files in the same folder. A landed file never changes
  * (decision 073). Functions and views are in files of their own: the line `-- include ledger.sql` creates
  * them, and `-- replace ledger.sql` replaces those of another version while instances call them. Each
  * call is one transaction that begins with an advisory lock (here, never in the write path). Of two

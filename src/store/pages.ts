@@ -3,7 +3,7 @@
  * range of numbers, walks the primary key, and has three bounds: rows returned, bytes returned, and
  * rows read, because a filter may match almost no row.
  *
- *   without a filter   one statement: rowsMax + 1 rows are found, to tell whether there are more
+ *   without a filter   one statement: rowsMax + 1 rows are found, to know whether more rows exist
  *   with a filter      first a border, ROWS_LOOKED_AT_MAX rows away or the head of the session, then
  *                      the rows before it that match; what matches beyond comes with the next page
  */
@@ -95,7 +95,7 @@ export interface Page<S extends StreamName> {
   readonly nextAfter: bigint;
   /** The cursor downwards: all rows from this number on were read. */
   readonly nextBefore: bigint;
-  /** There may be more rows in the direction of the read. */
+  /** More rows may exist in the direction of the read. */
   readonly hasMore: boolean;
   /** Of each row, if the request wants them. */
   readonly recordedMicros: readonly bigint[] | undefined;
@@ -145,7 +145,7 @@ interface Border {
 const NO_BORDER: Border = { seq: undefined, more: false };
 
 /**
- * Read before the page, in a snapshot of its own. Commit order is number order, so every row up to
+ * Read before the page, in a separate snapshot. Commit order is number order, so every row up to
  * this head is visible to the statement that follows.
  */
 async function borderOf(database: Database, request: PageRequest<StreamName>): Promise<Border> {

@@ -141,7 +141,7 @@ export interface Push {
   /** Only for a claim; it also has an epoch. */
   readonly claim?: Claim | undefined;
   /**
-   * True: the feedback of a person. It has a share of its own, so its row is not counted in the rows and
+   * True: the feedback of a person. It has a separate share, so its row is not counted in the rows and
    * bytes of its session. Its key has the form of FEEDBACK_KEY, and no other push has such a key.
    */
   readonly isFeedback?: boolean;

@@ -2,7 +2,7 @@
  * The runs of a session, derived from its rows. Each row carries the run that was open when it was
  * stored, so a run is a stretch of rows with one run id. A RUN_STARTED after an end begins a new
  * run. Rows that do not conform begin and end nothing, as in the mark of the open run
- * (packages/agui/src/rows.ts) and for retention. There is no table of runs and no index by run: a statement
+ * (packages/agui/src/rows.ts) and for retention. No table of runs and no index by run exists: a statement
  * walks the primary key from its cursor over a bounded number of rows, and adds them up. A stretch
  * that is cut by that bound arrives in parts, with the next statement, and the caller joins them
  * (`joined`).
@@ -34,7 +34,7 @@ export interface RunStretch {
   /** True when its first row is its RUN_STARTED. */
   readonly hasStart: boolean;
   /**
-   * The end from the row that ended it; undefined: the run, or this stretch, goes on in the next
+   * The end from the row that ended it; undefined: the run, or this stretch, continues in the next
    * part.
    */
   readonly end: RunEnd | undefined;
@@ -50,7 +50,7 @@ interface RunsLookedAt {
   readonly stretches: readonly RunStretch[];
   /** All rows up to this number were read. */
   readonly upTo: bigint;
-  /** True when there are more rows. */
+  /** True when more rows exist. */
   readonly more: boolean;
 }
 

@@ -2,7 +2,7 @@
  * The three tables of the ledger, the texts of search and the runs of analytics that are derived from them,
  * the keys that sign tokens, and the records of imports. Some
  * features are left out on purpose: foreign keys (they are row triggers; the locked session row is
- * the guarantee), sequences, triggers, and indexes of rows beside the primary key, the idempotency key
+ * the guarantee), sequences, triggers, and indexes of rows other than the primary key, the idempotency key
  * and the time of recording, by which feeds read.
  * Payloads are text and not jsonb (jsonb refuses \u0000 and reorders keys). Every unique key starts
  * with the session, so the schema runs on distributed engines too.
@@ -90,7 +90,7 @@ export const sessions = pgTable(
      */
     activeAt: time("active_at").notNull().default(sql`clock_timestamp()`),
     /**
-     * The last change that a watch of sessions tells: made, changed, deleted, begins to wait, begins
+     * The last change that a watch of sessions delivers: made, changed, deleted, begins to wait, begins
      * or ends a run.
      */
     changedAt: time("changed_at").notNull().default(sql`clock_timestamp()`),
@@ -203,7 +203,7 @@ export const sessionTexts = pgTable(
   "session_texts",
   {
     sessionId: text("session_id").notNull(),
-    /** MD5 of the role and the text: a text that is said again has no further row. */
+    /** MD5 of the role and the text: a repeated text has no further row. */
     digest: uuid("digest").notNull(),
     /** A long text has several rows, from 0. */
     part: integer("part").notNull(),

@@ -46,7 +46,7 @@ export interface SessionsPage {
 
 export interface ListTotal {
   readonly count: number;
-  /** There may be more. */
+  /** More may exist. */
   readonly isLowerBound: boolean;
 }
 

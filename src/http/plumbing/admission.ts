@@ -6,7 +6,7 @@
  *
  * The type of a message is in its body, and decides which role may push it. So before the body is read,
  * only a caller that may push no message at all is refused. The handler looks at the session: a caller
- * whose roles do not allow the type gets PERMISSION_DENIED, whether the session is there or not.
+ * whose roles do not allow the type gets PERMISSION_DENIED, whether the session exists or not.
  */
 import type { FastifyRequest } from "fastify";
 import { type Action, ALLOWED, ROUTE_ACTIONS, type Served } from "../../auth/actions.ts";

@@ -9,7 +9,7 @@ import type { ConnectionMemory } from "../../auth/caller-memory.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { Call, type CallContext } from "../../contract/context.ts";
 
-/** The objects of Node and the framework that a request has beside its bytes: an estimate. */
+/** The objects of Node and the framework that a request has in addition to its bytes: an estimate. */
 const REQUEST_BYTES = 16 * 1024;
 
 /** The name of the property on fastify's request. */
@@ -43,7 +43,7 @@ export class ServedRequest extends Call {
     return this.#isStream;
   }
 
-  /** A stream has no end of its own, so a stop must end it. */
+  /** A stream does not end by itself, so a stop must end it. */
   becomeStream(): void {
     const stopping = this.#stopping();
     if (stopping !== undefined) throw stopping;
@@ -57,7 +57,7 @@ export class ServedRequest extends Call {
   }
 
   /**
-   * The service stops, or the caller's token has ended. A request with an end of its own runs to
+   * The service stops, or the caller's token has ended. A request that ends by itself runs to
    * it.
    */
   stop(reason: ServiceError): void {

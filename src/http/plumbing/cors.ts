@@ -5,12 +5,12 @@
  *
  * Tokens travel in `authorization`, which a page has to set itself, so no answer allows credentials
  * (cookies, client certificates). The answer names one origin and never `*`. It depends on `Origin`,
- * so every answer says so to caches.
+ * so every answer has a Vary header for caches.
  */
 import type { IncomingHttpHeaders } from "node:http";
 import type { FastifyReply } from "fastify";
 
-/** The headers that a page may send, beside the few that every page may. */
+/** The headers that a page may send, in addition to the few that every page may. */
 const REQUEST_HEADERS = [
   "authorization",
   "content-type",
@@ -20,7 +20,7 @@ const REQUEST_HEADERS = [
   "traceparent",
 ].join(", ");
 
-/** The headers that a page may read, beside the few that every page may. */
+/** The headers that a page may read, in addition to the few that every page may. */
 const ANSWER_HEADERS = [
   "location",
   "idempotent-replayed",
@@ -68,7 +68,7 @@ export class Cors {
   }
 }
 
-/** Says that the answer depends on a header of the request too. */
+/** Adds a header of the request to Vary. */
 export function vary(reply: FastifyReply, header: string): void {
   const before = reply.getHeader("vary");
   void reply.header("vary", before === undefined ? header : `${String(before)}, ${header}`);

@@ -128,7 +128,7 @@ function charsetOf(contentType: string | undefined): string | undefined {
   return /;\s*charset\s*=\s*"?([^";\s]*)/i.exec(contentType ?? "")?.[1];
 }
 
-/** Names the place of the mistake, and never the text there: V8 quotes the body in its messages. */
+/** Names the position of the mistake, and never its text: V8 quotes the body in its messages. */
 function notJson(where: string | undefined): ServiceError {
   const description = `the body is not valid JSON${where === undefined ? "" : `: ${where}`}`;
   return invalidArgument([{ field: "", description }]);

@@ -206,7 +206,7 @@ export interface HttpLimits {
   readonly headersLimitMs: number;
   /** … and to the end of its body. An answer may take any time: these limits do not end streams. */
   readonly requestLimitMs: number;
-  /** The time that a connection without a request is kept. */
+  /** The time that a connection without a request stays open. */
   readonly keepAliveMs: number;
   /** The interval at which the two limits above are checked. */
   readonly checkIntervalMs: number;

@@ -101,7 +101,7 @@ export class RequestRecords {
 }
 
 /**
- * The name of the field that is at fault, as the caller was told; an unknown field has none,
+ * The name of the field that is at fault, as in the answer; an unknown field has none,
  * because the caller made it up.
  */
 function fieldOf(error: ServiceError): { readonly field?: string } {
