@@ -144,7 +144,7 @@ function newsOf({ groups, live, feeds, hints, transcripts }: NewsParts) {
 }
 
 function waitingIn(database: Database) {
-  const limit = { limitMs: WAITING_LIMIT_MS, late: () => undefined };
+  const limit = { limitMs: WAITING_LIMIT_MS, onTimeout: () => undefined };
   return within(countWaiting(database), limit).catch(() => undefined);
 }
 

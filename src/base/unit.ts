@@ -31,7 +31,11 @@ export async function startAll(
   for (const [index, unit] of units.entries()) {
     try {
       signal?.throwIfAborted();
-      await within(unit.start(), { limitMs: stepMsMax, late: () => Promise.reject(late), signal });
+      await within(unit.start(), {
+        limitMs: stepMsMax,
+        onTimeout: () => Promise.reject(late),
+        signal,
+      });
     } catch (error) {
       // The first error is the cause.
       await stopAll(units.slice(0, index + 1)).catch(() => undefined);

@@ -12,7 +12,7 @@ import { exactJson, NotAnEntry } from "@session-ledger/history/entry";
 import { HistoryMapper } from "@session-ledger/history/from-history";
 import { LangChain4jMapper, type Mapper } from "@session-ledger/history/langchain4j";
 import { SpringAiMapper } from "@session-ledger/history/spring-ai";
-import type { RunNames } from "@session-ledger/history/told-run";
+import type { RunNames } from "@session-ledger/history/run-builder";
 import {
   decodeLine,
   isBlank,

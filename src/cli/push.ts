@@ -14,7 +14,7 @@ import { type Command, Option } from "commander";
 import { systemClock } from "@session-ledger/base/clock";
 import { LINE_BYTES_MAX, readLines } from "@session-ledger/runner/internal/lines";
 import { eventsOfText } from "@session-ledger/runner/internal/text";
-import { proposedEpoch } from "@session-ledger/runner/internal/writer/book";
+import { proposedEpoch } from "@session-ledger/runner/internal/writer/writer-state";
 import {
   addSessionArgument,
   countArgument,

@@ -9,10 +9,10 @@
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { LiveState } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { PERSONS } from "@session-ledger/agui/canonical/talk";
+import { USER_ROW_TYPE } from "@session-ledger/agui/canonical/user-messages";
 import type { Canonical, CanonicalRun, Log } from "@session-ledger/agui/canonical/canonical";
 import type { CanonicalEvent, LoggedEvent } from "@session-ledger/agui/canonical/event";
-import type { Spoken } from "@session-ledger/agui/canonical/repeats";
+import type { RowMessages } from "@session-ledger/agui/canonical/repeats";
 import { EMPTY_INPUT } from "@session-ledger/agui/canonical/turns";
 import { type Generation, servedTo } from "@session-ledger/agui/generation/served";
 import { pendingAfter } from "@session-ledger/agui/transcript/transcript";
@@ -102,7 +102,7 @@ export class EventWriter {
 
   /** Whether rows of this type are part of the conversation. */
   includes(eventType: string): boolean {
-    return eventType === PERSONS || !this.#parts.canonical.hasSpeech;
+    return eventType === USER_ROW_TYPE || !this.#parts.canonical.hasSpeech;
   }
 
   /** `seq` is the last number that the event takes. */
@@ -150,11 +150,11 @@ export class EventWriter {
    * The messages of rows, in order; `seq` is the last number of an event that the client has been
    * given.
    */
-  writeMessages(rows: readonly Spoken[], seq: bigint): WriterOutput {
+  writeMessages(rows: readonly RowMessages[], seq: bigint): WriterOutput {
     const { canonical, snapshotFrames, onMessages } = this.#parts;
     const messages: JsonObject[] = [];
     for (const row of rows) {
-      const fresh = canonical.said(row);
+      const fresh = canonical.onMessages(row);
       if (fresh.length > 0) onMessages?.(fresh, row.isPersons);
       messages.push(...fresh);
     }

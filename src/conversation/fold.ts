@@ -12,7 +12,7 @@ import { type CountedRow, lastNumberOf } from "./folding.ts";
 import type { TalkRow } from "../store/talk.ts";
 import { type Cut, later, NOTHING } from "./merging.ts";
 import { Snapshot, type Talk } from "./snapshot.ts";
-import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";
+import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import { LEAVES, Transcript } from "@session-ledger/agui/transcript/transcript";
 import { weightOf } from "@session-ledger/agui/transcript/weight";
 
@@ -78,9 +78,9 @@ export class Fold {
   }
 
   #addMessages(row: TalkRow): void {
-    if (row.eventType === PERSONS || this.needsAllTalk) {
-      const spoken = spokenBy(row);
-      const messages = this.#canonical.said(spoken);
+    if (row.eventType === USER_ROW_TYPE || this.needsAllTalk) {
+      const spoken = messagesOfRow(row);
+      const messages = this.#canonical.onMessages(spoken);
       this.#transcript.say(messages, spoken.isPersons ? "person" : "agent");
       const { seq, isPersons, resume } = spoken;
       if (messages.length > 0 || resume.length > 0) {

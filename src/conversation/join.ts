@@ -60,7 +60,7 @@ import {
   EventWriter,
 } from "./event-writer.ts";
 import { createReplay, type LivePosition } from "./replay.ts";
-import { spokenBy } from "@session-ledger/agui/canonical/talk";
+import { messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import type { Transcripts } from "./transcripts.ts";
 import { only, Pull } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
@@ -205,7 +205,7 @@ class Join {
     if (writer === undefined) return;
     const messages = rows
       .filter(({ seq, eventType }) => seq > this.#messageSeq && writer.includes(eventType))
-      .map((row) => ({ ...spokenBy(row), seq: row.seq }));
+      .map((row) => ({ ...messagesOfRow(row), seq: row.seq }));
     const last = rows.at(-1)?.seq ?? 0n;
     if (last > this.#messageSeq) this.#messageSeq = last;
     const { frames, isIncomplete } = writer.writeMessages(messages, this.#seq);

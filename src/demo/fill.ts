@@ -7,7 +7,7 @@ import { systemClock } from "@session-ledger/base/clock";
 import { ledger, type LedgerClient } from "@session-ledger/runner/internal/client";
 import { RpcFailure } from "@session-ledger/runner/internal/failure";
 import type { RetryOptions } from "@session-ledger/runner/internal/retry";
-import { proposedEpoch } from "@session-ledger/runner/internal/writer/book";
+import { proposedEpoch } from "@session-ledger/runner/internal/writer/writer-state";
 import type {
   SessionWriter,
   SessionWriterOptions,

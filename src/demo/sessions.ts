@@ -4,7 +4,7 @@
  */
 import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { parseObject } from "@session-ledger/agui/json";
-import { objectIn } from "@session-ledger/runner/internal/said";
+import { objectIn } from "@session-ledger/runner/internal/user-messages";
 import recorded from "./recorded.json" with { type: "json" };
 import { type DemoTurn, release, trip } from "./written.ts";
 

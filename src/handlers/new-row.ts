@@ -1,5 +1,5 @@
 import { v7 } from "uuid";
-import type { EventRow } from "@session-ledger/agui/rows";
+import type { ValidatedEvent } from "@session-ledger/agui/split-event";
 import type { Metrics } from "../observability/metrics.ts";
 import type { NewRow } from "../store/rows.ts";
 
@@ -14,7 +14,7 @@ export function newEventRow(
   return { ...event, id: rowId(), fragments, sender: undefined, sentAtMicros: undefined };
 }
 
-export type RenamedRow = Pick<EventRow, "renamed">;
+export type RenamedRow = Pick<ValidatedEvent, "renamed">;
 
 /** For rows that a push has stored. */
 export function countRenamed(

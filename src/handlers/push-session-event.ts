@@ -6,7 +6,11 @@ import type { PushSessionEventRequest } from "@session-ledger/proto/ambient/v1/e
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { PAYLOAD_BYTES_MAX, readPayload } from "@session-ledger/agui/payload";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
-import { type EventRow, eventRows, type RowsOptions } from "@session-ledger/agui/rows";
+import {
+  splitEvent,
+  type ValidatedEvent,
+  type SplitOptions,
+} from "@session-ledger/agui/split-event";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";
 import {
   checkFragments,
@@ -88,16 +92,16 @@ function violationsIn(request: PushSessionEventRequest): readonly Violation[] {
   ]);
 }
 
-type EventRows = readonly [EventRow, ...EventRow[]];
+type EventRows = readonly [ValidatedEvent, ...ValidatedEvent[]];
 
 /** The rows of one event; refuses an event that no version of AG-UI accepts. */
 function acceptEvent(
   request: PushSessionEventRequest,
   payload: string,
-  options: RowsOptions,
+  options: SplitOptions,
 ): EventRows {
   const { eventCount, fragments } = request;
-  const accepted = eventRows(
+  const accepted = splitEvent(
     {
       eventType: request.eventType,
       payload,
@@ -134,7 +138,7 @@ function pushWith(
  */
 function redactedIndex(
   { payload, fragments }: PushSessionEventRequest,
-  row: EventRow,
+  row: ValidatedEvent,
   redactor: Redactor,
 ): FragmentIndex | undefined {
   if (fragments?.rawEvents === undefined || !readPayload(payload).ok) return fragments;
@@ -152,7 +156,7 @@ function redactedIndex(
  * The fragment index in its stored form: checked against its row, and encoded in the one canonical
  * way.
  */
-function indexOf(fragments: FragmentIndex, row: EventRow, rowBytesMax: number): Uint8Array {
+function indexOf(fragments: FragmentIndex, row: ValidatedEvent, rowBytesMax: number): Uint8Array {
   refuse(checkFragments(row, fragments));
   const index = encodeFragments(fragments);
   refuseLargeIndex(index.length, rowBytesMax - Buffer.byteLength(row.payload));

@@ -6,7 +6,7 @@
 import { hash } from "node:crypto";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
-import type { ValidationMode } from "@session-ledger/agui/conform";
+import type { ValidationMode } from "@session-ledger/agui/validate";
 import type { Clock } from "@session-ledger/base/clock";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";
 import { actorOf } from "../auth/principal.ts";

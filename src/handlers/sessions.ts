@@ -11,7 +11,7 @@ import {
   SessionOrder,
   type SessionService,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { validateCapabilities } from "@session-ledger/agui/conform";
+import { validateCapabilities } from "@session-ledger/agui/validate";
 import { parseObject } from "@session-ledger/agui/json";
 import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";

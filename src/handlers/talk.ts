@@ -19,7 +19,7 @@ import type { CallContext, Handlers } from "../contract/context.ts";
 import type { Snapshot } from "../conversation/snapshot.ts";
 import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
 import { refuseUnstored } from "../conversation/client-messages.ts";
-import { PERSONS } from "@session-ledger/agui/canonical/talk";
+import { USER_ROW_TYPE } from "@session-ledger/agui/canonical/user-messages";
 import type { Transcripts } from "../conversation/transcripts.ts";
 import { newRowIn, type RunInput, type InputRow, waitingRowIn } from "../conversation/run-input.ts";
 import type { Metrics } from "../observability/metrics.ts";
@@ -106,7 +106,7 @@ async function knownOf(
 }
 
 function pushOf(sessionId: string, { payload, idempotencyKey }: InputRow) {
-  const eventType = PERSONS;
+  const eventType = USER_ROW_TYPE;
   const fields = { sessionId, eventType, payload, idempotencyKey };
   return create(PushSessionMessageRequestSchema, fields);
 }

@@ -122,7 +122,7 @@ async function readiness(deps: OpsDeps): Promise<Answer> {
     deps.log.error({ err: error }, "readiness check failed");
     return CHECK_FAILED;
   });
-  const limit = { limitMs: READY_LIMIT_MS, late: () => CHECK_FAILED };
+  const limit = { limitMs: READY_LIMIT_MS, onTimeout: () => CHECK_FAILED };
   const notReady = await within(asked, limit);
   return notReady.length === 0
     ? json(200, { status: "ready" })

@@ -62,7 +62,7 @@ export class Reads {
     if (this.#closed) throw shuttingDown();
     const running = within(read(), {
       limitMs: this.#limits.readLimitMs,
-      late: () => Promise.reject(unanswered()),
+      onTimeout: () => Promise.reject(unanswered()),
       timers: this.#timers,
     });
     this.#running.add(running);

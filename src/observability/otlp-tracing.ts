@@ -65,7 +65,7 @@ export class OtlpTracing implements Tracing {
     // Spans that are not sent by then are lost; a stop must not wait longer for a collector.
     this.#stopped ??= within(this.#provider.shutdown().catch(ignore), {
       limitMs: EXPORT_LIMIT_MS,
-      late: ignore,
+      onTimeout: ignore,
     });
     return this.#stopped;
   }

@@ -44,7 +44,7 @@ export function createReadiness(parts: ReadinessParts): Readiness {
   async function look(): Promise<void> {
     const answer = probe().then(() => undefined, reasonOf);
     const late = (): string => `no answer within ${ANSWER_LIMIT_MS} ms`;
-    why = (await within(answer, { limitMs: ANSWER_LIMIT_MS, late })) ?? commits.why();
+    why = (await within(answer, { limitMs: ANSWER_LIMIT_MS, onTimeout: late })) ?? commits.why();
     const isReady = why === undefined;
     if (isReady === wasReady || abort.signal.aborted) return;
     wasReady = isReady;

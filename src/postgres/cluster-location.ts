@@ -45,7 +45,7 @@ export async function openDataDir(dataDir: string, signal: AbortSignal): Promise
     return realpath(dataDir);
   };
   try {
-    return await within(opened(), { limitMs: DATA_DIR_MS_MAX, late, signal });
+    return await within(opened(), { limitMs: DATA_DIR_MS_MAX, onTimeout: late, signal });
   } catch (error) {
     signal.throwIfAborted();
     const reason = error instanceof Error ? error.message : String(error);

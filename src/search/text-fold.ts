@@ -12,9 +12,9 @@
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { type FoundCall, type FoundRun, type OpenRun, RunFold } from "../analytics/run-fold.ts";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
-import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";
+import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import type { Entry } from "@session-ledger/agui/transcript/message-list";
-import { spokenText } from "@session-ledger/agui/transcript/readable";
+import { textOfMessage } from "@session-ledger/agui/transcript/readable";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import type { TranscriptRow } from "../store/pages.ts";
 import type { StreamName } from "../store/rows.ts";
@@ -151,7 +151,7 @@ export class TextFold {
       if (!all && this.#isOpen(entry.message)) continue;
       this.#changed.delete(entry);
       const place = this.#positions.get(entry);
-      const text = spokenText(entry.message);
+      const text = textOfMessage(entry.message);
       if (place !== undefined && text !== "")
         found.push({ ...place, role: roleOf(entry.message), text });
     }
@@ -175,9 +175,9 @@ export class TextFold {
   #takeMessage(row: TalkRow): void {
     const { stream, seq, eventType, createdMicros } = row;
     this.#position = { stream, seq, eventType, createdMicros, runId: this.#runId };
-    if (eventType === PERSONS || this.needsAllTalk) {
-      const spoken = spokenBy(row);
-      const messages = this.#canonical.said(spoken);
+    if (eventType === USER_ROW_TYPE || this.needsAllTalk) {
+      const spoken = messagesOfRow(row);
+      const messages = this.#canonical.onMessages(spoken);
       this.#transcript.say(messages, spoken.isPersons ? "person" : "agent");
     }
     this.skipTo({ events: 0n, messages: seq });

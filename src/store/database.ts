@@ -307,7 +307,7 @@ function answerWithin<T>(limitMs: number, answer: PromiseLike<T>): Promise<T> {
     Promise.reject(
       Object.assign(new Error(`no answer within ${limitMs} ms`), { code: "ETIMEDOUT" }),
     );
-  return within(answer, { limitMs, late });
+  return within(answer, { limitMs, onTimeout: late });
 }
 
 /** The only types that our statements bind; each statement casts the text as needed. */

@@ -162,7 +162,7 @@ class ListenConnection implements ListenerConnection {
   ): Promise<T> {
     const message = `${otherwise} within ${limitMs} ms`;
     const late = (): Promise<T> => Promise.reject(new Error(message));
-    return within(answer, { limitMs, late, signal: this.#losing.signal });
+    return within(answer, { limitMs, onTimeout: late, signal: this.#losing.signal });
   }
 
   #fail(cause: unknown): void {

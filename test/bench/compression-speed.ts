@@ -6,7 +6,7 @@
  *   compressValidated    and every event is read, spelled right and validated before, as a pushed one
  *                        is; push streams do less, because a fragment like the one before needs none of it
  */
-import { eventRows } from "@session-ledger/agui/rows";
+import { splitEvent } from "@session-ledger/agui/split-event";
 import { Compressor, type IncomingEvent } from "@session-ledger/compressor/compressor";
 import { expand, type ExpandableRow } from "@session-ledger/compressor/expand";
 import { encodeFragments } from "@session-ledger/compressor/fragments";
@@ -103,7 +103,7 @@ function* acceptedOf(events: readonly IncomingEvent[]): Generator<IncomingEvent>
 function accept({ eventType, payload, createdAtMicros }: IncomingEvent): readonly IncomingEvent[] {
   const times = { createdAtMicros, completedAtMicros: undefined };
   const push = { eventType, payload, eventCount: 0, hasFragments: false, ...times };
-  const accepted = eventRows(push, { mode: "strict", nowMicros: createdAtMicros });
+  const accepted = splitEvent(push, { mode: "strict", nowMicros: createdAtMicros });
   return accepted.ok ? accepted.rows : [];
 }
 

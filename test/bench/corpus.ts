@@ -1,6 +1,6 @@
 /** The streams that benchmarks of compression and of push streams work on. */
 import { isCompressible } from "@session-ledger/agui/catalogue";
-import { eventRows } from "@session-ledger/agui/rows";
+import { splitEvent } from "@session-ledger/agui/split-event";
 import { ownStreams, recordedStreams, type Stream, type StreamEvent } from "../support/streams.ts";
 import { conversation } from "./joined-session.ts";
 import type { BenchOptions } from "./options.ts";
@@ -55,7 +55,7 @@ export function pushCorpus(): Corpus {
 function isAccepted({ eventType, payload }: StreamEvent): boolean {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };
   const push = { eventType, payload, eventCount: 0, hasFragments: false, ...times };
-  return eventRows(push, { mode: "strict", nowMicros: 0n }).ok;
+  return splitEvent(push, { mode: "strict", nowMicros: 0n }).ok;
 }
 
 /** `count` events: the streams one after the other, as often as it takes, as one long session. */

@@ -1,5 +1,5 @@
 /** What the same streams take in PostgreSQL, a row an event and merged, with indexes and TOAST. */
-import { type EventRow, eventRows } from "@session-ledger/agui/rows";
+import { type ValidatedEvent, splitEvent } from "@session-ledger/agui/split-event";
 import {
   type CompressedRow,
   Compressor,
@@ -25,7 +25,7 @@ const BEGAN_MICROS = 1_767_225_600_000_000n;
 const MICROS_PER_EVENT = 1_000n;
 
 interface Event extends IncomingEvent {
-  readonly row: EventRow;
+  readonly row: ValidatedEvent;
 }
 
 interface TableSize {
@@ -58,7 +58,7 @@ function acceptedOf({ events }: Stream): readonly Event[] {
     createdAtMicros += MICROS_PER_EVENT;
     const times = { createdAtMicros, completedAtMicros: undefined };
     const push = { eventType, payload, eventCount: 0, hasFragments: false, ...times };
-    const accepted = eventRows(push, { mode: "strict", nowMicros: createdAtMicros });
+    const accepted = splitEvent(push, { mode: "strict", nowMicros: createdAtMicros });
     if (!accepted.ok) return [];
     return accepted.rows.map((row) => ({ ...row, merges: row.conformant, row }));
   });

@@ -8,10 +8,10 @@ import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ledger, type LedgerClient } from "@session-ledger/runner/internal/client";
 import type { AgentEvent, RunInput } from "@session-ledger/runner/internal/sdk/bridge";
 import { RunInProgress } from "@session-ledger/runner/internal/sdk/bridge";
-import { Core } from "@session-ledger/runner/internal/sdk/core";
+import { RunnerCore } from "@session-ledger/runner/internal/sdk/core";
 import { listen } from "@session-ledger/runner/internal/sdk/http/server";
 import { createRunner, type Runner } from "@session-ledger/runner/internal/sdk/loop";
-import { Session } from "@session-ledger/runner/internal/sdk/session";
+import { RunnerSession } from "@session-ledger/runner/internal/sdk/session";
 import { TestBridge } from "../support/echo-bridge.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
 import { say, standing } from "../support/turns.ts";
@@ -39,7 +39,7 @@ async function read(events: AsyncIterable<AgentEvent>): Promise<void> {
 /** A session that serves turns, and the calls that it has made; `hold` delays the answers of one. */
 function serving(bridge = new TestBridge()) {
   const id = newSession();
-  const core = new Core(bridge, { address: service.grpcAddress, sessionId: id });
+  const core = new RunnerCore(bridge, { address: service.grpcAddress, sessionId: id });
   const asked: string[] = [];
   const held = new Map<string, Promise<void>>();
   const call: LedgerClient["call"] = core.client.call.bind(core.client);
@@ -63,7 +63,7 @@ function serving(bridge = new TestBridge()) {
     onTestFinished(go);
     return go;
   };
-  const session = new Session(core, id);
+  const session = new RunnerSession(core, id);
   let served: Promise<void> | undefined;
   const serve = (): void => {
     served = session.serve({ waits: true });

@@ -9,7 +9,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type RawEvent, RawEventSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { CATALOGUE, isCompressible } from "@session-ledger/agui/catalogue";
-import type { ValidationMode } from "@session-ledger/agui/conform";
+import type { ValidationMode } from "@session-ledger/agui/validate";
 import { Compressor } from "@session-ledger/compressor/compressor";
 import { expand } from "@session-ledger/compressor/expand";
 import { type FragmentEvent, Intake, type Taken } from "../../src/handlers/push-stream/intake.ts";

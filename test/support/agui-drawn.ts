@@ -6,7 +6,7 @@
 import * as fc from "fast-check";
 import { CATALOGUE } from "@session-ledger/agui/catalogue";
 import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
-import { eventRows } from "@session-ledger/agui/rows";
+import { splitEvent } from "@session-ledger/agui/split-event";
 import type { StreamEvent } from "./streams.ts";
 
 export type Fields = Readonly<Record<string, unknown>>;
@@ -26,7 +26,7 @@ export function stored(events: readonly StreamEvent[]): readonly LoggedEvent[] {
   return events
     .flatMap((event) => {
       const push = { ...event, eventCount: 0, ...times, hasFragments: false };
-      const result = eventRows(push, { mode: "strict", nowMicros: 0n });
+      const result = splitEvent(push, { mode: "strict", nowMicros: 0n });
       return result.ok ? result.rows : [];
     })
     .map(({ eventType, payload, conformant }, index) => ({

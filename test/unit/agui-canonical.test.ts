@@ -340,7 +340,7 @@ describe("runs", () => {
     const hear = (to: Canonical, seq: bigint): void => {
       const messages = [{ id: `u${seq}`, role: "user", content: "x" }];
       const spoken = { seq, messages, isPersons: true, key: undefined, resume: [] };
-      to.said({ ...spoken, requestId: `c${seq}` });
+      to.onMessages({ ...spoken, requestId: `c${seq}` });
     };
     const states = ({ turns }: Canonical) => ["c1", "c2", "c3"].map((id) => turns.stateOf(id));
     const begin = (first: number, last: number): void => {

@@ -128,7 +128,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   ],
   [
     "bytes of an idempotency key, of a run id (`runId` of RUN_STARTED)",
-    "packages/agui/test/rows",
+    "packages/agui/test/split-event",
     "a run id of more than 128 bytes",
   ],
   [

@@ -7,7 +7,7 @@
 import { v7 as uuidv7, validate as isUuid } from "uuid";
 import { checkEventCount } from "@session-ledger/agui/catalogue";
 import { checkMessageType } from "@session-ledger/agui/message-types";
-import { type EventRow, eventRows } from "@session-ledger/agui/rows";
+import { type ValidatedEvent, splitEvent } from "@session-ledger/agui/split-event";
 import type { SourceRow } from "./source.ts";
 import type { NewRow, StreamName } from "../../src/store/rows.ts";
 
@@ -52,8 +52,8 @@ function convertEvent(source: SourceRow, redaction: Redaction | undefined): Conv
     hasFragments: false,
   };
   const options = { nowMicros: createdAtMicros };
-  const strict = eventRows(push, { ...options, mode: "strict" });
-  const lenient = strict.ok ? strict : eventRows(push, { ...options, mode: "lenient" });
+  const strict = splitEvent(push, { ...options, mode: "strict" });
+  const lenient = strict.ok ? strict : splitEvent(push, { ...options, mode: "lenient" });
   const fault = strict.ok ? undefined : strict.violations[0]?.description;
   if (!lenient.ok) {
     const isCountable = checkEventCount(eventType, row.eventCount) === undefined;
@@ -75,7 +75,7 @@ function convertEvent(source: SourceRow, redaction: Redaction | undefined): Conv
   };
 }
 
-type Fields = Omit<EventRow, "place">;
+type Fields = Omit<ValidatedEvent, "place">;
 
 function asItIs(
   { eventType, payload, createdAtMicros, completedAtMicros }: SourceRow,

@@ -12,7 +12,7 @@ import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { encodeFragments } from "@session-ledger/compressor/fragments";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
-import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";
+import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import type { Item } from "../src/model/conversation.ts";
 import { History } from "../src/model/history.ts";
@@ -86,10 +86,10 @@ function expected({ events, said }: Session): readonly Shown[] {
   let answeredSeq = 0;
   const hear = (seq: number): void => {
     for (const { seq: own, id, type, payload } of said.get(seq) ?? []) {
-      if (type !== PERSONS && canonical.hasSpeech) continue;
+      if (type !== USER_ROW_TYPE && canonical.hasSpeech) continue;
       const row = { id, seq: BigInt(own), eventType: type, payload, sender: undefined };
-      const spoken = spokenBy({ ...row, createdAtMicros: 5_000n, sentAtMicros: undefined });
-      transcript.say(canonical.said(spoken), spoken.isPersons ? "person" : "agent");
+      const spoken = messagesOfRow({ ...row, createdAtMicros: 5_000n, sentAtMicros: undefined });
+      transcript.say(canonical.onMessages(spoken), spoken.isPersons ? "person" : "agent");
       if (!spoken.isPersons) answeredSeq = own;
     }
   };

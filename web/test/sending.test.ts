@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { spokenBy } from "@session-ledger/agui/canonical/talk";
+import { messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import { answering, payloadOf, SendKeys } from "../src/model/sending.ts";
 
 test.each(["Hello", ' {"text":"other"}', '{"messages":[]}', "{not JSON", "[1]", "سلام {x}"])(
   "the conversation has exactly the text that a person typed: %s",
   (text) => {
-    const spoken = spokenBy({
+    const spoken = messagesOfRow({
       id: "row",
       seq: 1n,
       eventType: "user",

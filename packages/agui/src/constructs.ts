@@ -13,8 +13,8 @@
 import { CATALOGUE, type CatalogueEntry, type ConstructKind, type EventType } from "./catalogue.ts";
 import type { JsonObject } from "./json.ts";
 
-/** The facts about an event that tell its construct. */
-export interface EventPlace {
+/** The fields of an event that identify its construct. */
+export interface EventAddress {
   readonly type: EventType;
   /** Identifies its construct within the kind; undefined: at most one of the kind is open. */
   readonly key: string | undefined;
@@ -25,7 +25,10 @@ export interface EventPlace {
 }
 
 /** For an event that a version of the protocol accepts. */
-export function placeOf({ type, kind, idField }: CatalogueEntry, value: JsonObject): EventPlace {
+export function addressOf(
+  { type, kind, idField }: CatalogueEntry,
+  value: JsonObject,
+): EventAddress {
   const id = idField === undefined ? undefined : textOf(value[idField]);
   const owner = textOf(value["subagentRunId"]);
   const key = kind === "step" ? ownedKey({ id, owner }) : id;
@@ -100,7 +103,7 @@ export type Phase = "before" | "open" | "finished" | "failed";
 
 /**
  * The phase of a session's run after an event that begins or ends a run. Undefined: the event changes
- * nothing, because there is no run that it could end; then it ends no construct either. RUN_ERROR may
+ * nothing, because no run is open; then it ends no construct either. RUN_ERROR may
  * come at any time, but only once.
  */
 export function phaseAfter(phase: Phase, { does }: Effect): Phase | undefined {
@@ -160,7 +163,7 @@ export class ChunkLanes<C extends Chunked = Chunked> {
   }
 
   /** Takes the next event. Call `begin` when it is a CHUNK that continues no construct. */
-  follow(effect: Effect, { key, owner }: Pick<EventPlace, "key" | "owner">): Followed<C> {
+  follow(effect: Effect, { key, owner }: Pick<EventAddress, "key" | "owner">): Followed<C> {
     const { does, kind, endsChunks } = effect;
     if (this.#lanes.size === 0) return NOTHING_FOLLOWED;
     if (does === "chunk") {
@@ -187,7 +190,7 @@ export class ChunkLanes<C extends Chunked = Chunked> {
     return all;
   }
 
-  #find({ kind, key, owner }: Pick<Effect, "kind"> & Pick<EventPlace, "key" | "owner">) {
+  #find({ kind, key, owner }: Pick<Effect, "kind"> & Pick<EventAddress, "key" | "owner">) {
     const fits = (chunked: C): boolean =>
       chunked.kind === kind && (key === undefined || chunked.key === key);
     const own = this.#lanes.get(owner);
@@ -281,7 +284,7 @@ export class OpenConstructs<C extends Open> {
     return [...this.#inOrder];
   }
 
-  /** The oldest construct, when there are too many, or too long ones. */
+  /** The oldest construct, if the count or the total length exceeds its limit. */
   oldestAbove(charsMax: number): C | undefined {
     if (this.#inOrder.size <= OPEN_IDS_MAX && this.#chars <= charsMax) return undefined;
     const [oldest] = this.#inOrder;

@@ -59,7 +59,7 @@ export class EventMaker {
     yield* this.#end(`reasoning ${messageId}`);
   }
 
-  /** Begins a tool call, unless this run has begun it before. */
+  /** Begins a tool call, unless this run began it before. */
   *call(
     toolCallId: string,
     { name, parentMessageId }: { readonly name: string; readonly parentMessageId?: string },
@@ -95,7 +95,7 @@ export class EventMaker {
     yield { type: "TOOL_CALL_RESULT", messageId, toolCallId, content, role: "tool", ...owner };
   }
 
-  /** True if this run has begun the call. */
+  /** True if this run began the call. */
   hasCall(toolCallId: string): boolean {
     return this.#calls.has(toolCallId);
   }

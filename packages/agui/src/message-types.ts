@@ -19,7 +19,7 @@ export function checkMessageType(eventType: string): Violation | undefined {
   return { field: "event_type", description: `event_type must be one of ${allowed}` };
 }
 
-/** The new messages of a RunAgentInput: those of persons and tools at its end. */
+/** The new messages of a RunAgentInput: the user and tool messages at its end. */
 export function newAtEnd(listed: readonly unknown[]): readonly JsonObject[] {
   const messages = listed.filter(isObject);
   const known = messages.findLastIndex(({ role }) => role !== "user" && role !== "tool");
@@ -31,9 +31,9 @@ export function withIds(rowId: string, messages: readonly JsonObject[]): readonl
   return messages.map((message, at) => {
     const { tool_call_id: callId, ...rest } = message;
     const isTools = message["role"] === "tool";
-    const given = isTools && callId !== undefined ? { toolCallId: callId, ...rest } : message;
-    const { id } = given;
-    if (typeof id === "string" && id !== "") return given;
-    return { ...given, id: at === 0 ? rowId : `${rowId}-${at}` };
+    const fields = isTools && callId !== undefined ? { toolCallId: callId, ...rest } : message;
+    const { id } = fields;
+    if (typeof id === "string" && id !== "") return fields;
+    return { ...fields, id: at === 0 ? rowId : `${rowId}-${at}` };
   });
 }

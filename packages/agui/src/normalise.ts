@@ -46,7 +46,7 @@ export type Normalised =
 type Path = readonly (string | number)[];
 
 /** The results of the walk over one payload so far. */
-interface Findings {
+interface NormaliseFindings {
   readonly text: string;
   readonly edits: Edit[];
   readonly violations: Violation[];
@@ -65,7 +65,7 @@ export function normalise(type: EventType, payload: Payload): Normalised {
   if (!addsType && rewrites.size === 0 && !strays(payload.value, fields))
     return { ok: true, payload };
 
-  const findings: Findings = { text: payload.text, edits: [], violations: [] };
+  const findings: NormaliseFindings = { text: payload.text, edits: [], violations: [] };
   editObject(findings, { at: 0, path: ["payload"], value: payload.value, fields });
   if (findings.violations.length > 0) return { ok: false, violations: findings.violations };
   for (const { key, valueSpan } of rewrites.size > 0 ? memberSpans(payload.text) : []) {
@@ -158,7 +158,7 @@ interface ObjectAt {
   readonly fields: Fields;
 }
 
-function editObject(findings: Findings, object: ObjectAt): void {
+function editObject(findings: NormaliseFindings, object: ObjectAt): void {
   const { at, path, value, fields } = object;
   const members = memberSpans(findings.text, at);
   if (members.length !== Object.keys(value).length) return; // A key is repeated.
@@ -192,7 +192,7 @@ interface ValueAt {
   readonly inner: Inner;
 }
 
-function editInside(findings: Findings, { at, path, value, inner }: ValueAt): void {
+function editInside(findings: NormaliseFindings, { at, path, value, inner }: ValueAt): void {
   if (!straysInside(value, inner)) return;
   if (inner.kind !== "list") {
     const fields = isObject(value) ? fieldsInside(value, inner) : undefined;
@@ -207,7 +207,7 @@ function editInside(findings: Findings, { at, path, value, inner }: ValueAt): vo
 }
 
 /** Whether the member is dropped: a meaningless null, or a second spelling of a present field. */
-function isDropped(findings: Findings, object: ObjectIn, member: Member): boolean {
+function isDropped(findings: NormaliseFindings, object: ObjectIn, member: Member): boolean {
   const { path, value, fields, members } = object;
   const name = fields.bySnakeName.get(member.key) ?? member.key;
   const isNull = value[member.key] === null;

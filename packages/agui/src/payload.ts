@@ -12,8 +12,8 @@ export const JSON_DEPTH_MAX = 64;
 export const VALUE_DEPTH_MAX = 512;
 
 /**
- * The largest payload by default. A gRPC client takes a message of 4 MiB unless told otherwise, and
- * everything beside one payload has the room of MESSAGE_ROOM_BYTES: a sender of six texts of 1,024 bytes,
+ * The largest payload by default. A gRPC client takes a message of 4 MiB by default, and
+ * everything but one payload has the room of MESSAGE_ROOM_BYTES: a sender of six texts of 1,024 bytes,
  * ids, and in the answer to a claim the start of the run too.
  */
 export const PAYLOAD_BYTES_MAX = 4_170_000;

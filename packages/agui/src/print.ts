@@ -40,7 +40,7 @@ export function printJson(value: unknown, charsMax = CHARS_MAX): PrintedJson {
   return text === undefined ? { text, replaced: NONE } : withinDepth(text);
 }
 
-/** The same for a JSON text: only what is nested too deep is replaced. */
+/** The same for a JSON text: only values that are nested too deep are replaced. */
 export function withinDepth(text: string): PrintedJson & { readonly text: string } {
   const { text: cut, count } = cutNesting(text, JSON_DEPTH_MAX);
   return { text: cut, replaced: count === 0 ? NONE : new Map([["depth", count]]) };

@@ -1,5 +1,5 @@
 /**
- * What the end of a run says: how the run ended, and what its models used. Everything that shows,
+ * The end of a run: its outcome, and the tokens of its models. Everything that shows,
  * traces or counts tokens reads them here.
  */
 import { isObject, type JsonObject } from "./json.ts";
@@ -16,7 +16,7 @@ export function outcomeOf({ type, outcome }: JsonObject): RunOutcome {
 
 /**
  * A question of a graph, as LangGraph's adapters for AG-UI ask: a CUSTOM event in the run that ends with
- * it, also beside an outcome with interrupts. CopilotKit's `useInterrupt` reads it.
+ * it, also with an outcome with interrupts. CopilotKit's `useInterrupt` reads it.
  */
 export function isGraphQuestion({ type, name }: JsonObject): boolean {
   return type === "CUSTOM" && name === "on_interrupt";

@@ -1,5 +1,5 @@
 /**
- * Describes the faults of a payload for a person: the field, the expected value, the actual value.
+ * Describes the faults of a payload: the field, the expected value, the actual value.
  */
 import type { z } from "zod";
 import { type Violation, VIOLATIONS_MAX } from "@session-ledger/base/errors";

@@ -8,7 +8,7 @@ import {
   type CatalogueEntry,
 } from "@session-ledger/agui/catalogue";
 import { fieldsOfType } from "@session-ledger/agui/normalise";
-import { validate } from "@session-ledger/agui/conform";
+import { violationsIn } from "@session-ledger/agui/validate";
 
 type ProtocolVersion = NonNullable<(typeof CATALOGUE)[number]["firstVersion"]>;
 
@@ -69,7 +69,7 @@ describe("catalogue", () => {
 
 /** The fields that every version requires. */
 function requiredFields(type: CatalogueEntry["type"]): readonly string[] {
-  return validate(type, { type }).map(({ field }) => field.replace("payload.", ""));
+  return violationsIn(type, { type }).map(({ field }) => field.replace("payload.", ""));
 }
 
 /** A line for each category and range of versions: its types, each with its required fields. */

@@ -5,15 +5,15 @@
  */
 import { describe, expect, test } from "vitest";
 import { CATALOGUE } from "@session-ledger/agui/catalogue";
-import { eventRows } from "@session-ledger/agui/rows";
+import { splitEvent } from "@session-ledger/agui/split-event";
 import { ownStreams, recordedStreams, type StreamEvent } from "../../../test/support/streams.ts";
 
-type EventRows = ReturnType<typeof eventRows>;
+type EventRows = ReturnType<typeof splitEvent>;
 
 function stored({ eventType, payload }: StreamEvent): EventRows {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };
   const push = { eventType, payload, eventCount: 0, ...times, hasFragments: false };
-  return eventRows(push, { mode: "strict", nowMicros: 0n });
+  return splitEvent(push, { mode: "strict", nowMicros: 0n });
 }
 
 interface Tally {

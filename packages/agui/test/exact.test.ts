@@ -3,13 +3,13 @@
  * packages/agui/test/versions.property.test.ts.
  */
 import { describe, expect, test } from "vitest";
-import type { ValidationMode } from "@session-ledger/agui/conform";
-import { rawEventRows } from "@session-ledger/agui/rows";
+import type { ValidationMode } from "@session-ledger/agui/validate";
+import { splitRawEvent } from "@session-ledger/agui/split-event";
 import type { JsonObject } from "@session-ledger/agui/json";
 
 function takes(mode: ValidationMode, event: JsonObject): boolean {
   const raw = { eventType: "", payload: JSON.stringify(event), createdAtMicros: 0n };
-  const rows = rawEventRows(raw, mode);
+  const rows = splitRawEvent(raw, mode);
   return rows.ok && rows.rows[0].conformant;
 }
 
@@ -41,7 +41,7 @@ describe("VALIDATION, event by event", () => {
   test("exact refuses META and the earlier types, and says that AG-UI 1.0 does not have them", () => {
     const refusal = (event: JsonObject) => {
       const raw = { eventType: "", payload: JSON.stringify(event), createdAtMicros: 0n };
-      return rawEventRows(raw, "exact");
+      return splitRawEvent(raw, "exact");
     };
     const description = (type: string) => ({
       violations: [{ field: "event_type", description: `event_type ${type} is not in AG-UI 1.0` }],
@@ -53,7 +53,7 @@ describe("VALIDATION, event by event", () => {
   test("the original name of a renamed field is reported for counting", () => {
     const renamed = (event: JsonObject) => {
       const raw = { eventType: "", payload: JSON.stringify(event), createdAtMicros: 0n };
-      const rows = rawEventRows(raw, "strict");
+      const rows = splitRawEvent(raw, "strict");
       return rows.ok && rows.rows[0].renamed;
     };
     expect(CORRECTED.slice(0, 4).map(renamed)).toEqual(["result", "result", "error", undefined]);

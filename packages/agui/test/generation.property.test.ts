@@ -13,7 +13,7 @@ import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { eventIn } from "@session-ledger/agui/canonical/usable";
 import { servedTo, type Generation } from "@session-ledger/agui/generation/served";
 import { parseObject, type JsonObject } from "@session-ledger/agui/json";
-import { eventRows } from "@session-ledger/agui/rows";
+import { splitEvent } from "@session-ledger/agui/split-event";
 import { runClient, type ClientVersion } from "../../../test/support/agui-reducers.ts";
 import { drawnEvent, type DrawnEvent } from "../../../test/support/agui-shapes.ts";
 import { properties } from "../../../test/support/random.ts";
@@ -30,7 +30,7 @@ const GENERATIONS = ["1.0.0", "0.0.59"] as const;
 function rowOf({ type, payload }: DrawnEvent) {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };
   const push = { eventType: type, payload, eventCount: 0, ...times, hasFragments: false };
-  const result = eventRows(push, { mode: "lenient", nowMicros: 0n });
+  const result = splitEvent(push, { mode: "lenient", nowMicros: 0n });
   return result.ok ? result.rows[0] : undefined;
 }
 

@@ -2,9 +2,9 @@
  * The grouped form, in which existing runners send a whole message, and the rows that it becomes.
  */
 import { describe, expect, test } from "vitest";
-import { eventRows, type EventRow } from "@session-ledger/agui/rows";
+import { splitEvent, type ValidatedEvent } from "@session-ledger/agui/split-event";
 
-type EventPush = Parameters<typeof eventRows>[0];
+type EventPush = Parameters<typeof splitEvent>[0];
 
 const CREATED = 1_770_389_237_000_000n;
 const COMPLETED = CREATED + 2_000_000n;
@@ -34,14 +34,14 @@ function push(payload: object | string, more: Partial<EventPush> = {}): EventPus
   };
 }
 
-function rows(sent: EventPush, mode: "strict" | "lenient" = "strict"): readonly EventRow[] {
-  const result = eventRows(sent, { mode, nowMicros: NOW_MICROS });
+function rows(sent: EventPush, mode: "strict" | "lenient" = "strict"): readonly ValidatedEvent[] {
+  const result = splitEvent(sent, { mode, nowMicros: NOW_MICROS });
   if (!result.ok) throw new Error(JSON.stringify(result.violations));
   return result.rows;
 }
 
 function descriptions(sent: EventPush): readonly string[] {
-  const result = eventRows(sent, { mode: "strict", nowMicros: NOW_MICROS });
+  const result = splitEvent(sent, { mode: "strict", nowMicros: NOW_MICROS });
   return result.ok ? [] : result.violations.map(({ description }) => description);
 }
 
@@ -238,6 +238,6 @@ describe("a group is refused", () => {
 
   test("in lenient mode as well when its form is wrong", () => {
     const sent = push({ ...GROUP, fragment_count: -1 });
-    expect(eventRows(sent, { mode: "lenient", nowMicros: NOW_MICROS }).ok).toBe(false);
+    expect(splitEvent(sent, { mode: "lenient", nowMicros: NOW_MICROS }).ok).toBe(false);
   });
 });

@@ -5,12 +5,12 @@
 import { describe, expect, test } from "vitest";
 import { CATALOGUE, type CatalogueEntry, type EventType } from "@session-ledger/agui/catalogue";
 import { CURRENT, EARLIER } from "@session-ledger/agui/schemas";
-import { validate } from "@session-ledger/agui/conform";
+import { violationsIn } from "@session-ledger/agui/validate";
 import { fieldsAtFault, violationsOf } from "@session-ledger/agui/violations";
 import { VIOLATIONS_MAX } from "@session-ledger/base/errors";
 
 function descriptions(type: EventType, fields: object): readonly string[] {
-  return validate(type, { type, ...fields }).map(({ field, description }) => {
+  return violationsIn(type, { type, ...fields }).map(({ field, description }) => {
     expect(description.startsWith(`${field} must be `)).toBe(true);
     return description;
   });
@@ -226,7 +226,7 @@ describe("a wrong event is reported", () => {
 
   test("without quoting the payload", () => {
     const told = JSON.stringify(
-      validate("TEXT_MESSAGE_START", { type: "x", messageId: ["secret"], role: "secret" }),
+      violationsIn("TEXT_MESSAGE_START", { type: "x", messageId: ["secret"], role: "secret" }),
     );
     expect(told).not.toContain("secret");
   });

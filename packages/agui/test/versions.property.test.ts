@@ -5,7 +5,7 @@
  *
  * Method: events are drawn in the shape of their type, where each field is mostly right, now and then
  * absent, and now and then anything at all, at every level. Each is put to the schemas of 1.0.0 and
- * 0.0.59, and to what 0.0.57 was, and to `eventRows`. Ours beside theirs is also what makes a new
+ * 0.0.59, and to what 0.0.57 was, and to `splitEvent`. Ours beside theirs is also what makes a new
  * version of @ag-ui/core visible that accepts other things.
  *
  * Not here: META, which no version has, and two spellings of a field that differ, which the versions
@@ -15,17 +15,17 @@ import { EventSchema } from "@ag-ui/core/schemas";
 import { EventSchemas } from "agui-core-0";
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import type { ValidationMode } from "@session-ledger/agui/conform";
-import { eventRows } from "@session-ledger/agui/rows";
+import type { ValidationMode } from "@session-ledger/agui/validate";
+import { splitEvent } from "@session-ledger/agui/split-event";
 import { drawnEvent } from "../../../test/support/agui-shapes.ts";
 import { properties } from "../../../test/support/random.ts";
 
-type EventRows = ReturnType<typeof eventRows>;
+type EventRows = ReturnType<typeof splitEvent>;
 
 function stored(eventType: string, payload: string, mode: ValidationMode = "strict"): EventRows {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };
   const push = { eventType, payload, eventCount: 0, ...times, hasFragments: false };
-  return eventRows(push, { mode, nowMicros: 0n });
+  return splitEvent(push, { mode, nowMicros: 0n });
 }
 
 /** What came after 0.0.57, for which these were unknown keys, and could hold anything. */

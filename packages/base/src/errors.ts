@@ -69,7 +69,7 @@ export type ErrorReason =
   | "PERMISSION_DENIED"
   | "INTERNAL";
 
-/** An error names at most this number of faults: more of them change nothing for a person. */
+/** An error names at most this number of faults: more of them do not help a reader. */
 export const VIOLATIONS_MAX = 16;
 
 /** One fault of the input: the field, and the expected value. */

@@ -20,7 +20,7 @@ const LATE_GRACE_MS = 1_000;
 
 /**
  * For limits of work. A process that was busy or suspended runs its late timers before it sends and
- * reads, so a late limit says nothing about the other side: the work gets a moment more, and what has
+ * reads, so a late limit proves nothing about the other side: the work gets a moment more, and what has
  * arrived by then is read.
  */
 export const limitTimers: Timers = {
@@ -38,25 +38,25 @@ export const limitTimers: Timers = {
   },
 };
 
-interface Limit<T> {
+interface WorkLimit<T> {
   readonly limitMs: number;
   /** Gives the result after the limit, or rejects. */
-  readonly late: () => T | Promise<T>;
+  readonly onTimeout: () => T | Promise<T>;
   /** An abort rejects with its reason at once. */
   readonly signal?: AbortSignal | undefined;
   readonly timers?: Timers;
 }
 
-/** Waits for the work, up to a limit. The work itself goes on after it; its result is dropped. */
-export async function within<T>(work: PromiseLike<T>, limit: Limit<T>): Promise<T> {
-  const { limitMs, late, signal, timers = limitTimers } = limit;
+/** Waits for the work, up to a limit. The work itself continues after it; its result is dropped. */
+export async function within<T>(work: PromiseLike<T>, limit: WorkLimit<T>): Promise<T> {
+  const { limitMs, onTimeout, signal, timers = limitTimers } = limit;
   const { promise: expired, resolve: expire, reject } = deferred<void>();
   const abort = (): void => reject(signal?.reason);
   if (signal?.aborted) abort();
   signal?.addEventListener("abort", abort, { once: true });
   const cancel = timers.after(limitMs, expire);
   try {
-    return await Promise.race([work, expired.then(late)]);
+    return await Promise.race([work, expired.then(onTimeout)]);
   } finally {
     cancel();
     signal?.removeEventListener("abort", abort);
@@ -66,6 +66,6 @@ export async function within<T>(work: PromiseLike<T>, limit: Limit<T>): Promise<
 export function isDoneWithin(limitMs: number, work: Promise<unknown>): Promise<boolean> {
   return within(
     work.then(() => true),
-    { limitMs, late: () => false },
+    { limitMs, onTimeout: () => false },
   );
 }

@@ -1,6 +1,6 @@
 /**
  * Turns raw events into rows, one after the other. Consecutive fragments of one text become one
- * row; every other event becomes a row of its own. No event is lost, and no event changes its
+ * row; every other event becomes a separate row. No event is lost, and no event changes its
  * place.
  *
  *                 joins the open group
@@ -62,7 +62,7 @@ export class Compressor<E extends IncomingEvent = IncomingEvent> {
     return rows;
   }
 
-  /** Closes the open group, if there is one. */
+  /** Closes the open group, if any. */
   flush(): CompressedRow<E> | undefined {
     const row = this.#group?.close();
     this.#group = undefined;
@@ -97,11 +97,11 @@ function wellFormed(payload: string): string {
 /** A raw event before compression. */
 export interface IncomingEvent {
   readonly eventType: string;
-  /** A JSON object in its producer's spelling; any other text becomes a row of its own. */
+  /** A JSON object in its producer's spelling; any other text becomes a separate row. */
   readonly payload: string;
   /** Microseconds since the epoch. */
   readonly createdAtMicros: bigint;
-  /** False: the event becomes a row of its own. Otherwise its type decides. */
+  /** False: the event becomes a separate row. Otherwise its type decides. */
   readonly merges?: boolean;
 }
 
@@ -172,7 +172,7 @@ class Group<E extends IncomingEvent> {
   /** Undefined until a `rawEvent` differs from the first. */
   #raw: RawWriter | undefined;
 
-  /** Undefined when no other event can join: the event is a row of its own. */
+  /** Undefined when no other event can join: the event is a separate row. */
   static open<E extends IncomingEvent>(
     event: E,
     opening: Opening,
@@ -303,7 +303,7 @@ function difference(a: Time, b: Time): bigint {
 
 /** The limits that close a group of fragments although the next event could join it. */
 export interface CompressorLimits {
-  /** UTF-8 bytes of a row's text, the joined deltas. A larger fragment is a row of its own. */
+  /** UTF-8 bytes of a row's text, the joined deltas. A larger fragment is a separate row. */
   readonly textBytesMax: number;
   /** From the arrival of a group's first fragment: the longest delay for a watcher. */
   readonly maxAgeMs: number;

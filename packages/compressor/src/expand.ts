@@ -7,7 +7,7 @@
  *   └──── head ───────┘└─ pieces ─┘└─ middle ──┘└┘└ tail
  *
  * The pieces are cut out of the spelled delta, so an escape stays the same escape, and an event has
- * its original bytes wherever the join kept them. Only the halves of a split surrogate pair are
+ * its original bytes wherever the join preserved them. Only the halves of a split surrogate pair are
  * written as escapes, because half a pair has no UTF-8 form.
  *
  * A row may stand for a million events and expand to 64 MiB, so the result is a generator and not a

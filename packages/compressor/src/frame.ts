@@ -6,7 +6,7 @@
  *   └──── head ───────┘└───┘└─ middle ─────┘└┘└ tail
  *
  * A match between a text and a frame needs no JSON parser. The two are equal up to the first gap,
- * so a parser would be at the same place of the same object there. The gap holds a whole string, or
+ * so a parser would be at the same position of the same object. The gap holds a whole string, or
  * a whole number, in both; and so on to the end. A text that matches the frame of a JSON object is
  * a JSON object too, has the same keys, and differs only in the gaps.
  */
@@ -68,7 +68,7 @@ function isPlainInteger(payload: string, span: Span | undefined): boolean {
 
 export class Frame {
   readonly #head: string;
-  /** Empty when there are fewer than two gaps. */
+  /** Empty with fewer than two gaps. */
   readonly #middle: string;
   readonly #tail: string;
   readonly #hasDelta: boolean;

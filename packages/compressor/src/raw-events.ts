@@ -44,7 +44,7 @@ const LITERAL = 2;
 const KIND_BITS = 2;
 const KIND_MASK = 3;
 
-/** What differs between the fragments of a row in progress. */
+/** The differences between the fragments of a row in progress. */
 export class RawWriter {
   readonly #first: string;
   readonly #gaps: Gaps;
@@ -57,7 +57,7 @@ export class RawWriter {
   #events: number;
   #units: number;
 
-  /** `first` begins the row, of which `events` events are already there, with its `rawEvent`. */
+  /** `first` begins the row, which already has `events` events, with its `rawEvent`. */
   constructor(first: string, events: number) {
     this.#first = first;
     this.#gaps = gapsOf(first);
@@ -181,7 +181,7 @@ class Column {
 /** Of a number of a step, which is below 2^21 in nearly every row. */
 const NUMBER_BYTES = 3;
 
-/** A substring of V8 keeps its whole source alive; what is joined does not. */
+/** A substring of V8 keeps its whole source alive; a joined string does not. */
 function copied(text: string): string {
   return [text.slice(0, 1), text.slice(1)].join("");
 }

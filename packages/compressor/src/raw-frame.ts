@@ -81,7 +81,7 @@ interface RawTexts {
 
 const LITERAL_VALUE = /(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null)/y;
 
-/** Of the JSON string, number or literal at `at`; undefined when there is none. */
+/** Of the JSON string, number or literal at `at`; undefined without one. */
 function endOfScalar(text: string, at: number): number | undefined {
   if (text.charCodeAt(at) === QUOTE) {
     const body = scanText(text, at + 1);
@@ -97,7 +97,7 @@ export function isScalar(text: string): boolean {
 
 const QUOTE = 0x22;
 const COLON = 0x3a;
-/** What stands between values, and between the parts of an object or list. */
+/** The text between values, and between the parts of an object or list. */
 const BETWEEN = /[\s,:[\]{}]*/y;
 const SPACE = /\s*/y;
 

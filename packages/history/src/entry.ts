@@ -5,8 +5,8 @@
  *   {"id": …, "conversationId": …, "channel": "history", "contentType": "history/lc4j",
  *    "content": [{"role": "AI", "text": …, "events": […]}], "createdAt": …}
  *
- * An entry becomes events of AG-UI. Its other members (the user, its time, attachments) have no place
- * there, so RUN_STARTED keeps them as its `rawEvent`: an entry with empty texts, which an export fills.
+ * An entry becomes AG-UI events. AG-UI has no fields for its other members (user, time, attachments), so
+ * RUN_STARTED carries them in `rawEvent`: an entry with empty texts, which an export fills.
  */
 import { parseExact } from "@session-ledger/agui/exact-json";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
@@ -15,7 +15,7 @@ import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 export type Role = "USER" | "AI";
 
 /** An entry with one block. */
-export interface Entry {
+export interface HistoryEntry {
   readonly id: string;
   readonly role: Role;
   readonly text: string;
@@ -23,7 +23,7 @@ export interface Entry {
   readonly events: readonly JsonObject[] | undefined;
   readonly createdAtMs: number | undefined;
   /** The entry without the parts above. */
-  readonly kept: JsonObject;
+  readonly original: JsonObject;
 }
 
 /** A value that is not an entry of a history. */
@@ -32,7 +32,7 @@ export class NotAnEntry extends Error {
 }
 
 /** The entries of a line: one, those of a page, or one for each block. `id` names entries without one. */
-export function entriesIn(value: JsonObject, id: () => string): readonly Entry[] {
+export function entriesIn(value: JsonObject, id: () => string): readonly HistoryEntry[] {
   const { data } = value;
   const given = Array.isArray(data) ? data : [value];
   return given.flatMap((entry: unknown) => {
@@ -41,7 +41,7 @@ export function entriesIn(value: JsonObject, id: () => string): readonly Entry[]
   });
 }
 
-function blocksOf(entry: JsonObject, newId: () => string): readonly Entry[] {
+function blocksOf(entry: JsonObject, newId: () => string): readonly HistoryEntry[] {
   const { id = newId(), channel = "history", contentType = "history", content } = entry;
   if (typeof id !== "string" || id === "") throw new NotAnEntry("id: expected a text");
   if (id.length * 4 > ID_BYTES_MAX && new TextEncoder().encode(id).length > ID_BYTES_MAX - 8)
@@ -60,7 +60,7 @@ function entryOf(
   entry: JsonObject,
   block: unknown,
   { id, path }: { readonly id: string; readonly path: string },
-): Entry {
+): HistoryEntry {
   if (!isObject(block)) throw new NotAnEntry(`${path}: expected an object`);
   const { role, text, events, attachments } = block;
   if (role !== "USER" && role !== "AI") throw new NotAnEntry(`${path}.role: expected USER or AI`);
@@ -71,7 +71,7 @@ function entryOf(
   if (text === undefined && events === undefined && attachments === undefined)
     throw new NotAnEntry(`${path}: expected text, events or attachments`);
   const createdAtMs = Date.parse(String(entry["createdAt"]));
-  // The events do not tell the text as a whole.
+  // The text is stored once: in the events, or as the text.
   const emptied =
     events === undefined ? (typeof text === "string" ? { text: "" } : {}) : { events: [] };
   return {
@@ -80,28 +80,28 @@ function entryOf(
     text: text ?? "",
     events: role === "AI" && Array.isArray(events) ? events : undefined,
     createdAtMs: Number.isFinite(createdAtMs) && createdAtMs >= 0 ? createdAtMs : undefined,
-    kept: { ...entry, ...("id" in entry && { id }), content: [{ ...block, ...emptied }] },
+    original: { ...entry, ...("id" in entry && { id }), content: [{ ...block, ...emptied }] },
   };
 }
 
-/** The entries that a RUN_STARTED keeps; empty: the run is no entry's. */
-export function keptEntries(started: JsonObject): readonly JsonObject[] {
+/** The entries in a RUN_STARTED; empty for a run that was not imported. */
+export function originalEntries(started: JsonObject): readonly JsonObject[] {
   const raw = started["rawEvent"];
-  const entries = isObject(raw) ? raw[KEPT] : undefined;
+  const entries = isObject(raw) ? raw[ENTRIES_MEMBER] : undefined;
   return Array.isArray(entries) ? entries.filter(isObject) : [];
 }
 
-/** The member of `rawEvent` that has the entries. */
-export const KEPT = "historyEntries";
+/** The member of `rawEvent` with the entries. */
+export const ENTRIES_MEMBER = "historyEntries";
 
 /**
- * Members of `rawEvent` for values that AG-UI has as texts only, so that they go out as they came in: the
- * content of a result is the JSON of a value; the error of a run was this object.
+ * Members of `rawEvent` for values that AG-UI stores as text only, so that an export restores them: a
+ * result's content is the JSON of a value; a run's error was this object.
  */
 export const IS_JSON = { historyOutput: "json" };
 const ERROR = "historyError";
 
-export function keptError(error: JsonObject): JsonObject {
+export function rawErrorEvent(error: JsonObject): JsonObject {
   return { rawEvent: { [ERROR]: error } };
 }
 
@@ -125,7 +125,7 @@ export function exactJson(text: string): unknown {
   }
 }
 
-/** The only block of a kept entry. */
+/** The only block of an original entry. */
 export function blockOf({ content }: JsonObject): JsonObject {
   const block: unknown = Array.isArray(content) ? content[0] : undefined;
   return isObject(block) ? block : {};

@@ -1,12 +1,12 @@
 /**
- * Entries of a history as AG-UI events. The answer of the agent is a run under the id of its entry; what
- * people said before it is the input of that run, where AG-UI clients look for it.
+ * Converts entries of a history to AG-UI events. The agent's answer becomes a run with the id of its entry;
+ * user entries before it become the input of that run, where AG-UI clients look for them.
  */
 import type { AguiEvent } from "@session-ledger/agui/event-maker";
 import type { JsonObject } from "@session-ledger/agui/json";
-import { type Entry, entriesIn, KEPT } from "./entry.ts";
+import { type HistoryEntry, entriesIn, ENTRIES_MEMBER } from "./entry.ts";
 import { LangChain4jMapper, type Mapper, mapped } from "./langchain4j.ts";
-import { type RunNames, ToldRun } from "./told-run.ts";
+import { type RunNames, RunBuilder } from "./run-builder.ts";
 
 export function* fromHistory(
   entries: Iterable<JsonObject>,
@@ -15,17 +15,17 @@ export function* fromHistory(
   yield* mapped(entries, new HistoryMapper(names));
 }
 
-/** What waits for the next answer; above these limits it becomes a run without an answer. */
+/** User entries that wait for an answer; above these limits they become a run without an answer. */
 const WAITING_MAX = 1_000;
 const WAITING_CHARS_MAX = 262_144;
 
-/** An entry that was stored is whole, also when its events have no end. */
+/** A stored entry is complete, even if its events have no terminal event. */
 const WHOLE = { kind: "finished", result: undefined } as const;
 
-/** `runId` is the beginning of ids of entries that have none. */
+/** `runId` is the prefix of ids for entries without an id. */
 export class HistoryMapper implements Mapper {
   readonly #names: RunNames;
-  #waiting: Entry[] = [];
+  #waiting: HistoryEntry[] = [];
   #waitingChars = 0;
   #count = 0;
 
@@ -37,7 +37,7 @@ export class HistoryMapper implements Mapper {
   take(value: JsonObject): readonly AguiEvent[] {
     const entries = entriesIn(value, () => `${this.#names.runId}.${(this.#count += 1)}`);
     return entries.flatMap((entry) =>
-      entry.role === "USER" ? this.#said(entry) : this.#run(entry),
+      entry.role === "USER" ? this.#addQuestion(entry) : this.#run(entry),
     );
   }
 
@@ -45,8 +45,8 @@ export class HistoryMapper implements Mapper {
     return this.#unanswered();
   }
 
-  #said(entry: Entry): readonly AguiEvent[] {
-    const chars = JSON.stringify(entry.kept).length + entry.text.length;
+  #addQuestion(entry: HistoryEntry): readonly AguiEvent[] {
+    const chars = JSON.stringify(entry.original).length + entry.text.length;
     const isFull =
       this.#waiting.length >= WAITING_MAX || this.#waitingChars + chars > WAITING_CHARS_MAX;
     const made = isFull ? this.#unanswered() : [];
@@ -55,46 +55,45 @@ export class HistoryMapper implements Mapper {
     return made;
   }
 
-  /** People spoke, and no agent answered. */
   #unanswered(): readonly AguiEvent[] {
     const last = this.#waiting.at(-1);
     if (last === undefined) return [];
     const names = { ...this.#names, runId: `${last.id}:said` };
-    const run = new ToldRun(names, this.#started(names));
+    const run = new RunBuilder(names, this.#started(names));
     run.finish(undefined);
     return run.take();
   }
 
-  #run(entry: Entry): readonly AguiEvent[] {
+  #run(entry: HistoryEntry): readonly AguiEvent[] {
     const { id: runId, text, events } = entry;
     const names = { ...this.#names, runId };
     const started = this.#started(names, entry);
     if (events === undefined) {
-      const run = new ToldRun(names, started);
+      const run = new RunBuilder(names, started);
       run.text(text);
       run.finish(undefined);
       return run.take();
     }
     const mapper = new LangChain4jMapper(names, { started, isOneRun: true, endsWith: WHOLE });
     const made = events.flatMap((event) => mapper.take(event));
-    // Some stored the text only beside the events.
+    // Some writers stored the text only outside the events.
     const whole =
       text === "" ? [] : mapper.take({ eventType: "AccumulatedResponse", message: text });
     return [...made, ...whole, ...mapper.end()];
   }
 
-  #started({ sessionId: threadId, runId }: RunNames, answer?: Entry): object {
-    const said = this.#waiting;
+  #started({ sessionId: threadId, runId }: RunNames, answer?: HistoryEntry): object {
+    const questions = this.#waiting;
     this.#waiting = [];
     this.#waitingChars = 0;
-    const messages = said.map(({ id, text }) => ({ id, role: "user", content: text }));
+    const messages = questions.map(({ id, text }) => ({ id, role: "user", content: text }));
     const rest = { state: {}, tools: [], context: [], forwardedProps: {} };
-    const entries = answer === undefined ? said : [...said, answer];
-    const timestamp = (answer ?? said.at(-1))?.createdAtMs;
+    const entries = answer === undefined ? questions : [...questions, answer];
+    const timestamp = (answer ?? questions.at(-1))?.createdAtMs;
     return {
       ...(timestamp !== undefined && { timestamp }),
-      ...(said.length > 0 && { input: { threadId, runId, messages, ...rest } }),
-      rawEvent: { [KEPT]: entries.map(({ kept }) => kept) },
+      ...(questions.length > 0 && { input: { threadId, runId, messages, ...rest } }),
+      rawEvent: { [ENTRIES_MEMBER]: entries.map(({ original }) => original) },
     };
   }
 }

@@ -1,11 +1,17 @@
 /**
- * The events of LangChain4j's streams (`eventType`, as chirino/memory-service and Quarkus print them) as
- * AG-UI events. docs/history.md has the table. An event that has no place in it becomes a CUSTOM, so
- * nothing is lost.
+ * Converts the events of LangChain4j's streams (`eventType`, as chirino/memory-service and Quarkus print
+ * them) to AG-UI events. docs/history.md has the table. An unknown event becomes a CUSTOM, so nothing is
+ * lost.
  */
 import type { AguiEvent } from "@session-ledger/agui/event-maker";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
-import { type Failed, type RunNames, type ToldCall, ToldRun, type Usage } from "./told-run.ts";
+import {
+  type Failed,
+  type RunNames,
+  type ToolCallInfo,
+  RunBuilder,
+  type Usage,
+} from "./run-builder.ts";
 
 /** Takes the values of a file or a stream one after the other. */
 export interface Mapper {
@@ -30,37 +36,37 @@ export function* mapped(
 }
 
 /** How a stream may end. */
-export type End = { readonly kind: "finished"; readonly result: object | undefined } | Failed;
+export type StreamEnd = { readonly kind: "finished"; readonly result: object | undefined } | Failed;
 
 /** Also in streams of Spring AI, which has no events for them. */
-export function failureOf(event: JsonObject): End | undefined {
+export function failureOf(event: JsonObject): StreamEnd | undefined {
   const type = typeOf(event);
   if (type === "cancel" || type === "StreamAborted") return CANCELLED;
   return type === "failure" || type === "StreamError" ? failed(event) : undefined;
 }
 
-const CANCELLED: End = {
+const CANCELLED: StreamEnd = {
   kind: "failed",
   message: "the stream was cancelled",
   code: "CANCELLED",
 };
 
-export const TRUNCATED: End = {
+export const TRUNCATED: StreamEnd = {
   kind: "failed",
   message: "the stream ended without a terminal event",
   code: "TRUNCATED",
 };
 
-type Take = (run: ToldRun, event: JsonObject) => End | undefined;
+type Take = (run: RunBuilder, event: JsonObject) => StreamEnd | undefined;
 
-/** What each type does; the second spelling of a type is an entry of its own. */
+/** A handler for each type, under each spelling of its name. */
 const TAKES: ReadonlyMap<string, Take> = new Map<string, Take>([
   ["PartialResponse", chunkAs("text")],
   ["PartialThinking", chunkAs("thinking")],
   ["ContentFetched", contents],
   ["RetrievedContents", contents],
   ["IntermediateResponse", intermediate],
-  ["BeforeToolExecution", toolBegins],
+  ["BeforeToolExecution", toolStarts],
   ["ToolExecuted", toolAnswers],
   ["AfterToolExecution", toolAnswers],
   ["PartialToolCall", partialCall],
@@ -86,60 +92,60 @@ interface MapperOptions {
   /** Further members of RUN_STARTED. */
   readonly started?: object;
   /** The end of a stream that has no terminal event; default: the stream was truncated. */
-  readonly endsWith?: End;
+  readonly endsWith?: StreamEnd;
   /** True: all events are of one run. */
   readonly isOneRun?: boolean;
 }
 
 /**
- * The end of a run is held back until the next run, or the end of the stream: some sources tell of
- * an end twice, and the later one knows more.
+ * The end of a run is delayed until the next run or the end of the stream: some sources report an end
+ * twice, and the later report has more fields.
  */
 export class LangChain4jMapper implements Mapper {
   readonly #names: RunNames;
   readonly #options: MapperOptions;
-  #run: ToldRun;
+  #run: RunBuilder;
   #runs = 1;
-  #end: End | undefined;
+  #end: StreamEnd | undefined;
 
   constructor(names: RunNames, options: MapperOptions = {}) {
     this.#names = names;
     this.#options = options;
-    this.#run = new ToldRun(names, options.started);
+    this.#run = new RunBuilder(names, options.started);
   }
 
   take(event: JsonObject): readonly AguiEvent[] {
     const type = typeOf(event);
     if (this.#end !== undefined && BEGINS_RUN.has(type) && this.#options.isOneRun !== true)
-      return [...this.#ended(), ...this.#next(), ...this.#taken(type, event)];
-    return this.#taken(type, event);
+      return [...this.#endRun(), ...this.#startRun(), ...this.#apply(type, event)];
+    return this.#apply(type, event);
   }
 
   end(): readonly AguiEvent[] {
-    return this.#ended();
+    return this.#endRun();
   }
 
-  #taken(type: string, event: JsonObject): readonly AguiEvent[] {
+  #apply(type: string, event: JsonObject): readonly AguiEvent[] {
     const take = TAKES.get(type) ?? otherwise;
     this.#end = take(this.#run, event) ?? this.#end;
     return this.#run.take();
   }
 
-  #ended(): readonly AguiEvent[] {
+  #endRun(): readonly AguiEvent[] {
     const end = this.#end ?? this.#options.endsWith ?? TRUNCATED;
     this.#end = undefined;
     endRun(this.#run, end);
     return this.#run.take();
   }
 
-  #next(): readonly AguiEvent[] {
+  #startRun(): readonly AguiEvent[] {
     this.#runs += 1;
-    this.#run = new ToldRun({ ...this.#names, runId: `${this.#names.runId}.${this.#runs}` });
+    this.#run = new RunBuilder({ ...this.#names, runId: `${this.#names.runId}.${this.#runs}` });
     return this.#run.take();
   }
 }
 
-export function endRun(run: ToldRun, end: End): void {
+export function endRun(run: RunBuilder, end: StreamEnd): void {
   if (end.kind === "finished") run.finish(end.result);
   else run.fail(end);
 }
@@ -152,26 +158,26 @@ function chunkAs(kind: "text" | "thinking"): Take {
   return (run, event) => {
     const chunk = event["chunk"] ?? event["text"];
     if (typeof chunk === "string") run[kind](chunk);
-    else if (chunk !== undefined && chunk !== null) return kept(run, event);
+    else if (chunk !== undefined && chunk !== null) return addCustom(run, event);
     return undefined;
   };
 }
 
-function otherwise(run: ToldRun, event: JsonObject): End | undefined {
+function otherwise(run: RunBuilder, event: JsonObject): StreamEnd | undefined {
   const failure = failureOf(event);
-  return failure ?? kept(run, event);
+  return failure ?? addCustom(run, event);
 }
 
-function kept(run: ToldRun, event: JsonObject): undefined {
+function addCustom(run: RunBuilder, event: JsonObject): undefined {
   run.custom(`lc4j.${typeOf(event)}`, event);
 }
 
-function contents(run: ToldRun, event: JsonObject): undefined {
+function contents(run: RunBuilder, event: JsonObject): undefined {
   const content = Object.entries(event).filter(([name]) => name !== "eventType");
   run.activity("lc4j.content_fetched", Object.fromEntries(content));
 }
 
-function intermediate(run: ToldRun, event: JsonObject): undefined {
+function intermediate(run: RunBuilder, event: JsonObject): undefined {
   run.enterRound();
   const chunk = textOf(event["chunk"]);
   const answer = answerOf(event);
@@ -183,8 +189,8 @@ function intermediate(run: ToldRun, event: JsonObject): undefined {
   run.endRound();
 }
 
-/** The message of an event: what of it was not streamed. */
-function wholeAnswer(run: ToldRun, message: unknown): void {
+/** Adds the parts of a complete message that were not streamed. */
+function wholeAnswer(run: RunBuilder, message: unknown): void {
   if (!isObject(message)) {
     if (typeof message === "string") run.wholeText(message);
     return;
@@ -194,7 +200,7 @@ function wholeAnswer(run: ToldRun, message: unknown): void {
   run.endReasoning();
   if (typeof text === "string") run.wholeText(text);
   if (!Array.isArray(requests)) return;
-  for (const request of requests.filter(isObject)) run.asked(callOf(request));
+  for (const request of requests.filter(isObject)) run.requestCall(callOf(request));
 }
 
 function answerOf(event: JsonObject): unknown {
@@ -206,29 +212,29 @@ function printed(answer: unknown): string {
   return JSON.stringify(answer) ?? "";
 }
 
-function toolBegins(run: ToldRun, event: JsonObject): undefined {
-  run.begun(callOf(event));
+function toolStarts(run: RunBuilder, event: JsonObject): undefined {
+  run.startCall(callOf(event));
 }
 
-function toolAnswers(run: ToldRun, event: JsonObject): undefined {
-  if (!run.answered(callOf(event), event["output"] ?? event["result"])) kept(run, event);
+function toolAnswers(run: RunBuilder, event: JsonObject): undefined {
+  if (!run.addResult(callOf(event), event["output"] ?? event["result"])) addCustom(run, event);
 }
 
-function partialCall(run: ToldRun, event: JsonObject): undefined {
+function partialCall(run: RunBuilder, event: JsonObject): undefined {
   const args = event["partialArguments"] ?? event["arguments"] ?? event["chunk"];
-  run.part({ ...callOf(event), args }, placeOf(event));
+  run.appendArgs({ ...callOf(event), args }, indexOf(event));
 }
 
-function completeCall(run: ToldRun, event: JsonObject): undefined {
+function completeCall(run: RunBuilder, event: JsonObject): undefined {
   const request = event["toolExecutionRequest"];
-  run.whole(callOf(isObject(request) ? request : event), placeOf(event));
+  run.completeCall(callOf(isObject(request) ? request : event), indexOf(event));
 }
 
-function placeOf({ index }: JsonObject): number {
+function indexOf({ index }: JsonObject): number {
   return typeof index === "number" ? index : 0;
 }
 
-function callOf(event: JsonObject): ToldCall {
+function callOf(event: JsonObject): ToolCallInfo {
   const { id, toolName, name, arguments: args, input } = event;
   return {
     id: textOf(id) === "" ? undefined : textOf(id),
@@ -237,28 +243,28 @@ function callOf(event: JsonObject): ToldCall {
   };
 }
 
-function accumulated(run: ToldRun, event: JsonObject): undefined {
+function accumulated(run: RunBuilder, event: JsonObject): undefined {
   run.setUsage(usageOf(event));
   const message = answerOf(event);
   const text = isObject(message) ? message["text"] : message;
   if (typeof text === "string" && !run.hasStreamed) run.text(text);
 }
 
-function completed(run: ToldRun, event: JsonObject): End {
+function completed(run: RunBuilder, event: JsonObject): StreamEnd {
   const answer = answerOf(event);
   // A tool whose result is the answer ends the run with the message that called it.
   if (printed(answer) !== run.lastAnswer) wholeAnswer(run, answer);
   run.setUsage(usageOf(event));
   const { finishReason, id, modelName } = metadataOf(event);
-  const told = Object.entries({ finishReason, id, modelName });
-  const known = told.filter(([, value]) => typeof value === "string");
+  const fields = Object.entries({ finishReason, id, modelName });
+  const known = fields.filter(([, value]) => typeof value === "string");
   return { kind: "finished", result: Object.fromEntries(known) };
 }
 
-function failed(event: JsonObject): End {
+function failed(event: JsonObject): StreamEnd {
   const { error, code } = event;
-  const told = isObject(error) ? error["message"] : (error ?? event["message"]);
-  const message = textOf(told) ?? "the stream failed";
+  const text = isObject(error) ? error["message"] : (error ?? event["message"]);
+  const message = textOf(text) ?? "the stream failed";
   return { kind: "failed", message, code: textOf(code), ...(isObject(error) && { error }) };
 }
 

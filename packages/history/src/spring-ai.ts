@@ -1,12 +1,12 @@
 /**
- * Spring AI's ChatClientResponse objects, as its ChatClient streams them and Jackson prints them, as
- * AG-UI events. A ChatResponse, a Generation and a ToolResponseMessage may also stand alone. A stream is
- * one run: Spring AI has no event for its end, so the last finish reason is the end.
+ * Converts Spring AI's ChatClientResponse objects, as its ChatClient streams them and Jackson prints them,
+ * to AG-UI events. A bare ChatResponse, Generation or ToolResponseMessage is accepted too. A stream is one
+ * run: Spring AI has no event for its end, so the last finish reason ends the run.
  */
 import { type AguiEvent, contentOf } from "@session-ledger/agui/event-maker";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import {
-  type End,
+  type StreamEnd,
   endRun,
   failureOf,
   type Mapper,
@@ -15,7 +15,7 @@ import {
   TRUNCATED,
   usageFrom,
 } from "./langchain4j.ts";
-import { type RunNames, ToldRun } from "./told-run.ts";
+import { type RunNames, RunBuilder } from "./run-builder.ts";
 
 export function* fromSpringAi(
   responses: Iterable<JsonObject>,
@@ -25,15 +25,15 @@ export function* fromSpringAi(
 }
 
 export class SpringAiMapper implements Mapper {
-  readonly #run: ToldRun;
+  readonly #run: RunBuilder;
   /** The arguments so far of calls that wait for their result. */
   readonly #args = new Map<string, string>();
-  #failure: End | undefined;
+  #failure: StreamEnd | undefined;
   #result: JsonObject | undefined;
   #finishReason: string | undefined;
 
   constructor(names: RunNames) {
-    this.#run = new ToldRun(names);
+    this.#run = new RunBuilder(names);
   }
 
   take(value: JsonObject): readonly AguiEvent[] {
@@ -44,7 +44,7 @@ export class SpringAiMapper implements Mapper {
 
   end(): readonly AguiEvent[] {
     const finishReason = this.#finishReason;
-    const finished: End = { kind: "finished", result: { finishReason, ...this.#result } };
+    const finished: StreamEnd = { kind: "finished", result: { finishReason, ...this.#result } };
     endRun(this.#run, this.#failure ?? (finishReason === undefined ? TRUNCATED : finished));
     return this.#run.take();
   }
@@ -56,7 +56,7 @@ export class SpringAiMapper implements Mapper {
     if (isObject(metadata)) this.#metadata(metadata);
     const generations = generationsOf(response);
     if (generations.length === 0 && !isObject(metadata)) this.#run.custom("spring.unknown", value);
-    generations.forEach((generation, lane) => this.#generation(generation, lane));
+    generations.forEach((generation, choice) => this.#generation(generation, choice));
   }
 
   /** The counts are those of the run so far; a part of a stream may have zeros. */
@@ -64,22 +64,22 @@ export class SpringAiMapper implements Mapper {
     const counted = usageFrom(usage, model);
     if (Object.values(counted ?? {}).some((count) => typeof count === "number" && count > 0))
       this.#run.setUsage(counted);
-    const told = Object.entries({ id, modelName: model });
-    const known = told.filter(([, text]) => typeof text === "string" && text !== "");
+    const fields = Object.entries({ id, modelName: model });
+    const known = fields.filter(([, text]) => typeof text === "string" && text !== "");
     this.#result = { ...this.#result, ...Object.fromEntries(known) };
   }
 
-  #generation({ output, metadata: told }: JsonObject, lane: number): void {
+  #generation({ output, metadata: generationMetadata }: JsonObject, choice: number): void {
     const message = isObject(output) ? output : {};
     const metadata = isObject(message["metadata"]) ? message["metadata"] : {};
-    const ending = isObject(told) ? told : {};
+    const ending = isObject(generationMetadata) ? generationMetadata : {};
     const reasoning = reasoningOf(message, metadata, ending);
-    if (reasoning !== undefined) this.#run.thinking(reasoning, lane);
+    if (reasoning !== undefined) this.#run.thinking(reasoning, choice);
     const text = textOf(message["text"]) ?? "";
-    if (isThought(metadata)) this.#run.thinking(text, lane);
-    else this.#run.text(text, lane);
+    if (isThought(metadata)) this.#run.thinking(text, choice);
+    else this.#run.text(text, choice);
     for (const call of objectsIn(message["toolCalls"])) this.#call(call);
-    for (const response of objectsIn(message["responses"])) this.#answer(response);
+    for (const response of objectsIn(message["responses"])) this.#toolResponse(response);
     const reason = textOf(ending["finishReason"]) ?? "";
     if (reason === "") return;
     this.#finishReason = reason;
@@ -95,14 +95,14 @@ export class SpringAiMapper implements Mapper {
     this.#run.endReasoning();
     this.#run.endTexts();
     const more = text.slice(before?.length ?? 0);
-    const call = this.#run.part({ id: own, name: textOf(name), args: more });
+    const call = this.#run.appendArgs({ id: own, name: textOf(name), args: more });
     this.#args.set(call.id, text);
   }
 
-  #answer({ id, name, responseData }: JsonObject): void {
-    const told = { id: textOf(id) === "" ? undefined : textOf(id), name: textOf(name) };
-    if (!this.#run.answered({ ...told, args: undefined }, responseData))
-      this.#run.custom("spring.ToolResponse", { ...told, responseData });
+  #toolResponse({ id, name, responseData }: JsonObject): void {
+    const call = { id: textOf(id) === "" ? undefined : textOf(id), name: textOf(name) };
+    if (!this.#run.addResult({ ...call, args: undefined }, responseData))
+      this.#run.custom("spring.ToolResponse", { ...call, responseData });
   }
 }
 

@@ -1,16 +1,17 @@
 /**
- * A session as entries of a history (entry.ts): what a person said, and one entry of each run with the
- * events of LangChain4j. Pieces of one text are joined, so merged rows and raw events give the same.
+ * Converts a session to entries of a history (entry.ts): one entry for each user message, and one for each
+ * run, with LangChain4j's events. Pieces of one text are joined, so merged rows and raw events give the
+ * same entries.
  *
- * The memory is bounded. An entry ends after ENTRY_CHARS_MAX characters, and the run goes on in the next
- * one; the cut is at a number of characters, so it is in the same place however the rows are merged.
+ * Memory is bounded: an entry ends after ENTRY_CHARS_MAX characters, and the run continues in the next
+ * entry. The cut is at a count of characters, so merging of rows does not move it.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
-import { blockOf, errorIn, keptEntries, type Role, valueOf } from "./entry.ts";
+import { blockOf, errorIn, originalEntries, type Role, valueOf } from "./entry.ts";
 import { textOf } from "./langchain4j.ts";
-import { OpenCalls } from "./open-calls.ts";
+import { ToolCallBuffer } from "./tool-call-buffer.ts";
 
 /**
  * `history`: texts alone. `history/lc4j`: answers with their events. `text`: role and text, without the
@@ -45,15 +46,15 @@ export function* toHistory(
 
 /** Of one entry. */
 const ENTRY_CHARS_MAX = 1_048_576;
-/** Ids that are remembered, so that an input that repeats the conversation adds nothing. */
+/** Known message ids; an input that repeats the conversation adds nothing. */
 const KNOWN_IDS_MAX = 100_000;
 const CALLS_MAX = 10_000;
 
-/** An answer that is being made. */
+/** The entry of an open run. */
 interface Draft {
   readonly id: string;
   readonly createdAtMicros: bigint;
-  readonly kept: JsonObject | undefined;
+  readonly original: JsonObject | undefined;
   /** The place of this entry in its run, from 1. */
   part: number;
   events: JsonObject[];
@@ -71,10 +72,10 @@ export class HistoryExport {
   readonly #known = new BoundedMap<string, true>(KNOWN_IDS_MAX);
   readonly #names = new BoundedMap<string, string>(CALLS_MAX);
   readonly #charsMax: number;
-  readonly #calls: OpenCalls;
-  /** Texts of others than the agent. */
+  readonly #calls: ToolCallBuffer;
+  /** Open texts of roles other than the assistant. */
   readonly #others = new Map<string, { readonly role: string; text: string }>();
-  /** Steps that ended, and are told when more of the run comes. */
+  /** Ended steps; their events follow when the run continues. */
   #endedSteps = 0;
   #draft: Draft | undefined;
   #entries: JsonObject[] = [];
@@ -84,7 +85,7 @@ export class HistoryExport {
     { sessionId, entryCharsMax = ENTRY_CHARS_MAX }: ExportOptions,
   ) {
     this.#charsMax = entryCharsMax;
-    this.#calls = new OpenCalls(entryCharsMax);
+    this.#calls = new ToolCallBuffer(entryCharsMax);
     this.#format = format;
     this.#sessionId = sessionId;
     this.#canonical = new Canonical(sessionId);
@@ -94,16 +95,16 @@ export class HistoryExport {
   take(row: HistoryRow): readonly JsonObject[] {
     const events = this.#canonical.next({ ...row, conformant: true });
     for (const { value } of events) this.#event(value, row);
-    return this.#taken();
+    return this.#takeEntries();
   }
 
-  /** There are no more rows; a run that has not ended is an entry so far. */
+  /** Call after the last row. An open run becomes an entry with its events so far. */
   end(): readonly JsonObject[] {
     this.#close();
-    return this.#taken();
+    return this.#takeEntries();
   }
 
-  #taken(): readonly JsonObject[] {
+  #takeEntries(): readonly JsonObject[] {
     const entries = this.#entries;
     this.#entries = [];
     return entries;
@@ -111,8 +112,8 @@ export class HistoryExport {
 
   #event(value: JsonObject, row: HistoryRow): void {
     const { type } = value;
-    if (type === "RUN_STARTED") return this.#begin(value, row);
-    if (type === "MESSAGES_SNAPSHOT") return this.#heard(value["messages"], row);
+    if (type === "RUN_STARTED") return this.#startRun(value, row);
+    if (type === "MESSAGES_SNAPSHOT") return this.#addMessages(value["messages"], row);
     // LangChain4j knows no agents inside of agents.
     if (typeof value["subagentRunId"] === "string") return;
     switch (type) {
@@ -128,9 +129,9 @@ export class HistoryExport {
         this.#names.set(String(value["toolCallId"]), textOf(value["toolCallName"]) ?? "unknown");
         return this.#calls.start(value);
       case "TOOL_CALL_ARGS":
-        return this.#calls.args(value, (event) => this.#tell(event, row));
+        return this.#calls.args(value, (event) => this.#emit(event, row));
       case "TOOL_CALL_END":
-        return this.#calls.end(value, (event) => this.#tell(event, row));
+        return this.#calls.end(value, (event) => this.#emit(event, row));
       case "TOOL_CALL_RESULT":
         return this.#result(value, row);
       case "ACTIVITY_SNAPSHOT":
@@ -146,37 +147,38 @@ export class HistoryExport {
     }
   }
 
-  #begin(started: JsonObject, row: HistoryRow): void {
+  #startRun(started: JsonObject, row: HistoryRow): void {
     this.#close();
-    const kept = keptEntries(started);
+    const original = originalEntries(started);
     const { input } = started;
-    const said = kept.filter((entry) => blockOf(entry)["role"] === "USER");
-    if (isObject(input)) this.#heard(input["messages"], row, said);
-    const answer = kept.find((entry) => blockOf(entry)["role"] === "AI");
-    // A run that keeps what people said, and no answer, has none.
-    if (kept.length === 0 || answer !== undefined)
+    const questions = original.filter((entry) => blockOf(entry)["role"] === "USER");
+    if (isObject(input)) this.#addMessages(input["messages"], row, questions);
+    const answer = original.find((entry) => blockOf(entry)["role"] === "AI");
+    // A run with user entries only has no answer.
+    if (original.length === 0 || answer !== undefined)
       this.#open(textOf(started["runId"]) ?? "", row, answer);
   }
 
   /** Messages that the session did not have before. */
-  #heard(messages: unknown, row: HistoryRow, kept: readonly JsonObject[] = []): void {
+  #addMessages(messages: unknown, row: HistoryRow, original: readonly JsonObject[] = []): void {
     if (!Array.isArray(messages)) return;
     for (const [at, { id, role, content }] of messages.filter(isObject).entries()) {
       if (typeof id !== "string") continue;
       const isKnown = this.#known.has(id);
       this.#known.set(id, true);
-      if (!isKnown && role === "user") this.#said(id, contentText(content), row, kept[at]);
+      if (!isKnown && role === "user")
+        this.#addUserMessage(id, contentText(content), row, original[at]);
     }
   }
 
-  #said(id: string, text: string, row: HistoryRow, kept?: JsonObject): void {
-    this.#add("USER", { id, createdAtMicros: row.createdAtMicros, kept }, { text });
+  #addUserMessage(id: string, text: string, row: HistoryRow, original?: JsonObject): void {
+    this.#add("USER", { id, createdAtMicros: row.createdAtMicros, original }, { text });
   }
 
-  #open(id: string, { createdAtMicros }: HistoryRow, kept?: JsonObject): Draft {
+  #open(id: string, { createdAtMicros }: HistoryRow, original?: JsonObject): Draft {
     this.#endedSteps = 0;
     const events: JsonObject[] = [];
-    this.#draft = { id, createdAtMicros, kept, part: 1, events, open: undefined, chars: 0 };
+    this.#draft = { id, createdAtMicros, original, part: 1, events, open: undefined, chars: 0 };
     return this.#draft;
   }
 
@@ -204,12 +206,12 @@ export class HistoryExport {
     const id = String(messageId);
     const other = this.#others.get(id);
     this.#others.delete(id);
-    if (other?.role === "user") this.#said(id, other.text, row);
+    if (other?.role === "user") this.#addUserMessage(id, other.text, row);
   }
 
   #piece(type: PieceType, text: string, row: HistoryRow): void {
     if (text === "") return;
-    this.#stepsEnded(row);
+    this.#emitEndedSteps(row);
     const draft = this.#drafted(row);
     for (let rest = text; rest !== ""; ) {
       const room = this.#room(draft, 1);
@@ -224,8 +226,8 @@ export class HistoryExport {
     }
   }
 
-  #tell(event: JsonObject, row: HistoryRow): void {
-    this.#stepsEnded(row);
+  #emit(event: JsonObject, row: HistoryRow): void {
+    this.#emitEndedSteps(row);
     const draft = this.#drafted(row);
     const chars = JSON.stringify(event).length;
     this.#room(draft, chars);
@@ -252,32 +254,32 @@ export class HistoryExport {
     const named = toolName === undefined ? {} : { toolName };
     const text = typeof content === "string" ? content : contentText(content);
     const output = valueOf(text, rawEvent) ?? text;
-    this.#tell({ eventType: "ToolExecuted", id, ...named, output }, row);
+    this.#emit({ eventType: "ToolExecuted", id, ...named, output }, row);
   }
 
   #activity({ activityType, content }: JsonObject, row: HistoryRow): void {
     if (activityType !== "lc4j.content_fetched" || !isObject(content)) return;
-    this.#tell({ eventType: "ContentFetched", ...content }, row);
+    this.#emit({ eventType: "ContentFetched", ...content }, row);
   }
 
-  /** What the import did not know goes out as it came. */
+  /** Events that the import did not know are exported unchanged. */
   #custom({ name, value }: JsonObject, row: HistoryRow): void {
     if (typeof name === "string" && name.startsWith("lc4j.") && isObject(value))
-      this.#tell(value, row);
+      this.#emit(value, row);
   }
 
-  #stepsEnded(row: HistoryRow): void {
+  #emitEndedSteps(row: HistoryRow): void {
     const ended = this.#endedSteps;
     this.#endedSteps = 0;
-    for (let nth = 0; nth < ended; nth += 1) this.#tell({ eventType: "IntermediateResponse" }, row);
+    for (let nth = 0; nth < ended; nth += 1) this.#emit({ eventType: "IntermediateResponse" }, row);
   }
 
   #endRun(end: JsonObject, row: HistoryRow): void {
-    this.#endedSteps = 0; // The end of the run tells of the last step.
-    const event = endEventOf(end, this.#draft?.kept !== undefined);
+    this.#endedSteps = 0; // The end of the run implies the end of its last step.
+    const event = endEventOf(end, this.#draft?.original !== undefined);
     const draft = this.#draft;
-    const isEmpty = draft === undefined || (draft.chars === 0 && draft.kept === undefined);
-    if (event !== undefined && !isEmpty) this.#tell(event, row);
+    const isEmpty = draft === undefined || (draft.chars === 0 && draft.original === undefined);
+    if (event !== undefined && !isEmpty) this.#emit(event, row);
     this.#close();
   }
 
@@ -292,22 +294,22 @@ export class HistoryExport {
 
   #complete(draft: Draft): void {
     endPiece(draft);
-    const { part, events, kept: first, createdAtMicros } = draft;
-    const kept = part === 1 ? first : undefined;
-    if (events.length === 0 && kept === undefined) return;
+    const { part, events, original: first, createdAtMicros } = draft;
+    const original = part === 1 ? first : undefined;
+    if (events.length === 0 && original === undefined) return;
     const chunks = events.filter(({ eventType }) => eventType === "PartialResponse");
     const text = chunks.map(({ chunk }) => textOf(chunk) ?? "").join("");
     const id = part === 1 ? draft.id : `${draft.id}.${part}`;
-    this.#add("AI", { id, createdAtMicros, kept }, { text, events });
+    this.#add("AI", { id, createdAtMicros, original }, { text, events });
   }
 
   #add(
     role: Role,
-    { id, createdAtMicros, kept }: Pick<Draft, "id" | "createdAtMicros" | "kept">,
+    { id, createdAtMicros, original }: Pick<Draft, "id" | "createdAtMicros" | "original">,
     { text, events }: { readonly text: string; readonly events?: readonly JsonObject[] },
   ): void {
     const isRich = this.#format === "history/lc4j";
-    const block = kept && blockOf(kept);
+    const block = original && blockOf(original);
     const hasNoText = text === "" && (block?.["text"] ?? "") === "";
     if (!isRich && hasNoText && block?.["attachments"] === undefined) return;
     if (this.#format === "text") {
@@ -325,7 +327,7 @@ export class HistoryExport {
         };
     const contentType = isWithEvents ? "history/lc4j" : "history";
     this.#entries.push({
-      ...(kept ?? {
+      ...(original ?? {
         id,
         conversationId: this.#sessionId,
         channel: "history",
@@ -345,8 +347,8 @@ function endPiece(draft: Draft): void {
   draft.open = undefined;
 }
 
-/** `isKept`: the run was an entry, which may have had no event for its end. */
-function endEventOf(end: JsonObject, isKept: boolean): JsonObject | undefined {
+/** `isEntry`: the run was imported from an entry, which may lack an event for its end. */
+function endEventOf(end: JsonObject, isEntry: boolean): JsonObject | undefined {
   const { type, code, message, outcome, result, usage } = end;
   if (type === "RUN_ERROR") {
     if (code === "CANCELLED") return { eventType: "StreamAborted" };
@@ -357,13 +359,13 @@ function endEventOf(end: JsonObject, isKept: boolean): JsonObject | undefined {
   if (isObject(outcome) && outcome["type"] === "cancelled") return { eventType: "StreamAborted" };
   const metadata = { ...(isObject(result) && metadataIn(result)), ...usageIn(usage) };
   const isEmpty = Object.keys(metadata).length === 0;
-  if (isEmpty && isKept) return undefined;
+  if (isEmpty && isEntry) return undefined;
   return { eventType: "ChatCompleted", ...(!isEmpty && { metadata }) };
 }
 
 function metadataIn({ id, modelName, finishReason }: JsonObject): JsonObject {
-  const told = Object.entries({ id, modelName, finishReason });
-  return Object.fromEntries(told.filter(([, value]) => typeof value === "string"));
+  const fields = Object.entries({ id, modelName, finishReason });
+  return Object.fromEntries(fields.filter(([, value]) => typeof value === "string"));
 }
 
 function usageIn(usage: unknown): JsonObject {

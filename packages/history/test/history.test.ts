@@ -110,16 +110,16 @@ test("a long run is several entries, which hold all of it", () => {
   const rows = historyRows([...fromLangChain4j(events, NAMES)], 0);
   const entries = [...toHistory(rows, "history/lc4j", NAMES)];
   expect(entries.map(({ id }) => id)).toEqual(["run", "run.2", "run.3", "run.4"]);
-  const told = entries.flatMap(({ content }) =>
+  const exported = entries.flatMap(({ content }) =>
     z
       .array(z.object({ events: z.array(object) }))
       .parse(content)
       .flatMap(({ events: made }) => made),
   );
-  expect(joinedTexts(told, "chunk")).toBe(text);
-  expect(joinedTexts(told, "partialArguments")).toBe(args);
+  expect(joinedTexts(exported, "chunk")).toBe(text);
+  expect(joinedTexts(exported, "partialArguments")).toBe(args);
   // The parts of a call come in again as one call.
-  const again = [...fromLangChain4j(told, NAMES)];
+  const again = [...fromLangChain4j(exported, NAMES)];
   expect(again.filter(({ type }) => type === "TOOL_CALL_START")).toHaveLength(1);
   const parts = again.filter(({ type }) => type === "TOOL_CALL_ARGS");
   expect(joinedTexts(parts, "delta")).toBe(args);

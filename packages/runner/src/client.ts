@@ -50,7 +50,7 @@ interface ConverseOptions {
 
 /** A call with streams in both directions, from its caller's side. */
 export interface Conversation<I extends DescMessage, O extends DescMessage> {
-  /** False: the transport is full, and further messages are kept in memory until `drained`. */
+  /** False: the transport is full, and further messages stay in memory until `drained`. */
   send(request: MessageInitShape<I>): boolean;
   /** Resolves when the transport has room, or when the conversation is over. */
   drained(): Promise<void>;
@@ -69,7 +69,7 @@ export interface LedgerClientOptions {
   readonly tls?: Tls | undefined;
   /**
    * Clients of one address share a connection. A dead connection would block all of them until a
-   * ping fails. True: a connection of its own, which ends with the client.
+   * ping fails. True: a separate connection, which ends with the client.
    */
   readonly ownConnection?: boolean;
 }

@@ -1,7 +1,7 @@
 /**
- * What a client sends and trusts: its token, the authorities, and its own certificate. The token is
+ * Credentials of a client: its token, the authorities, and its own certificate. The token is
  * sent as `authorization: Bearer …`. A function is called before each call and each stream, so that
- * an expiring token can be replaced. Its result is not kept here.
+ * an expiring token can be replaced. Its result is not cached here.
  */
 import * as nodeTls from "node:tls";
 import { type ChannelCredentials, credentials, Metadata } from "@grpc/grpc-js";
@@ -38,7 +38,7 @@ async function asked(
   try {
     // The function also handles a source that throws instead of rejecting.
     const given = (async () => source())();
-    return bearer(await within(given, { limitMs: deadlineMs, late, signal }));
+    return bearer(await within(given, { limitMs: deadlineMs, onTimeout: late, signal }));
   } catch (cause) {
     if (signal?.aborted) throw new RpcFailure("CANCELLED", "cancelled before it began");
     if (cause instanceof RpcFailure) throw cause;

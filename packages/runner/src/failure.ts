@@ -184,7 +184,7 @@ const SIGNS: readonly (readonly [RegExp, NoConnection])[] = [
 
 const NONE = "No connection established";
 
-/** Undefined: there was a connection, or the failure needs no other words (ETIMEDOUT). */
+/** Undefined: a connection existed, or the failure needs no other words (ETIMEDOUT). */
 export function noConnectionOf({ cause }: Error): NoConnection | undefined {
   const isGrpcs = cause instanceof Error && "details" in cause;
   return isGrpcs && typeof cause.details === "string" ? kindOf(cause.details) : undefined;
@@ -195,13 +195,13 @@ function kindOf(details: string): NoConnection | undefined {
   return SIGNS.find(([sign]) => sign.test(details))?.[1];
 }
 
-/** One line for people; a text about something else is returned unchanged. */
+/** One line for display; a text about something else is returned unchanged. */
 function connectionText(details: string): string {
   // grpc-js reports why no address could be resolved, also when one could be.
-  const said = details.replace(/\.?\s*Resolution note:\s*$/, "");
-  const kind = kindOf(said);
-  if (kind === undefined) return said;
-  const original = said
+  const text = details.replace(/\.?\s*Resolution note:\s*$/, "");
+  const kind = kindOf(text);
+  if (kind === undefined) return text;
+  const original = text
     .slice(NONE.length)
     .replace(/^\. Last error: (?:Error: )?/, "")
     .replace(/\s*\(\d{4}-[^)]*Z\)\s*$/, "")

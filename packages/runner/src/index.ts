@@ -31,8 +31,8 @@ export type { TokenSource } from "./credentials.ts";
 /** The authorities that a client trusts. */
 export type { Tls, TlsOptions } from "./credentials.ts";
 
-/** The messages that a row of a person stands for, with their files; and their text alone. */
-export { type NewMessage, newMessagesOf, textOf } from "./said.ts";
+/** The messages of a user row, with their files; and their text alone. */
+export { type NewMessage, newMessagesOf, textOf } from "./user-messages.ts";
 
 /** The messages of a turn as blocks of one prompt, which name their senders; and back. */
 export { arrivalsOf, packTurn, turnSize, unpackTurn } from "./turn-blocks.ts";
@@ -69,7 +69,7 @@ export type { Conversation } from "./client.ts";
 export { fromJsonLines, JsonLinesError, toJsonLines } from "./lines.ts";
 export type { FromJsonLinesOptions, JsonLine, JsonLineReason } from "./lines.ts";
 
-/** The messages for people, derived from the events of an agent; a writer uses it automatically. */
+/** Derives readable messages from the events of an agent; a writer uses it automatically. */
 export { MessageDeriver } from "./derive/derive.ts";
 export type { DerivedMessage, DeriveOptions } from "./derive/derive.ts";
 

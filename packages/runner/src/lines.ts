@@ -69,7 +69,7 @@ export function decodeLine({ number, bytes }: Line): string | undefined {
 const LF = 0x0a;
 const CR = 0x0d;
 
-/** The buffer that is kept from one line to the next. */
+/** The buffer that is reused from one line to the next. */
 const KEPT_BYTES = 65_536;
 
 /** An incomplete line in one buffer: a list of its pieces would cost many times their bytes. */

@@ -33,7 +33,7 @@ export function textsOf(content: unknown): readonly string[] {
   return partsOf(content).flatMap((part) => (part.type === "text" ? [part.text] : []));
 }
 
-/** For people: `document application/pdf`. */
+/** For display: `document application/pdf`. */
 export function describePart(part: Part): string {
   if (part.type === "unknown") {
     const { type } = isObject(part.value) ? part.value : {};

@@ -1,6 +1,6 @@
 /**
- * How a claimed turn becomes the input of an agent: the messages of several people in one prompt, and
- * each of them can still be told apart. Pure: rows in, blocks out, and back.
+ * Converts a claimed turn to the input of an agent: the messages of several users in one prompt, and
+ * each message stays distinguishable. Pure: rows in, blocks out, and back.
  *
  * Before the content of each arrival stands a delimiter that names its sender, in the schema
  * `openab.sender.v1`: `<sender_context>`, a line with one JSON object, `</sender_context>`. Its `<`, `>`
@@ -12,7 +12,7 @@
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { describePart, type Part, partsOf, textIn } from "./parts.ts";
 import { type Sender, timeText } from "./rows.ts";
-import { newMessagesOf } from "./said.ts";
+import { newMessagesOf } from "./user-messages.ts";
 
 /** A block of content, in the shape of the Agent Client Protocol. Data is base64. */
 export type ContentBlock =
@@ -32,7 +32,7 @@ export type EmbeddedResource = { readonly uri: string; readonly mimeType?: strin
   | { readonly blob: string }
 );
 
-/** One message of a person that a turn has taken. */
+/** One user message of a turn. */
 export interface Arrival {
   /** The id that the sender gave the message, else that of its row. */
   readonly messageId: string;
@@ -111,7 +111,7 @@ export interface PartProblem {
 }
 
 /**
- * The arrivals of the messages of a turn: one for each message of a person. A message that was typed
+ * The arrivals of the messages of a turn: one for each user message. A message that was typed
  * over AG-UI keeps its own id. Results of tools are no arrivals. Parts without a text become blocks:
  * pictures and sounds, other files as resources, a URL as a link. `onProblem` is called with each part
  * that has no block: a file that only its provider has, and a type that AG-UI does not know. Never
@@ -300,7 +300,7 @@ function headOf(
   return { messageId: context.message_id, sender, timestamp: context.timestamp };
 }
 
-/** An estimate: a quarter of the bytes of a text, and 512 for what is no text. */
+/** An estimate: a quarter of the bytes of a text, and 512 for each other part. */
 function blockTokens(block: ContentBlock): number {
   if (block.type === "text") return textTokens(block.text);
   if (block.type === "resource" && "text" in block.resource) return textTokens(block.resource.text);

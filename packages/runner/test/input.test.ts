@@ -8,7 +8,7 @@ import {
   type SessionMessage,
   SessionMessageSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { Notes } from "@session-ledger/runner/internal/sdk/notes";
+import { DeveloperEvents } from "@session-ledger/runner/internal/sdk/developer-events";
 import {
   promptsOf,
   toRunAgentInput,
@@ -169,7 +169,7 @@ test("a message that the runner did not pack is its own prompt", () => {
 
 test("lines about the setup are not in the history, and a developer's words of the agent are", () => {
   // Bug: agents of frameworks that do not know the role refused each later run.
-  const notes = new Notes();
+  const notes = new DeveloperEvents();
   notes.developer("Workspace validated");
   const id = String(notes.take("s")[0]?.["messageId"]);
   const note = { id, role: "developer", content: "Workspace validated" };

@@ -7,8 +7,8 @@ function stats() {
   const turns = new TurnStats({ nowMicros: () => 0n, monotonicMs: () => nowMs });
   const took = (batchSize: number, waitMs = 10): void => {
     const packed = { packedBlockCount: 2 * batchSize, tokens: 100, envelopeTokens: 60 * batchSize };
-    turns.began({ batchSize, waitMs, ...packed });
-    turns.ended({ hasFailed: batchSize === 9 });
+    turns.onTurnStart({ batchSize, waitMs, ...packed });
+    turns.onTurnEnd({ hasFailed: batchSize === 9 });
   };
   return { turns, took, pass: (ms: number) => (nowMs += ms) };
 }

@@ -39,19 +39,22 @@ describe("a bridge", () => {
     [() => ({ run: () => Promise.reject(new Error("x")) }), `${EVENTS}; it returned a Promise`],
     [() => ({ run: () => [START] }), `${EVENTS}; it returned an array`],
     [() => ({ run: () => 5 }), `${EVENTS}; it returned a value of type number`],
-  ])("that returns the wrong thing is told what was expected", async (createAdapter, message) => {
-    const bridge = Object.assign(new TestBridge(), { createAdapter });
-    const platform = { sessionId: "s", isContinuation: false };
-    const told: string[] = [];
-    const tell = (text: string): void => void told.push(text);
-    const ending = new AbortController();
-    const events: AgentEvent[] = [];
-    const about = { bridge, input: INPUT, platform, graceMs: 1_000, tell };
-    const run = { ...about, ending, signal: ending.signal };
-    for await (const event of eventsOfAgent(run)) events.push(event);
-    expect(events.slice(1)).toEqual([{ type: "RUN_ERROR", message }]);
-    expect(told).toEqual([message]);
-  });
+  ])(
+    "that returns a wrong value gets an error with the expected one",
+    async (createAdapter, message) => {
+      const bridge = Object.assign(new TestBridge(), { createAdapter });
+      const platform = { sessionId: "s", isContinuation: false };
+      const mistakes: string[] = [];
+      const onMistake = (text: string): void => void mistakes.push(text);
+      const ending = new AbortController();
+      const events: AgentEvent[] = [];
+      const about = { bridge, input: INPUT, platform, graceMs: 1_000, onMistake };
+      const run = { ...about, ending, signal: ending.signal };
+      for await (const event of eventsOfAgent(run)) events.push(event);
+      expect(events.slice(1)).toEqual([{ type: "RUN_ERROR", message }]);
+      expect(mistakes).toEqual([message]);
+    },
+  );
 });
 
 const FINISHED = { type: "RUN_FINISHED", threadId: "s", runId: "r" };

@@ -22,7 +22,11 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { eventRecord, type Lane, newLane } from "@session-ledger/runner/internal/spool/spool";
+import {
+  eventRecord,
+  type Producer,
+  newProducer,
+} from "@session-ledger/runner/internal/spool/spool";
 import { openSpoolFile, type SpoolFileProblem } from "@session-ledger/runner/internal/spool/file";
 
 let folder: string;
@@ -34,10 +38,10 @@ afterAll(() => rm(folder, { recursive: true }));
 const told: string[] = [];
 const problems: SpoolFileProblem[] = [];
 
-async function opened(name: string, live = newLane(), sessionId = "s1") {
+async function opened(name: string, live = newProducer(), sessionId = "s1") {
   const file = join(folder, name);
   const spool = await openSpoolFile(
-    { file, sessionId, live, written: () => undefined },
+    { file, sessionId, live, onWritten: () => undefined },
     (problem) => {
       problems.push(problem);
       told.push(problem.message);
@@ -47,7 +51,7 @@ async function opened(name: string, live = newLane(), sessionId = "s1") {
   return { file, live, ...spool };
 }
 
-function push(lane: Lane, count: number, payload = '{"type":"RAW"}'): void {
+function push(lane: Producer, count: number, payload = '{"type":"RAW"}'): void {
   for (let at = 0; at < count; at += 1) lane.events.push(eventRecord(payload, BigInt(at), false));
 }
 
@@ -75,7 +79,7 @@ describe("a spool's file", () => {
     log.changed();
     live.epoch = 99n;
     live.base = 0n;
-    await log.lanesWritten();
+    await log.producersWritten();
     expect(readFileSync(file, "utf8")).toContain('"99","0"');
     await log.close();
   });
@@ -86,7 +90,7 @@ describe("a spool's file", () => {
       push(live, 50, "y".repeat(2_000));
       log.changed();
       live.epoch = BigInt(round + 1);
-      await log.lanesWritten();
+      await log.producersWritten();
       live.events.takeUpTo(live.events.lastNumber - 10n);
     }
     // 6 MB were written, and 20 kB still wait.
@@ -168,7 +172,7 @@ describe("a spool's file", () => {
       // The new file, and the folder with its name.
       expect(synced.splice(0)).toEqual(["sync", "sync"]);
       live.epoch = 3n;
-      await log.lanesWritten();
+      await log.producersWritten();
       expect(synced.splice(0)).toEqual(["datasync"]);
       push(live, 1);
       log.changed();
@@ -206,7 +210,7 @@ describe("a spool's file", () => {
     const { live, log } = await opened("other");
     push(live, 1);
     await log.close();
-    await expect(opened("other", newLane(), "s2")).rejects.toThrow("another session");
+    await expect(opened("other", newProducer(), "s2")).rejects.toThrow("another session");
     const text = join(folder, "text");
     await writeFile(text, "some text\n");
     await expect(opened("text")).rejects.toThrow("not a spool");
@@ -253,9 +257,9 @@ describe("a spool's file", () => {
     if (isRoot) await rm(folder, { recursive: true });
     const before = told.length;
     push(live, 4_000, "z".repeat(1_000));
-    await log.lanesWritten();
+    await log.producersWritten();
     live.epoch = 5n;
-    await log.lanesWritten();
+    await log.producersWritten();
     expect(await log.close()).toBe(false);
     expect(told.length).toBe(before + 1);
     if (isRoot) folder = await mkdtemp(join(tmpdir(), "spool-"));

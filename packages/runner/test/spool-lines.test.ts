@@ -6,16 +6,16 @@
 import { describe, expect, test } from "vitest";
 import {
   eventRecord,
-  type Lane,
+  type Producer,
   messageRecord,
-  newLane,
+  newProducer,
   sendableMessage,
 } from "@session-ledger/runner/internal/spool/spool";
 import {
   type Damage,
   eventLine,
   headerLine,
-  laneLine,
+  producerLine,
   messageLine,
   settledLine,
   SpoolReader,
@@ -44,26 +44,26 @@ const MESSAGES = [
   }),
 ];
 
-function lane(generation: number): Lane {
-  return newLane({ generation, epoch: 7n, base: 2n });
+function lane(generation: number): Producer {
+  return newProducer({ generation, epoch: 7n, base: 2n });
 }
 
 const OLD_HEADER = '{"sessionLedgerSpool":1,"sessionId":"s1"}\n';
 
-function fileOf(lanes: readonly Lane[]): string {
+function fileOf(lanes: readonly Producer[]): string {
   let text = headerLine("s1");
   for (const one of lanes) {
-    text += laneLine(one);
+    text += producerLine(one);
     EVENTS.forEach((record, at) => (text += eventLine(one, BigInt(at + 1), record)));
     MESSAGES.forEach((record, at) => (text += messageLine(one, BigInt(at + 1), record)));
   }
   return text;
 }
 
-function read(text: string, sessionId = "s1"): readonly Lane[] {
+function read(text: string, sessionId = "s1"): readonly Producer[] {
   const reader = new SpoolReader(sessionId);
   for (const line of text.split("\n")) if (line !== "") reader.read(line);
-  return reader.end().lanes;
+  return reader.end().producers;
 }
 
 function damageOf(text: string): Damage {
@@ -72,7 +72,7 @@ function damageOf(text: string): Damage {
   return reader.end().damage;
 }
 
-function recordsOf({ events, messages }: Lane): readonly (readonly unknown[])[] {
+function recordsOf({ events, messages }: Producer): readonly (readonly unknown[])[] {
   const list = (queue: typeof events | typeof messages): readonly unknown[] =>
     Array.from({ length: queue.length }, (_, at) => queue.at(queue.frontNumber + BigInt(at)));
   return [list(events), list(messages)];
@@ -89,11 +89,11 @@ describe("the text of a spool's file", () => {
   });
 
   test("has the proposed epoch, which earlier versions did not write", () => {
-    const proposed = newLane({
+    const proposed = newProducer({
       generation: 1,
       proposed: 9n,
     });
-    expect(read(headerLine("s1") + laneLine(proposed))).toMatchObject([
+    expect(read(headerLine("s1") + producerLine(proposed))).toMatchObject([
       { epoch: undefined, base: undefined, proposed: 9n },
     ]);
     const before = '["lane",1,"start-1","7","0",null,null]\n';
@@ -123,7 +123,7 @@ describe("the text of a spool's file", () => {
         const damaged = `${line.slice(0, byte)}#${line.slice(byte + 1)}`;
         const text = lines
           .with(at, damaged)
-          .concat(laneLine(lane(1)).trimEnd(), "")
+          .concat(producerLine(lane(1)).trimEnd(), "")
           .join("\n");
         const record = places[at];
         const [found] = read(text);
@@ -152,7 +152,7 @@ describe("the text of a spool's file", () => {
 
   test("keeps what is settled apart from what is lost", () => {
     const one = lane(1);
-    let text = headerLine("s1") + laneLine(one);
+    let text = headerLine("s1") + producerLine(one);
     const [event] = EVENTS;
     if (event === undefined) throw new Error();
     for (let number = 1n; number <= 40n; number += 1n) {
@@ -189,7 +189,7 @@ describe("the text of a spool's file", () => {
     const one = lane(1);
     const [first, second, third] = EVENTS;
     if (first === undefined || second === undefined || third === undefined) throw new Error();
-    const settled = newLane({ generation: 1, refusals: 3n });
+    const settled = newProducer({ generation: 1, refusals: 3n });
     settled.events.push(first);
     settled.events.takeUpTo(1n);
     const later = lane(1);
@@ -215,7 +215,7 @@ describe("the text of a spool's file", () => {
     if (event === undefined) throw new Error();
     const [found] = read(
       headerLine("s1") +
-        laneLine(lane(1)) +
+        producerLine(lane(1)) +
         messageLine(lane(1), 2n, waiting) +
         eventLine(lane(1), 1n, event),
     );

@@ -9,9 +9,9 @@ import { SpoolQueue } from "@session-ledger/runner/internal/spool/queue";
 import {
   type Counts,
   eventRecord,
-  type Lane,
+  type Producer,
   messageRecord,
-  newLane,
+  newProducer,
   sendableUpTo,
   Spool,
 } from "@session-ledger/runner/internal/spool/spool";
@@ -81,7 +81,7 @@ test("counts are exact, the limit holds, and accepted records stay", () => {
   fc.assert(
     fc.property(steps, (sequence) => {
       const spool = new Spool({ bytesMax: BYTES_MAX });
-      const lane = newLane();
+      const lane = newProducer();
       const events = new Model();
       const messages = new Model();
       let at = 0;
@@ -115,7 +115,7 @@ test("counts are exact, the limit holds, and accepted records stay", () => {
             take(messages, 1, step.fate);
             break;
           case "lose":
-            spool.dropLane(lane);
+            spool.dropProducer(lane);
             take(events, events.pending.length, "dropped");
             take(messages, messages.pending.length, "dropped");
         }
@@ -129,7 +129,7 @@ test("counts are exact, the limit holds, and accepted records stay", () => {
   );
 });
 
-function payloadsOf({ events, messages }: Lane): readonly (readonly string[])[] {
+function payloadsOf({ events, messages }: Producer): readonly (readonly string[])[] {
   return [listOf(events), listOf(messages)].map((all) => all.map(({ payload }) => payload));
 }
 
@@ -144,7 +144,7 @@ function listOf<T>(queue: SpoolQueue<T>): readonly T[] {
 
 const LARGE = "x".repeat(500);
 
-function flood(spool: Spool, lane: Lane): number {
+function flood(spool: Spool, lane: Producer): number {
   let accepted = 0;
   while (spool.offerEvent(lane, LARGE, 7n)) accepted += 1;
   return accepted;
@@ -153,7 +153,7 @@ function flood(spool: Spool, lane: Lane): number {
 describe("a full spool", () => {
   test("keeps room for messages under any number of events", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
-    const lane = newLane();
+    const lane = newProducer();
     flood(spool, lane);
     expect(spool.offerMessage(lane, message(LARGE), 8n)).toBe(true);
     expect(spool.events.dropped).toBe(1);
@@ -162,7 +162,7 @@ describe("a full spool", () => {
 
   test("drops records until enough room is free, and then reports the missing ones once", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
-    const lane = newLane();
+    const lane = newProducer();
     const accepted = flood(spool, lane);
     expect(spool.offerEvent(lane, "small enough", 9n)).toBe(false);
     expect(spool.takeGap()).toBeUndefined();
@@ -177,11 +177,11 @@ describe("a full spool", () => {
 
   test("accepts records again after it has dropped those of an earlier process", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
-    const left = newLane({ isLeft: true });
+    const left = newProducer({ isLeft: true });
     flood(spool, left);
-    const lane = newLane();
+    const lane = newProducer();
     expect(spool.offerEvent(lane, LARGE, 1n)).toBe(false);
-    spool.dropLane(left);
+    spool.dropProducer(left);
     expect(spool.takeGap()).toMatchObject({ events: 2 });
     expect(spool.offerEvent(lane, LARGE, 2n)).toBe(true);
   });
@@ -198,12 +198,12 @@ describe("a full spool", () => {
       expect(spool.canHold(kind, "\u20ac".repeat(Math.floor(max / 3)))).toBe(true);
       expect(spool.canHold(kind, "\u20ac".repeat(Math.floor(max / 3) + 1))).toBe(false);
     }
-    expect(spool.offerEvent(newLane(), "x".repeat(eventMax), 1n)).toBe(true);
+    expect(spool.offerEvent(newProducer(), "x".repeat(eventMax), 1n)).toBe(true);
   });
 
   test("does not count its own marks", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
-    const lane = newLane();
+    const lane = newProducer();
     spool.addMark(lane, "mark", 1n);
     expect(spool.events.pending).toBe(0);
     spool.settleEvents(lane, 1n, { refused: 0 });
@@ -212,7 +212,7 @@ describe("a full spool", () => {
   });
 
   test("takes all records of a file above the limit, and new ones only afterwards", () => {
-    const left = newLane();
+    const left = newProducer();
     for (let at = 0; at < 40; at += 1) {
       left.events.push({ payload: LARGE, atMicros: 1n, bytes: LARGE.length, isMark: at === 0 });
     }
@@ -220,7 +220,7 @@ describe("a full spool", () => {
     spool.adopt(left);
     expect(spool.events.pending).toBe(39);
     expect(spool.pendingBytes).toBeGreaterThan(BYTES_MAX);
-    const lane = newLane();
+    const lane = newProducer();
     expect(spool.offerEvent(lane, "new", 2n)).toBe(false);
     spool.settleEvents(left, 40n, { refused: 0 });
     expect(spool.offerEvent(lane, "new", 3n)).toBe(true);
@@ -265,7 +265,7 @@ test("a queue finds each record by its number while others are removed", () => {
 });
 
 test("an event of a lane with a file waits for the messages that it completes, and for those not derived yet", () => {
-  const lane = newLane();
+  const lane = newProducer();
   for (let at = 0; at < 9; at += 1) lane.events.push(eventRecord("{}", 0n, false));
   lane.messages.push(messageRecord(message("a")));
   lane.messages.push(messageRecord({ ...message("a"), after: 3n }));

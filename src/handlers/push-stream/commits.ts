@@ -8,7 +8,7 @@
  * the rows in ingest at once. After ingest has rejected one push, it stores no later push of the
  * stream, so the first rejection ends the stream.
  */
-import type { EventRow as AguiRow } from "@session-ledger/agui/rows";
+import type { ValidatedEvent as AguiRow } from "@session-ledger/agui/split-event";
 import { type ErrorReason, ServiceError } from "@session-ledger/base/errors";
 import type { CompressedRow } from "@session-ledger/compressor/compressor";
 import { encodeFragments } from "@session-ledger/compressor/fragments";

@@ -22,9 +22,9 @@ import {
   type RawEvent,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { isCompressible } from "@session-ledger/agui/catalogue";
-import type { ValidationMode } from "@session-ledger/agui/conform";
-import type { EventPlace } from "@session-ledger/agui/constructs";
-import { type EventRow as AguiRow, rawEventRows } from "@session-ledger/agui/rows";
+import type { ValidationMode } from "@session-ledger/agui/validate";
+import type { EventAddress } from "@session-ledger/agui/constructs";
+import { type ValidatedEvent as AguiRow, splitRawEvent } from "@session-ledger/agui/split-event";
 import type { Span } from "@session-ledger/agui/spans";
 import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
 import type { IncomingEvent } from "@session-ledger/compressor/compressor";
@@ -68,7 +68,7 @@ export interface IntakeOptions {
 
 /** A fragment of a text, accepted by one of the versions of AG-UI. */
 export interface FragmentEvent extends IncomingEvent {
-  readonly place: EventPlace | undefined;
+  readonly place: EventAddress | undefined;
 }
 
 export interface TakenFragment {
@@ -92,7 +92,7 @@ interface Known {
   readonly stored: Frame;
   /** True when the compressor would find the same frame. */
   readonly isMerging: boolean;
-  readonly place: EventPlace | undefined;
+  readonly place: EventAddress | undefined;
 }
 
 interface Accepted {
@@ -171,7 +171,7 @@ export class Intake {
     const kept = this.#options.redactor?.besidesDelta(payload);
     const createdAtMicros = timeOf(event, nowMicros);
     const raw = { eventType, payload: kept?.payload ?? payload, createdAtMicros };
-    const accepted = rawEventRows(raw, this.#options.validation);
+    const accepted = splitRawEvent(raw, this.#options.validation);
     if (!accepted.ok) throw invalidArgument(accepted.violations);
     return { rows: accepted.rows, leavesDelta: kept?.leavesDelta === true };
   }

@@ -14,7 +14,7 @@ import {
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../../auth/principal.ts";
-import type { ValidationMode } from "@session-ledger/agui/conform";
+import type { ValidationMode } from "@session-ledger/agui/validate";
 import { acquire } from "../../auth/caller-memory.ts";
 import { FairShare } from "../../base/fair-share.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";

@@ -17,7 +17,7 @@ import type {
   ClaimTurnResponse,
 } from "@session-ledger/proto/ambient/v1/turns_pb";
 import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
-import { rawEventRows } from "@session-ledger/agui/rows";
+import { splitRawEvent } from "@session-ledger/agui/split-event";
 import { applyEdits, dropEdits, memberSpans } from "@session-ledger/agui/spans";
 import { actorOf } from "../../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
@@ -321,7 +321,7 @@ interface Turn {
 const NOTHING = { kind: "wait" } as const;
 
 function lostRows(createdAtMicros: bigint) {
-  const rows = rawEventRows({ eventType: "RUN_ERROR", payload: LOST, createdAtMicros }, "strict");
+  const rows = splitRawEvent({ eventType: "RUN_ERROR", payload: LOST, createdAtMicros }, "strict");
   if (!rows.ok) throw new Error("the end of a lost run is no event of AG-UI");
   return rows.rows;
 }

@@ -9,8 +9,8 @@
  *    └─────────────┴───── in another state by now ──────────────────────┘
  *    └── the run is over, or was never cancelled ────────────────────────────────────────► false
  */
-import type { ValidationMode } from "@session-ledger/agui/conform";
-import { rawEventRows } from "@session-ledger/agui/rows";
+import type { ValidationMode } from "@session-ledger/agui/validate";
+import { splitRawEvent } from "@session-ledger/agui/split-event";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Snapshot } from "../../conversation/snapshot.ts";
@@ -101,7 +101,7 @@ async function end(
   const events = [...(run === undefined ? [] : (folded?.endings() ?? [])), finished].flatMap(
     (event) => {
       const payload = JSON.stringify(event);
-      const made = rawEventRows({ eventType: "", payload, createdAtMicros }, MODE);
+      const made = splitRawEvent({ eventType: "", payload, createdAtMicros }, MODE);
       if (!made.ok) throw new Error("the end of a cancelled run is no event of AG-UI");
       return made.rows;
     },

@@ -3,10 +3,10 @@
  * service's own `metadata.session`. The text is edited and not printed again, so the rest of the
  * payload keeps its bytes.
  */
-import type { ValidationMode } from "@session-ledger/agui/conform";
+import type { ValidationMode } from "@session-ledger/agui/validate";
 import { isObject } from "@session-ledger/agui/json";
 import { type Payload, readPayload } from "@session-ledger/agui/payload";
-import { type EventRow, eventRows } from "@session-ledger/agui/rows";
+import { type ValidatedEvent, splitEvent } from "@session-ledger/agui/split-event";
 import { type Member, memberSpans } from "@session-ledger/agui/spans";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";
 
@@ -23,7 +23,7 @@ export interface RunStarted {
   /** As every row of the run stores it. */
   readonly runId: string;
   /** The row of the event with this metadata. */
-  row(session: SessionMetadata, nowMicros: bigint): EventRow;
+  row(session: SessionMetadata, nowMicros: bigint): ValidatedEvent;
 }
 
 interface StartOptions {
@@ -39,7 +39,7 @@ export function runStarted(text: string, { sessionId, mode }: StartOptions): Run
   refuseMetadata(payload.value["metadata"] ?? {});
   const withThread = threaded(payload, sessionId);
   const row: RunStarted["row"] = (session, nowMicros) => {
-    const accepted = eventRows(
+    const accepted = splitEvent(
       {
         eventType: "RUN_STARTED",
         payload: withMetadata(withThread, metadataText(session)),

@@ -130,7 +130,7 @@ export class Notifier {
   async #finish(): Promise<void> {
     const { timers } = this.#parts;
     // The stop waits no longer: the polls of the other instances find the rest.
-    const limit = { limitMs: STOP_LIMIT_MS, late: () => undefined, timers };
+    const limit = { limitMs: STOP_LIMIT_MS, onTimeout: () => undefined, timers };
     await within<void>(this.#sayTheRest(), limit);
   }
 

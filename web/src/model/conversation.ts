@@ -2,7 +2,7 @@
  * What the conversation view shows at one moment of a session: items in the order of the
  * conversation. An item that did not change between two moments is the same object.
  */
-import { senderName } from "@session-ledger/agui/canonical/talk";
+import { senderName } from "@session-ledger/agui/canonical/user-messages";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { History, RunMark } from "./history.ts";
 import { type CallLine, FixedLine, MessageLine, StateLine } from "./lines.ts";

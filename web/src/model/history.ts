@@ -6,7 +6,7 @@
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
-import { PERSONS, spokenBy } from "@session-ledger/agui/canonical/talk";
+import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import { Feedback } from "@session-ledger/agui/transcript/feedback";
 import type { Entry } from "@session-ledger/agui/transcript/message-list";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
@@ -102,9 +102,9 @@ export class History {
 
   /** The next row of the messages' stream: it comes after the last event that was folded. */
   hear({ seq, id, type, payload, atMs, sentMs, sender }: Said): void {
-    if (type !== PERSONS && this.#canonical.hasSpeech) return;
+    if (type !== USER_ROW_TYPE && this.#canonical.hasSpeech) return;
     this.#now = { seq: this.#foldedSeq, atMs: sentAtMs({ sentMs, atMs }), runId: "" };
-    const spoken = spokenBy({
+    const spoken = messagesOfRow({
       seq: BigInt(seq),
       id,
       eventType: type,
@@ -114,7 +114,7 @@ export class History {
       sentAtMicros: sentMs === undefined ? undefined : microsOf(sentMs),
     });
     const by = spoken.isPersons ? "person" : "agent";
-    this.#transcript.say(this.#canonical.said(spoken), by);
+    this.#transcript.say(this.#canonical.onMessages(spoken), by);
     for (const entry of this.#changed) {
       const line = this.#lineOf.get(entry);
       if (line === undefined) continue;

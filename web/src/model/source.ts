@@ -1,5 +1,5 @@
 /** What a log asks of the HTTP API (docs/http.md), and the rows that it makes of the answers. */
-import { conform } from "@session-ledger/agui/conform";
+import { validateEvent } from "@session-ledger/agui/validate";
 import { isObject, parseJson } from "@session-ledger/agui/json";
 import { utf8Bytes } from "@session-ledger/compressor/text";
 
@@ -199,7 +199,7 @@ function isConformant(type: string, payload: string): boolean {
       TEXT_FIELDS.has(field) ? typeof one === "string" : field === "timestamp" && isMillis(one),
     );
   if (isPlain) return true;
-  const conformed = conform(type, { text: payload, value }, "strict");
+  const conformed = validateEvent(type, { text: payload, value }, "strict");
   return conformed.ok && conformed.entry !== undefined;
 }
 

@@ -20,8 +20,8 @@ import {
   ChunkLanes,
   EFFECTS,
   type Effect,
-  type EventPlace,
-  placeOf,
+  type EventAddress,
+  addressOf,
 } from "@session-ledger/agui/constructs";
 import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
 import { added, beginning, type Drawn, grown, textOf } from "./bars.ts";
@@ -34,7 +34,7 @@ interface Reading {
   readonly row: TimedRow;
   readonly entry: CatalogueEntry;
   readonly effect: Effect;
-  readonly place: EventPlace;
+  readonly place: EventAddress;
   readonly value: JsonObject;
   readonly known: Drawn | undefined;
 }
@@ -92,7 +92,7 @@ export class Timeline {
       this.#mark(row, entry, undefined);
       return;
     }
-    const place = placeOf(entry, value);
+    const place = addressOf(entry, value);
     const { known, ended } = this.#chunks.follow(effect, place);
     for (const { bar } of ended) this.#end(bar, "done");
     const bar = this.#barOf({ row, entry, effect, place, value, known: known?.bar });
@@ -154,7 +154,7 @@ export class Timeline {
     return bar;
   }
 
-  #find({ kind }: Effect, { key = "" }: EventPlace): Drawn | undefined {
+  #find({ kind }: Effect, { key = "" }: EventAddress): Drawn | undefined {
     return this.#open.get(`${kind}:${key}`);
   }
 

@@ -6,7 +6,7 @@
  *   ARGS behind the END    whole ─► dropped        not whole ─► added
  *   START, then ARGS       whole ─► these replace  not whole ─► added
  *
- * A client cannot replace arguments. So one that was there before keeps its own until the run ends, and
+ * A client cannot replace arguments. So an existing one keeps its arguments until the run ends, and
  * is given a snapshot then.
  */
 import { isObject } from "../json.ts";
@@ -50,7 +50,7 @@ export class CallArguments {
     this.#set(id, scanned(this.#states.get(id) ?? NOTHING, text));
   }
 
-  /** The messages of a snapshot, or of the input of a run: that changes no call that is there already. */
+  /** The messages of a snapshot, or of the input of a run: existing calls are unchanged. */
   setAll(messages: unknown, { isInput = false } = {}): void {
     if (!Array.isArray(messages)) return;
     for (const message of messages as readonly unknown[]) {

@@ -25,26 +25,26 @@
  * is the same each time and for every client, also where fragments came as one merged row.
  */
 import { type CatalogueEntry, lookup } from "../catalogue.ts";
-import { type Effect, EFFECTS, type Phase, phaseAfter, placeOf } from "../constructs.ts";
+import { type Effect, EFFECTS, type Phase, phaseAfter, addressOf } from "../constructs.ts";
 import { isObject, type JsonObject } from "../json.ts";
 import { isGraphQuestion, outcomeOf } from "../run-end.ts";
 import { isSpeech, LEAVES, type Transcript } from "../transcript/transcript.ts";
 import { weightOf } from "../transcript/weight.ts";
-import { Constructs, type Said } from "./constructs.ts";
+import { CanonicalConstructs, type StoredEvent } from "./constructs.ts";
 import {
   type CanonicalEvent,
   customOf,
   isOpenKind,
   KINDS,
   type LoggedEvent,
-  Outgoing,
+  EventCollector,
   textOf,
   without,
 } from "./event.ts";
-import { Repeats, type Spoken } from "./repeats.ts";
+import { Repeats, type RowMessages } from "./repeats.ts";
 import { sameConversation } from "./same-conversation.ts";
 import { leftBy } from "./branches.ts";
-import { type TakenBranch, Turns } from "./turns.ts";
+import { type TakenBranch, TurnTracker } from "./turns.ts";
 import { eventIn, isUsable } from "./usable.ts";
 
 export interface CanonicalRun {
@@ -74,15 +74,15 @@ type Thinking = Readonly<Partial<Record<"reasoning" | "reasoning_message", strin
 interface Step {
   readonly entry: CatalogueEntry;
   readonly effect: Effect;
-  readonly said: Said;
+  readonly event: StoredEvent;
   readonly seq: bigint;
 }
 
 export class Canonical {
   readonly #sessionId: string;
-  #constructs = new Constructs();
+  #constructs = new CanonicalConstructs();
   #repeats = new Repeats();
-  #turns = new Turns();
+  #turns = new TurnTracker();
   #hasSpeech = false;
   /** The ids of the open thinking, and of the message in it. */
   #thinking: Thinking = {};
@@ -117,15 +117,14 @@ export class Canonical {
     return this.#run;
   }
 
-  /** The rows of people that runs have taken. */
   get turns(): Pick<
-    Turns,
+    TurnTracker,
     "takenSeq" | "answeredBy" | "graphAnsweredBy" | "branchedBy" | "editing" | "stateOf"
   > {
     return this.#turns;
   }
 
-  /** Whether there ever was an activity; above the limits the answer is "yes". */
+  /** Whether an activity ever existed; above the limits the answer is "yes". */
   get hadActivities(): boolean {
     return this.#constructs.owners.hadActivities;
   }
@@ -167,14 +166,14 @@ export class Canonical {
   }
 
   /** The messages of a row that belong to the conversation, and that the log did not have before. */
-  said(spoken: Spoken): readonly JsonObject[] {
-    const { messages, isPersons, key } = spoken;
+  onMessages(row: RowMessages): readonly JsonObject[] {
+    const { messages, isPersons, key } = row;
     if (!isPersons) return this.#hasSpeech ? [] : messages;
-    this.#turns.heard(spoken);
+    this.#turns.addRow(row);
     const { owners } = this.#constructs;
     const fresh = messages.filter(({ id }) => typeof id === "string" && !owners.hasHadMessage(id));
     for (const message of fresh) this.#repeats.add(message);
-    owners.told(key === undefined ? fresh : [...fresh, { id: key }]);
+    owners.addMessages(key === undefined ? fresh : [...fresh, { id: key }]);
     return fresh;
   }
 
@@ -190,30 +189,30 @@ export class Canonical {
     log: Log | undefined,
   ): readonly CanonicalEvent[] {
     const value = eventIn(payload);
-    const said: Said = { value, text: payload };
+    const event: StoredEvent = { value, text: payload };
     const entry = conformant ? lookup(eventType) : undefined;
     const effect = entry && EFFECTS.get(entry.type);
-    const out = new Outgoing(value, { inRun: this.#phase === "open" });
+    const out = new EventCollector(value, { inRun: this.#phase === "open" });
     if (entry === undefined || effect === undefined || !isUsable(entry, value))
       out.add(customOf(eventType, value));
-    else if (effect.does === "open_run") return this.#startRun(said, seq, log);
-    else if (effect.does === "finish_run") this.#finishRun(out, effect, said);
-    else if (effect.does === "fail_run") return this.#failRun(effect, said);
-    else this.#construct(out, { entry, effect, said, seq });
+    else if (effect.does === "open_run") return this.#startRun(event, seq, log);
+    else if (effect.does === "finish_run") this.#finishRun(out, effect, event);
+    else if (effect.does === "fail_run") return this.#failRun(effect, event);
+    else this.#construct(out, { entry, effect, event, seq });
     if (isGraphQuestion(value) && this.#phase === "open") this.#ask(value);
     return out.events;
   }
 
-  #construct(out: Outgoing, { entry, effect, said, seq }: Step): void {
+  #construct(out: EventCollector, { entry, effect, event, seq }: Step): void {
     const { category, kind, role } = entry;
     const isChunk = effect.does === "chunk";
     const id = isChunk ? this.#idOf(kind, seq) : "";
-    this.#constructs.followChunks(out, effect, said.value, id);
+    this.#constructs.followChunks(out, effect, event.value, id);
     if (isChunk) return;
-    if (entry.type === "MESSAGES_SNAPSHOT") this.#constructs.whole(out, this.#completed(said));
-    else if (category === "thinking") this.#think(out, entry, said.value, seq);
-    else if (role === "whole" || !isOpenKind(kind)) this.#constructs.whole(out, said);
-    else this.#constructs[role](out, kind, placeOf(entry, said.value).key ?? "", said);
+    if (entry.type === "MESSAGES_SNAPSHOT") this.#constructs.whole(out, this.#completed(event));
+    else if (category === "thinking") this.#think(out, entry, event.value, seq);
+    else if (role === "whole" || !isOpenKind(kind)) this.#constructs.whole(out, event);
+    else this.#constructs[role](out, kind, addressOf(entry, event.value).key ?? "", event);
   }
 
   /**
@@ -221,7 +220,12 @@ export class Canonical {
    * events carry no id, so at most one thinking is open, with one message in it; each gets an id
    * from its first event.
    */
-  #think(out: Outgoing, { kind, role }: CatalogueEntry, value: JsonObject, seq: bigint): void {
+  #think(
+    out: EventCollector,
+    { kind, role }: CatalogueEntry,
+    value: JsonObject,
+    seq: bigint,
+  ): void {
     if (role === "whole") return;
     const as = kind === "thinking" ? "reasoning" : "reasoning_message";
     const open = this.#thinking[as];
@@ -231,17 +235,17 @@ export class Canonical {
     this.#thinking = { ...this.#thinking, [as]: role === "end" ? undefined : messageId };
     const { [role]: type, started } = KINDS[as];
     // Reasoning has no title: clients strip the field, and warn each time.
-    const said = kind === "thinking" ? without(value, "title") : value;
+    const source = kind === "thinking" ? without(value, "title") : value;
     const fields = role === "start" ? started : {};
-    const translated = { ...said, type, messageId, ...fields };
+    const translated = { ...source, type, messageId, ...fields };
     this.#constructs[role](out, as, messageId, { value: translated, text: undefined });
   }
 
-  #startRun(said: Said, seq: bigint, log: Log | undefined): readonly CanonicalEvent[] {
-    const mayRepeat = this.#mayRepeat(said.value);
-    if (mayRepeat && log !== undefined) this.#recognise(said.value, log);
-    const { value, text } = this.#withAnswers(this.#withKnownIds(said));
-    const out = new Outgoing(value, { inRun: true });
+  #startRun(event: StoredEvent, seq: bigint, log: Log | undefined): readonly CanonicalEvent[] {
+    const mayRepeat = this.#mayRepeat(event.value);
+    if (mayRepeat && log !== undefined) this.#recognise(event.value, log);
+    const { value, text } = this.#withAnswers(this.#withKnownIds(event));
+    const out = new EventCollector(value, { inRun: true });
     const branches = this.#turns.branches();
     const isUnsure = mayRepeat || branches.length > 0;
     if (this.#phase === "open") {
@@ -265,18 +269,18 @@ export class Canonical {
     this.#runBytes = weightOf(this.#run.started).bytes;
     out.add(value, text);
     if (!isUnsure || log !== undefined) return out.events;
-    return out.events.map((event) => (event.value === value ? { ...event, isUnsure } : event));
+    return out.events.map((one) => (one.value === value ? { ...one, isUnsure } : one));
   }
 
   /** The newest branch is the conversation: the others are in the log. */
-  #branch(out: Outgoing, branch: TakenBranch, log: Log): void {
+  #branch(out: EventCollector, branch: TakenBranch, log: Log): void {
     const left = leftBy(branch, log.messages());
     if (left === undefined) return;
     for (const id of left) this.#repeats.forget(id);
     out.addForTranscripts({ type: LEAVES, ids: left, messages: branch.messages });
   }
 
-  /** The input has what an agent says, under an id that the log does not have. */
+  /** True: the input has an agent's message under an id that the log does not have. */
   #mayRepeat({ input }: JsonObject): boolean {
     const messages = isObject(input) ? input["messages"] : undefined;
     if (!this.#hasSpeech || !Array.isArray(messages)) return false;
@@ -294,27 +298,27 @@ export class Canonical {
       if (!this.hasHad(id)) this.#repeats.rename(id, own);
   }
 
-  #withAnswers(said: Said): Said {
-    const value = this.#turns.started(said.value);
-    return value === said.value ? said : { value, text: undefined };
+  #withAnswers(event: StoredEvent): StoredEvent {
+    const value = this.#turns.startRun(event.value);
+    return value === event.value ? event : { value, text: undefined };
   }
 
-  #withKnownIds(said: Said): Said {
-    const { input } = said.value;
-    if (!isObject(input) || !Array.isArray(input["messages"])) return said;
+  #withKnownIds(event: StoredEvent): StoredEvent {
+    const { input } = event.value;
+    if (!isObject(input) || !Array.isArray(input["messages"])) return event;
     const messages = this.#listed(input["messages"]);
-    if (messages === input["messages"]) return said;
-    return { value: { ...said.value, input: { ...input, messages } }, text: undefined };
+    if (messages === input["messages"]) return event;
+    return { value: { ...event.value, input: { ...input, messages } }, text: undefined };
   }
 
-  /** A snapshot with the messages of people that no run has repeated. */
-  #completed(said: Said): Said {
-    const { messages } = said.value;
-    if (!Array.isArray(messages)) return said;
+  /** Adds the user messages that no run has repeated to a snapshot. */
+  #completed(event: StoredEvent): StoredEvent {
+    const { messages } = event.value;
+    if (!Array.isArray(messages)) return event;
     const listed = this.#listed(messages);
     const missing = this.#repeats.missingIn(listed);
-    if (listed === messages && missing.length === 0) return said;
-    return { value: { ...said.value, messages: [...listed, ...missing] }, text: undefined };
+    if (listed === messages && missing.length === 0) return event;
+    return { value: { ...event.value, messages: [...listed, ...missing] }, text: undefined };
   }
 
   #listed(messages: readonly unknown[]): readonly unknown[] {
@@ -322,7 +326,7 @@ export class Canonical {
     return this.#repeats.listed(messages, (id) => owners.hasHadMessage(id));
   }
 
-  #finishRun(out: Outgoing, effect: Effect, { value, text }: Said): void {
+  #finishRun(out: EventCollector, effect: Effect, { value, text }: StoredEvent): void {
     const phase = phaseAfter(this.#phase, effect);
     if (phase === undefined) return;
     const { outcome } = value;
@@ -334,9 +338,9 @@ export class Canonical {
     out.add(value, text);
   }
 
-  #failRun(effect: Effect, { value, text }: Said): readonly CanonicalEvent[] {
+  #failRun(effect: Effect, { value, text }: StoredEvent): readonly CanonicalEvent[] {
     const phase = phaseAfter(this.#phase, effect);
-    const out = new Outgoing(value, { inRun: phase !== undefined });
+    const out = new EventCollector(value, { inRun: phase !== undefined });
     if (phase !== undefined) {
       this.#constructs.clear();
       this.#thinking = {};

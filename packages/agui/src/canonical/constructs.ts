@@ -25,7 +25,7 @@ import {
   isOpenKind,
   KINDS,
   type OpenKind,
-  type Outgoing,
+  type EventCollector,
   startOfChunk,
   tagOf,
   textOf,
@@ -34,7 +34,7 @@ import {
 import { type OwnedKind, Ownership } from "./owners.ts";
 
 /** An event, and its bytes if it is unchanged since it was stored. */
-export interface Said {
+export interface StoredEvent {
   readonly value: JsonObject;
   readonly text: string | undefined;
 }
@@ -77,7 +77,7 @@ interface OpenConstruct {
   readonly chars: number;
 }
 
-export class Constructs {
+export class CanonicalConstructs {
   #open = new OpenConstructs<OpenConstruct>();
   #lanes = new ChunkLanes();
   #owners = new Ownership();
@@ -88,8 +88,8 @@ export class Constructs {
   #startedSubagents: Set<string> = new Set();
   #startedChars = 0;
 
-  clone(): Constructs {
-    const copy = new Constructs();
+  clone(): CanonicalConstructs {
+    const copy = new CanonicalConstructs();
     copy.#open = this.#open.clone();
     copy.#lanes = this.#lanes.clone();
     copy.#owners = this.#owners.clone();
@@ -109,7 +109,7 @@ export class Constructs {
     return this.#open.size * CONSTRUCT_BYTES + held + charBytes(chars);
   }
 
-  get owners(): Pick<Ownership, "hasHadMessage" | "hadActivities" | "told"> {
+  get owners(): Pick<Ownership, "hasHadMessage" | "hadActivities" | "addMessages"> {
     return this.#owners;
   }
 
@@ -125,23 +125,23 @@ export class Constructs {
     this.#startedSubagents.clear();
     this.#startedChars = 0;
     this.#owners.beginRun();
-    this.#owners.told(inputMessages);
+    this.#owners.addMessages(inputMessages);
     this.#arguments.setAll(inputMessages, { isInput: true });
   }
 
-  start(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
+  start(out: EventCollector, kind: OpenKind, key: string, event: StoredEvent): void {
     if (kind === "subagent" && !this.#isNewSubagent(key)) {
-      out.add(customOf("SUBAGENT_STARTED", said.value));
+      out.add(customOf("SUBAGENT_STARTED", event.value));
       return;
     }
     this.close(out, kind, key);
     if (kind === "tool_call" && this.#arguments.areWhole(key))
       this.#repeated.set(key, { hasBegun: false });
-    const kept = kind === "subagent" ? this.#underOpenParent(said) : this.#opened(kind, said);
-    out.add(kept.value, kept.text);
+    const accepted = kind === "subagent" ? this.#underOpenParent(event) : this.#opened(kind, event);
+    out.add(accepted.value, accepted.text);
     const opening = Object.fromEntries(
       SAID_AGAIN.flatMap((field) => {
-        const value = kept.value[field];
+        const value = accepted.value[field];
         return value === undefined ? [] : [[field, value]];
       }),
     );
@@ -153,47 +153,47 @@ export class Constructs {
     }
   }
 
-  fragment(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
+  fragment(out: EventCollector, kind: OpenKind, key: string, event: StoredEvent): void {
     if (this.#open.get(kind, key) === undefined) {
       if (kind === "tool_call" && this.#arguments.areWhole(key)) return;
-      this.start(out, kind, key, changed(out.timed(this.#startOf(kind, key, said.value))));
+      this.start(out, kind, key, changed(out.timed(this.#startOf(kind, key, event.value))));
     }
-    if (kind === "tool_call") this.#argue(out, key, said);
-    else this.#goOn(out, OWNED[kind], key, said);
+    if (kind === "tool_call") this.#argue(out, key, event);
+    else this.#append(out, OWNED[kind], key, event);
   }
 
-  #argue(out: Outgoing, key: string, said: Said): void {
-    const delta = textOf(said.value["delta"]) ?? "";
+  #argue(out: EventCollector, key: string, event: StoredEvent): void {
+    const delta = textOf(event.value["delta"]) ?? "";
     const repeated = delta === "" ? undefined : this.#repeated.get(key);
     if (repeated === undefined) {
       this.#arguments.add(key, delta);
-      return this.#goOn(out, "tool_call", key, said);
+      return this.#append(out, "tool_call", key, event);
     }
     if (repeated.hasBegun) {
       this.#arguments.add(key, delta);
-      return out.addForTranscripts(said.value);
+      return out.addForTranscripts(event.value);
     }
     repeated.hasBegun = true;
     this.#arguments.set(key, delta);
-    out.addForTranscripts({ ...said.value, [REPLACES]: true });
+    out.addForTranscripts({ ...event.value, [REPLACES]: true });
   }
 
-  end(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
+  end(out: EventCollector, kind: OpenKind, key: string, event: StoredEvent): void {
     const known = this.#open.get(kind, key);
     if (known === undefined) return;
     this.#open.close(known);
     if (kind === "tool_call") this.#repeated.delete(key);
-    this.#goOn(out, OWNED[kind], key, said);
+    this.#append(out, OWNED[kind], key, event);
   }
 
   /** Ends the construct, if it is open. */
-  close(out: Outgoing, kind: OpenKind, key: string): void {
+  close(out: EventCollector, kind: OpenKind, key: string): void {
     const known = this.#open.get(kind, key);
     if (known !== undefined) this.#close(out, known);
   }
 
   /** The construct that was opened last is ended first. */
-  closeAll(out: Outgoing, { suspends }: { readonly suspends: boolean }): void {
+  closeAll(out: EventCollector, { suspends }: { readonly suspends: boolean }): void {
     for (const construct of this.#open.inOrder().toReversed())
       this.#close(out, construct, { suspends });
     this.#lanes.endAll();
@@ -203,7 +203,7 @@ export class Constructs {
    * Ends the constructs of CHUNKs that the event ends, and takes the event if it is a CHUNK. `id`
    * becomes the id of a message whose first chunk has none.
    */
-  followChunks(out: Outgoing, effect: Effect, chunk: JsonObject, id: string): void {
+  followChunks(out: EventCollector, effect: Effect, chunk: JsonObject, id: string): void {
     const { does, kind } = effect;
     if (does !== "chunk" || !isOpenKind(kind)) {
       if (this.#lanes.size === 0) return;
@@ -234,8 +234,8 @@ export class Constructs {
   }
 
   /** Passes on an event that neither opens nor ends a construct. */
-  whole(out: Outgoing, said: Said): void {
-    const { value } = said;
+  whole(out: EventCollector, event: StoredEvent): void {
+    const { value } = event;
     const tag = tagOf(value);
     const messageId = textOf(value["messageId"]) ?? "";
     switch (value["type"]) {
@@ -246,10 +246,10 @@ export class Constructs {
         this.#owners.activity(messageId, tag, { replaces: value["replace"] !== false });
         break;
       case "ACTIVITY_DELTA":
-        this.#goOn(out, "activity", messageId, said);
+        this.#append(out, "activity", messageId, event);
         return;
       case "REASONING_ENCRYPTED_VALUE":
-        this.#encrypted(out, said);
+        this.#encrypted(out, event);
         return;
       case "MESSAGES_SNAPSHOT":
         this.#owners.replaced(value["messages"]);
@@ -257,7 +257,7 @@ export class Constructs {
         break;
       default: // State, RAW and CUSTOM may carry any subagent; clients do not check it.
     }
-    out.add(value, said.text);
+    out.add(value, event.text);
   }
 
   /** STARTs of the open constructs, for a client that already has the messages. */
@@ -267,13 +267,13 @@ export class Constructs {
       if (kind === "subagent") return this.#underOpenParent({ value: opening, text: "" }).value;
       const owned = OWNED[kind];
       const isAgreed = owned === undefined || this.#owners.agrees(owned, key, tag);
-      const kept = isAgreed ? opening : without(opening, "subagentRunId");
+      const accepted = isAgreed ? opening : without(opening, "subagentRunId");
       // A START that opens again may omit its tag: long-connected clients know the tag from the
       // first START.
       const owner = kind === "reasoning" ? this.#owners.subagentOfReasoning(key) : undefined;
-      if (owner !== undefined) return { ...kept, subagentRunId: owner };
+      if (owner !== undefined) return { ...accepted, subagentRunId: owner };
       // The call is already in its message, so its parent is not needed any more.
-      return kind === "tool_call" ? without(kept, "parentMessageId") : kept;
+      return kind === "tool_call" ? without(accepted, "parentMessageId") : accepted;
     });
   }
 
@@ -287,39 +287,44 @@ export class Constructs {
       .toReversed();
   }
 
-  #opened(kind: OpenKind, said: Said): Said {
-    const { value } = said;
+  #opened(kind: OpenKind, event: StoredEvent): StoredEvent {
+    const { value } = event;
     const tag = tagOf(value);
-    if (kind === "tool_call") return this.#openedToolCall(said);
+    if (kind === "tool_call") return this.#openedToolCall(event);
     const owned = OWNED[kind];
-    if (owned === undefined) return said;
+    if (owned === undefined) return event;
     const id = textOf(value["messageId"]) ?? "";
     const keepsTag =
       kind === "reasoning" ? this.#owners.openedSpan(id, tag) : this.#owners.opened(owned, id, tag);
-    return keepsTag ? said : changed(without(value, "subagentRunId"));
+    return keepsTag ? event : changed(without(value, "subagentRunId"));
   }
 
-  #openedToolCall(said: Said): Said {
-    const { value } = said;
+  #openedToolCall(event: StoredEvent): StoredEvent {
+    const { value } = event;
     const { keepsTag, keepsParent } = this.#owners.toolCall({
       id: textOf(value["toolCallId"]) ?? "",
       name: textOf(value["toolCallName"]) ?? "",
       parentId: textOf(value["parentMessageId"]),
       tag: tagOf(value),
     });
-    if (keepsTag && keepsParent) return said;
+    if (keepsTag && keepsParent) return event;
     const untagged = keepsTag ? value : without(value, "subagentRunId");
     return changed(keepsParent ? untagged : without(untagged, "parentMessageId"));
   }
 
-  #goOn(out: Outgoing, owned: OwnedKind | undefined, id: string, { value, text }: Said): void {
+  #append(
+    out: EventCollector,
+    owned: OwnedKind | undefined,
+    id: string,
+    { value, text }: StoredEvent,
+  ): void {
     const tag = tagOf(value);
     if (tag === undefined || owned === undefined || this.#owners.agrees(owned, id, tag))
       out.add(value, text);
     else out.add(without(value, "subagentRunId"));
   }
 
-  #encrypted(out: Outgoing, { value, text }: Said): void {
+  #encrypted(out: EventCollector, { value, text }: StoredEvent): void {
     const id = textOf(value["entityId"]) ?? "";
     const tag = tagOf(value);
     const agrees =
@@ -343,7 +348,7 @@ export class Constructs {
     };
   }
 
-  #close(out: Outgoing, construct: OpenConstruct, { suspends } = { suspends: false }): void {
+  #close(out: EventCollector, construct: OpenConstruct, { suspends } = { suspends: false }): void {
     const { kind, key } = construct;
     this.#open.close(construct);
     if (kind === "tool_call") this.#repeated.delete(key);
@@ -351,10 +356,10 @@ export class Constructs {
       ...endOf(construct),
       ...(kind === "subagent" && suspends && { outcome: { type: "suspended" } }),
     });
-    this.#goOn(out, OWNED[kind], key, changed(value));
+    this.#append(out, OWNED[kind], key, changed(value));
   }
 
-  #closeEach(out: Outgoing, chunked: readonly Chunked[]): void {
+  #closeEach(out: EventCollector, chunked: readonly Chunked[]): void {
     for (const { kind, key } of chunked) if (isOpenKind(kind)) this.close(out, kind, key);
   }
 
@@ -370,10 +375,10 @@ export class Constructs {
   /**
    * A client that joins has not seen parents that ended, and would reject an event that names one.
    */
-  #underOpenParent(said: Said): Said {
-    const parentId = textOf(said.value["parentSubagentRunId"]);
-    if (parentId === undefined || this.#open.get("subagent", parentId) !== undefined) return said;
-    return changed(without(said.value, "parentSubagentRunId"));
+  #underOpenParent(event: StoredEvent): StoredEvent {
+    const parentId = textOf(event.value["parentSubagentRunId"]);
+    if (parentId === undefined || this.#open.get("subagent", parentId) !== undefined) return event;
+    return changed(without(event.value, "parentSubagentRunId"));
   }
 }
 
@@ -387,6 +392,6 @@ function endOf({ kind, opening }: OpenConstruct): JsonObject {
   };
 }
 
-function changed(value: JsonObject): Said {
+function changed(value: JsonObject): StoredEvent {
   return { value, text: undefined };
 }

@@ -21,14 +21,14 @@ export interface CanonicalEvent {
    */
   readonly inRun: boolean;
   /**
-   * A RUN_STARTED whose input may repeat the conversation under new ids, which only the conversation
-   * tells: without it, the event shows messages twice.
+   * A RUN_STARTED whose input may repeat the conversation under new ids. Without a comparison to the
+   * conversation, the event would show messages twice.
    */
   readonly isUnsure?: boolean;
 }
 
 /** Collects the events that one logged event becomes. */
-export class Outgoing {
+export class EventCollector {
   readonly events: CanonicalEvent[] = [];
   readonly #inRun: boolean;
   readonly #cause: JsonObject;
@@ -86,7 +86,7 @@ export const KINDS = {
   subagent: kindOf("subagent"),
 } as const satisfies Record<OpenKind, unknown>;
 
-/** `started`: the fields of a START besides its id, for a START that was not logged. */
+/** `started`: the fields, apart from the id, of a START that was not logged. */
 function kindOf(kind: OpenKind, started: JsonObject = {}) {
   const entries = CATALOGUE.filter((entry) => entry.kind === kind);
   const typeOf = (does: CatalogueEntry["role"]) => entries.find(({ role }) => role === does)?.type;
@@ -109,14 +109,14 @@ const OF_BOTH = ["timestamp", "metadata", "subagentRunId"] as const;
 /**
  * The events that a CHUNK stands for: a START when the chunk begins something, and a fragment. As
  * in @ag-ui/client 1.0.0, fields that the START cannot carry go on the fragment, and metadata goes
- * on both, so that it arrives when only one of the two events exists. Unlike there, each event
+ * on both, so that it arrives when only one of the two events exists. Unlike that client, each event
  * keeps the chunk's timestamp.
  */
 export function startOfChunk(kind: OpenKind, id: string, chunk: JsonObject): JsonObject {
   const { start, idField, started } = KINDS[kind];
   const opening = OPENING_FIELDS[kind] ?? [];
-  const said = [...opening, ...OF_BOTH].filter((field) => chunk[field] !== undefined);
-  const fields = Object.fromEntries(said.map((field) => [field, chunk[field]]));
+  const present = [...opening, ...OF_BOTH].filter((field) => chunk[field] !== undefined);
+  const fields = Object.fromEntries(present.map((field) => [field, chunk[field]]));
   return { type: start, [idField]: id, ...started, ...fields };
 }
 

@@ -7,7 +7,7 @@
  *
  * Clients know different owners. A client from the beginning forgets them at each RUN_STARTED. A
  * client that joined has the owners of its snapshot, which covers earlier runs too. An owner is
- * noted here once for both kinds, with the run in which a client from the beginning was told. When
+ * noted here once for both kinds, with the run in which a client from the beginning received it. When
  * the two kinds would know different owners, the owner is disputed, and every event of that id goes
  * out without the field.
  */
@@ -28,7 +28,7 @@ const DISPUTED = Symbol("disputed");
 interface Owned {
   /** Undefined: the agent itself. */
   readonly owner: string | undefined | typeof DISPUTED;
-  /** The last run or snapshot in which a client from the beginning was told; NEVER: no such run. */
+  /** The last run or snapshot in which a client from the beginning received it; NEVER: none. */
   readonly run: number;
   /** The name of the tool, for a tool call. */
   readonly name: string | undefined;
@@ -147,28 +147,28 @@ export class Ownership {
       parent === undefined ? parentId === undefined || !this.#isFull : parent.owner === tag;
     const isOfCall = known === undefined ? !this.#isFull : known.owner === tag;
     const keepsTag = tag === undefined || (isOfParent && isOfCall);
-    const kept = keepsTag ? tag : undefined;
+    const ownTag = keepsTag ? tag : undefined;
     // A call without a tag gets the owner of its parent, which must be the call's earlier owner.
     const keepsParent =
-      kept !== undefined ||
+      ownTag !== undefined ||
       known === undefined ||
       parent === undefined ||
       (known.owner !== DISPUTED && known.owner === parent.owner);
     const inherited = keepsParent && parent?.run === this.#run ? parent.owner : undefined;
-    const told = kept ?? inherited;
+    const owner = ownTag ?? inherited;
     if (known === undefined) {
       // A client that joins gives the call the owner of the message that holds it. That message is
       // the parent, or was made for the call and names the call's owner, except where a message
       // with that id existed before.
-      const isSame = kept === undefined ? parent?.owner === undefined : !this.#isMessage(id);
-      this.#note("tool_call", id, isSame ? told : DISPUTED, name);
-      // The call's message may be one of its own: a client from the beginning is not told the owner
-      // of that message.
+      const isSame = ownTag === undefined ? parent?.owner === undefined : !this.#isMessage(id);
+      this.#note("tool_call", id, isSame ? owner : DISPUTED, name);
+      // The call's message may be separate: a client from the beginning does not learn the owner of
+      // that message.
       if (parentId !== undefined && parent?.run !== this.#run)
-        this.#merge("message", parentId, kept, NEVER);
-      this.#merge("message", id, kept, NEVER);
+        this.#merge("message", parentId, ownTag, NEVER);
+      this.#merge("message", id, ownTag, NEVER);
     } else {
-      if (known.run !== this.#run) this.#merge("tool_call", id, told);
+      if (known.run !== this.#run) this.#merge("tool_call", id, owner);
       this.#name(id, name);
     }
     return { keepsTag, keepsParent };
@@ -188,7 +188,7 @@ export class Ownership {
   }
 
   /**
-   * Whether there ever was an activity; above the limits that is unknown, and the answer is "yes".
+   * Whether an activity ever existed; above the limits the answer is "yes".
    */
   get hadActivities(): boolean {
     return this.#owners.activity.size > 0 || this.#isFull;
@@ -199,15 +199,15 @@ export class Ownership {
   }
 
   /**
-   * A MESSAGES_SNAPSHOT: messages that it removes are made again, and their owners are told again.
+   * A MESSAGES_SNAPSHOT: removed messages are created again, and their owners are sent again.
    */
   replaced(messages: unknown): void {
     this.#run += 1;
-    this.told(messages);
+    this.addMessages(messages);
   }
 
   /** The messages of a snapshot, or of a run's input. */
-  told(messages: unknown): void {
+  addMessages(messages: unknown): void {
     if (!Array.isArray(messages)) return;
     for (const message of messages as readonly unknown[]) {
       if (!isObject(message)) continue;
@@ -239,9 +239,9 @@ export class Ownership {
       return;
     }
     const agreed = known.owner === owner ? owner : DISPUTED;
-    const told = Math.max(run, known.run);
-    if (agreed !== known.owner || told !== known.run)
-      this.#set(kind, id, { ...known, owner: agreed, run: told });
+    const latestRun = Math.max(run, known.run);
+    if (agreed !== known.owner || latestRun !== known.run)
+      this.#set(kind, id, { ...known, owner: agreed, run: latestRun });
   }
 
   #name(toolCallId: string, name: string): void {
@@ -251,7 +251,7 @@ export class Ownership {
       this.#set("tool_call", toolCallId, { ...known, name });
   }
 
-  /** Returns whether there was room for it. */
+  /** False: the limits are reached. */
   #note(
     kind: OwnedKind,
     id: string,

@@ -1,10 +1,10 @@
 /**
- * The messages of people that are in the log's conversation without an event: rows of the messages'
- * stream. A run may repeat such a message, in the input of RUN_STARTED or in a MESSAGES_SNAPSHOT.
- * Then the message is the run's, and stays in its place. Until then no run can remove it: a
- * MESSAGES_SNAPSHOT that leaves it out is completed.
+ * User messages in the log's conversation without an event: rows of the message stream. A run may
+ * repeat such a message, in the input of RUN_STARTED or in a MESSAGES_SNAPSHOT. Then the message belongs
+ * to the run and keeps its position. Until then no run can remove it: a MESSAGES_SNAPSHOT without the
+ * message is completed.
  *
- * Some runners give a text an id of their own, because they know no other. A user's message with an
+ * Some runners assign a new id to a text, because they know no other. A user's message with an
  * unknown id therefore is the oldest unrepeated message with the same text, and keeps that
  * message's id here and in every later list. So no client is ever shown the message twice.
  */
@@ -12,21 +12,21 @@ import { isObject, type JsonObject } from "../json.ts";
 import { charBytes } from "../transcript/weight.ts";
 
 /**
- * Where a branch leaves the conversation: behind a message of a person, which is answered again
- * (`metadata.regenerates`), or in front of one, in whose place another one comes (`metadata.edits`).
+ * Where a branch leaves the conversation: behind a user message, which is answered again
+ * (`metadata.regenerates`), or in front of a user message, which is replaced (`metadata.edits`).
  */
 export interface Branch {
   readonly leaves: "behind" | "before";
   readonly messageId: string;
 }
 
-/** What a message row says. */
-export interface Spoken {
+/** The content of a message row. */
+export interface RowMessages {
   /** Its number among the messages. */
   readonly seq: bigint;
   /** Messages as AG-UI has them, with ids. */
   readonly messages: readonly JsonObject[];
-  /** True: people wrote it. False: the agent's, which the log repeats if it has events. */
+  /** False: an agent's row, which the log repeats if it has events. */
   readonly isPersons: boolean;
   /** The idempotency key of the push: the id that a page may have given its message. */
   readonly key: string | undefined;

@@ -7,15 +7,15 @@
  *   input   x1 "hi"  x2 "hello"  x3 "ok"  x4 "and?"     x1 to x3 are u1, a1 and u2; x4 is new
  *
  * Texts and calls are compared, and not messages: one message may have a text and a call, and in the log
- * they may be two. A text of people alone proves nothing, because people say "yes" more than once.
+ * they may be two. A user's text alone proves nothing, because users write "yes" more than once.
  */
 import { isObject, type JsonObject, parseJson } from "../json.ts";
 
 /** A text, a call or a result. */
-interface Piece {
+interface ConversationPiece {
   /** Undefined: the message has no id. */
   readonly id: string | undefined;
-  readonly isAgents: boolean;
+  readonly isFromAgent: boolean;
   readonly text: string;
 }
 
@@ -29,12 +29,12 @@ export function sameConversation(
   mayFollow: (id: string) => boolean,
 ): ReadonlyMap<string, string> {
   const input = listed.filter(isObject);
-  const given = input.flatMap(piecesOf);
+  const inputPieces = input.flatMap(piecesOf);
   const logged = log.flatMap(piecesOf);
   const same = new Map<string, string>();
-  const { count, end } = overlap(given, logged, mayFollow);
-  if (given.slice(0, count).some(({ isAgents }) => isAgents)) {
-    for (const [at, { id }] of given.slice(0, count).entries()) {
+  const { count, end } = overlap(inputPieces, logged, mayFollow);
+  if (inputPieces.slice(0, count).some(({ isFromAgent }) => isFromAgent)) {
+    for (const [at, { id }] of inputPieces.slice(0, count).entries()) {
       const own = logged[end - count + at]?.id;
       if (id !== undefined && own !== undefined && !same.has(id)) same.set(id, own);
     }
@@ -52,17 +52,17 @@ export function sameConversation(
  * and the place in the log behind them.
  */
 function overlap(
-  given: readonly Piece[],
-  logged: readonly Piece[],
+  inputPieces: readonly ConversationPiece[],
+  logged: readonly ConversationPiece[],
   mayFollow: (id: string) => boolean,
 ): { readonly count: number; readonly end: number } {
   const borders: number[] = [];
   const next = (state: number, text: string): number => {
-    let at = state === given.length ? (borders[state - 1] ?? 0) : state;
-    while (at > 0 && given[at]?.text !== text) at = borders[at - 1] ?? 0;
-    return given[at]?.text === text ? at + 1 : 0;
+    let at = state === inputPieces.length ? (borders[state - 1] ?? 0) : state;
+    while (at > 0 && inputPieces[at]?.text !== text) at = borders[at - 1] ?? 0;
+    return inputPieces[at]?.text === text ? at + 1 : 0;
   };
-  for (const [at, { text }] of given.entries())
+  for (const [at, { text }] of inputPieces.entries())
     borders.push(at === 0 ? 0 : next(borders[at - 1] ?? 0, text));
   const last = logged.findLastIndex(({ id }) => id === undefined || !mayFollow(id));
   let best = { count: 0, end: 0 };
@@ -74,16 +74,16 @@ function overlap(
   return best;
 }
 
-function piecesOf(message: JsonObject): readonly Piece[] {
+function piecesOf(message: JsonObject): readonly ConversationPiece[] {
   const { id: own, role, content, toolCalls } = message;
   const id = typeof own === "string" ? own : undefined;
   const text = contentText(content);
-  if (role === "user") return [{ id, isAgents: false, text: `user ${text}` }];
-  if (role === "tool") return [{ id, isAgents: true, text: `tool ${text}` }];
+  if (role === "user") return [{ id, isFromAgent: false, text: `user ${text}` }];
+  if (role === "tool") return [{ id, isFromAgent: true, text: `tool ${text}` }];
   if (role !== "assistant") return [];
-  const said = text === "" ? [] : [{ id, isAgents: true, text: `assistant ${text}` }];
+  const textPieces = text === "" ? [] : [{ id, isFromAgent: true, text: `assistant ${text}` }];
   const calls = Array.isArray(toolCalls) ? toolCalls.filter(isObject) : [];
-  return [...said, ...calls.map((call) => ({ id, isAgents: true, text: callText(call) }))];
+  return [...textPieces, ...calls.map((call) => ({ id, isFromAgent: true, text: callText(call) }))];
 }
 
 function callText({ function: called }: JsonObject): string {

@@ -1,5 +1,5 @@
 /**
- * Which rows of people the runs of a log have taken, as far as the events tell (docs/turns.md):
+ * Tracks by the events which user rows the runs of a log have taken (docs/turns.md):
  *
  *   RUN_STARTED with metadata.session.consumed   a claim: the rows up to consumed.last
  *   RUN_STARTED without it                       all rows before it, unless the session was claimed
@@ -13,7 +13,7 @@
  * as a run of a client that resumes: so no reader waits for them any longer.
  */
 import { isObject, type JsonObject } from "../json.ts";
-import type { Branch, Spoken } from "./repeats.ts";
+import type { Branch, RowMessages } from "./repeats.ts";
 
 /**
  * Above this bound the oldest answers are forgotten, and their interrupts stay pending; and the oldest
@@ -23,26 +23,29 @@ const ENTRIES_MAX = 1_000;
 /** An entry of a map, with the id, and the status of an answer. */
 const ENTRY_BYTES = 300;
 
-interface Answer {
+interface InterruptAnswer {
   /** The number of the row. */
   readonly seq: bigint;
   readonly status: unknown;
 }
 
-type Heard = Pick<Spoken, "seq" | "messages" | "branch" | "resume" | "requestId" | "answersGraph">;
+type TurnRow = Pick<
+  RowMessages,
+  "seq" | "messages" | "branch" | "resume" | "requestId" | "answersGraph"
+>;
 
 /** A row that no run has taken, from the first one on that begins a branch. */
-type Waiting = Pick<Spoken, "seq" | "messages" | "branch">;
+type WaitingRow = Pick<RowMessages, "seq" | "messages" | "branch">;
 
-/** What an input has beside messages, for a run that has none. */
+/** The members of an input, apart from messages, for a run without an input. */
 export const EMPTY_INPUT = { state: {}, tools: [], context: [], forwardedProps: {} };
 
 const NO_BRANCHES: readonly never[] = [];
 
-export class Turns {
+export class TurnTracker {
   /** The rows up to this number were taken by runs. */
   #takenSeq = 0n;
-  #heardSeq = 0n;
+  #lastRowSeq = 0n;
   #hasClaimed = false;
   /** The newest run has taken the rows from here. */
   #newestFromSeq = 0n;
@@ -50,16 +53,16 @@ export class Turns {
   #requests = new Map<string, bigint>();
   #sharesRequests = false;
   /** Empty, or the first one begins a branch. */
-  #branching: readonly Waiting[] = [];
+  #branching: readonly WaitingRow[] = [];
   /** The newest row that answers the question of a graph. */
   #graphAnswerSeq = 0n;
   /** The answers of rows that no run has taken, by the interrupt's id. */
-  #answers: ReadonlyMap<string, Answer> = new Map();
+  #answers: ReadonlyMap<string, InterruptAnswer> = new Map();
 
-  clone(): Turns {
-    const copy = new Turns();
+  clone(): TurnTracker {
+    const copy = new TurnTracker();
     copy.#takenSeq = this.#takenSeq;
-    copy.#heardSeq = this.#heardSeq;
+    copy.#lastRowSeq = this.#lastRowSeq;
     copy.#hasClaimed = this.#hasClaimed;
     copy.#newestFromSeq = this.#newestFromSeq;
     copy.#requests = this.#requests;
@@ -100,7 +103,7 @@ export class Turns {
 
   /** The row that begins a branch with this message, which no run has taken. */
   branchedBy(messageId: string): bigint | undefined {
-    const isOf = ({ branch, messages }: Waiting): boolean =>
+    const isOf = ({ branch, messages }: WaitingRow): boolean =>
       branch !== undefined && messages.some(({ id }) => id === messageId);
     return this.#branching.findLast(isOf)?.seq;
   }
@@ -113,9 +116,9 @@ export class Turns {
     });
   }
 
-  heard(row: Heard): void {
+  addRow(row: TurnRow): void {
     const { seq, messages, branch, resume, requestId, answersGraph } = row;
-    if (seq > this.#heardSeq) this.#heardSeq = seq;
+    if (seq > this.#lastRowSeq) this.#lastRowSeq = seq;
     if (branch !== undefined || this.#branching.length > 0)
       this.#branching = [...this.#branching, { seq, messages, branch }].slice(-ENTRIES_MAX);
     if (answersGraph === true) this.#graphAnswerSeq = seq;
@@ -153,16 +156,16 @@ export class Turns {
   }
 
   /** A RUN_STARTED. Returns the same value unless rows that the run takes answer interrupts. */
-  started(value: JsonObject): JsonObject {
+  startRun(value: JsonObject): JsonObject {
     const consumed = consumedIn(value);
     if (consumed !== undefined) this.#hasClaimed = true;
-    const taken = consumed?.last ?? (this.#hasClaimed ? 0n : this.#heardSeq);
+    const taken = consumed?.last ?? (this.#hasClaimed ? 0n : this.#lastRowSeq);
     // A lost run's rows may be taken again.
     this.#newestFromSeq = consumed?.first ?? this.#takenSeq + 1n;
     if (taken > this.#takenSeq) this.#takenSeq = taken;
-    const kept = [...this.#requests].filter(([, seq]) => seq >= this.#newestFromSeq);
-    if (kept.length < this.#requests.size) {
-      this.#requests = new Map(kept);
+    const remaining = [...this.#requests].filter(([, seq]) => seq >= this.#newestFromSeq);
+    if (remaining.length < this.#requests.size) {
+      this.#requests = new Map(remaining);
       this.#sharesRequests = false;
     }
     const answered = [...this.#answers].filter(([, { seq }]) => seq <= this.#takenSeq);
@@ -204,11 +207,11 @@ function consumedIn({ metadata }: JsonObject): Record<"first" | "last", bigint> 
 
 function resumed(value: JsonObject, answers: readonly JsonObject[]): JsonObject {
   const { threadId, runId, input } = value;
-  const given = isObject(input) ? input : { threadId, runId, ...EMPTY_INPUT, messages: [] };
-  const { resume } = given;
+  const runInput = isObject(input) ? input : { threadId, runId, ...EMPTY_INPUT, messages: [] };
+  const { resume } = runInput;
   const own: readonly unknown[] = Array.isArray(resume) ? resume : [];
   const known = new Set(own.filter(isObject).map(({ interruptId }) => interruptId));
   const added = answers.filter(({ interruptId }) => !known.has(interruptId));
   if (added.length === 0) return value;
-  return { ...value, input: { ...given, resume: [...own, ...added] } };
+  return { ...value, input: { ...runInput, resume: [...own, ...added] } };
 }

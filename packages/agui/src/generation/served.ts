@@ -39,19 +39,19 @@ function narrowedEvent(generation: Generation, value: JsonObject): JsonObject | 
   const schemas = eventSchemas(generation, type);
   if (schemas.length > 0) {
     // A null in this field ends a stream on any event, also on types that do not have the field.
-    const said = isNull(value["subagentRunId"]) ? without(value, "subagentRunId") : value;
-    const shaped = SHAPES[type]?.(generation, said) ?? said;
+    const tagged = isNull(value["subagentRunId"]) ? without(value, "subagentRunId") : value;
+    const shaped = SHAPES[type]?.(generation, tagged) ?? tagged;
     // The messages were checked one by one, more strictly than by a schema.
     const checked = withoutMessages(shaped);
-    const kept = withoutFaults(schemas, checked);
-    if (kept === checked) return shaped;
-    if (kept !== undefined) return { ...kept, ...messagesOf(shaped) };
+    const accepted = withoutFaults(schemas, checked);
+    if (accepted === checked) return shaped;
+    if (accepted !== undefined) return { ...accepted, ...messagesOf(shaped) };
     if (type === "STATE_SNAPSHOT") return undefined;
   }
   return withoutFaults(eventSchemas(generation, "CUSTOM"), customOf(type, value));
 }
 
-/** Clients copy events as JSON, which has null for what is no finite number. */
+/** Clients copy events as JSON, which has null for a number that is not finite. */
 function isNull(value: unknown): boolean {
   const number = plainNumber(value);
   return value === null || (typeof number === "number" && !Number.isFinite(number));
@@ -91,10 +91,10 @@ function narrowedOutcome(generation: Generation, outcome: JsonObject): JsonObjec
   if (type === "cancelled" && isEarlier) return undefined;
   if (type !== "interrupt" || !Array.isArray(interrupts)) return outcome;
   const { interrupt } = innerSchemas(generation);
-  const kept = mapped(interrupts, (one) => withoutFaults(interrupt, one));
+  const accepted = mapped(interrupts, (one) => withoutFaults(interrupt, one));
   const hasMore = isEarlier && Object.keys(outcome).length > 2;
-  if (hasMore) return { type, interrupts: kept };
-  return withField(outcome, "interrupts", kept);
+  if (hasMore) return { type, interrupts: accepted };
+  return withField(outcome, "interrupts", accepted);
 }
 
 /** Returns the same list when it needs no change. */
@@ -118,9 +118,9 @@ function narrowedMessage(generation: Generation, message: JsonObject): JsonObjec
   // `userParts`.
   const isChecked = role === "user" && Array.isArray(content);
   const checked = isChecked ? { ...narrowed, content: "" } : narrowed;
-  const kept = withoutFaults(schemas.get(role) ?? [], checked);
-  if (kept === checked) return narrowed;
-  return kept && isChecked ? { ...kept, content: narrowed["content"] } : kept;
+  const accepted = withoutFaults(schemas.get(role) ?? [], checked);
+  if (accepted === checked) return narrowed;
+  return accepted && isChecked ? { ...accepted, content: narrowed["content"] } : accepted;
 }
 
 /** The content of a tool's result: parts came with 1.0.0; before, the content was text. */
@@ -186,16 +186,16 @@ function narrowedInput(generation: Generation, input: JsonObject): JsonObject | 
     const inner = name === "tools" ? schemas.tool : schemas[name];
     return mapped(found, (element) => withoutFaults(inner, element));
   };
-  // Before 1.0.0 tools and context had to be there.
+  // Before 1.0.0 tools and context were required.
   const isRequired = generation === "0.0.59";
   let narrowed = withField(input, "messages", messages);
   narrowed = withField(narrowed, "tools", list("tools", isRequired));
   narrowed = withField(narrowed, "context", list("context", isRequired));
   narrowed = withField(narrowed, "resume", list("resume", false));
   const checked = { ...narrowed, messages: [] };
-  const kept = withoutFaults(schemas.input, checked);
-  if (kept === checked) return narrowed;
-  return kept && { ...kept, messages: narrowed["messages"] };
+  const accepted = withoutFaults(schemas.input, checked);
+  if (accepted === checked) return narrowed;
+  return accepted && { ...accepted, messages: narrowed["messages"] };
 }
 
 /** For checks of the rest of the event. */
@@ -238,8 +238,8 @@ function mapped(
   change: (element: JsonObject) => JsonObject | undefined,
 ): readonly unknown[] {
   const changed = list.flatMap((element) => {
-    const kept = isObject(element) ? change(element) : undefined;
-    return kept === undefined ? [] : [kept];
+    const accepted = isObject(element) ? change(element) : undefined;
+    return accepted === undefined ? [] : [accepted];
   });
   const isSame =
     changed.length === list.length && changed.every((element, index) => element === list[index]);

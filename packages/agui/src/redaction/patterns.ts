@@ -1,10 +1,10 @@
 /**
- * The forms of secrets. A secret begins with a text that tells its kind, and continues with a least
+ * The forms of secrets. A secret begins with a text that shows its kind, and continues with a least
  * number of characters of one class:
  *
  *   begin         characters, least                sk-ant-   [A-Za-z0-9_-] 20
  *
- * The mask covers the characters and not the begin, which is public and tells a reader the kind.
+ * The mask covers the characters and not the begin, which is public and shows the kind.
  * It covers all characters of the class that follow, up to the first other one.
  *
  * The forms are from the documentation of providers and from scanners for leaked secrets, with

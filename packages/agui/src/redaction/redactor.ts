@@ -82,7 +82,7 @@ function deltaOf(payload: string): Span | undefined {
 
 /**
  * Masks the strings of a JSON text, one after the other, with the keys. Each string is a text of
- * its own, but a name tells what its value is. Only characters of strings are changed. A text that
+ * its own, but a name may mark its value as secret. Only characters of strings are changed. A text that
  * is not JSON may be garbled, and its JSON parser refuses it as before.
  *
  * `besides`: the body of a string that is left unchanged.
@@ -221,7 +221,7 @@ function classOf(characters: string): RegExp | undefined {
   }
 }
 
-/** A `^` has no meaning of its own in a pattern. */
+/** A `^` has no separate meaning in a pattern. */
 function classText(characters: string): string {
   return characters.replace(/^\^/, "\\^");
 }

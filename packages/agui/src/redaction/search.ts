@@ -8,7 +8,7 @@
  *
  * A secret is a run of characters of one class behind a begin. A begin inside an examined run needs
  * no second look, because its run ends at the same place. So a pattern examines each character
- * once, besides the search for begins and RUN_CHARS for each of them.
+ * once, apart from the search for begins and RUN_CHARS for each of them.
  */
 import { type KnownValue, type Pattern, type Secret, TAIL_CHARS } from "./patterns.ts";
 
@@ -19,7 +19,7 @@ export interface Range {
   readonly to: number;
 }
 
-/** A secret that has begun, and ends where the text ends so far. */
+/** A secret that ends at the end of the text so far. */
 export interface OpenSecret {
   readonly pattern: CompiledPattern;
   /** Characters of it so far. */

@@ -28,7 +28,7 @@ import {
   ChunkLanes,
   type Effect,
   EFFECTS,
-  type EventPlace,
+  type EventAddress,
   type Phase,
   phaseAfter,
 } from "../constructs.ts";
@@ -68,10 +68,10 @@ export class StreamingRedactor {
   }
 
   /** The row's text, the body of a JSON string, with the secrets masked; undefined: it has none. */
-  mask(place: EventPlace, spelled: string): string | undefined {
+  mask(address: EventAddress, spelled: string): string | undefined {
     const characters = charactersOf(spelled);
     const masks: Range[] = [];
-    for (const [index, name] of this.#namesOf(place).entries()) {
+    for (const [index, name] of this.#namesOf(address).entries()) {
       const before = this.#texts.get(name) ?? TEXT_START;
       const { findings, end } = searchNext(this.#search, before, characters);
       this.#texts.delete(name);
@@ -84,10 +84,10 @@ export class StreamingRedactor {
   }
 
   /** Passes an event without a text, which may begin or end one. */
-  pass(place: EventPlace): void {
-    const effect = effectOf(place);
+  pass(address: EventAddress): void {
+    const effect = effectOf(address);
     if (this.#endsRun(effect) || effect.kind === "thinking_message") this.#texts.delete(THOUGHT);
-    this.#follow(place, effect);
+    this.#follow(address, effect);
   }
 
   /** Forgets most texts: the session may have a next stream, and many sessions are remembered. */
@@ -97,11 +97,11 @@ export class StreamingRedactor {
   }
 
   /** The names of all texts that the next piece of the place's text belongs to. */
-  #namesOf(place: EventPlace): readonly string[] {
-    const effect = effectOf(place);
+  #namesOf(address: EventAddress): readonly string[] {
+    const effect = effectOf(address);
     const { kind } = effect;
     const before = this.#nameless;
-    const id = this.#follow(place, effect);
+    const id = this.#follow(address, effect);
     const name = kind === "thinking_message" ? THOUGHT : `${kind} ${id}`;
     if (this.#nameless > before) this.#beginContinuation(name, this.#chunked.get(kind));
     if (effect.does === "chunk") this.#chunked.set(kind, name);
@@ -114,10 +114,10 @@ export class StreamingRedactor {
   }
 
   /** Ends the CHUNKs that the event ends; returns the id of the event's construct. */
-  #follow(place: EventPlace, effect: Effect): string {
+  #follow(address: EventAddress, effect: Effect): string {
     const { does, kind } = effect;
-    const owner = place.owner === undefined ? undefined : short(place.owner);
-    const key = place.key === undefined ? undefined : `id ${short(place.key)}`;
+    const owner = address.owner === undefined ? undefined : short(address.owner);
+    const key = address.key === undefined ? undefined : `id ${short(address.key)}`;
     if (kind !== "run" || this.#endsRun(effect)) {
       const { known } = this.#lanes.follow(effect, { key, owner });
       if (known !== undefined) return known.key;
@@ -162,7 +162,7 @@ export class StreamingRedactor {
 /** The text of the open thinking, if any is open. */
 const THOUGHT = "thought";
 
-function effectOf({ type }: EventPlace): Effect {
+function effectOf({ type }: EventAddress): Effect {
   return EFFECTS.get(type) ?? NO_EFFECT;
 }
 

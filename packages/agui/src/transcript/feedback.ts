@@ -1,5 +1,5 @@
 /**
- * The feedback of people on messages: of each person, the last one on a message. It is kept beside the
+ * Feedback on messages: the last one of each user on a message. It is stored apart from the
  * messages, because a MESSAGES_SNAPSHOT of an agent replaces a message without it.
  */
 import { isObject, type JsonObject } from "../json.ts";
@@ -9,8 +9,8 @@ import { entryBytes, weightOf } from "./weight.ts";
 const ENTRY_BYTES = 200;
 
 export class Feedback {
-  /** By message and person; the oldest first. */
-  readonly #given = new Map<string, Map<string, JsonObject>>();
+  /** By message and user; the oldest first. */
+  readonly #byMessage = new Map<string, Map<string, JsonObject>>();
   #bytes = 0;
 
   /** The memory it holds, as weight.ts estimates it. */
@@ -20,13 +20,13 @@ export class Feedback {
 
   /** Takes an event that GiveFeedback has stored, as clients get it, and no other. */
   take({ name, value }: JsonObject): void {
-    const given = name === "META" && isObject(value) ? givenIn(value) : undefined;
-    if (given === undefined) return;
-    const { messageId, feedback } = given;
-    let ofMessage = this.#given.get(messageId);
+    const entry = name === "META" && isObject(value) ? feedbackIn(value) : undefined;
+    if (entry === undefined) return;
+    const { messageId, feedback } = entry;
+    let ofMessage = this.#byMessage.get(messageId);
     if (ofMessage === undefined) {
       ofMessage = new Map();
-      this.#given.set(messageId, ofMessage);
+      this.#byMessage.set(messageId, ofMessage);
       this.#bytes += entryBytes(messageId) + ENTRY_BYTES;
     }
     const before = ofMessage.get(feedback.by);
@@ -38,11 +38,11 @@ export class Feedback {
 
   /** The messages with their feedback in the metadata. */
   on(messages: readonly JsonObject[]): readonly JsonObject[] {
-    if (this.#given.size === 0) return messages;
+    if (this.#byMessage.size === 0) return messages;
     return messages.map((message) => {
       const { id } = message;
-      const given = typeof id === "string" ? this.#given.get(id) : undefined;
-      return given === undefined ? message : withFeedback(message, [...given.values()]);
+      const entry = typeof id === "string" ? this.#byMessage.get(id) : undefined;
+      return entry === undefined ? message : withFeedback(message, [...entry.values()]);
     });
   }
 }
@@ -53,20 +53,20 @@ function withFeedback(message: JsonObject, feedback: readonly JsonObject[]): Jso
   return { ...message, metadata: { ...metadata, session: { ...session, feedback } } };
 }
 
-interface Given {
+interface GivenFeedback {
   readonly messageId: string;
   readonly feedback: JsonObject & { readonly by: string };
 }
 
 /** The form is made by api/feedback.ts; a META of a producer may have any. */
-function givenIn({ metaType: kind, payload, metadata }: JsonObject): Given | undefined {
+function feedbackIn({ metaType: kind, payload, metadata }: JsonObject): GivenFeedback | undefined {
   const session = isObject(metadata) ? metadata["session"] : undefined;
-  const said = isObject(session) ? session["feedback"] : undefined;
-  if (!isObject(said) || !isObject(payload)) return undefined;
-  const { by, at } = said;
+  const stored = isObject(session) ? session["feedback"] : undefined;
+  if (!isObject(stored) || !isObject(payload)) return undefined;
+  const { by, at } = stored;
   const { messageId, comment, traceId } = payload;
   if (typeof by !== "string" || typeof messageId !== "string") return undefined;
   const more = { comment, at, traceId };
-  const given = Object.entries(more).filter(([, value]) => typeof value === "string");
-  return { messageId, feedback: { by, kind, ...Object.fromEntries(given) } };
+  const entry = Object.entries(more).filter(([, value]) => typeof value === "string");
+  return { messageId, feedback: { by, kind, ...Object.fromEntries(entry) } };
 }

@@ -28,7 +28,7 @@ export interface Entry {
   lastResult: { readonly entry: Entry; readonly epoch: number } | undefined;
 }
 
-/** The memory of an entry beside its message: the entry, and its place in the map of ids. */
+/** The memory of an entry without its message: the entry, and its key in the map of ids. */
 const ENTRY_BYTES = 200;
 
 /**
@@ -138,7 +138,7 @@ export class MessageList {
     return entry;
   }
 
-  /** Removes the agent's rows at the end, behind the last row of a person. */
+  /** Removes the agent's rows at the end, after the last row of a user. */
   dropAgentsRows(): void {
     for (let entry = this.#last; entry !== undefined; entry = entry.previous) {
       if (entry.by === "person") return;

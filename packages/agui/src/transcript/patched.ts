@@ -17,7 +17,7 @@
  */
 import { plainNumber } from "../exact-json.ts";
 import { isObject } from "../json.ts";
-import { locate, type Place, put, reach, segmentsOf, take, valueAt } from "./pointer.ts";
+import { locate, type PatchTarget, put, reach, segmentsOf, take, valueAt } from "./pointer.ts";
 import { copyOf, entryBytes, weightOf } from "./weight.ts";
 
 /** Levels that a patched value may have; far below where JSON.stringify runs out of stack (1,000 to 5,000). */
@@ -33,15 +33,15 @@ export class Allowance {
 
   spend(bytes: number): void {
     this.#bytes -= bytes;
-    if (this.#bytes < 0) throw new TooLarge();
+    if (this.#bytes < 0) throw new PatchTooLarge();
   }
 }
 
 /** Failed: the patch is invalid. Too large: it costs more than it may. */
 type PatchOutcome = "applied" | "failed" | "too_large";
 
-class TooLarge extends Error {}
-class Failed extends Error {}
+class PatchTooLarge extends Error {}
+class PatchFailed extends Error {}
 
 export interface PatchedLimits {
   readonly bytesMax: number;
@@ -79,8 +79,8 @@ export class Patched {
     } catch (error) {
       for (const undo of this.#undo.toReversed()) undo();
       this.#bytes = before;
-      if (error instanceof TooLarge) return "too_large";
-      if (error instanceof Failed) return "failed";
+      if (error instanceof PatchTooLarge) return "too_large";
+      if (error instanceof PatchFailed) return "failed";
       throw error;
     } finally {
       this.#undo = [];
@@ -96,29 +96,29 @@ export class Patched {
   }
 
   #operate(operation: unknown): void {
-    if (!isObject(operation)) throw new Failed();
+    if (!isObject(operation)) throw new PatchFailed();
     const segments = segmentsOf(operation["path"]);
-    if (segments === undefined) throw new Failed();
+    if (segments === undefined) throw new PatchFailed();
     if (segments.length === 0) return this.#operateOnRoot(operation);
     switch (operation["op"]) {
       case "add":
-        return this.#add(this.#place(segments, { mustBeNamedPlainly: true }), operation);
+        return this.#add(this.#locate(segments, { mustBeNamedPlainly: true }), operation);
       case "replace":
         return this.#replace(this.#existing(segments), operation);
       case "remove": {
-        const place = this.#existing(segments);
-        this.#remove(place);
-        if (typeof place.held !== "function") this.#spendBytes(-weightOf(place.held).bytes);
+        const target = this.#existing(segments);
+        this.#remove(target);
+        if (typeof target.value !== "function") this.#spendBytes(-weightOf(target.value).bytes);
         return;
       }
       case "test":
-        return this.#test(valueAt(this.#place(segments)), operation);
+        return this.#test(valueAt(this.#locate(segments)), operation);
       case "copy":
         return this.#copy(segments, operation);
       case "move":
         return this.#move(segments, operation);
       default:
-        throw new Failed();
+        throw new PatchFailed();
     }
   }
 
@@ -126,7 +126,7 @@ export class Patched {
     switch (operation["op"]) {
       case "add":
       case "replace": {
-        const { value, bytes, depth } = copyOf(given(operation));
+        const { value, bytes, depth } = copyOf(operand(operation));
         this.#setRoot(value, { bytes, depth });
         return;
       }
@@ -145,7 +145,7 @@ export class Patched {
         return;
       }
       default:
-        throw new Failed();
+        throw new PatchFailed();
     }
   }
 
@@ -163,19 +163,20 @@ export class Patched {
     this.#spendBytes(bytes);
   }
 
-  #add(place: Place, operation: Readonly<Record<string, unknown>>): void {
-    const isBehindEnd = Array.isArray(place.holder) && Number(place.key) > place.holder.length;
-    if (isBehindEnd) throw new Failed();
-    const { value, bytes, depth } = copyOf(given(operation));
-    this.#deepen(place.level + depth);
-    this.#insert(place, value, bytes);
+  #add(target: PatchTarget, operation: Readonly<Record<string, unknown>>): void {
+    const isBehindEnd =
+      Array.isArray(target.container) && Number(target.key) > target.container.length;
+    if (isBehindEnd) throw new PatchFailed();
+    const { value, bytes, depth } = copyOf(operand(operation));
+    this.#deepen(target.level + depth);
+    this.#insert(target, value, bytes);
   }
 
-  #replace(place: Place, operation: Readonly<Record<string, unknown>>): void {
-    const { value, bytes, depth } = copyOf(given(operation));
-    this.#deepen(place.level + depth);
-    const { holder, key } = place;
-    if (!Array.isArray(holder)) return this.#insert(place, value, bytes);
+  #replace(target: PatchTarget, operation: Readonly<Record<string, unknown>>): void {
+    const { value, bytes, depth } = copyOf(operand(operation));
+    this.#deepen(target.level + depth);
+    const { container: holder, key } = target;
+    if (!Array.isArray(holder)) return this.#insert(target, value, bytes);
     const index = Number(key);
     const old: unknown = holder[index];
     holder[index] = value;
@@ -186,29 +187,29 @@ export class Patched {
   }
 
   #copy(segments: readonly string[], operation: Readonly<Record<string, unknown>>): void {
-    const place = this.#place(segments);
+    const target = this.#locate(segments);
     const { value, bytes, depth } = copyOf(this.#source(operation));
     this.#limits.allowance.spend(bytes);
-    this.#deepen(place.level + depth);
-    this.#insert(place, value, bytes);
+    this.#deepen(target.level + depth);
+    this.#insert(target, value, bytes);
   }
 
   #move(segments: readonly string[], operation: Readonly<Record<string, unknown>>): void {
-    this.#place(segments);
+    this.#locate(segments);
     const from = segmentsOf(operation["from"]);
-    if (from === undefined) throw new Failed();
+    if (from === undefined) throw new PatchFailed();
     // The whole value has no place, so it cannot be moved into itself.
     const source = this.#existing(from);
-    const value = source.held;
+    const value = source.value;
     if (segments.length > from.length) {
       const { bytes, depth } = weightOf(value);
       this.#limits.allowance.spend(bytes);
       this.#deepen(segments.length + depth);
     }
-    if (typeof value === "function") throw new Failed();
+    if (typeof value === "function") throw new PatchFailed();
     this.#remove(source);
     const target = reach(this.#value, segments);
-    if (target === undefined) throw new Failed();
+    if (target === undefined) throw new PatchFailed();
     // The value after the source may have taken its place, and may not be a container. The clients
     // then lose the moved value, and so does this code.
     if (target === "nowhere") return this.#spendBytes(-weightOf(value).bytes);
@@ -216,7 +217,11 @@ export class Patched {
   }
 
   /** Inserts before the item in a list, and replaces the value in an object. */
-  #insert({ holder, key }: Pick<Place, "holder" | "key">, value: unknown, bytes: number): void {
+  #insert(
+    { container: holder, key }: Pick<PatchTarget, "container" | "key">,
+    value: unknown,
+    bytes: number,
+  ): void {
     if (Array.isArray(holder)) this.#limits.allowance.spend(shiftBytes(holder, key));
     const { undo, replaced } = put(holder, key, value);
     this.#undo.push(undo);
@@ -224,7 +229,7 @@ export class Patched {
     this.#spendBytes(bytes - freed);
   }
 
-  #remove({ holder, key }: Place): void {
+  #remove({ container: holder, key }: PatchTarget): void {
     if (Array.isArray(holder)) this.#limits.allowance.spend(shiftBytes(holder, key));
     // A member of the prototype exists for the clients too, and nothing is removed.
     else if (!Object.hasOwn(holder, key)) return;
@@ -233,7 +238,7 @@ export class Patched {
   }
 
   #test(found: unknown, operation: Readonly<Record<string, unknown>>): void {
-    if (!this.#isEqual(found, given(operation))) throw new Failed();
+    if (!this.#isEqual(found, operand(operation))) throw new PatchFailed();
   }
 
   #isEqual(found: unknown, expected: unknown): boolean {
@@ -253,16 +258,19 @@ export class Patched {
     );
   }
 
-  #place(segments: readonly string[], options?: { readonly mustBeNamedPlainly: boolean }): Place {
-    const place = locate(this.#value, segments, options);
-    if (place === undefined) throw new Failed();
-    return place;
+  #locate(
+    segments: readonly string[],
+    options?: { readonly mustBeNamedPlainly: boolean },
+  ): PatchTarget {
+    const target = locate(this.#value, segments, options);
+    if (target === undefined) throw new PatchFailed();
+    return target;
   }
 
-  #existing(segments: readonly string[]): Place {
-    const place = this.#place(segments, { mustBeNamedPlainly: true });
-    if (!place.exists) throw new Failed();
-    return place;
+  #existing(segments: readonly string[]): PatchTarget {
+    const target = this.#locate(segments, { mustBeNamedPlainly: true });
+    if (!target.exists) throw new PatchFailed();
+    return target;
   }
 
   /** The value that `from` names. */
@@ -271,26 +279,26 @@ export class Patched {
     options = { mustBeNamedPlainly: true },
   ): unknown {
     const segments = segmentsOf(from);
-    if (segments === undefined) throw new Failed();
+    if (segments === undefined) throw new PatchFailed();
     if (segments.length === 0) return this.#value;
-    const { held, exists } = this.#place(segments, options);
+    const { value: held, exists } = this.#locate(segments, options);
     const isThere = options.mustBeNamedPlainly ? exists : held !== undefined;
-    if (!isThere || typeof held === "function") throw new Failed();
+    if (!isThere || typeof held === "function") throw new PatchFailed();
     return held;
   }
 
   #deepen(levels: number): void {
-    if (levels > DEPTH_MAX) throw new TooLarge();
+    if (levels > DEPTH_MAX) throw new PatchTooLarge();
   }
 
   #spendBytes(bytes: number): void {
     this.#bytes = (this.#bytes ?? 0) + bytes;
-    if (this.#bytes > this.#limits.bytesMax) throw new TooLarge();
+    if (this.#bytes > this.#limits.bytesMax) throw new PatchTooLarge();
   }
 }
 
-function given({ value }: Readonly<Record<string, unknown>>): unknown {
-  if (value === undefined) throw new Failed();
+function operand({ value }: Readonly<Record<string, unknown>>): unknown {
+  if (value === undefined) throw new PatchFailed();
   return value;
 }
 

@@ -1,15 +1,15 @@
 /** JSON Pointers (RFC 6901) into a value, read as fast-json-patch reads them. */
 import { isObject } from "../json.ts";
 
-type Holder = unknown[] | Record<string, unknown>;
+type Container = unknown[] | Record<string, unknown>;
 
 /** An entry of a list or an object; it may be absent. */
-export interface Place {
-  readonly holder: Holder;
+export interface PatchTarget {
+  readonly container: Container;
   /** A string for an object, an index for a list. */
   readonly key: string | number;
   readonly exists: boolean;
-  readonly held: unknown;
+  readonly value: unknown;
   /** Levels from the root; 1 for an entry of the root itself. */
   readonly level: number;
 }
@@ -25,7 +25,7 @@ export function segmentsOf(pointer: unknown): readonly string[] | undefined {
 }
 
 /**
- * Undefined when no entry can be there, or when the path reaches a prototype. `mustBeNamedPlainly`:
+ * Undefined when no entry can exist, or when the path reaches a prototype. `mustBeNamedPlainly`:
  * every level but the last must exist under the exact name in the pointer ("01" names the second
  * item of a list only without this check).
  */
@@ -33,17 +33,17 @@ export function locate(
   root: unknown,
   segments: readonly string[],
   { mustBeNamedPlainly }: { readonly mustBeNamedPlainly: boolean } = { mustBeNamedPlainly: false },
-): Place | undefined {
-  let holder = root;
+): PatchTarget | undefined {
+  let container = root;
   for (const [index, segment] of segments.entries()) {
-    if (isOfPrototype(segments, index) || !isHolder(holder)) return undefined;
-    const key = Array.isArray(holder) ? indexOf(holder, segment) : segment;
+    if (isOfPrototype(segments, index) || !isContainer(container)) return undefined;
+    const key = Array.isArray(container) ? indexOf(container, segment) : segment;
     if (key === undefined) return undefined;
-    const exists = Reflect.get(holder, segment) !== undefined;
-    const held: unknown = Reflect.get(holder, key);
-    if (index === segments.length - 1) return { holder, key, exists, held, level: index + 1 };
+    const exists = Reflect.get(container, segment) !== undefined;
+    const value: unknown = Reflect.get(container, key);
+    if (index === segments.length - 1) return { container, key, exists, value, level: index + 1 };
     if (mustBeNamedPlainly && !exists) return undefined;
-    holder = held;
+    container = value;
   }
   return undefined;
 }
@@ -55,25 +55,25 @@ export function locate(
 export function reach(
   root: unknown,
   segments: readonly string[],
-): Pick<Place, "holder" | "key"> | "nowhere" | undefined {
-  let holder = root;
+): Pick<PatchTarget, "container" | "key"> | "nowhere" | undefined {
+  let container = root;
   for (const [index, segment] of segments.entries()) {
-    if (holder === undefined || holder === null) return undefined;
+    if (container === undefined || container === null) return undefined;
     const isLast = index === segments.length - 1;
-    if (!isHolder(holder)) {
+    if (!isContainer(container)) {
       if (isLast) return "nowhere";
       return undefined;
     }
-    const key = Array.isArray(holder) ? indexOf(holder, segment) : segment;
-    if (isLast) return key === undefined ? "nowhere" : { holder, key };
+    const key = Array.isArray(container) ? indexOf(container, segment) : segment;
+    if (isLast) return key === undefined ? "nowhere" : { container, key };
     if (key === undefined) return undefined;
-    holder = Reflect.get(holder, key);
+    container = Reflect.get(container, key);
   }
   return undefined;
 }
 
-export function valueAt({ held }: Place): unknown {
-  return held;
+export function valueAt({ value }: PatchTarget): unknown {
+  return value;
 }
 
 interface Done {
@@ -83,43 +83,43 @@ interface Done {
 }
 
 /** Inserts before the item in a list, and replaces the value in an object. */
-export function put(holder: Holder, key: string | number, value: unknown): Done {
-  if (Array.isArray(holder)) {
-    const before = holder.length;
+export function put(container: Container, key: string | number, value: unknown): Done {
+  if (Array.isArray(container)) {
+    const before = container.length;
     const index = Number(key);
-    holder.splice(index, 0, value);
+    container.splice(index, 0, value);
     // The place used by splice: a negative place counts from the end, and one after the end is the
     // end.
     const at = index < 0 ? Math.max(0, before + index) : Math.min(index, before);
-    return { undo: () => holder.splice(at, 1), replaced: undefined };
+    return { undo: () => container.splice(at, 1), replaced: undefined };
   }
   const name = String(key);
-  if (!Object.hasOwn(holder, name)) {
-    holder[name] = value;
-    return { undo: () => Reflect.deleteProperty(holder, name), replaced: undefined };
+  if (!Object.hasOwn(container, name)) {
+    container[name] = value;
+    return { undo: () => Reflect.deleteProperty(container, name), replaced: undefined };
   }
-  const old = holder[name];
-  holder[name] = value;
+  const old = container[name];
+  container[name] = value;
   return {
     undo: () => {
-      holder[name] = old;
+      container[name] = old;
     },
     replaced: { value: old },
   };
 }
 
 /** Removes an entry. The undo puts it back; in an object, after all others. */
-export function take(holder: Holder, key: string | number): () => void {
-  if (Array.isArray(holder)) {
+export function take(container: Container, key: string | number): () => void {
+  if (Array.isArray(container)) {
     const index = Number(key);
-    const removed: unknown[] = holder.splice(index, 1);
-    return () => holder.splice(index, 0, ...removed);
+    const removed: unknown[] = container.splice(index, 1);
+    return () => container.splice(index, 0, ...removed);
   }
   const name = String(key);
-  const old = holder[name];
-  Reflect.deleteProperty(holder, name);
+  const old = container[name];
+  Reflect.deleteProperty(container, name);
   return () => {
-    holder[name] = old;
+    container[name] = old;
   };
 }
 
@@ -129,7 +129,7 @@ function isOfPrototype(segments: readonly string[], index: number): boolean {
   return segment === "prototype" && segments[index - 1] === "constructor";
 }
 
-function isHolder(value: unknown): value is Holder {
+function isContainer(value: unknown): value is Container {
   return Array.isArray(value) || isObject(value);
 }
 

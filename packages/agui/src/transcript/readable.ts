@@ -1,5 +1,5 @@
 /**
- * A message as a person reads it, independent of the output format: the speaker, and the pieces.
+ * A message for display, independent of the output format: the speaker, and the pieces.
  * Content that is not text (pictures, files, the content of an activity) is named and not shown.
  */
 import { isObject, type JsonObject } from "../json.ts";
@@ -13,7 +13,7 @@ interface Readable {
 }
 
 type Piece =
-  /** Text that a person or a model said. */
+  /** Text of a user or a model. */
   | { readonly kind: "prose"; readonly text: string }
   /** The result of a tool. */
   | { readonly kind: "output"; readonly text: string }
@@ -31,7 +31,7 @@ const ROLES: Readonly<Record<string, string>> = {
   user: "User",
 };
 
-/** Longer than any name or address that a person reads. */
+/** Longer than any real name or address. */
 const LINE_CHARACTERS_MAX = 200;
 
 function readable(messages: readonly JsonObject[]): readonly Readable[] {
@@ -74,8 +74,8 @@ function roleOf({ role }: JsonObject): string {
   return known ?? "Message";
 }
 
-/** The texts of a message, without calls and what is no text. */
-export function spokenText(message: JsonObject): string {
+/** The texts of a message, without calls and files. */
+export function textOfMessage(message: JsonObject): string {
   return piecesOf(message)
     .flatMap((piece) => {
       if (piece.kind === "prose" || piece.kind === "output") return [piece.text];
@@ -129,8 +129,8 @@ function callsOf({ toolCalls }: JsonObject): readonly {
 }[] {
   if (!Array.isArray(toolCalls)) return [];
   return toolCalls.filter(isObject).map(({ id, function: called }) => {
-    const { name, arguments: given } = isObject(called) ? called : {};
-    return { id, name: stringOf(name), arguments: stringOf(given) };
+    const { name, arguments: args } = isObject(called) ? called : {};
+    return { id, name: stringOf(name), arguments: stringOf(args) };
   });
 }
 

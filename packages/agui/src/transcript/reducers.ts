@@ -281,7 +281,7 @@ export function applySnapshot(list: MessageList, event: JsonObject): void {
   if (!Array.isArray(messages)) return;
   const incoming = messages.filter(isObject).map(adopted);
   const byId = new Map(incoming.map((message) => [message["id"], message]));
-  const keeps = keptFrom(incoming, ownedActivityTypes(event));
+  const keeps = retainedFrom(incoming, ownedActivityTypes(event));
   const updated = new Set<unknown>();
   for (const entry of list.entries()) {
     const id = entry.message["id"];
@@ -294,7 +294,7 @@ export function applySnapshot(list: MessageList, event: JsonObject): void {
   for (const message of incoming) if (!updated.has(message["id"])) list.push(message);
 }
 
-function keptFrom(
+function retainedFrom(
   incoming: readonly Message[],
   owned: readonly unknown[] | null | undefined,
 ): (message: Message) => boolean {

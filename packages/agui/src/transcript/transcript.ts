@@ -95,14 +95,14 @@ export class Transcript {
   }
 
   /**
-   * Undefined when there is no state: no event set it, or patches made it too large, which only a
+   * Undefined without a state: no event set it, or patches made it too large, which only a
    * STATE_SNAPSHOT ends. The same rule as for `messages()` applies.
    */
   get state(): unknown {
     return this.#stateIs === "set" ? this.#state.value : undefined;
   }
 
-  /** True when there is no state because patches made it too large. */
+  /** True: the state is missing because patches made it too large. */
   get isStateTooLarge(): boolean {
     return this.#stateIs === "too_large";
   }
@@ -130,8 +130,8 @@ export class Transcript {
   }
 
   /**
-   * Adds messages that no event has said, unless a message has their id. The agent's are there until
-   * the first event with speech: from there on the events say the same, and some of the rows before
+   * Adds messages without an event, unless a message has their id. The agent's messages stay until
+   * the first event with speech: from then on the events have the same texts, and some of the rows before
    * it may be of that run already.
    */
   say(messages: readonly JsonObject[], by: "person" | "agent"): void {
@@ -290,7 +290,7 @@ function afterRunStarted(pending: Interrupts, { input }: JsonObject): Interrupts
  * The interrupts that the agent waits for. As for the AG-UI clients, every RUN_FINISHED sets them
  * again: an interrupt outcome sets its own interrupts, any other outcome sets none, and a failed
  * run leaves them. Unlike for the clients, an interrupt that a later run answers
- * (`RUN_STARTED.input.resume`) is not pending from there on. Clients know of an answer because they
+ * (`RUN_STARTED.input.resume`) is not pending any more. Clients know of an answer because they
  * gave it; a reader of the log alone would ask again.
  */
 function afterRunFinished({ outcome }: JsonObject): Interrupts {

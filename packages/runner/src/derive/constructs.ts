@@ -3,7 +3,7 @@
  * its end. A chunk run has no END; it ends with the next event that is not a chunk of it.
  *
  * Each construct is tracked separately: they interleave, and subagents may use the same ids. Three
- * bounds apply. A text is kept up to the size of a payload and only counted beyond it. The number of
+ * bounds apply. A text is stored up to the size of a payload and only counted beyond it. The number of
  * open constructs is limited. Their total size is limited. Above the last two bounds the oldest
  * construct ends as if its END had come; later fragments of it begin a new one.
  */
@@ -23,7 +23,7 @@ const TEXT_CHARS_MAX = 24 * 1_048_576;
 const FRAGMENT_CHARS = 16;
 
 /** Identifies a construct. */
-interface Place {
+interface ConstructRef {
   readonly kind: "text" | "tool_call";
   readonly id: string;
   /** The subagent that it is from; undefined: the agent itself. */
@@ -31,37 +31,40 @@ interface Place {
 }
 
 /** The fields of a START. */
-interface Said {
+interface StartFields {
   /** False: the text of another role, which derives no message. */
   readonly isAssistants: boolean;
   /** The name of a tool. */
   readonly name: string | undefined;
 }
 
-export interface OpenConstruct extends Place {
+export interface TrackedConstruct extends ConstructRef {
   readonly key: string;
   readonly isAssistants: boolean;
   name: string | undefined;
   text: string;
-  /** Characters that were not kept. */
+  /** Characters that were not stored. */
   missingChars: number;
   chars: number;
 }
 
-/** A construct in a lane; for reasoning only its presence is noted. */
-interface InLane extends Chunked {
-  readonly place: Place | undefined;
-  readonly said: Said;
+/** The construct of a run of chunks; for reasoning only its presence is noted. */
+interface ChunkedConstruct extends Chunked {
+  readonly ref: ConstructRef | undefined;
+  readonly startFields: StartFields;
 }
 
-export class Constructs {
-  readonly #open = new OpenConstructs<OpenConstruct>();
-  readonly #lanes = new ChunkLanes<InLane>({ idsArePerOwner: true });
-  readonly #told: (construct: OpenConstruct) => void;
+export class ConstructTracker {
+  readonly #open = new OpenConstructs<TrackedConstruct>();
+  readonly #lanes = new ChunkLanes<ChunkedConstruct>({ idsArePerOwner: true });
+  readonly #onEnd: (construct: TrackedConstruct) => void;
   readonly #textCharsMax: number;
 
-  constructor(told: (construct: OpenConstruct) => void, limits: { readonly textCharsMax: number }) {
-    this.#told = told;
+  constructor(
+    onEnd: (construct: TrackedConstruct) => void,
+    limits: { readonly textCharsMax: number },
+  ) {
+    this.#onEnd = onEnd;
     this.#textCharsMax = limits.textCharsMax;
   }
 
@@ -72,98 +75,103 @@ export class Constructs {
     const id = textField(event, kind === "tool_call" ? "toolCallId" : "messageId");
     const owner = textField(event, "subagentRunId");
     const { known, ended } = this.#lanes.follow(effect, { key: id, owner });
-    this.#endLanes(ended);
+    this.#endChunked(ended);
     if (does === "chunk" && effect.kind !== undefined) {
       // No result can refer to a call without an id.
       if (known === undefined && kind === "tool_call" && id === undefined) return;
-      const place = kind && { kind, id: id ?? "", owner };
-      const begun = { kind: effect.kind, key: id ?? "", place, said: saidOf(kind, event) };
+      const ref = kind && { kind, id: id ?? "", owner };
+      const fresh = {
+        kind: effect.kind,
+        key: id ?? "",
+        ref,
+        startFields: startFieldsOf(kind, event),
+      };
       if (known === undefined) {
-        this.#endLanes(this.#lanes.begin(owner, begun));
-        if (place !== undefined) this.#start(place, begun.said);
+        this.#endChunked(this.#lanes.begin(owner, fresh));
+        if (ref !== undefined) this.#start(ref, fresh.startFields);
       }
-      const lane = known ?? begun;
-      if (lane.place !== undefined) this.#goOn(lane.place, lane.said, event);
+      const chunked = known ?? fresh;
+      if (chunked.ref !== undefined) this.#append(chunked.ref, chunked.startFields, event);
     } else if (kind !== undefined && id !== undefined) {
-      const place = { kind, id, owner };
-      if (does === "start") this.#start(place, saidOf(kind, event));
+      const ref = { kind, id, owner };
+      if (does === "start") this.#start(ref, startFieldsOf(kind, event));
       // A fragment without a START belongs to the assistant.
       else if (does === "fragment")
-        this.#goOn(place, { isAssistants: true, name: undefined }, event);
-      else if (does === "end") this.#tell(this.#find(place));
+        this.#append(ref, { isAssistants: true, name: undefined }, event);
+      else if (does === "end") this.#end(this.#find(ref));
     }
   }
 
   /** All open constructs end, in the order in which they began. */
   endAll(): void {
-    for (const construct of this.#open.inOrder()) this.#tell(construct);
+    for (const construct of this.#open.inOrder()) this.#end(construct);
   }
 
   /** The run stops here: open messages end as they are, and an incomplete tool call is dropped. */
   breakOff(): void {
     for (const construct of this.#open.inOrder())
-      if (construct.kind === "text") this.#tell(construct);
+      if (construct.kind === "text") this.#end(construct);
     this.#open.clear();
   }
 
   /** A second START of an open construct changes only the name: clients continue it too. */
-  #start(place: Place, said: Said): void {
-    const known = this.#open.get(place.kind, ownedKey(place));
-    if (known === undefined) this.#begin(place, said);
-    else known.name = said.name ?? known.name;
+  #start(ref: ConstructRef, startFields: StartFields): void {
+    const known = this.#open.get(ref.kind, ownedKey(ref));
+    if (known === undefined) this.#begin(ref, startFields);
+    else known.name = startFields.name ?? known.name;
   }
 
-  #goOn(place: Place, said: Said, event: JsonObject): void {
-    const construct = this.#find(place) ?? this.#begin(place, said);
+  #append(ref: ConstructRef, startFields: StartFields, event: JsonObject): void {
+    const construct = this.#find(ref) ?? this.#begin(ref, startFields);
     const delta = textField(event, "delta") ?? "";
     if (!construct.isAssistants || delta === "") return;
-    const kept = delta.slice(0, Math.max(0, this.#textCharsMax - construct.text.length));
-    construct.text += kept;
-    construct.missingChars += delta.length - kept.length;
-    if (kept !== "") this.#open.grow(construct, kept.length + FRAGMENT_CHARS);
+    const text = delta.slice(0, Math.max(0, this.#textCharsMax - construct.text.length));
+    construct.text += text;
+    construct.missingChars += delta.length - text.length;
+    if (text !== "") this.#open.grow(construct, text.length + FRAGMENT_CHARS);
     this.#makeRoom();
   }
 
-  #begin(place: Place, said: Said): OpenConstruct {
-    const key = ownedKey(place);
-    const chars = FRAGMENT_CHARS + place.id.length + (place.owner?.length ?? 0);
-    const construct = { ...place, key, ...said, text: "", missingChars: 0, chars };
+  #begin(ref: ConstructRef, startFields: StartFields): TrackedConstruct {
+    const key = ownedKey(ref);
+    const chars = FRAGMENT_CHARS + ref.id.length + (ref.owner?.length ?? 0);
+    const construct = { ...ref, key, ...startFields, text: "", missingChars: 0, chars };
     this.#open.open(construct);
     this.#makeRoom();
     return construct;
   }
 
   /** An event without an owner may belong to the single construct with its id. */
-  #find(place: Place): OpenConstruct | undefined {
-    const own = this.#open.get(place.kind, ownedKey(place));
-    if (own !== undefined || place.owner !== undefined) return own;
-    const isAlike = ({ kind, id }: OpenConstruct) => kind === place.kind && id === place.id;
+  #find(ref: ConstructRef): TrackedConstruct | undefined {
+    const own = this.#open.get(ref.kind, ownedKey(ref));
+    if (own !== undefined || ref.owner !== undefined) return own;
+    const isAlike = ({ kind, id }: TrackedConstruct) => kind === ref.kind && id === ref.id;
     const [first, second] = this.#open.inOrder().filter(isAlike);
     return second === undefined ? first : undefined;
   }
 
-  #endLanes(lanes: readonly InLane[]): void {
-    for (const { place } of lanes)
-      if (place !== undefined) this.#tell(this.#open.get(place.kind, ownedKey(place)));
+  #endChunked(chunked: readonly ChunkedConstruct[]): void {
+    for (const { ref } of chunked)
+      if (ref !== undefined) this.#end(this.#open.get(ref.kind, ownedKey(ref)));
   }
 
   #makeRoom(): void {
     for (;;) {
       const oldest = this.#open.oldestAbove(TEXT_CHARS_MAX);
       if (oldest === undefined) return;
-      this.#tell(oldest);
+      this.#end(oldest);
     }
   }
 
-  #tell(construct: OpenConstruct | undefined): void {
+  #end(construct: TrackedConstruct | undefined): void {
     if (construct === undefined) return;
     this.#open.close(construct);
-    this.#told(construct);
+    this.#onEnd(construct);
   }
 }
 
 /** For a START, or for a chunk that stands for one. */
-function saidOf(kind: Place["kind"] | undefined, event: JsonObject): Said {
+function startFieldsOf(kind: ConstructRef["kind"] | undefined, event: JsonObject): StartFields {
   const role = kind === "text" ? textField(event, "role") : undefined;
   const isAssistants = role === undefined || role === "assistant";
   return { isAssistants, name: textField(event, "toolCallName") };
@@ -172,7 +180,7 @@ function saidOf(kind: Place["kind"] | undefined, event: JsonObject): Said {
 /**
  * Events as agents emit them, before the service has normalised them. Keys may be in snake_case,
  * optional fields may be null, and a whole message may be one event in the grouped form
- * (packages/agui/src/rows.ts). They are read leniently and without the schemas, so a runner need not load
+ * (packages/agui/src/split-event.ts). They are read leniently and without the schemas, so a runner need not load
  * the validator. An unreadable event derives nothing, and the service reports its fault.
  */
 
@@ -216,7 +224,7 @@ export function ungrouped(event: JsonObject): readonly JsonObject[] {
   return [
     event,
     { ...event, type: grouped.content, delta: typeof delta === "string" ? delta : "" },
-    // The END has ids of its own; the ids of START are used where it has none.
+    // The END may have ids; otherwise the ids of START are used.
     ...(isObject(end) ? [{ ...event, ...end, type: grouped.end }] : []),
   ];
 }

@@ -23,7 +23,7 @@ import type { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { memberSpans } from "@session-ledger/agui/spans";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
-import { Constructs, type OpenConstruct, textField, ungrouped } from "./constructs.ts";
+import { ConstructTracker, type TrackedConstruct, textField, ungrouped } from "./constructs.ts";
 
 type MessageType = (typeof MESSAGE_TYPES)[number];
 
@@ -47,7 +47,7 @@ export class MessageDeriver {
   readonly #lifecycle: boolean;
   readonly #bytesMax: number;
   readonly #keys = new MessageKeys();
-  readonly #constructs: Constructs;
+  readonly #constructs: ConstructTracker;
   #derived: DerivedMessage[] = [];
 
   constructor({
@@ -58,7 +58,7 @@ export class MessageDeriver {
     this.#bytesMax = payloadBytesMax;
     // A UTF-16 unit takes at least one byte, so no payload holds more of them.
     const limits = { textCharsMax: payloadBytesMax };
-    this.#constructs = new Constructs((construct) => this.#ended(construct), limits);
+    this.#constructs = new ConstructTracker((construct) => this.#ended(construct), limits);
   }
 
   /** Takes the next event, as JSON; returns the messages that it completes, mostly none. */
@@ -71,7 +71,7 @@ export class MessageDeriver {
     return derived;
   }
 
-  /** The run has begun in another way than by its RUN_STARTED: a claim has stored it. */
+  /** A run that began without a RUN_STARTED: a claim has stored it. */
   beginRun(runId: string): void {
     if (!this.#keys.isOf(runId)) this.#begin(runId);
   }
@@ -105,15 +105,15 @@ export class MessageDeriver {
     }
   }
 
-  #ended({ kind, id, owner, name, isAssistants, ...said }: OpenConstruct): void {
+  #ended({ kind, id, owner, name, isAssistants, ...content }: TrackedConstruct): void {
     if (!isAssistants) return;
     // Subagents may use the same ids as each other and as the agent.
     const constructId = owner === undefined ? id : `${owner}/${id}`;
     if (kind === "text") {
-      const payload = assistantPayload(said, this.#bytesMax);
+      const payload = assistantPayload(content, this.#bytesMax);
       if (payload !== undefined) this.#add({ eventType: "assistant", constructId, payload });
     } else {
-      const payload = toolUsePayload({ name, toolCallId: id, ...said }, this.#bytesMax);
+      const payload = toolUsePayload({ name, toolCallId: id, ...content }, this.#bytesMax);
       this.#add({ eventType: "tool_use", constructId, payload });
     }
   }
@@ -140,11 +140,11 @@ export class MessageDeriver {
   #error({ code, error, ...event }: JsonObject): void {
     // Two of the recorded agents use `error`, which no version of the protocol has.
     const message = textField(event, "message") ?? (isNothing(error) ? undefined : textOf(error));
-    const said = {
+    const fields = {
       message: message ?? "unknown error",
       code: isNothing(code) ? undefined : textOf(code),
     };
-    const payload = errorPayload(said, this.#bytesMax);
+    const payload = errorPayload(fields, this.#bytesMax);
     this.#add({ eventType: "error", constructId: "run_error", payload });
   }
 
@@ -171,7 +171,7 @@ const COUNTED_MAX = 10_000;
 /** 64 bits of the content, in addition to all other parts of the key, which must be equal too. */
 const DIGEST_HEX = 16;
 
-interface Message {
+interface MessageText {
   readonly eventType: string;
   readonly constructId: string;
   readonly payload: string;
@@ -206,7 +206,7 @@ class MessageKeys {
     this.#total = 0;
   }
 
-  next({ eventType, constructId, payload }: Message): string {
+  next({ eventType, constructId, payload }: MessageText): string {
     const base = `${this.#runId ?? ""}:${eventType}:${constructId}`;
     const key = `${base}:${this.#count(base)}`;
     return fitted(this.#runId === undefined ? `${key}:${digest(payload, DIGEST_HEX)}` : key);
@@ -247,22 +247,25 @@ const CUT_BYTES = 200;
 /** The longest form of a UTF-16 unit in JSON: `\u0007`. */
 const ESCAPED_BYTES = 6;
 
-interface Kept {
+interface PartialText {
   readonly text: string;
   /** Characters that are missing here. */
   readonly missingChars: number;
 }
 
-/** Undefined: there is no content. */
-function assistantPayload({ text, missingChars }: Kept, bytesMax: number): string | undefined {
+/** Undefined: no content. */
+function assistantPayload(
+  { text, missingChars }: PartialText,
+  bytesMax: number,
+): string | undefined {
   if (text.trim() === "") return undefined;
   const shown = shownText(text);
   if (missingChars === 0 && Buffer.byteLength(shown) <= bytesMax) return shown;
-  const kept = firstBytes(shown, bytesMax - CUT_BYTES);
-  return `${kept}${cutAt(kept.length, text.length + missingChars)}`;
+  const shortened = firstBytes(shown, bytesMax - CUT_BYTES);
+  return `${shortened}${cutAt(shortened.length, text.length + missingChars)}`;
 }
 
-interface ToolUse extends Kept {
+interface ToolUse extends PartialText {
   readonly name: string | undefined;
   readonly toolCallId: string;
 }
@@ -279,7 +282,7 @@ function toolUsePayload({ name, toolCallId, ...args }: ToolUse, bytesMax: number
 }
 
 /** Empty when the call has no arguments. */
-function inputOf({ text }: Kept): string {
+function inputOf({ text }: PartialText): string {
   if (text === "") return "";
   const value = parseJson(text);
   if (value === undefined) return rawInput(text);
@@ -352,11 +355,11 @@ function shownText(text: string): string {
 }
 
 /** At most `charsMax` characters, and a note about the rest. */
-function cutText({ text, missingChars }: Kept, charsMax: number): string {
+function cutText({ text, missingChars }: PartialText, charsMax: number): string {
   if (missingChars === 0 && text.length <= charsMax) return text;
   const end = Math.min(text.length, Math.max(0, charsMax));
-  const kept = text.slice(0, isInsidePair(text, end) ? end - 1 : end);
-  return `${kept}${cutAt(kept.length, text.length + missingChars)}`;
+  const shortened = text.slice(0, isInsidePair(text, end) ? end - 1 : end);
+  return `${shortened}${cutAt(shortened.length, text.length + missingChars)}`;
 }
 
 function isInsidePair(text: string, at: number): boolean {

@@ -13,7 +13,7 @@
  */
 
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
-import { Notes } from "./notes.ts";
+import { DeveloperEvents } from "./developer-events.ts";
 
 /** One AG-UI event, as an object that JSON can print. */
 export interface AgentEvent {
@@ -58,11 +58,11 @@ export interface ObservableEvents {
   }): { unsubscribe(): void };
 }
 
-/** The person whose request began a run, as the platform's proxy names them. */
+/** The user whose request began a run, as the platform's proxy names them. */
 export interface Caller {
   readonly userId?: string;
   readonly userName?: string;
-  /** The person's own token, for calls in their name. It is in no event. */
+  /** The user's token, for calls in their name. It is in no event. */
   readonly token?: string;
 }
 
@@ -78,11 +78,11 @@ export interface Adapter {
     signal: AbortSignal,
     caller?: Caller,
   ): AsyncIterable<AgentEvent> | ObservableEvents;
-  /** Asks the current run to end, beside the signal. */
+  /** Asks the current run to end, in addition to the signal. */
   interrupt?(): unknown;
 }
 
-/** What a bridge may use to make an adapter. */
+/** The context for creating an adapter. */
 export interface PlatformContext {
   readonly sessionId: string;
   /** True: the session had a run before, in this process or in an earlier one. */
@@ -149,7 +149,7 @@ export class BridgeMistake extends TypeError {
   override readonly name = "BridgeMistake";
 }
 
-interface Held {
+interface HeldAdapter {
   readonly adapter: Adapter;
   /** The state of `markDirty` when the adapter was made. */
   readonly generation: number;
@@ -161,11 +161,11 @@ interface Running {
 }
 
 export abstract class PlatformBridge {
-  readonly #adapters = new Map<string, Held>();
+  readonly #adapters = new Map<string, HeldAdapter>();
   readonly #running = new Map<string, Running>();
   #generation = 0;
-  /** What the bridge tells the readers of its sessions. */
-  readonly notes = new Notes();
+  /** Developer messages and CUSTOM events for the readers of the bridge's sessions. */
+  readonly notes = new DeveloperEvents();
 
   /** Called before the first run of a session, and before the first one after `markDirty`. */
   abstract createAdapter(context: PlatformContext): Adapter | Promise<Adapter>;
@@ -320,7 +320,7 @@ async function* eventsOf(
     const expected = "run of an adapter must return an async iterable or an Observable of events";
     throw new BridgeMistake(`${expected}; it returned ${kindOf(events)}`);
   }
-  signal.throwIfAborted(); // The listener below would not hear of it.
+  signal.throwIfAborted(); // The listener below would miss it.
   let waiting: AgentEvent[] = [];
   let end: { readonly error?: unknown } | undefined;
   let wake: (() => void) | undefined;

@@ -16,7 +16,7 @@ export function wireCapabilities(own: FrameworkCapabilities): Readonly<Record<st
   };
 }
 
-/** AG-UI's AgentCapabilities; what has no place there is in `custom.ambient`. */
+/** AG-UI's AgentCapabilities; other fields are in `custom.ambient`. */
 export function agentCapabilities(own: FrameworkCapabilities): Readonly<Record<string, unknown>> {
   const { streaming, thinking, tool_use: toolUse, ...ambient } = wireCapabilities(own);
   const hasInterrupts = own.agentFeatures.includes("interrupt");

@@ -1,4 +1,4 @@
-/** What the parts of a runner share: options, connection, signals, and the reports of its state. */
+/** Shared state of a runner: options, connection, abort signals, status reports. */
 import { systemClock } from "@session-ledger/base/clock";
 import { createLedgerClient, ledger, type LedgerClient } from "../client.ts";
 import { RpcFailure, textOf } from "../failure.ts";
@@ -9,7 +9,7 @@ import type { PlatformBridge, PlatformContext } from "./bridge.ts";
 import { agentCapabilities } from "./capabilities.ts";
 import { TurnStats } from "./metrics.ts";
 import type { Middleware } from "./middleware/middleware.ts";
-import { notes } from "./middleware/notes.ts";
+import { developerEvents } from "./middleware/developer-events.ts";
 import { RunnerStopped } from "./run.ts";
 
 /** The settings of an agent that do not depend on its session. */
@@ -33,7 +33,7 @@ export interface RunnerOptions
   /** How long a cancelled agent may take to end, milliseconds; default 10,000. */
   readonly cancelGraceMs?: number;
   /**
-   * What the events of a run pass before they are written, in this order. Default: the notes of the
+   * Applied to the events of a run before they are written, in this order. Default: the notes of the
    * bridge are added; `platformMiddleware` adds redaction and traces.
    */
   readonly middleware?: readonly Middleware[];
@@ -41,15 +41,15 @@ export interface RunnerOptions
   readonly runnerToken?: string;
   /** The path in front of the endpoints, such as `/agent`; default: none. */
   readonly httpPrefix?: string;
-  /** What the bridge may use to make an adapter. */
+  /** The context for creating an adapter. */
   readonly context?: AgentSettings;
-  /** Called with problems, in a turn of its own. Errors that it throws are ignored. */
+  /** Called with problems, in a separate turn of the event loop. Its errors are ignored. */
   readonly onProblem?: (problem: RunnerProblem) => void;
 }
 
 export type RunnerProblem =
   | (WriterProblem & { readonly sessionId: string })
-  /** A call failed and is tried again, for as long as the service is away. Told once in a row. */
+  /** A call failed and is tried again, for as long as the service is away. Reported once in a row. */
   | { readonly kind: "retrying"; readonly sessionId: string; readonly message: string }
   /** The phase or the capabilities could not be reported. */
   | { readonly kind: "status"; readonly sessionId: string; readonly message: string }
@@ -62,7 +62,7 @@ const GRACE_MS = 10_000;
 /** How long a stop waits for the report of its phase. */
 const REPORT_MS = 2_000;
 
-export class Core {
+export class RunnerCore {
   readonly bridge: PlatformBridge;
   readonly options: RunnerOptions;
   readonly client: LedgerClient;
@@ -80,10 +80,10 @@ export class Core {
     this.options = options;
     this.client = createLedgerClient({ address, token, tls });
     this.graceMs = cancelGraceMs;
-    this.middleware = options.middleware ?? [notes()];
+    this.middleware = options.middleware ?? [developerEvents()];
     this.#context = context;
     bridge.notes.onProblem = (message, sessionId) =>
-      this.tell({ kind: "agent", sessionId, message });
+      this.reportProblem({ kind: "agent", sessionId, message });
   }
 
   /** Aborts when no more turns are taken. */
@@ -100,7 +100,7 @@ export class Core {
     return this.#context;
   }
 
-  /** For adapters that are made after it. Returns the earlier model. */
+  /** Applies to adapters created later. Returns the earlier model. */
   switchModel(model: string): string | undefined {
     const { model: earlier } = this.#context;
     this.#context = { ...this.#context, model };
@@ -120,8 +120,8 @@ export class Core {
     if (this.#reported.has(sessionId)) return;
     this.#reported.add(sessionId);
     const capabilities = JSON.stringify(agentCapabilities(this.bridge.capabilities()));
-    const again = { ...this.retry(sessionId), signal: this.stopping };
-    void this.#update({ id: sessionId, phase: "Running", capabilities }, again);
+    const callOptions = { ...this.retry(sessionId), signal: this.stopping };
+    void this.#update({ id: sessionId, phase: "Running", capabilities }, callOptions);
   }
 
   /** The runner leaves these sessions: all that it has reported, or one. */
@@ -143,7 +143,8 @@ export class Core {
       this.#reported.delete(sessionId);
       // The first message makes the session, and its turn reports again.
       if (error instanceof RpcFailure && error.code === "NOT_FOUND") return;
-      if (!this.stopping.aborted) this.tell({ kind: "status", sessionId, message: textOf(error) });
+      if (!this.stopping.aborted)
+        this.reportProblem({ kind: "status", sessionId, message: textOf(error) });
     }
   }
 
@@ -152,7 +153,7 @@ export class Core {
     return {
       retryForMs: Number.POSITIVE_INFINITY,
       onRetry: ({ message }, count) => {
-        if (count === 1) this.tell({ kind: "retrying", sessionId, message });
+        if (count === 1) this.reportProblem({ kind: "retrying", sessionId, message });
       },
     };
   }
@@ -166,11 +167,11 @@ export class Core {
       ...(tls !== undefined && { tls }),
       spool: this.#spoolOf(sessionId),
       lifecycleMessages: false,
-      onProblem: (problem) => this.tell({ ...problem, sessionId }),
+      onProblem: (problem) => this.reportProblem({ ...problem, sessionId }),
     };
   }
 
-  /** Each session has a file of its own. */
+  /** Each session has a separate file. */
   #spoolOf(sessionId: string): NonNullable<RunnerOptions["spool"]> {
     const { spool = {}, sessionId: only } = this.options;
     const { file } = spool;
@@ -178,10 +179,10 @@ export class Core {
     return { ...spool, file: `${file}.${sessionId}` };
   }
 
-  tell(problem: RunnerProblem): void {
+  reportProblem(problem: RunnerProblem): void {
     const { onProblem } = this.options;
     if (onProblem === undefined) return;
-    const told = async (): Promise<unknown> => onProblem(problem);
-    queueMicrotask(() => void told().catch(() => undefined));
+    const call = async (): Promise<unknown> => onProblem(problem);
+    queueMicrotask(() => void call().catch(() => undefined));
   }
 }

@@ -1,5 +1,5 @@
 /**
- * The thumbs of people as scores of traces. A thumb mostly comes when the runner is gone, so this
+ * Users' thumbs as scores of traces. A thumb mostly comes when the runner is gone, so this
  * follows the feed of all sessions, in any process, from a cursor that outlives it:
  *
  *   feed of META ─► thumb ─► its trace: named by the page, or the one of the run of its message
@@ -20,7 +20,7 @@ import { Retries, retrying } from "../retry.ts";
 
 /** A thumb, for the trace that made the message. */
 export interface Score {
-  /** The same for all feedback of one person on one message. */
+  /** The same for all feedback of one user on one message. */
   readonly id: string;
   readonly traceId: string;
   /** 1: thumbs up. */
@@ -60,8 +60,8 @@ export interface FollowFeedbackOptions {
 /** Resolves after the signal. Rejects when the service refuses the feed, or the cursor's store fails. */
 export async function followFeedback(options: FollowFeedbackOptions): Promise<void> {
   const { client, cursor, signal, projectId = "" } = options;
-  const again = retryOf(options);
-  const retries = new Retries(again);
+  const retryOptions = retryOf(options);
+  const retries = new Retries(retryOptions);
   while (!signal.aborted) {
     try {
       const from = { cursor: (await cursor.load()) ?? "", eventTypes: ["META"], projectId };
@@ -110,8 +110,8 @@ async function scoreOf(
   { sessionId, payload }: SessionEvent,
   options: FollowFeedbackOptions,
 ): Promise<Score | undefined> {
-  const { metaType, payload: said, metadata } = objectIn(parseJson(payload));
-  const { messageId, traceId, comment, userId } = objectIn(said);
+  const { metaType, payload: feedbackPayload, metadata } = objectIn(parseJson(payload));
+  const { messageId, traceId, comment, userId } = objectIn(feedbackPayload);
   if (metaType !== "thumbs_up" && metaType !== "thumbs_down") return undefined;
   if (typeof messageId !== "string") return undefined;
   const known = textIn(traceId) || (await traceOf({ sessionId, messageId }, options));
@@ -136,9 +136,9 @@ async function traceOf(
   { sessionId, messageId }: { readonly sessionId: string; readonly messageId: string },
   options: FollowFeedbackOptions,
 ): Promise<string> {
-  const again = retryOf(options);
+  const retryOptions = retryOf(options);
   const list = (request: object) =>
-    options.client.call(ledger.listSessionEvents, { sessionId, ...request }, again);
+    options.client.call(ledger.listSessionEvents, { sessionId, ...request }, retryOptions);
   const eventTypes = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CHUNK"];
   try {
     for (let beforeSeq = 0n; ; ) {
@@ -182,7 +182,7 @@ export function fileCursor(path: string): CursorStore {
       }
     },
     async save(cursor) {
-      // `wx` follows no link that somebody has put there; the file is on the disk before its name is.
+      // `wx` follows no link from somebody else; the file is on the disk before its name.
       await rm(`${path}.new`, { force: true });
       await writeFile(`${path}.new`, cursor, { flag: "wx", flush: true });
       await rename(`${path}.new`, path);

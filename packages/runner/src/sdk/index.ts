@@ -12,7 +12,7 @@ export type { PoolOptions } from "./pool.ts";
 /** The reason of the signal of a run when its process stops. */
 export { RunnerStopped } from "./run.ts";
 
-/** What brings an agent framework, and what it makes. */
+/** A bridge brings an agent framework, and creates its adapters. */
 export { capabilitiesOf, PlatformBridge, RunInProgress } from "./bridge.ts";
 export type {
   Adapter,
@@ -25,6 +25,6 @@ export type {
   RunInput,
 } from "./bridge.ts";
 
-/** The RunAgentInput of a claimed turn, and the texts that people typed in one. */
+/** The RunAgentInput of a claimed turn, and the user texts in one. */
 export { promptsOf, toRunAgentInput } from "./input.ts";
 export type { ClaimedTurn, InputOptions, TurnInput } from "./input.ts";

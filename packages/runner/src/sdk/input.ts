@@ -1,5 +1,5 @@
 /**
- * A claimed turn as the input of an agent: the history, then one message for each message of a person,
+ * Converts a claimed turn to the input of an agent: the history, then one message for each user message,
  * with its sender in front, never merged. Pure.
  *
  *   transcript ─► history ─┐
@@ -10,7 +10,7 @@
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { isObject } from "@session-ledger/agui/json";
 import { textsOf } from "../parts.ts";
-import { newMessagesOf, objectIn } from "../said.ts";
+import { newMessagesOf, objectIn } from "../user-messages.ts";
 import {
   arrivalsOf,
   delimiterOf,
@@ -21,7 +21,7 @@ import {
   type TurnMetrics,
 } from "../turn-blocks.ts";
 import type { AgentMessage, ResumeEntry, RunInput } from "./bridge.ts";
-import { isNote } from "./notes.ts";
+import { isDeveloperLine } from "./developer-events.ts";
 
 export interface ClaimedTurn {
   readonly sessionId: string;
@@ -33,11 +33,11 @@ export interface ClaimedTurn {
 export interface InputOptions extends PackOptions {
   /** The messages of GetTranscript; those of the turn may be among them. Default: none. */
   readonly transcript?: readonly AgentMessage[];
-  /** Messages of people that wait for a later turn. Default: none. */
+  /** User messages that wait for a later turn. Default: none. */
   readonly waiting?: readonly SessionMessage[];
   /** The state of GetTranscript. Default: an empty object. */
   readonly state?: unknown;
-  /** True: the framework keeps its own history, and gets only what is new. */
+  /** True: the framework keeps its own history, and gets only new messages. */
   readonly onlyNew?: boolean;
 }
 
@@ -57,13 +57,13 @@ export function toRunAgentInput(
   const { metrics } = packTurn(arrivals, packing);
   const typedMessages = rows.flatMap(newMessagesOf);
   const ofPeople = typedMessages.filter(({ role }) => role === "user");
-  const said = arrivals.map((arrival, at): AgentMessage => {
+  const turnMessages = arrivals.map((arrival, at): AgentMessage => {
     const { displayName, name } = arrival.sender;
     const shown = displayName || name;
-    const given = ofPeople[at];
-    const metadata = given?.["metadata"];
+    const original = ofPeople[at];
+    const metadata = original?.["metadata"];
     const delimiter = delimiterOf(arrival, packing.boundary);
-    const content = withDelimiter(delimiter, given?.["content"], packing.layout);
+    const content = withDelimiter(delimiter, original?.["content"], packing.layout);
     return {
       id: arrival.messageId,
       role: "user",
@@ -76,12 +76,12 @@ export function toRunAgentInput(
     };
   });
   const results = typedMessages.filter(isResult);
-  const later = new Set([...said, ...waiting.flatMap(newMessagesOf)].map(({ id }) => id));
-  const history = transcript.filter((one) => !later.has(one.id) && !isNote(one));
+  const later = new Set([...turnMessages, ...waiting.flatMap(newMessagesOf)].map(({ id }) => id));
+  const history = transcript.filter((one) => !later.has(one.id) && !isDeveloperLine(one));
   const known = new Set(history.map(({ id }) => id));
   const messages = onlyNew
-    ? [...results, ...said]
-    : [...history, ...results.filter(({ id }) => !known.has(id)), ...said];
+    ? [...results, ...turnMessages]
+    : [...history, ...results.filter(({ id }) => !known.has(id)), ...turnMessages];
   const typed = rows
     .map(({ payload }) => objectIn(payload))
     .filter((payload) => Array.isArray(payload?.["messages"]));
@@ -102,7 +102,7 @@ export function toRunAgentInput(
 }
 
 /**
- * What people typed in the messages at the end of the input, behind the last one of the agent: the
+ * The user texts at the end of the input, after the last message of the agent: the
  * texts without their senders, one for each part, and an empty one for a message without a text. For
  * agents that take texts; others find all in `messages`.
  */

@@ -4,18 +4,18 @@
  *   await createRunner(new MyBridge(), { address: "127.0.0.1:9000", sessionId: "s1" }).run();
  *
  * A stop (SIGTERM, SIGINT) takes no more turns. A run may end within `cancelGraceMs`, then it is
- * interrupted, and has the same time again. What is not stored then is in the file of the spool.
+ * interrupted, and has the same time again. Unstored records are then in the spool's file.
  */
 import { isDoneWithin } from "@session-ledger/base/timers";
 import { checkOptions, type Checks, integer, ofType, oneOf, unchecked } from "../checks.ts";
 import { checkedOptions } from "../writer/options.ts";
 import { ledger } from "../client.ts";
 import type { AgentEvent, Caller, PlatformBridge, RunInput } from "./bridge.ts";
-import { Core, type RunnerOptions } from "./core.ts";
+import { RunnerCore, type RunnerOptions } from "./core.ts";
 import { endpointsOf, type Fetch } from "./http/endpoints.ts";
 import type { RunnerStats } from "./metrics.ts";
-import { Pool, type PoolOptions } from "./pool.ts";
-import { type ServeOptions, Session } from "./session.ts";
+import { SessionPool, type PoolOptions } from "./pool.ts";
+import { type ServeOptions, RunnerSession } from "./session.ts";
 
 export interface Runner {
   /**
@@ -42,10 +42,10 @@ export interface Runner {
 /** Connects with the first call. Throws a RangeError or TypeError for an invalid option. */
 export function createRunner(bridge: PlatformBridge, options: RunnerOptions): Runner {
   checkOptions("options", options, CHECKS);
-  const core = new Core(bridge, options);
+  const core = new RunnerCore(bridge, options);
   const { sessionId = "any", epoch } = options;
   checkedOptions({ ...core.writerOptions(sessionId), ...(epoch !== undefined && { epoch }) });
-  const sessions = new Sessions(core);
+  const sessions = new SessionMap(core);
   return {
     async run() {
       if (options.sessionId === undefined) throw new TypeError("run needs options.sessionId");
@@ -54,7 +54,7 @@ export function createRunner(bridge: PlatformBridge, options: RunnerOptions): Ru
     },
     async pool(poolOptions = {}) {
       const serve = (id: string, first: bigint) => sessions.visit(id, first);
-      const pool = new Pool({ core, serve }, poolOptions);
+      const pool = new SessionPool({ core, serve }, poolOptions);
       await sessions.untilSignal(() => pool.run());
     },
     stop: () => sessions.stop(),
@@ -74,25 +74,25 @@ export function createRunner(bridge: PlatformBridge, options: RunnerOptions): Ru
 }
 
 interface Used {
-  readonly session: Session;
+  readonly session: RunnerSession;
   /** Loops and runs over HTTP. */
   users: number;
 }
 
 /** The sessions that a runner serves, until it stops. One is left when nothing uses it any more. */
-class Sessions {
-  readonly #core: Core;
+class SessionMap {
+  readonly #core: RunnerCore;
   readonly #byId = new Map<string, Used>();
   readonly #served = new Set<Promise<void>>();
   #stopped: Promise<void> | undefined;
 
-  constructor(core: Core) {
+  constructor(core: RunnerCore) {
     this.#core = core;
   }
 
-  #enter(id: string, epoch?: bigint): Session {
+  #enter(id: string, epoch?: bigint): RunnerSession {
     const users = id === this.#core.options.sessionId ? 1 : 0; // That one stays.
-    const used = this.#byId.get(id) ?? { session: new Session(this.#core, id, epoch), users };
+    const used = this.#byId.get(id) ?? { session: new RunnerSession(this.#core, id, epoch), users };
     used.users += 1;
     this.#byId.set(id, used);
     return used.session;

@@ -1,6 +1,6 @@
 /**
  * The turns of a runner as numbers. Averages and percentiles are those of the last hour; the counts
- * are those of the process. `envelope_tokens` of the next claim tells the service of the tokens, so
+ * are those of the process. `envelope_tokens` of the next claim reports the tokens to the service, so
  * its metrics have them for all runners, and its alert looks at them.
  */
 import type { Clock } from "@session-ledger/base/clock";
@@ -11,7 +11,7 @@ export interface RunnerStats {
   readonly turns: number;
   /** Turns that ended with RUN_ERROR. */
   readonly failures: number;
-  /** Messages of people in these turns. */
+  /** User messages in these turns. */
   readonly messages: number;
   /** Estimated tokens of the packed messages, without the history. */
   readonly tokens: number;
@@ -29,13 +29,13 @@ const WINDOW_MS = 3_600_000;
 /** One turn a second for an hour; above that the window is shorter. */
 const TURNS_KEPT_MAX = 3_600;
 
-interface Turn extends TurnMetrics {
+interface TurnSample extends TurnMetrics {
   readonly waitMs: number;
 }
 
 export class TurnStats {
   readonly #clock: Clock;
-  readonly #window: (Turn & { readonly atMs: number })[] = [];
+  readonly #window: (TurnSample & { readonly atMs: number })[] = [];
   #turns = 0;
   #failures = 0;
   #messages = 0;
@@ -45,14 +45,14 @@ export class TurnStats {
     this.#clock = clock;
   }
 
-  began(turn: Turn): void {
+  onTurnStart(turn: TurnSample): void {
     this.#messages += turn.batchSize;
     this.#tokens += turn.tokens;
     this.#window.push({ ...turn, atMs: this.#clock.monotonicMs() });
     this.#forget();
   }
 
-  ended({ hasFailed }: { readonly hasFailed: boolean }): void {
+  onTurnEnd({ hasFailed }: { readonly hasFailed: boolean }): void {
     this.#turns += 1;
     if (hasFailed) this.#failures += 1;
   }
@@ -60,7 +60,7 @@ export class TurnStats {
   get stats(): RunnerStats {
     this.#forget();
     const turns = this.#window;
-    const sum = (of: (turn: Turn) => number): number =>
+    const sum = (of: (turn: TurnSample) => number): number =>
       turns.reduce((total, turn) => total + of(turn), 0);
     return {
       turns: this.#turns,
@@ -82,8 +82,8 @@ export class TurnStats {
 
   #forget(): void {
     const sinceMs = this.#clock.monotonicMs() - WINDOW_MS;
-    const kept = this.#window.findIndex(({ atMs }) => atMs >= sinceMs);
-    const old = kept === -1 ? this.#window.length : kept;
+    const first = this.#window.findIndex(({ atMs }) => atMs >= sinceMs);
+    const old = first === -1 ? this.#window.length : first;
     this.#window.splice(0, Math.max(old, this.#window.length - TURNS_KEPT_MAX));
   }
 }

@@ -24,8 +24,8 @@ import { type Checks, checkOptions, integer, unchecked } from "../checks.ts";
 import { ledger } from "../client.ts";
 import { RpcFailure, textOf } from "../failure.ts";
 import { Retries } from "../retry.ts";
-import { objectIn } from "../said.ts";
-import type { Core } from "./core.ts";
+import { objectIn } from "../user-messages.ts";
+import type { RunnerCore } from "./core.ts";
 
 export interface PoolOptions {
   /** Sessions that are served at once; default 10, at most 1,000. */
@@ -40,17 +40,17 @@ export interface PoolOptions {
 
 const AT_ONCE = 10;
 const PAGE_SIZE = 1_000;
-/** What is left out comes with a later list. */
+/** Omitted sessions come with a later list. */
 const QUEUE_MAX = 10_000;
 const LOOK_MS = 60_000;
 const LOST_AFTER_MS = 600_000;
 const ADAPTERS_KEPT_MAX = 100;
 
-/** Files beside that of a spool: its lock, a part of that, and its next content. */
+/** Suffixes of further files of a spool: its lock, a part of the lock, and its next content. */
 const OF_A_SPOOL = /\.(?:lock(?:\.\d+)?|new)$/;
 
 interface PoolParts {
-  readonly core: Core;
+  readonly core: RunnerCore;
   /**
    * Serves a session until no message waits. The claim has this epoch; 0n: the service assigns one,
    * and no run is ended.
@@ -58,16 +58,16 @@ interface PoolParts {
   readonly serve: (id: string, epoch: bigint) => Promise<void>;
 }
 
-export class Pool {
+export class SessionPool {
   readonly #parts: PoolParts;
   readonly #options: PoolOptions;
   /** The epoch to claim with, by session. */
   readonly #queue = new Map<string, bigint>();
   readonly #served = new Map<string, Promise<void>>();
   /** Served sessions that were added again, and the epoch to claim with. */
-  readonly #again = new Map<string, bigint>();
-  /** Sessions that were left and whose adapter is kept, the oldest first. */
-  readonly #kept = new Set<string>();
+  readonly #readded = new Map<string, bigint>();
+  /** Sessions without a runner whose adapter still exists, the oldest first. */
+  readonly #idle = new Set<string>();
   /** More sessions wait than the queue holds. */
   #hasMore = false;
   /** The open runs of waiting sessions at the last look. */
@@ -123,7 +123,7 @@ export class Pool {
   /** Never rejects: the next look does the same. One at a time. */
   #look(): Promise<void> {
     this.#looking ??= this.#lookOnce()
-      .catch((error: unknown) => this.#tell("", error))
+      .catch((error: unknown) => this.#reportProblem("", error))
       .finally(() => {
         this.#looking = undefined;
       });
@@ -156,7 +156,7 @@ export class Pool {
     return at !== undefined && Date.now() - timestampMs(at) > lostAfterMs;
   }
 
-  /** The runs that this runner had begun when it was killed. */
+  /** Takes over the runs that this runner had open when it was killed. */
   async #takeOverOwn(): Promise<void> {
     const { name } = this.#parts.core.options;
     if (name === undefined) return;
@@ -165,7 +165,7 @@ export class Pool {
     }
   }
 
-  /** With a name: only a run that the runner with this name has begun. */
+  /** With a name: only a run of the runner with this name. */
   async #takeOver(sessionId: string, runId: string, name?: string): Promise<void> {
     const start = { sessionId, runId, eventTypes: ["RUN_STARTED"], pageSize: 1 };
     const { items } = await this.#call((options) =>
@@ -219,7 +219,7 @@ export class Pool {
   }
 
   #add(id: string, epoch: bigint): void {
-    if (this.#served.has(id)) this.#again.set(id, epoch);
+    if (this.#served.has(id)) this.#readded.set(id, epoch);
     else if (this.#queue.size < QUEUE_MAX || this.#queue.has(id)) this.#queue.set(id, epoch);
     else this.#hasMore = true;
     this.#fill();
@@ -241,29 +241,30 @@ export class Pool {
     try {
       await this.#parts.serve(id, epoch);
     } catch (error) {
-      if (!isLate(error)) this.#tell(id, error);
+      if (!isLate(error)) this.#reportProblem(id, error);
     }
     this.#keep(id);
     this.#served.delete(id);
-    const again = this.#again.get(id);
-    this.#again.delete(id);
+    const again = this.#readded.get(id);
+    this.#readded.delete(id);
     if (again !== undefined) this.#queue.set(id, again);
     this.#fill();
   }
 
   /** The adapters of the sessions that were served last stay, for their next turn. */
   #keep(id: string): void {
-    this.#kept.delete(id);
-    this.#kept.add(id);
-    const [oldest] = this.#kept;
-    if (oldest === undefined || this.#kept.size <= ADAPTERS_KEPT_MAX) return;
-    this.#kept.delete(oldest);
+    this.#idle.delete(id);
+    this.#idle.add(id);
+    const [oldest] = this.#idle;
+    if (oldest === undefined || this.#idle.size <= ADAPTERS_KEPT_MAX) return;
+    this.#idle.delete(oldest);
     if (!this.#served.has(oldest)) this.#parts.core.bridge.forget(oldest);
   }
 
-  #tell(sessionId: string, error: unknown): void {
+  #reportProblem(sessionId: string, error: unknown): void {
     const { core } = this.#parts;
-    if (!core.stopping.aborted) core.tell({ kind: "left", sessionId, message: textOf(error) });
+    if (!core.stopping.aborted)
+      core.reportProblem({ kind: "left", sessionId, message: textOf(error) });
   }
 }
 

@@ -2,14 +2,14 @@
  * One run of an agent as a whole sequence of events: RUN_STARTED first, then those of the agent, then
  * one end. The run waits for nothing but its agent.
  *
- *   agent ends, with or without its own RUN_FINISHED ─► ENDs of what is open, RUN_FINISHED
+ *   agent ends, with or without its own RUN_FINISHED ─► ENDs of open constructs, RUN_FINISHED
  *   agent throws, or sends RUN_ERROR ─────────────────► RUN_ERROR
  *   cancelled, interrupted ─┬─ agent ends in time ────► ENDs, RUN_FINISHED, outcome `cancelled`
  *                           └─ the grace is over ─────► the same, and the adapter is dropped
  *   the process stops ─► as cancelled, but ───────────► RUN_ERROR, code RUNNER_STOPPED
  */
 import { type CatalogueEntry, lookup } from "@session-ledger/agui/catalogue";
-import { EFFECTS, placeOf } from "@session-ledger/agui/constructs";
+import { EFFECTS, addressOf } from "@session-ledger/agui/constructs";
 import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
 import { printJson } from "@session-ledger/agui/print";
 import { textOf } from "../failure.ts";
@@ -45,8 +45,8 @@ export interface AgentRun {
   readonly caller?: Caller | undefined;
   /** RUN_STARTED, if it is stored already. */
   readonly started?: AgentEvent;
-  /** Told of a mistake in the bridge. */
-  readonly tell?: (message: string) => void;
+  /** Called with a mistake in the bridge. */
+  readonly onMistake?: (message: string) => void;
 }
 
 /** A payload is at most this long, and the member, such as a transcript, is only a part of it. */
@@ -72,7 +72,10 @@ export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, 
   const open = new OpenEnds();
   yield run.started ?? { type: "RUN_STARTED", threadId, runId };
   let end: AgentEvent = { type: "RUN_FINISHED" };
-  const events = new Events(bridge.run(input, platform, signal, run.caller, run.ending), run);
+  const events = new AgentEventReader(
+    bridge.run(input, platform, signal, run.caller, run.ending),
+    run,
+  );
   try {
     for (let event = await events.next(); event !== undefined; event = await events.next()) {
       if (typeof event.type !== "string" || event.type === "")
@@ -86,7 +89,7 @@ export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, 
       yield event;
     }
   } catch (error) {
-    if (error instanceof BridgeMistake) run.tell?.(error.message);
+    if (error instanceof BridgeMistake) run.onMistake?.(error.message);
     end = errorOf(error, bridge);
   } finally {
     events.leave(); // Also when the caller leaves the loop.
@@ -98,7 +101,7 @@ export async function* eventsOfAgent(run: AgentRun): AsyncGenerator<AgentEvent, 
 }
 
 /** The agent's events, up to the end of the grace. */
-class Events {
+class AgentEventReader {
   readonly #events: AsyncGenerator<AgentEvent, void, undefined>;
   readonly #run: AgentRun;
   readonly #onAbort = (): void => this.#startGrace();
@@ -115,7 +118,7 @@ class Events {
     else signal.addEventListener("abort", this.#onAbort, { once: true });
   }
 
-  /** Undefined: there are no more, or the grace is over. */
+  /** Undefined: the events have ended, or the grace is over. */
   next(): Promise<AgentEvent | undefined> {
     return new Promise((resolve, reject) => {
       this.#giveUp = () => resolve(undefined);
@@ -143,7 +146,7 @@ class Events {
   }
 }
 
-/** What an agent without types gives in place of an event. */
+/** Replaces a value that is no event, from an agent without types. */
 const NO_EVENT: AgentEvent = { type: "" };
 /** The service refuses an event that is too large, and the run would have no end. */
 const MESSAGE_CHARS_MAX = 65_536;
@@ -171,7 +174,7 @@ function contextOf(bridge: PlatformBridge): string {
 
 const CANCELLED: AgentEvent = { type: "RUN_FINISHED", outcome: { type: "cancelled" } };
 
-/** An agent that ends with an outcome of its own was quicker than the signal. */
+/** An agent that ends with its own outcome was faster than the signal. */
 function endOfAborted(end: AgentEvent, reason: unknown): AgentEvent {
   if (end.type === "RUN_FINISHED" && end["outcome"] !== undefined) return end;
   if (reason instanceof RunnerStopped) {
@@ -180,7 +183,7 @@ function endOfAborted(end: AgentEvent, reason: unknown): AgentEvent {
   return end.type === "RUN_ERROR" ? CANCELLED : { ...end, ...CANCELLED };
 }
 
-/** The ENDs of the messages, tool calls and steps that have begun, in the order of their beginning. */
+/** The ENDs of the open messages, tool calls and steps, in the order of their START. */
 class OpenEnds {
   readonly #ends = new Map<string, AgentEvent>();
 
@@ -188,7 +191,7 @@ class OpenEnds {
     const entry = lookup(event.type);
     const does = entry && EFFECTS.get(entry.type)?.does;
     if (entry === undefined || (does !== "start" && does !== "end")) return;
-    const { key = "" } = placeOf(entry, event);
+    const { key = "" } = addressOf(entry, event);
     if (does === "end") this.#ends.delete(`${entry.kind}:${key}`);
     else this.#ends.set(`${entry.kind}:${key}`, endOf(entry, event));
   }

@@ -15,15 +15,15 @@ import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
 import { systemClock } from "@session-ledger/base/clock";
 import { ledger } from "../client.ts";
 import { RpcFailure, textOf } from "../failure.ts";
-import { proposedEpoch } from "../writer/book.ts";
+import { proposedEpoch } from "../writer/writer-state.ts";
 import type { SessionWriter } from "../writer/types.ts";
 import { createSessionWriter } from "../writer/writer.ts";
 import type { AgentEvent, Caller, RunInput } from "./bridge.ts";
-import { Conversation } from "./conversation.ts";
-import type { Core } from "./core.ts";
-import { fitting } from "./fitting.ts";
+import { TurnReader } from "./turn-reader.ts";
+import type { RunnerCore } from "./core.ts";
+import { fitPayload } from "./payload-limits.ts";
 import { metadataOf, through } from "./middleware/middleware.ts";
-import { type Hold, Place } from "./place.ts";
+import { type SessionLease, SessionLock } from "./session-lock.ts";
 import { eventsOfAgent, startOf } from "./run.ts";
 
 const CLAIM_WAIT_S = 60n;
@@ -32,23 +32,23 @@ const CLAIM_DEADLINE_MS = 70_000;
 const FLUSH_MS = 60_000;
 /** How long a stop, and a run over HTTP at its end, waits for the service. */
 const CLOSE_MS = 5_000;
-/** What the service stores as one row, unless its PAYLOAD_BYTES_MAX is another one. */
+/** The limit of one row, unless the service has another PAYLOAD_BYTES_MAX. */
 const ROW = {
   max: PAYLOAD_BYTES_MAX,
   sizeOf: (text: string) => Buffer.byteLength(text),
 };
-/** How long a run over HTTP waits for the place that a claim has. */
-const PLACE_MS = 10_000;
+/** How long a run over HTTP waits for the lock that a claim holds. */
+const LOCK_MS = 10_000;
 
-type Turn = ClaimTurnResponse & {
+type StartedTurn = ClaimTurnResponse & {
   readonly runStarted: NonNullable<ClaimTurnResponse["runStarted"]>;
 };
 
 type RunEvents = AsyncGenerator<AgentEvent, void, undefined>;
 
-interface Settled {
+interface SettleOptions {
   readonly runId: string;
-  /** What the writer had lost before the run. */
+  /** The writer's lost events before the run. */
   readonly lostBefore: number;
   /** True: one attempt, because a reader waits. */
   readonly once?: boolean;
@@ -59,24 +59,24 @@ export interface ServeOptions {
   readonly waits: boolean;
 }
 
-export class Session {
+export class RunnerSession {
   readonly id: string;
-  readonly #core: Core;
+  readonly #core: RunnerCore;
   /** 0n: the service assigns one at the first claim, without a take-over. */
   #epoch: bigint;
   #writer: SessionWriter | undefined;
-  readonly #conversation: Conversation;
-  readonly #place: Place;
+  readonly #turns: TurnReader;
+  readonly #lock: SessionLock;
   #hadRun = false;
   /** Tokens of the envelopes of turns that no claim has reported yet. */
   #envelopeTokens = 0;
 
-  constructor(core: Core, id: string, epoch = proposedEpoch(systemClock)) {
+  constructor(core: RunnerCore, id: string, epoch = proposedEpoch(systemClock)) {
     this.#core = core;
     this.id = id;
     this.#epoch = epoch;
-    this.#conversation = new Conversation(core, id);
-    this.#place = new Place(id);
+    this.#turns = new TurnReader(core, id);
+    this.#lock = new SessionLock(id);
   }
 
   /**
@@ -85,86 +85,86 @@ export class Session {
    */
   async serve({ waits }: ServeOptions): Promise<void> {
     const { stopping } = this.#core;
-    await this.#inPlace(() => this.#sendLeft());
+    await this.#withLock(() => this.#sendLeftRecords());
     while (!stopping.aborted) {
-      const hasRun = await this.#inPlace((hold) => this.#nextTurn(waits, hold));
+      const hasRun = await this.#withLock((lease) => this.#nextTurn(waits, lease));
       if (!hasRun && !waits) return;
     }
   }
 
   /** Resolves when no run is in progress. */
   get idle(): Promise<void> {
-    return this.#place.idle;
+    return this.#lock.idle;
   }
 
-  /** Ends the writer. What the service does not take in time is in the file of the spool, if any. */
+  /** Ends the writer. Records that the service does not take in time stay in the spool's file, if any. */
   async close(): Promise<void> {
-    await this.#inPlace(() => this.#closeWriter());
+    await this.#withLock(() => this.#closeWriter());
   }
 
   /**
    * Begins a run that was not claimed. Its events come as the ledger gets them, also RUN_STARTED; read
-   * them to the end, because the run goes on only then. Rejects with RunInProgress.
+   * them to the end, because the run continues only then. Rejects with RunInProgress.
    */
   async begin(input: RunInput, signal: AbortSignal, caller: Caller): Promise<RunEvents> {
     const late = new RpcFailure(
       "UNAVAILABLE",
       "the service does not tell whether a turn has begun",
     );
-    const hold = await this.#place.forRun(abortedAfter(PLACE_MS, late, signal));
-    return this.#unclaimed({ input: { ...input, threadId: this.id }, signal, caller }, hold);
+    const lease = await this.#lock.acquireForRun(abortedAfter(LOCK_MS, late, signal));
+    return this.#runUnclaimed({ input: { ...input, threadId: this.id }, signal, caller }, lease);
   }
 
-  async *#unclaimed(
+  async *#runUnclaimed(
     run: { readonly input: RunInput; readonly signal: AbortSignal; readonly caller: Caller },
-    hold: Hold,
+    lease: SessionLease,
   ): RunEvents {
     try {
       const { runId } = run.input;
       const started = startOf(this.id, run.input);
       const lostBefore = lostIn(this.#openWriter());
       for await (const event of this.#events({ ...run, started, isStored: false })) {
-        if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") hold.over();
+        if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") lease.endRun();
         yield event;
       }
-      // A writer that takes no more has told it.
+      // A writer that takes no more has reported it.
       await this.#settle({ runId, lostBefore, once: true }).catch(() => undefined);
     } finally {
-      hold.leave();
+      lease.release();
     }
   }
 
-  async #inPlace<T>(work: (hold: Hold) => Promise<T>): Promise<T> {
-    const hold = await this.#place.forClaim();
+  async #withLock<T>(work: (lease: SessionLease) => Promise<T>): Promise<T> {
+    const lease = await this.#lock.acquireForClaim();
     try {
-      return await work(hold);
+      return await work(lease);
     } finally {
-      hold.leave();
+      lease.release();
     }
   }
 
-  /** Sends what an earlier process has left in the file of the spool, under its own epoch. */
-  async #sendLeft(): Promise<void> {
+  /** Sends the records of an earlier process in the spool's file, under its epoch. */
+  async #sendLeftRecords(): Promise<void> {
     const options = this.#core.writerOptions(this.id);
     if (options.spool?.file === undefined || this.#writer !== undefined) return;
     const writer = createSessionWriter(options);
-    await this.#stored(writer);
+    await this.#waitUntilStored(writer);
     await writer.close({ timeoutMs: CLOSE_MS });
   }
 
   /** False: no message waits, or the runner stops. */
-  async #nextTurn(waits: boolean, hold: Hold): Promise<boolean> {
+  async #nextTurn(waits: boolean, lease: SessionLease): Promise<boolean> {
     // The end of a run over HTTP may wait, and the service would begin the turn inside of that run.
-    if (this.#writer !== undefined) await this.#stored(this.#writer);
-    const turn = await this.#claim(waits, hold.wanted);
+    if (this.#writer !== undefined) await this.#waitUntilStored(this.#writer);
+    const turn = await this.#claim(waits, lease.yieldSignal);
     if (turn === undefined) return false;
-    hold.began();
-    await this.#runTurn(turn, hold);
+    lease.startRun();
+    await this.#runTurn(turn, lease);
     return true;
   }
 
-  /** Undefined: no message waits, the runner stops, or a run over HTTP wants the place. */
-  async #claim(waits: boolean, wanted: AbortSignal): Promise<Turn | undefined> {
+  /** Undefined: no message waits, the runner stops, or a run over HTTP waits for the lock. */
+  async #claim(waits: boolean, yieldSignal: AbortSignal): Promise<StartedTurn | undefined> {
     const { client, options, middleware, stopping, interrupting } = this.#core;
     const runId = crypto.randomUUID();
     const metadata = {
@@ -177,12 +177,16 @@ export class Session {
       runStarted: JSON.stringify({ runId, metadata }),
       redeliver: true,
       envelopeTokens: BigInt(this.#envelopeTokens),
-      ...(await this.#conversation.turnSize()),
+      ...(await this.#turns.turnSize()),
     };
-    const ask = async (more: object, signal: AbortSignal): Promise<Turn | undefined> => {
-      const again = { ...this.#core.retry(this.id), deadlineMs: CLAIM_DEADLINE_MS, signal };
-      const asked = { ...request, ...more };
-      const { runStarted, ...answer } = await client.call(ledger.claimTurn, asked, again);
+    const claim = async (more: object, signal: AbortSignal): Promise<StartedTurn | undefined> => {
+      const callOptions = { ...this.#core.retry(this.id), deadlineMs: CLAIM_DEADLINE_MS, signal };
+      const turnRequest = { ...request, ...more };
+      const { runStarted, ...answer } = await client.call(
+        ledger.claimTurn,
+        turnRequest,
+        callOptions,
+      );
       if (runStarted === undefined) return undefined;
       this.#epoch = answer.producerEpoch;
       this.#envelopeTokens = 0;
@@ -190,9 +194,9 @@ export class Session {
     };
     try {
       if (waits) {
-        const cut = AbortSignal.any([stopping, wanted]);
+        const cut = AbortSignal.any([stopping, yieldSignal]);
         try {
-          return await ask({ wait: { seconds: CLAIM_WAIT_S } }, cut);
+          return await claim({ wait: { seconds: CLAIM_WAIT_S } }, cut);
         } catch (error) {
           if (!cut.aborted) throw error;
           if (stopping.aborted) return undefined;
@@ -200,7 +204,7 @@ export class Session {
       }
       // Not cut: its turn would have a run and no runner. The same run again gets the turn of a claim
       // that was cut too late.
-      return await ask({}, interrupting);
+      return await claim({}, interrupting);
     } catch (error) {
       if (interrupting.aborted || reasonOf(error) === "NOTHING_WAITS") return undefined;
       if (reasonOf(error) !== "RUN_OPEN" || this.#writer === undefined) throw error;
@@ -210,7 +214,7 @@ export class Session {
     }
   }
 
-  async #runTurn({ runStarted, messages: rows }: Turn, hold: Hold): Promise<void> {
+  async #runTurn({ runStarted, messages: rows }: StartedTurn, lease: SessionLease): Promise<void> {
     const { stats } = this.#core;
     const started = eventOf(runStarted.payload);
     const runId = String(started["runId"]);
@@ -220,10 +224,10 @@ export class Session {
     const lostBefore = lostIn(writer);
     let last: AgentEvent | undefined;
     try {
-      const turn = await this.#conversation.inputOf({ runId, rows, signal });
+      const turn = await this.#turns.inputOf({ runId, rows, signal });
       const { input, metrics, hasHistory } = turn;
       this.#hadRun ||= hasHistory;
-      stats.began({ ...metrics, waitMs: waitMsOf(rows) });
+      stats.onTurnStart({ ...metrics, waitMs: waitMsOf(rows) });
       this.#envelopeTokens += metrics.envelopeTokens;
       const events = this.#events({ input, signal, started, isStored: true });
       for await (const event of events) last = event;
@@ -231,18 +235,18 @@ export class Session {
       last = { type: "RUN_ERROR", message: `the turn has no input: ${textOf(error)}` };
       writer.event(last);
     }
-    hold.over();
+    lease.endRun();
     const isWhole = await this.#settle({ runId, lostBefore });
-    stats.ended({ hasFailed: !isWhole || last?.type !== "RUN_FINISHED" });
+    stats.onTurnEnd({ hasFailed: !isWhole || last?.type !== "RUN_FINISHED" });
   }
 
   /** Waits until a run is stored, and ends it if its end was lost (then false). */
-  async #settle({ runId, lostBefore, once = false }: Settled): Promise<boolean> {
+  async #settle({ runId, lostBefore, once = false }: SettleOptions): Promise<boolean> {
     const writer = this.#openWriter();
-    await this.#stored(writer, { runId, once });
-    if (lostIn(writer) === lostBefore || !(await this.#conversation.isOpen(runId))) return true;
+    await this.#waitUntilStored(writer, { runId, once });
+    if (lostIn(writer) === lostBefore || !(await this.#turns.isOpen(runId))) return true;
     writer.event({ type: "RUN_ERROR", message: "the end of the run was refused or dropped" });
-    await this.#stored(writer, { runId, once });
+    await this.#waitUntilStored(writer, { runId, once });
     return false;
   }
 
@@ -265,8 +269,8 @@ export class Session {
     let hasSnapshot = false;
     let last: AgentEvent | undefined;
     try {
-      const tell = (message: string): void =>
-        this.#core.tell({ kind: "agent", sessionId: this.id, message });
+      const onMistake = (message: string): void =>
+        this.#core.reportProblem({ kind: "agent", sessionId: this.id, message });
       const agent = eventsOfAgent({
         bridge,
         input,
@@ -276,22 +280,22 @@ export class Session {
         graceMs,
         started,
         caller,
-        tell,
+        onMistake,
       });
-      const about = { sessionId: this.id, runId: input.runId, input, bridge, signal };
-      for await (const given of through(middleware, agent, about)) {
-        const { event, text, problem, isMended } = fitting(given, ROW);
-        if (problem !== undefined) tell(problem);
+      const runContext = { sessionId: this.id, runId: input.runId, input, bridge, signal };
+      for await (const original of through(middleware, agent, runContext)) {
+        const { event, text, problem, hasReplacedValues } = fitPayload(original, ROW);
+        if (problem !== undefined) onMistake(problem);
         hasSnapshot ||= event.type === "MESSAGES_SNAPSHOT";
         if (event.type === "RUN_FINISHED" && !hasSnapshot) {
-          const snapshot = await this.#conversation.snapshot(writer);
+          const snapshot = await this.#turns.snapshot(writer);
           if (snapshot !== undefined) {
             writer.event(snapshot);
             yield snapshot;
           }
         }
         if (event.type !== "RUN_STARTED" || !run.isStored) {
-          writer.event(isMended === true ? given : text); // The writer counts and reports it.
+          writer.event(hasReplacedValues === true ? original : text); // The writer counts and reports it.
         }
         last = event;
         const hasFailed = problem !== undefined && event.type === "RUN_ERROR";
@@ -313,12 +317,12 @@ export class Session {
    * Resolves when the service has everything, the runner stops, or after one attempt. Rejects when the
    * service takes no more.
    */
-  async #stored(writer: SessionWriter, { runId = "", once = false } = {}): Promise<void> {
+  async #waitUntilStored(writer: SessionWriter, { runId = "", once = false } = {}): Promise<void> {
     const { stopping } = this.#core;
     for (;;) {
       const timeoutMs = stopping.aborted || once ? CLOSE_MS : FLUSH_MS;
       const { complete, state } = await writer.flush({ timeoutMs });
-      if (state === "fenced" && runId !== "" && (await this.#conversation.wasCancelled(runId))) {
+      if (state === "fenced" && runId !== "" && (await this.#turns.wasCancelled(runId))) {
         return this.#renew();
       }
       if (state === "fenced" || state === "refused") throw writer.runSignal(runId).reason;

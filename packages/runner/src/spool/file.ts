@@ -1,13 +1,13 @@
 /**
  * The spool's file: a log that is appended to in the background, so that waiting records outlive
- * the process. Only two callers wait for the file: `close`, and a stream for the line with its epoch. What
- * they are told is on the disk (fsync), and so is a file that replaces another one; other records may be lost
- * with the machine.
+ * the process. Only two callers wait for the file: `close`, and a stream for the line with its epoch.
+ * Their data is on the disk (fsync), and so is a file that replaces another one; other records may be lost with
+ * the machine.
  *
  *   changed() ──► one writing loop: epochs, then new records, then the settled numbers
  *                   └── file twice as large as after its last rewrite ──► waiting records into a new file
  *
- * The loop reads the lanes at the time of the write: a record that is settled by then is never
+ * The loop reads the producers at the time of the write: a record that is settled by then is never
  * written, and this file holds no copy. A full or missing disk ends the file, and not the writer.
  */
 import { type FileHandle, lstat, open, rename, rm } from "node:fs/promises";
@@ -21,26 +21,26 @@ import {
   type Damage,
   eventLine,
   headerLine,
-  laneLine,
+  producerLine,
   messageLine,
   SpoolReader,
   settledLine,
 } from "./lines.ts";
 import { create, lockFile } from "./lock.ts";
-import { isEmpty, type Lane, later } from "./spool.ts";
+import { isEmpty, type Producer, later } from "./spool.ts";
 
 interface OpenedSpool {
   readonly log: SpoolFile;
-  /** The lanes of earlier processes, oldest first. */
-  readonly left: readonly Lane[];
+  /** The producers of earlier processes, oldest first. */
+  readonly left: readonly Producer[];
 }
 
 interface SpoolFileOptions {
   readonly file: string;
   readonly sessionId: string;
-  readonly live: Lane;
+  readonly live: Producer;
   /** Called when more messages are in the file, or when the file was given up. */
-  readonly written: () => void;
+  readonly onWritten: () => void;
 }
 
 /** The text of one write. */
@@ -65,8 +65,8 @@ export type SpoolFileProblem =
 
 /** Undefined when the file cannot be used, after the problem was reported. Never rejects. */
 export async function openSpoolFile(
-  { file, sessionId, live, written }: SpoolFileOptions,
-  tell: (problem: SpoolFileProblem) => void,
+  { file, sessionId, live, onWritten }: SpoolFileOptions,
+  onProblem: (problem: SpoolFileProblem) => void,
 ): Promise<OpenedSpool | undefined> {
   let unlock: (() => Promise<void>) | undefined;
   try {
@@ -74,16 +74,24 @@ export async function openSpoolFile(
     const found = await lstat(file).catch(() => undefined);
     if (found?.isFile() === false) throw new Error(`${file} is not a regular file`);
     unlock = await lockFile(file);
-    const { lanes, damage } = await readLanes(file, sessionId);
-    live.generation = lanes.reduce((highest, lane) => Math.max(highest, lane.generation), 0) + 1;
-    const left = lanes.filter((lane) => !isEmpty(lane));
-    const log = new SpoolFile({ file, sessionId, lanes: [...left, live], unlock, written, tell });
-    // Begins with a new file, so that no incomplete line of a dead process stands before ours.
+    const { producers, damage } = await readProducers(file, sessionId);
+    live.generation =
+      producers.reduce((highest, producer) => Math.max(highest, producer.generation), 0) + 1;
+    const left = producers.filter((producer) => !isEmpty(producer));
+    const log = new SpoolFile({
+      file,
+      sessionId,
+      producers: [...left, live],
+      unlock,
+      onWritten,
+      onProblem,
+    });
+    // Begins with a new file, so that no incomplete line of a dead process precedes ours.
     await log.rewrite();
-    if (damage.lines > 0 || damage.events + damage.messages > 0) tell(damagedIn(file, damage));
+    if (damage.lines > 0 || damage.events + damage.messages > 0) onProblem(damagedIn(file, damage));
     return { log, left };
   } catch (error) {
-    tell({ kind: "file", message: textOf(error) });
+    onProblem({ kind: "file", message: textOf(error) });
     await unlock?.().catch(() => undefined);
     return undefined;
   }
@@ -95,7 +103,10 @@ function damagedIn(file: string, { lines, firstLine, events, messages }: Damage)
   return { kind: "damaged", lines, events, messages, message };
 }
 
-async function readLanes(file: string, sessionId: string): Promise<ReturnType<SpoolReader["end"]>> {
+async function readProducers(
+  file: string,
+  sessionId: string,
+): Promise<ReturnType<SpoolReader["end"]>> {
   const reader = new SpoolReader(sessionId);
   const handle = await open(file, "r").catch((error: unknown) => {
     if (codeOf(error) === "ENOENT") return undefined;
@@ -119,10 +130,10 @@ async function readLanes(file: string, sessionId: string): Promise<ReturnType<Sp
   return reader.end();
 }
 
-/** The part of a lane that is in the file. */
+/** The part of a producer that is in the file. */
 interface Written {
   /** The content of its line; undefined: it has no line. */
-  lane: string | undefined;
+  producer: string | undefined;
   events: bigint;
   messages: bigint;
   settled: string | undefined;
@@ -132,21 +143,21 @@ interface SpoolFileParts {
   readonly file: string;
   readonly sessionId: string;
   /** The last one is the live one. */
-  readonly lanes: readonly Lane[];
+  readonly producers: readonly Producer[];
   readonly unlock: () => Promise<void>;
-  readonly written: () => void;
-  readonly tell: (problem: SpoolFileProblem) => void;
+  readonly onWritten: () => void;
+  readonly onProblem: (problem: SpoolFileProblem) => void;
 }
 
 export class SpoolFile {
   readonly #parts: SpoolFileParts;
-  #written: ReadonlyMap<Lane, Written> = new Map();
+  #written: ReadonlyMap<Producer, Written> = new Map();
   #handle: FileHandle | undefined;
   #bytes = 0;
   #compactAtBytes = COMPACT_BYTES_MIN;
   #writing: Promise<void> | undefined;
   #isDirty = false;
-  /** The next slice must be on the disk before its callers go on. */
+  /** The next slice must be on the disk before its callers continue. */
   #isSyncDue = false;
   /** Resolves when the next slice is written, or when the file was given up. */
   #nextSlice = deferred<void>();
@@ -155,17 +166,16 @@ export class SpoolFile {
     this.#parts = parts;
   }
 
-  /** Something in a lane has changed. The call is cheap: the write looks the change up. */
+  /** A producer has changed. The call is cheap: the write looks the change up. */
   changed(): void {
     this.#isDirty = true;
     if (this.#handle !== undefined) this.#writing ??= this.#write();
   }
 
-  /** Resolves when the current epochs of the lanes are written, or when the file was given up. */
-  async lanesWritten(): Promise<void> {
+  /** Resolves when the current epochs of the producers are written, or when the file was given up. */
+  async producersWritten(): Promise<void> {
     if (this.#handle === undefined) return;
-    // Each slice begins with the changed lanes; the current slice may have begun before this
-    // change.
+    // Each slice begins with the changed producers; the current slice may precede this change.
     const { promise } = this.#nextSlice;
     this.#isSyncDue = true;
     this.changed();
@@ -174,14 +184,14 @@ export class SpoolFile {
 
   /** Resolves when the file is closed; true: the waiting records are in it. */
   async close(): Promise<boolean> {
-    this.#isSyncDue = !this.#parts.lanes.every(isEmpty);
+    this.#isSyncDue = !this.#parts.producers.every(isEmpty);
     this.changed();
     await this.#writing;
     const isOfUse = this.#handle !== undefined;
     await this.#handle?.close();
     this.#handle = undefined;
-    const { file, lanes, unlock } = this.#parts;
-    const keeps = isOfUse && !lanes.every(isEmpty);
+    const { file, producers, unlock } = this.#parts;
+    const keeps = isOfUse && !producers.every(isEmpty);
     if (isOfUse && !keeps) await rm(file, { force: true });
     await unlock();
     return keeps;
@@ -194,21 +204,21 @@ export class SpoolFile {
       while (this.#isDirty && this.#handle !== undefined) {
         this.#isDirty = false;
         this.#isDirty = (await this.#append(this.#handle)) || this.#isDirty;
-        this.#tellWritten();
+        this.#notifyWritten();
         if (this.#bytes > this.#compactAtBytes) await this.rewrite();
       }
     } catch (error) {
-      this.#parts.tell({ kind: "file", message: `${this.#parts.file}: ${textOf(error)}` });
+      this.#parts.onProblem({ kind: "file", message: `${this.#parts.file}: ${textOf(error)}` });
       await this.#handle?.close().catch(() => undefined);
       this.#handle = undefined;
-      this.#tellWritten();
+      this.#notifyWritten();
       this.#nextSlice.resolve();
     } finally {
       this.#writing = undefined;
     }
   }
 
-  /** Writes the next slice; true when there may be more. */
+  /** Writes the next slice; true when more may follow. */
   async #append(handle: FileHandle): Promise<boolean> {
     const { resolve } = this.#nextSlice;
     this.#nextSlice = deferred();
@@ -227,13 +237,16 @@ export class SpoolFile {
 
   /** Writes the waiting records into a file that replaces this one. */
   async rewrite(): Promise<void> {
-    const { file, sessionId, lanes } = this.#parts;
+    const { file, sessionId, producers } = this.#parts;
     const path = `${file}.new`;
     const handle = await create(path);
     this.#written = new Map(
-      lanes
-        .filter((lane) => !lane.isLeft || !isEmpty(lane))
-        .map((lane) => [lane, { lane: undefined, events: 0n, messages: 0n, settled: undefined }]),
+      producers
+        .filter((producer) => !producer.isLeft || !isEmpty(producer))
+        .map((producer) => [
+          producer,
+          { producer: undefined, events: 0n, messages: 0n, settled: undefined },
+        ]),
     );
     this.#bytes = (await handle.write(headerLine(sessionId))).bytesWritten;
     while (await this.#append(handle));
@@ -242,50 +255,50 @@ export class SpoolFile {
     await syncFolder(dirname(file));
     await this.#handle?.close();
     this.#handle = handle;
-    this.#tellWritten();
+    this.#notifyWritten();
     this.#compactAtBytes = Math.max(COMPACT_BYTES_MIN, 2 * this.#bytes);
   }
 
-  #tellWritten(): void {
-    for (const [lane, { messages }] of this.#written) {
-      lane.messagesInFile = this.#handle === undefined ? undefined : messages;
+  #notifyWritten(): void {
+    for (const [producer, { messages }] of this.#written) {
+      producer.messagesInFile = this.#handle === undefined ? undefined : messages;
     }
-    this.#parts.written();
+    this.#parts.onWritten();
   }
 
   /** The next piece of the log; empty when the file is up to date. */
   #slice(): string {
     let slice = "";
-    for (const [lane, written] of this.#written) {
-      const settled = settledLine(lane);
-      const records = recordLines(lane, written, slice.length);
-      const news = settled === written.settled ? records : records + settled;
-      written.settled = settled;
-      const text = laneLine(lane);
+    for (const [producer, onWritten] of this.#written) {
+      const settled = settledLine(producer);
+      const records = recordLines(producer, onWritten, slice.length);
+      const news = settled === onWritten.settled ? records : records + settled;
+      onWritten.settled = settled;
+      const text = producerLine(producer);
       // Before each piece: without the line of its lane, and the epoch in it, a record is of no use.
-      if (news !== "" || text !== written.lane) slice += text + news;
-      written.lane = text;
+      if (news !== "" || text !== onWritten.producer) slice += text + news;
+      onWritten.producer = text;
     }
     return slice;
   }
 }
 
 /** Records of the lane that are not in the file, as many as the slice has room for. */
-function recordLines(lane: Lane, written: Written, units: number): string {
-  const { events, messages } = lane;
+function recordLines(producer: Producer, onWritten: Written, units: number): string {
+  const { events, messages } = producer;
   let text = "";
   // Records that were settled meanwhile have left the queue, and are not needed in the file.
-  written.events = later(written.events, events.frontNumber - 1n);
-  written.messages = later(written.messages, messages.frontNumber - 1n);
-  while (written.messages < messages.lastNumber && units + text.length < SLICE_UNITS) {
-    written.messages += 1n;
-    const record = messages.at(written.messages);
-    if (record !== undefined) text += messageLine(lane, written.messages, record);
+  onWritten.events = later(onWritten.events, events.frontNumber - 1n);
+  onWritten.messages = later(onWritten.messages, messages.frontNumber - 1n);
+  while (onWritten.messages < messages.lastNumber && units + text.length < SLICE_UNITS) {
+    onWritten.messages += 1n;
+    const record = messages.at(onWritten.messages);
+    if (record !== undefined) text += messageLine(producer, onWritten.messages, record);
   }
-  while (written.events < events.lastNumber && units + text.length < SLICE_UNITS) {
-    written.events += 1n;
-    const record = events.at(written.events);
-    if (record !== undefined) text += eventLine(lane, written.events, record);
+  while (onWritten.events < events.lastNumber && units + text.length < SLICE_UNITS) {
+    onWritten.events += 1n;
+    const record = events.at(onWritten.events);
+    if (record !== undefined) text += eventLine(producer, onWritten.events, record);
   }
   return text;
 }

@@ -3,18 +3,18 @@
  * hexadecimal digits of its SHA-256, so a damaged line is known, and the other lines are whole.
  *
  *   {"sessionLedgerSpool":2,"sessionId":"s1"}              first, without digits
- *   … ["lane",2,"",null,null,null,null,"9"]                lane 2: epoch and base not known, 9 proposed
+ *   … ["lane",2,"",null,null,null,null,"9"]                producer 2: epoch and base not known, 9 proposed
  *   … ["lane",2,"","7","0",null,null,"9"]                  epoch 7, base 0; the empty places are not used
  *   … ["event",2,"12","1700000000000000",0,"{…}","11"]     its event 12: time, whether it is a mark, payload
  *   … ["message",2,"3",{"eventType":…},"2"]                its message 3
  *   … ["settled",2,"11","3","0"]                           events up to 11, messages up to 3; refusals so far
  *
- * The numbers of a lane are written in order. Records that were settled before the write are left out. The
+ * The numbers of a producer are written in order. Records that were settled before the write are left out. The
  * last part of a record is the highest settled number at the time of the write, so any other missing number
- * is that of a lost record. A lost event keeps its number, by which the service knows the events behind it: a
- * mark takes its place.
+ * is that of a lost record. A lost event keeps its number, by which the service knows later events: a
+ * mark replaces it.
  *
- * Version 1 had neither digits nor that part: there a gap means that all earlier records are settled, unless
+ * Version 1 had neither digits nor that part: a gap in it means that all earlier records are settled, unless
  * unreadable lines explain it.
  */
 import { createHash } from "node:crypto";
@@ -24,11 +24,11 @@ import {
   type EventRecord,
   eventRecord,
   gapMark,
-  type Lane,
+  type Producer,
   later,
   type MessageRecord,
   messageRecord,
-  newLane,
+  newProducer,
 } from "./spool.ts";
 
 const VERSIONS: readonly unknown[] = [1, 2];
@@ -38,23 +38,29 @@ export function headerLine(sessionId: string): string {
   return `${jsonOf({ sessionLedgerSpool: 2, sessionId })}\n`;
 }
 
-export function laneLine({ generation, epoch, base, proposed }: Lane): string {
+export function producerLine({ generation, epoch, base, proposed }: Producer): string {
   const [known, first, asked] = [epoch, base, proposed].map((number) => number ?? null);
   return line(["lane", generation, "", known, first, null, null, asked]);
 }
 
-export function eventLine(lane: Lane, number: bigint, record: EventRecord): string {
+export function eventLine(producer: Producer, number: bigint, record: EventRecord): string {
   const { atMicros, isMark, payload } = record;
-  const settled = lane.events.frontNumber - 1n;
-  return line(["event", lane.generation, number, atMicros, isMark ? 1 : 0, payload, settled]);
+  const settled = producer.events.frontNumber - 1n;
+  return line(["event", producer.generation, number, atMicros, isMark ? 1 : 0, payload, settled]);
 }
 
-export function messageLine(lane: Lane, number: bigint, record: MessageRecord): string {
+export function messageLine(producer: Producer, number: bigint, record: MessageRecord): string {
   const { bytes: _, ...message } = record;
-  return line(["message", lane.generation, number, message, lane.messages.frontNumber - 1n]);
+  return line([
+    "message",
+    producer.generation,
+    number,
+    message,
+    producer.messages.frontNumber - 1n,
+  ]);
 }
 
-export function settledLine({ generation, events, messages, refusals }: Lane): string {
+export function settledLine({ generation, events, messages, refusals }: Producer): string {
   return line([
     "settled",
     generation,
@@ -93,7 +99,7 @@ export interface Damage {
 /** The content of a file, read line by line. */
 export class SpoolReader {
   readonly #sessionId: string;
-  readonly #lanes = new Map<number, LaneLines>();
+  readonly #producers = new Map<number, ProducerLines>();
   #version: unknown;
   #lines = 0;
   #damaged = 0;
@@ -117,17 +123,17 @@ export class SpoolReader {
     if ((!Array.isArray(value) || !this.#take(value)) && !isTorn) this.#damage();
   }
 
-  /** In their order, with the settled ones, and what is lost. Call it once, after the last line. */
-  end(): { readonly lanes: readonly Lane[]; readonly damage: Damage } {
-    const lanes: Lane[] = [];
+  /** In their order, with the settled ones, and the lost records. Call it once, after the last line. */
+  end(): { readonly producers: readonly Producer[]; readonly damage: Damage } {
+    const producers: Producer[] = [];
     const lost = { events: 0, messages: 0 };
-    for (const lines of this.#lanes.values()) {
+    for (const lines of this.#producers.values()) {
       const left = lines.end();
       lost.events += left.events;
       lost.messages += left.messages;
-      if (left.lane !== undefined) lanes.push(left.lane);
+      if (left.producer !== undefined) producers.push(left.producer);
     }
-    return { lanes, damage: { lines: this.#damaged, firstLine: this.#firstDamaged, ...lost } };
+    return { producers, damage: { lines: this.#damaged, firstLine: this.#firstDamaged, ...lost } };
   }
 
   #valueOf(text: string): unknown {
@@ -144,9 +150,9 @@ export class SpoolReader {
   /** False: it is no line of a spool. */
   #take([kind, generation, ...rest]: readonly unknown[]): boolean {
     if (typeof generation !== "number" || !Number.isSafeInteger(generation)) return false;
-    const lines = this.#lanes.get(generation) ?? new LaneLines(generation);
-    this.#lanes.set(generation, lines);
-    if (kind === "lane") return lines.setLane(rest);
+    const lines = this.#producers.get(generation) ?? new ProducerLines(generation);
+    this.#producers.set(generation, lines);
+    if (kind === "lane") return lines.setProducer(rest);
     const number = numberOf(rest[0]);
     if (number === undefined) return false;
     const at = { number, damaged: this.#damaged };
@@ -169,37 +175,41 @@ function versionIn(value: unknown, sessionId: string): unknown {
   return version;
 }
 
-/** The lines of one lane. */
-class LaneLines {
+/** The lines of one producer. */
+class ProducerLines {
   readonly events = new Numbered<EventRecord>();
   readonly messages = new Numbered<MessageRecord>();
   refusals: bigint | undefined;
   readonly #generation: number;
-  #lane: Lane | undefined;
+  #producer: Producer | undefined;
 
   constructor(generation: number) {
     this.#generation = generation;
   }
 
-  setLane([, ...numbers]: readonly unknown[]): boolean {
-    this.#lane ??= newLane({ generation: this.#generation, isLeft: true });
+  setProducer([, ...numbers]: readonly unknown[]): boolean {
+    this.#producer ??= newProducer({ generation: this.#generation, isLeft: true });
     const [epoch, base, , , proposed] = numbers.map(numberOf);
-    Object.assign(this.#lane, { epoch, base, proposed });
+    Object.assign(this.#producer, { epoch, base, proposed });
     return true;
   }
 
-  /** Without a lane nobody knows the epoch of the records, so they are lost. */
-  end(): { readonly lane: Lane | undefined; readonly events: number; readonly messages: number } {
-    const lane = this.#lane;
-    if (lane === undefined)
-      return { lane, events: this.events.waiting, messages: this.messages.waiting };
-    lane.refusals = this.refusals ?? lane.refusals;
-    const events = this.events.into(lane.events, (before) => {
+  /** Without a producer line the epoch of the records is unknown, so they are lost. */
+  end(): {
+    readonly producer: Producer | undefined;
+    readonly events: number;
+    readonly messages: number;
+  } {
+    const producer = this.#producer;
+    if (producer === undefined)
+      return { producer, events: this.events.waiting, messages: this.messages.waiting };
+    producer.refusals = this.refusals ?? producer.refusals;
+    const events = this.events.into(producer.events, (before) => {
       const sinceMicros = before?.atMicros ?? 0n;
       return eventRecord(gapMark({ events: 1, messages: 0, sinceMicros }), sinceMicros, true);
     });
     // Numbers of messages are known to this file only, so the later ones move up.
-    return { lane, events, messages: this.messages.into(lane.messages, () => undefined) };
+    return { producer, events, messages: this.messages.into(producer.messages, () => undefined) };
   }
 }
 
@@ -215,7 +225,7 @@ class Numbered<T> {
     return this.#records.size;
   }
 
-  /** False: there is no record. An existing number changes nothing. */
+  /** False: no record. An existing number changes nothing. */
   add(
     { number, damaged }: { readonly number: bigint; readonly damaged: number },
     record: T | undefined,
@@ -241,7 +251,7 @@ class Numbered<T> {
     }
   }
 
-  /** Returns how many are lost; `lost` makes what takes their places, from the record before. */
+  /** Returns the count of lost records; `lost` creates their substitutes from the record before. */
   into(queue: SpoolQueue<T>, lost: (before: T | undefined) => T | undefined): number {
     queue.skipTo(this.#settled + 1n);
     let missing = 0;
@@ -249,8 +259,8 @@ class Numbered<T> {
     for (let number = this.#settled + 1n; number <= this.#last; number += 1n) {
       const record = this.#records.get(number);
       if (record === undefined) missing += 1;
-      const taken = record ?? lost(before);
-      if (taken !== undefined) queue.push(taken);
+      const next = record ?? lost(before);
+      if (next !== undefined) queue.push(next);
       before = record ?? before;
     }
     return missing;

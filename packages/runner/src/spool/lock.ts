@@ -1,4 +1,4 @@
-/** The lock of a spool's file, and new files beside it. */
+/** The lock of a spool's file, and new files in its folder. */
 import { type FileHandle, link, open, readdir, readFile, rm } from "node:fs/promises";
 import { basename, dirname } from "node:path";
 import { codeOf } from "@session-ledger/base/errors";
@@ -50,7 +50,7 @@ async function take(path: string, file: string): Promise<void> {
   }
 }
 
-/** A new file of this process beside the spool. `wx` follows no link that somebody has put there. */
+/** A new file in the spool's folder. `wx` follows no link from somebody else. */
 export async function create(path: string): Promise<FileHandle> {
   await rm(path, { force: true });
   return open(path, "wx", FILE_MODE);
@@ -66,21 +66,21 @@ async function removeParts(path: string): Promise<void> {
   }
 }
 
-interface Owner {
+interface LockOwner {
   readonly pid: number;
   readonly started: string | undefined;
 }
 
-async function ownerOf(path: string): Promise<Owner | undefined> {
+async function ownerOf(path: string): Promise<LockOwner | undefined> {
   try {
     const { pid, started } = JSON.parse(await readFile(path, "utf8"));
     return typeof pid === "number" ? { pid, started: started && String(started) } : undefined;
   } catch {
-    return undefined; // There is no lock, or the lock has no readable owner.
+    return undefined; // No lock, or a lock without a readable owner.
   }
 }
 
-async function isAlive({ pid, started }: Owner): Promise<boolean> {
+async function isAlive({ pid, started }: LockOwner): Promise<boolean> {
   try {
     process.kill(pid, 0); // Signal 0 only tests the process.
   } catch (error) {

@@ -1,6 +1,6 @@
 /**
  * The records that the service has not acknowledged, in memory, within a bound of bytes. The spool
- * is pure: it decides which records are kept and counts the others, without network, file or clock.
+ * is pure: it decides which records stay and counts the others, without network, file or clock.
  *
  *   bytesMax
  *   ├──────────── events, at most 7/8 ────────────┤── reserve ──┤
@@ -8,11 +8,11 @@
  *
  * Above the bound the new record is dropped and counted, and never an older one: accepted records
  * stay, and the gap is at one place. After a drop, further events are dropped until a quarter of
- * the room is free again, so that there is one gap and not a thousand. Then `takeGap` returns the
+ * the room is free again, so that one gap results and not a thousand. Then `takeGap` returns the
  * counts, and the writer marks the gap in the stream.
  *
- * A lane has its own numbers: the records of one writer process, under one epoch. This writer has
- * one lane, and each earlier writer with records in the file has one before it.
+ * A producer is one writer process with one epoch, and numbers its own records. This writer is one
+ * producer; each earlier writer with records in the file is another one before it.
  *
  *   offered = committed + refused + dropped + pending       for events, and for messages
  *
@@ -43,32 +43,31 @@ export interface MessageRecord {
   readonly bytes: number;
 }
 
-export interface Lane {
+export interface Producer {
   /** Its number in the file; 0: it is not in the file. */
   generation: number;
-  /** True for the lane of an ended process: nothing is added, and when empty it is dropped. */
+  /** True for the producer of an ended process: nothing is added, and when empty it is dropped. */
   readonly isLeft: boolean;
   /** Undefined until the service, or the caller, has set it. */
   epoch: bigint | undefined;
   /**
-   * The epoch to ask for before that; undefined: the session's highest plus 1. In a left lane it is
-   * the only evidence that a later writer has taken over.
+   * The epoch to ask for before that; undefined: the session's highest plus 1. In a left producer it
+   * is the only evidence that a later writer has taken over.
    */
   proposed: bigint | undefined;
   /** The service knows record n as `base + n`; undefined until a stream was opened. */
   base: bigint | undefined;
   /** The refusals of the epoch in the service's count that are counted here too. */
   refusals: bigint;
-  /** The highest event that was sent on a stream; undefined (unknown) for a left lane. */
+  /** The highest event that was sent on a stream; undefined (unknown) for a left producer. */
   sent: bigint | undefined;
   /** Numbers of remaining records that the service has refused, and that were reported. */
   readonly refused: Set<bigint>;
   /**
-   * A person's messages that are not settled, the oldest first: the events given after one are sent
-   * after it, so that the answer is never stored before the question. Not in the file.
+   * User messages that are not settled, the oldest first: the events given after one are sent after it, so that the answer is never stored before the question. Not in the file.
    */
-  readonly questions: Question[];
-  /** The highest message in the file; undefined: the lane has no file. */
+  readonly questions: PendingQuestion[];
+  /** The highest message in the file; undefined: the producer has no file. */
   messagesInFile: bigint | undefined;
   /** The first event whose messages are not derived yet. */
   firstUnderived: bigint | undefined;
@@ -76,7 +75,7 @@ export interface Lane {
   readonly messages: SpoolQueue<MessageRecord>;
 }
 
-interface Question {
+interface PendingQuestion {
   /** The number of the message. */
   readonly message: bigint;
   /** The last event that was given before it. */
@@ -90,7 +89,7 @@ export interface Gap {
   readonly sinceMicros: bigint;
 }
 
-/** The event that stands where records are missing. */
+/** The CUSTOM event that marks missing records. */
 export function gapMark({ events, messages, sinceMicros }: Gap): string {
   const since = new Date(msOf(sinceMicros)).toISOString();
   const value = { events, messages, since };
@@ -112,7 +111,7 @@ export interface Counts {
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** The cost of a record beside its text: the object, its numbers, its place in the queue. */
+/** The cost of a record without its text: the object, its numbers, its slot in the queue. */
 const RECORD_BYTES = 128;
 const RESERVE_PART = 1 / 8;
 const REOPEN_PART = 3 / 4;
@@ -120,8 +119,8 @@ const REOPEN_PART = 3 / 4;
 export class Spool {
   readonly #bytesMax: number;
   readonly #eventBytesMax: number;
-  readonly #events = new Account();
-  readonly #messages = new Account();
+  readonly #events = new RecordAccount();
+  readonly #messages = new RecordAccount();
   #isClosed = false;
   #gap: Mutable<Gap> | undefined;
 
@@ -149,7 +148,7 @@ export class Spool {
   }
 
   /** False: dropped, and counted. */
-  offerEvent(lane: Lane, payload: string, atMicros: bigint): boolean {
+  offerEvent(producer: Producer, payload: string, atMicros: bigint): boolean {
     const record = eventRecord(payload, atMicros, false);
     if (this.#isClosed || !this.#hasRoom(record.bytes + RECORD_BYTES)) {
       this.#isClosed = true;
@@ -157,72 +156,84 @@ export class Spool {
       return false;
     }
     this.#events.add(record);
-    lane.events.push(record);
+    producer.events.push(record);
     return true;
   }
 
   /** False: dropped, and counted. */
-  offerMessage(lane: Lane, message: Omit<MessageRecord, "bytes">, atMicros: bigint): boolean {
+  offerMessage(
+    producer: Producer,
+    message: Omit<MessageRecord, "bytes">,
+    atMicros: bigint,
+  ): boolean {
     const record = messageRecord(message);
     if (this.pendingBytes + record.bytes + RECORD_BYTES > this.#bytesMax) {
       this.#drop("messages", atMicros);
       return false;
     }
     this.#messages.add(record);
-    lane.messages.push(record);
+    producer.messages.push(record);
     if (record.eventType === "user")
-      lane.questions.push({
-        message: lane.messages.lastNumber,
-        lastEvent: lane.events.lastNumber,
+      producer.questions.push({
+        message: producer.messages.lastNumber,
+        lastEvent: producer.events.lastNumber,
       });
     return true;
   }
 
-  /** A mark of the writer itself: it is not counted, and never dropped; there is one per gap. */
-  addMark(lane: Lane, payload: string, atMicros: bigint): void {
+  /** A mark of the writer itself: it is not counted, and never dropped; each gap has one. */
+  addMark(producer: Producer, payload: string, atMicros: bigint): void {
     const record = eventRecord(payload, atMicros, true);
     this.#events.add(record);
-    lane.events.push(record);
+    producer.events.push(record);
   }
 
-  /** Counts the records of a lane that was read from a file. They may exceed the bound. */
-  adopt({ events, messages }: Lane): void {
+  /** Counts the records of a producer that was read from a file. They may exceed the bound. */
+  adopt({ events, messages }: Producer): void {
     for (const record of events) this.#events.add(record);
     for (const record of messages) this.#messages.add(record);
   }
 
   /** A record that was refused before it reached the spool, or given to a writer that has ended. */
-  count(kind: "events" | "messages", fate: "refused" | "dropped"): void {
-    (kind === "events" ? this.#events : this.#messages).counts[fate] += 1;
+  count(kind: "events" | "messages", outcome: "refused" | "dropped"): void {
+    (kind === "events" ? this.#events : this.#messages).counts[outcome] += 1;
   }
 
   /** Everything up to `number` is decided: `refused` events were refused, the others committed. */
-  settleEvents(lane: Lane, number: bigint, { refused }: { readonly refused: number }): void {
-    const counted = this.#events.remove(lane.events.takeUpTo(number));
+  settleEvents(
+    producer: Producer,
+    number: bigint,
+    { refused }: { readonly refused: number },
+  ): void {
+    const counted = this.#events.remove(producer.events.takeUpTo(number));
     const refusedHere = Math.min(refused, counted);
     this.#events.counts.refused += refusedHere;
     this.#events.counts.committed += counted - refusedHere;
     this.#reopen();
   }
 
-  settleMessage({ messages, questions }: Lane, fate: "committed" | "refused"): void {
+  settleMessage({ messages, questions }: Producer, outcome: "committed" | "refused"): void {
     if (questions[0]?.message === messages.frontNumber) questions.shift();
-    this.#messages.counts[fate] += this.#messages.remove(messages.takeUpTo(messages.frontNumber));
+    this.#messages.counts[outcome] += this.#messages.remove(
+      messages.takeUpTo(messages.frontNumber),
+    );
     this.#reopen();
   }
 
-  /** Gives up the records of the lane; returns their counts. */
-  dropLane(lane: Lane): { readonly events: number; readonly messages: number } {
-    const events = this.#events.remove(lane.events.takeUpTo(lane.events.lastNumber));
-    const messages = this.#messages.remove(lane.messages.takeUpTo(lane.messages.lastNumber));
+  /** Gives up the records of the producer; returns their counts. */
+  dropProducer(producer: Producer): { readonly events: number; readonly messages: number } {
+    const events = this.#events.remove(producer.events.takeUpTo(producer.events.lastNumber));
+    const messages = this.#messages.remove(
+      producer.messages.takeUpTo(producer.messages.lastNumber),
+    );
     this.#events.counts.dropped += events;
     this.#messages.counts.dropped += messages;
-    lane.questions.length = 0;
+    producer.questions.length = 0;
     this.#reopen();
     return { events, messages };
   }
 
-  /** The dropped counts, once there is room again; undefined: none, or not yet. */
+  /** The dropped counts, once room is free again; undefined: none, or not yet. */
   takeGap(): Gap | undefined {
     if (this.#isClosed || !this.#hasRoom(0, REOPEN_PART)) return undefined;
     const gap = this.#gap;
@@ -250,7 +261,7 @@ export class Spool {
 }
 
 /** The records of one kind: the bytes of those that wait, and the counts of all. */
-class Account {
+class RecordAccount {
   readonly counts: Mutable<Counts> = {
     accepted: 0,
     committed: 0,
@@ -285,7 +296,7 @@ export function messageRecord(message: Omit<MessageRecord, "bytes">): MessageRec
   return { ...message, bytes: Buffer.byteLength(message.payload) };
 }
 
-export function newLane(lane: Partial<Lane> = {}): Lane {
+export function newProducer(producer: Partial<Producer> = {}): Producer {
   return {
     generation: 0,
     isLeft: false,
@@ -293,28 +304,31 @@ export function newLane(lane: Partial<Lane> = {}): Lane {
     proposed: undefined,
     base: undefined,
     refusals: 0n,
-    sent: lane.isLeft === true ? undefined : 0n,
+    sent: producer.isLeft === true ? undefined : 0n,
     refused: new Set(),
     questions: [],
     messagesInFile: undefined,
     firstUnderived: undefined,
     events: new SpoolQueue<EventRecord>(),
     messages: new SpoolQueue<MessageRecord>(),
-    ...lane,
+    ...producer,
   };
 }
 
 /** The last event that may be sent. */
-export function sendableUpTo(lane: Lane): bigint {
-  const { events, questions } = lane;
-  return min(questions[0]?.lastEvent ?? events.lastNumber, lastInFile(lane) ?? events.lastNumber);
+export function sendableUpTo(producer: Producer): bigint {
+  const { events, questions } = producer;
+  return min(
+    questions[0]?.lastEvent ?? events.lastNumber,
+    lastInFile(producer) ?? events.lastNumber,
+  );
 }
 
 /**
  * With a file, an event waits until the messages that it completes are in the file. Otherwise a
  * killed process could leave the event in the service, and its message nowhere.
  */
-function lastInFile({ messages, messagesInFile, firstUnderived }: Lane): bigint | undefined {
+function lastInFile({ messages, messagesInFile, firstUnderived }: Producer): bigint | undefined {
   if (messagesInFile === undefined) return undefined;
   for (let at = later(messagesInFile + 1n, messages.frontNumber); ; at += 1n) {
     const record = messages.at(at);
@@ -325,7 +339,7 @@ function lastInFile({ messages, messagesInFile, firstUnderived }: Lane): bigint 
 }
 
 /** The message that may be sent now. A derived one waits, so a reader never has it before its events. */
-export function sendableMessage({ events, messages }: Lane): MessageRecord | undefined {
+export function sendableMessage({ events, messages }: Producer): MessageRecord | undefined {
   const record = messages.at(messages.frontNumber);
   // The file of a process that died may have the message and not the event.
   const after = min(record?.after ?? 0n, events.lastNumber);
@@ -340,6 +354,6 @@ export function later(a: bigint, b: bigint): bigint {
   return a > b ? a : b;
 }
 
-export function isEmpty({ events, messages }: Lane): boolean {
+export function isEmpty({ events, messages }: Producer): boolean {
   return events.length === 0 && messages.length === 0;
 }

@@ -10,12 +10,12 @@ import { setTimeout as timeout } from "node:timers/promises";
 import { createLedgerClient, type LedgerClient } from "../client.ts";
 import type { RpcCode, RpcFailure } from "../failure.ts";
 import { Retries, type RetryOptions } from "../retry.ts";
-import { type Book, reasonOf } from "./book.ts";
+import { type SharedState, reasonOf } from "./writer-state.ts";
 import type { CheckedOptions } from "./options.ts";
 
 /** The parts that every sender of a writer works with. */
-export interface Parts {
-  readonly book: Book;
+export interface SenderParts {
+  readonly shared: SharedState;
   readonly connection: Connection;
   readonly options: CheckedOptions;
 }
@@ -49,18 +49,18 @@ export class Attempts {
   readonly #retries: Retries;
   #unauthenticated = 0;
 
-  constructor({ book, connection, options }: Parts, stream: "events" | "messages") {
+  constructor({ shared, connection, options }: SenderParts, stream: "events" | "messages") {
     this.stream = stream;
     this.#connection = connection;
-    const { wait = lingering(book), random } = options;
+    const { wait = lingering(shared), random } = options;
     this.#retries = new Retries({
       retryForMs: Number.POSITIVE_INFINITY,
-      signal: book.ending.signal,
-      clock: book.clock,
+      signal: shared.ending.signal,
+      clock: shared.clock,
       wait,
       ...(random === undefined ? {} : { random }),
       onRetry: (failure, count) => {
-        if (count === 1) book.tell({ kind: "unreachable", stream, ...reasonOf(failure) });
+        if (count === 1) shared.report({ kind: "unreachable", stream, ...reasonOf(failure) });
       },
     });
   }
@@ -84,9 +84,9 @@ export class Attempts {
 /** Without the service, a writer keeps its process alive for this time after a record. */
 const LINGER_MS = 30_000;
 
-function lingering(book: Book): NonNullable<RetryOptions["wait"]> {
+function lingering(shared: SharedState): NonNullable<RetryOptions["wait"]> {
   return async (pauseMs, signal) => {
-    const ref = book.clock.monotonicMs() - book.lastOfferedMs < LINGER_MS;
+    const ref = shared.clock.monotonicMs() - shared.lastOfferedMs < LINGER_MS;
     await timeout(pauseMs, undefined, signal === undefined ? { ref } : { ref, signal });
   };
 }
@@ -98,27 +98,27 @@ const REPLACED_MAX = 3;
  * For a stream that ended. `epochGiven`: the caller chose the epoch, so another writer may use it
  * too. `replaced`: the streams in a row that were replaced, this one included.
  */
-export function fateOfStream(
+export function outcomeOfStream(
   failure: RpcFailure,
   { epochGiven, replaced }: { readonly epochGiven: boolean; readonly replaced: number },
 ): "again" | "fenced" | "ended" {
   const { reason } = failure;
-  // Our own earlier call may have reached the service after this one. No other writer is told the
+  // Our own earlier call may have reached the service after this one. No other writer learns the
   // epoch that the service gave us, so only repeated replacements prove a rival.
   if (reason === "STREAM_REPLACED")
     return epochGiven || replaced >= REPLACED_MAX ? "fenced" : "again";
-  return fateOfWriter(failure);
+  return outcomeOfWriter(failure);
 }
 
 /** For the push of a message. */
-export function fateOfRecord(failure: RpcFailure): "again" | "refused" | "fenced" | "ended" {
+export function outcomeOfRecord(failure: RpcFailure): "again" | "refused" | "fenced" | "ended" {
   const { code, violations } = failure;
   // A runner's token may push every type of message except that of the user.
   if (code === "PERMISSION_DENIED") return "refused";
   if (code === "INVALID_ARGUMENT")
     return violations.some(({ field }) => field === "session_id") ? "ended" : "refused";
   if (code === "ALREADY_EXISTS" || code === "OUT_OF_RANGE" || isTooLarge(failure)) return "refused";
-  return fateOfWriter(failure);
+  return outcomeOfWriter(failure);
 }
 
 /** UNKNOWN and INTERNAL are absent: proxies and resets of HTTP/2 cause them, and they pass. */
@@ -131,7 +131,7 @@ const ENDING_CODES: ReadonlySet<RpcCode> = new Set([
 ]);
 
 /** The failures that are not about one record or one stream. */
-function fateOfWriter({ code, reason }: RpcFailure): "again" | "fenced" | "ended" {
+function outcomeOfWriter({ code, reason }: RpcFailure): "again" | "fenced" | "ended" {
   if (reason === "STALE_EPOCH") return "fenced";
   return reason === "SESSION_FULL" || ENDING_CODES.has(code) ? "ended" : "again";
 }

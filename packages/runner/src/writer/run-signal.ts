@@ -5,7 +5,7 @@ export class RunCancelled extends Error {
   /** As of other aborts, so that libraries do not report it as a failure. */
   override readonly name = "AbortError";
   readonly runId: string;
-  /** What the caller of CancelRun said; empty: nothing. */
+  /** The reason from the caller of CancelRun; empty: none. */
   readonly reason: string;
 
   constructor({ runId, reason }: Pick<Cancel, "runId" | "reason">) {
@@ -15,14 +15,14 @@ export class RunCancelled extends Error {
   }
 }
 
-interface Run {
+interface ActiveRun {
   readonly runId: string;
   readonly controller: AbortController;
 }
 
 /** The signal of the run that a writer writes. A session has one run at a time. */
 export class RunSignal {
-  #run: Run | undefined;
+  #run: ActiveRun | undefined;
   #newest: RunCancelled | undefined;
 
   /** True while somebody may wait for a cancel. */
@@ -40,7 +40,7 @@ export class RunSignal {
     return controller.signal;
   }
 
-  cancelled(cancel: Cancel): void {
+  cancel(cancel: Cancel): void {
     this.#newest = new RunCancelled(cancel);
     if (this.#run?.runId === cancel.runId) this.#run.controller.abort(this.#newest);
   }
@@ -52,7 +52,7 @@ export class RunSignal {
   }
 
   /** The producer has ended the run. */
-  ended(): void {
+  end(): void {
     this.#run = undefined;
   }
 }

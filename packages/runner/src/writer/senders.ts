@@ -6,47 +6,47 @@
 import { ledger } from "../client.ts";
 import { asRpcFailure, RpcFailure } from "../failure.ts";
 import { timestampOf } from "../rows.ts";
-import { type Lane, type MessageRecord, sendableMessage } from "../spool/spool.ts";
-import { reasonOf } from "./book.ts";
-import { Attempts, fateOfRecord, fateOfStream, type Parts } from "./connection.ts";
-import { EventStream } from "./stream.ts";
+import { type Producer, type MessageRecord, sendableMessage } from "../spool/spool.ts";
+import { reasonOf } from "./writer-state.ts";
+import { Attempts, outcomeOfRecord, outcomeOfStream, type SenderParts } from "./connection.ts";
+import { EventPushStream } from "./stream.ts";
 
 /** Resolves when the writer has ended. */
-export async function sendMessages(parts: Parts): Promise<void> {
-  const { book, connection, options } = parts;
+export async function sendMessages(parts: SenderParts): Promise<void> {
+  const { shared, connection, options } = parts;
   const { sessionId, callTimeoutMs: deadlineMs } = options;
   const attempts = new Attempts(parts, "messages");
-  while (!book.hasEnded) {
-    const { lane } = book;
-    const { epoch: producerEpoch } = lane;
-    const record = sendableMessage(lane);
+  while (!shared.hasEnded) {
+    const { producer } = shared;
+    const { epoch: producerEpoch } = producer;
+    const record = sendableMessage(producer);
     // A message without an epoch could not be fenced; the stream of events learns the epoch.
     if (record === undefined || producerEpoch === undefined) {
-      await book.messageSignal.wait();
+      await shared.messageSignal.wait();
       continue;
     }
     const request = { sessionId, producerEpoch, ...fieldsOf(record) };
     let refusal: RpcFailure | undefined;
     try {
-      const { signal } = book.ending;
+      const { signal } = shared.ending;
       await connection.client.call(ledger.pushSessionMessage, request, { deadlineMs, signal });
     } catch (error) {
-      if (book.hasEnded) return; // The close cut this call, so the failure is not reported.
+      if (shared.hasEnded) return; // The close cut this call, so the failure is not reported.
       refusal = asRpcFailure(error);
-      const fate = fateOfRecord(refusal);
-      if (fate === "again") {
+      const outcome = outcomeOfRecord(refusal);
+      if (outcome === "again") {
         await attempts.pauseAfter(refusal);
         continue;
       }
-      if (fate !== "refused") {
+      if (outcome !== "refused") {
         attempts.succeeded(); // The service has answered.
-        book.giveUp(lane, fate, refusal);
+        shared.giveUp(producer, outcome, refusal);
         continue;
       }
     }
     attempts.succeeded();
-    book.settleMessage(lane, refusal === undefined ? "committed" : "refused");
-    if (refusal !== undefined) book.tellRefused("messages", reasonOf(refusal));
+    shared.settleMessage(producer, refusal === undefined ? "committed" : "refused");
+    if (refusal !== undefined) shared.reportRefused("messages", reasonOf(refusal));
   }
 }
 
@@ -61,51 +61,51 @@ function fieldsOf({ eventType, payload, key, sentAtMicros, sender }: MessageReco
 }
 
 /**
- * Sends the events of one lane after the other. A stream is opened when there is something to send, or
- * a cancel to hear, and opened again after it broke.
+ * Sends the events of one producer after the other. A stream is opened when an event waits, or to receive
+ * a cancel, and opened again after a failure.
  */
 export class EventSender {
-  readonly #parts: Parts;
+  readonly #parts: SenderParts;
   readonly #attempts: Attempts;
   /** Streams in a row that another call replaced. */
   #replaced = 0;
   /** Opens that broke before their answer: each may still reach the service. */
   #unanswered = 0;
 
-  constructor(parts: Parts) {
+  constructor(parts: SenderParts) {
     this.#parts = parts;
     this.#attempts = new Attempts(parts, "events");
   }
 
   /** Resolves when the writer has ended. */
   async run(): Promise<void> {
-    const { book } = this.#parts;
-    while (!book.hasEnded) {
-      const { lane } = book;
-      if (book.leaveLane()) continue;
+    const { shared } = this.#parts;
+    while (!shared.hasEnded) {
+      const { producer } = shared;
+      if (shared.leaveProducer()) continue;
       // A message also waits for the epoch, which only a stream learns.
-      const wantsEpoch = lane.messages.length > 0 && lane.epoch === undefined;
-      if (lane.events.length === 0 && !wantsEpoch && !book.listens(lane)) {
-        book.activity = "idle";
-        await book.eventSignal.wait();
+      const wantsEpoch = producer.messages.length > 0 && producer.epoch === undefined;
+      if (producer.events.length === 0 && !wantsEpoch && !shared.wantsCancels(producer)) {
+        shared.activity = "idle";
+        await shared.eventSignal.wait();
       } else {
-        await this.#stream(lane);
+        await this.#stream(producer);
       }
     }
   }
 
-  async #stream(lane: Lane): Promise<void> {
-    const { book, connection } = this.#parts;
-    book.activity = "connecting";
-    const stream = new EventStream(this.#parts, lane);
+  async #stream(producer: Producer): Promise<void> {
+    const { shared, connection } = this.#parts;
+    shared.activity = "connecting";
+    const stream = new EventPushStream(this.#parts, producer);
     try {
       await stream.run(connection.client);
       this.#succeeded();
     } catch (error) {
       if (stream.hasProgressed) this.#succeeded();
       if (!stream.wasOpened) this.#unanswered += 1;
-      book.activity = "connecting";
-      if (!book.hasEnded) await this.#failed(lane, asRpcFailure(error));
+      shared.activity = "connecting";
+      if (!shared.hasEnded) await this.#failed(producer, asRpcFailure(error));
     }
   }
 
@@ -114,14 +114,14 @@ export class EventSender {
     this.#replaced = 0;
   }
 
-  async #failed(lane: Lane, failure: RpcFailure): Promise<void> {
-    const { book, options } = this.#parts;
+  async #failed(producer: Producer, failure: RpcFailure): Promise<void> {
+    const { shared, options } = this.#parts;
     const { code, reason, message } = failure;
-    const isProposed = lane.epoch === undefined && lane.proposed !== undefined;
-    // Not in a left lane: a writer with a higher epoch may have begun after its process.
-    if (reason === "STALE_EPOCH" && isProposed && !lane.isLeft) {
+    const isProposed = producer.epoch === undefined && producer.proposed !== undefined;
+    // Not for a left producer: a writer with a higher epoch may have started after its process.
+    if (reason === "STALE_EPOCH" && isProposed && !producer.isLeft) {
       // The session has seen a higher epoch: the service assigns the next one.
-      lane.proposed = undefined;
+      producer.proposed = undefined;
       return;
     }
     const mayBeOurs = this.#unanswered > 0;
@@ -130,10 +130,10 @@ export class EventSender {
       else this.#replaced += 1;
     }
     const epochGiven = options.epoch !== undefined && !mayBeOurs;
-    const fate = fateOfStream(failure, { epochGiven, replaced: this.#replaced });
-    if (fate === "again") return this.#attempts.pauseAfter(failure);
-    if (code !== "UNIMPLEMENTED") return book.giveUp(lane, fate, failure);
+    const outcome = outcomeOfStream(failure, { epochGiven, replaced: this.#replaced });
+    if (outcome === "again") return this.#attempts.pauseAfter(failure);
+    if (code !== "UNIMPLEMENTED") return shared.giveUp(producer, outcome, failure);
     const missing = `the server has no PushSessionEvents, which a writer needs: ${message}`;
-    book.giveUp(lane, fate, new RpcFailure(code, missing, { cause: failure }));
+    shared.giveUp(producer, outcome, new RpcFailure(code, missing, { cause: failure }));
   }
 }

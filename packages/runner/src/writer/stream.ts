@@ -1,5 +1,5 @@
 /**
- * One call of PushSessionEvents for one lane, from Open to its end. It sends the events of the lane
+ * One call of PushSessionEvents for one producer, from Open to its end. It sends the producer's events
  * and settles the acknowledged ones. `nextStep` decides, and the loop in `#send` does it:
  *
  *              ┌─────────── a frame is due ───────────┐
@@ -12,7 +12,7 @@
  * The first event after a pause is sent at once. Events that follow within COALESCE_MS share a
  * frame, because tokens come one by one and each frame has a cost at both ends.
  *
- * There are two loops: `#send`, and `#read`, which reads frames and rings. No committed event is
+ * There are two loops: `#send`, and `#read`, which reads frames and sets signals. No committed event is
  * sent again: Opened states the last committed number, and sending begins after it.
  */
 import { setTimeout as timeout } from "node:timers/promises";
@@ -29,13 +29,13 @@ import { within } from "@session-ledger/base/timers";
 import { type Conversation, ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, failureOfStatus, RpcFailure } from "../failure.ts";
 import { timestampOf } from "../rows.ts";
-import { type Lane, sendableUpTo } from "../spool/spool.ts";
-import { type Book, reasonOf } from "./book.ts";
-import type { Parts } from "./connection.ts";
+import { type Producer, sendableUpTo } from "../spool/spool.ts";
+import { type SharedState, reasonOf } from "./writer-state.ts";
+import type { SenderParts } from "./connection.ts";
 import type { CheckedOptions } from "./options.ts";
 
-type Frames = AsyncGenerator<PushSessionEventsResponse, void, undefined>;
-type Call = Conversation<
+type ResponseFrames = AsyncGenerator<PushSessionEventsResponse, void, undefined>;
+type PushCall = Conversation<
   typeof PushSessionEventsRequestSchema,
   typeof PushSessionEventsResponseSchema
 >;
@@ -43,11 +43,11 @@ type Call = Conversation<
 /** The time for a service to end its side after ours; then the call is cut. */
 const GOODBYE_MS = 1_000;
 
-export class EventStream {
-  readonly #book: Book;
-  readonly #lane: Lane;
+export class EventPushStream {
+  readonly #shared: SharedState;
+  readonly #producer: Producer;
   readonly #options: CheckedOptions;
-  /** The number in the lane of the last event that was sent on this stream. */
+  /** The producer's number of the last event that was sent on this stream. */
   #sent = 0n;
   #unacknowledgedBytes = 0;
   #unacknowledgedBytesMax = 0;
@@ -57,27 +57,27 @@ export class EventStream {
   #sentMs = Number.NEGATIVE_INFINITY;
   #progressMs: number;
   /** Set when the service has ended the stream. */
-  #over: { readonly failure: RpcFailure } | undefined;
-  /** True: the lane continues without this stream, and later frames of it are ignored. */
+  #end: { readonly failure: RpcFailure } | undefined;
+  /** True: the producer continues without this stream, and later frames of it are ignored. */
   #isLeft = false;
   /** True: something was acknowledged, so the failures before this stream no longer count. */
   hasProgressed = false;
   /** True: the service has answered Open. */
   wasOpened = false;
 
-  constructor({ book, options }: Parts, lane: Lane) {
-    this.#book = book;
-    this.#lane = lane;
+  constructor({ shared, options }: SenderParts, producer: Producer) {
+    this.#shared = shared;
+    this.#producer = producer;
     this.#options = options;
-    this.#progressMs = book.clock.monotonicMs();
+    this.#progressMs = shared.clock.monotonicMs();
   }
 
   /**
-   * Resolves when there is nothing to send, or when the writer has ended; a lane that gets more
-   * opens another stream. Rejects with an RpcFailure when the stream breaks.
+   * Resolves when nothing is left to send, or when the writer has ended; later records open another
+   * stream. Rejects with an RpcFailure when the stream breaks.
    */
   async run(client: LedgerClient): Promise<void> {
-    const { signal } = this.#book.ending;
+    const { signal } = this.#shared.ending;
     const call = await client.converse(ledger.pushSessionEvents, { signal });
     try {
       call.send({ frame: { case: "open", value: this.#open() } });
@@ -94,7 +94,7 @@ export class EventStream {
 
   #open() {
     const { sessionId, maxAgeMs, textBytesMax, merges } = this.#options;
-    const { epoch, proposed } = this.#lane;
+    const { epoch, proposed } = this.#producer;
     return {
       sessionId,
       producerEpoch: epoch ?? proposed ?? 0n,
@@ -105,11 +105,12 @@ export class EventStream {
   }
 
   /** Waits for the first frame, up to a limit. */
-  async #opened(call: Call): Promise<Opened> {
+  async #opened(call: PushCall): Promise<Opened> {
     const limitMs = this.#options.openTimeoutMs;
     const first = await within(call.responses.next(), {
       limitMs,
-      late: () => Promise.reject(late("the opening of the stream was not answered", limitMs)),
+      onTimeout: () =>
+        Promise.reject(timedOut("the opening of the stream was not answered", limitMs)),
     });
     if (first.done !== true && first.value.frame.case === "opened") return first.value.frame.value;
     throw new RpcFailure("UNAVAILABLE", "the stream ended before it was opened");
@@ -117,38 +118,39 @@ export class EventStream {
 
   async #begin(opened: Opened): Promise<void> {
     this.wasOpened = true;
-    const lane = this.#lane;
-    const settled = lane.events.frontNumber - 1n;
+    const producer = this.#producer;
+    const settled = producer.events.frontNumber - 1n;
     // These refusals belong to earlier users of the epoch.
-    if (lane.base === undefined) lane.refusals = opened.refused;
-    // A service that lacks acknowledged events was restored from a backup. The lost events stay
+    if (producer.base === undefined) producer.refusals = opened.refused;
+    // A service without acknowledged events was restored from a backup. The lost events stay
     // lost, and the numbers continue from the service's position.
-    const lost = lane.base === undefined ? 0n : lane.base + settled - opened.lastClientSeq;
+    const lost = producer.base === undefined ? 0n : producer.base + settled - opened.lastClientSeq;
     const isBehind = lost > 0n;
     if (isBehind) {
-      lane.refusals = opened.refused;
-      this.#book.tell({ kind: "lost", stream: "events", count: Number(lost) });
+      producer.refusals = opened.refused;
+      this.#shared.report({ kind: "lost", stream: "events", count: Number(lost) });
     }
-    const base = isBehind || lane.base === undefined ? opened.lastClientSeq - settled : lane.base;
-    this.#book.opened(lane, opened.producerEpoch, base);
+    const base =
+      isBehind || producer.base === undefined ? opened.lastClientSeq - settled : producer.base;
+    this.#shared.setEpoch(producer, opened.producerEpoch, base);
     // A later process must know the epoch of the sent events.
-    await this.#book.lanesWritten();
+    await this.#shared.producersWritten();
     this.#unacknowledgedBytesMax = Number(opened.maxUnacknowledgedBytes);
     const committed = opened.lastClientSeq - base;
-    // The process of a left lane may have sent all of it.
-    if (lane.sent !== undefined && committed > lane.sent) throw taken();
-    if (committed > settled) this.#settle(committed, Number(opened.refused - lane.refusals));
-    this.#sent = lane.events.frontNumber - 1n;
+    // The process of a left producer may have sent all of it.
+    if (producer.sent !== undefined && committed > producer.sent) throw epochTaken();
+    if (committed > settled) this.#settle(committed, Number(opened.refused - producer.refusals));
+    this.#sent = producer.events.frontNumber - 1n;
     this.#flushed = this.#sent;
-    this.#progressMs = this.#book.clock.monotonicMs();
-    this.#book.activity = "streaming";
+    this.#progressMs = this.#shared.clock.monotonicMs();
+    this.#shared.activity = "streaming";
   }
 
-  async #send(call: Call): Promise<void> {
-    const { signal } = this.#book.ending;
+  async #send(call: PushCall): Promise<void> {
+    const { signal } = this.#shared.ending;
     for (;;) {
-      if (this.#over !== undefined) throw this.#over.failure;
-      if (this.#book.hasEnded) return;
+      if (this.#end !== undefined) throw this.#end.failure;
+      if (this.#shared.hasEnded) return;
       const step = nextStep(this.#view(), this.#options);
       switch (step.kind) {
         case "send":
@@ -162,20 +164,20 @@ export class EventStream {
           await pause(step.forMs, signal);
           break;
         case "wait":
-          await this.#book.eventSignal.wait(step.forMs);
+          await this.#shared.eventSignal.wait(step.forMs);
           break;
         case "stalled":
-          throw late("nothing was acknowledged", this.#options.progressTimeoutMs);
+          throw timedOut("nothing was acknowledged", this.#options.progressTimeoutMs);
         case "end":
           return;
       }
     }
   }
 
-  #sendFrame(call: Call): void {
-    const { events, base = 0n } = this.#lane;
+  #sendFrame(call: PushCall): void {
+    const { events, base = 0n } = this.#producer;
     const first = this.#sent + 1n;
-    const end = sendableUpTo(this.#lane);
+    const end = sendableUpTo(this.#producer);
     const frame: { payload: string; occurredAt: ReturnType<typeof timestampOf> }[] = [];
     let bytes = 0;
     for (;;) {
@@ -186,9 +188,9 @@ export class EventStream {
       bytes += record.bytes;
       this.#sent += 1n;
     }
-    const lane = this.#lane;
-    if (lane.sent !== undefined && this.#sent > lane.sent) lane.sent = this.#sent;
-    const nowMs = this.#book.clock.monotonicMs();
+    const producer = this.#producer;
+    if (producer.sent !== undefined && this.#sent > producer.sent) producer.sent = this.#sent;
+    const nowMs = this.#shared.clock.monotonicMs();
     if (this.#unacknowledgedBytes === 0) this.#progressMs = nowMs;
     this.#unacknowledgedBytes += bytes;
     this.#sentMs = nowMs;
@@ -197,77 +199,77 @@ export class EventStream {
     if (this.#isBlocked) void this.#unblock(call);
   }
 
-  async #unblock(call: Call): Promise<void> {
+  async #unblock(call: PushCall): Promise<void> {
     await call.drained();
     this.#isBlocked = false;
-    this.#book.eventSignal.set();
+    this.#shared.eventSignal.set();
   }
 
-  async #read(frames: Frames): Promise<void> {
+  async #read(frames: ResponseFrames): Promise<void> {
     let failure = new RpcFailure("UNAVAILABLE", "the stream ended");
     try {
       for await (const { frame } of frames) {
         if (this.#isLeft) return;
-        if (frame.case === "refused") this.#refuse(frame.value);
-        if (frame.case === "committed") this.#committed(frame.value);
-        if (frame.case === "cancel") this.#book.run.cancelled(frame.value);
+        if (frame.case === "refused") this.#onRefused(frame.value);
+        if (frame.case === "committed") this.#onCommitted(frame.value);
+        if (frame.case === "cancel") this.#shared.run.cancel(frame.value);
       }
     } catch (error) {
       failure = asRpcFailure(error);
     }
-    this.#over = { failure };
-    this.#book.eventSignal.set();
+    this.#end = { failure };
+    this.#shared.eventSignal.set();
   }
 
-  #refuse({ clientSeq, status }: Refused): void {
-    const { base = 0n, events, refused } = this.#lane;
+  #onRefused({ clientSeq, status }: Refused): void {
+    const { base = 0n, events, refused } = this.#producer;
     const number = clientSeq - base;
     // The refusal concerns no event that waits for it.
     if (number < events.frontNumber || number > this.#sent) return;
     if (refused.has(number)) return; // Reported on the previous stream, which broke.
     refused.add(number);
-    this.#book.tellRefused("events", reasonOf(failureOfStatus(status)));
+    this.#shared.reportRefused("events", reasonOf(failureOfStatus(status)));
   }
 
-  #committed({ lastClientSeq, lastSeq }: Committed): void {
-    const { base = 0n, events, refused } = this.#lane;
+  #onCommitted({ lastClientSeq, lastSeq }: Committed): void {
+    const { base = 0n, events, refused } = this.#producer;
     const number = lastClientSeq - base;
     // Later events would be lost silently.
     if (number > this.#sent)
       throw new RpcFailure("INTERNAL", "the service acknowledged events that were not sent");
-    this.#book.lastSeq = lastSeq;
+    this.#shared.lastSeq = lastSeq;
     if (number < events.frontNumber) return; // An old number is no progress.
     this.#settle(number, [...refused].filter((one) => one <= number).length);
   }
 
   #settle(number: bigint, refused: number): void {
-    const { events, refused: told } = this.#lane;
+    const { events, refused: reported } = this.#producer;
     for (let at = events.frontNumber; at <= number && at <= this.#sent; at += 1n) {
       this.#unacknowledgedBytes -= events.at(at)?.bytes ?? 0;
     }
     let unseen = refused;
-    for (const one of told) if (one <= number && told.delete(one)) unseen -= 1;
-    if (unseen > 0) this.#book.tellRefused("events", UNSEEN, unseen);
-    this.#progressMs = this.#book.clock.monotonicMs();
+    for (const one of reported) if (one <= number && reported.delete(one)) unseen -= 1;
+    if (unseen > 0) this.#shared.reportRefused("events", UNSEEN, unseen);
+    this.#progressMs = this.#shared.clock.monotonicMs();
     this.hasProgressed = true;
-    this.#book.settleEvents(this.#lane, number, { refused });
+    this.#shared.settleEvents(this.#producer, number, { refused });
   }
 
   #view(): StreamView {
-    const { events, isLeft } = this.#lane;
-    const nowMs = this.#book.clock.monotonicMs();
+    const { events, isLeft } = this.#producer;
+    const nowMs = this.#shared.clock.monotonicMs();
     const settled = events.frontNumber - 1n;
-    // A lane that was given up meanwhile has nothing left to send.
+    // A producer that was given up meanwhile has nothing left to send.
     if (this.#sent < settled) this.#sent = settled;
     return {
-      unsentEvents: Math.max(0, Number(sendableUpTo(this.#lane) - this.#sent)),
+      unsentEvents: Math.max(0, Number(sendableUpTo(this.#producer) - this.#sent)),
       unacknowledgedEvents: Number(this.#sent - settled),
       unacknowledgedBytes: this.#unacknowledgedBytes,
       unacknowledgedBytesMax: this.#unacknowledgedBytesMax,
       isBlocked: this.#isBlocked,
-      wantsFlush: this.#flushed < this.#sent && this.#book.wantsFlush(this.#lane),
+      wantsFlush: this.#flushed < this.#sent && this.#shared.wantsFlush(this.#producer),
       isLeft,
-      listens: this.#book.listens(this.#lane),
+      listens: this.#shared.wantsCancels(this.#producer),
       sinceSentMs: nowMs - this.#sentMs,
       sinceProgressMs: nowMs - this.#progressMs,
       sinceActiveMs: nowMs - Math.max(this.#progressMs, this.#sentMs),
@@ -276,12 +278,12 @@ export class EventStream {
 }
 
 /** Another writer has numbered events under our epoch: ours would count as duplicates. */
-function taken(): RpcFailure {
+function epochTaken(): RpcFailure {
   const reason = "STALE_EPOCH";
   return new RpcFailure("FAILED_PRECONDITION", "another writer uses this epoch", { reason });
 }
 
-function late(what: string, timeoutMs: number): RpcFailure {
+function timedOut(what: string, timeoutMs: number): RpcFailure {
   return new RpcFailure("DEADLINE_EXCEEDED", `${what} within ${timeoutMs} ms`);
 }
 
@@ -308,12 +310,12 @@ interface StreamView {
   readonly isBlocked: boolean;
   /** A caller waits for a commit of the sent events, and no flush was asked for yet. */
   readonly wantsFlush: boolean;
-  /** True for the lane of an earlier process: no event will be added. */
+  /** True for the producer of an earlier process: no event will be added. */
   readonly isLeft: boolean;
   /** True: the caller waits for a cancel of the run. */
   readonly listens: boolean;
   readonly sinceSentMs: number;
-  /** The time since the last acknowledgement, or since there is something to acknowledge. */
+  /** The time since the last acknowledgement, or since the first unacknowledged event. */
   readonly sinceProgressMs: number;
   /** The time since the last activity of any kind. */
   readonly sinceActiveMs: number;

@@ -38,7 +38,7 @@ export interface SessionWriterOptions {
         readonly textBytesMax?: number;
       }
     | false;
-  /** Called with problems, in a turn of its own. Errors that it throws are ignored. */
+  /** Called with problems, in a separate turn of the event loop. Its errors are ignored. */
   readonly onProblem?: (problem: WriterProblem) => void;
   /** The limit for the answer to the opening of a stream, milliseconds; default 10,000. */
   readonly openTimeoutMs?: number;
@@ -46,7 +46,7 @@ export interface SessionWriterOptions {
   readonly callTimeoutMs?: number;
   /** A stream that acknowledges nothing for this time is opened again; default 15,000. */
   readonly progressTimeoutMs?: number;
-  /** A stream without activity for this time ends until there is more; default 10,000. */
+  /** A stream without activity for this time ends until the next record; default 10,000. */
   readonly idleTimeoutMs?: number;
   readonly clock?: Clock;
   readonly wait?: RetryOptions["wait"];

@@ -6,7 +6,7 @@
  *               └─────► derive ─► spool ──► messages, one by one ──► service
  *
  * The agent's turn pays for printing the object and for little else. All later work is done by two
- * loops (senders.ts) over the records of the book (book.ts). Each loop ends only with the writer.
+ * loops (senders.ts) over the shared state (writer-state.ts). Each loop ends only with the writer.
  */
 import { isDate } from "node:util/types";
 import { systemClock } from "@session-ledger/base/clock";
@@ -21,7 +21,7 @@ import type { Sender } from "../rows.ts";
 import { eventsOfText } from "../text.ts";
 import { openSpoolFile } from "../spool/file.ts";
 import type { MessageRecord } from "../spool/spool.ts";
-import { Book } from "./book.ts";
+import { SharedState } from "./writer-state.ts";
 import { Connection } from "./connection.ts";
 import { checkedOptions, type CheckedOptions, flushTimeoutMs } from "./options.ts";
 import { EventSender, sendMessages } from "./senders.ts";
@@ -47,7 +47,7 @@ export function createSessionWriter(options: SessionWriterOptions): SessionWrite
 }
 
 class Writer implements SessionWriter {
-  readonly #book: Book;
+  readonly #shared: SharedState;
   readonly #options: CheckedOptions;
   readonly #deriver: BackgroundDeriver | undefined;
   readonly #connection: Connection;
@@ -60,20 +60,20 @@ class Writer implements SessionWriter {
   constructor(options: CheckedOptions) {
     const { clock = systemClock, messages, lifecycleMessages: lifecycle } = options;
     this.#options = options;
-    this.#book = new Book(clock, options);
+    this.#shared = new SharedState(clock, options);
     this.#deriver =
       messages === "derive"
-        ? new BackgroundDeriver(new MessageDeriver({ lifecycle }), this.#book)
+        ? new BackgroundDeriver(new MessageDeriver({ lifecycle }), this.#shared)
         : undefined;
     this.#connection = new Connection(options);
     // A defect here must not become an unhandled rejection, which would end the agent's process.
     this.#running = this.#run().catch((error: unknown) =>
-      this.#book.endWith("ended", asRpcFailure(error)),
+      this.#shared.endWith("ended", asRpcFailure(error)),
     );
   }
 
   get stats(): WriterStats {
-    return this.#book.stats;
+    return this.#shared.stats;
   }
 
   event(event: object | string): void {
@@ -81,41 +81,41 @@ class Writer implements SessionWriter {
     try {
       const { text, replaced } = printed(event);
       payload = withEscapedHalves(text);
-      this.#book.replaced("events", replaced);
+      this.#shared.countReplaced("events", replaced);
     } catch (error) {
       return this.#refuse("events", error);
     }
-    const atMicros = this.#book.clock.nowMicros();
-    this.#book.event(payload, atMicros);
-    if (this.#book.run.isOpen && endsRun(payload)) this.#book.run.ended();
-    // Also for a refused or dropped event: messages are derived as long as there is room.
-    const after = this.#book.live.events.lastNumber;
-    if (!this.#book.hasEnded) this.#deriver?.next({ payload, atMicros, after });
+    const atMicros = this.#shared.clock.nowMicros();
+    this.#shared.addEvent(payload, atMicros);
+    if (this.#shared.run.isOpen && endsRun(payload)) this.#shared.run.end();
+    // Also for a refused or dropped event: messages are derived as long as room is free.
+    const after = this.#shared.live.events.lastNumber;
+    if (!this.#shared.hasEnded) this.#deriver?.next({ payload, atMicros, after });
   }
 
   runSignal(runId: string): AbortSignal {
-    if (this.#book.hasEnded) return AbortSignal.abort(this.#book.ending.signal.reason);
+    if (this.#shared.hasEnded) return AbortSignal.abort(this.#shared.ending.signal.reason);
     this.#deriver?.beginRun(runId);
-    const signal = this.#book.run.of(runId);
-    this.#book.eventSignal.set(); // A stream is opened, if none is open.
+    const signal = this.#shared.run.of(runId);
+    this.#shared.eventSignal.set(); // A stream is opened, if none is open.
     return signal;
   }
 
   message(message: WriterMessage): void {
     let record: Omit<MessageRecord, "bytes">;
     try {
-      const { replaced, ...given } = messageOf(message);
-      record = given;
-      this.#book.replaced("messages", replaced);
+      const { replaced, ...fields } = messageOf(message);
+      record = fields;
+      this.#shared.countReplaced("messages", replaced);
     } catch (error) {
       return this.#refuse("messages", error);
     }
-    this.#book.message(record, this.#book.clock.nowMicros());
+    this.#shared.addMessage(record, this.#shared.clock.nowMicros());
   }
 
   /** Errors in the agent's own code (a getter, a toJSON) must not disturb its run either. */
   #refuse(stream: "events" | "messages", error: unknown): void {
-    this.#book.refuse(stream, { reason: INVALID, message: textOf(error) });
+    this.#shared.refuse(stream, { reason: INVALID, message: textOf(error) });
   }
 
   async text(answer: Text, options: TextOptions = {}): Promise<void> {
@@ -128,7 +128,7 @@ class Writer implements SessionWriter {
     const { promise: late, resolve } = deferred<void>();
     const timer = setTimeout(resolve, flushTimeoutMs(options?.timeoutMs));
     await Promise.race([this.#ready.promise, late]);
-    const complete = await this.#book.settledSoFar(late);
+    const complete = await this.#shared.settledSoFar(late);
     clearTimeout(timer);
     const { events, messages, state } = this.stats;
     return { complete, events: events.pending, messages: messages.pending, state };
@@ -141,30 +141,32 @@ class Writer implements SessionWriter {
 
   async #close(options: FlushOptions): Promise<CloseResult> {
     const { complete } = await this.flush(options);
-    this.#book.close();
+    this.#shared.close();
     this.#connection.renew(); // The calls in progress end normally.
     await this.#running;
-    this.#book.ending.abort();
-    const kept = await this.#book.closeLog();
+    this.#shared.ending.abort();
+    const kept = await this.#shared.closeFile();
     const { stats } = this;
     const { state } = stats;
     const left = { events: stats.events.pending, messages: stats.messages.pending };
-    if (left.events + left.messages > 0) this.#book.tell({ kind: "left_behind", ...left, kept });
+    if (left.events + left.messages > 0)
+      this.#shared.report({ kind: "left_behind", ...left, kept });
     return { complete, ...left, state, kept, stats };
   }
 
   async #run(): Promise<void> {
     const { file, sessionId } = this.#options;
     if (file !== undefined) {
-      const book = this.#book;
-      const written = (): void => book.eventSignal.set();
-      const opened = await openSpoolFile({ file, sessionId, live: book.live, written }, (problem) =>
-        book.tell(problem),
+      const shared = this.#shared;
+      const onWritten = (): void => shared.eventSignal.set();
+      const opened = await openSpoolFile(
+        { file, sessionId, live: shared.live, onWritten },
+        (problem) => shared.report(problem),
       );
-      if (opened !== undefined) book.useLog(opened.log, opened.left);
+      if (opened !== undefined) shared.useFile(opened.log, opened.left);
     }
     this.#ready.resolve();
-    const parts = { book: this.#book, connection: this.#connection, options: this.#options };
+    const parts = { shared: this.#shared, connection: this.#connection, options: this.#options };
     await Promise.all([new EventSender(parts).run(), sendMessages(parts)]);
     this.#connection.renew(); // Closes the client.
   }
@@ -185,7 +187,7 @@ export function messageOf(
 ): Omit<MessageRecord, "bytes"> & Pick<PrintedJson, "replaced"> {
   const { type, payload, key, sentAt, sender } = message;
   // A message may be any text.
-  const { text, replaced } = printed(payload, (given) => ({ text: given, replaced: new Map() }));
+  const { text, replaced } = printed(payload, (fields) => ({ text: fields, replaced: new Map() }));
   return {
     replaced,
     eventType: textField("type", type),
@@ -235,10 +237,10 @@ function senderOf(sender: Sender | undefined): Sender | undefined {
   if (isBot !== undefined && typeof isBot !== "boolean") {
     throw new TypeError("sender.isBot must be a boolean");
   }
-  const given = Object.entries({ ...texts, isBot }).filter(
+  const fields = Object.entries({ ...texts, isBot }).filter(
     ([, value]) => value !== undefined && value !== null,
   );
-  return Object.fromEntries(given);
+  return Object.fromEntries(fields);
 }
 
 /** Text that `event` itself parses, in UTF-16 units: about 25 µs (Node 24, a loaded machine). */
@@ -247,10 +249,10 @@ const AT_ONCE_UNITS_MAX = 4_096;
 const SLICE_UNITS = 32_768;
 const WAITING_UNITS_MAX = 8 * 1024 * 1024;
 
-interface Waiting {
+interface WaitingEvent {
   readonly payload: string;
   readonly atMicros: bigint;
-  /** The number of the event in its lane. */
+  /** The producer's number of the event. */
   readonly after: bigint;
 }
 
@@ -262,17 +264,17 @@ interface Waiting {
  */
 class BackgroundDeriver {
   readonly #deriver: MessageDeriver;
-  readonly #book: Book;
-  #waiting: Waiting[] = [];
+  readonly #shared: SharedState;
+  #waiting: WaitingEvent[] = [];
   #waitingUnits = 0;
   #isScheduled = false;
 
-  constructor(deriver: MessageDeriver, book: Book) {
+  constructor(deriver: MessageDeriver, shared: SharedState) {
     this.#deriver = deriver;
-    this.#book = book;
+    this.#shared = shared;
   }
 
-  next(event: Waiting): void {
+  next(event: WaitingEvent): void {
     const { length } = event.payload;
     if (this.#waiting.length === 0 && length <= AT_ONCE_UNITS_MAX) {
       this.#derive(event);
@@ -318,17 +320,17 @@ class BackgroundDeriver {
     this.#waiting = this.#waiting.slice(count);
     this.#waitingUnits -= units;
     this.#noteFirst();
-    this.#book.eventSignal.set();
+    this.#shared.eventSignal.set();
   }
 
   #noteFirst(): void {
-    this.#book.live.firstUnderived = this.#waiting[0]?.after;
+    this.#shared.live.firstUnderived = this.#waiting[0]?.after;
   }
 
-  #derive({ payload, atMicros, after }: Waiting): void {
+  #derive({ payload, atMicros, after }: WaitingEvent): void {
     for (const { eventType, payload: text, key } of this.#deriver.next(payload)) {
       const message = { eventType, payload: text.toWellFormed(), key, after };
-      this.#book.message({ ...message, sentAtMicros: undefined, sender: undefined }, atMicros);
+      this.#shared.addMessage({ ...message, sentAtMicros: undefined, sender: undefined }, atMicros);
     }
   }
 }

@@ -12,7 +12,7 @@ import {
   textOf,
 } from "./history.ts";
 
-type Text = { type: "text"; text: string };
+type TextPart = { type: "text"; text: string };
 type FileOf<Data> = { type: "file"; data: Data; mediaType: string; filename?: string };
 /** Base64, a URL, or the id of a file under the name of its provider. */
 type BareData = string | URL | Record<string, string>;
@@ -25,34 +25,34 @@ type TaggedData =
 export type AiSdkMessage =
   | {
       role: "user";
-      content: (Text | FileOf<BareData>)[];
+      content: (TextPart | FileOf<BareData>)[];
     }
   | {
       role: "assistant";
       content: (
-        | Text
+        | TextPart
         | { type: "tool-call"; toolCallId: string; toolName: string; input: unknown }
         | { type: "tool-approval-request"; approvalId: string; toolCallId: string }
       )[];
     }
   | { role: "tool"; content: AiSdkAnswer[] };
 
-interface AiSdkResult {
+interface AiSdkToolResult {
   type: "tool-result";
   toolCallId: string;
   toolName: string;
   output:
     | { type: "text"; value: string }
-    | { type: "content"; value: (Text | FileOf<TaggedData>)[] };
+    | { type: "content"; value: (TextPart | FileOf<TaggedData>)[] };
 }
 
 type AiSdkAnswer =
-  | AiSdkResult
+  | AiSdkToolResult
   | { type: "tool-approval-response"; approvalId: string; approved: boolean };
 
 /**
  * Answers follow their calls, as models need it. A call that waits for an approval gets the answer that
- * the run brings; any other call without a result gets one that says so.
+ * the run brings; any other call without a result gets one with that reason.
  */
 export function aiSdkMessages(input: RunInput, onOmitted: OnOmitted): AiSdkMessage[] {
   const results = resultsOf(input.messages);
@@ -64,7 +64,7 @@ export function aiSdkMessages(input: RunInput, onOmitted: OnOmitted): AiSdkMessa
   });
 }
 
-function partOfUser(part: Part): Text | FileOf<BareData> | undefined {
+function partOfUser(part: Part): TextPart | FileOf<BareData> | undefined {
   const made = partOfResult(part);
   if (made?.type !== "file") return made;
   const { data } = made;
@@ -72,7 +72,7 @@ function partOfUser(part: Part): Text | FileOf<BareData> | undefined {
   return { ...made, data: bare };
 }
 
-function partOfResult(part: Part): Text | FileOf<TaggedData> | undefined {
+function partOfResult(part: Part): TextPart | FileOf<TaggedData> | undefined {
   if (part.type === "text") return part;
   const data = dataOf(part);
   if (part.type !== "media" || data === undefined) return undefined;
@@ -98,7 +98,7 @@ function dataOf(part: Part): TaggedData | undefined {
   return { type: "reference", reference: { [provider]: fileId } };
 }
 
-interface Conversation {
+interface AiSdkConversation {
   readonly input: RunInput;
   readonly results: ReadonlyMap<string, AgentMessage>;
   readonly onOmitted: OnOmitted;
@@ -106,7 +106,7 @@ interface Conversation {
 
 function assistantMessages(
   message: AgentMessage,
-  { input: { resume = [] }, results, onOmitted }: Conversation,
+  { input: { resume = [] }, results, onOmitted }: AiSdkConversation,
 ): AiSdkMessage[] {
   const text = textOf(message);
   const content: (AiSdkMessage & { role: "assistant" })["content"] = [];
@@ -130,7 +130,10 @@ function assistantMessages(
   return answers.length === 0 ? made : [...made, { role: "tool", content: answers }];
 }
 
-function outputOf(result: AgentMessage | undefined, onOmitted: OnOmitted): AiSdkResult["output"] {
+function outputOf(
+  result: AgentMessage | undefined,
+  onOmitted: OnOmitted,
+): AiSdkToolResult["output"] {
   if (result === undefined) return { type: "text", value: NO_RESULT };
   if (!Array.isArray(result["content"])) return { type: "text", value: textOf(result) };
   return { type: "content", value: blocksOf(result, partOfResult, onOmitted) };

@@ -40,7 +40,7 @@ interface RunNames {
   readonly runId: string;
 }
 
-type Events = Generator<AgentEvent, void, undefined>;
+type AgentEvents = Generator<AgentEvent, void, undefined>;
 
 /** The events of one run. */
 export class AiSdkRun {
@@ -51,7 +51,7 @@ export class AiSdkRun {
   readonly #interrupts: unknown[] = [];
   #steps = 0;
   #step: string | undefined;
-  /** The message that the next tool call belongs to, and whether a text has begun it. */
+  /** The message that the next tool call belongs to, and whether a text opened it. */
   #message: { id: string; hasText: boolean } = { id: crypto.randomUUID(), hasText: false };
   #model: string | undefined;
   #usage: AiSdkUsage = {};
@@ -71,7 +71,7 @@ export class AiSdkRun {
     yield this.#finished();
   }
 
-  *#eventsOf(part: AiSdkPart): Events {
+  *#eventsOf(part: AiSdkPart): AgentEvents {
     const { id = "", text = "", delta = "", toolCallId = "" } = part;
     const open = this.#constructs;
     switch (part.type) {
@@ -143,12 +143,12 @@ export class AiSdkRun {
     return this.#ids.get(id) ?? id;
   }
 
-  *#call(toolCallId: string, name = "unknown"): Events {
+  *#call(toolCallId: string, name = "unknown"): AgentEvents {
     yield* this.#constructs.call(toolCallId, { name, parentMessageId: this.#message.id });
   }
 
   /** A provider that does not stream arguments sends the call alone. */
-  *#wholeCall(toolCallId: string, { toolName, input }: AiSdkPart): Events {
+  *#wholeCall(toolCallId: string, { toolName, input }: AiSdkPart): AgentEvents {
     if (!this.#constructs.hasCall(toolCallId)) {
       yield* this.#call(toolCallId, toolName);
       yield* this.#constructs.args(toolCallId, contentOf(input));

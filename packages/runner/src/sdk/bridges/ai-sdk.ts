@@ -19,7 +19,7 @@ import { type AiSdkMessage, aiSdkMessages } from "./ai-sdk-messages.ts";
 import { type AiSdkPart, AiSdkRun } from "./ai-sdk-run.ts";
 import { reportOmitted } from "./history.ts";
 
-/** What a run gives your function. */
+/** The arguments of your function. */
 export interface AiSdkCall {
   /** The conversation, without system messages: instructions belong to the call. */
   readonly messages: AiSdkMessage[];
@@ -30,7 +30,7 @@ export interface AiSdkCall {
 
 export type { AiSdkPart } from "./ai-sdk-run.ts";
 
-/** What `streamText` and `agent.stream` return. `stream` is the newer name of `fullStream`. */
+/** The result of `streamText` and `agent.stream`. `stream` is the newer name of `fullStream`. */
 export interface AiSdkResult {
   readonly stream?: AsyncIterable<AiSdkPart>;
   readonly fullStream?: AsyncIterable<AiSdkPart>;

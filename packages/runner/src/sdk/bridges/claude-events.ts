@@ -1,7 +1,7 @@
 /**
- * The messages of `query` as AG-UI events. With partial messages the events of the stream tell what the
- * model says, and the whole message that follows repeats it; a message that was not streamed, as those of
- * subagents, is told by the whole one. A subagent has the id of the tool call that runs it.
+ * Converts the messages of `query` to AG-UI events. With partial messages the stream's events have the
+ * model's output, and the complete message that follows repeats it; a message that was not streamed, such as
+ * a subagent's, comes as a complete one only. A subagent has the id of the tool call that runs it.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { AgentEvent, RunInput } from "../bridge.ts";
@@ -13,7 +13,7 @@ export interface ClaudeMessage {
   readonly type: string;
 }
 
-type Events = Generator<AgentEvent, void, undefined>;
+type AgentEvents = Generator<AgentEvent, void, undefined>;
 
 /** A message that is streamed: its blocks by their index. */
 interface Streamed {
@@ -55,7 +55,7 @@ export class ClaudeRun {
     yield this.#finished();
   }
 
-  *#eventsOf(message: JsonObject): Events {
+  *#eventsOf(message: JsonObject): AgentEvents {
     const owner = ownerOf(message);
     if (message["type"] === "result") this.#result(message);
     if (owner.subagentRunId !== undefined) {
@@ -79,7 +79,7 @@ export class ClaudeRun {
     }
   }
 
-  *#stream(event: JsonObject, owner: Owner): Events {
+  *#stream(event: JsonObject, owner: Owner): AgentEvents {
     const { type, index, message, content_block: block, delta } = event;
     if (type === "message_start" && isObject(message)) {
       const id = String(message["id"]);
@@ -90,10 +90,10 @@ export class ClaudeRun {
     if (streamed === undefined) return;
     if (type === "content_block_start" && isObject(block)) {
       yield* this.#answer(block, owner);
-      const begun = this.#blockOf(streamed.id, block);
-      if (begun === undefined) return;
-      streamed.blocks.set(index, begun);
-      yield* this.#begin(streamed.id, begun, block, owner);
+      const opened = this.#blockOf(streamed.id, block);
+      if (opened === undefined) return;
+      streamed.blocks.set(index, opened);
+      yield* this.#begin(streamed.id, opened, block, owner);
     }
     const open = streamed.blocks.get(index);
     if (open === undefined) return;
@@ -101,12 +101,12 @@ export class ClaudeRun {
     if (type === "content_block_stop") yield* this.#end(open, owner);
   }
 
-  *#whole(messageId: string, block: JsonObject, owner: Owner): Events {
+  *#whole(messageId: string, block: JsonObject, owner: Owner): AgentEvents {
     yield* this.#answer(block, owner);
-    const begun = this.#blockOf(messageId, block);
-    if (begun === undefined) return;
-    yield* this.#begin(messageId, begun, block, owner);
-    yield* this.#end(begun, owner);
+    const opened = this.#blockOf(messageId, block);
+    if (opened === undefined) return;
+    yield* this.#begin(messageId, opened, block, owner);
+    yield* this.#end(opened, owner);
   }
 
   #blockOf(messageId: string, { type, id, input }: JsonObject): Block | undefined {
@@ -123,7 +123,7 @@ export class ClaudeRun {
     return count === 1 ? id : `${id}-${count}`;
   }
 
-  *#begin(messageId: string, { kind, id }: Block, block: JsonObject, owner: Owner): Events {
+  *#begin(messageId: string, { kind, id }: Block, block: JsonObject, owner: Owner): AgentEvents {
     if (kind === "text") yield* this.#constructs.text(id, contentOf(block["text"] ?? ""), owner);
     if (kind === "reasoning") {
       yield* this.#constructs.reasoning(id, contentOf(block["thinking"] ?? ""), owner);
@@ -134,7 +134,7 @@ export class ClaudeRun {
     }
   }
 
-  *#delta(block: Block, delta: JsonObject, owner: Owner): Events {
+  *#delta(block: Block, delta: JsonObject, owner: Owner): AgentEvents {
     const { text, thinking, partial_json: args } = delta;
     if (typeof text === "string") yield* this.#constructs.text(block.id, text, owner);
     if (typeof thinking === "string") yield* this.#constructs.reasoning(block.id, thinking, owner);
@@ -144,7 +144,7 @@ export class ClaudeRun {
     }
   }
 
-  *#end({ kind, id, input }: Block, owner: Owner): Events {
+  *#end({ kind, id, input }: Block, owner: Owner): AgentEvents {
     if (kind === "text") yield* this.#constructs.endText(id);
     if (kind === "reasoning") yield* this.#constructs.endReasoning(id);
     if (kind !== "call") return;
@@ -153,7 +153,11 @@ export class ClaudeRun {
   }
 
   /** A block with the result of a tool call. A subagent in the background outlives its result. */
-  *#answer({ tool_use_id: callId, content }: JsonObject, owner: Owner, output?: unknown): Events {
+  *#answer(
+    { tool_use_id: callId, content }: JsonObject,
+    owner: Owner,
+    output?: unknown,
+  ): AgentEvents {
     if (typeof callId !== "string") return;
     if (!isObject(output) || output["status"] !== "async_launched") {
       this.#endedSubagents.add(callId);

@@ -3,9 +3,9 @@
  *
  *   new ClaudeBridge({ query, getSessionInfo, options: { permissionMode: "acceptEdits" } })
  *
- * The SDK keeps the history in files, so a run gives it only the new messages of people. The id of its
+ * The SDK keeps the history in files, so a run gives it only the new user messages. The id of its
  * session is made from the id of ours, and is the same in every process: a runner on a host with the
- * restored working folder and the SDK's own files goes on with the conversation.
+ * restored working folder and the SDK's own files continues the conversation.
  *
  * A tool call for which `needsApproval` is true ends the run with an interrupt, whose id is the id of the
  * call; the run that brings the answer makes the call, or refuses it.
@@ -32,7 +32,7 @@ export interface ClaudeOptions {
     readonly prompt: unknown;
     readonly options?: object;
   }): AsyncIterable<ClaudeMessage>;
-  /** `getSessionInfo` of the SDK. Without it a session that had a run is taken to be there. */
+  /** `getSessionInfo` of the SDK. Without it a session that had a run is assumed to exist. */
   readonly getSessionInfo?: (id: string) => PromiseLike<unknown>;
   /** Options of `query`: `model`, `allowedTools`, `mcpServers`, … They win over the context's. */
   readonly options?: Readonly<Record<string, unknown>>;
@@ -138,8 +138,8 @@ function withApproval(
 }
 
 /**
- * One message with all that is new, or none: the SDK then goes on with the call that waited for an
- * approval. The input stays open until the result is there, because hooks are asked through it.
+ * One message with all new parts, or none: the SDK then continues with the call that waited for an
+ * approval. The input stays open until the result arrives, because hooks are asked through it.
  */
 async function* promptOf(
   input: RunInput,

@@ -2,21 +2,21 @@
 import { isObject } from "@session-ledger/agui/json";
 import { describePart, type Part, partsOf, textsOf } from "../../parts.ts";
 import type { AgentMessage, ResumeEntry, RunInput } from "../bridge.ts";
-import type { Notes } from "../notes.ts";
+import type { DeveloperEvents } from "../developer-events.ts";
 
 /** A result for each call that has none: models refuse a history with a call that is not answered. */
 export const NO_RESULT = "There is no result: the run ended before the tool answered.";
 
 export const DENIED = "The call was refused.";
 
-export interface Call {
+export interface AgentToolCall {
   readonly id: string;
   readonly name: string;
   /** JSON. */
   readonly args: string;
 }
 
-export function callsOf({ toolCalls }: AgentMessage): readonly Call[] {
+export function callsOf({ toolCalls }: AgentMessage): readonly AgentToolCall[] {
   if (!Array.isArray(toolCalls)) return [];
   return toolCalls.filter(isObject).map(({ id, function: called }) => {
     const { name, arguments: args } = isObject(called) ? called : {};
@@ -25,7 +25,7 @@ export function callsOf({ toolCalls }: AgentMessage): readonly Call[] {
 }
 
 /** The object of a call's arguments; empty if they are not whole, as after a kill. */
-export function inputOf({ args }: Call): Readonly<Record<string, unknown>> {
+export function inputOf({ args }: AgentToolCall): Readonly<Record<string, unknown>> {
   try {
     const value: unknown = JSON.parse(args);
     return isObject(value) ? value : {};
@@ -40,7 +40,7 @@ export function resultsOf(messages: readonly AgentMessage[]): ReadonlyMap<string
   return new Map(results.map((message) => [String(message["toolCallId"]), message]));
 }
 
-/** What came after the agent's last answer: what a framework with a history of its own does not know. */
+/** The messages after the agent's last answer, which a framework with its own history does not know. */
 export function newMessages({ messages }: RunInput): readonly AgentMessage[] {
   return messages.slice(messages.findLastIndex(({ role }) => role === "assistant") + 1);
 }
@@ -50,9 +50,13 @@ export type OnOmitted = (message: AgentMessage, part: Part, at: number) => void;
 
 /**
  * Tells the readers of the session, and `onProblem`, of the parts of new messages that the framework
- * cannot take. Those of older messages were told of when they were new.
+ * cannot take. Those of older messages were reported when they were new.
  */
-export function reportOmitted(notes: Notes, framework: string, input: RunInput): OnOmitted {
+export function reportOmitted(
+  notes: DeveloperEvents,
+  framework: string,
+  input: RunInput,
+): OnOmitted {
   const fresh = new Set(newMessages(input));
   return (message, part, at) => {
     if (!fresh.has(message)) return;
@@ -61,7 +65,7 @@ export function reportOmitted(notes: Notes, framework: string, input: RunInput):
   };
 }
 
-/** What a framework has for each part of a message, in their order. */
+/** The framework's form of each part of a message, in their order. */
 export function blocksOf<Block>(
   message: AgentMessage,
   blockOf: (part: Part) => Block | undefined,

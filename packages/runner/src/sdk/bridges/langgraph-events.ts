@@ -8,16 +8,16 @@ import { printJson } from "@session-ledger/agui/print";
 import type { AgentEvent, RunInput } from "../bridge.ts";
 import { EventMaker, contentOf } from "@session-ledger/agui/event-maker";
 
-type Events = Generator<AgentEvent, void, undefined>;
+type AgentEvents = Generator<AgentEvent, void, undefined>;
 
 export class LangGraphRun {
   readonly #input: RunInput;
   readonly #constructs = new EventMaker();
   /** The names of the open steps, by the id of the task. */
   readonly #steps = new Map<string, string>();
-  /** The messages of each task that runs: a message ends with its task, as nothing else says so. */
+  /** The messages of each task that runs: a message ends with its task, because no other event marks its end. */
   readonly #messages = new Map<string, Set<string>>();
-  /** The id of each call, by its message and its place there: only its first chunk has the id. */
+  /** The id of each call, by its message and index: only its first chunk has the id. */
   readonly #calls = new Map<string, string>();
   readonly #interrupts = new Map<string, object>();
   /** Counts of tokens by model. */
@@ -45,7 +45,7 @@ export class LangGraphRun {
     yield this.#finished();
   }
 
-  *#message(message: JsonObject, metadata: JsonObject): Events {
+  *#message(message: JsonObject, metadata: JsonObject): AgentEvents {
     const id = String(message["id"]);
     const content = message["content"];
     if (message["type"] === "tool") {
@@ -65,12 +65,12 @@ export class LangGraphRun {
     yield* this.#callsIn(id, message);
   }
 
-  *#callsIn(messageId: string, message: JsonObject): Events {
+  *#callsIn(messageId: string, message: JsonObject): AgentEvents {
     const chunks = objectsIn(message["tool_call_chunks"]);
     for (const { id, name, args, index } of chunks) {
-      const place = `${messageId} ${String(index)}`;
-      if (typeof id === "string") this.#calls.set(place, id);
-      const callId = this.#calls.get(place);
+      const key = `${messageId} ${String(index)}`;
+      if (typeof id === "string") this.#calls.set(key, id);
+      const callId = this.#calls.get(key);
       if (callId === undefined) continue;
       yield* this.#constructs.call(callId, { name: contentOf(name), parentMessageId: messageId });
       if (typeof args === "string") yield* this.#constructs.args(callId, args);
@@ -85,7 +85,7 @@ export class LangGraphRun {
   }
 
   /** A task comes twice: when it begins, and with its result or its interrupts. */
-  *#task(task: JsonObject): Events {
+  *#task(task: JsonObject): AgentEvents {
     const id = String(task["id"]);
     if ("input" in task) {
       this.#steps.set(id, yield* this.#constructs.step(String(task["name"])));
@@ -99,13 +99,13 @@ export class LangGraphRun {
     if (step !== undefined) yield* this.#constructs.endStep(step);
   }
 
-  *#endMessages(messages: ReadonlySet<string>): Events {
+  *#endMessages(messages: ReadonlySet<string>): AgentEvents {
     for (const id of messages) {
       yield* this.#constructs.endReasoning(`${id}-reasoning`);
       yield* this.#constructs.endText(id);
     }
-    for (const [place, callId] of this.#calls) {
-      const [messageId = ""] = place.split(" ");
+    for (const [key, callId] of this.#calls) {
+      const [messageId = ""] = key.split(" ");
       if (messages.has(messageId)) yield* this.#constructs.endCall(callId);
     }
   }
@@ -120,8 +120,8 @@ export class LangGraphRun {
     });
   }
 
-  /** The messages of the graph are the conversation, which the other events tell. */
-  *#values(values: JsonObject): Events {
+  /** The graph's messages are the conversation, which the other events already have. */
+  *#values(values: JsonObject): AgentEvents {
     const { messages: _, ...snapshot } = values;
     const { text = "{}" } = printJson(snapshot);
     if ("__interrupt__" in snapshot || text === "{}" || text === this.#state) return;
@@ -179,7 +179,7 @@ export function textIn(content: unknown): string {
     .join("");
 }
 
-/** Models say it in blocks of their own, or beside the content. */
+/** Models send it in separate blocks, or outside the content. */
 export function reasoningIn({ content, additional_kwargs: extra }: JsonObject): string {
   const beside = isObject(extra) ? extra["reasoning_content"] : undefined;
   const blocks = objectsIn(content).map(({ reasoning, thinking }) => reasoning ?? thinking);

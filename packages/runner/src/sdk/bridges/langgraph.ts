@@ -7,7 +7,7 @@
  * the run with an interrupt; the run that brings the answer resumes the graph with its payload.
  *
  * The thread of the graph's checkpoints is the session. With a checkpoint the graph gets the messages
- * that it does not have yet, and goes on where it was killed if there are none; without one (no
+ * that it does not have yet, and without any continues where it was killed; without one (no
  * checkpointer, or one that was in the memory of a process that is gone) it gets the conversation.
  */
 import { isObject } from "@session-ledger/agui/json";
@@ -33,7 +33,7 @@ export interface LangGraph {
 
 interface GraphState {
   readonly values: unknown;
-  /** The nodes that run next; empty: the graph has ended, or has not begun. */
+  /** The nodes that run next; empty: the graph has ended, or not started. */
   readonly next: readonly string[];
   readonly tasks: readonly { readonly interrupts: readonly { readonly id?: string }[] }[];
 }
@@ -109,7 +109,7 @@ export class LangGraphBridge extends PlatformBridge {
     }
     if (all.length === 0) return inputOf(this.#messages(input), input);
     const fresh = this.#messages(input, newTo(known, input));
-    // It was killed in the middle of this turn, and goes on with the nodes that had not ended.
+    // It was killed in the middle of this turn, and continues with the nodes that had not ended.
     if (fresh.length === 0 && isPending) return null;
     return inputOf([...left.flatMap(removal), ...noResults(known), ...fresh], input);
   }
@@ -152,9 +152,9 @@ function leftOf(
 ): readonly Readonly<Record<string, unknown>>[] {
   for (const { metadata } of newMessages(input)) {
     const { regenerates, edits } = isObject(metadata) ? metadata : {};
-    const place = known.findIndex(({ id }) => id === (edits ?? regenerates));
+    const index = known.findIndex(({ id }) => id === (edits ?? regenerates));
     // A message that is answered again comes again, under its id.
-    if (place !== -1) return known.slice(place);
+    if (index !== -1) return known.slice(index);
   }
   return [];
 }
@@ -163,7 +163,7 @@ function removal({ id }: Readonly<Record<string, unknown>>): readonly LangChainM
   return typeof id === "string" ? [{ role: "remove", id, content: "" }] : [];
 }
 
-/** The graph has what the agent said: only people and frontend tools have anything new. */
+/** The graph has the agent's messages: only those of users and frontend tools are new. */
 function newTo(
   known: readonly Readonly<Record<string, unknown>>[],
   { messages }: RunInput,

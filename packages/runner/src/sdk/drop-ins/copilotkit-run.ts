@@ -1,4 +1,4 @@
-/** One run of an agent of CopilotKit: its events go to the page and to the ledger. */
+/** One run of a CopilotKit agent: its events go to the page and to the ledger. */
 import { ReplaySubject } from "rxjs";
 import type { LedgerClient } from "../../client.ts";
 import { ledger } from "../../client.ts";
@@ -7,16 +7,16 @@ import { RunCancelled } from "../../writer/run-signal.ts";
 import type { SessionWriter, WriterProblem } from "../../writer/types.ts";
 import { createSessionWriter } from "../../writer/writer.ts";
 import type { AgentEvent } from "../bridge.ts";
-import { type Begun, beginThreadRun, type ThreadInput } from "./copilotkit-begin.ts";
-import type { Connection } from "./follow-run.ts";
+import { type StartedRun, startRun, type ThreadInput } from "./copilotkit-start.ts";
+import type { LedgerConnection } from "./follow-run.ts";
 
-/** What CopilotKit passes to a runner, as far as it is used. */
-export interface ThreadRunRequest<Event> {
+/** The used members of CopilotKit's request to a runner. */
+export interface CopilotKitRunRequest<Event> {
   readonly threadId: string;
   readonly agent: {
     runAgent(
       input: object,
-      subscriber: { onEvent(given: { readonly event: Event }): void },
+      subscriber: { onEvent(runInput: { readonly event: Event }): void },
     ): Promise<unknown>;
     abortRun(): void;
     setMessages?(messages: readonly object[]): void;
@@ -24,7 +24,7 @@ export interface ThreadRunRequest<Event> {
   readonly input: ThreadInput;
 }
 
-interface Parts extends Connection {
+interface CopilotKitRunParts extends LedgerConnection {
   readonly client: LedgerClient;
   readonly lostAfterMs: number;
   readonly onProblem?: (threadId: string, problem: WriterProblem) => void;
@@ -32,21 +32,21 @@ interface Parts extends Connection {
   readonly onEnded: () => void;
 }
 
-export class ThreadRun<Event extends AgentEvent> {
+export class CopilotKitRun<Event extends AgentEvent> {
   readonly events = new ReplaySubject<Event>();
-  /** The ledger has the start of the run, or there will be none. */
-  readonly begun: Promise<unknown>;
-  /** The ledger has the end, and `events` is complete. */
+  /** Resolves when the ledger has the start of the run, or the start failed. */
+  readonly started: Promise<unknown>;
+  /** Resolves when the ledger has the end, and `events` is complete. */
   readonly ended: Promise<void>;
-  readonly #request: ThreadRunRequest<Event>;
-  readonly #parts: Parts;
+  readonly #request: CopilotKitRunRequest<Event>;
+  readonly #parts: CopilotKitRunParts;
   #isStopping = false;
 
-  constructor(request: ThreadRunRequest<Event>, parts: Parts) {
+  constructor(request: CopilotKitRunRequest<Event>, parts: CopilotKitRunParts) {
     this.#request = request;
     this.#parts = parts;
-    const beginning = beginThreadRun(request, parts);
-    this.begun = beginning.catch(() => undefined);
+    const beginning = startRun(request, parts);
+    this.started = beginning.catch(() => undefined);
     this.ended = this.#perform(beginning);
   }
 
@@ -60,8 +60,8 @@ export class ThreadRun<Event extends AgentEvent> {
     if (runId !== undefined && runId !== input.runId) return false;
     if (!this.#abort()) return false;
     // The other readers get to know, and the service ends the run if the agent does not.
-    const asked = { sessionId, runId: input.runId, reason: "stopped in CopilotKit" };
-    void this.#parts.client.call(ledger.cancelRun, asked).catch(() => undefined);
+    const request = { sessionId, runId: input.runId, reason: "stopped in CopilotKit" };
+    void this.#parts.client.call(ledger.cancelRun, request).catch(() => undefined);
     return true;
   }
 
@@ -76,7 +76,7 @@ export class ThreadRun<Event extends AgentEvent> {
     return true;
   }
 
-  async #perform(beginning: Promise<Begun>): Promise<void> {
+  async #perform(beginning: Promise<StartedRun>): Promise<void> {
     const end = await this.#end(beginning).catch((error: unknown) => {
       const code = error instanceof RpcFailure ? (error.reason ?? error.code) : "NOT_STARTED";
       return this.#eventOf({ type: "RUN_ERROR", message: textOf(error), code });
@@ -86,17 +86,17 @@ export class ThreadRun<Event extends AgentEvent> {
     this.events.complete();
   }
 
-  async #end(beginning: Promise<Begun>): Promise<Event> {
-    const begun = await beginning;
-    const writer = this.#writer(begun);
+  async #end(beginning: Promise<StartedRun>): Promise<Event> {
+    const started = await beginning;
+    const writer = this.#writer(started);
     try {
-      return await this.#runAgent(writer, begun);
+      return await this.#runAgent(writer, started);
     } finally {
       await writer.close();
     }
   }
 
-  #writer({ epoch }: Begun): SessionWriter {
+  #writer({ epoch }: StartedRun): SessionWriter {
     const { threadId: sessionId } = this.#request;
     const { address, token, tls, onProblem } = this.#parts;
     return createSessionWriter({
@@ -110,7 +110,7 @@ export class ThreadRun<Event extends AgentEvent> {
   }
 
   /** Resolves with the last event, which the writer has and the page has not. Throws when the run is lost. */
-  async #runAgent(writer: SessionWriter, { start, messages }: Begun): Promise<Event> {
+  async #runAgent(writer: SessionWriter, { start, messages }: StartedRun): Promise<Event> {
     const { agent, input } = this.#request;
     const open = new OpenParts();
     let end: Event | undefined;
@@ -135,11 +135,11 @@ export class ThreadRun<Event extends AgentEvent> {
     try {
       agent.setMessages?.(messages);
       const onEvent = ({ event }: { readonly event: Event }): void => take(event);
-      const given = { ...input, messages };
-      const run = this.#isStopping ? undefined : agent.runAgent(given, { onEvent });
+      const runInput = { ...input, messages };
+      const run = this.#isStopping ? undefined : agent.runAgent(runInput, { onEvent });
       await Promise.race([run, this.#lost(writer)]);
     } catch (error) {
-      if (error instanceof Lost) throw error.cause;
+      if (error instanceof RunTakenOver) throw error.cause;
       failure = error;
     }
     const last = end ?? this.#closed(open, { failure, take });
@@ -187,7 +187,7 @@ export class ThreadRun<Event extends AgentEvent> {
           this.#abort();
           return;
         }
-        reject(new Lost("the run is lost", { cause: signal.reason }));
+        reject(new RunTakenOver("the run is lost", { cause: signal.reason }));
         agent.abortRun();
       };
       if (signal.aborted) act();
@@ -201,7 +201,7 @@ export class ThreadRun<Event extends AgentEvent> {
   }
 }
 
-class Lost extends Error {}
+class RunTakenOver extends Error {}
 
 /** The texts and tool calls of a run that are open, and the events that end them. */
 class OpenParts {

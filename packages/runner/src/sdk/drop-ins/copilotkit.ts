@@ -14,16 +14,16 @@ import type { WriterProblem } from "../../writer/types.ts";
 import type { AgentEvent } from "../bridge.ts";
 import {
   clientOf,
-  type Connection,
+  type LedgerConnection,
   eventsToRunEnd,
   LOST_AFTER_MS,
   RETRY,
   RunLost,
   sessionOf,
 } from "./follow-run.ts";
-import { ThreadRun, type ThreadRunRequest } from "./copilotkit-run.ts";
+import { CopilotKitRun, type CopilotKitRunRequest } from "./copilotkit-run.ts";
 
-export interface SessionLedgerRunnerOptions extends Connection {
+export interface SessionLedgerRunnerOptions extends LedgerConnection {
   /**
    * An open run of another process without a new row for this time counts as lost: the next run takes its
    * place, and `connect` ends with RUN_ERROR. Default 60,000 milliseconds.
@@ -37,7 +37,7 @@ export interface SessionLedgerRunnerOptions extends Connection {
 export class SessionLedgerRunner<Event extends AgentEvent = AgentEvent> {
   readonly #options: SessionLedgerRunnerOptions & { readonly lostAfterMs: number };
   readonly #client: LedgerClient;
-  readonly #runs = new Map<string, ThreadRun<Event>>();
+  readonly #runs = new Map<string, CopilotKitRun<Event>>();
 
   constructor(options: SessionLedgerRunnerOptions) {
     this.#options = { lostAfterMs: LOST_AFTER_MS, ...options };
@@ -45,16 +45,20 @@ export class SessionLedgerRunner<Event extends AgentEvent = AgentEvent> {
   }
 
   /** The agent runs to its end, also without a subscriber. Throws while this process runs the thread. */
-  run(request: ThreadRunRequest<Event>): Observable<Event> {
+  run(request: CopilotKitRunRequest<Event>): Observable<Event> {
     const { threadId } = request;
     if (this.#runs.has(threadId)) throw new Error("Thread already running");
     const onEnded = (): void => void this.#runs.delete(threadId);
-    const run = new ThreadRun<Event>(request, { ...this.#options, client: this.#client, onEnded });
+    const run = new CopilotKitRun<Event>(request, {
+      ...this.#options,
+      client: this.#client,
+      onEnded,
+    });
     this.#runs.set(threadId, run);
     return run.events.asObservable();
   }
 
-  /** What the thread has so far, and the open run to its end. */
+  /** The events of the thread so far, and of the open run to its end. */
   connect({ threadId }: { readonly threadId: string }): Observable<Event> {
     return new Observable<Event>((subscriber) => {
       const leaving = new AbortController();
@@ -108,7 +112,7 @@ export class SessionLedgerRunner<Event extends AgentEvent = AgentEvent> {
     const connection = { address, ...(token && { token }), ...(tls && { tls }) };
     try {
       const own = this.#runs.get(threadId);
-      await own?.begun;
+      await own?.started;
       const session = await sessionOf(this.#client, threadId);
       const limits = { lostAfterMs: own === undefined ? lostAfterMs : Infinity, signal };
       const branchSeq = session && (await this.#newestBranch(threadId));
@@ -131,7 +135,7 @@ export class SessionLedgerRunner<Event extends AgentEvent = AgentEvent> {
     subscriber.complete();
   }
 
-  /** The number of the RUN_STARTED that begins it; undefined: there is one branch, or nobody can tell. */
+  /** The number of the RUN_STARTED that begins it; undefined: one branch, or unknown. */
   async #newestBranch(sessionId: string): Promise<bigint | undefined> {
     try {
       const { branches } = await this.#client.call(ledger.getTranscript, { sessionId }, RETRY);
@@ -143,7 +147,7 @@ export class SessionLedgerRunner<Event extends AgentEvent = AgentEvent> {
     }
   }
 
-  /** What the newest branch has of the conversation before it. */
+  /** The part of the conversation before the newest branch that the branch includes. */
   async #snapshotAt(sessionId: string, upToSeq: bigint): Promise<Event> {
     const asked = { sessionId, upToSeq };
     const { messages } = await this.#client.call(ledger.getTranscript, asked, RETRY);

@@ -1,4 +1,4 @@
-/** What drop-ins share: connections, cancels, and the events of a session up to the end of its run. */
+/** Shared by the drop-ins: connections, cancels, and the events of a session up to the end of its run. */
 import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { systemTimers, within } from "@session-ledger/base/timers";
 import { createLedgerClient, type LedgerClient, ledger } from "../../client.ts";
@@ -10,7 +10,7 @@ import { RunCancelled } from "../../writer/run-signal.ts";
 import type { SessionWriter } from "../../writer/types.ts";
 
 /** Where the service is, and who calls. */
-export interface Connection {
+export interface LedgerConnection {
   /** `host:port` of the service. */
   readonly address: string;
   /** A bearer token, or a function that returns one. */
@@ -30,11 +30,11 @@ export class RunLost extends Error {
   override readonly name = "RunLost";
 }
 
-export function clientOf({ address, token, tls }: Connection): LedgerClient {
+export function clientOf({ address, token, tls }: LedgerConnection): LedgerClient {
   return createLedgerClient({ address, token, tls });
 }
 
-/** Undefined: there is no such session yet. */
+/** Undefined: the session does not exist yet. */
 export async function sessionOf(client: LedgerClient, id: string): Promise<Session | undefined> {
   try {
     return await client.call(ledger.getSession, { id }, RETRY);
@@ -70,7 +70,7 @@ function isRunEnd({ eventType }: EventItem): boolean {
   return eventType === "RUN_FINISHED" || eventType === "RUN_ERROR";
 }
 
-interface Followed extends Connection {
+interface FollowOptions extends LedgerConnection {
   readonly lostAfterMs: number;
   readonly signal: AbortSignal;
 }
@@ -78,7 +78,7 @@ interface Followed extends Connection {
 /** Throws RunLost when the open run has no new row for `lostAfterMs`, and what a reader throws. */
 export async function* eventsToRunEnd(
   session: Session,
-  { lostAfterMs, signal, ...connection }: Followed,
+  { lostAfterMs, signal, ...connection }: FollowOptions,
 ): AsyncGenerator<EventItem, void, undefined> {
   const { openRunId, eventSeq } = session;
   const sessionId = session.metadata?.id ?? "";
@@ -90,14 +90,14 @@ export async function* eventsToRunEnd(
     return;
   }
   const items = readSession({ ...reading, follow: true });
-  let heardMs = Math.min(Date.now(), lastRowMs(session));
+  let lastFrameMs = Math.min(Date.now(), lastRowMs(session));
   try {
     for (;;) {
-      const item = await within(items.next(), silence(heardMs + lostAfterMs - Date.now()));
+      const item = await within(items.next(), silence(lastFrameMs + lostAfterMs - Date.now()));
       if (item.done === true) return;
       yield item.value;
       if (isRunEnd(item.value) && item.value.runId === openRunId) return;
-      if (item.value.seq > eventSeq) heardMs = Date.now();
+      if (item.value.seq > eventSeq) lastFrameMs = Date.now();
     }
   } finally {
     leaving.abort();
@@ -107,7 +107,7 @@ export async function* eventsToRunEnd(
 function silence(limitMs: number) {
   // Stored rows come first, also those of a run that was lost long ago.
   const least = Math.max(limitMs, STORED_ROWS_MS);
-  return { limitMs: Math.min(least, TIMER_MS_MAX), late: fail, timers: systemTimers };
+  return { limitMs: Math.min(least, TIMER_MS_MAX), onTimeout: fail, timers: systemTimers };
 }
 
 function fail(): Promise<never> {

@@ -4,7 +4,7 @@
  *   const callbacks = [new LedgerCallbacks({ address: "127.0.0.1:9000" })];
  *   await graph.invoke(input, { callbacks, configurable: { thread_id: "t1" } });
  *
- * With `signal: callbacks[0].signalOf("t1")` beside them, a cancel of the run ends the graph.
+ * With `signal: callbacks[0].signalOf("t1")` in addition, a cancel of the run ends the graph.
  *
  * A run of the graph is a run of the session; what happens inside belongs to it, by the ids of parents.
  * Texts come by tokens where the graph streams, and else as a whole.
@@ -12,7 +12,7 @@
 import { isObject } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { textIn } from "../bridges/langgraph-events.ts";
-import { GraphRun, type RecordOptions } from "./graph-run.ts";
+import { LangGraphRecorder, type RecordOptions } from "./langgraph-recorder.ts";
 
 export interface LedgerCallbacksOptions extends RecordOptions {
   /** Default: the `thread_id` of the graph's configuration, else a session for each run. */
@@ -27,7 +27,7 @@ interface Step {
   readonly tags: readonly string[] | undefined;
 }
 
-/** Signals that no run has begun with; the oldest is forgotten. */
+/** Signals without a run; the oldest is forgotten. */
 const SIGNALS_MAX = 10_000;
 
 /** A callback handler of LangChain. */
@@ -37,7 +37,7 @@ export class LedgerCallbacks {
   readonly awaitHandlers = true;
   readonly #options: LedgerCallbacksOptions;
   /** The recorded run of each run of LangChain that is in progress. */
-  readonly #runs = new Map<string, GraphRun>();
+  readonly #runs = new Map<string, LangGraphRecorder>();
   readonly #ends = new Set<Promise<void>>();
   /** For the next run of each session. */
   readonly #stopping = new BoundedMap<string, AbortController>(SIGNALS_MAX);
@@ -64,7 +64,7 @@ export class LedgerCallbacks {
   }
 
   handleChainError(error: unknown, runId: string): void {
-    this.#end(runId, (run, isRoot) => (isRoot ? run.endFailed(error) : run.failNode(runId, error)));
+    this.#end(runId, (run, isRoot) => (isRoot ? run.fail(error) : run.failNode(runId, error)));
   }
 
   handleChatModelStart(
@@ -102,7 +102,7 @@ export class LedgerCallbacks {
 
   handleLLMError(error: unknown, runId: string): void {
     this.#end(runId, (run, isRoot) => {
-      if (isRoot) run.endFailed(error);
+      if (isRoot) run.fail(error);
     });
   }
 
@@ -117,7 +117,7 @@ export class LedgerCallbacks {
   ): void {
     this.#begin({ runId, parentRunId, metadata, name: undefined, tags }, undefined);
     const own = isObject(tool) && typeof tool["name"] === "string" ? tool["name"] : "tool";
-    this.#runs.get(runId)?.beginTool(runId, { name: name ?? own, input });
+    this.#runs.get(runId)?.startTool(runId, { name: name ?? own, input });
   }
 
   handleToolEnd(output: unknown, runId: string): void {
@@ -130,7 +130,7 @@ export class LedgerCallbacks {
   handleToolError(error: unknown, runId: string): void {
     this.#end(runId, (run, isRoot) => {
       run.endTool(runId, String(error));
-      if (isRoot) run.endFailed(error);
+      if (isRoot) run.fail(error);
     });
   }
 
@@ -159,13 +159,13 @@ export class LedgerCallbacks {
     const sessionId = this.#options.sessionId ?? (typeof thread === "string" ? thread : runId);
     const stopping = parent === undefined ? this.#stopping.get(sessionId) : undefined;
     if (stopping !== undefined) this.#stopping.delete(sessionId);
-    const run = parent ?? new GraphRun({ sessionId, runId }, this.#options, stopping);
+    const run = parent ?? new LangGraphRecorder({ sessionId, runId }, this.#options, stopping);
     this.#runs.set(runId, run);
-    if (parent === undefined) run.begin(questionsIn(input));
-    else if (isNode(metadata, name, tags)) run.beginNode(runId, { name: name ?? "", input });
+    if (parent === undefined) run.start(questionsIn(input));
+    else if (isNode(metadata, name, tags)) run.startNode(runId, { name: name ?? "", input });
   }
 
-  #end(runId: string, act: (run: GraphRun, isRoot: boolean) => void): void {
+  #end(runId: string, act: (run: LangGraphRecorder, isRoot: boolean) => void): void {
     const run = this.#runs.get(runId);
     this.#runs.delete(runId);
     if (run === undefined) return;
@@ -177,7 +177,7 @@ export class LedgerCallbacks {
   }
 }
 
-/** LangGraph hides its own chains, and the models whose output is not for people. */
+/** LangGraph hides its own chains, and the models whose output is not for users. */
 function isHidden(tags: readonly string[] = []): boolean {
   return tags.some((tag) => ["langsmith:hidden", "langsmith:nostream", "nostream"].includes(tag));
 }
@@ -186,7 +186,7 @@ function isNode(metadata: unknown, name: string | undefined, tags?: readonly str
   return isObject(metadata) && metadata["langgraph_node"] === name && !isHidden(tags);
 }
 
-/** The messages of people at the end of an input: an app may pass the whole history each time. */
+/** The user messages at the end of an input: an app may pass the whole history each time. */
 function questionsIn(input: unknown): readonly string[] {
   const messages = isObject(input) ? input["messages"] : input;
   if (typeof messages === "string") return [messages];

@@ -4,7 +4,7 @@
  *
  *   const streams = createResumableStreamContext({ address: "127.0.0.1:9000", waitUntil: after });
  *
- * A stream is a session with one run and one text, which has no messages for people. The first process
+ * A stream is a session with one run and one text, which has no user messages. The first process
  * that stores the RUN_STARTED makes the stream; all others read it.
  */
 import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
@@ -13,7 +13,7 @@ import { RpcFailure, textOf as errorText } from "../../failure.ts";
 import type { SessionWriter, WriterProblem } from "../../writer/types.ts";
 import { createSessionWriter } from "../../writer/writer.ts";
 import {
-  type Connection,
+  type LedgerConnection,
   clientOf,
   eventsToRunEnd,
   LOST_AFTER_MS,
@@ -22,7 +22,7 @@ import {
   sessionOf,
 } from "./follow-run.ts";
 
-export interface ResumableStreamOptions extends Connection {
+export interface ResumableStreamOptions extends LedgerConnection {
   /** Keeps the process alive until the promise resolves, as `after` of Next.js. */
   readonly waitUntil?: ((promise: Promise<unknown>) => void) | null;
   /** The beginning of the ids of sessions; default `stream`. */
@@ -33,29 +33,32 @@ export interface ResumableStreamOptions extends Connection {
   readonly onProblem?: (streamId: string, problem: WriterProblem) => void;
 }
 
-type Text = ReadableStream<string>;
+type TextStream = ReadableStream<string>;
 
 /**
  * The signal aborts when somebody cancels the run of the stream; the stream itself is cancelled too. A
- * stream with two branches goes on in the other one, so give the signal to what makes it.
+ * stream with two branches continues in the other one, so give the signal to its source.
  */
-type MakeStream = (signal: AbortSignal) => Text;
+type MakeStream = (signal: AbortSignal) => TextStream;
 
 export interface ResumableStreamContext {
-  /** Makes the stream if there is none with this id, or else resumes it. Null: it is done. */
+  /** Creates the stream, or resumes an existing one with this id. Null: it is done. */
   resumableStream(
     streamId: string,
     makeStream: MakeStream,
     skipCharacters?: number,
-  ): Promise<Text | null>;
+  ): Promise<TextStream | null>;
   /** The same: two requests may both come first. */
   createNewResumableStream(
     streamId: string,
     makeStream: MakeStream,
     skipCharacters?: number,
-  ): Promise<Text | null>;
-  /** Null: the stream is done. Undefined: there is none. */
-  resumeExistingStream(streamId: string, skipCharacters?: number): Promise<Text | null | undefined>;
+  ): Promise<TextStream | null>;
+  /** Null: the stream is done. Undefined: it does not exist. */
+  resumeExistingStream(
+    streamId: string,
+    skipCharacters?: number,
+  ): Promise<TextStream | null | undefined>;
   hasExistingStream(streamId: string): Promise<null | true | "DONE">;
 }
 
@@ -126,14 +129,14 @@ async function isFirst(client: LedgerClient, sessionId: string): Promise<boolean
 /** One event has at most this many characters, far below the largest payload. */
 const DELTA_CHARS_MAX = 65_536;
 
-interface Recorded {
+interface Recording {
   /** The text as it comes. It ends when the ledger has its end. */
-  readonly shown: Text;
+  readonly shown: TextStream;
   readonly recorded: Promise<void>;
 }
 
 /** Reads the source to its end or a cancel, also when nobody reads `shown` any more. */
-function record(makeStream: MakeStream, sessionId: string, writer: SessionWriter): Recorded {
+function record(makeStream: MakeStream, sessionId: string, writer: SessionWriter): Recording {
   const stopping = new AbortController();
   const { signal } = stopping;
   const source = makeStream(signal).getReader();
@@ -180,13 +183,13 @@ function record(makeStream: MakeStream, sessionId: string, writer: SessionWriter
   return { shown, recorded };
 }
 
-interface Resumed extends Connection {
+interface ResumeOptions extends LedgerConnection {
   readonly lostAfterMs: number;
   readonly skipCharacters: number;
 }
 
 /** The text from the ledger: that so far, and the rest as it comes. */
-function textOf(session: Session, { skipCharacters, ...following }: Resumed): Text {
+function textOf(session: Session, { skipCharacters, ...following }: ResumeOptions): TextStream {
   const leaving = new AbortController();
   const events = eventsToRunEnd(session, { ...following, signal: leaving.signal });
   let skip = skipCharacters;

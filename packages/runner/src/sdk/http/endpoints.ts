@@ -11,9 +11,9 @@ import type { AgentEvent, Caller, PlatformBridge, RunInput } from "../bridge.ts"
 import { wireCapabilities } from "../capabilities.ts";
 import { eventStream } from "./events.ts";
 import { BadRequest, refuseOther, runInputOf, threadIn, valueOf } from "./input.ts";
-import type { AmbientName } from "../notes.ts";
+import type { AmbientName } from "../developer-events.ts";
 
-/** What a person thinks of a message. */
+/** A user's feedback on a message. */
 export interface Feedback {
   readonly sessionId: string;
   readonly messageId: string;
@@ -23,7 +23,7 @@ export interface Feedback {
   readonly traceId: string;
 }
 
-/** What the endpoints need of a runner. */
+/** The parts of a runner that the endpoints use. */
 export interface EndpointParts {
   readonly bridge: PlatformBridge;
   /** Begins a run. Its events have to be read to the end. Rejects with RunInProgress. */
@@ -34,7 +34,7 @@ export interface EndpointParts {
   ) => Promise<AsyncIterable<AgentEvent>>;
   /** Makes later runs use this model, and returns the earlier one. */
   readonly switchModel: (model: string) => string | undefined;
-  /** Absent: there is no ledger, so there is no `/feedback`. */
+  /** Absent: without a ledger, `/feedback` does not exist. */
   readonly giveFeedback?: (feedback: Feedback) => Promise<unknown>;
   /** The only session that the runner serves; absent: any. */
   readonly sessionId?: string | undefined;
@@ -192,20 +192,20 @@ class Endpoints {
     }
     const { payload } = body;
     if (!isObject(payload)) throw new BadRequest(400, "payload must be an object", "payload");
-    const said = (name: string): string => textIn(payload, name, "payload.");
+    const field = (name: string): string => textIn(payload, name, "payload.");
     const threadId = threadIn(body, this.#parts.sessionId);
-    const named = said("sessionId");
+    const named = field("sessionId");
     if (named !== "") {
       refuseOther(named, { sessionId: threadId, field: "payload.sessionId" });
     }
     const sessionId = threadId ?? named;
-    const messageId = said("messageId");
+    const messageId = field("messageId");
     if (sessionId === "") throw new BadRequest(400, "threadId is required", "threadId");
     if (messageId === "") {
       throw new BadRequest(400, "payload.messageId is required", "payload.messageId");
     }
-    const feedback = { sessionId, messageId, kind, comment: said("comment") } as const;
-    await this.#parts.giveFeedback?.({ ...feedback, traceId: said("traceId") });
+    const feedback = { sessionId, messageId, kind, comment: field("comment") } as const;
+    await this.#parts.giveFeedback?.({ ...feedback, traceId: field("traceId") });
     return { message: "Feedback recorded", messageId, metaType: kind };
   }
 
@@ -268,11 +268,11 @@ class Endpoints {
     return this.bridge.capabilities()[need];
   }
 
-  /** Digests have one length, so the time of the comparison tells nothing about the token. */
+  /** Digests have one length, so the time of the comparison reveals nothing about the token. */
   #checkToken({ headers }: Request): void {
     if (this.#token === undefined) return;
-    const [, given = ""] = /^Bearer +(\S+) *$/i.exec(headers.get("authorization") ?? "") ?? [];
-    if (given.length <= TEXT_CHARS_MAX && timingSafeEqual(digestOf(given), this.#token)) return;
+    const [, token = ""] = /^Bearer +(\S+) *$/i.exec(headers.get("authorization") ?? "") ?? [];
+    if (token.length <= TEXT_CHARS_MAX && timingSafeEqual(digestOf(token), this.#token)) return;
     throw new BadRequest(401, "the runner's token is needed: authorization: Bearer …");
   }
 }

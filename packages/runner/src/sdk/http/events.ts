@@ -1,11 +1,11 @@
 /**
  * The events of a run as server-sent events, at the pace of the reader: the next event is taken when
  * the reader has room. The reader that leaves ends the run, as AG-UI's `abortRun` does.
- * An event that is longer than a client takes is replaced (fitting.ts).
+ * An event that is longer than a client takes is replaced (payload-limits.ts).
  */
 import { textOf } from "../../failure.ts";
 import type { AgentEvent } from "../bridge.ts";
-import { fitting } from "../fitting.ts";
+import { fitPayload } from "../payload-limits.ts";
 
 /** CopilotKit's client fails with longer frames. */
 const FRAME = { max: 10 * 1_024 * 1_024, sizeOf: ({ length }: string) => length };
@@ -73,7 +73,7 @@ async function drain(events: AsyncIterator<AgentEvent>): Promise<void> {
 }
 
 function printed(event: AgentEvent): Printed {
-  const { text, event: shown, problem } = fitting(event, FRAME);
+  const { text, event: shown, problem } = fitPayload(event, FRAME);
   return { text, isFatal: problem !== undefined && shown.type === "RUN_ERROR" };
 }
 

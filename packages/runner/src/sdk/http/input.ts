@@ -1,7 +1,7 @@
 /**
  * The body of `POST /` as the input of a run. Callers in Python send `thread_id`, others `threadId`:
  * each name of the protocol is read in both spellings. Two different values are refused, because
- * only the caller knows the right one. The content of people is never touched.
+ * only the caller knows the right one. User content is never touched.
  */
 import { isNothing, isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { AgentMessage, ResumeEntry, RunInput } from "../bridge.ts";
@@ -40,7 +40,7 @@ export function runInputOf(body: JsonObject, sessionId: string | undefined): Run
   };
 }
 
-/** The thread that the body names; by default the only one that the runner serves, if there is one. */
+/** The thread that the body names; by default the only one that the runner serves, if any. */
 export function threadIn(body: JsonObject, sessionId: string | undefined): string | undefined {
   const threadId = idOf(valueOf(body, "threadId", ""), "threadId") ?? sessionId;
   refuseOther(threadId, { sessionId, field: "threadId" });

@@ -1,6 +1,6 @@
 /** The middleware of a runner: `docs/sdk-http.md` is the guide. */
 import type { Middleware } from "./middleware.ts";
-import { notes } from "./notes.ts";
+import { developerEvents } from "./developer-events.ts";
 import type { Redaction } from "./redaction.ts";
 
 export type { Middleware, RunContext } from "./middleware.ts";
@@ -11,7 +11,7 @@ export type { Redaction, RedactionOptions } from "./redaction.ts";
 export { tracing } from "./tracing.ts";
 export type { TracingOptions } from "./tracing.ts";
 export type { TraceApi } from "./trace-api.ts";
-/** The thumbs of people as scores of these traces. */
+/** Users' thumbs as scores of these traces. */
 export { fileCursor, followFeedback, langfuseScores, ScoreRefused } from "../feedback.ts";
 export type { CursorStore, FollowFeedbackOptions, LangfuseOptions, Score } from "../feedback.ts";
 
@@ -21,10 +21,10 @@ export interface PlatformMiddleware {
   readonly tracing?: Middleware;
 }
 
-/** All of it, in the documented order: redaction, tracing, notes; the ledger is behind it. */
-export function platformMiddleware(given: PlatformMiddleware = {}): readonly Middleware[] {
-  const { redaction, tracing } = given;
-  const told = notes({ mask: redaction?.mask, capabilities: true });
-  const all = [redaction?.middleware, tracing, told];
+/** All middleware, in the documented order: redaction, tracing, notes; then the ledger. */
+export function platformMiddleware(options: PlatformMiddleware = {}): readonly Middleware[] {
+  const { redaction, tracing } = options;
+  const withNotes = developerEvents({ mask: redaction?.mask, capabilities: true });
+  const all = [redaction?.middleware, tracing, withNotes];
   return all.filter((one) => one !== undefined);
 }

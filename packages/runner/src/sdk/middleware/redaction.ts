@@ -183,7 +183,7 @@ class HeldEvents {
     return isUndecided && this.#events.length < HELD_EVENTS_MAX ? [] : this.flush();
   }
 
-  /** Returns all events; what is undecided is masked. */
+  /** Returns all events; undecided text is masked. */
   flush(): readonly AgentEvent[] {
     const maskedTexts = new Map<string, string>();
     for (const [name, { joined, next }] of this.#texts) {
@@ -227,7 +227,7 @@ const BORDERS: ReadonlySet<string | undefined> = new Set([
 ]);
 
 function inTime(waitMs: number) {
-  return { limitMs: Math.max(0, waitMs), late: () => "late" as const, timers: systemTimers };
+  return { limitMs: Math.max(0, waitMs), onTimeout: () => "late" as const, timers: systemTimers };
 }
 
 /** The same object without a secret, printed as the writer and the reader get it. */

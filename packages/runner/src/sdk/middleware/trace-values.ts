@@ -8,7 +8,7 @@ import type { AgentEvent, AgentMessage } from "../bridge.ts";
 const CHARS_MAX = 65_536;
 
 /** A text that comes in pieces, up to the length of an attribute. */
-export class Text {
+export class BoundedText {
   #text = "";
   #isCut = false;
 
@@ -40,8 +40,8 @@ function jsonOf(value: unknown): string | undefined {
   }
 }
 
-/** The last message of a person, and its sender. */
-export function lastSaid(messages: readonly AgentMessage[]): {
+/** The last user message, and its sender. */
+export function lastUserText(messages: readonly AgentMessage[]): {
   readonly text: string;
   readonly userId: string;
 } {
@@ -52,7 +52,7 @@ export function lastSaid(messages: readonly AgentMessage[]): {
   return { text: printed(last?.["content"]), userId: typeof userId === "string" ? userId : "" };
 }
 
-/** What the end of a run says: the model, if it was one, the tokens, and the outcome. */
+/** From the end of a run: the model, if it was one, the tokens, and the outcome. */
 export function finishOf(end: AgentEvent): {
   readonly model: string;
   readonly usage: JsonObject | undefined;

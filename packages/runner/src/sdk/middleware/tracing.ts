@@ -6,15 +6,15 @@
  *      ├─ generation   one assistant message ─ START opens it, CONTENT is its output, END closes it
  *      └─ tool         one call ─ START opens it, RESULT closes it; without a RESULT its END does
  *
- * RUN_FINISHED closes the turn with its usage. RUN_ERROR marks run and turn as failed. What is open then
- * is closed too.
+ * RUN_FINISHED closes the turn with its usage. RUN_ERROR marks run and turn as failed. Spans that
+ * are open then are closed too.
  *
  * The id of the trace is in the metadata of RUN_STARTED, where a client that joins later finds it. A
  * claim stores RUN_STARTED before the run begins, so `metadataOf` takes an id for it: the one of a span
- * that is never ended, and so never sent. The run then has a parent that no collector knows, which
- * Langfuse is told (`as_root`).
+ * that is never ended, and so never sent. The run then has a parent that no collector knows, so
+ * Langfuse gets a mark (`as_root`).
  */
-import { ChunkLanes, EFFECTS, type EventPlace, placeOf } from "@session-ledger/agui/constructs";
+import { ChunkLanes, EFFECTS, type EventAddress, addressOf } from "@session-ledger/agui/constructs";
 import { lookup } from "@session-ledger/agui/catalogue";
 import { isObject } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
@@ -30,7 +30,7 @@ import {
   type TraceApi,
   type Tracer,
 } from "./trace-api.ts";
-import { finishOf, lastSaid, printed, Text } from "./trace-values.ts";
+import { finishOf, lastUserText, printed, BoundedText } from "./trace-values.ts";
 
 export interface TracingOptions {
   /** The name of the traces; default: that of the framework. */
@@ -103,9 +103,9 @@ function withTraceId(event: AgentEvent, traceId: string): AgentEvent {
 }
 
 /** A message or a call that is open. */
-interface Open {
+interface OpenSpan {
   readonly span: Span;
-  readonly text: Text;
+  readonly text: BoundedText;
   /** When the first piece of its text came. */
   firstAt?: Date;
   /** Of a call: when its END came. */
@@ -125,7 +125,7 @@ class TracedRun {
   readonly #inRun: unknown;
   readonly #api: TraceApi;
   #turn: { readonly span: Span; readonly inTurn: unknown } | undefined;
-  readonly #open = new Map<string, Open>();
+  readonly #open = new Map<string, OpenSpan>();
   readonly #lanes = new ChunkLanes();
   #answer = "";
   #isOver = false;
@@ -140,7 +140,7 @@ class TracedRun {
     },
   ) {
     const { bridge, input, runId, sessionId } = about.context;
-    const { text, userId } = lastSaid(input.messages);
+    const { text, userId } = lastUserText(input.messages);
     this.#api = api;
     this.#tracer = tracer;
     this.#common = { [NAMES.session]: sessionId, ...(userId !== "" && { [NAMES.user]: userId }) };
@@ -168,23 +168,23 @@ class TracedRun {
     this.traceId = isSampled(own) ? own.traceId : undefined;
   }
 
-  /** True, so that a caller can tell it from a failure. */
+  /** Returns true, to distinguish it from a failure. */
   observe(event: AgentEvent): true {
     const entry = lookup(event.type);
     const effect = entry && EFFECTS.get(entry.type);
     if (entry === undefined || effect === undefined || event.type === "RUN_STARTED") return true;
     if (this.#isOver) return true;
     this.#turn ??= this.#beginTurn();
-    const place = placeOf(entry, event);
-    const { known, ended } = this.#lanes.follow(effect, place);
+    const address = addressOf(entry, event);
+    const { known, ended } = this.#lanes.follow(effect, address);
     for (const { kind, key } of ended) this.#close(`${kind}:${key}`);
     if (effect.does === "finish_run" || effect.does === "fail_run") this.#finish(event);
-    else if (event.type === "TOOL_CALL_RESULT") this.#result(event, place);
+    else if (event.type === "TOOL_CALL_RESULT") this.#result(event, address);
     else if (effect.kind === "text" || effect.kind === "tool_call") {
       const { kind } = effect;
-      const key = known?.key ?? place.key ?? crypto.randomUUID();
+      const key = known?.key ?? address.key ?? crypto.randomUUID();
       if (effect.does === "chunk" && known === undefined)
-        this.#lanes.begin(place.owner, { kind, key });
+        this.#lanes.begin(address.owner, { kind, key });
       this.#follow(`${kind}:${key}`, event, { begins: beginning(effect.does, known) });
       if (effect.does === "end" && kind === "text") this.#close(`${kind}:${key}`);
       if (effect.does === "end" && kind === "tool_call") this.#endArguments(`${kind}:${key}`);
@@ -231,12 +231,14 @@ class TracedRun {
     const name = isTool ? textIn(toolCallName, "tool") : "generation";
     const own = isTool ? { tool_call_id: toolCallId } : { message_id: messageId };
     const metadata = Object.entries({ ...own, subagent_run_id: subagentRunId });
-    const told = metadata.filter(([, value]) => typeof value === "string" && value !== "");
+    const present = metadata.filter(([, value]) => typeof value === "string" && value !== "");
     const span = this.#start(name, parent, {
       [NAMES.type]: isTool ? "tool" : "generation",
-      ...Object.fromEntries(told.map(([key, value]) => [`${NAMES.metadata}${key}`, String(value)])),
+      ...Object.fromEntries(
+        present.map(([key, value]) => [`${NAMES.metadata}${key}`, String(value)]),
+      ),
     });
-    this.#open.set(id, { span, text: new Text() });
+    this.#open.set(id, { span, text: new BoundedText() });
   }
 
   #endArguments(id: string): void {
@@ -244,7 +246,7 @@ class TracedRun {
     if (open !== undefined) open.endedAt ??= new Date();
   }
 
-  #result(event: AgentEvent, { key }: EventPlace): void {
+  #result(event: AgentEvent, { key }: EventAddress): void {
     const id = `tool_call:${key}`;
     this.#open.get(id)?.span.setAttributes({ [NAMES.output]: printed(event["content"]) });
     this.#close(id, new Date());

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { ValidationMode } from "@session-ledger/agui/conform";
-import { eventRows, type EventRow } from "@session-ledger/agui/rows";
+import type { ValidationMode } from "@session-ledger/agui/validate";
+import { splitEvent, type ValidatedEvent } from "@session-ledger/agui/split-event";
 import type { Violation } from "@session-ledger/base/errors";
 
-type EventPush = Parameters<typeof eventRows>[0];
+type EventPush = Parameters<typeof splitEvent>[0];
 
 const NOW_MICROS = 1_770_389_237_000_000n;
 
@@ -19,15 +19,15 @@ function push(eventType: string, payload: unknown, more: Partial<EventPush> = {}
   };
 }
 
-function rowOf(sent: EventPush, mode: ValidationMode = "strict"): EventRow {
-  const result = eventRows(sent, { mode, nowMicros: NOW_MICROS });
+function rowOf(sent: EventPush, mode: ValidationMode = "strict"): ValidatedEvent {
+  const result = splitEvent(sent, { mode, nowMicros: NOW_MICROS });
   if (!result.ok) throw new Error(JSON.stringify(result.violations));
   expect(result.rows).toHaveLength(1);
   return result.rows[0];
 }
 
 function violations(sent: EventPush, mode: ValidationMode = "strict"): readonly Violation[] {
-  const result = eventRows(sent, { mode, nowMicros: NOW_MICROS });
+  const result = splitEvent(sent, { mode, nowMicros: NOW_MICROS });
   return result.ok ? [] : result.violations;
 }
 
@@ -123,7 +123,7 @@ describe("event_count", () => {
 });
 
 describe("times", () => {
-  const times = (createdAtMicros?: bigint, completedAtMicros?: bigint): EventRow =>
+  const times = (createdAtMicros?: bigint, completedAtMicros?: bigint): ValidatedEvent =>
     rowOf(push("TEXT_MESSAGE_CONTENT", CONTENT, { createdAtMicros, completedAtMicros }));
 
   test("are the earlier of now and completed_at where created_at is absent", () => {

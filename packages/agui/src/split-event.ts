@@ -1,8 +1,8 @@
 import type { Violation } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX, type RunMark } from "@session-ledger/base/ids";
 import { type CatalogueEntry, checkEventCount, EVENT_COUNT_MAX } from "./catalogue.ts";
-import { type AcceptedEvent, conform, type ValidationMode } from "./conform.ts";
-import { type EventPlace, placeOf } from "./constructs.ts";
+import { type AcceptedEvent, validateEvent, type ValidationMode } from "./validate.ts";
+import { type EventAddress, addressOf } from "./constructs.ts";
 import { snakeName } from "./normalise.ts";
 import { isNothing, isObject, type JsonObject, parseObject } from "./json.ts";
 import { type Payload, readPayload } from "./payload.ts";
@@ -19,7 +19,7 @@ interface EventPush {
   readonly hasFragments: boolean;
 }
 
-export interface EventRow {
+export interface ValidatedEvent {
   readonly eventType: string;
   readonly payload: string;
   readonly eventCount: number;
@@ -28,22 +28,22 @@ export interface EventRow {
   readonly conformant: boolean;
   readonly mark: RunMark | undefined;
   /** Undefined for an event that no version of the protocol accepts. */
-  readonly place: EventPlace | undefined;
+  readonly place: EventAddress | undefined;
   /** The name from another vocabulary that a field of the event had. */
   readonly renamed?: string | undefined;
 }
 
-export interface RowsOptions {
+export interface SplitOptions {
   readonly mode: ValidationMode;
   readonly nowMicros: bigint;
 }
 
-type EventRows =
-  | { readonly ok: true; readonly rows: readonly [EventRow, ...EventRow[]] }
+type SplitResult =
+  | { readonly ok: true; readonly rows: readonly [ValidatedEvent, ...ValidatedEvent[]] }
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
 /** The rows of a push: one, except for the grouped form. */
-export function eventRows(push: EventPush, options: RowsOptions): EventRows {
+export function splitEvent(push: EventPush, options: SplitOptions): SplitResult {
   if (push.eventType === "")
     return refused([{ field: "event_type", description: "event_type is required" }]);
   const read = readPayload(push.payload);
@@ -52,7 +52,7 @@ export function eventRows(push: EventPush, options: RowsOptions): EventRows {
 }
 
 /** One event as an agent emits it. */
-interface RawEvent {
+interface UntypedEvent {
   /** Empty: the payload has the type. */
   readonly eventType: string;
   readonly payload: string;
@@ -60,7 +60,7 @@ interface RawEvent {
 }
 
 /** The rows of a raw event: one, except for the grouped form. */
-export function rawEventRows(event: RawEvent, mode: ValidationMode): EventRows {
+export function splitRawEvent(event: UntypedEvent, mode: ValidationMode): SplitResult {
   const read = readPayload(event.payload);
   if (!read.ok) return refused([read.violation]);
   const { type } = read.payload.value;
@@ -74,26 +74,26 @@ export function rawEventRows(event: RawEvent, mode: ValidationMode): EventRows {
   return rowsOf({ ...push, hasFragments: false }, read.payload, options);
 }
 
-function rowsOf(push: EventPush, payload: Payload, { mode, nowMicros }: RowsOptions): EventRows {
+function rowsOf(push: EventPush, payload: Payload, { mode, nowMicros }: SplitOptions): SplitResult {
   const split = splitGroup(push.eventType, payload);
   if (split?.ok === false) return refused([...checkTimes(push), ...split.violations]);
 
   const group = split?.group;
   const violations = [...checkTimes(push), ...checkCounts(push, group)];
-  const rows: EventRow[] = [];
+  const rows: ValidatedEvent[] = [];
   const createdAtMicros = createdAt(push, nowMicros);
   const parts = group
     ? timedParts(group, { createdAtMicros, completedAtMicros: push.completedAtMicros })
     : [timedPush(push, payload, createdAtMicros)];
   for (const part of parts) {
-    const conformed = conform(part.eventType, part.payload, mode);
-    if (conformed.ok) {
-      const row = rowOf(part, conformed);
+    const result = validateEvent(part.eventType, part.payload, mode);
+    if (result.ok) {
+      const row = rowOf(part, result);
       rows.push(row);
       const tooLong = checkRunId(row.mark);
       if (tooLong !== undefined) violations.push(tooLong);
-    } else if (part.isEndEvent) violations.push(...conformed.violations.map(inEndEvent));
-    else violations.push(...conformed.violations);
+    } else if (part.isEndEvent) violations.push(...result.violations.map(inEndEvent));
+    else violations.push(...result.violations);
   }
   const [first, ...others] = rows;
   if (violations.length > 0 || first === undefined) return refused(violations);
@@ -147,7 +147,7 @@ function createdAt({ createdAtMicros, completedAtMicros }: EventPush, nowMicros:
     : nowMicros;
 }
 
-function rowOf(part: TimedPart, { payload, entry, renamed }: AcceptedEvent): EventRow {
+function rowOf(part: TimedPart, { payload, entry, renamed }: AcceptedEvent): ValidatedEvent {
   return {
     eventType: part.eventType,
     payload: payload.text,
@@ -156,7 +156,7 @@ function rowOf(part: TimedPart, { payload, entry, renamed }: AcceptedEvent): Eve
     completedAtMicros: part.completedAtMicros,
     conformant: entry !== undefined,
     mark: entry && markOf(entry, payload),
-    place: entry && placeOf(entry, payload.value),
+    place: entry && addressOf(entry, payload.value),
     ...(renamed === undefined ? {} : { renamed }),
   };
 }
@@ -202,7 +202,7 @@ function checkCounts(push: EventPush, group: Group | undefined): readonly Violat
 }
 
 /** One violation per field: the parts of a group share the faults of their ids. */
-function refused(violations: readonly Violation[]): EventRows {
+function refused(violations: readonly Violation[]): SplitResult {
   const isFirst = ({ field }: Violation, index: number): boolean =>
     violations.findIndex((other) => other.field === field) === index;
   return { ok: false, violations: violations.filter(isFirst) };

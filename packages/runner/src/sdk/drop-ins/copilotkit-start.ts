@@ -1,5 +1,5 @@
 /**
- * The beginning of a run of a thread. The new messages of the page become one message of the session,
+ * Starts a run of a thread. The new messages of the page become one message of the session,
  * which waits; the claim takes it, and all others that wait, as the turn of the run. Of two processes
  * that begin at once, one gets the claim.
  */
@@ -7,10 +7,10 @@ import { isObject } from "@session-ledger/agui/json";
 import { systemClock } from "@session-ledger/base/clock";
 import { ledger, type LedgerClient } from "../../client.ts";
 import { RpcFailure } from "../../failure.ts";
-import { newMessagesOf } from "../../said.ts";
+import { newMessagesOf } from "../../user-messages.ts";
 import { isEvent } from "../../rows.ts";
 import { readRows } from "../../session-reader.ts";
-import { proposedEpoch } from "../../writer/book.ts";
+import { proposedEpoch } from "../../writer/writer-state.ts";
 import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { AgentEvent, AgentMessage } from "../bridge.ts";
 import { lastRowMs, RETRY, sessionOf } from "./follow-run.ts";
@@ -22,27 +22,30 @@ export interface ThreadInput {
   readonly resume?: unknown;
 }
 
-export interface Begun {
+export interface StartedRun {
   readonly epoch: bigint;
   /** RUN_STARTED, as the ledger has it. */
   readonly start: AgentEvent;
-  /** Those of the input, and those that people have sent on other ways. */
+  /** The messages of the input, and user messages that arrived on other ways. */
   readonly messages: readonly AgentMessage[];
 }
 
-interface Parts {
+interface RunStartOptions {
   readonly client: LedgerClient;
   readonly lostAfterMs: number;
 }
 
-interface Asked {
+interface StartRequest {
   readonly threadId: string;
   readonly input: ThreadInput;
 }
 
 /** Throws when the thread has a run, and when the ledger cannot store the start. */
-export async function beginThreadRun(asked: Asked, { client, lostAfterMs }: Parts): Promise<Begun> {
-  const { threadId: sessionId, input } = asked;
+export async function startRun(
+  request: StartRequest,
+  { client, lostAfterMs }: RunStartOptions,
+): Promise<StartedRun> {
+  const { threadId: sessionId, input } = request;
   const session = await sessionOf(client, sessionId);
   const isOpen = session?.openRunId !== undefined;
   if (isOpen && Date.now() - lastRowMs(session) < lostAfterMs) throw alreadyRunning();
@@ -51,13 +54,13 @@ export async function beginThreadRun(asked: Asked, { client, lostAfterMs }: Part
   const all = input.messages as readonly AgentMessage[];
   const firstTyped = all.findLastIndex(({ role }) => role !== "user" && role !== "tool") + 1;
   const typed = all.slice(firstTyped).filter(({ id }) => !known.has(id));
-  const isRepeated = await say(client, asked, branching(typed, all, log));
+  const isRepeated = await pushNewMessages(client, request, branching(typed, all, log));
   const { waiting, upToSeq } = await waitingIn(client, {
     sessionId,
     after: session?.turnSeq ?? 0n,
   });
   // The row of the regenerated message is that of this run, and was taken.
-  if (isRepeated && typed.length === 0 && waiting.length === 0) throw begunBefore(input.runId);
+  if (isRepeated && typed.length === 0 && waiting.length === 0) throw startedBefore(input.runId);
   const others = waiting.filter(({ id }) => all.every((message) => message.id !== id));
   const messages = [...all.slice(0, firstTyped), ...others, ...all.slice(firstTyped)];
   const waits = new Set(waiting.map(({ id }) => id));
@@ -97,21 +100,21 @@ function branching(
   all: readonly AgentMessage[],
   log: readonly AgentMessage[],
 ): readonly AgentMessage[] {
-  const spoken = log.filter(
+  const logged = log.filter(
     ({ role }) => role === "user" || role === "assistant" || role === "tool",
   );
   const [first, ...rest] = typed;
   const last = all.at(-1);
   if (first === undefined) {
-    const place = spoken.findIndex(({ id }) => id === last?.id);
-    const isAnswered = place !== -1 && place < spoken.length - 1;
+    const index = logged.findIndex(({ id }) => id === last?.id);
+    const isAnswered = index !== -1 && index < logged.length - 1;
     if (last?.role !== "user" || !isAnswered) return [];
     return [marked(last, { regenerates: last.id })];
   }
   const before = new Set(all.slice(0, all.indexOf(first)).map(({ id }) => id));
-  const place = spoken.findLastIndex(({ id }) => before.has(id));
-  const next = spoken[place + 1];
-  if (first.role !== "user" || place === -1 || next?.role !== "user") return typed;
+  const index = logged.findLastIndex(({ id }) => before.has(id));
+  const next = logged[index + 1];
+  if (first.role !== "user" || index === -1 || next?.role !== "user") return typed;
   return [marked(first, { edits: next.id }), ...rest];
 }
 
@@ -129,9 +132,9 @@ function messagesIn(value: unknown): readonly AgentMessage[] {
 }
 
 /** In the form of a message that is typed over AG-UI. True: it is stored already. */
-async function say(
+async function pushNewMessages(
   client: LedgerClient,
-  { threadId: sessionId, input: { runId, resume } }: Asked,
+  { threadId: sessionId, input: { runId, resume } }: StartRequest,
   messages: readonly AgentMessage[],
 ): Promise<boolean> {
   const answers = Array.isArray(resume) && resume.length > 0 ? { resume } : {};
@@ -162,7 +165,7 @@ async function waitingIn(
   return { waiting, upToSeq };
 }
 
-interface Claim {
+interface ClaimRequest {
   readonly sessionId: string;
   readonly runId: string;
   readonly start: AgentEvent;
@@ -173,7 +176,7 @@ interface Claim {
 /** Stores the start, and returns the epoch of the run. */
 async function claim(
   client: LedgerClient,
-  { sessionId, runId, start, upToSeq, takesOver }: Claim,
+  { sessionId, runId, start, upToSeq, takesOver }: ClaimRequest,
 ): Promise<bigint> {
   const payload = JSON.stringify(start);
   const own = proposedEpoch(systemClock);
@@ -185,8 +188,8 @@ async function claim(
   try {
     if (upToSeq > 0n || takesOver) {
       // A higher epoch takes over from the open run; 0 does not.
-      const asked = { ...turn, producerEpoch: takesOver ? own : 0n };
-      const claimed = await client.call(ledger.claimTurn, asked, retry);
+      const request = { ...turn, producerEpoch: takesOver ? own : 0n };
+      const claimed = await client.call(ledger.claimTurn, request, retry);
       epoch = claimed.producerEpoch;
       isKnown = claimed.runStarted?.deduplicated === true;
     }
@@ -201,10 +204,10 @@ async function claim(
     throw error;
   }
   // An answer that was lost came again; without a lost answer, somebody has had this run.
-  if (isKnown && !wasRepeated) throw begunBefore(runId);
+  if (isKnown && !wasRepeated) throw startedBefore(runId);
   return epoch;
 }
 
-function begunBefore(runId: string): Error {
+function startedBefore(runId: string): Error {
   return new Error(`run ${runId} has begun before`);
 }

@@ -1,7 +1,7 @@
 /**
- * Adds what the bridge tells beside the agent's events (`bridge.notes`): lines for developers, and
- * CUSTOM events of the platform. They come behind RUN_STARTED and before each later event of a run,
- * never behind its end, where AG-UI allows none.
+ * Adds the events of `bridge.notes` to the agent's events: lines for developers, and CUSTOM events of the
+ * platform. They follow RUN_STARTED, or precede a later event of the run. They never follow its end, where
+ * AG-UI allows no event.
  *
  * A note would end a construct of CHUNKs, so none comes before a CHUNK.
  */
@@ -9,25 +9,28 @@ import type { AgentEvent } from "../bridge.ts";
 import { agentCapabilities } from "../capabilities.ts";
 import type { Middleware } from "./middleware.ts";
 
-export interface NotesOptions {
+export interface DeveloperEventsOptions {
   /** Removes secrets: the notes were not in the events that the redaction has seen. */
   readonly mask?: ((event: AgentEvent) => AgentEvent) | undefined;
   /**
-   * True: the first run of a session in this process tells the capabilities, for pages that watch
-   * already. The service tells them to each client that joins.
+   * True: the first run of a session in this process sends the capabilities, for pages that already
+   * watch. The service sends them to each client that joins.
    */
   readonly capabilities?: boolean;
 }
 
-export function notes({ mask = same, capabilities = false }: NotesOptions = {}): Middleware {
+export function developerEvents({
+  mask = same,
+  capabilities = false,
+}: DeveloperEventsOptions = {}): Middleware {
   return async function* withNotes(events, { bridge, sessionId }) {
-    const isFirst = capabilities && !bridge.notes.knows(sessionId);
-    let hasBegun = false;
+    const isFirst = capabilities && !bridge.notes.hasServed(sessionId);
+    let hasStarted = false;
     for await (const event of events) {
-      if (hasBegun && !event.type.endsWith("_CHUNK")) yield* waiting();
+      if (hasStarted && !event.type.endsWith("_CHUNK")) yield* waiting();
       yield event;
       if (event.type !== "RUN_STARTED") continue;
-      hasBegun = true;
+      hasStarted = true;
       if (isFirst) {
         const value = agentCapabilities(bridge.capabilities());
         yield { type: "CUSTOM", name: "ambient:capabilities", value };

@@ -1,15 +1,15 @@
 /**
- * The state of a writer: the waiting records, the outcomes of the others, and the callbacks. Every
- * change of a record's outcome goes through this class. So the counts, the file, the marks of gaps
- * and the waiting flushes always agree.
+ * Shared state of a writer: pending records, outcomes of the others, and callbacks. Every change of a
+ * record's outcome goes through this class, so the counts, the file, the gap marks and the waiting
+ * flushes always agree.
  *
- *   event() ──► spool (live lane) ──► file        the agent's side: never waits
- *                  │ signals
- *                  ▼
- *   senders: lanes of earlier processes, oldest first, then the live one ──► settle…
+ *   addEvent() ──► spool (live producer) ──► file        the agent's side: never waits
+ *                    │ signals
+ *                    ▼
+ *   senders: producers of earlier processes, oldest first, then the live one ──► settle…
  *
- * A left lane is sent under its own epoch and is done when both its queues are empty. Only then the
- * next lane takes its epoch, because that fences the lane before it.
+ * A left producer is sent under its own epoch and is done when both its queues are empty. Only then the
+ * next producer takes its epoch, because that fences the producer before it.
  */
 import { JSON_DEPTH_MAX } from "@session-ledger/agui/payload";
 import type { PrintedJson, ReplacedKind } from "@session-ledger/agui/print";
@@ -21,9 +21,9 @@ import {
   type Gap,
   gapMark,
   isEmpty,
-  type Lane,
+  type Producer,
   type MessageRecord,
-  newLane,
+  newProducer,
   sendableMessage,
   Spool,
 } from "../spool/spool.ts";
@@ -31,7 +31,6 @@ import type { CheckedOptions } from "./options.ts";
 import { RunSignal } from "./run-signal.ts";
 import type { WriterProblem, WriterState, WriterStats } from "./types.ts";
 
-/** The name of the CUSTOM event that marks missing records. */
 const TOO_LARGE = {
   reason: "PAYLOAD_TOO_LARGE",
   message: "the record is larger than an empty spool",
@@ -50,9 +49,9 @@ interface FlushMark {
   readonly resolve: () => void;
 }
 
-export class Book {
+export class SharedState {
   readonly clock: Clock;
-  readonly live: Lane;
+  readonly live: Producer;
   readonly eventSignal = new Signal();
   readonly messageSignal = new Signal();
   readonly run = new RunSignal();
@@ -63,10 +62,10 @@ export class Book {
   lastSeq = 0n;
   lastOfferedMs: number;
   #end: "fenced" | "refused" | "closed" | undefined;
-  #left: readonly Lane[] = [];
-  #log: SpoolFile | undefined;
+  #left: readonly Producer[] = [];
+  #file: SpoolFile | undefined;
   #isDropping = false;
-  #toldClosed = false;
+  #hasReportedClosed = false;
   #flushes: FlushMark[] = [];
   /** By their kind: the values that could not be printed. */
   readonly #replaced = new Map<ReplacedKind, number>();
@@ -75,7 +74,7 @@ export class Book {
 
   constructor(clock: Clock, { bytesMax, epoch, onProblem }: CheckedOptions) {
     this.clock = clock;
-    this.live = newLane({ epoch, proposed: proposedEpoch(clock) });
+    this.live = newProducer({ epoch, proposed: proposedEpoch(clock) });
     this.lastOfferedMs = clock.monotonicMs();
     this.#spool = new Spool({ bytesMax });
     this.#onProblem = onProblem;
@@ -101,56 +100,56 @@ export class Book {
     };
   }
 
-  /** The lane that is sent now. */
-  get lane(): Lane {
+  /** The producer that is sent now. */
+  get producer(): Producer {
     return this.#left[0] ?? this.live;
   }
 
-  /** True: the stream of this lane stays open, to hear of a cancel. */
-  listens(lane: Lane): boolean {
-    return lane === this.live && this.run.isOpen;
+  /** True: the stream of this producer stays open, to receive a cancel. */
+  wantsCancels(producer: Producer): boolean {
+    return producer === this.live && this.run.isOpen;
   }
 
-  /** True: the lane is settled, and the next one is sent from now on. */
-  leaveLane(): boolean {
+  /** True: the producer is settled, and the next one is sent from now on. */
+  leaveProducer(): boolean {
     if (this.#left[0] === undefined || !isEmpty(this.#left[0])) return false;
     this.#left = this.#left.slice(1);
     this.#setSignals();
     return true;
   }
 
-  /** Call this before anything is sent: the file, and the lanes found in it. */
-  useLog(log: SpoolFile, left: readonly Lane[]): void {
-    this.#log = log;
-    this.#left = left.filter((lane) => !isEmpty(lane));
-    for (const lane of this.#left) this.#spool.adopt(lane);
+  /** Call this before anything is sent: the file, and the producers found in it. */
+  useFile(log: SpoolFile, left: readonly Producer[]): void {
+    this.#file = log;
+    this.#left = left.filter((producer) => !isEmpty(producer));
+    for (const producer of this.#left) this.#spool.adopt(producer);
   }
 
   /** True: the waiting records are in the file. */
-  async closeLog(): Promise<boolean> {
-    return (await this.#log?.close()) === true;
+  async closeFile(): Promise<boolean> {
+    return (await this.#file?.close()) === true;
   }
 
-  event(payload: string, atMicros: bigint): void {
+  addEvent(payload: string, atMicros: bigint): void {
     this.#offer("events", payload, () => this.#spool.offerEvent(this.live, payload, atMicros));
   }
 
-  message(message: Omit<MessageRecord, "bytes">, atMicros: bigint): void {
+  addMessage(message: Omit<MessageRecord, "bytes">, atMicros: bigint): void {
     this.#offer("messages", message.payload, () =>
       this.#spool.offerMessage(this.live, message, atMicros),
     );
   }
 
   #offer(stream: "events" | "messages", payload: string, offer: () => boolean): void {
-    if (this.#end !== undefined) return this.#late(stream);
+    if (this.#end !== undefined) return this.#countLate(stream);
     if (!this.#spool.canHold(stream, payload)) return this.refuse(stream, TOO_LARGE);
     this.lastOfferedMs = this.clock.monotonicMs();
     if (!offer()) {
-      if (!this.#isDropping) this.tell({ kind: "dropping" });
+      if (!this.#isDropping) this.report({ kind: "dropping" });
       this.#isDropping = true;
       return;
     }
-    this.#log?.changed();
+    this.#file?.changed();
     // Also for a message, which waits for the epoch that the event sender learns.
     this.eventSignal.set();
     if (stream === "messages") this.messageSignal.set();
@@ -159,43 +158,47 @@ export class Book {
   /** A record that was refused without asking the service. */
   refuse(stream: "events" | "messages", reason: Reason): void {
     this.#spool.count(stream, "refused");
-    this.tellRefused(stream, reason);
+    this.reportRefused(stream, reason);
   }
 
   /** Values of a record that were printed in another way, by their kind. */
-  replaced(stream: "events" | "messages", counts: PrintedJson["replaced"]): void {
+  countReplaced(stream: "events" | "messages", counts: PrintedJson["replaced"]): void {
     for (const [what, count] of counts) {
       const earlier = this.#replaced.get(what) ?? 0;
       this.#replaced.set(what, earlier + count);
-      if (earlier === 0) this.tell({ kind: "replaced", stream, what, message: REPLACED[what] });
+      if (earlier === 0) this.report({ kind: "replaced", stream, what, message: REPLACED[what] });
     }
   }
 
-  /** The service has assigned the epoch of the lane, and stated the numbers it knows. */
-  opened(lane: Lane, epoch: bigint, base: bigint): void {
-    if (lane.epoch === epoch && lane.base === base) return;
-    lane.epoch = epoch;
-    lane.base = base;
-    this.#log?.changed();
+  /** The service has assigned the producer's epoch, and stated its position. */
+  setEpoch(producer: Producer, epoch: bigint, base: bigint): void {
+    if (producer.epoch === epoch && producer.base === base) return;
+    producer.epoch = epoch;
+    producer.base = base;
+    this.#file?.changed();
     this.messageSignal.set();
   }
 
-  settleEvents(lane: Lane, number: bigint, { refused }: { readonly refused: number }): void {
-    lane.refusals += BigInt(refused);
-    this.#spool.settleEvents(lane, number, { refused });
-    this.#settled();
+  settleEvents(
+    producer: Producer,
+    number: bigint,
+    { refused }: { readonly refused: number },
+  ): void {
+    producer.refusals += BigInt(refused);
+    this.#spool.settleEvents(producer, number, { refused });
+    this.#onSettled();
   }
 
-  settleMessage(lane: Lane, fate: "committed" | "refused"): void {
-    this.#spool.settleMessage(lane, fate);
-    this.#settled();
+  settleMessage(producer: Producer, outcome: "committed" | "refused"): void {
+    this.#spool.settleMessage(producer, outcome);
+    this.#onSettled();
   }
 
-  /** Another writer took over the lane of an earlier process, or the writer ends. */
-  giveUp(lane: Lane, kind: "fenced" | "ended", failure: RpcFailure): void {
-    if (kind === "ended" || !lane.isLeft) return this.endWith(kind, failure);
-    this.tell({ kind: "left_lost", ...reasonOf(failure), ...this.#spool.dropLane(lane) });
-    this.#settled();
+  /** Another writer took over the producer of an earlier process, or the writer ends. */
+  giveUp(producer: Producer, kind: "fenced" | "ended", failure: RpcFailure): void {
+    if (kind === "ended" || !producer.isLeft) return this.endWith(kind, failure);
+    this.report({ kind: "left_lost", ...reasonOf(failure), ...this.#spool.dropProducer(producer) });
+    this.#onSettled();
   }
 
   /** Gives up all records, and takes no more. */
@@ -203,13 +206,13 @@ export class Book {
     if (this.#end !== undefined) return;
     this.#end = kind === "fenced" ? "fenced" : "refused";
     const lost = { events: 0, messages: 0 };
-    for (const lane of [...this.#left, this.live]) {
-      const { events, messages } = this.#spool.dropLane(lane);
+    for (const producer of [...this.#left, this.live]) {
+      const { events, messages } = this.#spool.dropProducer(producer);
       lost.events += events;
       lost.messages += messages;
     }
-    this.#log?.changed();
-    this.tell({ kind, ...reasonOf(failure), ...lost });
+    this.#file?.changed();
+    this.report({ kind, ...reasonOf(failure), ...lost });
     this.#resolveFlushes();
     this.ending.abort(failure);
     this.run.abort(failure);
@@ -222,7 +225,7 @@ export class Book {
    */
   close(): void {
     this.#end ??= "closed";
-    this.run.ended();
+    this.run.end();
     this.#resolveFlushes();
     const isQuiet = isEmpty(this.live) && this.#left.every(isEmpty);
     if (!isQuiet || this.activity !== "streaming") this.ending.abort();
@@ -230,10 +233,10 @@ export class Book {
   }
 
   /** A record for a writer that has ended; that it was fenced or refused is already reported. */
-  #late(stream: "events" | "messages"): void {
+  #countLate(stream: "events" | "messages"): void {
     this.#spool.count(stream, "dropped");
-    if (this.#end === "closed" && !this.#toldClosed) this.tell({ kind: "closed" });
-    this.#toldClosed = true;
+    if (this.#end === "closed" && !this.#hasReportedClosed) this.report({ kind: "closed" });
+    this.#hasReportedClosed = true;
   }
 
   /** Resolves to true when all records given so far are settled, or to false when it is late. */
@@ -250,36 +253,36 @@ export class Book {
   }
 
   /**
-   * True when a caller waits for an event that is not settled, or a person's message does: it is
-   * behind a derived message, and holds up later events.
+   * True when a caller waits for an event that is not settled, or a user message does: it is behind a
+   * derived message, and delays later events.
    */
-  wantsFlush(lane: Lane): boolean {
-    const isQuestionHeld = lane.questions.length > 0 && sendableMessage(lane) === undefined;
-    if (lane.isLeft || isQuestionHeld) return true;
-    return this.#flushes.some(({ events }) => events >= lane.events.frontNumber);
+  wantsFlush(producer: Producer): boolean {
+    const isQuestionHeld = producer.questions.length > 0 && sendableMessage(producer) === undefined;
+    if (producer.isLeft || isQuestionHeld) return true;
+    return this.#flushes.some(({ events }) => events >= producer.events.frontNumber);
   }
 
-  /** Resolves when the file, if there is one, has the current state of every lane. */
-  async lanesWritten(): Promise<void> {
-    await this.#log?.lanesWritten();
+  /** Resolves when the file, if any, has the current state of every producer. */
+  async producersWritten(): Promise<void> {
+    await this.#file?.producersWritten();
   }
 
-  tellRefused(stream: "events" | "messages", { reason, message }: Reason, count = 1): void {
-    this.tell({ kind: "refused", stream, count, reason, message });
+  reportRefused(stream: "events" | "messages", { reason, message }: Reason, count = 1): void {
+    this.report({ kind: "refused", stream, count, reason, message });
   }
 
-  tell(problem: WriterProblem): void {
+  report(problem: WriterProblem): void {
     const onProblem = this.#onProblem;
     if (onProblem === undefined) return;
     // An error in the callback must not disturb the agent's run either.
-    const told = async (): Promise<unknown> => onProblem(problem);
-    queueMicrotask(() => void told().catch(() => undefined));
+    const call = async (): Promise<unknown> => onProblem(problem);
+    queueMicrotask(() => void call().catch(() => undefined));
   }
 
-  #settled(): void {
+  #onSettled(): void {
     const gap = this.#spool.takeGap();
     if (gap !== undefined) this.#markGap(gap);
-    this.#log?.changed();
+    this.#file?.changed();
     this.#resolveFlushes();
     this.#setSignals();
   }
@@ -289,7 +292,7 @@ export class Book {
     const { events, messages, sinceMicros } = gap;
     const since = new Date(msOf(sinceMicros)).toISOString();
     this.#spool.addMark(this.live, gapMark(gap), this.clock.nowMicros());
-    this.tell({ kind: "dropped", events, messages, since });
+    this.report({ kind: "dropped", events, messages, since });
   }
 
   #isSettled({ events, messages }: Pick<FlushMark, "events" | "messages">): boolean {

@@ -1,4 +1,4 @@
-/** One run of a graph, as its callbacks tell it. Nothing here throws. */
+/** Records one run of a graph from its callbacks. No method throws. */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { contentOf, EventMaker } from "@session-ledger/agui/event-maker";
 import { textOf } from "../../failure.ts";
@@ -6,14 +6,14 @@ import type { SessionWriter, WriterProblem } from "../../writer/types.ts";
 import { createSessionWriter } from "../../writer/writer.ts";
 import type { AgentEvent } from "../bridge.ts";
 import { objectsIn, reasoningIn, textIn } from "../bridges/langgraph-events.ts";
-import { type Connection, onCancel } from "./follow-run.ts";
+import { type LedgerConnection, onCancel } from "./follow-run.ts";
 
-export interface RecordOptions extends Connection {
+export interface RecordOptions extends LedgerConnection {
   /** Called with the problems of writing. */
   readonly onProblem?: (sessionId: string, problem: WriterProblem) => void;
 }
 
-export class GraphRun {
+export class LangGraphRecorder {
   readonly runId: string;
   ended: Promise<void> = Promise.resolve();
   readonly #sessionId: string;
@@ -24,7 +24,7 @@ export class GraphRun {
   readonly #steps = new Map<string, string>();
   /** The message that a run of a model makes. */
   readonly #made = new Map<string, string>();
-  /** The id of each call by its message and its place there: only its first chunk has the id. */
+  /** The id of each call by its message and index: only its first chunk has the id. */
   readonly #calls = new Map<string, string>();
   readonly #tools = new Map<string, { readonly name: string; readonly input: string }>();
   /** The ids of messages that are recorded or older, and the texts of those without an id. */
@@ -51,7 +51,7 @@ export class GraphRun {
   }
 
   /** The questions are messages of the session, before the run. */
-  begin(questions: readonly string[]): void {
+  start(questions: readonly string[]): void {
     const { runId } = this;
     for (const [at, payload] of questions.entries())
       this.#writer.message({ type: "user", payload, key: `${runId}:user:${at}`.slice(-128) });
@@ -63,7 +63,7 @@ export class GraphRun {
     for (const event of events) this.#writer.event(event);
   }
 
-  beginNode(
+  startNode(
     runId: string,
     { name, input }: { readonly name: string; readonly input: unknown },
   ): void {
@@ -109,9 +109,9 @@ export class GraphRun {
     this.#made.set(runId, id);
     this.#text(id, chunk);
     for (const { id: ownId, name, args, index } of objectsIn(chunk["tool_call_chunks"])) {
-      const place = `${id} ${String(index)}`;
-      if (typeof ownId === "string") this.#calls.set(place, ownId);
-      const callId = this.#calls.get(place);
+      const key = `${id} ${String(index)}`;
+      if (typeof ownId === "string") this.#calls.set(key, ownId);
+      const callId = this.#calls.get(key);
       if (callId === undefined) continue;
       this.write(this.#constructs.call(callId, { name: contentOf(name), parentMessageId: id }));
       if (typeof args === "string") this.write(this.#constructs.args(callId, args));
@@ -166,11 +166,11 @@ export class GraphRun {
     this.write(this.#constructs.endText(id));
   }
 
-  beginTool(runId: string, tool: { readonly name: string; readonly input: string }): void {
+  startTool(runId: string, tool: { readonly name: string; readonly input: string }): void {
     this.#tools.set(runId, tool);
   }
 
-  /** A tool that no model has called is a call of its own. */
+  /** A tool without a model's call becomes a separate call. */
   endTool(runId: string, output: unknown): void {
     const tool = this.#tools.get(runId);
     this.#tools.delete(runId);
@@ -198,7 +198,7 @@ export class GraphRun {
     this.ended = this.#finish(interrupts.length > 0 ? outcome : {});
   }
 
-  endFailed(error: unknown): void {
+  fail(error: unknown): void {
     // The framework of a cancelled run fails with the abort.
     this.ended = this.#stopping.signal.aborted
       ? this.#finish({})

@@ -1,31 +1,28 @@
 /**
- * The messages that a message row stands for, as AG-UI has them. The form of the payload is that of
- * the Ambient platform's runners, which read rows in the same way:
+ * Converts a message row to AG-UI messages. The Ambient platform's runners read payloads in the same way:
  *
- *   user          a JSON object with `messages`, a RunAgentInput: the messages of persons and tools
- *                 at its end, which are the new ones, under their own ids, and the answers to
- *                 interrupts in `resume`; else a JSON object with `text`; else the payload is the
- *                 text
+ *   user          a RunAgentInput (a JSON object with `messages`): the new user and tool messages at its
+ *                 end, under their own ids, and the answers to interrupts in `resume`; otherwise a JSON
+ *                 object with `text`; otherwise the payload is the text
  *   assistant     the same, with the messages of the assistant and of tools
  *   system, error text; an error has the name `error`
  *   tool_use, tool_result   a call of the assistant, and its result (docs/dual-push.md)
  *   lifecycle     nothing
  *
- * A message without an id has the id of its row. No payload makes this throw, nor a reader that writes
- * the messages as JSON.
+ * A message without an id has the id of its row. No payload makes this function throw, nor a reader that
+ * writes the messages as JSON.
  */
 import { isObject, type JsonObject, parseExactObject } from "../json.ts";
 import { newAtEnd, withIds } from "../message-types.ts";
 import { answersGraph } from "../run-end.ts";
 import { JSON_DEPTH_MAX } from "../payload.ts";
 import { outline } from "../spans.ts";
-import type { Branch, Spoken } from "./repeats.ts";
+import type { Branch, RowMessages } from "./repeats.ts";
 
-/** The type of the rows that people write. */
-export const PERSONS = "user";
+export const USER_ROW_TYPE = "user";
 
 /** A row of the messages' stream. */
-interface Row {
+interface SourceRow {
   readonly id: string;
   readonly seq: bigint;
   readonly eventType: string;
@@ -37,13 +34,13 @@ interface Row {
   readonly idempotencyKey?: string | undefined;
 }
 
-export function spokenBy(row: Row): Spoken {
+export function messagesOfRow(row: SourceRow): RowMessages {
   const { seq, eventType, payload, idempotencyKey: key } = row;
   const value = objectIn(payload);
-  if (eventType !== PERSONS) {
-    return { seq, messages: agentsRow(row, value), isPersons: false, key: undefined, resume: [] };
+  if (eventType !== USER_ROW_TYPE) {
+    return { seq, messages: agentRow(row, value), isPersons: false, key: undefined, resume: [] };
   }
-  const messages = personsMessages(row, value);
+  const messages = userMessages(row, value);
   return {
     seq,
     messages,
@@ -56,7 +53,6 @@ export function spokenBy(row: Row): Spoken {
   };
 }
 
-/** The first message says it. */
 function branchIn([first]: readonly JsonObject[]): Branch | undefined {
   const metadata = first?.["metadata"];
   const { regenerates, edits } = isObject(metadata) ? metadata : {};
@@ -64,7 +60,7 @@ function branchIn([first]: readonly JsonObject[]): Branch | undefined {
   return typeof regenerates === "string" ? { leaves: "behind", messageId: regenerates } : undefined;
 }
 
-/** A RunAgentInput has the id under which its client waits for the answer. */
+/** The run id of a RunAgentInput, under which its client waits for the answer. */
 function requestIdIn(value: JsonObject | undefined): string | undefined {
   const runId = Array.isArray(value?.["messages"]) ? value["runId"] : undefined;
   return typeof runId === "string" ? runId : undefined;
@@ -75,11 +71,11 @@ function answersIn(value: JsonObject | undefined): readonly JsonObject[] {
   return Array.isArray(resume) && Array.isArray(value?.["messages"]) ? resume.filter(isObject) : [];
 }
 
-function agentsRow(row: Row, value: JsonObject | undefined): readonly JsonObject[] {
+function agentRow(row: SourceRow, value: JsonObject | undefined): readonly JsonObject[] {
   const { id, payload } = row;
   switch (row.eventType) {
     case "assistant":
-      return agentsMessages(id, value, payload);
+      return assistantMessages(id, value, payload);
     case "system":
       return [{ id, role: "system", content: textIn(value, payload) }];
     case "error":
@@ -93,45 +89,49 @@ function agentsRow(row: Row, value: JsonObject | undefined): readonly JsonObject
   }
 }
 
-function personsMessages(row: Row, value: JsonObject | undefined): readonly JsonObject[] {
-  const said = aboutPerson(row);
+function userMessages(row: SourceRow, value: JsonObject | undefined): readonly JsonObject[] {
+  const sender = senderFieldsOf(row);
   const listed = value?.["messages"];
   if (!Array.isArray(listed)) {
-    return [{ id: row.id, role: "user", content: textIn(value, row.payload), ...said }];
+    return [{ id: row.id, role: "user", content: textIn(value, row.payload), ...sender }];
   }
   return withIds(row.id, newAtEnd(listed)).map((message) =>
-    message["role"] === "tool" ? message : { ...said, ...message, ...metadataOf(message, said) },
+    message["role"] === "tool"
+      ? message
+      : { ...sender, ...message, ...metadataOf(message, sender) },
   );
 }
 
-interface Said {
+interface SenderFields {
   readonly name?: string;
   readonly metadata: JsonObject;
 }
 
-/** The sender and the times; the name is the one that a person reads. */
-function aboutPerson({ sender, createdAtMicros, sentAtMicros }: Row): Said {
-  const by = sender === undefined ? undefined : objectIn(sender);
-  const name = senderName(by);
+/** The sender and the times; `name` is the display name. */
+function senderFieldsOf({ sender, createdAtMicros, sentAtMicros }: SourceRow): SenderFields {
+  const senderValue = sender === undefined ? undefined : objectIn(sender);
+  const name = senderName(senderValue);
   const session = {
     createdAt: isoOf(createdAtMicros),
     ...(sentAtMicros === undefined ? {} : { sentAt: isoOf(sentAtMicros) }),
-    ...(by === undefined ? {} : { sender: by }),
+    ...(senderValue === undefined ? {} : { sender: senderValue }),
   };
   return { ...(name !== undefined && { name }), metadata: { session } };
 }
 
-/** The name that a person reads. */
 export function senderName(sender: JsonObject | undefined): string | undefined {
   return [sender?.["displayName"], sender?.["name"]].find((one) => typeof one === "string");
 }
 
-function metadataOf({ metadata }: JsonObject, said: Said): Pick<Said, "metadata"> {
-  return { metadata: isObject(metadata) ? { ...metadata, ...said.metadata } : said.metadata };
+function metadataOf(
+  { metadata }: JsonObject,
+  sender: SenderFields,
+): Pick<SenderFields, "metadata"> {
+  return { metadata: isObject(metadata) ? { ...metadata, ...sender.metadata } : sender.metadata };
 }
 
 /** The assistant's text may be empty: existing runners push it also for a run without an answer. */
-function agentsMessages(
+function assistantMessages(
   id: string,
   value: JsonObject | undefined,
   payload: string,
@@ -150,11 +150,11 @@ function agentsMessages(
 
 function callOf(id: string, value: JsonObject | undefined, payload: string): JsonObject {
   const { tool = "unknown", tool_call_id: callId = id, input } = value ?? {};
-  const given = value === undefined ? payload : argumentsOf(input);
+  const args = value === undefined ? payload : argumentsOf(input);
   return {
     id: stringOf(callId),
     type: "function",
-    function: { name: stringOf(tool), arguments: given },
+    function: { name: stringOf(tool), arguments: args },
   };
 }
 

@@ -7,11 +7,11 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { CATALOGUE, type EventType } from "@session-ledger/agui/catalogue";
 import { fieldsOfType, snakeName } from "@session-ledger/agui/normalise";
-import { eventRows, type EventRow } from "@session-ledger/agui/rows";
+import { splitEvent, type ValidatedEvent } from "@session-ledger/agui/split-event";
 import { parseObject } from "@session-ledger/agui/json";
 import { properties } from "../../../test/support/random.ts";
 
-type EventRows = ReturnType<typeof eventRows>;
+type EventRows = ReturnType<typeof splitEvent>;
 
 const NOW_MICROS = 1_770_389_237_000_000n;
 
@@ -22,7 +22,7 @@ function stored(
 ): EventRows {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };
   const push = { eventType, payload, eventCount: 0, ...times, hasFragments: false };
-  return eventRows(push, { mode, nowMicros: NOW_MICROS });
+  return splitEvent(push, { mode, nowMicros: NOW_MICROS });
 }
 
 const text = fc.string({ unit: "binary", maxLength: 6 });
@@ -197,8 +197,8 @@ test("no payload throws: it is stored, or refused with the reason", () => {
 });
 
 /** Rows of strict mode that would not be accepted again, or are marked as if they were not. */
-function strangeRows(rows: readonly EventRow[], mode: string): readonly EventRow[] {
-  const isFine = ({ eventType, payload, conformant }: EventRow): boolean =>
+function strangeRows(rows: readonly ValidatedEvent[], mode: string): readonly ValidatedEvent[] {
+  const isFine = ({ eventType, payload, conformant }: ValidatedEvent): boolean =>
     stored(eventType, payload).ok && conformant === (eventType !== "META");
   return mode === "lenient" ? [] : rows.filter((row) => !isFine(row));
 }

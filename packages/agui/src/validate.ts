@@ -29,12 +29,16 @@ export interface AcceptedEvent {
   readonly renamed?: string | undefined;
 }
 
-type Conformed =
+type ValidationResult =
   | ({ readonly ok: true } & AcceptedEvent)
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
 /** Normalises and validates. An event that only lenient mode accepts is stored unchanged. */
-export function conform(eventType: string, payload: Payload, mode: ValidationMode): Conformed {
+export function validateEvent(
+  eventType: string,
+  payload: Payload,
+  mode: ValidationMode,
+): ValidationResult {
   const entry = lookup(eventType);
   const result = entry === undefined ? foreign(eventType, mode) : accept(entry, payload, mode);
   // META is a draft and in no version: it is accepted, and no client knows it by that name.
@@ -48,24 +52,24 @@ export function conform(eventType: string, payload: Payload, mode: ValidationMod
 }
 
 function accept(entry: CatalogueEntry, payload: Payload, mode: ValidationMode): Normalised {
-  const given = payload.value["type"];
-  if (given !== undefined && given !== entry.type)
+  const payloadType = payload.value["type"];
+  if (payloadType !== undefined && payloadType !== entry.type)
     return refused("payload.type", `payload.type must be ${entry.type}, as event_type is`);
   const normalised = normalise(entry.type, payload);
   if (!normalised.ok) return normalised;
-  const judge = mode === "exact" ? validateExactly : validate;
+  const judge = mode === "exact" ? violationsInCurrent : violationsIn;
   const violations = judge(entry.type, normalised.payload.value);
   return violations.length > 0 ? { ok: false, violations } : normalised;
 }
 
 function foreign(eventType: string, mode: ValidationMode): Normalised {
   const allowed = mode !== "lenient" ? "an AG-UI event type" : `like ${FOREIGN_TYPE.source}`;
-  const said = `event_type must be ${allowed}, but is ${printedWord(eventType)}`;
+  const problem = `event_type must be ${allowed}, but is ${printedWord(eventType)}`;
   const spelling = protocolSpelling(eventType);
   const meant = lookup(spelling)?.type ?? nearest(spelling, NAMES);
   return refused(
     "event_type",
-    `${said}; ${meant === undefined ? TYPES : `did you mean ${meant}?`}`,
+    `${problem}; ${meant === undefined ? TYPES : `did you mean ${meant}?`}`,
   );
 }
 
@@ -98,7 +102,7 @@ function refused(field: string, description: string): Normalised {
 }
 
 /** Why every version of the protocol refuses the event; empty when one version accepts it. */
-export function validate(type: EventType, value: JsonObject): readonly Violation[] {
+export function violationsIn(type: EventType, value: JsonObject): readonly Violation[] {
   const [current, earlier] = [CURRENT.get(type), EARLIER.get(type)];
   const now = current && issuesOf(current, value);
   if (now?.length === 0) return [];
@@ -115,7 +119,7 @@ export function validate(type: EventType, value: JsonObject): readonly Violation
 }
 
 /** The reasons why 1.0.0 refuses the event. */
-function validateExactly(type: EventType, value: JsonObject): readonly Violation[] {
+function violationsInCurrent(type: EventType, value: JsonObject): readonly Violation[] {
   const current = CURRENT.get(type);
   if (current !== undefined) return violationsOf(issuesOf(current, value), value);
   return [{ field: "event_type", description: `event_type ${type} is not in AG-UI 1.0` }];

@@ -1,6 +1,6 @@
 /**
- * One run as AG-UI events, told by a framework that has other events. The ids are made of the run's id
- * and of counts, so the same events give the same ids:
+ * Builds the AG-UI events of one run from a framework's callbacks. Ids consist of the run's id and counts,
+ * so the same callbacks give the same ids:
  *
  *   {runId}:m{round}.{segment}   text          {runId}:t{i}           a tool call without an id
  *   {runId}:r{round}.{segment}   reasoning     {toolCallId}:result    a result
@@ -12,7 +12,7 @@
 import { type AguiEvent, contentOf, EventMaker } from "@session-ledger/agui/event-maker";
 import type { JsonObject } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
-import { IS_JSON, keptError } from "./entry.ts";
+import { IS_JSON, rawErrorEvent } from "./entry.ts";
 
 export interface Failed {
   readonly kind: "failed";
@@ -28,8 +28,8 @@ export interface RunNames {
   readonly runId: string;
 }
 
-/** What a framework tells of a tool call; frameworks leave out the id. */
-export interface ToldCall {
+/** A tool call as a framework reports it; some omit the id. */
+export interface ToolCallInfo {
   readonly id: string | undefined;
   readonly name: string | undefined;
   /** A text of JSON, or the value itself. */
@@ -43,14 +43,14 @@ export interface Usage {
   readonly totalTokens?: number;
 }
 
-interface Call {
+interface CallState {
   readonly id: string;
   readonly name: string;
   readonly hasOwnId: boolean;
   readonly round: number;
   hasArgs: boolean;
-  /** The model has asked for it; the tool has begun; it has answered. */
-  readonly told: Set<"asked" | "begun" | "answered">;
+  /** Requested by the model; started by the tool; answered with a result. */
+  readonly steps: Set<"requested" | "started" | "answered">;
 }
 
 /** A text in one event; a character may take 6 bytes of JSON, and a payload has at most 1 MiB. */
@@ -58,39 +58,38 @@ const DELTA_CHARS_MAX = 131_072;
 /** Calls of a run that are remembered; in 234 recorded streams, a run has at most 40. */
 const CALLS_MAX = 10_000;
 
-export class ToldRun {
+export class RunBuilder {
   readonly #names: RunNames;
   readonly #maker = new EventMaker();
-  #made: AguiEvent[] = [];
+  #events: AguiEvent[] = [];
   #round = 0;
   #segments = { m: 0, r: 0 };
   #isRoundOver = false;
   /** The whole message that ended the last round, as JSON. */
   lastAnswer = "";
-  /** The open messages by their lane: models may give several answers at a time. */
+  /** Open messages by choice: models may stream several answers at the same time. */
   readonly #texts = new Map<number, string>();
   readonly #reasoning = new Map<number, string>();
-  readonly #calls = new BoundedMap<string, Call>(CALLS_MAX);
-  readonly #openCalls = new Set<Call>();
-  /** The ids of calls whose arguments are streamed, by their place in the answer. */
-  readonly #placed = new Map<number | undefined, string>();
+  readonly #calls = new BoundedMap<string, CallState>(CALLS_MAX);
+  readonly #openCalls = new Set<CallState>();
+  /** Ids of calls with streamed arguments, by their index in the answer. */
+  readonly #idsByIndex = new Map<number | undefined, string>();
   #callCount = 0;
   #retrievals = 0;
   #usage: Usage | undefined;
-  /** Something was streamed: in this round, in the run. */
   #streamed = { round: { text: false, thinking: false }, run: false };
 
   /** `started`: further members of RUN_STARTED. */
   constructor(names: RunNames, started: object = {}) {
     this.#names = names;
-    this.#made.push({ type: "RUN_STARTED", ...this.#ids(), ...started });
+    this.#events.push({ type: "RUN_STARTED", ...this.#ids(), ...started });
     this.#step();
   }
 
   /** The events since the last call. */
   take(): readonly AguiEvent[] {
-    const made = this.#made;
-    this.#made = [];
+    const made = this.#events;
+    this.#events = [];
     return made;
   }
 
@@ -99,22 +98,22 @@ export class ToldRun {
   }
 
   /** White space is text; only the empty text is nothing. */
-  text(delta: string, lane = 0): void {
+  text(delta: string, choice = 0): void {
     if (delta === "") return;
     this.enterRound();
     this.endReasoning();
     this.#streamed.round.text = true;
     this.#streamed.run = true;
-    const messageId = this.#lane(this.#texts, "m", lane);
+    const messageId = this.#messageId(this.#texts, "m", choice);
     for (const piece of pieces(delta)) this.#add(this.#maker.text(messageId, piece));
   }
 
   /** An open text stays open. */
-  thinking(delta: string, lane = 0): void {
+  thinking(delta: string, choice = 0): void {
     if (delta === "") return;
     this.enterRound();
     this.#streamed.round.thinking = true;
-    const messageId = this.#lane(this.#reasoning, "r", lane);
+    const messageId = this.#messageId(this.#reasoning, "r", choice);
     for (const piece of pieces(delta)) this.#add(this.#maker.reasoning(messageId, piece));
   }
 
@@ -137,40 +136,40 @@ export class ToldRun {
     this.#texts.clear();
   }
 
-  /** The model asks for a call, in a whole message; ignored if the call is known. */
-  asked(told: ToldCall): Call {
-    return this.#begun(told, "asked");
+  /** The model requests a call, in a complete message. A known call is ignored. */
+  requestCall(info: ToolCallInfo): CallState {
+    return this.#takeStep(info, "requested");
   }
 
-  /** The tool begins. */
-  begun(told: ToldCall): Call {
+  startCall(info: ToolCallInfo): CallState {
     this.endReasoning();
     this.endTexts();
-    return this.#begun(told, "begun");
+    return this.#takeStep(info, "started");
   }
 
-  /** A part of the arguments of a call; the parts of a call without an id have its place. */
-  part({ id, name, args }: ToldCall, place?: number): Call {
-    const known = this.#known(id ?? this.#placed.get(place));
+  /** A piece of a call's arguments. Pieces of a call without an id share its index. */
+  appendArgs({ id, name, args }: ToolCallInfo, index?: number): CallState {
+    const known = this.#callById(id ?? this.#idsByIndex.get(index));
     if (known === undefined) this.enterRound();
     const call = known ?? this.#open(id, name);
-    if (place !== undefined) this.#placed.set(place, call.id);
+    if (index !== undefined) this.#idsByIndex.set(index, call.id);
     if (typeof args !== "string" || args === "") return call;
     call.hasArgs = true;
     for (const piece of pieces(args)) this.#add(this.#maker.args(call.id, piece));
     return call;
   }
-  /** The call of `part` is whole. */
-  whole({ id, name, args }: ToldCall, place: number): void {
-    const known = this.#known(id ?? this.#placed.get(place));
-    this.#placed.delete(place);
+
+  /** Ends a call that `appendArgs` opened. */
+  completeCall({ id, name, args }: ToolCallInfo, index: number): void {
+    const known = this.#callById(id ?? this.#idsByIndex.get(index));
+    this.#idsByIndex.delete(index);
     if (known === undefined) this.enterRound();
     const call = known ?? this.#open(id, name);
     this.endCall(call, args);
   }
 
   /** A call without arguments has the empty object. */
-  endCall(call: Call, args?: unknown): void {
+  endCall(call: CallState, args?: unknown): void {
     if (!this.#openCalls.delete(call)) return;
     if (!call.hasArgs) {
       call.hasArgs = true;
@@ -180,18 +179,19 @@ export class ToldRun {
   }
 
   /** False: the call has a result already. */
-  answered(told: ToldCall, output: unknown): boolean {
-    const call = this.#known(told.id) ?? this.#unnamed(told, "answered") ?? this.begun(told);
-    if (call.told.has("answered")) return false;
-    call.told.add("answered");
-    this.endCall(call, told.args);
+  addResult(info: ToolCallInfo, output: unknown): boolean {
+    const call =
+      this.#callById(info.id) ?? this.#callWithoutId(info, "answered") ?? this.startCall(info);
+    if (call.steps.has("answered")) return false;
+    call.steps.add("answered");
+    this.endCall(call, info.args);
     const messageId = `${call.id}:result`;
     const isValue = output !== undefined && output !== null;
     const content = isValue ? contentOf(output) : "";
     const isJson = isValue && typeof output !== "string";
     const made = this.#maker.result(call.id, { content, messageId });
     for (const event of made)
-      this.#made.push(
+      this.#events.push(
         isJson && event.type === "TOOL_CALL_RESULT" ? { ...event, rawEvent: IS_JSON } : event,
       );
     return true;
@@ -201,17 +201,17 @@ export class ToldRun {
     const messageId = `${this.#names.runId}:rag${this.#retrievals}`;
     this.#retrievals += 1;
     const replace = true;
-    this.#made.push({ type: "ACTIVITY_SNAPSHOT", messageId, activityType, content, replace });
+    this.#events.push({ type: "ACTIVITY_SNAPSHOT", messageId, activityType, content, replace });
   }
 
   custom(name: string, value: unknown): void {
-    this.#made.push({ type: "CUSTOM", name, value });
+    this.#events.push({ type: "CUSTOM", name, value });
   }
 
-  /** What comes next of the model is of the next round. */
+  /** The next output of the model belongs to the next round. */
   endRound(): void {
     this.#isRoundOver = true;
-    this.#placed.clear();
+    this.#idsByIndex.clear();
   }
 
   /** Tokens of one answer. */
@@ -233,7 +233,7 @@ export class ToldRun {
   finish(result: object | undefined): void {
     this.#endAll();
     this.#add(this.#maker.endStep(`round-${this.#round}`));
-    this.#made.push({
+    this.#events.push({
       type: "RUN_FINISHED",
       ...this.#ids(),
       ...(result !== undefined && { result }),
@@ -243,10 +243,10 @@ export class ToldRun {
 
   fail({ message, code, error }: Omit<Failed, "kind">): void {
     this.#endAll();
-    const named = code === undefined ? {} : { code };
-    const kept = error === undefined ? {} : keptError(error);
+    const codeField = code === undefined ? {} : { code };
+    const rawError = error === undefined ? {} : rawErrorEvent(error);
     const text = message.slice(0, DELTA_CHARS_MAX);
-    this.#made.push({ type: "RUN_ERROR", message: text, ...named, ...kept });
+    this.#events.push({ type: "RUN_ERROR", message: text, ...codeField, ...rawError });
   }
 
   #endAll(): void {
@@ -270,34 +270,34 @@ export class ToldRun {
   #step(): void {
     const step = this.#maker.step(`round-${this.#round}`);
     for (let made = step.next(); made.done !== true; made = step.next())
-      this.#made.push(made.value);
+      this.#events.push(made.value);
   }
 
-  #lane(open: Map<number, string>, kind: "m" | "r", lane: number): string {
-    const known = open.get(lane);
+  #messageId(open: Map<number, string>, kind: "m" | "r", choice: number): string {
+    const known = open.get(choice);
     if (known !== undefined) return known;
     const id = `${this.#names.runId}:${kind}${this.#round}.${this.#segments[kind]}`;
     this.#segments[kind] += 1;
-    open.set(lane, id);
+    open.set(choice, id);
     return id;
   }
 
-  #begun(told: ToldCall, step: "asked" | "begun"): Call {
-    const known = this.#known(told.id) ?? this.#unnamed(told, step);
-    const call = known ?? this.#open(told.id, told.name);
-    call.told.add(step);
-    this.endCall(call, told.args);
+  #takeStep(info: ToolCallInfo, step: "requested" | "started"): CallState {
+    const known = this.#callById(info.id) ?? this.#callWithoutId(info, step);
+    const call = known ?? this.#open(info.id, info.name);
+    call.steps.add(step);
+    this.endCall(call, info.args);
     return call;
   }
 
-  #open(id: string | undefined, name = "unknown"): Call {
-    const call: Call = {
+  #open(id: string | undefined, name = "unknown"): CallState {
+    const call: CallState = {
       id: id ?? `${this.#names.runId}:t${this.#callCount}`,
       name,
       hasOwnId: id !== undefined,
       round: this.#round,
       hasArgs: false,
-      told: new Set(),
+      steps: new Set(),
     };
     this.#callCount += 1;
     this.#calls.set(call.id, call);
@@ -306,16 +306,19 @@ export class ToldRun {
     return call;
   }
 
-  #known(id: string | undefined): Call | undefined {
+  #callById(id: string | undefined): CallState | undefined {
     return id === undefined ? undefined : this.#calls.get(id);
   }
 
-  /** The oldest call of this round that has no id of its own, and of which this step was not told. */
-  #unnamed({ id, name }: ToldCall, step: "asked" | "begun" | "answered"): Call | undefined {
+  /** The oldest call of this round that was reported without an id and lacks this step. */
+  #callWithoutId(
+    { id, name }: ToolCallInfo,
+    step: "requested" | "started" | "answered",
+  ): CallState | undefined {
     if (id !== undefined) return undefined;
     for (const call of this.#calls.values()) {
       const isSame = name === undefined || call.name === name;
-      if (!call.hasOwnId && isSame && call.round === this.#round && !call.told.has(step))
+      if (!call.hasOwnId && isSame && call.round === this.#round && !call.steps.has(step))
         return call;
     }
     return undefined;
@@ -326,7 +329,7 @@ export class ToldRun {
   }
 
   #add(events: Iterable<AguiEvent>): void {
-    this.#made.push(...events);
+    this.#events.push(...events);
   }
 }
 

@@ -1,19 +1,25 @@
 /**
- * What a runner tells the readers of a session beside the events of the agent: lines about the setup
- * for developers, and CUSTOM events of the platform. Between two runs AG-UI allows no event, so a
- * note waits for the next run of its session (middleware/notes.ts).
+ * Events of a runner for the readers of a session: lines about the setup for developers, and CUSTOM events
+ * of the platform. Between two runs AG-UI allows no event, so they wait for the next run of their session
+ * (middleware/developer-events.ts).
  */
-interface Note {
+interface DeveloperEvent {
   readonly type: string;
   readonly [member: string]: unknown;
 }
 
-/** How the id of a line for developers begins: nothing else tells it from what an agent says. */
-const NOTE = "setup-note-";
+/** The prefix of a developer line's id: only the id distinguishes it from the agent's output. */
+const LINE_ID_PREFIX = "setup-note-";
 
 /** A line of `notes.developer`, which is for readers and no part of the agent's conversation. */
-export function isNote({ id, role }: { readonly id: string; readonly role: string }): boolean {
-  return role === "developer" && id.startsWith(NOTE);
+export function isDeveloperLine({
+  id,
+  role,
+}: {
+  readonly id: string;
+  readonly role: string;
+}): boolean {
+  return role === "developer" && id.startsWith(LINE_ID_PREFIX);
 }
 
 /** The waiting notes of a session; the oldest one is dropped. */
@@ -30,10 +36,10 @@ export type AmbientName =
   | "ambient:trace_id";
 
 /** The key of notes for all sessions while no session has run; the first one gets them. */
-const FIRST = "";
+const ANY_SESSION = "";
 
-export class Notes {
-  readonly #waiting = new Map<string, Note[]>();
+export class DeveloperEvents {
+  readonly #waiting = new Map<string, DeveloperEvent[]>();
   /** Sessions that this process has run. */
   readonly #served = new Set<string>();
   /** The runner passes problems to its own `onProblem`. */
@@ -47,7 +53,7 @@ export class Notes {
 
   /** A line about the setup, such as "Workspace validated". Without a session: for all sessions. */
   developer(text: string, sessionId?: string): void {
-    const messageId = `${NOTE}${crypto.randomUUID()}`;
+    const messageId = `${LINE_ID_PREFIX}${crypto.randomUUID()}`;
     const events = [
       { type: "TEXT_MESSAGE_START", messageId, role: "developer" },
       { type: "TEXT_MESSAGE_CONTENT", messageId, delta: text },
@@ -62,16 +68,16 @@ export class Notes {
   }
 
   /** True: this process has run the session. */
-  knows(sessionId: string): boolean {
+  hasServed(sessionId: string): boolean {
     return this.#served.has(sessionId);
   }
 
   /** The waiting events, before the next event of the session's run. */
-  take(sessionId: string): readonly Note[] {
+  take(sessionId: string): readonly DeveloperEvent[] {
     this.#served.add(sessionId);
     if (this.#waiting.size === 0) return NONE;
-    const keys = [FIRST, sessionId];
-    const events = keys.flatMap((key): readonly Note[] => this.#waiting.get(key) ?? NONE);
+    const keys = [ANY_SESSION, sessionId];
+    const events = keys.flatMap((key): readonly DeveloperEvent[] => this.#waiting.get(key) ?? NONE);
     for (const key of keys) this.#waiting.delete(key);
     return events;
   }
@@ -82,11 +88,11 @@ export class Notes {
     this.#served.delete(sessionId);
   }
 
-  #add(events: readonly Note[], sessionId: string | undefined): void {
-    const all = this.#served.size > 0 ? [...this.#served] : [FIRST];
+  #add(events: readonly DeveloperEvent[], sessionId: string | undefined): void {
+    const all = this.#served.size > 0 ? [...this.#served] : [ANY_SESSION];
     for (const key of sessionId === undefined ? all : [sessionId]) {
       const waiting = [...(this.#waiting.get(key) ?? NONE), ...events];
-      while (waiting.length > WAITING_MAX) dropNote(waiting);
+      while (waiting.length > WAITING_MAX) dropOldest(waiting);
       this.#waiting.set(key, waiting);
     }
   }
@@ -95,7 +101,7 @@ export class Notes {
 const NONE: readonly never[] = [];
 
 /** All events of a text, or one CUSTOM. */
-function dropNote(waiting: Note[]): void {
+function dropOldest(waiting: DeveloperEvent[]): void {
   const messageId = waiting[0]?.["messageId"];
   const next = waiting.findIndex((note, at) => at > 0 && note["messageId"] !== messageId);
   waiting.splice(0, messageId === undefined ? 1 : next);

@@ -1,6 +1,6 @@
 /**
- * Tool calls on their way out: LangChain4j tells of a call when its arguments are whole, so these are held
- * until then, in bounded memory. When all held arguments have too many characters, they go out as parts.
+ * Buffers the arguments of open tool calls, because LangChain4j reports a call with its complete arguments.
+ * Memory is bounded: if all buffered arguments exceed the limit, they are emitted in parts.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { exactJson } from "./entry.ts";
@@ -9,13 +9,13 @@ import { textOf } from "./langchain4j.ts";
 interface OpenCall {
   readonly name: string;
   args: string;
-  /** A part of the arguments has gone out. */
+  /** True: a part of the arguments was emitted. */
   isCut: boolean;
 }
 
-type Tell = (event: JsonObject) => void;
+type Emit = (event: JsonObject) => void;
 
-export class OpenCalls {
+export class ToolCallBuffer {
   readonly #charsMax: number;
   readonly #calls = new Map<string, OpenCall>();
   #chars = 0;
@@ -30,12 +30,12 @@ export class OpenCalls {
     this.#calls.set(String(toolCallId), { name, args: "", isCut: false });
   }
 
-  args({ toolCallId, delta }: JsonObject, tell: Tell): void {
+  args({ toolCallId, delta }: JsonObject, emit: Emit): void {
     const call = this.#calls.get(String(toolCallId));
     if (call === undefined) return;
     for (let rest = textOf(delta) ?? ""; rest !== ""; ) {
       if (this.#chars === this.#charsMax)
-        for (const [id, open] of this.#calls) this.#cut(id, open, tell);
+        for (const [id, open] of this.#calls) this.#cut(id, open, emit);
       const piece = rest.slice(0, this.#charsMax - this.#chars);
       rest = rest.slice(piece.length);
       call.args += piece;
@@ -43,20 +43,20 @@ export class OpenCalls {
     }
   }
 
-  end({ toolCallId }: JsonObject, tell: Tell): void {
+  end({ toolCallId }: JsonObject, emit: Emit): void {
     const id = String(toolCallId);
     const call = this.#calls.get(id);
     if (call === undefined) return;
     this.#calls.delete(id);
     const { name: toolName, isCut } = call;
     if (isCut) {
-      this.#cut(id, call, tell);
-      return tell({ eventType: "CompleteToolCall", id, toolName });
+      this.#cut(id, call, emit);
+      return emit({ eventType: "CompleteToolCall", id, toolName });
     }
     this.#chars -= call.args.length;
     const parsed = exactJson(call.args);
     const input = isObject(parsed) ? parsed : call.args;
-    tell({ eventType: "BeforeToolExecution", id, toolName, input });
+    emit({ eventType: "BeforeToolExecution", id, toolName, input });
   }
 
   clear(): void {
@@ -64,10 +64,10 @@ export class OpenCalls {
     this.#chars = 0;
   }
 
-  #cut(id: string, call: OpenCall, tell: Tell): void {
+  #cut(id: string, call: OpenCall, emit: Emit): void {
     if (call.args === "") return;
     const part = { id, toolName: call.name, partialArguments: call.args };
-    tell({ eventType: "PartialToolCall", ...part });
+    emit({ eventType: "PartialToolCall", ...part });
     this.#chars -= call.args.length;
     call.args = "";
     call.isCut = true;

@@ -3,8 +3,8 @@ import { type BaseEvent, verifyEvents } from "@ag-ui/client";
 import { from, lastValueFrom, toArray } from "rxjs";
 import { describe, expect, test } from "vitest";
 import type { AgentEvent } from "@session-ledger/runner/internal/sdk/bridge";
-import { notes } from "@session-ledger/runner/internal/sdk/middleware/notes";
-import { Notes } from "@session-ledger/runner/internal/sdk/notes";
+import { developerEvents } from "@session-ledger/runner/internal/sdk/middleware/developer-events";
+import { DeveloperEvents } from "@session-ledger/runner/internal/sdk/developer-events";
 import { runContext } from "../../../test/support/echo-bridge.ts";
 
 const STARTED = { type: "RUN_STARTED", threadId: "s", runId: "r" };
@@ -32,7 +32,8 @@ async function withNotes(
     }
   }
   const list: AgentEvent[] = [];
-  for await (const event of notes({ mask, capabilities: true })(agent(), context)) list.push(event);
+  for await (const event of developerEvents({ mask, capabilities: true })(agent(), context))
+    list.push(event);
   const seen: unknown[] = JSON.parse(JSON.stringify(list));
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- It is what it is to verify.
   await lastValueFrom(from(seen as BaseEvent[]).pipe(verifyEvents(false), toArray()));
@@ -105,7 +106,7 @@ describe("notes", () => {
 
 describe("the waiting notes", () => {
   test("for all sessions go to each one that was run, or else to the first", () => {
-    const waiting = new Notes();
+    const waiting = new DeveloperEvents();
     waiting.custom("ambient:setup_error", 1);
     waiting.custom("ambient:setup_error", 2, "b");
     const valuesFor = (sessionId: string) => waiting.take(sessionId).map(({ value }) => value);
@@ -117,7 +118,7 @@ describe("the waiting notes", () => {
   });
 
   test("are bounded, and the oldest ones are dropped whole", () => {
-    const waiting = new Notes();
+    const waiting = new DeveloperEvents();
     for (let line = 0; line < 50; line += 1) waiting.developer(`line ${line}`);
     const events = waiting.take("a");
     expect(events.length).toBeLessThanOrEqual(100);

@@ -2,12 +2,12 @@
 import { describe, expect, test } from "vitest";
 import { RpcFailure } from "@session-ledger/runner/internal/failure";
 import { systemClock } from "@session-ledger/base/clock";
-import { Book } from "@session-ledger/runner/internal/writer/book";
+import { SharedState } from "@session-ledger/runner/internal/writer/writer-state";
 import {
   Attempts,
   Connection,
-  fateOfRecord,
-  fateOfStream,
+  outcomeOfRecord,
+  outcomeOfStream,
 } from "@session-ledger/runner/internal/writer/connection";
 import { checkedOptions } from "@session-ledger/runner/internal/writer/options";
 
@@ -39,14 +39,14 @@ describe("a stream that ended", () => {
     [failure("ABORTED"), "again"],
     [failure("UNAUTHENTICATED"), "again"],
   ])("with %s has the fate: %s", (ended, fate) => {
-    expect(fateOfStream(ended, ONCE)).toBe(fate);
+    expect(outcomeOfStream(ended, ONCE)).toBe(fate);
   });
 
   test("tries again after a replacement, unless it happens too often or the epoch was given", () => {
     const replaced = failure("ABORTED", { reason: "STREAM_REPLACED" });
-    expect(fateOfStream(replaced, ONCE)).toBe("again");
-    expect(fateOfStream(replaced, { ...ONCE, replaced: 3 })).toBe("fenced");
-    expect(fateOfStream(replaced, { ...ONCE, epochGiven: true })).toBe("fenced");
+    expect(outcomeOfStream(replaced, ONCE)).toBe("again");
+    expect(outcomeOfStream(replaced, { ...ONCE, replaced: 3 })).toBe("fenced");
+    expect(outcomeOfStream(replaced, { ...ONCE, epochGiven: true })).toBe("fenced");
   });
 });
 
@@ -68,7 +68,7 @@ describe("a failed record", () => {
     [failure("PERMISSION_DENIED"), "refused"],
     [failure("UNAUTHENTICATED"), "again"],
   ])("with %s has the fate: %s", (refused, fate) => {
-    expect(fateOfRecord(refused)).toBe(fate);
+    expect(outcomeOfRecord(refused)).toBe(fate);
   });
 
   test("is refused when it is above the limit of the transport, which gives no reason", () => {
@@ -76,13 +76,13 @@ describe("a failed record", () => {
       "RESOURCE_EXHAUSTED",
       "Received message larger than max (5000000 vs. 4194304)",
     );
-    expect(fateOfRecord(large)).toBe("refused");
+    expect(outcomeOfRecord(large)).toBe("refused");
   });
 
   test("ends the writer when the session id is invalid", () => {
     const violations = [{ field: "session_id", description: "session_id is wrong" }];
     const wrong = new RpcFailure("INVALID_ARGUMENT", "session_id is wrong", { violations });
-    expect(fateOfRecord(wrong)).toBe("ended");
+    expect(outcomeOfRecord(wrong)).toBe("ended");
   });
 });
 
@@ -94,7 +94,7 @@ test("a refused token is renewed at once the first time, and after a pause later
   };
   const options = checkedOptions({ address: "127.0.0.1:1", sessionId: "s1", wait });
   const parts = {
-    book: new Book(systemClock, options),
+    shared: new SharedState(systemClock, options),
     connection: new Connection(options),
     options,
   };

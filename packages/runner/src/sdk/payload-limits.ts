@@ -1,44 +1,45 @@
 /**
- * An event that has no JSON, or is too long for its reader, is replaced:
+ * Replaces an event without JSON, or an event that is too long for its reader:
  *
- *   of a tool call ─► TOOL_CALL_RESULT with a placeholder, and the run goes on
+ *   of a tool call ─► TOOL_CALL_RESULT with a placeholder, and the run continues
  *   another one ────► RUN_ERROR, and the run is ended
  */
 import { printJson } from "@session-ledger/agui/print";
 import { textOf } from "../failure.ts";
 import type { AgentEvent } from "./bridge.ts";
 
-interface Fitting {
+interface FittedPayload {
   readonly event: AgentEvent;
   /** The event as JSON. */
   readonly text: string;
   /** Why it was replaced; undefined: it was not. */
   readonly problem?: string;
   /** True: only values in it were replaced, which JSON cannot print. */
-  readonly isMended?: boolean;
+  readonly hasReplacedValues?: boolean;
 }
 
 /** `sizeOf`: the length of a text as its reader counts it; never more than three for each unit. */
-export function fitting(
+export function fitPayload(
   event: AgentEvent,
   { max, sizeOf }: { readonly max: number; readonly sizeOf: (text: string) => number },
-): Fitting {
+): FittedPayload {
   let problem: string;
   try {
     const { text, replaced: values } = printJson(event, max);
     if (text === undefined) throw new TypeError("it has no JSON");
-    const isMended = values.size > 0;
+    const hasReplacedValues = values.size > 0;
     const size = text.length * 3 <= max ? 0 : sizeOf(text);
-    if (size <= max) return { event: isMended ? JSON.parse(text) : event, text, isMended };
+    if (size <= max)
+      return { event: hasReplacedValues ? JSON.parse(text) : event, text, hasReplacedValues };
     problem = `its size is ${size}, and ${max} is allowed`;
   } catch (error) {
     problem = textOf(error).slice(0, PROBLEM_CHARS_MAX);
   }
-  const other = replaced(event, problem);
+  const substitute = replaced(event, problem);
   const { type } = event;
   return {
-    event: other,
-    text: JSON.stringify(other),
+    event: substitute,
+    text: JSON.stringify(substitute),
     problem: `an event ${type} is replaced: ${problem}`,
   };
 }

@@ -1,6 +1,6 @@
 /** The text of a message, for a runner that takes it in a turn. */
 import { expect, test } from "vitest";
-import { textOf } from "@session-ledger/runner/internal/said";
+import { textOf } from "@session-ledger/runner/internal/user-messages";
 
 const parts = [{ type: "text", text: "Look:" }, { type: "image", source: {} }, 1, { text: 2 }];
 

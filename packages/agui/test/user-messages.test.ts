@@ -1,11 +1,11 @@
 /** What the payload of a message row says: the forms that runners push, and texts that only look like one. */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { spokenBy } from "@session-ledger/agui/canonical/talk";
+import { messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 
 function said(eventType: string, payload: string, sender?: string): readonly unknown[] {
   const row = { id: "row", seq: 1n, eventType, payload, sender, createdAtMicros: 1_001n };
-  return spokenBy({ ...row, sentAtMicros: undefined }).messages;
+  return messagesOfRow({ ...row, sentAtMicros: undefined }).messages;
 }
 
 const session = { createdAt: "1970-01-01T00:00:00.001001Z" };

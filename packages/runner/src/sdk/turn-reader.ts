@@ -1,4 +1,4 @@
-/** What a runner reads of its session: how many messages the next turn takes, its input, its end. */
+/** Reads a runner's session: the size of the next turn, its input, its end. */
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { parseExact } from "@session-ledger/agui/exact-json";
 import { isObject, parseJson, parseObject } from "@session-ledger/agui/json";
@@ -8,7 +8,7 @@ import type { RetryOptions } from "../retry.ts";
 import { arrivalsOf, turnSize } from "../turn-blocks.ts";
 import type { SessionWriter } from "../writer/types.ts";
 import type { AgentEvent, AgentMessage } from "./bridge.ts";
-import type { Core } from "./core.ts";
+import type { RunnerCore } from "./core.ts";
 import { toRunAgentInput, type TurnInput } from "./input.ts";
 import { MEMBER_BYTES_MAX } from "./run.ts";
 
@@ -17,7 +17,7 @@ const SNAPSHOT_MS = 5_000;
 const OPEN_MS = 5_000;
 const PAGE_SIZE = 1_000;
 
-const KEPT =
+const HISTORY_KEPT_BY_AGENT =
   "a message regenerates or edits an earlier one, and the agent keeps its own history: it still has what was left";
 
 function beginsBranch({ metadata }: AgentMessage): boolean {
@@ -25,11 +25,11 @@ function beginsBranch({ metadata }: AgentMessage): boolean {
   return typeof regenerates === "string" || typeof edits === "string";
 }
 
-export class Conversation {
-  readonly #core: Core;
+export class TurnReader {
+  readonly #core: RunnerCore;
   readonly #sessionId: string;
 
-  constructor(core: Core, sessionId: string) {
+  constructor(core: RunnerCore, sessionId: string) {
     this.#core = core;
     this.#sessionId = sessionId;
   }
@@ -39,14 +39,14 @@ export class Conversation {
     const { client, options, stopping } = this.#core;
     const { messagesMax = 0, tokensMax, layout } = options;
     if (tokensMax === undefined) return { messagesMax };
-    const again = this.#again(stopping);
+    const callOptions = this.#callOptions(stopping);
     try {
-      const session = await client.call(ledger.getSession, { id: this.#sessionId }, again);
+      const session = await client.call(ledger.getSession, { id: this.#sessionId }, callOptions);
       const { turnSeq: afterSeq, waiting } = session;
       // Of the messages that come during the wait, the first one is taken.
       if (waiting === 0n) return { messagesMax: 1 };
       const page = { ...this.#users(messagesMax || 10), afterSeq };
-      const { items } = await client.call(ledger.listSessionMessages, page, again);
+      const { items } = await client.call(ledger.listSessionMessages, page, callOptions);
       const sizes = items.map((row) => arrivalsOf([row]));
       const packing = { boundary: "", ...(layout && { layout }) };
       let left = turnSize(sizes.flat(), tokensMax, packing);
@@ -68,13 +68,17 @@ export class Conversation {
     const { client, bridge, options, interrupting } = this.#core;
     const { runId, rows } = turn;
     const sessionId = this.#sessionId;
-    const again = this.#again(AbortSignal.any([turn.signal, interrupting]));
-    const transcript = await client.call(ledger.getTranscript, { sessionId }, again);
+    const callOptions = this.#callOptions(AbortSignal.any([turn.signal, interrupting]));
+    const transcript = await client.call(ledger.getTranscript, { sessionId }, callOptions);
     const { messages, state, upToMessageSeq } = transcript;
     const waiting: SessionMessage[] = [];
     const page = this.#users(PAGE_SIZE);
     for (let afterSeq = rows.at(-1)?.seq ?? 0n; afterSeq < upToMessageSeq; ) {
-      const next = await client.call(ledger.listSessionMessages, { ...page, afterSeq }, again);
+      const next = await client.call(
+        ledger.listSessionMessages,
+        { ...page, afterSeq },
+        callOptions,
+      );
       waiting.push(...next.items);
       if (!next.hasMore) break;
       afterSeq = next.nextAfterSeq;
@@ -91,7 +95,8 @@ export class Conversation {
         ...(options.layout && { layout: options.layout }),
       },
     );
-    if (onlyNew && made.input.messages.some(beginsBranch)) bridge.notes.problem(KEPT, sessionId);
+    if (onlyNew && made.input.messages.some(beginsBranch))
+      bridge.notes.problem(HISTORY_KEPT_BY_AGENT, sessionId);
     return made;
   }
 
@@ -103,8 +108,8 @@ export class Conversation {
       const { complete } = await writer.flush({ timeoutMs: SNAPSHOT_MS });
       if (!complete) return undefined;
       const options = { deadlineMs: SNAPSHOT_MS, signal: stopping };
-      const asked = { sessionId: this.#sessionId };
-      const { messages } = await client.call(ledger.getTranscript, asked, options);
+      const request = { sessionId: this.#sessionId };
+      const { messages } = await client.call(ledger.getTranscript, request, options);
       if (Buffer.byteLength(messages) > MEMBER_BYTES_MAX) return undefined;
       return { type: "MESSAGES_SNAPSHOT", messages: parseExact(messages) };
     } catch {
@@ -114,9 +119,9 @@ export class Conversation {
 
   /** False also when the service is away. */
   async isOpen(runId: string): Promise<boolean> {
-    const asked = { id: this.#sessionId };
+    const request = { id: this.#sessionId };
     return this.#core.client
-      .call(ledger.getSession, asked, { deadlineMs: OPEN_MS })
+      .call(ledger.getSession, request, { deadlineMs: OPEN_MS })
       .then(({ openRunId }) => openRunId === runId)
       .catch(() => false);
   }
@@ -124,7 +129,7 @@ export class Conversation {
   /** True: the service has ended the run, because the cancel did not reach this runner in time. */
   async wasCancelled(runId: string): Promise<boolean> {
     const { client, stopping } = this.#core;
-    const options = this.#again(stopping);
+    const options = this.#callOptions(stopping);
     const sessionId = this.#sessionId;
     const end = { sessionId, runId, eventTypes: ["RUN_FINISHED"], pageSize: 1 };
     const [{ items }, { openRunId }] = await Promise.all([
@@ -135,13 +140,12 @@ export class Conversation {
     return openRunId === undefined && isObject(outcome) && outcome["type"] === "cancelled";
   }
 
-  /** The messages of people. */
   #users(pageSize: number) {
     return { sessionId: this.#sessionId, eventTypes: ["user"], pageSize };
   }
 
   /** A call that is repeated for as long as the service is away. */
-  #again(signal: AbortSignal): Pick<RetryOptions, "retryForMs" | "onRetry" | "signal"> {
+  #callOptions(signal: AbortSignal): Pick<RetryOptions, "retryForMs" | "onRetry" | "signal"> {
     return { ...this.#core.retry(this.#sessionId), signal };
   }
 }
