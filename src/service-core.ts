@@ -156,7 +156,7 @@ function createRetention(
   return afterMs === undefined ? undefined : new Retention(parts, { afterMs, intervalMs });
 }
 
-/** News of other instances. Feeds need no more of it than that there is some. */
+/** News of other instances. Feeds only need to know that some arrived. */
 function wakingAll(live: Live, feeds: Feeds, said: (sessionId: string) => void): WakeUps {
   return {
     onHint: (sessionId, head) => {

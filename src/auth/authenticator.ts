@@ -94,7 +94,7 @@ export function createAuthenticator(
   });
 }
 
-/** Undefined: there is no issuer. The unit keeps the keys; `check` reads a file of keys. */
+/** Undefined: no issuer. The unit keeps the keys; `check` reads a file of keys. */
 function createOidc(parts: AuthenticatorParts, options: AuthOptions, pollMs: number) {
   const { oidcIssuer: issuer, oidcAudience: audience = "", oidcJwksUrl, oidcJwksFile } = options;
   if (issuer === undefined) return undefined;

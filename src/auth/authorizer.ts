@@ -6,7 +6,7 @@
  *   role refused ──► PERMISSION_DENIED
  *   role granted ──► unscoped ───────────────────────────────────────────► granted
  *                    bound to a session: this one ───────────────────────► granted
- *                                        another, there or not ──────────► NOT_FOUND
+ *                                        another, existing or not ──────────► NOT_FOUND
  *                    of a project: known to be its own ──────────────────► granted
  *                                  else look up the owner: it ────────────► granted, and known
  *                                                        none, others ───► NOT_FOUND

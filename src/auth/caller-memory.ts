@@ -124,7 +124,7 @@ export class CallMemory {
     this.#lease.resize(this.#sum);
   }
 
-  /** Bytes of the request that are kept. False: there is no room, although the bytes are held. */
+  /** Bytes of the request that are kept. False: no room is free, although the bytes are held. */
   request(bytes: number): boolean {
     this.#requestBytes = bytes;
     return this.#lease.set(this.#sum);
@@ -205,7 +205,7 @@ export function acquireFor(call: CallOf) {
   return (limit: FairShare, refusal: () => ServiceError): Lease => acquire(limit, call, refusal);
 }
 
-/** There is no room, for a caller that already holds the most. */
+/** No room is free, for a caller that already holds the most. */
 export function serverBusy(): ServiceError {
   const message =
     "the service holds as much for its callers as it may, and most of it for this one";

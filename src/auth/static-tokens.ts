@@ -147,7 +147,7 @@ export class StaticTokens implements Unit {
     await this.#file?.stop();
   }
 
-  /** True when there is no token at all. */
+  /** True without a token at all. */
   get isEmpty(): boolean {
     return this.#byDigest.size === 0;
   }

@@ -5,7 +5,7 @@
  *
  *   it fits ─────────────────────────────────────────────────────► held
  *   another caller holds more ──► the lease of that caller which has not moved for the longest
- *                                 time ends, and the next, until there is room ───────► held
+ *                                 time ends, and the next, until room is free ───────► held
  *   the asking caller holds the most ──► its connections are compared in the same way
  *   the asking connection holds the most ────────────────────────► no room: refused, or it waits
  *
@@ -40,7 +40,7 @@ export class FairShare {
   readonly #callers = new Map<string | object, CallerShare>();
   /** The leases that wait for room, in the order of their waiting. */
   readonly #waiting = new Map<Lease, () => void>();
-  /** The waiting lease that may continue although there is no room. */
+  /** The waiting lease that may continue although no room is free. */
   #overdrawn: Lease | undefined;
   #ending = 0;
   /** Ticks since the start. */
@@ -112,7 +112,7 @@ export class FairShare {
     }
   }
 
-  /** Called by a lease after a change. True: there is room without ending any lease. */
+  /** Called by a lease after a change. True: room is free without ending any lease. */
   onChange(by: number): boolean {
     this.held += by;
     if (by < 0 && this.#waiting.size > 0) this.#resumeWaiting();
@@ -134,7 +134,7 @@ export class FairShare {
 
   /**
    * The same for an amount that can no longer be refused: callers that hold an equal amount give
-   * way too, and so do the oldest leases of its own connection.
+   * way too, and so do the oldest leases of the same connection.
    */
   makeRoomAnyway(lease: Lease): boolean {
     if (this.#endOthers(lease, { margin: 0 })) return true;
@@ -175,7 +175,7 @@ export class FairShare {
     }
   }
 
-  /** Ends the lease itself when there is no room for the amount that it took over. */
+  /** Ends the lease itself when no room is free for the amount that it took over. */
   endWithoutRoom(lease: Lease): void {
     if (this.held - this.#ending > this.max && lease.canRevoke) this.#end(lease, "room");
   }
@@ -247,7 +247,7 @@ export class Lease {
     if (!this.resize(amount)) this.share.all.endWithoutRoom(this);
   }
 
-  /** Changes the amount. The caller checks later whether there is room. */
+  /** Changes the amount. The caller checks later whether room is free. */
   resize(amount: number): boolean {
     const by = amount - this.amount;
     if (this.#isReleased || by === 0) return true;
@@ -285,7 +285,7 @@ export class Lease {
     before.leave();
   }
 
-  /** Calls `go` when there is room, perhaps at once. */
+  /** Calls `go` when room is free, perhaps at once. */
   wait(go: () => void): void {
     this.share.all.wait(this, go);
   }

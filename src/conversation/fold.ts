@@ -99,7 +99,7 @@ export class Fold {
   }
 
   /**
-   * The id of the message that has this id, or that the row with this id became; undefined: there is
+   * The id of the message that has this id, or that the row with this id became; undefined:
    * none.
    */
   messageOf(id: string): string | undefined {

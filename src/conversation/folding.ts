@@ -87,7 +87,7 @@ interface RowsRequest {
   readonly wanted: () => bigint;
 }
 
-/** The next rows, perhaps none, and the number up to which there are no others. */
+/** The next rows, perhaps none, and the number up to which no others exist. */
 export interface Slice<R extends CountedRow> {
   readonly rows: readonly R[];
   readonly seq: bigint;

@@ -11,11 +11,11 @@
  * Without either the client waits for a run, up to a limit. With `follow` it waits without a limit,
  * and stays for further runs and messages.
  *
- * A client that has typed a message gets its answer (`answers`): the open run if there is one, and
+ * A client that has typed a message gets its answer (`answers`): the open run, if any, and
  * every run up to the one that has taken the message. Without an open run the client keeps its
  * messages as they are until a run begins.
  *
- * Clients accept no events between runs. If there were such events, clients lack them when the next
+ * Clients accept no events between runs. If such events existed, clients lack them when the next
  * run begins. Then they get the whole sequence again, from the fold at that moment, and rows of the
  * watches up to its cut are skipped.
  *

@@ -43,7 +43,7 @@ type OrderedRow = TranscriptRow | TalkRow;
 
 interface OrderedSlice {
   readonly rows: readonly OrderedRow[];
-  /** There are no other events up to this number. */
+  /** No other events exist up to this number. */
   readonly events: bigint;
 }
 

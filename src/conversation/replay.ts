@@ -61,7 +61,7 @@ export interface LivePosition {
 }
 
 /**
- * Ends with the place from which the join continues, or with undefined when there is nothing left
+ * Ends with the place from which the join continues, or with undefined when nothing is left
  * to send.
  */
 type ReplayFrames = (
@@ -313,7 +313,7 @@ class Upcoming {
     return next === undefined ? this.#endSeq : next.seq - 1n;
   }
 
-  /** The next rows before the event after `seq`; empty when there are none. */
+  /** The next rows before the event after `seq`; empty without any. */
   takeAt(seq: bigint): readonly (Talk & { readonly key: undefined })[] {
     const end = Math.min(this.#at + TALK_ROWS_MAX, this.#rows.length);
     const rows = [];

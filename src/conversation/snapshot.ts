@@ -43,10 +43,10 @@ export function newestMicrosOf(row: EventRow): bigint {
  */
 export class Snapshot {
   readonly cut: Cut;
-  /** The time of the newest row; undefined when there was none. */
+  /** The time of the newest row; undefined without one. */
   readonly newestMicros: bigint | undefined;
   /**
-   * The RUN_ERROR of a run that failed before it began, if there is no other run; a client accepts
+   * The RUN_ERROR of a run that failed before it began, without another run; a client accepts
    * it unchanged.
    */
   readonly failure: JsonObject | undefined;
@@ -213,7 +213,7 @@ export class Snapshot {
   }
 
   /**
-   * MESSAGES_SNAPSHOT, and STATE_SNAPSHOT if there is a state, as UTF-8; all clients share the
+   * MESSAGES_SNAPSHOT, and STATE_SNAPSHOT if any, as UTF-8; all clients share the
    * bytes.
    */
   servedAs(generation: Generation): readonly Uint8Array[] {

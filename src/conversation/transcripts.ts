@@ -9,7 +9,7 @@
  *
  * A shared fold begins at the cut of the entry (merging.ts) and continues up to the latest wanted
  * one. A failed read ends it and leaves the fold at its last row, which is correct: the next caller
- * continues from there. A fold that throws is in the middle of a row, and is dropped.
+ * continues from that row. A fold that throws is in the middle of a row, and is dropped.
  *
  * The cached folds are bounded by their estimated memory, with the texts made from them: a payload of
  * 1 MB may take 22 MB when it is parsed. The fold that was requested the longest ago is dropped

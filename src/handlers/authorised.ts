@@ -4,8 +4,8 @@
  * A method without a row in the table is not built.
  *
  *   called ── role ──► scope ──► the handler, which looks at the form of the request
- *                │        └─ not this session, or none there: NOT_FOUND, in the words for both
- *                └─ not with these roles: PERMISSION_DENIED, which says nothing of the session
+ *                │        └─ not this session, or no session: NOT_FOUND, in the words for both
+ *                └─ not with these roles: PERMISSION_DENIED, which reveals nothing of the session
  *
  * An id that no session can have passes to the handler, which reports the error in the id. For
  * callers who see every session the check is synchronous and costs no extra promise.
@@ -240,7 +240,7 @@ function pushStream(
     const { principal } = caller;
     const allow = (sessionId: string | undefined): Allowed =>
       authorizer.authorize(principal, action, sessionId);
-    // Without a session id there is nothing to look up and nothing to wait for.
+    // A call without a session id needs no look-up and no wait.
     void allow(undefined);
     const conversation = begin(caller);
     if (isUnscoped(principal)) return conversation;
@@ -283,7 +283,7 @@ function actionOf(method: string): Action {
  * A push stream of a caller who does not see every session. The first frame names the session. The
  * inner stream gets nothing before that session is allowed:
  *
- *   begun ── first frame ── allowed ──────────────────────────► through: all goes on as it comes
+ *   begun ── first frame ── allowed ──────────────────────────► through: the rest passes
  *                 │  └───── has to be looked up ──► asking ───────┘
  *                 └──────── refused ──► over ◄────────┘
  *

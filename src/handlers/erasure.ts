@@ -17,14 +17,14 @@ const REASON_BYTES_MAX = 1_024;
 /** The store, as these handlers need it. */
 export interface ErasureStore {
   /**
-   * Calls `marked` once the session refuses every push. Returns undefined when there is no session
+   * Calls `marked` once the session refuses every push. Returns undefined without a session
    * to erase.
    */
   eraseSession(
     sessionId: string,
     call: { readonly marked: () => void; readonly signal: AbortSignal },
   ): Promise<ErasedSession | undefined>;
-  /** Null ends the hold. Returns undefined when there is no session to hold. */
+  /** Null ends the hold. Returns undefined without a session to hold. */
   holdSession(id: string, hold: string | null): Promise<SessionRecord | undefined>;
 }
 

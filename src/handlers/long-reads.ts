@@ -37,7 +37,7 @@ export function seated<Request, Response>(
   };
 }
 
-/** The statement of a caller that was too long says nothing of the database. */
+/** The statement of a caller that was too long reveals nothing of the database. */
 function tooSlow(error: unknown): ServiceError | undefined {
   if (!(error instanceof ServiceError) || failureOf(error.cause) !== "slow") return undefined;
   const message = "the database took longer than STATEMENT_TIMEOUT_MS for this: ask for less";

@@ -311,7 +311,7 @@ function* upwards(
   }
 }
 
-/** Takes no more of a row than the page needs, plus one event that proves that there are more. */
+/** Takes no more of a row than the page needs, plus one event that proves that more exist. */
 function downwards(row: EventRow, request: RawPageRequest): readonly SessionEvent[] {
   const { afterSeq, beforeSeq, eventsMax } = request;
   if (row.fragments === undefined) return [...upwards(row, request)];

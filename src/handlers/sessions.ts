@@ -180,7 +180,7 @@ function changeHandlers(
   };
 }
 
-/** Redacts the free texts of people and programs; the other fields are ids and names of models. */
+/** Redacts the free texts of users and programs; the other fields are ids and names of models. */
 function redacted<T extends Readonly<Record<string, string | undefined>>>(
   texts: T,
   redactor: Redactor,

@@ -105,7 +105,7 @@ export class SharedEvents {
   }
 }
 
-/** A reader that stands still holds no displaced events: it continues with events of its own. */
+/** A reader that stands still holds no displaced events: it continues with other events. */
 function* eventsOf(
   row: EventRow,
   expansion: Expansion,
@@ -122,6 +122,6 @@ function* eventsOf(
   }
 }
 
-// Heap per event beside its payload's characters: 0.17 to 0.32 KB (100,000 events with and without
+// Heap per event besides its payload's characters: 0.17 to 0.32 KB (100,000 events with and without
 // timestamps, encoded or not, after a collection, Node 24.21).
 const EVENT_BYTES = 320;

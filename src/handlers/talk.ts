@@ -91,7 +91,7 @@ async function rowOf(
   }
 }
 
-/** Undefined: there is no such session. */
+/** Undefined: no such session. */
 async function knownOf(
   { transcripts }: TalkParts,
   sessionId: string,

@@ -10,12 +10,12 @@
  *             └── each session alone     (one of them takes longer than statement_timeout)
  *
  * A batch leaves at once while no other is in flight. Otherwise a batch leaves when another one
- * ends, or, on another connection, when the waiting pushes fill a batch. There is no timer: an idle
+ * ends, or, on another connection, when the waiting pushes fill a batch. It has no timer: an idle
  * service commits a single push in one round trip, and a busy service commits batches as large as
  * its callers fill.
  *
  * A caller's deadline never cancels a batch. A push leaves the queue at the deadline only if it was
- * never sent. After sending, the push is committed or refused as if the caller were still there,
+ * never sent. After sending, the push is committed or refused as if the caller were still connected,
  * and a retry with the key returns the outcome.
  */
 import { setTimeout as delay } from "node:timers/promises";

@@ -104,7 +104,7 @@ export class PushQueue<T extends QueuedPush> {
     return taken;
   }
 
-  /** A batch of one locked session; empty when there is none. */
+  /** A batch of one locked session; empty without one. */
   takeLocked(limits: BatchLimits): T[] {
     for (const queue of this.#locked) {
       const items = head(queue.waiting, limits);

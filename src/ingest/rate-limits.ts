@@ -97,7 +97,7 @@ class Scope {
   readonly #bytesPerSecond: number;
   /** For each key the time when its bucket is full again. */
   readonly #fullAtMs = new Map<string, number>();
-  /** The bucket of all keys for which there is no room. */
+  /** The bucket of all keys without room. */
   #sharedFullAtMs = 0;
 
   constructor(parts: RateParts, of: Whose, bytesPerSecond: number) {
@@ -196,7 +196,7 @@ function rateLimited({ of, bytesPerSecond, waitMs }: RateRefusal): ServiceError 
  *             inflow plus one bucket. A push larger than a bucket is granted when the bucket is
  *             full, and leaves a debt; otherwise that push could never be sent.
  *   a stream  takes every message, because the message has arrived. The stream then waits until
- *             half of the bucket is there again, and continues even if other callers took from it
+ *             half of the bucket is full again, and continues even if other callers took from it
  *             meanwhile. So streams leave the other half to pushes, which would otherwise find it
  *             always empty, and pushes cannot starve streams.
  */

@@ -73,9 +73,9 @@ export interface FeedRequest<S extends StreamName> extends FeedFilter {
 export interface Feeds extends Unit {
   /** Rows were committed, here or by another instance. Never throws, never waits. */
   wake(): void;
-  /** Throws when there are too many feeds. */
+  /** Throws above the limit of feeds. */
   follow<S extends StreamName>(request: FeedRequest<S>): AsyncGenerator<FeedDelivery<S>, void>;
-  /** Acquires the lease of a watch; throws when there are too many. */
+  /** Acquires the lease of a watch; throws above the limit. */
   watchSessions(request: SessionWatchRequest): AsyncGenerator<SessionDelivery, void>;
 }
 

@@ -7,10 +7,10 @@
  *                                W is not ──► candidate t ── later looks list none of W ──┘
  *
  * A writer is listed from before it takes the time of its rows until after they are visible. So a
- * transaction that is not in W has rows that are visible already, or takes a time after t. There is
- * one candidate: while a transaction stays open, the horizon stands still, and the looks become
+ * transaction that is not in W has rows that are visible already, or takes a time after t. Only
+ * one candidate is kept: while a transaction stays open, the horizon stands still, and the looks become
  * rarer. A look happens soon after a commit is announced, by this instance or another, and at the
- * interval of the poll; without feeds there is none.
+ * interval of the poll; without feeds it does not run.
  *
  * The rule needs a clock that does not go back. When another server process answers (a restart, a
  * failover to a machine with another clock, a restored backup), or the clock has fallen behind ours,

@@ -59,8 +59,8 @@ export interface Live extends Unit, WakeUps {
   onOtherServer(): void;
   /**
    * Resolves with a watcher that hears of every later commit and knows where the session stands.
-   * Rejects when there are too many watchers, the session is deleted, the service stops, or the
-   * database is unavailable. The caller must call `leave` on the watcher, or run its `follow` to
+   * Rejects above the limit of watchers, and when the session is deleted, the service stops, or
+   * the database is unavailable. The caller must call `leave` on the watcher, or run its `follow` to
    * the end.
    */
   attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>>;

@@ -112,7 +112,7 @@ export class Heads {
     this.#idsMax = limits.headIdsMax;
   }
 
-  /** `undefined` when there is no such session. */
+  /** `undefined` without such a session. */
   ask(sessionId: string): Promise<Answer> {
     let question = this.#asked.get(sessionId);
     if (question === undefined) {

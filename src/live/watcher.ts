@@ -277,7 +277,7 @@ export class Watcher<S extends StreamName> {
       const last = rows.at(-1);
       this.#tail.observe(last);
       this.#pageRows = this.#rowsAfter(rows.length, { isLast: (last?.seq ?? floor) >= floor });
-      // Every row up to the floor was committed before the read began. If none is there, those rows
+      // Every row up to the floor was committed before the read began. If none exists, those rows
       // were erased, and a second read would find nothing either.
       return { rows, seq: last === undefined ? floor : lastSeqOf(last) };
     } catch (error) {

@@ -124,8 +124,8 @@ export type Taken<R extends Row> =
   | { readonly kind: "wait" };
 
 /**
- * The next step of a watcher at `cursor` (the last number it has); at least one row if there is
- * one.
+ * The next step of a watcher at `cursor` (the last number it has); at least one row
+ * if any.
  */
 export function take<R extends Row>(
   window: Window<R>,
@@ -145,7 +145,7 @@ export function take<R extends Row>(
   return rows.length > 0 ? { kind: "rows", rows } : { kind: "wait" };
 }
 
-/** Index of the oldest held row above `cursor`; `end` when there is none. */
+/** Index of the oldest held row above `cursor`; `end` without one. */
 function firstAfter(window: Window, cursor: bigint): number {
   let low = window.start;
   let high = window.end;

@@ -8,7 +8,7 @@
  *     └── cancelled, deadline, stop ──► onClose
  *
  * grpc-js delivers an arrived message inside the request for it. A request for the next message
- * from there would exhaust the stack when a caller sends many small messages, so a loop requests
+ * from it would exhaust the stack when a caller sends many small messages, so a loop requests
  * them.
  */
 import type { DescMethod, Message } from "@bufbuild/protobuf";
@@ -176,7 +176,7 @@ class BidiCall implements Caller<Message> {
     this.#deliver(this.#requestNext());
   }
 
-  /** Requests the next message when there is room; returns it when it has already arrived. */
+  /** Requests the next message when room is free; returns it when it has already arrived. */
   #requestNext(): Buffer | undefined {
     if (!this.#requests.canRequest(() => this.#requestMore())) return undefined;
     this.#isRequesting = true;

@@ -123,7 +123,7 @@ export class Connections {
 const HEADER_BYTES_MAX = 16 * 1024;
 const HEADERS_MAX = 128;
 /**
- * The bytes that SETTINGS_MAX_HEADER_LIST_SIZE counts per field beside its name and value (RFC
+ * The bytes that SETTINGS_MAX_HEADER_LIST_SIZE counts per field besides its name and value (RFC
  * 9113, 6.5.2).
  */
 const FIELD_BYTES = 32;

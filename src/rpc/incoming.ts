@@ -8,7 +8,7 @@
  *               │ no room
  *               ├─ one request: the call is refused, and the stream closed, because the decoder
  *               │  keeps its bytes until then
- *               └─ a stream of requests: not read on until there is room (base/fair-share.ts)
+ *               └─ a stream of requests: not read on until room is free (base/fair-share.ts)
  *
  * requests.ts has the two kinds.
  */

@@ -105,7 +105,7 @@ export class OneRequest extends CallRequests {
     this.closeStream();
   }
 
-  /** False: there is no room for it, and the call has ended. */
+  /** False: no room is free for it, and the call has ended. */
   hasRoom(): boolean {
     if (this.memory.lease.hasRoom) return true;
     this.call.fail(serverBusy());
@@ -132,9 +132,9 @@ export class OneRequest extends CallRequests {
  * handler reports as held.
  *
  *   idle ── asked, room ──► awaited ── message ──► handed ── taken ──► idle
- *             │ no room       │ no room: paused, until there is some
+ *             │ no room       │ no room: paused, until room is free
  *             ▼               └─ incomplete for too long ──► the call is refused
- *          waiting until there is some
+ *          waiting until room is free
  */
 export class ManyRequests extends CallRequests {
   #isAwaited = false;
@@ -175,7 +175,7 @@ export class ManyRequests extends CallRequests {
   }
 
   /**
-   * The handler has taken the message, if there was one, and keeps this number of bytes of all its
+   * The handler has taken the message, if any, and keeps this number of bytes of all its
    * messages.
    */
   release(keptBytes: number): void {

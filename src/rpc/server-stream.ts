@@ -65,7 +65,7 @@ const frames: Buffer[] = [];
 
 /**
  * Sends the values that a handler yields, at the pace of the reader: the handler is asked for the
- * next message only when there is room. Resolves when the handler is done, or, after its `finally`,
+ * next message only when room is free. Resolves when the handler is done, or, after its `finally`,
  * when the call has ended.
  */
 async function sendAll(
@@ -179,7 +179,7 @@ class Outgoing {
     });
   }
 
-  /** Undefined when there is room now. */
+  /** Undefined when room is free now. */
   whenOpen(): Promise<void> | undefined {
     if (this.#isForcedOpen || this.#unsentBytes < UNSENT_BYTES_MAX) return undefined;
     this.flush();

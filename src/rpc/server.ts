@@ -1,5 +1,5 @@
 /**
- * The gRPC server: our service by the adapters beside this file, and health and reflection
+ * The gRPC server: our service by the adapters in this folder, and health and reflection
  * (health-and-reflection.ts). Every call passes one interceptor, which handles our calls in place of grpc-js.
  *
  *   new ── start ──► serving ── stop ──► health is NOT_SERVING

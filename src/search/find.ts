@@ -66,7 +66,7 @@ export interface Piece {
 
 export interface SearchPage {
   readonly found: readonly Found[];
-  /** Undefined: there are no more. */
+  /** Undefined: no more. */
   readonly next: SearchCursor | undefined;
   /** The texts of all rows that were recorded before it are stored; undefined: not known. */
   readonly indexedUntilMicros: bigint | undefined;

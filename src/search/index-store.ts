@@ -92,7 +92,7 @@ const RECENT_ROWS_MAX = 5_000;
 
 interface StalePage<Cursor> {
   readonly stale: readonly StaleSession[];
-  /** Undefined: there are no others. */
+  /** Undefined: no others. */
   readonly next: Cursor | undefined;
 }
 

@@ -14,7 +14,7 @@
  * since. Restored and imported rows have older times; the commands that store them ask for the pass over
  * all sessions. After a pass its time is stored: everything that was recorded before it is found.
  *
- * The fold of a session with an open run stays in memory, so its rows are read once; what is stored
+ * The fold of a session with an open run stays in memory, so its rows are read once; stored rows
  * moves when the fold is at rest. After a crash, or on another instance, a fold begins again from what
  * is stored, and finds the same texts, which are stored once. A fold without rows for a minute, or too
  * large, is closed: its open messages are stored as they are, and its open run is read when rows come.
@@ -60,7 +60,7 @@ interface IndexParts {
   readonly clock: Pick<Clock, "monotonicMs">;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "textsIndexed" | "indexPassed" | "indexFailures">;
-  /** Knows the pushes of this process; absent: there are none. */
+  /** Knows the pushes of this process; absent: none. */
   readonly pace?: Pace;
 }
 

@@ -2,7 +2,7 @@
  * How long the index of search pauses after a part of its work: as long as the part, and on a process
  * without an idle moment BUSY_PAUSES times as long. An index that is behind first takes more of the time
  * that the process does not use, up to half of it, and from LAG_MAX_MS on as much of a process without idle
- * time. While pushes wait for longer than SLOW_PUSH_MS, there is more to do than the process can, and the
+ * time. While pushes wait for longer than SLOW_PUSH_MS, the process has too much to do, and the
  * index waits for them.
  *
  *   pauses after the work, at a utilization of   0.5    0.8    0.9     1
@@ -14,7 +14,7 @@
 import type { Clock } from "@session-ledger/base/clock";
 
 const BUSY_PAUSES = 40;
-/** From there to LAG_MAX_MS a busy process gives more and more to the index. */
+/** From that lag to LAG_MAX_MS a busy process gives more and more to the index. */
 const LAG_MS = 10_000;
 const LAG_MAX_MS = 20_000;
 const LAG_REST_MS = LAG_MAX_MS - LAG_MS;

@@ -49,7 +49,7 @@ export function partsOf(text: string): readonly string[] {
   return parts;
 }
 
-/** Behind the last space, if there is one in the second half; never inside a character. */
+/** Behind the last space, if any in the second half; never inside a character. */
 function endOfPart(rest: string): number {
   if (rest.length <= PART_CHARS_MAX) return rest.length;
   const part = rest.slice(0, PART_CHARS_MAX);

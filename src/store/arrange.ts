@@ -42,7 +42,7 @@ export interface SessionUse {
   /** Rows in the run that is open when the batch begins. */
   openRunRows: number;
   epoch: bigint | undefined;
-  /** The last number of the last range; undefined: there is no range. */
+  /** The last number of the last range; undefined: no range. */
   lastClientSeq: bigint | undefined;
   /** Refused numbers of the ranges. */
   refused: number;
@@ -54,7 +54,7 @@ export interface SessionUse {
   taken: number;
   /** The last RUN_STARTED of a batch without a claim: the messages before it, the arrivals after it. */
   started: { readonly messages: bigint; arrivals: number } | undefined;
-  /** The watermark after the claim of the batch; undefined: there is none. */
+  /** The watermark after the claim of the batch; undefined: none. */
   turnSeq: bigint | undefined;
   /** The watermark before that turn, while its run is open. */
   openTurnSeq: bigint | undefined;

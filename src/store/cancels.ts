@@ -39,7 +39,7 @@ interface CancelsPage {
 }
 
 export interface CancelStore {
-  /** Undefined: there is no such session. */
+  /** Undefined: no such session. */
   readRun(run: { readonly sessionId: string; readonly key: string }): Promise<RunState | undefined>;
   /** Undefined: the message was erased. */
   readCancel(sessionId: string, seq: bigint): Promise<MessageRow | undefined>;

@@ -112,7 +112,7 @@ export function createDatabase(options: DatabaseOptions): Database {
       } catch (error) {
         const cause = errorOfDriver(error);
         if (isConnectionLost(cause)) pools.retire(pool);
-        // The statement was not sent, and there is another pool.
+        // The statement was not sent, and another pool exists.
         if (codeOf(cause) !== POOL_LEFT || !pools.isOpen) throw error;
       }
     }

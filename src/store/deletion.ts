@@ -17,7 +17,7 @@ export async function deleteSession(database: Database, id: string): Promise<boo
 }
 
 /**
- * The heads of the session as it is marked; undefined: there is none, or `unless` holds for it. One
+ * The heads of the session as it is marked; undefined: none, or `unless` holds for it. One
  * statement, because a hold that is set or ended between two could be missed. The update finds the
  * version of the row that `found` has locked.
  */

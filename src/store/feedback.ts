@@ -47,7 +47,7 @@ export interface FeedbackCounts {
 }
 
 export interface FeedbackStore {
-  /** Undefined: there is none. */
+  /** Undefined: none. */
   newest(sessionId: string, prefix: string): Promise<NewestFeedback | undefined>;
   counts(sessionId: string, prefix: string): Promise<FeedbackCounts>;
   /** Undefined: it was erased meanwhile. */

@@ -40,7 +40,7 @@ export interface CursorRequest {
   readonly afterSeq: bigint;
   /**
    * The caller reads raw events, so its number may belong to any event: a row with an index and
-   * with events after that number is delivered again, and expanded from there. For a row without an
+   * with events after that number is delivered again, and expanded from that number. For a row without an
    * index, its first number means that the row was seen.
    */
   readonly expand?: boolean;

@@ -47,7 +47,7 @@ export interface ChangedSession {
 
 export interface ChangesPage {
   readonly changed: readonly ChangedSession[];
-  /** The last examined change, when the page has ended there; undefined: there is no further one. */
+  /** The last examined change, when the page has ended there; undefined: no further one. */
   readonly cutAt: ChangeCursor | undefined;
 }
 

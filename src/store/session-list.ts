@@ -53,7 +53,7 @@ export interface ListTotal {
 export interface SessionList {
   readonly items: readonly SessionRecord[];
   readonly total: ListTotal;
-  /** Undefined: there are no more. */
+  /** Undefined: no more. */
   readonly next: ListCursor | undefined;
 }
 
@@ -182,7 +182,7 @@ function walkOf(request: SessionsPage, conditions = conditionsOf(request)): Walk
   return { read: leading?.sql, isWhole: false, rest };
 }
 
-/** All sessions of a condition that leaves few of them; undefined: there is no such condition. */
+/** All sessions of a condition that leaves few of them; undefined: no such condition. */
 async function wholeOf(
   conditions: readonly Condition[],
   index: "quick" | "slow",
@@ -254,7 +254,7 @@ function restOf({ rest }: Walk): SQL {
   return and(...rest) ?? sql`true`;
 }
 
-/** The place of nulls, which there are none, chooses the index (store/schema.ts). */
+/** The place of nulls, of which none exist, chooses the index (store/schema.ts). */
 function orderOf({ order = "newest" }: SessionsPage, isOfAll: boolean): SQL {
   const { time, isNewestFirst } = ORDERS[order];
   if (!isNewestFirst) return sql`${time}, ${sessions.id}`;

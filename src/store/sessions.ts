@@ -150,7 +150,7 @@ export async function getSession(
   return record;
 }
 
-/** JSON text; undefined when there are none. */
+/** JSON text; undefined without any. */
 export async function readCapabilities(
   database: Database,
   id: string,
@@ -202,7 +202,7 @@ export function belongsTo({ scope, filter = {} }: Filtered): SQL | undefined {
   );
 }
 
-/** What is quickly seen: without an escape, a text of JSON is there as it is. */
+/** What is quickly seen: without an escape, a text of JSON is stored as it is. */
 function mayHave(text: string): SQL {
   return sql`(strpos(${sessions.labels}, ${JSON.stringify(text)}) > 0 or strpos(${sessions.labels}, ${"\\"}) > 0)`;
 }

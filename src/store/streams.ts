@@ -27,7 +27,7 @@ export interface OpenedStream {
 
 export type Opening =
   | ({ readonly kind: "opened" } & OpenedStream)
-  /** The epoch is below the session's, or there is no higher one. */
+  /** The epoch is below the session's, or no higher one exists. */
   | { readonly kind: "stale_epoch"; readonly highest: bigint }
   | { readonly kind: "not_found" | "deleted" }
   /** Another transaction holds the session; try again, with `wait`. */

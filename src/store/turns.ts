@@ -54,7 +54,7 @@ export interface TurnState {
 }
 
 export interface TurnStore {
-  /** Undefined: there is no such session. */
+  /** Undefined: no such session. */
   readTurn(request: TurnRequest): Promise<TurnState | undefined>;
   /** The start of a run that a claim has stored; undefined: it was erased. */
   readStarted(sessionId: string, seq: bigint): Promise<EventRow | undefined>;

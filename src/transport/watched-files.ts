@@ -290,7 +290,7 @@ function privateKeyIn(pem: string): KeyObject {
   try {
     return createPrivateKey(pem);
   } catch (cause) {
-    // Every form of an encrypted key says so in its first lines.
+    // Every form of an encrypted key is named in its first lines.
     const expected = pem.includes("ENCRYPTED")
       ? "a private key without password"
       : "a private key in PEM";

@@ -95,7 +95,7 @@ export class StreamCommits implements RowSink {
   #firstSeq = 0n;
   #lastSeq = 0n;
   #rowsHanded = 0;
-  /** The last number that the caller was told of. */
+  /** The last number that the caller knows of. */
   #told: bigint;
   #isOwed = false;
 
@@ -232,7 +232,7 @@ function staysWanted(): boolean {
  *
  * Every event has its place in this line, also a refused one: a refused event is committed with the
  * rows around it, in a range of numbers that states how many of its numbers have no row. So the
- * committed events are always a prefix. The client is told of that prefix and continues after it
+ * committed events are always a prefix. The client gets that prefix and continues after it
  * when the connection breaks.
  */
 
@@ -347,7 +347,7 @@ export class StreamNumbers {
     this.#open = nothing();
   }
 
-  /** Takes all settled events that were not handed over; undefined when there are none. */
+  /** Takes all settled events that were not handed over; undefined without any. */
   take(): Handover | undefined {
     const part = this.#settled;
     if (part.events === 0) return undefined;

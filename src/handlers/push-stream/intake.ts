@@ -1,5 +1,5 @@
 /**
- * Turns one raw event of a push stream into a fragment for the compressor, into rows of its own, or
+ * Turns one raw event of a push stream into a fragment for the compressor, into separate rows, or
  * into a refusal. A fragment with the same frame as an earlier accepted one of this stream is not
  * parsed as JSON again:
  *

@@ -28,7 +28,7 @@ export interface StreamOfSession {
 
 export class OpenGroups {
   readonly #streams = new Map<string, StreamOfSession>();
-  /** The newest cancel that the client of a stream was told of. */
+  /** The newest cancel that the client of a stream knows of. */
   readonly #told = new WeakMap<StreamOfSession, bigint>();
 
   /**

@@ -272,7 +272,7 @@ export class PushStream implements StreamOfSession {
     return this.#listens;
   }
 
-  /** Goes on if there is room again. */
+  /** Goes on if room is free again. */
   #goOn(): void {
     if (this.#listens || this.#state !== "open" || this.#isFull()) return;
     if (this.#events.length > 0 ? this.#take() : this.#mayListen()) this.#caller.resume();

@@ -1,8 +1,8 @@
 /**
  * Makes rows from the accepted events, in the order they arrived:
  *
- *   taken ──► the open group ──► redaction, where there is one ──► rows, to commits.ts
- *              └─ or a row of its own
+ *   taken ──► the open group ──► redaction, if any ──► rows, to commits.ts
+ *              └─ or a separate row
  */
 import {
   type CompressedRow,

@@ -117,7 +117,7 @@ async function stateOf(
   return state;
 }
 
-/** What the message of a cancel says. */
+/** The text of a cancel. */
 interface CancelText {
   readonly runId: string;
   readonly reason: string;

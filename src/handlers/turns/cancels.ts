@@ -1,7 +1,7 @@
 /**
  * The cancels of open runs, on one replica: tells the push streams of their sessions, and ends the
  * runs that are still open after the time of grace. The table has all of its state, so any replica
- * goes on where a killed one stopped.
+ * continues after a killed one.
  *
  *   a cancel here, a hint, an opened stream, a timer ──► look ──┬─► the push stream is here: told once
  *                  ▲                                            └─► the time is over: the run is ended
@@ -78,7 +78,7 @@ export class Cancels implements Unit {
     await Promise.all(this.#ends.values());
   }
 
-  /** There may be a new cancel. */
+  /** A new cancel may exist. */
   look(): void {
     this.#paced.request();
   }

@@ -253,7 +253,7 @@ class Claiming {
       sessionId: this.#request.sessionId,
       stream: "events",
       key,
-      // The same run again is the same claim, whatever else its request says.
+      // The same run again is the same claim, whatever else its request has.
       digest: key === undefined ? undefined : hash("sha256", key, "buffer"),
       epoch,
       actor: actorOf(this.#context.principal),

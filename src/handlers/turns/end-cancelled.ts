@@ -1,5 +1,5 @@
 /**
- * Ends a cancelled run in place of its producer: ENDs of what is open, then RUN_FINISHED with the
+ * Ends a cancelled run in place of its producer: ENDs of everything open, then RUN_FINISHED with the
  * outcome `cancelled`. The epoch is raised first, so that the producer can add nothing while the ENDs
  * are looked for. Every commit is judged for the state that was read, so of several replicas one ends
  * the run, and the run of another claim is never touched.

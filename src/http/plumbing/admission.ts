@@ -77,7 +77,7 @@ function authorizationOf(rawHeaders: readonly string[]): readonly string[] {
   );
 }
 
-/** Undefined where there is no id, or where the route will refuse the id. */
+/** Undefined without an id, or with one that the route will refuse. */
 function sessionIdIn(params: unknown): string | undefined {
   if (typeof params !== "object" || params === null || !("id" in params)) return undefined;
   const { id } = params;

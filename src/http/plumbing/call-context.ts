@@ -32,7 +32,7 @@ export class ServedRequest extends Call {
     this.#stopping = stopping;
   }
 
-  /** Counts its memory from here on; false: there is no room for one more. */
+  /** Counts its memory from here on; false: no room is free for one more. */
   heldBy(connection: ConnectionMemory, response: ServerResponse): boolean {
     this.memory = connection.call((error) => this.#cut(error, response));
     this.memory.begin(REQUEST_BYTES);

@@ -183,8 +183,8 @@ const file_ambient_v1_compression_proto_rawDesc = "" +
 	"\tRawEvents\x12\x18\n" +
 	"\alengths\x18\x01 \x03(\rR\alengths\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\rR\x05steps\x12\x14\n" +
-	"\x05texts\x18\x03 \x01(\tR\x05textsB\xc2\x01\n" +
-	"\x1bio.sessionledger.ambient.v1P\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03AMB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3"
+	"\x05texts\x18\x03 \x01(\tR\x05textsB\xd4\x01\n" +
+	"\x1bio.sessionledger.ambient.v1B\x10CompressionProtoP\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03AMB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3"
 
 var (
 	file_ambient_v1_compression_proto_rawDescOnce sync.Once

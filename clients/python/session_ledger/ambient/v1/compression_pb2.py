@@ -24,14 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61mbient/v1/compression.proto\x12\nambient.v1\"x\n\tFragments\x12\x0f\n\x07lengths\x18\x01 \x03(\r\x12\x1b\n\x13timestamp_deltas_ms\x18\x02 \x03(\x12\x12.\n\nraw_events\x18\x03 \x01(\x0b\x32\x15.ambient.v1.RawEventsH\x00\x88\x01\x01\x42\r\n\x0b_raw_events\":\n\tRawEvents\x12\x0f\n\x07lengths\x18\x01 \x03(\r\x12\r\n\x05steps\x18\x02 \x03(\r\x12\r\n\x05texts\x18\x03 \x01(\tB\xc2\x01\n\x1bio.sessionledger.ambient.v1P\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03\x41MB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61mbient/v1/compression.proto\x12\nambient.v1\"x\n\tFragments\x12\x0f\n\x07lengths\x18\x01 \x03(\r\x12\x1b\n\x13timestamp_deltas_ms\x18\x02 \x03(\x12\x12.\n\nraw_events\x18\x03 \x01(\x0b\x32\x15.ambient.v1.RawEventsH\x00\x88\x01\x01\x42\r\n\x0b_raw_events\":\n\tRawEvents\x12\x0f\n\x07lengths\x18\x01 \x03(\r\x12\r\n\x05steps\x18\x02 \x03(\r\x12\r\n\x05texts\x18\x03 \x01(\tB\xd4\x01\n\x1bio.sessionledger.ambient.v1B\x10\x43ompressionProtoP\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03\x41MB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ambient.v1.compression_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'\n\033io.sessionledger.ambient.v1P\001ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\242\002\003AMB\252\002\030SessionLedger.Ambient.V1\312\002\030SessionLedger\\Ambient\\V1\352\002\032SessionLedger::Ambient::V1'
+  _globals['DESCRIPTOR']._serialized_options = b'\n\033io.sessionledger.ambient.v1B\020CompressionProtoP\001ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\242\002\003AMB\252\002\030SessionLedger.Ambient.V1\312\002\030SessionLedger\\Ambient\\V1\352\002\032SessionLedger::Ambient::V1'
   _globals['_FRAGMENTS']._serialized_start=44
   _globals['_FRAGMENTS']._serialized_end=164
   _globals['_RAWEVENTS']._serialized_start=166
