@@ -261,13 +261,13 @@ export const DEFECTS: readonly Defect[] = [
     edits: [
       {
         file: "src/live/tail.ts",
-        find: "  doubt(): void {\n    if (this.#closed) return;",
-        replace: "  doubt(): void {\n    if (!this.#closed) return;",
+        find: "  suspect(): void {\n    if (this.#closed) return;",
+        replace: "  suspect(): void {\n    if (!this.#closed) return;",
         times: 1,
       },
       {
         file: "src/live/live.ts",
-        find: "if (tail.ended === undefined && headOf(head, tail.stream) < seen) this.#lose(sessionId);",
+        find: "if (tail.ended === undefined && headOf(head, tail.stream) < seen) this.#fail(sessionId);",
         replace: "",
         times: 1,
       },
