@@ -14,7 +14,7 @@ export function addCompletion(program: Command, io: CliIo, finish: Finish): void
     .description("print the completion script of bash: `source <(session-ledger completion bash)`")
     .addArgument(new Argument("<shell>", "the shell").choices(["bash"]))
     .action(async () => {
-      await printLine(io, bash(placesOf(program)));
+      await printLine(io, bash(pathsOf(program)));
       finish(EXIT.done);
     });
 }
@@ -27,7 +27,7 @@ interface Flag {
 }
 
 /** A command, or the program itself with the name "". */
-interface Place {
+interface CommandPath {
   /** `tail`, or `migrate up`. */
   readonly name: string;
   /** The commands in it, or the choices of its argument. */
@@ -35,7 +35,7 @@ interface Place {
   readonly flags: readonly Flag[];
 }
 
-function placesOf(command: Command, name = ""): readonly Place[] {
+function pathsOf(command: Command, name = ""): readonly CommandPath[] {
   const help = command.createHelp();
   const within = help.visibleCommands(command);
   const choices = command.registeredArguments.flatMap(({ argChoices = [] }) => argChoices);
@@ -45,23 +45,23 @@ function placesOf(command: Command, name = ""): readonly Place[] {
     hasValue: option.required || option.optional,
     choices: option.argChoices ?? [],
   }));
-  const inner = within.flatMap((one) => placesOf(one, `${name} ${one.name()}`.trim()));
+  const inner = within.flatMap((one) => pathsOf(one, `${name} ${one.name()}`.trim()));
   return [{ name, words, flags }, ...inner];
 }
 
 /** Patterns of `place word` that lead to another place: `" tail"`, `"migrate up"`. */
-function steps(places: readonly Place[]): string {
-  const names = places.filter(({ name }) => name !== "").map(({ name }) => name);
+function nextWords(paths: readonly CommandPath[]): string {
+  const names = paths.filter(({ name }) => name !== "").map(({ name }) => name);
   return names.map((name) => `"${name.includes(" ") ? "" : " "}${name}"`).join("|");
 }
 
 /** Patterns of `place flag`, in which the next word is the flag's value. */
-function patterns({ name }: Place, { names }: Flag): string {
+function patterns({ name }: CommandPath, { names }: Flag): string {
   return names.map((flag) => `"${name} ${flag}"`).join("|");
 }
 
-function bash(places: readonly Place[]): string {
-  const values = places.flatMap((place) =>
+function bash(paths: readonly CommandPath[]): string {
+  const values = paths.flatMap((place) =>
     place.flags
       .filter(({ hasValue }) => hasValue)
       .map((flag) => {
@@ -69,7 +69,7 @@ function bash(places: readonly Place[]): string {
         return `    ${patterns(place, flag)}) ${offered}return ;;`;
       }),
   );
-  const cases = places.map(({ name, words, flags }) => {
+  const cases = paths.map(({ name, words, flags }) => {
     const options = offer(flags.flatMap(({ names }) => names));
     const others = words.length === 0 ? ":" : offer(words);
     return `    "${name}") if [[ $cur == -* ]]; then ${options}; else ${others}; fi ;;`;
@@ -80,7 +80,7 @@ function bash(places: readonly Place[]): string {
   for ((index = 1; index < COMP_CWORD; index++)); do
     prev="\${COMP_WORDS[index]}"
     case "$at $prev" in
-      ${steps(places)}) at="\${at:+$at }$prev" ;;
+      ${nextWords(paths)}) at="\${at:+$at }$prev" ;;
     esac
   done
   case "$at $prev" in

@@ -79,10 +79,10 @@ export class Fold {
 
   #addMessages(row: TalkRow): void {
     if (row.eventType === USER_ROW_TYPE || this.needsAllTalk) {
-      const spoken = messagesOfRow(row);
-      const messages = this.#canonical.onMessages(spoken);
-      this.#transcript.say(messages, spoken.isPersons ? "person" : "agent");
-      const { seq, isPersons, resume } = spoken;
+      const added = messagesOfRow(row);
+      const messages = this.#canonical.onMessages(added);
+      this.#transcript.say(messages, added.isPersons ? "person" : "agent");
+      const { seq, isPersons, resume } = added;
       if (messages.length > 0 || resume.length > 0) {
         const afterSeq = this.#cut.events;
         this.#talk.push({ seq, rowId: row.id, afterSeq, messages, isPersons, resume });

@@ -116,7 +116,7 @@ async function locationOf(clusterDir: string): Promise<ClusterLocation> {
     if (owner.uid === process.getuid?.()) return { home, clusterDir, account: undefined };
     throw refusal(
       `the database in ${clusterDir} belongs to user ${owner.name}: start the service as that user or ` +
-        "as root, or give it a DATA_DIR of its own",
+        "as root, or give it another DATA_DIR",
     );
   }
   if (owner.uid === 0) {

@@ -54,7 +54,7 @@ export async function lockCluster({
     const owner = await readFile(ownerPath, "utf8").catch(() => "process");
     throw refusal(
       `DATA_DIR ${dataDir} is in use by session-ledger ${owner.slice(0, OWNER_CHARS_MAX)}: stop it, or ` +
-        "give this one a DATA_DIR of its own",
+        "give this one another DATA_DIR",
       error,
     );
   }

@@ -176,9 +176,9 @@ export class TextFold {
     const { stream, seq, eventType, createdMicros } = row;
     this.#position = { stream, seq, eventType, createdMicros, runId: this.#runId };
     if (eventType === USER_ROW_TYPE || this.needsAllTalk) {
-      const spoken = messagesOfRow(row);
-      const messages = this.#canonical.onMessages(spoken);
-      this.#transcript.say(messages, spoken.isPersons ? "person" : "agent");
+      const added = messagesOfRow(row);
+      const messages = this.#canonical.onMessages(added);
+      this.#transcript.say(messages, added.isPersons ? "person" : "agent");
     }
     this.skipTo({ events: 0n, messages: seq });
   }

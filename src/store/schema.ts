@@ -81,7 +81,7 @@ export const sessions = pgTable(
     hasClaimed: boolean("has_claimed").notNull().default(false),
     /** The number of arrivals: messages of type `user` above the watermark. */
     pendingCount: number("pending_count").notNull().default(sql`0`),
-    /** The time since when there is always an arrival; null: none. */
+    /** The time since which at least one arrival has waited; null: none waits. */
     waitingSince: time("waiting_since"),
     lastActivityAt: time("last_activity_at"),
     /**

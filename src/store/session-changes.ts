@@ -47,7 +47,7 @@ export interface ChangedSession {
 
 export interface ChangesPage {
   readonly changed: readonly ChangedSession[];
-  /** The last examined change, when the page has ended there; undefined: no further one. */
+  /** The last examined change, if the page ended before the last one; undefined: the list is complete. */
   readonly cutAt: ChangeCursor | undefined;
 }
 

@@ -68,7 +68,7 @@ const UNLIMITED = {
   SESSION_BYTES_MAX: "100000000000000",
 } as const;
 
-/** One session may have so many watchers. Older checkouts have a setting for it. */
+/** The limit of watchers of one session. Older checkouts have a setting for it. */
 export function watchersOfOneSession(count: number): Readonly<Record<string, string>> {
   return { WATCHERS_MAX: String(8 * count), WATCHERS_PER_SESSION_MAX: String(count) };
 }

@@ -54,7 +54,7 @@ async function closedHome(): Promise<{
   };
 }
 
-/** The user of the cluster, if there is one. */
+/** The user that owns the cluster; empty: no cluster. */
 async function ownersIn(dataDir: string): Promise<readonly number[]> {
   const found = await stat(join(dataDir, "postgres")).catch(() => undefined);
   return found === undefined ? [] : [found.uid];

@@ -152,7 +152,7 @@ export class PushStream implements StreamOfSession {
   onDrain(): void {
     if (this.#state === "over") return;
     this.#acknowledge();
-    this.#goOn();
+    this.#takeMore();
   }
 
   /** The call is over; the received events are still committed. */
@@ -197,7 +197,7 @@ export class PushStream implements StreamOfSession {
       if (units > TURN_UNITS) {
         if (this.#parts.clock.monotonicMs() - nowMs >= TURN_MS) {
           // A frame of 4 MiB has room for four snapshots that take long to validate.
-          this.#parts.timers.after(0, () => this.#guarded(() => this.#goOn()));
+          this.#parts.timers.after(0, () => this.#guarded(() => this.#takeMore()));
           break;
         }
         units = 0;
@@ -272,8 +272,8 @@ export class PushStream implements StreamOfSession {
     return this.#listens;
   }
 
-  /** Goes on if room is free again. */
-  #goOn(): void {
+  /** Takes more events or frames, once room is free. */
+  #takeMore(): void {
     if (this.#listens || this.#state !== "open" || this.#isFull()) return;
     if (this.#events.length > 0 ? this.#take() : this.#mayListen()) this.#caller.resume();
   }
@@ -283,7 +283,7 @@ export class PushStream implements StreamOfSession {
     this.#acknowledge({ now: error !== undefined });
     if (error !== undefined) return this.fence(error);
     this.#commits.handOver();
-    if (this.#ending === undefined) this.#goOn();
+    if (this.#ending === undefined) this.#takeMore();
     else this.#finish(this.#ending);
   }
 
@@ -316,7 +316,7 @@ export class PushStream implements StreamOfSession {
     this.#cancelPause?.();
     this.#cancelPause = timers.after(waitMs, () => {
       this.#cancelPause = undefined;
-      this.#guarded(() => this.#goOn());
+      this.#guarded(() => this.#takeMore());
     });
   }
 

@@ -64,9 +64,9 @@ export function createPushStreamHandlers(
   metrics.limitUse.share("push_streams", seats);
   return {
     pushSessionEvents(caller) {
-      const seat = acquire(seats, caller, tooManyStreams);
+      const lease = acquire(seats, caller, tooManyStreams);
       const ended = (): void => {
-        seat.release();
+        lease.release();
         meter.streams(seats.held);
       };
       meter.streams(seats.held);
