@@ -67,14 +67,16 @@ const PARTS: Readonly<Record<string, Part>> = {
 };
 
 export async function benchAgainst(bench: Bench): Promise<Findings> {
-  const { parts: wanted, rounds, old } = bench.options;
+  const { parts: wanted = Object.keys(PARTS), rounds, old } = bench.options;
+  const unknown = wanted.filter((part) => !Object.hasOwn(PARTS, part));
+  if (unknown.length > 0) throw new Error(`--parts: expected ${Object.keys(PARTS).join(", ")}`);
   const sides: Readonly<Record<Name, Side>> = {
     old: await startSide(bench, old),
     new: await startSide(bench, undefined),
   };
   const ratios: Record<string, Findings> = {};
   for (const [part, measure] of Object.entries(PARTS)) {
-    if (wanted !== undefined && !wanted.includes(part)) continue;
+    if (!wanted.includes(part)) continue;
     const found: Record<Name, Figure[]> = { old: [], new: [] };
     for (let round = 0; round <= rounds; round += 1) {
       for (const name of round % 2 === 0 ? NAMES : NAMES.toReversed()) {

@@ -1,7 +1,6 @@
 /**
- * Many writers and readers on two services that share one PostgreSQL. Every keyed push is sent to both
- * services at once, so two attempts of each key are in flight; watches and polls run on both all the
- * time. What the locks have to do is then shown one by one, with a transaction that holds a session.
+ * Pushes that race on two services with one PostgreSQL, shown one by one: a transaction locks a session
+ * until they wait for it. test/e2e/faults.test.ts has many writers and readers at once.
  */
 import type postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
@@ -14,7 +13,7 @@ import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/ledger.ts";
 import { problemsOf, readWitness } from "../support/history-check.ts";
-import { poll, send, watch } from "../support/history-clients.ts";
+import { send } from "../support/history-clients.ts";
 import {
   History,
   plan,
@@ -25,8 +24,6 @@ import {
 } from "../support/history.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 
-const WRITERS = 64;
-const PUSHES_EACH = 20;
 const LOCK_TIMEOUT_MS = 2_400;
 /** 1,600 pushes at once took more than the client's 10 s on a busy machine. */
 const DEADLINE_MS = 60_000;
@@ -74,68 +71,6 @@ async function sendAtOnce(history: History, push: PushRecord, turn: number): Pro
 function newPush(history: History, options: Plan): PushRecord {
   return history.push(plan(history, options));
 }
-
-/** One after the other, by turns into the session that all share and into one of its own. */
-async function write(history: History, writer: number): Promise<void> {
-  for (let turn = 0; turn < PUSHES_EACH; turn += 1) {
-    const at = writer + turn;
-    const sessionId = turn % 2 === 0 ? "shared" : `own-${writer}`;
-    const kind = PUSH_KINDS[at % PUSH_KINDS.length] ?? "event";
-    await sendAtOnce(history, newPush(history, { sessionId, kind, keyed: at % 4 < 2 }), at);
-  }
-}
-
-describe("64 writers on one session and on 64 sessions", () => {
-  const history = new History();
-  const own = Array.from({ length: WRITERS }, (_, writer) => `own-${writer}`);
-
-  beforeAll(async () => {
-    const ended = new AbortController();
-    const { signal } = ended;
-    const reading: Promise<void>[] = [];
-    for (const client of clients) {
-      for (const stream of ["events", "messages"] as const) {
-        const of = { stream, sessionId: "shared" };
-        reading.push(watch(client, history.reader("watch", of), signal));
-        reading.push(poll({ history, client }, history.reader("poll", of), signal));
-      }
-      for (const sessionId of own) {
-        const reader = history.reader("watch", { stream: "events", sessionId });
-        reading.push(watch(client, reader, signal));
-      }
-    }
-    await Promise.all(Array.from({ length: WRITERS }, (_, writer) => write(history, writer)));
-    const { counters } = await readWitness(sql, history.sessionIds());
-    for (const reader of history.readers) {
-      await reader.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
-    }
-    ended.abort();
-    await Promise.all(reading);
-  });
-
-  test("every push is stored once, in order, and no reader saw a gap or a duplicate", async () => {
-    const witness = await readWitness(sql, history.sessionIds());
-    expect(history.pushes).toHaveLength(WRITERS * PUSHES_EACH);
-    expect(problemsOf(history, witness)).toEqual([]);
-  });
-
-  test("the readers read the end of a growing stream more than once", () => {
-    const polls = history.readers.filter(({ name }) => name === "poll");
-    for (const reader of polls) {
-      const ends = new Set(reader.ends.map(({ upTo }) => upTo));
-      expect(ends.size).toBeGreaterThan(10);
-    }
-  });
-
-  test("every push sent again with its key, to both services at once, stores nothing", async () => {
-    const before = await readWitness(sql, history.sessionIds());
-    const keyed = history.pushes.filter(({ sent }) => sent.key !== undefined);
-    await Promise.all(keyed.map((push, turn) => sendAtOnce(history, push, turn)));
-    const after = await readWitness(sql, history.sessionIds());
-    expect(after).toEqual(before);
-    expect(problemsOf(history, after)).toEqual([]);
-  });
-});
 
 describe("attempts of one key at once on both services", () => {
   test.each(PUSH_KINDS)(

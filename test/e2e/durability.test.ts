@@ -1,39 +1,37 @@
 /**
- * What was acknowledged is there, once, whatever is killed in the middle. Several runs of the command
- * line and several writers push at once, watches follow; when they are under way something gets a
- * SIGKILL, and again later. All go on by themselves: the command line and the writers repeat what has
- * a key, watches are opened again at their cursor. At the end the history has no problem, and the
- * streams are row for row what an undisturbed run makes of them.
+ * The command line stores each line once, whatever gets a SIGKILL while it pushes: the service,
+ * PostgreSQL, both, or the command. test/e2e/faults.test.ts has all other clients.
  */
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { beforeAll, describe, expect, test } from "vitest";
-import { createLedgerClient, type LedgerClient } from "@session-ledger/runner/internal/client";
-import { RpcFailure } from "@session-ledger/runner/internal/failure";
+import { beforeAll, expect, test } from "vitest";
+import { createLedgerClient } from "@session-ledger/runner/internal/client";
 import { endProcess, makeDirectory, runningPostmaster } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
-import { problemsOf, witnessIn } from "../support/history-check.ts";
-import { poll, send, watch } from "../support/history-clients.ts";
-import { History, plan, PUSH_KINDS, type Row } from "../support/history.ts";
-import { eventRowsOf, linesOf, pushLines, type PushRun, pushRun } from "../support/recorded.ts";
+import { watch } from "../support/history-clients.ts";
+import { History, type Row } from "../support/history.ts";
+import { eventRowsOf, linesOf, pushLines, pushRun } from "../support/recorded.ts";
 import { runCommand, startCommand } from "../support/service-process.ts";
 import { ownStreams } from "../support/streams.ts";
 import { useService } from "../support/use-service.ts";
 
-const RUNS = 4;
-const WRITERS = 8;
-const PUSHES_EACH = 60;
-/** Of the first session that is watched: where the faults strike. */
+/** Rows of the first session before each strike. */
 const STRIKES = [40n, 120n];
+
+/** Every hand-written stream, so every type of event; lines of one run differ from those of another. */
+const LINES = Array.from({ length: 4 }, (_, run) => [
+  JSON.stringify({ type: "CUSTOM", name: "run", value: run }),
+  ...ownStreams().flatMap(linesOf),
+]);
 
 const { service } = useService({ embedded: true });
 /** The rows of each run that nothing disturbed. */
 let undisturbed: readonly (readonly Row[])[];
 beforeAll(async () => {
   undisturbed = await Promise.all(
-    Array.from({ length: RUNS }, async (_, run) => {
+    LINES.map(async (lines, run) => {
       const sessionId = `undisturbed-${run}`;
-      await pushLines(service.grpcAddress, { sessionId, lines: linesOfRun(run) });
+      await pushLines(service.grpcAddress, { sessionId, lines });
       return eventRowsOf(service.grpcAddress, sessionId);
     }),
   );
@@ -55,28 +53,6 @@ const FAULTS: Readonly<Record<string, () => Promise<void>>> = {
   },
 };
 
-/** Every hand-written stream, so every type of event; lines of one run differ from those of another. */
-function linesOfRun(run: number): readonly string[] {
-  const begin = JSON.stringify({ type: "CUSTOM", name: "run", value: run });
-  return [begin, ...ownStreams().flatMap(linesOf)];
-}
-
-/** One push after the other; what has no key and gets no answer is let go of. */
-async function write(
-  { history, client }: { readonly history: History; readonly client: LedgerClient },
-  { sessionId, writer }: { readonly sessionId: string; readonly writer: number },
-): Promise<void> {
-  for (let at = 0; at < PUSHES_EACH; at += 1) {
-    const kind = PUSH_KINDS[(at + writer) % PUSH_KINDS.length] ?? "event";
-    const push = history.push(plan(history, { sessionId, kind, keyed: (at + writer) % 4 !== 0 }));
-    try {
-      await send({ history, client }, push);
-    } catch (error) {
-      if (!(error instanceof RpcFailure && error.wasLost)) throw error;
-    }
-  }
-}
-
 /** What one session looks like, apart from what is never the same twice. */
 function shapeOf(rows: readonly Row[]): readonly unknown[] {
   return rows.map(({ seq, eventCount, eventType, payload, runId }) => [
@@ -88,95 +64,48 @@ function shapeOf(rows: readonly Row[]): readonly unknown[] {
   ]);
 }
 
-describe.each(Object.entries(FAULTS))("SIGKILL of %s while all clients push", (fault, strike) => {
-  const name = fault.replaceAll(" ", "-");
-  const history = new History();
-  let runs: readonly PushRun[];
-
-  beforeAll(async () => {
+test.each(Object.entries(FAULTS))(
+  "SIGKILL of %s while the command line pushes: it stores each line once",
+  async (fault, strike) => {
+    const restarts = (): number =>
+      service.log.filter((line) => line.includes("embedded_postgres_restarted")).length;
+    const before = restarts();
     const client = createLedgerClient({ address: service.grpcAddress });
+    const sessionIds = LINES.map((_, run) => `${fault.replaceAll(" ", "-")}-${run}`);
+    const [first = ""] = sessionIds;
+    const reader = new History().reader("watch", { stream: "events", sessionId: first });
     const ended = new AbortController();
-    const { signal } = ended;
-    const sessions = [0, 1, 2].map((at) => `${name}-writers-${at}`);
-    const watched = sessions.flatMap((sessionId) =>
-      (["events", "messages"] as const).map((stream) =>
-        history.reader("watch", { stream, sessionId }),
-      ),
-    );
-    const polled = sessions.map((sessionId) =>
-      history.reader("poll", { stream: "events", sessionId }),
-    );
-    const readers = [
-      ...watched.map((reader) => watch(client, reader, signal)),
-      ...polled.map((reader) => poll({ history, client }, reader, signal)),
-    ];
-    const pushing = Array.from({ length: RUNS }, (_, run) =>
-      pushLines(service.grpcAddress, { sessionId: `${name}-run-${run}`, lines: linesOfRun(run) }),
-    );
-    const writing = Array.from({ length: WRITERS }, (_, writer) =>
-      write({ history, client }, { sessionId: sessions[writer % sessions.length] ?? "", writer }),
+    const watching = watch(client, reader, ended.signal);
+    const pushing = sessionIds.map((sessionId, run) =>
+      pushLines(service.grpcAddress, { sessionId, lines: LINES[run] ?? [] }),
     );
     for (const upTo of STRIKES) {
-      await watched[0]?.until(upTo);
+      await reader.until(upTo);
       await strike();
     }
-    runs = await Promise.all(pushing);
-    await Promise.all(writing);
-    const { counters } = await witnessIn(service.dataDir, sessions);
-    for (const reader of [...watched, ...polled]) {
-      await reader.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
-    }
-    ended.abort();
-    await Promise.all(readers);
-    client.close();
-  });
-
-  test("the fault is real: the service starts its server again, or the clients retry", () => {
-    const restarts = service.log.filter((line) => line.includes("embedded_postgres_restarted"));
-    const repeated = runs.filter(({ stderr }) => stderr.includes("trying again"));
-    const felt = fault === "PostgreSQL" ? restarts : repeated;
-    expect(felt.length).toBeGreaterThan(1);
-  });
-
-  // Bug: a restart of PostgreSQL was not counted.
-  test("restarts of the server are counted", async () => {
-    await eventually(async () => {
-      const metrics = await fetch(`http://${service.opsAddress}/metrics`);
-      const lines = (await metrics.text()).split("\n");
-      const restarts = service.log.filter((line) => line.includes("embedded_postgres_restarted"));
-      const counter = "session_ledger_postgres_restarts_total";
-      expect(lines).toContain(`${counter} ${restarts.length}`);
-    });
-  });
-
-  test("no acknowledged push is lost or doubled, and no reader saw a gap", async () => {
-    const witness = await witnessIn(service.dataDir, history.sessionIds());
-    expect(problemsOf(history, witness)).toEqual([]);
-  });
-
-  test("the streams equal those of an undisturbed run", async () => {
+    const runs = await Promise.all(pushing);
     for (const [run, result] of runs.entries()) {
       expect(result).toMatchObject({ exitCode: 0, summary: { refused: 0 } });
-      const rows = await eventRowsOf(service.grpcAddress, `${name}-run-${run}`);
+      const rows = await eventRowsOf(service.grpcAddress, sessionIds[run] ?? "");
       expect(shapeOf(rows)).toEqual(shapeOf(undisturbed[run] ?? []));
     }
-  });
-
-  test("all pushes sent again with the same keys store nothing", async () => {
-    const before = await witnessIn(service.dataDir, history.sessionIds());
-    const client = createLedgerClient({ address: service.grpcAddress });
-    const keyed = history.pushes.filter(({ sent }) => sent.key !== undefined);
-    await Promise.all(keyed.map((push) => send({ history, client }, push)));
+    ended.abort();
+    await watching;
     client.close();
-    const after = await witnessIn(service.dataDir, history.sessionIds());
-    expect(after).toEqual(before);
-    expect(problemsOf(history, after)).toEqual([]);
-  });
-});
+    // The fault is real: the service restarts its server and counts that, or the clients retry.
+    const repeated = runs.filter(({ stderr }) => stderr.includes("trying again")).length;
+    expect(fault === "PostgreSQL" ? restarts() - before : repeated).toBeGreaterThan(1);
+    await eventually(async () => {
+      const metrics = await fetch(`http://${service.opsAddress}/metrics`);
+      const counter = `session_ledger_postgres_restarts_total ${restarts()}`;
+      expect((await metrics.text()).split("\n")).toContain(counter);
+    });
+  },
+);
 
 test("SIGKILL of the command line: the same command continues where the killed one stopped", async () => {
   const { grpcAddress } = service;
-  const lines = linesOfRun(0);
+  const [lines = []] = LINES;
   const file = join(await makeDirectory(), "events.jsonl");
   await writeFile(file, lines.join("\n"));
   const args = ["push", "-s", "client", "-f", file, "-a", grpcAddress, "--json"];

@@ -1,5 +1,9 @@
 /** Push streams where the service ends them, or would not have them: limits, policies, its own stop. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { connect } from "node:http2";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { PushSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
@@ -14,6 +18,8 @@ import {
 } from "../support/push-stream.ts";
 import { newSession } from "../support/pushing.ts";
 import { frame } from "../support/http2-frames.ts";
+import { Random } from "../support/random.ts";
+import { StreamSource } from "../support/stream-clients.ts";
 import { useService } from "../support/use-service.ts";
 
 const { createSession, watchSessionEvents } = SessionService.method;
@@ -149,4 +155,19 @@ test("commits received events at a stop, and ends the stream with UNAVAILABLE", 
   expect(opened).toMatchObject({ lastClientSeq: 3n, refused: 1n });
   expect(await eventsOf(client, sessionId)).toMatchObject([{ seq: 1n, eventCount: 2 }]);
   next.cancel();
+});
+
+test("stores the events that a runner sent before it was killed inside a sentence", async () => {
+  const [sessionId, count] = [await created(), 50];
+  const script = fileURLToPath(new URL("../support/stream-runner.ts", import.meta.url));
+  const args = [script, service.grpcAddress, sessionId, String(count)];
+  const runner = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+  await once(createInterface({ input: runner.stdout }), "line");
+  const payloads = async () =>
+    (await eventsOf(client, sessionId, { expand: true })).map(({ payload }) => payload);
+  // Its START at most: what is merged waits for more.
+  expect((await payloads()).length).toBeLessThan(count);
+  runner.kill("SIGKILL");
+  const sent = new StreamSource(new Random(1)).sentence(count).slice(0, count);
+  await expect.poll(payloads).toEqual(sent.map(({ payload }) => payload));
 });

@@ -6,8 +6,7 @@
  * Each load lasts LOAD_SECONDS: 1, or 30 for a thorough run.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { cleanUp, endProcess, runningPostmaster, withSql } from "../support/embedded-fixture.ts";
-import { eventually } from "../support/eventually.ts";
+import { cleanUp, withSql } from "../support/embedded-fixture.ts";
 import { problemsOf } from "../support/history-check.ts";
 import {
   Replicas,
@@ -111,22 +110,6 @@ describe("60 watchers over two services, with pushes to either", () => {
     } finally {
       await proxy.stop();
     }
-  });
-
-  test("receive every row while PostgreSQL is killed and returns", async () => {
-    const env = POLL_NEAR;
-    const strike = async (): Promise<void> => {
-      endProcess(await runningPostmaster(database.dataDir));
-      await eventually(() => withSql(database.server.url, (sql) => sql`select 1`));
-    };
-    const check = (replicas: Replicas): Promise<void> => eachConnected(replicas, 1);
-    expect(await problemsUnder({ env, strike, check })).toEqual([]);
-  });
-
-  test("receive every row while one service is killed and its watchers reconnect to the other", async () => {
-    expect(
-      await problemsUnder({ env: POLL_NEAR, strike: (replicas) => replicas.replace(1) }),
-    ).toEqual([]);
   });
 });
 

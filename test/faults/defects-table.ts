@@ -1,6 +1,6 @@
 /**
  * Defects that the harness has to find, as edits of the sources: small, plausible, and each against a
- * decision of a specification. test/ci/faults.test.ts checks that the edited code exists.
+ * decision of a specification. test/e2e/faults.test.ts checks that the edited code exists.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

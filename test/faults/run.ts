@@ -26,6 +26,7 @@ import { type TimelineEntry, Weather } from "./weather.ts";
 
 export interface RunOptions {
   readonly seed: number;
+  /** At least; the run also waits until each kind has struck once. */
   readonly seconds: number;
   /** All kinds by default. */
   readonly kinds?: readonly FaultKind[];
@@ -112,7 +113,8 @@ class Run {
     await this.#untilAllGetThrough("the start");
     const untilMs = performance.now() + this.#options.seconds * 1_000;
     const isOver = (): boolean =>
-      performance.now() >= untilMs || this.#options.signal?.aborted === true;
+      this.#options.signal?.aborted === true ||
+      (performance.now() >= untilMs && this.#kinds().every((kind) => this.#struck.has(kind)));
     while (!isOver() && !this.#isLost(load, memory)) {
       await this.#step(steps.next().value, load);
     }

@@ -14,7 +14,7 @@ const LONG = [
   "e2e/hostile-grpc",
   "e2e/lost-tail",
   "e2e/package",
-  "e2e/push-stream-faults",
+  "e2e/faults",
   "e2e/readme",
   "e2e/replicas",
   "e2e/sdk-loop-restart",

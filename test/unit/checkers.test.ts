@@ -1,6 +1,6 @@
 /**
  * Each rule of the checkers finds a history that breaks it. That a history which keeps all rules has no
- * problem is shown by each test that uses them, and by test/ci/faults.test.ts.
+ * problem is shown by each test that uses them, and by test/e2e/faults.test.ts.
  */
 import { expect, test } from "vitest";
 import {
