@@ -1,5 +1,6 @@
 /** Writers of streams: raw ones that move between replicas, and the session writer of the SDK. */
 import { setTimeout as delay } from "node:timers/promises";
+import { Compression } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import type { Random } from "../support/random.ts";
 import type { StoredRow } from "../support/stream-check.ts";
 import { StreamSource, StreamWriter } from "../support/stream-clients.ts";
@@ -29,6 +30,7 @@ export function newStreamWriter(
     sessionId,
     ways,
     random: random.fork(),
+    compression: random.oneIn(4) ? Compression.OFF : Compression.ON,
     epoch: 1n, // It goes away from openings that are not answered yet, and these must not outdo it.
     maxAgeMs: random.pick([0, 20, 100]),
     maxTextBytes: random.pick([0, 64, 65_536]),
@@ -37,7 +39,7 @@ export function newStreamWriter(
   });
 }
 
-/** Sends sentences one after the other, and sometimes leaves its replica silently. */
+/** Sends sentences and whole streams one after the other, and sometimes leaves its replica silently. */
 export async function writeStream(
   { progress, isOver }: Parts,
   writer: StreamWriter,
@@ -50,7 +52,7 @@ export async function writeStream(
     progress.acknowledged(name, writer.sessionId, performance.now()),
   );
   while (!isOver()) {
-    writer.queue(source.sentence(random.below(PIECES_MAX)));
+    writer.queue(source.next());
     const behind = random.below(BEHIND_EVENTS_MAX);
     await writer.until(() => writer.events.length - writer.progress <= behind);
     if (random.oneIn(LEAVES_ONE_IN)) writer.leave();
