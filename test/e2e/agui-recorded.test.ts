@@ -5,7 +5,7 @@
  * a stream, and a session an agent with all its streams as runs. Hand-written ones everywhere.
  */
 import { isDeepStrictEqual } from "node:util";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { Compression } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import {
   AGUI_CLIENTS,
@@ -29,6 +29,7 @@ import { PushStreamClient } from "../support/push-stream.ts";
 import { eventRowsOf } from "../support/recorded.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
 import { useService } from "../support/use-service.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
 /** Sessions at a time. */
 const AT_ONCE = 24;
@@ -49,14 +50,7 @@ const EACH_PLACE = (at: number): readonly AguiClient[] =>
 const ending = useService("strict");
 /** For runs that are pushed in two parts: on a slow machine the pause between them is long. */
 const patient = useService();
-beforeAll(() => {
-  // What the clients find odd in streams of real agents is thousands of lines.
-  vi.spyOn(console, "warn").mockReturnValue();
-  vi.spyOn(console, "error").mockReturnValue();
-});
-afterAll(() => {
-  vi.restoreAllMocks();
-});
+useQuietConsole();
 
 /** With the events as they are stored. */
 interface Session extends Events {

@@ -2,17 +2,10 @@
  * Talk over AG-UI where something is in the way: a caller without the right, a wrong input, requests
  * at the same time, a killed service, a runner that does not claim.
  */
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import {
-  assistant,
-  nextTurn,
-  PAGE_CLIENTS,
-  type PageClient,
-  plain,
-  shows,
-  user,
-} from "../support/agui-pages.ts";
+import { assistant, user } from "../support/agui-events.ts";
+import { nextTurn, PAGE_CLIENTS, type PageClient, plain, shows } from "../support/agui-pages.ts";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { withSql } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/ledger.ts";
@@ -21,6 +14,7 @@ import { type RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { createdSession, newSession, push, rowsOf } from "../support/pushing.ts";
 import { emit, finish } from "../support/turns.ts";
 import { sharedIssuer, type UsedService, useService } from "../support/use-service.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
 const { service, client: rpc } = useService({});
 /** With few waiting messages. */
@@ -28,13 +22,7 @@ const { service: limited, client: limitedRpc } = useService("limited");
 const guarded = useService("tokens");
 /** Waits for a second at most. */
 const { service: strict, client: strictly } = useService("strict");
-beforeAll(() => {
-  vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
-  vi.spyOn(console, "error").mockReturnValue();
-});
-afterAll(() => {
-  vi.restoreAllMocks();
-});
+useQuietConsole();
 
 const problemSchema = z.object({
   status: z.number(),

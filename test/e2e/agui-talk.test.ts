@@ -3,12 +3,12 @@
  * own tools, and get the answers of a runner that claims turns. What a client shows is compared with
  * the rows, and with what a new client shows.
  */
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { RunStatusSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { assistant, user } from "../support/agui-events.ts";
 import {
-  assistant,
   nextTurn as nextTurnAt,
   type Page,
   PAGE_CLIENTS,
@@ -16,21 +16,15 @@ import {
   plain,
   type Shown,
   shows,
-  user,
 } from "../support/agui-pages.ts";
 import { createdSession, newSession, rowsOf } from "../support/pushing.ts";
 import { claim, emit, finish, say } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
 const { service, client: rpc } = useService();
 const { service: impatient, client: impatientRpc } = useService("strict");
-beforeAll(() => {
-  vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
-  vi.spyOn(console, "error").mockReturnValue();
-});
-afterAll(() => {
-  vi.restoreAllMocks();
-});
+useQuietConsole();
 
 const nextTurn = (...given: Rest<typeof nextTurnAt>) => nextTurnAt(service.grpcAddress, ...given);
 type Rest<F> = F extends (first: never, ...rest: infer R) => unknown ? R : never;

@@ -4,7 +4,7 @@
  * agui-recorded.test.ts; here are the cases that those do not have, and what is refused.
  */
 import { HttpAgent } from "@ag-ui/client";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { z } from "zod";
 import {
@@ -18,26 +18,26 @@ import { mergeFragments } from "../support/merging.ts";
 import { newSession } from "../support/pushing.ts";
 import { endService, startAgain, startService } from "../support/service-process.ts";
 import { useService } from "../support/use-service.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
+import {
+  type AguiEvent,
+  content,
+  end,
+  finished,
+  snapshot,
+  start,
+  started,
+  state,
+  text,
+} from "../support/agui-events.ts";
 
 /** Longer than a push takes on a slow machine: every run here continues with the next push. */
 const { service, client: rpc } = useService();
 /** It waits for no run for long. */
 const { service: impatient, client: impatiently } = useService("limited");
-beforeAll(() => {
-  // Clients tell of every RUN_ERROR, and 1.0.0 of every field that it strips.
-  vi.spyOn(console, "warn").mockReturnValue();
-  vi.spyOn(console, "error").mockReturnValue();
-});
-afterAll(() => {
-  vi.restoreAllMocks();
-});
+useQuietConsole();
 
-interface Event {
-  readonly type: string;
-  readonly [field: string]: unknown;
-}
-
-async function push(sessionId: string, events: readonly Event[], to = rpc): Promise<void> {
+async function push(sessionId: string, events: readonly AguiEvent[], to = rpc): Promise<void> {
   for (const event of events) {
     const request = { sessionId, eventType: event.type, payload: JSON.stringify(event) };
     await to.unary(SessionService.method.pushSessionEvent, request);
@@ -45,7 +45,7 @@ async function push(sessionId: string, events: readonly Event[], to = rpc): Prom
 }
 
 /** As a runner that compresses pushes them. */
-async function pushMerged(sessionId: string, events: readonly Event[]): Promise<void> {
+async function pushMerged(sessionId: string, events: readonly AguiEvent[]): Promise<void> {
   const raw = events.map((event) => ({ eventType: event.type, payload: JSON.stringify(event) }));
   for (const { eventType, payload, eventCount, fragments } of mergeFragments(raw)) {
     const merged = fragments === undefined ? {} : { eventCount, fragments };
@@ -54,42 +54,14 @@ async function pushMerged(sessionId: string, events: readonly Event[]): Promise<
   }
 }
 
-const run = (runId: string, more = {}): Event => ({
-  type: "RUN_STARTED",
-  threadId: "t",
-  runId,
-  ...more,
-});
-const done = (runId: string, more = {}): Event => ({
-  type: "RUN_FINISHED",
-  threadId: "t",
-  runId,
-  ...more,
-});
-const start = (messageId: string): Event => ({
-  type: "TEXT_MESSAGE_START",
-  messageId,
-  role: "assistant",
-});
-const content = (messageId: string, delta: string): Event => ({
-  type: "TEXT_MESSAGE_CONTENT",
-  messageId,
-  delta,
-});
-const end = (messageId: string): Event => ({ type: "TEXT_MESSAGE_END", messageId });
-const text = (messageId: string, ...deltas: readonly string[]): readonly Event[] => [
-  start(messageId),
-  ...deltas.map((delta) => content(messageId, delta)),
-  end(messageId),
-];
-const call = (toolCallId: string): readonly Event[] => [
+const call = (toolCallId: string): readonly AguiEvent[] => [
   { type: "TOOL_CALL_START", toolCallId, toolCallName: "search", parentMessageId: "m1" },
   { type: "TOOL_CALL_ARGS", toolCallId, delta: '{"q":' },
   { type: "TOOL_CALL_ARGS", toolCallId, delta: '"x"}' },
   { type: "TOOL_CALL_END", toolCallId },
   { type: "TOOL_CALL_RESULT", toolCallId, messageId: `${toolCallId}-result`, content: "found" },
 ];
-const thought = (messageId: string): readonly Event[] => [
+const thought = (messageId: string): readonly AguiEvent[] => [
   { type: "REASONING_START", messageId },
   { type: "REASONING_MESSAGE_START", messageId, role: "reasoning" },
   { type: "REASONING_MESSAGE_CONTENT", messageId, delta: "let me " },
@@ -97,7 +69,7 @@ const thought = (messageId: string): readonly Event[] => [
   { type: "REASONING_MESSAGE_END", messageId },
   { type: "REASONING_END", messageId },
 ];
-const thinking: readonly Event[] = [
+const thinking: readonly AguiEvent[] = [
   { type: "THINKING_START", title: "plan" },
   { type: "THINKING_TEXT_MESSAGE_START" },
   { type: "THINKING_TEXT_MESSAGE_CONTENT", delta: "first this" },
@@ -105,23 +77,22 @@ const thinking: readonly Event[] = [
   { type: "THINKING_TEXT_MESSAGE_END" },
   { type: "THINKING_END" },
 ];
-const chunks: readonly Event[] = [
+const chunks: readonly AguiEvent[] = [
   { type: "TEXT_MESSAGE_CHUNK", messageId: "c1", role: "assistant", delta: "in " },
   { type: "TEXT_MESSAGE_CHUNK", messageId: "c1", delta: "chunks" },
   { type: "TOOL_CALL_CHUNK", toolCallId: "cc", toolCallName: "add", delta: "[1" },
   { type: "TOOL_CALL_CHUNK", toolCallId: "cc", delta: ",2]" },
 ];
-const state = (value: unknown): Event => ({ type: "STATE_SNAPSHOT", snapshot: value });
-const patch = (path: string, value: unknown): Event => ({
+const patch = (path: string, value: unknown): AguiEvent => ({
   type: "STATE_DELTA",
   delta: [{ op: "add", path, value }],
 });
-const step = (stepName: string, inside: readonly Event[]): readonly Event[] => [
+const step = (stepName: string, inside: readonly AguiEvent[]): readonly AguiEvent[] => [
   { type: "STEP_STARTED", stepName },
   ...inside,
   { type: "STEP_FINISHED", stepName },
 ];
-const failed: Event = { type: "RUN_ERROR", message: "the model is gone", code: "E1" };
+const failed: AguiEvent = { type: "RUN_ERROR", message: "the model is gone", code: "E1" };
 const userInput = (runId: string, said: string, more = {}) => ({
   input: {
     threadId: "t",
@@ -136,13 +107,13 @@ const userInput = (runId: string, said: string, more = {}) => ({
 });
 
 /** One of each; every boundary in it is a place to join. */
-const EVERYTHING: readonly Event[] = [
-  run("r1", userInput("r1", "hello")),
+const EVERYTHING: readonly AguiEvent[] = [
+  started("r1", userInput("r1", "hello")),
   state({ plan: [] }),
   ...text("m1", "Hel", "lo"),
   ...call("c"),
-  done("r1"),
-  run("r2", userInput("r2", "go on")),
+  finished("r1"),
+  started("r2", userInput("r2", "go on")),
   ...step("outer", [
     ...thought("t1"),
     patch("/plan/-", "one"),
@@ -158,14 +129,10 @@ const EVERYTHING: readonly Event[] = [
     patch: [{ op: "replace", path: "/n", value: 2 }],
   },
   patch("/plan/-", "two"),
-  done("r2"),
+  finished("r2"),
 ];
 
 const ACTIVITY = { messageId: "a1", activityType: "plan" };
-const snapshot = (...messages: readonly object[]): Event => ({
-  type: "MESSAGES_SNAPSHOT",
-  messages,
-});
 const OWNS = { "@ag-ui/client": { authoritativeActivityTypes: null } };
 const renamed = { id: "c", type: "function", function: { name: "found", arguments: "{" } };
 
@@ -187,7 +154,7 @@ function joined(agent: OpenClient): {
   return { isJoined, ended: agent.connect({ onEvent }) };
 }
 
-const texts = (events: readonly Event[]): readonly string[] =>
+const texts = (events: readonly AguiEvent[]): readonly string[] =>
   events.map((event) => JSON.stringify(event));
 
 describe.each(HTTP_CLIENTS)("$name", (client) => {
@@ -195,25 +162,25 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     ["row by row", push],
     ["merged", pushMerged],
   ])("%s", (_, pushAs) => {
-    test.each<[string, readonly Event[]]>([
+    test.each<[string, readonly AguiEvent[]]>([
       ["several runs of everything", EVERYTHING],
       [
         "an error with blocks open",
-        [run("r1"), ...step("s", [start("m1"), content("m1", "ha")]), failed],
+        [started("r1"), ...step("s", [start("m1"), content("m1", "ha")]), failed],
       ],
       [
         "an error and another run",
-        [run("r1"), start("m1"), failed, run("r2"), ...text("m2", "ok"), done("r2")],
+        [started("r1"), start("m1"), failed, started("r2"), ...text("m2", "ok"), finished("r2")],
       ],
-      ["a state that is no object", [run("r1"), state([1]), patch("/-", 2), done("r1")]],
+      ["a state that is no object", [started("r1"), state([1]), patch("/-", 2), finished("r1")]],
       [
         "a snapshot of messages",
         [
-          run("r1"),
+          started("r1"),
           ...text("m1", "gone"),
           { type: "MESSAGES_SNAPSHOT", messages: [{ id: "m9", role: "user", content: "new" }] },
           ...text("m2", "after"),
-          done("r1"),
+          finished("r1"),
         ],
       ],
     ])(
@@ -233,7 +200,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
 
   test("THINKING events of older runners are served as reasoning, with the same ids for every client", async () => {
     const sessionId = newSession();
-    await push(sessionId, [run("r1"), ...thinking, ...text("m1", "so"), done("r1")]);
+    await push(sessionId, [started("r1"), ...thinking, ...text("m1", "so"), finished("r1")]);
     const agent = opened(client, sessionId);
     await agent.connect();
     const once = agent.conversation();
@@ -270,25 +237,25 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
 
   test("arguments are added to a call only while they are not whole, wherever a client joins", async () => {
     // Bug: a call that came again had its arguments twice, one text behind the other.
-    const args = (toolCallId: string, delta: string): Event => ({
+    const args = (toolCallId: string, delta: string): AguiEvent => ({
       type: "TOOL_CALL_ARGS",
       toolCallId,
       delta,
     });
-    const opening = (toolCallId: string): Event => ({
+    const opening = (toolCallId: string): AguiEvent => ({
       type: "TOOL_CALL_START",
       toolCallId,
       toolCallName: "f",
       parentMessageId: "m1",
     });
-    const ending = (toolCallId: string): Event => ({ type: "TOOL_CALL_END", toolCallId });
-    const whole = (toolCallId: string, ...deltas: readonly string[]): readonly Event[] => [
+    const ending = (toolCallId: string): AguiEvent => ({ type: "TOOL_CALL_END", toolCallId });
+    const whole = (toolCallId: string, ...deltas: readonly string[]): readonly AguiEvent[] => [
       opening(toolCallId),
       ...deltas.map((delta) => args(toolCallId, delta)),
       ending(toolCallId),
     ];
     const events = [
-      run("r1"),
+      started("r1"),
       ...text("m1", "one"),
       ...whole("same", '{"a":', '"}"}'),
       ...whole("other", '{"n":1}'),
@@ -296,15 +263,15 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
       args("late", '{"b":2}'),
       ...whole("half", '{"a":'),
       args("half", "1}"),
-      done("r1"),
-      run("r2"),
+      finished("r1"),
+      started("r2"),
       ...whole("same", '{"a":', '"}"}'),
       ...whole("other", '{"n":', "2}"),
       ...whole("half"),
       { type: "TOOL_CALL_CHUNK", toolCallId: "late", toolCallName: "f", delta: '{"c":3}' },
       ...text("m2", "two"),
       { type: "TOOL_CALL_CHUNK", toolCallId: "late", delta: "{}" },
-      done("r2"),
+      finished("r2"),
     ];
     const expected = { same: '{"a":"}"}', other: '{"n":2}', late: '{"c":3}', half: '{"a":1}' };
     const first = events.findIndex(({ runId }) => runId === "r2") + 1;
@@ -327,16 +294,16 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     // Bug: three turns were twelve messages.
     const sessionId = newSession();
     const said: { readonly role: string; readonly content: string }[] = [];
-    const turn = (at: number): readonly Event[] => {
+    const turn = (at: number): readonly AguiEvent[] => {
       said.push({ role: "user", content: at === 2 ? "text of user 1" : `text of user ${at}` });
       const messages = said.map((message, index) => ({ ...message, id: `${at}-${index}` }));
       const system = { id: `${at}-system`, role: "system", content: "Answer in rhymes" };
       const { input } = userInput(`r${at}`, "");
       said.push({ role: "assistant", content: `answer ${at}` });
       return [
-        run(`r${at}`, { input: { ...input, messages: [system, ...messages] } }),
+        started(`r${at}`, { input: { ...input, messages: [system, ...messages] } }),
         ...text(`m${at}`, "answer ", String(at)),
-        done(`r${at}`),
+        finished(`r${at}`),
       ];
     };
     const shown = (agent: OpenClient): unknown =>
@@ -365,7 +332,11 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     const answered = Promise.withResolvers<void>();
     const ended = agent.connect({ onAnswer: answered.resolve });
     await answered.promise;
-    await push(sessionId, [run("r1", userInput("r1", "hi")), ...text("m1", "yes"), done("r1")]);
+    await push(sessionId, [
+      started("r1", userInput("r1", "hi")),
+      ...text("m1", "yes"),
+      finished("r1"),
+    ]);
     await ended;
     expect(agent.conversation().messages).toMatchObject([{ content: "hi" }, { content: "yes" }]);
   });
@@ -389,12 +360,12 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
   test("an interrupt is pending until a run answers it", async () => {
     const sessionId = newSession();
     const outcome = { type: "interrupt", interrupts: [{ id: "i1", reason: "may_i" }] };
-    await push(sessionId, [run("r1"), ...text("m1", "may I?"), done("r1", { outcome })]);
+    await push(sessionId, [started("r1"), ...text("m1", "may I?"), finished("r1", { outcome })]);
     const asked = opened(client, sessionId);
     await asked.connect();
     expect(asked.conversation().interrupts).toEqual(outcome.interrupts);
     const resume = [{ interruptId: "i1", status: "resolved", payload: "yes" }];
-    await push(sessionId, [run("r2", userInput("r2", "yes", { resume })), failed]);
+    await push(sessionId, [started("r2", userInput("r2", "yes", { resume })), failed]);
     for (const agent of [opened(client, sessionId)]) {
       await agent.connect();
       expect(agent.conversation().interrupts).toEqual([]);
@@ -417,11 +388,11 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
 
   test("an activity that begins with replace=false is not doubled by further replays", async () => {
     const sessionId = newSession();
-    const events: readonly Event[] = [
-      run("r1"),
+    const events: readonly AguiEvent[] = [
+      started("r1"),
       { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: { n: [7] }, replace: false },
       { type: "ACTIVITY_DELTA", ...ACTIVITY, patch: [{ op: "add", path: "/n/-", value: "a" }] },
-      done("r1"),
+      finished("r1"),
     ];
     await push(sessionId, events);
     const agent = opened(client, `${sessionId}?replay=events`);
@@ -429,11 +400,11 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(agent.conversation()).toEqual(await client.fed(texts(events)));
   });
 
-  test.each<[string, readonly Event[], readonly Event[]]>([
+  test.each<[string, readonly AguiEvent[], readonly AguiEvent[]]>([
     [
       "a result that came into the middle",
       [
-        run("r1"),
+        started("r1"),
         ...text("m1", "a"),
         ...call("c").slice(0, 4),
         ...thought("t"),
@@ -444,7 +415,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     [
       "a message that left and returned, with an activity between",
       [
-        run("r1"),
+        started("r1"),
         ...text("m0", "a"),
         { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} },
         ...text("m1", "b"),
@@ -453,17 +424,17 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     ],
     [
       "reasoning that left",
-      [run("r1"), ...text("m1", "a"), ...thought("t")],
+      [started("r1"), ...text("m1", "a"), ...thought("t")],
       [snapshot({ id: "t2", role: "reasoning", content: "x" }), ...text("m2", "b")],
     ],
   ])(
     "a client that connects again shows the same as a new client: %s",
     async (_name, before, after) => {
       const sessionId = newSession();
-      await push(sessionId, [...before, done("r1")]);
+      await push(sessionId, [...before, finished("r1")]);
       const clients = ["", "?replay=events"].map((query) => opened(client, `${sessionId}${query}`));
       for (const agent of clients) await agent.connect();
-      await push(sessionId, [run("r2"), ...after, done("r2")]);
+      await push(sessionId, [started("r2"), ...after, finished("r2")]);
       const fresh = opened(client, sessionId);
       await fresh.connect();
       const shown = fresh.conversation();
@@ -480,8 +451,13 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
       const sessionId = newSession();
       const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
       const [result, ...called] = call("c").toSpliced(1, 2).toReversed();
-      const before = [run("r1"), ...called.toReversed(), activity, done("r1")];
-      const events = [...before, run("r2"), ...(result === undefined ? [] : [result]), done("r2")];
+      const before = [started("r1"), ...called.toReversed(), activity, finished("r1")];
+      const events = [
+        ...before,
+        started("r2"),
+        ...(result === undefined ? [] : [result]),
+        finished("r2"),
+      ];
       await push(sessionId, before);
       const agent = opened(client, `${sessionId}${query}`);
       await agent.connect();
@@ -498,12 +474,12 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     async (query) => {
       const sessionId = newSession();
       const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
-      const first = [run("r1"), activity, done("r1")];
+      const first = [started("r1"), activity, finished("r1")];
       await push(sessionId, first);
       const agent = opened(client, `${sessionId}${query}`);
       await agent.connect();
       const other = snapshot({ ...ACTIVITY, id: "a2", role: "activity", content: {} });
-      const second = [run("r2"), other, ...text("m1", "a"), activity, done("r2")];
+      const second = [started("r2"), other, ...text("m1", "a"), activity, finished("r2")];
       await push(sessionId, second);
       await agent.connect();
       expect(agent.conversation()).toEqual(await client.fed(texts([...first, ...second])));
@@ -513,13 +489,19 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
   test("a client that connects again loses reasoning and activities that the log no longer has", async () => {
     const sessionId = newSession();
     const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
-    await push(sessionId, [run("r1"), ...text("m1", "a"), activity, ...thought("t"), done("r1")]);
+    await push(sessionId, [
+      started("r1"),
+      ...text("m1", "a"),
+      activity,
+      ...thought("t"),
+      finished("r1"),
+    ]);
     const agent = opened(client, sessionId);
     await agent.connect();
     expect(agent.conversation().messages).toHaveLength(3);
     const other = snapshot({ id: "t", role: "assistant", content: "no reasoning" });
     const none = { ...snapshot({ id: "m1", role: "assistant", content: "a" }), metadata: OWNS };
-    await push(sessionId, [run("r2"), other, none, done("r2")]);
+    await push(sessionId, [started("r2"), other, none, finished("r2")]);
     await agent.connect();
     expect(agent.conversation().messages).toEqual([{ id: "m1", role: "assistant", content: "a" }]);
   });
@@ -527,16 +509,16 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
   test("a client that connects again loses an activity that the log no longer has", async () => {
     const sessionId = newSession();
     const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
-    await push(sessionId, [run("r1"), ...text("m1", "a"), activity, done("r1")]);
+    await push(sessionId, [started("r1"), ...text("m1", "a"), activity, finished("r1")]);
     const agent = opened(client, sessionId);
     await agent.connect();
     const own = { id: "m1", role: "assistant", content: "a" };
-    await push(sessionId, [run("r2"), { ...snapshot(own), metadata: OWNS }, done("r2")]);
+    await push(sessionId, [started("r2"), { ...snapshot(own), metadata: OWNS }, finished("r2")]);
     await agent.connect();
     expect(agent.conversation().messages).toEqual([own]);
   });
 
-  test.each<[string, readonly Event[], Event]>([
+  test.each<[string, readonly AguiEvent[], AguiEvent]>([
     [
       "text",
       [start("m1"), content("m1", "a"), snapshot({ id: "m2", role: "user", content: "b" })],
@@ -567,7 +549,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
   ])(
     "a join after a snapshot that left out an open block continues the block: %s",
     async (_name, before, goesOn) => {
-      const events = [run("r1"), ...before, goesOn, done("r1")];
+      const events = [started("r1"), ...before, goesOn, finished("r1")];
       const sessionId = newSession();
       await push(sessionId, events.slice(0, -2));
       const agent = opened(client, sessionId);
@@ -583,12 +565,12 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
 
   test("a client whose last message was removed by a snapshot is not mistaken for one that typed it", async () => {
     const sessionId = newSession();
-    await push(sessionId, [run("r1", userInput("r1", "hello"))]);
+    await push(sessionId, [started("r1", userInput("r1", "hello"))]);
     const agent = opened(client, sessionId);
     const { isJoined, ended } = joined(agent);
     await isJoined;
     const other = { id: "other", role: "user", content: "hello" };
-    await push(sessionId, [snapshot(other), done("r1")]);
+    await push(sessionId, [snapshot(other), finished("r1")]);
     await ended;
     const old = opened(client, sessionId);
     old.say({ id: "u-r1", role: "user", content: "hello" });
@@ -598,7 +580,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
 
   test("a connect with follow stays for further runs", async () => {
     const sessionId = newSession();
-    await push(sessionId, [run("r1"), ...text("m1", "one"), done("r1")]);
+    await push(sessionId, [started("r1"), ...text("m1", "one"), finished("r1")]);
     const agent = opened(client, `${sessionId}?follow=true`);
     const seen: string[] = [];
     const until = new Map<number, PromiseWithResolvers<void>>();
@@ -615,12 +597,12 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
       },
     });
     await first;
-    await push(sessionId, [run("r2"), ...text("m2", "two"), done("r2")]);
+    await push(sessionId, [started("r2"), ...text("m2", "two"), finished("r2")]);
     await second;
     await push(sessionId, [...text("m3", "between"), state({ n: 1 })]);
-    await push(sessionId, [run("r3"), ...text("m4", "three"), done("r3")]);
+    await push(sessionId, [started("r3"), ...text("m4", "three"), finished("r3")]);
     await third;
-    await push(sessionId, [run("r4"), failed]);
+    await push(sessionId, [started("r4"), failed]);
     await rpc.unary(SessionService.method.deleteSession, { id: sessionId });
     await ended; // And no second RUN_ERROR in a row, which clients refuse.
     const { messages, state: last } = agent.conversation();
@@ -632,7 +614,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
 
   test("a stalled run ends for the client with RUN_ERROR, which is not stored", async () => {
     const sessionId = newSession();
-    await push(sessionId, [run("r1"), ...text("m1", "and"), start("m2")], impatiently);
+    await push(sessionId, [started("r1"), ...text("m1", "and"), start("m2")], impatiently);
     const agent = client.open(impatient.httpAddress, sessionId);
     const types: string[] = [];
     await agent.connect({ onEvent: (type) => types.push(type) });
@@ -641,7 +623,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     const rows = await impatiently.unary(SessionService.method.listSessionEvents, { sessionId });
     expect(rows.items.map(({ eventType }) => eventType)).not.toContain("RUN_ERROR");
     // A runner that was only slow continues, and so does a client that connects again.
-    await push(sessionId, [content("m2", "so on"), end("m2"), done("r1")], impatiently);
+    await push(sessionId, [content("m2", "so on"), end("m2"), finished("r1")], impatiently);
     await agent.connect();
     expect(agent.conversation().messages).toMatchObject([{ content: "and" }, { content: "so on" }]);
   });
@@ -651,7 +633,7 @@ test("a stop of the service sends RUN_ERROR, and a client that connects again ge
   const own = await startService();
   const writer = new RpcClient(own.grpcAddress);
   const sessionId = newSession();
-  await push(sessionId, [run("r1"), ...text("m1", "one"), start("m2")], writer);
+  await push(sessionId, [started("r1"), ...text("m1", "one"), start("m2")], writer);
   const agent = new HttpAgent({ url: `http://${own.httpAddress}/agui/sessions/${sessionId}` });
   const isJoined = Promise.withResolvers<void>();
   const errors: unknown[] = [];
@@ -672,7 +654,7 @@ test("a stop of the service sends RUN_ERROR, and a client that connects again ge
   const again = await startAgain(own);
   const second = new RpcClient(again.grpcAddress);
   agent.url = `http://${again.httpAddress}/agui/sessions/${sessionId}`;
-  await push(sessionId, [content("m2", "two"), end("m2"), done("r1")], second);
+  await push(sessionId, [content("m2", "two"), end("m2"), finished("r1")], second);
   await agent.runAgent();
   expect(agent.messages).toMatchObject([{ content: "one" }, { content: "two" }]);
   second.close();
@@ -714,7 +696,7 @@ describe("a request that is refused before the stream begins", () => {
   test("the status is 415 for another body type, 404 for a deleted session, 405 for GET", async () => {
     expect((await post("s", "{}", { "content-type": "text/plain" })).status).toBe(415);
     const sessionId = newSession();
-    await push(sessionId, [run("r1")]);
+    await push(sessionId, [started("r1")]);
     await rpc.unary(SessionService.method.deleteSession, { id: sessionId });
     expect((await post(sessionId, "{}")).status).toBe(404);
     expect((await fetch(`http://${service.httpAddress}/agui/sessions/s`)).status).toBe(405);
@@ -723,7 +705,7 @@ describe("a request that is refused before the stream begins", () => {
 
 test("frames are SSE with ids, and nulls and unknown fields of the input are ignored", async () => {
   const sessionId = newSession();
-  await push(sessionId, [run("r1"), ...text("m1", "one"), done("r1")]);
+  await push(sessionId, [started("r1"), ...text("m1", "one"), finished("r1")]);
   const answer = await fetch(`http://${service.httpAddress}/agui/sessions/${sessionId}`, {
     method: "POST",
     headers: { "content-type": "application/json", accept: "text/event-stream" },

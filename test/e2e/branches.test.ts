@@ -2,31 +2,21 @@
  * Regenerate and edit, with the clients of npm and a runner of the SDK: what the page shows, what somebody
  * shows who was there all the time or comes later, and what the agent is asked.
  */
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { createRunner } from "@session-ledger/runner/internal/sdk/loop";
 import { lastText, saying, TestBridge } from "../support/echo-bridge.ts";
-import {
-  type Page,
-  PAGE_CLIENTS,
-  type PageClient,
-  type Shown,
-  user,
-} from "../support/agui-pages.ts";
+import { user } from "../support/agui-events.ts";
+import { type Page, PAGE_CLIENTS, type PageClient, type Shown } from "../support/agui-pages.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
 import { emit, say } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
 const { getTranscript, listSessionMessages } = SessionService.method;
 
 const { service, client: rpc } = useService();
-beforeAll(() => {
-  vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
-  vi.spyOn(console, "error").mockReturnValue();
-});
-afterAll(() => {
-  vi.restoreAllMocks();
-});
+useQuietConsole();
 
 /** A runner whose agent thinks, calls a tool, and numbers its answers. */
 function answering(sessionId: string) {

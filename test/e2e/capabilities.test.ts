@@ -1,10 +1,11 @@
 /** The capabilities of an agent: how a runner sets them, and how readers and AG-UI clients get them. */
-import { beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
 import type { RpcClient } from "../support/grpc-client.ts";
 import { failureOf, newSession } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
 const { createSession, getSession, listSessions, pushSessionEvent, updateSessionStatus } =
   SessionService.method;
@@ -150,10 +151,7 @@ describe("capabilities", () => {
 });
 
 describe.each(AGUI_CLIENTS)("$name", (agui) => {
-  beforeAll(() => {
-    vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
-    return () => vi.restoreAllMocks();
-  });
+  useQuietConsole();
 
   test.each([
     { title: "an open run", types: ["RUN_STARTED"] },

@@ -4,24 +4,19 @@ import {
   CopilotKitCoreRuntimeConnectionStatus,
   type ProxiedCopilotRuntimeAgent,
 } from "@copilotkit/core";
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { AGUI_CLIENTS, type Conversation } from "../support/agui-clients.ts";
 import { newSession, push } from "../support/pushing.ts";
 import { type UsedService, useService } from "../support/use-service.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
 const { service, client: rpc } = useService();
 const { service: strict } = useService("strict");
-beforeAll(() => {
-  vi.spyOn(console, "warn").mockReturnValue(); // They say what these tests are about.
-  vi.spyOn(console, "error").mockReturnValue();
-});
+useQuietConsole();
 afterEach(() => {
   vi.unstubAllGlobals();
-});
-afterAll(() => {
-  vi.restoreAllMocks();
 });
 
 type Event = Readonly<Record<string, unknown>> & { readonly type: string };

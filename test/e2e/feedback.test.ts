@@ -1,5 +1,5 @@
 /** Feedback on messages: over gRPC, HTTP and the command line, and what AG-UI clients show of it. */
-import { beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { RunStatus } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
@@ -10,6 +10,7 @@ import { createdSession, failureOf, newSession } from "../support/pushing.ts";
 import { eventsOf, PushStreamClient } from "../support/push-stream.ts";
 import { emit, say } from "../support/turns.ts";
 import { sharedIssuer, useService } from "../support/use-service.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
 const { deleteSession, getTranscript, giveFeedback, listRuns, pushSessionMessage } =
   SessionService.method;
@@ -326,10 +327,7 @@ describe("with tokens", () => {
 });
 
 describe.each(AGUI_CLIENTS)("$name", (agui) => {
-  beforeAll(() => {
-    vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
-    return () => vi.restoreAllMocks();
-  });
+  useQuietConsole();
 
   const feedback = [{ by: "anonymous", kind: "thumbs_up", at: expect.any(String) }];
   const shown = [{ id: "m1", metadata: { session: { feedback } } }];

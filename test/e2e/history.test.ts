@@ -4,7 +4,7 @@
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { fromHistory } from "@session-ledger/history/from-history";
@@ -19,16 +19,14 @@ import { newSession } from "../support/pushing.ts";
 import { eventRowsOf } from "../support/recorded.ts";
 import { startCommand } from "../support/service-process.ts";
 import { useService } from "../support/use-service.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
 const { service } = useService();
 let folder = "";
 beforeAll(async () => {
   folder = await makeDirectory();
-  vi.spyOn(console, "warn").mockReturnValue(); // A client warns of input that it does not know.
 });
-afterAll(() => {
-  vi.restoreAllMocks();
-});
+useQuietConsole();
 
 const STORY = "test/vectors/history/conversation.jsonl";
 

@@ -4,7 +4,7 @@
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { AGUI_CLIENTS } from "../support/agui-clients.ts";
 import { runHere } from "../support/command-line.ts";
@@ -15,6 +15,7 @@ import { createdSession, newSession, push, type Stream, watch } from "../support
 import { PushStreamClient } from "../support/push-stream.ts";
 import { useService } from "../support/use-service.ts";
 import { observedWriter } from "../support/writing.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
 const { service, client } = useService();
 const { listSessionEvents, listSessionMessages, claimTurn } = SessionService.method;
@@ -25,11 +26,8 @@ const PAYLOAD_BYTES_MAX = 4_170_000;
 let folder = "";
 beforeAll(async () => {
   folder = await makeDirectory();
-  vi.spyOn(console, "warn").mockReturnValue(); // A client warns of input that it does not know.
 });
-afterAll(() => {
-  vi.restoreAllMocks();
-});
+useQuietConsole();
 
 /** An event of so many bytes, whose text needs an escape for every second character. */
 function eventOf(bytes: number): string {

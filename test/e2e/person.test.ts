@@ -6,28 +6,30 @@
 import { execFile } from "node:child_process";
 import { isDeepStrictEqual, promisify } from "node:util";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { AGUI_CLIENTS, type AguiClient, type OpenClient } from "../support/agui-clients.ts";
 import { eventually } from "../support/eventually.ts";
 import { newSession, push, type PushFields } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
+import {
+  type AguiEvent,
+  assistant,
+  content,
+  end,
+  finished,
+  snapshot,
+  start,
+  started,
+  text,
+  user,
+} from "../support/agui-events.ts";
 
 const { service, client: rpc } = useService();
-beforeAll(() => {
-  vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
-  vi.spyOn(console, "error").mockReturnValue();
-});
-afterAll(() => {
-  vi.restoreAllMocks();
-});
+useQuietConsole();
 
-interface Event {
-  readonly type: string;
-  readonly [field: string]: unknown;
-}
-
-async function happen(sessionId: string, ...events: readonly Event[]): Promise<void> {
+async function happen(sessionId: string, ...events: readonly AguiEvent[]): Promise<void> {
   for (const event of events) {
     await push(rpc, "events", {
       sessionId,
@@ -42,39 +44,10 @@ async function say(sessionId: string, payload: string, fields: PushFields = {}):
   return (await push(rpc, "messages", { sessionId, payload, ...fields })).id;
 }
 
-const started = (runId: string, messages: readonly object[] = []): Event => {
+const startedWith = (runId: string, messages: readonly object[]): AguiEvent => {
   const input = { threadId: "t", runId, state: {}, tools: [], context: [], forwardedProps: {} };
-  const said = messages.length === 0 ? {} : { input: { ...input, messages } };
-  return { type: "RUN_STARTED", threadId: "t", runId, ...said };
+  return started(runId, { input: { ...input, messages } });
 };
-const finished = (runId: string, more: object = {}): Event => ({
-  type: "RUN_FINISHED",
-  threadId: "t",
-  runId,
-  ...more,
-});
-const start = (messageId: string): Event => ({
-  type: "TEXT_MESSAGE_START",
-  messageId,
-  role: "assistant",
-});
-const content = (messageId: string, delta: string): Event => ({
-  type: "TEXT_MESSAGE_CONTENT",
-  messageId,
-  delta,
-});
-const end = (messageId: string): Event => ({ type: "TEXT_MESSAGE_END", messageId });
-const text = (messageId: string, said: string): readonly Event[] => [
-  start(messageId),
-  content(messageId, said),
-  end(messageId),
-];
-const snapshot = (...messages: readonly object[]): Event => ({
-  type: "MESSAGES_SNAPSHOT",
-  messages,
-});
-const user = (id: string, said: string) => ({ id, role: "user", content: said });
-const assistant = (id: string, said: string) => ({ id, role: "assistant", content: said });
 
 const transcriptSchema = z.object({
   up_to_seq: z.number(),
@@ -203,7 +176,7 @@ describe.each(AGUI_CLIENTS)("$name", (client) => {
     const first = await say(sessionId, "one");
     await happen(
       sessionId,
-      started("r1", [user(first, "one")]),
+      startedWith("r1", [user(first, "one")]),
       ...text("m1", "1"),
       finished("r1"),
     );
@@ -213,7 +186,7 @@ describe.each(AGUI_CLIENTS)("$name", (client) => {
     await happen(sessionId, snapshot(...repeats, assistant("m2", "2")), finished("r2"));
     const third = await say(sessionId, "three");
     const fourth = await say(sessionId, "three");
-    await happen(sessionId, started("r3", [user("own-1", "three")]), ...text("m3", "3"));
+    await happen(sessionId, startedWith("r3", [user("own-1", "three")]), ...text("m3", "3"));
     await happen(sessionId, finished("r3"));
     const all = [...repeats, assistant("m2", "2"), user("own-1", "three"), assistant("m3", "3")];
     await happen(
@@ -248,7 +221,7 @@ describe.each(AGUI_CLIENTS)("$name", (client) => {
 
   test("a payload in the form of a RunAgentInput keeps the ids that it gives", async () => {
     const sessionId = newSession();
-    await happen(sessionId, started("r1", [user("page-1", "hi")]), ...text("m1", "hello"));
+    await happen(sessionId, startedWith("r1", [user("page-1", "hi")]), ...text("m1", "hello"));
     await happen(sessionId, finished("r1"));
     const parts = [
       { type: "text", text: "Look at this:" },
@@ -273,7 +246,12 @@ describe.each(HTTP_CLIENTS)("$name that follows", (client) => {
     await follower.shows("one");
     const second = await say(sessionId, "two"); // Before the first run.
     await follower.shows("one", "two");
-    await happen(sessionId, started("r1", [user(first, "one")]), start("m1"), content("m1", "a"));
+    await happen(
+      sessionId,
+      startedWith("r1", [user(first, "one")]),
+      start("m1"),
+      content("m1", "a"),
+    );
     await follower.shows("one", "two", "a");
     const third = await say(sessionId, "three"); // While the answer is open.
     await follower.shows("one", "two", "a", "three");
@@ -282,7 +260,7 @@ describe.each(HTTP_CLIENTS)("$name that follows", (client) => {
     await say(sessionId, "four"); // Between runs.
     await follower.shows("one", "two", "ab", "three", "four");
     const repeated = [user(second, "two"), user(third, "three"), user("own", "four")];
-    await happen(sessionId, started("r2", repeated), ...text("m2", "c"));
+    await happen(sessionId, startedWith("r2", repeated), ...text("m2", "c"));
     await follower.shows("one", "two", "ab", "three", "four", "c");
     await happen(sessionId, snapshot(assistant("m2", "c!")), finished("r2"));
     await happen(sessionId, started("r3"), ...text("m3", "d"), finished("r3"));
@@ -358,7 +336,12 @@ describe.each(HTTP_CLIENTS)("$name that follows", (client) => {
     const sessionId = newSession();
     const first = await say(sessionId, "one");
     await say(sessionId, "one more");
-    await happen(sessionId, started("r1", [user(first, "one")]), start("m1"), content("m1", "a"));
+    await happen(
+      sessionId,
+      startedWith("r1", [user(first, "one")]),
+      start("m1"),
+      content("m1", "a"),
+    );
     await say(sessionId, "two");
     await happen(sessionId, content("m1", "b"), end("m1"), finished("r1"));
     await say(sessionId, "three");

@@ -7,7 +7,7 @@
  * streams in order (next to the streams themselves), of streams joined at any event.
  */
 import * as fc from "fast-check";
-import { beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { CanonicalEvent, LoggedEvent } from "@session-ledger/agui/canonical/event";
 import { placeOpenings } from "../../src/conversation/reopened-constructs.ts";
@@ -19,12 +19,9 @@ import { runClient, type ClientVersion } from "../support/agui-reducers.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { properties } from "../support/random.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
-beforeAll(() => {
-  // The clients have a word to say of each.
-  vi.spyOn(console, "warn").mockImplementation(() => undefined);
-  vi.spyOn(console, "error").mockImplementation(() => undefined);
-});
+useQuietConsole();
 
 const CLIENTS: readonly (readonly [ClientVersion, Generation])[] = [
   ["0.0.59", "0.0.59"],

@@ -8,7 +8,7 @@
  * transcript follows 1.0.0, so 0.0.59 gets streams that hold no such case.
  */
 import * as fc from "fast-check";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import { type Reduced, reduceBy, runClient } from "../support/agui-reducers.ts";
@@ -16,17 +16,11 @@ import { APART, MIXED, streamOf } from "../support/agui-colliding.ts";
 import { properties } from "../support/random.ts";
 import { expectedOf, noVersionAccepts } from "../support/recorded.ts";
 import { ownStreams, recordedStreams, type Stream } from "../support/streams.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
 const RECORDED = recordedStreams();
 
-beforeAll(() => {
-  // The clients report there what they pass over.
-  vi.spyOn(console, "warn").mockImplementation(() => {});
-  vi.spyOn(console, "error").mockImplementation(() => {});
-});
-afterAll(() => {
-  vi.restoreAllMocks();
-});
+useQuietConsole();
 
 describe.each([
   ["1.0.0", MIXED],

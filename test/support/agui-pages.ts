@@ -191,8 +191,6 @@ export const PAGE_CLIENTS: readonly PageClient[] = [
   COPILOTKIT,
 ];
 
-export const user = (id: string, content: string) => ({ id, role: "user", content }) as const;
-export const assistant = (id: string, content: string) => ({ id, role: "assistant", content });
 /** The fields that all versions of the clients keep. */
 export const plain = (messages: readonly Shown[]): readonly Shown[] =>
   messages.map(({ id, role, content }) => ({ id, role, content }));

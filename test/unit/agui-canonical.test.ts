@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
 import { OWNED_IDS_MAX } from "@session-ledger/agui/canonical/owners";
@@ -6,10 +6,9 @@ import { placeOpenings } from "../../src/conversation/reopened-constructs.ts";
 import type { JsonObject } from "@session-ledger/agui/json";
 import { OPEN_CHARS_MAX, OPEN_IDS_MAX } from "@session-ledger/agui/constructs";
 import { runClient } from "../support/agui-reducers.ts";
+import { useQuietConsole } from "../support/quiet-console.ts";
 
-beforeAll(() => {
-  vi.spyOn(console, "warn").mockImplementation(() => undefined); // The clients warn on the console.
-});
+useQuietConsole();
 
 const BEGIN = { type: "RUN_STARTED", threadId: "t", runId: "r1" };
 const FINISH = { type: "RUN_FINISHED", threadId: "t", runId: "r1" };

@@ -24,6 +24,7 @@ import { foldReader } from "../support/folding.ts";
 import { callOf } from "../support/callers.ts";
 import { ManualTimers, settled, type SlowTable } from "../support/slow-table.ts";
 import { watching } from "../support/watching.ts";
+import { content, end, finished, start, started, state, text } from "../support/agui-events.ts";
 
 const STALE_MS = 600_000;
 const WAIT_MS = 30_000;
@@ -169,12 +170,6 @@ async function quiet(): Promise<void> {
   for (let turn = 0; turn < 10; turn += 1) await settled();
 }
 
-const started = (runId = "r1", more: JsonObject = {}) => ({
-  type: "RUN_STARTED",
-  threadId: "t",
-  runId,
-  ...more,
-});
 /** The user's message, which the first event of a run repeats. */
 const inputOf = (runId: string, more: JsonObject = {}) => ({
   threadId: "t",
@@ -186,26 +181,7 @@ const inputOf = (runId: string, more: JsonObject = {}) => ({
   messages: [{ id: "u", role: "user", content: "hi" }],
   ...more,
 });
-const finished = (runId = "r1", more: JsonObject = {}) => ({
-  type: "RUN_FINISHED",
-  threadId: "t",
-  runId,
-  ...more,
-});
 const failed = { type: "RUN_ERROR", message: "broke" };
-const start = (messageId: string) => ({ type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
-const content = (messageId: string, delta: string) => ({
-  type: "TEXT_MESSAGE_CONTENT",
-  messageId,
-  delta,
-});
-const end = (messageId: string) => ({ type: "TEXT_MESSAGE_END", messageId });
-const said = (messageId: string, text: string) => [
-  start(messageId),
-  content(messageId, text),
-  end(messageId),
-];
-const state = (snapshot: unknown) => ({ type: "STATE_SNAPSHOT", snapshot });
 const OWNS = { "@ag-ui/client": { authoritativeActivityTypes: null } };
 const interrupted = { type: "interrupt", interrupts: [{ id: "i1", reason: "ask" }] };
 
@@ -295,21 +271,21 @@ describe("an open run", () => {
 
   test("loses and repeats no row between the start of the watch and the fold", async () => {
     const { stored, push, open, table } = joining();
-    stored(started(), ...said("m1", "one"));
+    stored(started(), ...text("m1", "one"));
     table.fast = false;
     const answer = open();
     await quiet();
-    push(...said("m2", "two")); // While the head is asked for.
+    push(...text("m2", "two")); // While the head is asked for.
     table.pending[0]?.answer("began");
     await quiet();
-    push(...said("m3", "three")); // While the log is read.
+    push(...text("m3", "three")); // While the log is read.
     table.fast = true;
     table.pending[0]?.answer("began");
     await quiet();
-    push(...said("m4", "four"), finished());
+    push(...text("m4", "four"), finished());
     await quiet();
     expect(answer.ended).toBeNull();
-    const texts = ["one", "two", "three", "four"].map((text) => ({ content: text }));
+    const texts = ["one", "two", "three", "four"].map((one) => ({ content: one }));
     expect(answer.shown).toMatchObject({ messages: texts });
   });
 
@@ -371,8 +347,8 @@ describe("an open run", () => {
 describe("a run that has ended", () => {
   test("is sent with its end, and then the answer ends", async () => {
     const { stored, open, live } = joining();
-    stored(started("r1"), ...said("m1", "old"), finished("r1"));
-    stored(started("r2"), ...said("m2", "new"), finished("r2", { result: 7 }));
+    stored(started("r1"), ...text("m1", "old"), finished("r1"));
+    stored(started("r2"), ...text("m2", "new"), finished("r2", { result: 7 }));
     const answer = open();
     await quiet();
     expect(answer.events).toMatchObject([
@@ -474,7 +450,7 @@ describe("a session without a run", () => {
       [],
       ["there is no session s yet, and this answer ends after 30 s", "watch_state LIVE 0"],
     ]);
-    push(started("r1", { input: inputOf("r1") }), ...said("m1", "one"), finished("r1"));
+    push(started("r1", { input: inputOf("r1") }), ...text("m1", "one"), finished("r1"));
     await quiet();
     expect(answer.ended).toBeNull();
     expect(answer.shown).toMatchObject({ messages: [{ id: "u" }, { content: "one" }] });
@@ -508,12 +484,12 @@ describe("a session without a run", () => {
     "ends the answer after RUN_WAIT when only events outside of runs arrive: %s",
     async (replay) => {
       const { stored, push, open, time, timers } = joining();
-      stored(...said("m0", "early"));
+      stored(...text("m0", "early"));
       const answer = open({ replay });
       for (let second = 0; second < 30; second += 10) {
         await quiet();
         expect(answer.ended).toBeUndefined();
-        push(...said(`m${second + 1}`, "more"));
+        push(...text(`m${second + 1}`, "more"));
         await quiet();
         time.micros += 10_000_000n;
         timers.fireAll();
@@ -544,7 +520,7 @@ describe("a session without a run", () => {
     const kept = clientMessagesIn([{ id: "x", role: "assistant" }], { field: "messages" });
     const answer = open({ messages: kept });
     await quiet();
-    push(started(), ...said("m1", "new"), finished());
+    push(started(), ...text("m1", "new"), finished());
     await quiet();
     const transcript = new Transcript();
     transcript.apply({ type: "MESSAGES_SNAPSHOT", messages: [{ id: "x", role: "assistant" }] });
@@ -553,7 +529,7 @@ describe("a session without a run", () => {
 
   test("sends its earlier events with its first run", async () => {
     const { stored, push, open } = joining();
-    stored(...said("m0", "early"), state({ a: 1 }));
+    stored(...text("m0", "early"), state({ a: 1 }));
     const answer = open();
     await quiet();
     expect(answer.types).toEqual([]);
@@ -571,7 +547,7 @@ describe("a session without a run", () => {
       const unknown = open({ canWait: false, replay });
       await quiet();
       expect([unknown.types, unknown.ended]).toEqual([[], null]);
-      stored(...said("m0", "early"));
+      stored(...text("m0", "early"));
       const answer = open({ canWait: false, replay });
       await quiet();
       expect([answer.types, answer.ended]).toEqual([[], null]);
@@ -639,7 +615,7 @@ describe("feedback", () => {
 
   test("between two runs comes to a client that follows with the next run", async () => {
     const { open, stored, push } = joining();
-    stored(started("r1"), ...said("m1", "hello"), finished("r1"));
+    stored(started("r1"), ...text("m1", "hello"), finished("r1"));
     const answer = open({ follow: true });
     await quiet();
     const before = answer.types.length;
@@ -654,7 +630,7 @@ describe("feedback", () => {
 
   test("before a run is in the snapshot of a replay that the run begins with", async () => {
     const { open, stored } = joining();
-    stored(started("r1"), ...said("m1", "hello"), finished("r1"), given, started("r2"));
+    stored(started("r1"), ...text("m1", "hello"), finished("r1"), given, started("r2"));
     const answer = open({ replay: "events" });
     await quiet();
     expect(answer.types.slice(-2)).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT"]);
@@ -819,7 +795,7 @@ describe("a stalled run", () => {
 describe("a replay", () => {
   const log = [
     started("r1"),
-    ...said("m1", "one"),
+    ...text("m1", "one"),
     finished("r1"),
     started("r2"),
     start("m2"),
@@ -837,16 +813,16 @@ describe("a replay", () => {
     expect(snapshot).toMatchObject({ type: "MESSAGES_SNAPSHOT", messages: [] });
     expect([first, ...rest]).toEqual(log);
     expect(answer.ended).toBeUndefined();
-    push(...said("m3", "live"), finished("r2"), started("r3"));
+    push(...text("m3", "live"), finished("r2"), started("r3"));
     await quiet();
-    expect(answer.events.slice(-4)).toEqual([...said("m3", "live"), finished("r2")]);
+    expect(answer.events.slice(-4)).toEqual([...text("m3", "live"), finished("r2")]);
     expect(answer.ended).toBeNull();
     expect(live.counts().watchers).toBe(0);
   });
 
   test("of ended runs ends with the log, or continues with follow", async () => {
     const { stored, push, open } = joining();
-    stored(...log, finished("r2"), ...said("m4", "after"));
+    stored(...log, finished("r2"), ...text("m4", "after"));
     const [answer, following] = [
       open({ replay: "events" }),
       open({ replay: "events", follow: true }),
@@ -858,7 +834,7 @@ describe("a replay", () => {
     await quiet();
     expect(following.types.slice(-2)).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT"]);
     expect(following.shown).toMatchObject({
-      messages: ["one", "ab", "after"].map((text) => ({ content: text })),
+      messages: ["one", "ab", "after"].map((one) => ({ content: one })),
     });
   });
 
@@ -987,14 +963,14 @@ describe("a replay", () => {
         table.event("s", { eventType, payload, eventCount, ...(fragments && { fragments }) }),
       ]);
     }
-    push(end("m3"), finished("r2"), state({ a: 1 }), ...said("m4", "between"), started("r3"));
+    push(end("m3"), finished("r2"), state({ a: 1 }), ...text("m4", "between"), started("r3"));
     push(finished("r3"));
     await quiet();
     for (const viewer of viewers) {
       const at = viewer.events.findIndex(({ messageId }) => messageId === "m3");
       expect(viewer.events.slice(at, at + 4)).toEqual([start("m3"), ...tokens]);
       expect(viewer.shown).toMatchObject({
-        messages: ["one", "ab", "abc", "between"].map((text) => ({ content: text })),
+        messages: ["one", "ab", "abc", "between"].map((one) => ({ content: one })),
         state: { a: 1 },
       });
       expect(viewer.types.at(-1)).toBe("RUN_FINISHED");
@@ -1004,10 +980,10 @@ describe("a replay", () => {
   // Bug: each replay held the whole session in memory, without a limit.
   test("is ended when it holds too many bytes", async () => {
     const { stored, push, open } = joining({ options: { replayBytesMax: 2_000 } });
-    stored(started("r1"), ...said("m1", "short"));
+    stored(started("r1"), ...text("m1", "short"));
     const live = open({ replay: "events" });
     await quiet();
-    push(...said("m2", "x".repeat(2_000)));
+    push(...text("m2", "x".repeat(2_000)));
     const answer = open({ replay: "events" });
     await quiet();
     expect(answer.ended).toMatchObject({ reason: "TRANSCRIPT_TOO_LARGE" });
@@ -1021,7 +997,7 @@ describe("a snapshot above the size of a frame", () => {
 
   test("is replaced by the rows from the beginning", async () => {
     const { stored, push, open } = joining({ options });
-    stored(started("r1"), ...said("m1", long), finished("r1"), started("r2"), ...said("m2", long));
+    stored(started("r1"), ...text("m1", long), finished("r1"), started("r2"), ...text("m2", long));
     const answer = open();
     await quiet();
     for (const event of answer.events) expect(JSON.stringify(event).length).toBeLessThan(250);
@@ -1039,8 +1015,8 @@ describe("a snapshot above the size of a frame", () => {
     stored(started("r1"), finished("r1"));
     const answer = open({ follow: true });
     await quiet();
-    push(state({ long: long + long }), ...said("m1", long));
-    push(started("r2"), ...said("m2", long));
+    push(state({ long: long + long }), ...text("m1", long));
+    push(started("r2"), ...text("m2", long));
     await quiet();
     // Rows between runs cannot be sent as they are, and are too large for a snapshot.
     expect(answer.types.slice(3)).toEqual([
@@ -1062,7 +1038,7 @@ describe("an answer to a message", () => {
 
   test("is over at once when the run that took the message has ended", async () => {
     const { stored, open } = joining();
-    stored(taking("r1", 3), ...said("m1", "one"), finished("r1"));
+    stored(taking("r1", 3), ...text("m1", "one"), finished("r1"));
     const answer = open({ answers: 2n });
     await quiet();
     expect([answer.shown.messages.length, answer.ended]).toEqual([1, null]);
@@ -1096,11 +1072,11 @@ describe("an answer to a message", () => {
     async (replay) => {
       const { stored, push, open } = joining({ options: { snapshotLengthMax: 200 } });
       const long = "x".repeat(250);
-      stored(started("r1"), ...said("m1", long), finished("r1"));
+      stored(started("r1"), ...text("m1", long), finished("r1"));
       const answer = open({ answers: 1n, replay });
       await quiet();
       expect(answer.ended).toBeUndefined();
-      push(taking("r2", 1), ...said("m2", "two"));
+      push(taking("r2", 1), ...text("m2", "two"));
       await quiet();
       expect(answer.shown.messages).toMatchObject([{ content: long }, { content: "two" }]);
       expect(answer.ended).toBeUndefined();

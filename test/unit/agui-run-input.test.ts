@@ -5,6 +5,7 @@ import type { JsonObject } from "@session-ledger/agui/json";
 import { Fold } from "../../src/conversation/fold.ts";
 import { clientMessagesIn } from "../../src/conversation/client-messages.ts";
 import { newRowIn, runInputIn, waitingRowIn } from "../../src/conversation/run-input.ts";
+import { assistant, finished, started, user } from "../support/agui-events.ts";
 
 const TIMES = { recordedMicros: 1, createdMicros: 1, eventCount: 1 } as const;
 
@@ -29,22 +30,8 @@ function sessionOf(...rows: readonly Row[]) {
   return fold.snapshot();
 }
 
-const user = (id: string) => ({ id, role: "user", content: id });
-const assistant = (id: string) => ({ id, role: "assistant", content: id });
 const result = (id: string, toolCallId: string) => ({ id, role: "tool", toolCallId, content: id });
 const typed = (...messages: readonly object[]): string => JSON.stringify({ messages });
-const started = (runId: string, more: object = {}) => ({
-  type: "RUN_STARTED",
-  threadId: "s",
-  runId,
-  ...more,
-});
-const finished = (runId: string, more: object = {}) => ({
-  type: "RUN_FINISHED",
-  threadId: "s",
-  runId,
-  ...more,
-});
 const call = (toolCallId: string, parentMessageId: string) => ({
   type: "TOOL_CALL_START",
   toolCallId,

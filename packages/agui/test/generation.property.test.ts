@@ -8,7 +8,7 @@
 import { EventSchema } from "@ag-ui/core/schemas";
 import { EventSchemas } from "agui-core-0";
 import * as fc from "fast-check";
-import { beforeAll, expect, test, vi } from "vitest";
+import { expect, test } from "vitest";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { eventIn } from "@session-ledger/agui/canonical/usable";
 import { servedTo, type Generation } from "@session-ledger/agui/generation/served";
@@ -17,12 +17,9 @@ import { splitEvent } from "@session-ledger/agui/split-event";
 import { runClient, type ClientVersion } from "../../../test/support/agui-reducers.ts";
 import { drawnEvent, type DrawnEvent } from "../../../test/support/agui-shapes.ts";
 import { properties } from "../../../test/support/random.ts";
+import { useQuietConsole } from "../../../test/support/quiet-console.ts";
 
-beforeAll(() => {
-  // The clients have a word to say of each.
-  vi.spyOn(console, "warn").mockImplementation(() => undefined);
-  vi.spyOn(console, "error").mockImplementation(() => undefined);
-});
+useQuietConsole();
 
 const GENERATIONS = ["1.0.0", "0.0.59"] as const;
 

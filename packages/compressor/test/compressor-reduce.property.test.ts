@@ -7,19 +7,16 @@
  * written by hand, and with CORPUS of recorded ones.
  */
 import * as fc from "fast-check";
-import { beforeAll, expect, test, vi } from "vitest";
+import { expect, test } from "vitest";
 import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { type Fields, legalEvents, stored } from "../../../test/support/agui-drawn.ts";
 import { type ClientVersion, reduceBy, runClient } from "../../../test/support/agui-reducers.ts";
 import { compressAll } from "../../../test/support/merging.ts";
 import { properties } from "../../../test/support/random.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "../../../test/support/streams.ts";
+import { useQuietConsole } from "../../../test/support/quiet-console.ts";
 
-beforeAll(() => {
-  // The clients have a word to say of each.
-  vi.spyOn(console, "warn").mockImplementation(() => undefined);
-  vi.spyOn(console, "error").mockImplementation(() => undefined);
-});
+useQuietConsole();
 
 const VERSIONS: readonly ClientVersion[] = ["0.0.59", "1.0.0"];
 

@@ -5,6 +5,7 @@ import {
   type DeriveOptions,
   MessageDeriver,
 } from "@session-ledger/runner/internal/derive/derive";
+import { text } from "../../../test/support/agui-events.ts";
 
 type Event = Readonly<Record<string, unknown>>;
 
@@ -21,14 +22,6 @@ function said(...events: readonly Event[]): readonly string[] {
   return derive([STARTED, ...events], { lifecycle: false }).map(
     ({ eventType, payload }) => `${eventType} ${payload}`,
   );
-}
-
-function text(messageId: string, ...deltas: readonly string[]): readonly Event[] {
-  return [
-    { type: "TEXT_MESSAGE_START", messageId, role: "assistant" },
-    ...deltas.map((delta) => ({ type: "TEXT_MESSAGE_CONTENT", messageId, delta })),
-    { type: "TEXT_MESSAGE_END", messageId },
-  ];
 }
 
 function call(toolCallId: string, ...deltas: readonly string[]): readonly Event[] {

@@ -9,6 +9,7 @@ import { metadataOf } from "@session-ledger/runner/internal/sdk/middleware/middl
 import { tracing } from "@session-ledger/runner/internal/sdk/middleware/tracing";
 import { runContext } from "../../../test/support/echo-bridge.ts";
 import { type CollectedSpan, TraceCollector } from "../../../test/support/trace-collector.ts";
+import { text } from "../../../test/support/agui-events.ts";
 
 const STARTED = { type: "RUN_STARTED", threadId: "s", runId: "r" };
 const FINISHED = { type: "RUN_FINISHED", threadId: "s", runId: "r" };
@@ -55,14 +56,6 @@ function named(spans: readonly CollectedSpan[], name: string): CollectedSpan {
   return one;
 }
 
-function said(messageId: string, ...deltas: readonly string[]): readonly AgentEvent[] {
-  return [
-    { type: "TEXT_MESSAGE_START", messageId, role: "assistant" },
-    ...deltas.map((delta) => ({ type: "TEXT_MESSAGE_CONTENT", messageId, delta })),
-    { type: "TEXT_MESSAGE_END", messageId },
-  ];
-}
-
 describe("the trace of a run", () => {
   test("has a turn with usage, a generation for each answer, and a span for each tool", async () => {
     const traced = await collecting();
@@ -90,7 +83,7 @@ describe("the trace of a run", () => {
         { type: "TOOL_CALL_END", toolCallId: "t" },
         { type: "TEXT_MESSAGE_END", messageId: "a" },
         { type: "TOOL_CALL_RESULT", messageId: "r", toolCallId: "t", content: "12 degrees" },
-        ...said("b", "12 ", "degrees."),
+        ...text("b", "12 ", "degrees."),
         { ...FINISHED, usage },
       ],
       runContext({ input }),
@@ -188,7 +181,7 @@ describe("the trace of a run", () => {
       // The two ends must have different times.
       const nowMs = Date.now();
       while (Date.now() <= nowMs + 1) await setImmediate();
-      yield* [...said("m", "x"), FINISHED];
+      yield* [...text("m", "x"), FINISHED];
     }
     for await (const _ of traced.middleware(agent(), runContext()));
     const spans = await traced.spans();
@@ -240,7 +233,7 @@ describe("the trace of a run", () => {
   test("is cut where a text is too long for a collector", async () => {
     const traced = await collecting();
     const deltas = Array.from({ length: 100 }, () => "x".repeat(1_000));
-    await through(traced, [STARTED, ...said("m", ...deltas), FINISHED]);
+    await through(traced, [STARTED, ...text("m", ...deltas), FINISHED]);
     const output = named(await traced.spans(), "generation").attributes[
       "langfuse.observation.output"
     ];
@@ -250,7 +243,7 @@ describe("the trace of a run", () => {
   test("ends when its reader leaves", async () => {
     const traced = await collecting();
     for await (const { type } of traced.middleware(
-      given([STARTED, ...said("m", "x")]),
+      given([STARTED, ...text("m", "x")]),
       runContext(),
     )) {
       if (type === "TEXT_MESSAGE_CONTENT") break;
@@ -278,7 +271,7 @@ test("a tracer that throws is reported once, and the run continues", async () =>
     },
   };
   const middleware = tracing(otel, { tracer, onError: (error) => errors.push(error) });
-  const events = [STARTED, ...said("m", "x"), FINISHED];
+  const events = [STARTED, ...text("m", "x"), FINISHED];
   expect(await through({ middleware }, events)).toEqual(events);
   expect(errors).toEqual([new Error("broken")]);
 });
