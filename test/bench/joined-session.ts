@@ -1,23 +1,18 @@
 /** A long session as an agent leaves it: one run, many messages, a token a fragment; raw or merged. */
 import { create, toBinary } from "@bufbuild/protobuf";
-import { v7 as uuidv7 } from "uuid";
 import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
-import { append } from "../../src/store/append.ts";
-import { createDatabase } from "../../src/store/database.ts";
-import { type Push, storedBytesOf } from "../../src/store/rows.ts";
 import { type MergedEvent, mergeFragments } from "../support/merging.ts";
 import type { StreamEvent } from "../support/streams.ts";
 import type { Bench } from "./bench.ts";
 import type { Ledger } from "./servers.ts";
+import { BEGAN_MICROS, storeRows } from "./store-rows.ts";
 
 /** Fragments of one message. */
 const FRAGMENTS = 98;
 /** RUN_STARTED and RUN_FINISHED, and of each message a START and an END. */
 const EVENTS_A_MESSAGE = FRAGMENTS + 2;
-const BATCH_ROWS = 1_000;
-const STATEMENT_LIMIT_MS = 30_000;
-/** 2026-01-01T00:00:00Z; one event a millisecond. */
-const BEGAN_MS = 1_767_225_600_000;
+/** One event a millisecond. */
+const BEGAN_MS = Number(BEGAN_MICROS / 1_000n);
 
 /** The approximate number of events; a third of a tool call's arguments is as long as the text of a message. */
 export function conversation(rawEvents: number): readonly StreamEvent[] {
@@ -70,53 +65,17 @@ export async function storeSession(
 ): Promise<number> {
   const { sessionId, events, isMerged } = session;
   const rows = isMerged ? mergeFragments(events) : mergeFragments(events, { eventsMax: 1 });
-  const database = createDatabase({
-    url: () => ledger.databaseUrl,
-    connectionsMax: 1,
-    statementTimeoutMs: STATEMENT_LIMIT_MS,
-    lockTimeoutMs: STATEMENT_LIMIT_MS,
-  });
-  await database.start();
-  try {
-    for (let from = 0; from < rows.length; from += BATCH_ROWS) {
-      bench.signal.throwIfAborted();
-      const pushes = rows.slice(from, from + BATCH_ROWS).map((row) => pushOf(sessionId, row));
-      await append(database, pushes, { createMissing: true, wait: true });
-    }
-  } finally {
-    await database.stop();
-  }
+  await storeRows(
+    bench,
+    ledger,
+    rows.map(({ fragments: index, ...row }) => ({
+      sessionId,
+      row: { ...row, fragments: row.eventCount > 1 ? encoded(index) : undefined },
+    })),
+  );
   return rows.length;
 }
 
-function pushOf(sessionId: string, { fragments: index, ...row }: MergedEvent): Push {
-  const isMerged = row.eventCount > 1 && index !== undefined;
-  const createdAtMicros = BigInt(BEGAN_MS) * 1_000n;
-  const fragments = isMerged
-    ? toBinary(FragmentsSchema, create(FragmentsSchema, index))
-    : undefined;
-  const rows = [
-    {
-      id: uuidv7(),
-      ...row,
-      createdAtMicros,
-      completedAtMicros: undefined,
-      fragments,
-      conformant: true,
-      mark: undefined,
-      sender: undefined,
-      sentAtMicros: undefined,
-    },
-  ];
-  return {
-    sessionId,
-    stream: "events",
-    key: undefined,
-    digest: undefined,
-    epoch: undefined,
-    range: undefined,
-    actor: undefined,
-    rows,
-    bytes: storedBytesOf(rows),
-  };
+function encoded(index: MergedEvent["fragments"]): Uint8Array | undefined {
+  return index && toBinary(FragmentsSchema, create(FragmentsSchema, index));
 }

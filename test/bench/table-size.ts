@@ -7,21 +7,17 @@ import {
 } from "@session-ledger/compressor/compressor";
 import { encodeFragments } from "@session-ledger/compressor/fragments";
 import { newEventRow } from "../../src/handlers/new-row.ts";
-import { append } from "../../src/store/append.ts";
-import { createDatabase, type Database } from "../../src/store/database.ts";
-import { type NewRow, type Push, storedBytesOf } from "../../src/store/rows.ts";
+import type { NewRow } from "../../src/store/rows.ts";
 import type { Stream } from "../support/streams.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { rounded } from "./figures.ts";
 import { type Ledger, startLedger } from "./servers.ts";
+import { BEGAN_MICROS, storeRows } from "./store-rows.ts";
 
 /** So many that what a table takes when it is almost empty does not count. */
 const EVENTS = 100_000;
 const EVENTS_QUICK = 1_000;
-const BATCH_ROWS = 1_000;
-const STATEMENT_LIMIT_MS = 30_000;
-/** 2026-01-01T00:00:00Z; one event a millisecond. */
-const BEGAN_MICROS = 1_767_225_600_000_000n;
+/** One event a millisecond. */
 const MICROS_PER_EVENT = 1_000n;
 
 interface Event extends IncomingEvent {
@@ -75,40 +71,19 @@ async function sizeOf(
 ): Promise<TableSize> {
   const { once, copies, merges } = load;
   bench.progress(merges ? "table: merged" : "table: a row an event");
-  const database = createDatabase({
-    url: () => ledger.databaseUrl,
-    connectionsMax: 1,
-    statementTimeoutMs: STATEMENT_LIMIT_MS,
-    lockTimeoutMs: STATEMENT_LIMIT_MS,
-  });
   await ledger.sql`truncate session_events, sessions`;
-  await database.start();
-  try {
-    for (let copy = 0; copy < copies; copy += 1) {
-      const pushes = once.flatMap((events, at) => {
-        const sessionId = `bench-${copy}-${at}`;
-        return rowsOf(events, { merges }).map((row): Push => pushOf(sessionId, row));
-      });
-      await appendAll(bench, database, pushes);
-    }
-  } finally {
-    await database.stop();
-  }
-  await ledger.sql`vacuum analyze session_events`;
+  const rows = Array.from({ length: copies }, (_, copy) =>
+    once.flatMap((events, at) =>
+      rowsOf(events, { merges }).map((row) => ({ sessionId: `bench-${copy}-${at}`, row })),
+    ),
+  );
+  await storeRows(bench, ledger, rows.flat());
   const [size] = await ledger.sql<TableSize[]>`
     select (select count(*)::int from session_events) as "rows",
       pg_total_relation_size('session_events')::int as "totalBytes",
       pg_relation_size('session_events')::int as "heapBytes"`;
   if (size === undefined) throw new Error("the table has no size");
   return size;
-}
-
-async function appendAll(bench: Bench, database: Database, pushes: readonly Push[]): Promise<void> {
-  for (let from = 0; from < pushes.length; from += BATCH_ROWS) {
-    bench.signal.throwIfAborted();
-    const batch = pushes.slice(from, from + BATCH_ROWS);
-    await append(database, batch, { createMissing: true, wait: true });
-  }
 }
 
 function rowsOf(
@@ -125,16 +100,4 @@ function rowsOf(
 function mergedRow({ first, fragments, ...merged }: CompressedRow<Event>): NewRow {
   const index = fragments === undefined ? undefined : encodeFragments(fragments);
   return newEventRow({ ...first.row, ...merged }, index);
-}
-
-function pushOf(sessionId: string, row: NewRow): Push {
-  const unkeyed = { key: undefined, digest: undefined, epoch: undefined, range: undefined };
-  return {
-    sessionId,
-    stream: "events",
-    ...unkeyed,
-    actor: undefined,
-    rows: [row],
-    bytes: storedBytesOf([row]),
-  };
 }

@@ -19,7 +19,7 @@ import {
   rawExchange,
   startHttp,
 } from "../support/http-fixture.ts";
-import { describeUnitContract } from "../support/unit-contract.ts";
+import { describeUnitContract, isListening, listenerOf } from "../support/unit-contract.ts";
 
 const session = create(SessionSchema, {
   metadata: { id: "s", kind: "Session", createdAt: { seconds: 1n }, updatedAt: { seconds: 1n } },
@@ -34,18 +34,6 @@ const JSON_HEAD = `${HEAD}Content-Type: application/json\r\n`;
 
 function newServer(options: Partial<HttpOptions> = {}): HttpServer {
   return createHttpServer(httpParts(), { ...HTTP_OPTIONS, ...options });
-}
-
-async function isListening(address: string): Promise<boolean> {
-  const socket = rawConnection(address);
-  try {
-    await once(socket, "connect");
-    return true;
-  } catch {
-    return false;
-  } finally {
-    socket.destroy();
-  }
 }
 
 /** A watch that says it is live, and then nothing until it is over. */
@@ -64,11 +52,10 @@ function quietWatch(seen: { context?: CallContext; isOver?: boolean } = {}) {
 
 const asStream = { headers: { accept: "text/event-stream" } };
 
-describeUnitContract("the HTTP server", {
+describeUnitContract<HttpServer>("the HTTP server", {
   create: () => newServer(),
   isOfUse: async ({ address }) => (await fetch(`http://${address}/openapi.json`)).ok,
-  remains: async ({ address }) =>
-    !address.endsWith(":0") && (await isListening(address)) ? ["the listener"] : [],
+  remains: listenerOf,
   broken: {
     create: () => newServer({ address: "192.0.2.1:1" }),
     failure: /HTTP \(HTTP_ADDRESS\) cannot listen on 192\.0\.2\.1:1/,

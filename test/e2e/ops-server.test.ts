@@ -1,11 +1,9 @@
 /** The private port, asked by real HTTP. */
-import { once } from "node:events";
-import { createConnection } from "node:net";
 import { describe, expect, test } from "vitest";
 import { createOpsServer, type OpsServer } from "../../src/http/ops.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { describeUnitContract } from "../support/unit-contract.ts";
+import { describeUnitContract, listenerOf } from "../support/unit-contract.ts";
 
 const silent = createLogTo({ write: () => undefined }, "silent");
 
@@ -24,24 +22,10 @@ async function started(notReady?: () => Promise<readonly string[]>) {
   return { ops, get, [Symbol.asyncDispose]: () => ops.stop() };
 }
 
-async function isListening(address: string): Promise<boolean> {
-  const [host = "", port] = address.split(":");
-  const socket = createConnection({ host, port: Number(port) });
-  try {
-    await once(socket, "connect");
-    return true;
-  } catch {
-    return false;
-  } finally {
-    socket.destroy();
-  }
-}
-
-describeUnitContract("the ops server", {
+describeUnitContract<OpsServer>("the ops server", {
   create: () => newOps(),
   isOfUse: async ({ address }) => (await fetch(`http://${address}/healthz`)).ok,
-  remains: async ({ address }) =>
-    !address.endsWith(":0") && (await isListening(address)) ? ["the listener"] : [],
+  remains: listenerOf,
   broken: {
     create: () => newOps(undefined, "192.0.2.1:1"),
     failure: /cannot listen on 192\.0\.2\.1:1/,

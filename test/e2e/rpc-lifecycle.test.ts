@@ -27,7 +27,7 @@ import { ANYBODY } from "../support/callers.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { callHeaders, FLAG, FRAME, frame, http2Frame, PREFACE } from "../support/http2-frames.ts";
 import { conversation, startRpc } from "../support/rpc-fixture.ts";
-import { describeUnitContract } from "../support/unit-contract.ts";
+import { describeUnitContract, isListening, listenerOf } from "../support/unit-contract.ts";
 
 const { getSession, watchSessionEvents } = SessionService.method;
 const SERVICE = "ambient.v1.SessionService";
@@ -40,29 +40,15 @@ function newServer(address: string): RpcServer {
   );
 }
 
-async function isListening(address: string): Promise<boolean> {
-  const socket = socketTo(address);
-  try {
-    await once(socket, "connect");
-    return true;
-  } catch {
-    return false;
-  } finally {
-    socket.destroy();
-  }
-}
-
 function socketTo(address: string): Socket {
   const [host = "", port] = address.split(":");
   return createConnection({ host, port: Number(port) });
 }
 
-describeUnitContract("the gRPC server", {
+describeUnitContract<RpcServer>("the gRPC server", {
   create: () => newServer("127.0.0.1:0"),
   isOfUse: ({ address }) => isListening(address),
-  // With port 0 it never listened.
-  remains: async ({ address }) =>
-    !address.endsWith(":0") && (await isListening(address)) ? ["the listener"] : [],
+  remains: listenerOf,
   broken: { create: () => newServer("192.0.2.1:1"), failure: /cannot listen on 192\.0\.2\.1:1/ },
 });
 

@@ -11,7 +11,7 @@ import {
 } from "../../src/http/server.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
-import type { LogRecord } from "./rpc-fixture.ts";
+import { type LogRecord, logRecords } from "./rpc-fixture.ts";
 
 type Handlers = HttpParts["handlers"];
 
@@ -95,30 +95,15 @@ export async function startHttp(
   options: Partial<HttpOptions> = {},
   given: Partial<Omit<HttpParts, "handlers">> = {},
 ): Promise<HttpFixture> {
-  const records: LogRecord[] = [];
-  let onRecord = Promise.withResolvers<void>();
-  const log = createLogTo({
-    write: (line) => {
-      records.push(JSON.parse(line));
-      onRecord.resolve();
-      onRecord = Promise.withResolvers();
-    },
-  });
+  const { log, ...logged } = logRecords();
   const parts = httpParts({ ...given, handlers, log });
   const server = createHttpServer(parts, { ...HTTP_OPTIONS, ...options });
   await server.start();
   return {
     server,
     metrics: parts.metrics,
-    records,
+    ...logged,
     ask: (path, init) => fetch(`http://${server.address}${API}${path}`, init),
-    recorded: async (msg) => {
-      for (;;) {
-        const found = records.find((record) => record.msg === msg);
-        if (found !== undefined) return found;
-        await onRecord.promise;
-      }
-    },
     [Symbol.asyncDispose]: () => server.stop(),
   };
 }

@@ -19,6 +19,27 @@ export interface LogRecord {
   readonly [field: string]: unknown;
 }
 
+/** A log, and its records. */
+export function logRecords() {
+  const records: LogRecord[] = [];
+  let onRecord = Promise.withResolvers<void>();
+  const log = createLogTo({
+    write: (line) => {
+      records.push(JSON.parse(line));
+      onRecord.resolve();
+      onRecord = Promise.withResolvers();
+    },
+  });
+  const recorded = async (msg: string): Promise<LogRecord> => {
+    for (;;) {
+      const found = records.find((record) => record.msg === msg);
+      if (found !== undefined) return found;
+      await onRecord.promise;
+    }
+  };
+  return { log, records, recorded };
+}
+
 /** A gRPC server over the given handlers on a free loopback port, and a client of it. */
 export interface RpcFixture extends AsyncDisposable {
   readonly server: RpcServer;
@@ -49,15 +70,7 @@ export async function startRpc(
   options: Partial<RpcServerOptions> = {},
   parts: Partial<RpcServerDeps> = {},
 ): Promise<RpcFixture> {
-  const records: LogRecord[] = [];
-  let onRecord = Promise.withResolvers<void>();
-  const log = createLogTo({
-    write: (line) => {
-      records.push(JSON.parse(line));
-      onRecord.resolve();
-      onRecord = Promise.withResolvers();
-    },
-  });
+  const { log, ...logged } = logRecords();
   const metrics = createMetrics();
   const server = createRpcServer(
     { log, metrics, clock: systemClock, handlers, authenticator: ANYBODY, ...parts },
@@ -69,14 +82,7 @@ export async function startRpc(
     server,
     client,
     metrics,
-    records,
-    recorded: async (msg) => {
-      for (;;) {
-        const found = records.find((record) => record.msg === msg);
-        if (found !== undefined) return found;
-        await onRecord.promise;
-      }
-    },
+    ...logged,
     [Symbol.asyncDispose]: async () => {
       client.close();
       await server.stop();

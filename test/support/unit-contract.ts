@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { createConnection } from "node:net";
 import { describe, expect, test } from "vitest";
 import type { Unit } from "../../src/base/unit.ts";
 
@@ -68,4 +70,22 @@ export function describeUnitContract<U extends Unit>(
       expect(await kind.remains(unit)).toEqual([]);
     });
   });
+}
+
+export async function isListening(address: string): Promise<boolean> {
+  const [host = "", port] = address.split(":");
+  const socket = createConnection({ host, port: Number(port) });
+  try {
+    await once(socket, "connect");
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
+
+/** What remains of a server; one that still has port 0 never listened. */
+export async function listenerOf({ address }: { readonly address: string }) {
+  return !address.endsWith(":0") && (await isListening(address)) ? ["the listener"] : [];
 }
