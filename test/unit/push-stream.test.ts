@@ -204,14 +204,6 @@ describe("a handover", () => {
     expect(bench.listens).toBe(true);
   });
 
-  test("of refused events alone is a push without rows", async () => {
-    const bench = await Bench.opened();
-    bench.batch(11, [BAD, BAD]);
-    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 12n, 2, []]]);
-    await bench.settle();
-    expect(bench.said.at(-1)).toMatchObject({ value: { lastClientSeq: 12n, lastSeq: 0n } });
-  });
-
   test("of a refused event waits for the open group before it", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1), ...fragments(["a"]), BAD]);
@@ -219,15 +211,6 @@ describe("a handover", () => {
     await bench.settle();
     bench.send({ case: "flush", value: {} });
     expect(bench.pushes.slice(1).map(rangeOf)).toEqual([[12n, 13n, 1, [1]]]);
-  });
-
-  test("of all earlier events happens before a unary push to the session", async () => {
-    const bench = await Bench.opened();
-    bench.batch(11, [whole(1), ...fragments(["a", "b"])]);
-    bench.groups.close("another");
-    expect(bench.pushes).toHaveLength(1);
-    bench.groups.close("s");
-    expect(bench.pushes.slice(1).map(rangeOf)).toEqual([[12n, 13n, 0, [2]]]);
   });
 });
 
@@ -257,25 +240,6 @@ describe("the end of a stream", () => {
     expect(bench.timers).toEqual([]);
     bench.groups.close("s");
     expect(bench.pushes).toHaveLength(1);
-  });
-
-  test("waits for every commit after a half-close", async () => {
-    const bench = await Bench.opened();
-    bench.batch(11, [whole(1), ...fragments(["a"])]);
-    bench.call.onHalfClose();
-    await bench.settle();
-    expect(bench.ended).toBeUndefined();
-    await bench.settle();
-    expect(bench.said.at(-1)).toMatchObject({ value: { lastClientSeq: 12n } });
-    expect(bench.ended).toBe("OK");
-  });
-
-  test("hands over nothing after a deletion", async () => {
-    const bench = await Bench.opened();
-    bench.batch(11, fragments(["a"]));
-    bench.groups.deleted("s");
-    expect(bench.ended).toBe("SESSION_DELETED");
-    expect(bench.pushes).toEqual([]);
   });
 
   test("reaches the older of two streams by the order of the table, whichever opens first", async () => {
@@ -368,40 +332,6 @@ describe("limits", () => {
     expect(heard).toEqual([...Array.from({ length: 63 }, () => true), false]);
     expect(bench.pushes.length).toBeGreaterThan(0);
   });
-
-  test("count streams from their call to their end", async () => {
-    const handlers = createPushStreamHandlers(
-      { ...partsOfNothing(), metrics: createMetrics() },
-      { validation: "strict", payloadBytesMax: 1, pushStreamBytesMax: 1, pushStreamsMax: 1 },
-    );
-    const caller = {
-      principal: ANONYMOUS,
-      send: () => undefined,
-      unsentBytes: 0,
-      resume: () => undefined,
-      end: () => undefined,
-    };
-    const first = handlers.pushSessionEvents(caller);
-    expect(() => handlers.pushSessionEvents(caller)).toThrow(/too many/);
-    first.onClose(new ServiceError("cancelled", "CANCELLED", "left"));
-    first.onClose(new ServiceError("cancelled", "CANCELLED", "left"));
-    handlers.pushSessionEvents(caller).onHalfClose();
-    handlers.pushSessionEvents(caller);
-    expect(() => handlers.pushSessionEvents(caller)).toThrow(/too many/);
-  });
-
-  function partsOfNothing() {
-    const never = (): Promise<never> => new Promise(() => undefined);
-    return {
-      ingest: { open: never, push: never },
-      rates: { charge: () => 0 },
-      groups: new OpenGroups(),
-      lostAfter: never,
-      cancelled: () => undefined,
-      clock: { nowMicros: () => 0n, monotonicMs: () => 0 },
-      timers: { after: () => () => undefined },
-    };
-  }
 });
 
 describe("a slow frame", () => {
@@ -458,14 +388,6 @@ describe("the age of a group", () => {
     next?.action();
     expect(bench.pushes.slice(1).map(rangeOf)).toEqual([[12n, 12n, 0, [1]]]);
     expect(bench.timers).toEqual([]);
-  });
-
-  test("ends a group before a fragment that arrives too late", async () => {
-    const bench = await Bench.opened();
-    bench.batch(11, fragments(["a"]));
-    bench.nowMs += 250;
-    bench.batch(12, fragments(["b"]));
-    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]);
   });
 });
 
