@@ -9,7 +9,7 @@
  * A fold may begin inside a run. Then it gets the open run as it was stored.
  */
 import { parseObject } from "@session-ledger/agui/json";
-import { outcomeOf, type RunOutcome, type Usage, usageIn } from "@session-ledger/agui/run-end";
+import { outcomeOf, type RunOutcome, type ModelUsage, usageIn } from "@session-ledger/agui/run-end";
 import type { CanonicalEvent } from "@session-ledger/agui/canonical/event";
 import { type CallFacts, RunFacts } from "@session-ledger/agui/canonical/run-facts";
 import type { TranscriptRow } from "../store/pages.ts";
@@ -26,7 +26,7 @@ export interface FoundRun {
   endedAt: number | undefined;
   /** Stalled: another run began before its end. */
   outcome: RunOutcome | "running" | "stalled";
-  usage: readonly Usage[];
+  usage: readonly ModelUsage[];
 }
 
 export interface FoundCall extends CallFacts {

@@ -1,5 +1,5 @@
 /** Runs and calls as they are stored (ledger_store_texts in texts.sql), and open runs as they are read again. */
-import type { Usage } from "@session-ledger/agui/run-end";
+import type { ModelUsage } from "@session-ledger/agui/run-end";
 import { isoOf, microsColumn } from "../store/columns.ts";
 import { bigintOf, type Database, type Field, type SQL, sql } from "../store/database.ts";
 import { sessionRuns, sessionToolCalls } from "../store/schema.ts";
@@ -24,7 +24,7 @@ export function runRow({ seq, lastSeq, runId, usage, ...run }: FoundRun) {
 }
 
 /** As the views read it. */
-function usageOf({ model, input, output, cachedInput, reasoning, cost }: Usage) {
+function usageOf({ model, input, output, cachedInput, reasoning, cost }: ModelUsage) {
   return {
     model: model === undefined || model === "" ? undefined : storedText(model),
     tokens_in: bounded(input),

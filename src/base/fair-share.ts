@@ -87,7 +87,7 @@ export class FairShare {
   }
 
   /** A lease that must fit at once; undefined: refused. its share ends with it. */
-  acquire(caller: CallerId, amount: number, end: End): Lease | undefined {
+  acquire(caller: CallerId, amount: number, end: OnEnd): Lease | undefined {
     const share = this.connection(caller);
     const lease = share.lease(end);
     const fits = lease.set(amount);
@@ -204,11 +204,11 @@ export class FairShare {
 /** The reason why a lease ends: others need the room, or its caller did not move for too long. */
 export type EndReason = "room" | "stalled";
 
-type End = (reason: EndReason) => void;
+type OnEnd = (reason: EndReason) => void;
 
 /** An amount held for a caller, which may change; the shared limit decides when it ends. */
 export class Lease {
-  readonly #end: End;
+  readonly #end: OnEnd;
   #isEnding = false;
   #isReleased = false;
   share: ConnectionShare;
@@ -221,7 +221,7 @@ export class Lease {
   /** True: the caller must act: read on, or send the rest. */
   awaitsCaller = false;
 
-  constructor(share: ConnectionShare, end: End) {
+  constructor(share: ConnectionShare, end: OnEnd) {
     this.share = share;
     this.#end = end;
     this.movedAt = share.all.now;
@@ -315,18 +315,18 @@ export class Lease {
 }
 
 /** The common fields of a caller and a connection. */
-interface Part {
+interface ShareHolder {
   /** The amount without ending leases. */
   readonly live: number;
   victim(asker: Lease): Lease | undefined;
 }
 
 /** The lease to end, from the part that holds the most, and at least `liveMin`. */
-function victimAmong<P extends Part>(
+function victimAmong<P extends ShareHolder>(
   parts: ReadonlyMap<unknown, P>,
   asker: Lease,
   liveMin: number,
-  own?: Part,
+  own?: ShareHolder,
 ): Lease | undefined {
   const passedOver = new Set<P>();
   for (;;) {
@@ -343,7 +343,7 @@ function victimAmong<P extends Part>(
 }
 
 /** One caller. */
-class CallerShare implements Part {
+class CallerShare implements ShareHolder {
   readonly connections = new Map<object, ConnectionShare>();
   live = 0;
 
@@ -353,7 +353,7 @@ class CallerShare implements Part {
 }
 
 /** One connection of a caller. */
-export class ConnectionShare implements Part {
+export class ConnectionShare implements ShareHolder {
   readonly all: FairShare;
   readonly caller: CallerShare;
   /** Without ending leases; the one that moved the longest ago comes first. */
@@ -362,14 +362,14 @@ export class ConnectionShare implements Part {
   #users = 0;
   live = 0;
 
-  constructor(all: FairShare, caller: CallerShare, gone: () => void) {
+  constructor(all: FairShare, caller: CallerShare, onLeave: () => void) {
     this.all = all;
     this.caller = caller;
-    this.#onLeave = gone;
+    this.#onLeave = onLeave;
   }
 
   /** A new lease of amount 0. `end` is called at most once, and must lead to a release. */
-  lease(end: End): Lease {
+  lease(end: OnEnd): Lease {
     this.enter();
     const lease = new Lease(this, end);
     this.leases.add(lease);

@@ -24,7 +24,7 @@ export class Semaphore {
   #running = 0;
   #waiting = 0;
   /** The next caller comes first. A caller without actions has no entry. */
-  readonly #callers = new Map<string, Caller>();
+  readonly #callers = new Map<string, QueuedCaller>();
 
   constructor(limits: SemaphoreLimits) {
     this.#limits = limits;
@@ -52,12 +52,12 @@ export class Semaphore {
     }
   }
 
-  #hasRoom({ running }: Caller): boolean {
+  #hasRoom({ running }: QueuedCaller): boolean {
     const { atOnce, atOnceOfCaller = atOnce } = this.#limits;
     return this.#running < atOnce && running < atOnceOfCaller;
   }
 
-  async #turn(name: string, caller: Caller, signal: AbortSignal | undefined): Promise<void> {
+  async #turn(name: string, caller: QueuedCaller, signal: AbortSignal | undefined): Promise<void> {
     const { waiting } = this.#limits;
     if (waiting !== undefined) {
       const { max, ofCallerMax = max, full } = waiting;
@@ -81,7 +81,7 @@ export class Semaphore {
     }
   }
 
-  #forget(name: string, { running, waiting }: Caller): void {
+  #forget(name: string, { running, waiting }: QueuedCaller): void {
     if (running === 0 && waiting.size === 0) this.#callers.delete(name);
   }
 
@@ -100,7 +100,7 @@ export class Semaphore {
   }
 }
 
-interface Caller {
+interface QueuedCaller {
   running: number;
   /** In the order of their turns. */
   readonly waiting: Set<() => void>;

@@ -56,13 +56,13 @@ function addressArgument(text: string): string {
   return addressText(loaded.config.address);
 }
 
-type Settings = Pick<SessionWriterOptions, "address" | "token" | "tls">;
+type ClientSettings = Pick<SessionWriterOptions, "address" | "token" | "tls">;
 
 /** The parts that every command with a running service needs. */
 export interface Connection {
   readonly client: LedgerClient;
   /** For writers and runners, which have connections of their own. */
-  readonly settings: Settings;
+  readonly settings: ClientSettings;
   readonly retry: RetryOptions & Required<Pick<RetryOptions, "mayRepeat">>;
 }
 
@@ -83,7 +83,7 @@ export async function connected<T>(
     retryForMs,
     signal: io.signal,
     mayRepeat,
-    onRetry: retryTeller({ address, retryForMs }, (line) => tell(io, line)),
+    onRetry: retryReporter({ address, retryForMs }, (line) => tell(io, line)),
   };
   try {
     return await work({ client, settings, retry });
@@ -100,20 +100,21 @@ function mayRepeat(failure: RpcFailure): boolean {
 }
 
 /** A failure is not reported twice within this time: each line of a push may fail again. */
-const TOLD_AGAIN_MS = 10_000;
+const REPORT_AGAIN_MS = 10_000;
 
 /** Reports the first failure in a row; the last one is thrown when no retry is left. */
-export function retryTeller(
+export function retryReporter(
   { address, retryForMs }: { readonly address: string; readonly retryForMs: number },
   say: (line: string) => void,
   clock: Pick<Clock, "monotonicMs"> = systemClock,
 ): (failure: RpcFailure, count: number) => void {
-  const toldMs = new Map<string, number>();
+  const reportedMs = new Map<string, number>();
   return (failure, count) => {
     const kind = failure.reason ?? failure.code;
     const nowMs = clock.monotonicMs();
-    if (count > 1 || nowMs - (toldMs.get(kind) ?? Number.NEGATIVE_INFINITY) < TOLD_AGAIN_MS) return;
-    toldMs.set(kind, nowMs);
+    if (count > 1 || nowMs - (reportedMs.get(kind) ?? Number.NEGATIVE_INFINITY) < REPORT_AGAIN_MS)
+      return;
+    reportedMs.set(kind, nowMs);
     // The next refusal is final, unless the token has changed by then.
     const isRefused = failure.code === "UNAUTHENTICATED";
     const forHow = isRefused ? "once more" : `again for ${Math.round(retryForMs / 1_000)} s`;
@@ -121,7 +122,7 @@ export function retryTeller(
   };
 }
 
-function clientOf(settings: Settings): LedgerClient {
+function clientOf(settings: ClientSettings): LedgerClient {
   // Node deprecates an IP address as the name in TLS (DEP0123), which grpc-js sends. A user of a
   // command cannot change that.
   process.noDeprecation = true;

@@ -119,14 +119,14 @@ async function restoreSessions(file: string, io: CliIo): Promise<ExitCode> {
       }
     });
     if (problem === undefined) {
-      tell(io, saidOf(done));
+      tell(io, summaryOf(done));
       return done.refused === 0 ? EXIT.done : EXIT.incomplete;
     }
     return wrongFile({ problem, done }, io);
   } catch (error) {
     if (error instanceof JsonLinesError) return wrongFile({ problem: error.message, done }, io);
     if (!io.signal.aborted) throw error;
-    tell(io, `${saidOf(done)}; the same command continues`);
+    tell(io, `${summaryOf(done)}; the same command continues`);
     return EXIT.interrupted;
   } finally {
     stream.destroy();
@@ -138,11 +138,11 @@ function wrongFile(
   io: CliIo,
 ): ExitCode {
   if (done.sessions === 0) throw new UsageError(problem);
-  tell(io, `${problem}; before it: ${saidOf(done)}`);
+  tell(io, `${problem}; before it: ${summaryOf(done)}`);
   return EXIT.incomplete;
 }
 
-function saidOf({ sessions, rows, present, refused }: RestoreCounts): string {
+function summaryOf({ sessions, rows, present, refused }: RestoreCounts): string {
   const others = [
     ...(present > 0 ? [`${present} were there already`] : []),
     ...(refused > 0 ? [`${refused} are there and different`] : []),

@@ -79,7 +79,7 @@ async function exportSession(sessionId: string, flags: ExportFlags, io: CliIo): 
   }
 }
 
-interface Run {
+interface ExportRun {
   readonly connection: Connection;
   readonly target: Target;
   readonly io: CliIo;
@@ -89,15 +89,15 @@ interface Run {
 const PROGRESS_STEPS = 10_000n;
 const PROGRESS_FORMAT = "{bar} {percentage}% | {lines} lines | {eta_formatted} to go";
 
-interface Asked {
+interface ExportRequest {
   readonly sessionId: string;
   readonly stream: StreamName;
   readonly format: HistoryFormat | undefined;
 }
 
 async function run(
-  { sessionId, stream, format }: Asked,
-  { connection, target, io }: Run,
+  { sessionId, stream, format }: ExportRequest,
+  { connection, target, io }: ExportRun,
 ): Promise<ExitCode> {
   const { client, retry } = connection;
   const startMs = systemClock.monotonicMs();

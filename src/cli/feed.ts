@@ -66,7 +66,7 @@ function timeArgument(text: string): bigint {
   throw new InvalidArgumentError("Expected a time since 1970, like 2026-11-23T09:00:00Z.");
 }
 
-type Frame = FeedEvent | FeedMessage;
+type FeedFrame = FeedEvent | FeedMessage;
 
 async function feed(stream: StreamName, flags: FeedFlags, io: CliIo): Promise<ExitCode> {
   const { limit } = flags;
@@ -90,11 +90,11 @@ async function* rowsOf(
   stream: StreamName,
   place: { cursor: string },
   { flags, connection }: { readonly flags: FeedFlags; readonly connection: Connection },
-): AsyncGenerator<Frame, void, undefined> {
+): AsyncGenerator<FeedFrame, void, undefined> {
   const { client, retry } = connection;
   const { since, project: projectId = "", type = [], follow = false } = flags;
   const ended = new RpcFailure("OUT_OF_RANGE", "the feed has ended");
-  async function* open(onAttached: () => void): AsyncGenerator<Frame, void, undefined> {
+  async function* open(onAttached: () => void): AsyncGenerator<FeedFrame, void, undefined> {
     const { cursor } = place;
     const from = cursor === "" && since !== undefined ? { startTime: timestampOf(since) } : {};
     const filter = { projectId, eventTypes: [...type], snapshotOnly: !follow };
@@ -117,17 +117,17 @@ async function* rowsOf(
   }
 }
 
-function frameJson(frame: Frame): string {
+function frameJson(frame: FeedFrame): string {
   return frame.$typeName === "ambient.v1.FeedEvent"
     ? toJsonString(FeedEventSchema, frame)
     : toJsonString(FeedMessageSchema, frame);
 }
 
-function rowOf(frame: Frame) {
+function rowOf(frame: FeedFrame) {
   return frame.$typeName === "ambient.v1.FeedEvent" ? frame.event : frame.message;
 }
 
-const COLUMNS: readonly Column<Frame>[] = [
+const COLUMNS: readonly Column<FeedFrame>[] = [
   { heading: "RECORDED", width: 20, text: ({ recordedAt }) => seconds(recordedAt) },
   { heading: "SESSION", width: 36, text: (frame) => rowOf(frame)?.sessionId ?? "" },
   { heading: "SEQ", width: 8, text: (frame) => String(rowOf(frame)?.seq ?? "") },

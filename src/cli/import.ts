@@ -12,7 +12,7 @@ import { exactJson, NotAnEntry } from "@session-ledger/history/entry";
 import { HistoryMapper } from "@session-ledger/history/from-history";
 import { LangChain4jMapper, type Mapper } from "@session-ledger/history/langchain4j";
 import { SpringAiMapper } from "@session-ledger/history/spring-ai";
-import type { RunNames } from "@session-ledger/history/run-builder";
+import type { RunIds } from "@session-ledger/history/run-builder";
 import {
   decodeLine,
   isBlank,
@@ -22,7 +22,7 @@ import {
 import { addConnectionOptions, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, type ExitCode, UsageError } from "./io.ts";
 import { mergedRows } from "./merge-rows.ts";
-import type { Refusal } from "./push-lines.ts";
+import type { LineRefusal } from "./push-lines.ts";
 import { rowsOf } from "./push.ts";
 import { keyed, type PushRun, pushRows, runIdOf, tellRefusal, withInput } from "./push-rows.ts";
 import { programNamed, runProgram } from "./running.ts";
@@ -58,9 +58,9 @@ interface ImportFlags extends ConnectionFlags {
   readonly json?: boolean;
 }
 
-type Flags = ImportFlags & { readonly file: string };
+type ImportFileFlags = ImportFlags & { readonly file: string };
 
-async function importInto(flags: Flags, io: CliIo): Promise<ExitCode> {
+async function importInto(flags: ImportFileFlags, io: CliIo): Promise<ExitCode> {
   const { session: sessionId, format } = flags;
   const parts = { sessionId, stream: "events", keys: true, stopOnRefused: false, io } as const;
   if (format === "jsonl")
@@ -77,7 +77,7 @@ async function importInto(flags: Flags, io: CliIo): Promise<ExitCode> {
   });
 }
 
-const MAPPERS: Readonly<Record<Exclude<ImportFormat, "jsonl">, new (names: RunNames) => Mapper>> = {
+const MAPPERS: Readonly<Record<Exclude<ImportFormat, "jsonl">, new (names: RunIds) => Mapper>> = {
   lc4j: LangChain4jMapper,
   spring: SpringAiMapper,
   history: HistoryMapper,
@@ -112,7 +112,7 @@ class InputValues implements AsyncIterable<JsonObject> {
     this.#run = run;
   }
 
-  refuse(refusal: Refusal): void {
+  refuse(refusal: LineRefusal): void {
     tellRefusal(this.line, refusal, this.#run);
   }
 

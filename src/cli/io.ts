@@ -182,10 +182,10 @@ export function explainCall(failure: RpcFailure): string {
   const fields = violations.map(({ field, description }) =>
     description.startsWith(field) ? description : `${field}: ${description}`,
   );
-  const said = violations[0]?.description === message ? fields : [message, ...fields];
+  const parts = violations[0]?.description === message ? fields : [message, ...fields];
   const kind = noConnectionOf(failure);
-  if (kind !== undefined) said.push(ADVICE[kind]);
-  return visible(`${reason ?? code}: ${said.join("; ")}`);
+  if (kind !== undefined) parts.push(ADVICE[kind]);
+  return visible(`${reason ?? code}: ${parts.join("; ")}`);
 }
 
 const MEANINGS: Readonly<Record<ExitCode, string>> = {

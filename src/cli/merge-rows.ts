@@ -10,7 +10,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import { type CompressedRow, Compressor } from "@session-ledger/compressor/compressor";
 import { encodeFragments } from "@session-ledger/compressor/fragments";
-import type { InputRow } from "./push-rows.ts";
+import type { RowToPush } from "./push-rows.ts";
 
 interface Event {
   readonly eventType: string;
@@ -19,11 +19,11 @@ interface Event {
 }
 
 export async function* mergedRows(
-  rows: AsyncIterable<InputRow>,
-): AsyncGenerator<InputRow, void, undefined> {
+  rows: AsyncIterable<RowToPush>,
+): AsyncGenerator<RowToPush, void, undefined> {
   const compressor = new Compressor<Event>();
-  let open: InputRow[] = [];
-  const take = (made: CompressedRow<Event>): InputRow | undefined => {
+  let open: RowToPush[] = [];
+  const take = (made: CompressedRow<Event>): RowToPush | undefined => {
     const parts = open.splice(0, made.eventCount);
     return parts.length < 2 ? parts[0] : merged(made, parts);
   };
@@ -50,8 +50,8 @@ export async function* mergedRows(
 
 function merged(
   { eventType, payload, eventCount, fragments }: CompressedRow<Event>,
-  parts: readonly InputRow[],
-): InputRow {
+  parts: readonly RowToPush[],
+): RowToPush {
   const [first] = parts;
   const last = parts.at(-1);
   if (first === undefined || last === undefined || fragments === undefined)

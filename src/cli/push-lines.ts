@@ -15,9 +15,9 @@ import {
 
 /** The forms of an input. */
 export const FORMS = ["events", "messages", "text"] as const;
-export type Form = (typeof FORMS)[number];
+export type InputForm = (typeof FORMS)[number];
 
-export interface Refusal {
+export interface LineRefusal {
   readonly reason: string;
   readonly message: string;
 }
@@ -34,10 +34,10 @@ export type RowLine =
   | ({ readonly kind: "row" } & Pick<SessionMessage, "eventType" | "payload" | "sender" | "sentAt">)
   | { readonly kind: "empty" }
   /** The line is not a row; the service never sees it. */
-  | ({ readonly kind: "refused" } & Refusal);
+  | ({ readonly kind: "refused" } & LineRefusal);
 
 /** Classifies a line of input. The payload of an event, and of a text, is the line, byte for byte. */
-export function rowLine(line: Line, form: Form): RowLine {
+export function rowLine(line: Line, form: InputForm): RowLine {
   if (line.bytes === undefined) {
     return refused("LINE_TOO_LONG", `the line is longer than ${LINE_BYTES_MAX} bytes`);
   }

@@ -24,17 +24,17 @@ import {
   UsageError,
 } from "./io.ts";
 import { type Progress, startProgress } from "./progress.ts";
-import type { Refusal, RowLine } from "./push-lines.ts";
+import type { LineRefusal, RowLine } from "./push-lines.ts";
 
 /** A row to push, and the line of the input that it is from. */
-export interface InputRow {
+export interface RowToPush {
   readonly line: number;
   /** The number of input bytes up to the end of the line. */
   readonly endByte: number;
   readonly read: RowLine;
   readonly key: string;
   /** The rows that were merged into it. */
-  readonly parts?: readonly InputRow[];
+  readonly parts?: readonly RowToPush[];
 }
 
 export interface PushRun {
@@ -56,18 +56,18 @@ const FILE_FORMAT =
 /** The length of a pipe's input is unknown, so the bar has no end. */
 const PIPE_FORMAT = "{lines} lines | {refused} refused | {duration_formatted}";
 
-interface PushFlags extends ConnectionFlags {
+interface RowPushFlags extends ConnectionFlags {
   /** Without it, or `-`: stdin. */
   readonly file?: string | undefined;
   readonly json?: boolean;
 }
 
-type Parts = Pick<PushRun, "sessionId" | "stream" | "keys" | "stopOnRefused">;
+type RowPushParts = Pick<PushRun, "sessionId" | "stream" | "keys" | "stopOnRefused">;
 
 /** Opens the input and the connection, sends, and prints the summary. */
 export async function withInput(
-  flags: PushFlags,
-  { io, ...parts }: Parts & { readonly io: CliIo },
+  flags: RowPushFlags,
+  { io, ...parts }: RowPushParts & { readonly io: CliIo },
   send: (input: Readable, run: PushRun) => Promise<ExitCode>,
 ): Promise<ExitCode> {
   const { stream, bytesTotal } = await openInput(flags.file, io);
@@ -87,7 +87,7 @@ export async function withInput(
   });
 }
 
-export async function pushRows(rows: AsyncIterable<InputRow>, run: PushRun): Promise<ExitCode> {
+export async function pushRows(rows: AsyncIterable<RowToPush>, run: PushRun): Promise<ExitCode> {
   const { stopOnRefused, summary, progress, io } = run;
   try {
     for await (const row of rows) {
@@ -110,7 +110,7 @@ export async function pushRows(rows: AsyncIterable<InputRow>, run: PushRun): Pro
 }
 
 /** True: the row, or a part of it, is refused. */
-async function pushOrParts(row: InputRow, run: PushRun): Promise<boolean> {
+async function pushOrParts(row: RowToPush, run: PushRun): Promise<boolean> {
   const refusal = await pushRow(row, run);
   if (refusal === undefined) return false;
   const { parts = [] } = row;
@@ -130,7 +130,10 @@ async function pushOrParts(row: InputRow, run: PushRun): Promise<boolean> {
 const KEY_REUSED = "KEY_REUSED";
 
 /** Resolves when the row is stored or refused; rejects when further rows would fail too. */
-async function pushRow({ read, key, parts }: InputRow, run: PushRun): Promise<Refusal | undefined> {
+async function pushRow(
+  { read, key, parts }: RowToPush,
+  run: PushRun,
+): Promise<LineRefusal | undefined> {
   const { sessionId, stream, keys, connection, summary } = run;
   if (read.kind === "empty") return undefined;
   if (read.kind === "refused") return read;
@@ -154,7 +157,7 @@ async function pushRow({ read, key, parts }: InputRow, run: PushRun): Promise<Re
   }
 }
 
-export function refusalOf(failure: RpcFailure): Refusal {
+export function refusalOf(failure: RpcFailure): LineRefusal {
   return { reason: failure.reason ?? failure.code, message: explainCall(failure) };
 }
 
@@ -175,7 +178,7 @@ export function isFaultOfLine({ code, wasRefusedForNow, violations }: RpcFailure
 
 export function tellRefusal(
   number: number,
-  { reason, message }: Refusal,
+  { reason, message }: LineRefusal,
   { summary, progress }: Pick<PushRun, "summary" | "progress">,
 ): void {
   summary.refuse(reason);
@@ -250,7 +253,7 @@ class Summary {
 export async function* keyed(
   events: AsyncIterable<AguiEvent>,
   place: { readonly line: number; readonly endByte: number },
-): AsyncGenerator<InputRow, void, undefined> {
+): AsyncGenerator<RowToPush, void, undefined> {
   let run = "";
   let nth = 0;
   for await (const event of events) {
@@ -266,7 +269,10 @@ export async function* keyed(
 }
 
 /** Two files with the same beginning have different runs. */
-export async function runIdOf(format: string, { file }: Pick<PushFlags, "file">): Promise<string> {
+export async function runIdOf(
+  format: string,
+  { file }: Pick<RowPushFlags, "file">,
+): Promise<string> {
   if (file === undefined || file === "-") return crypto.randomUUID();
   const digest = createHash("sha256");
   try {
@@ -278,7 +284,7 @@ export async function runIdOf(format: string, { file }: Pick<PushFlags, "file">)
   return `${format}-${digest.digest("hex").slice(0, 16)}`;
 }
 
-interface Input {
+interface PushInput {
   readonly stream: Readable;
   readonly bytesTotal: number | undefined;
 }
@@ -286,7 +292,7 @@ interface Input {
 export async function openInput(
   file: string | undefined,
   { stdin, signal }: CliIo,
-): Promise<Input> {
+): Promise<PushInput> {
   if (file === undefined || file === "-") {
     return { stream: addAbortSignal(signal, stdin), bytesTotal: undefined };
   }

@@ -23,9 +23,9 @@ import {
 } from "./arguments.ts";
 import { addConnectionOptions, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, EXIT, type ExitCode, explain, UsageError } from "./io.ts";
-import { type Form, FORMS, LineKeys, type RowLine, rowLine } from "./push-lines.ts";
+import { type InputForm, FORMS, LineKeys, type RowLine, rowLine } from "./push-lines.ts";
 import {
-  type InputRow,
+  type RowToPush,
   keyed,
   type PushRun,
   pushRows,
@@ -88,7 +88,7 @@ interface PushFlags extends ConnectionFlags {
   /** False: no keys, so a push with an unknown outcome is not sent again. */
   readonly keys: boolean;
   readonly keyPrefix?: string;
-  readonly as: Form;
+  readonly as: InputForm;
   readonly format: "jsonl" | "text";
   readonly runId?: string;
   readonly stream?: boolean;
@@ -122,7 +122,7 @@ async function* textRows(
   input: Readable,
   runId: string,
   { sessionId: threadId }: PushRun,
-): AsyncGenerator<InputRow, void, undefined> {
+): AsyncGenerator<RowToPush, void, undefined> {
   const place = { line: 1, endByte: 0 };
   const pieces = async function* (): AsyncGenerator<Uint8Array, void, undefined> {
     for await (const chunk of input) {
@@ -138,7 +138,7 @@ async function* textRows(
 export async function* rowsOf(
   input: Readable,
   { as, keyPrefix, fromLine = 1 }: Pick<PushFlags, "as" | "keyPrefix" | "fromLine">,
-): AsyncGenerator<InputRow, void, undefined> {
+): AsyncGenerator<RowToPush, void, undefined> {
   const keys = new LineKeys(keyPrefix);
   for await (const line of readLines(input, { bytesMax: LINE_BYTES_MAX })) {
     const key = keys.next(line);

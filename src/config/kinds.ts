@@ -2,7 +2,7 @@
 import { type Address, parseAddress } from "@session-ledger/base/address";
 import { durationMs } from "../base/duration.ts";
 
-interface Kind<T> {
+interface SettingKind<T> {
   /** Completes "expected …". */
   readonly expected: string;
   /** Undefined when the text is not what was expected. */
@@ -11,7 +11,7 @@ interface Kind<T> {
   readonly publicPart?: (text: string) => string;
 }
 
-export interface Setting<T> extends Kind<T> {
+export interface Setting<T> extends SettingKind<T> {
   readonly name: string;
   /** The default text of the variable; undefined where an absent variable has a meaning. */
   readonly fallback: string | undefined;
@@ -19,17 +19,17 @@ export interface Setting<T> extends Kind<T> {
   readonly meaning: string;
 }
 
-export function setting<T>(name: string, kind: Kind<T>, fallback: string): Described<T> {
+export function setting<T>(name: string, kind: SettingKind<T>, fallback: string): Described<T> {
   return { means: (meaning) => ({ ...kind, name, fallback, meaning }) };
 }
 
-export function optional<T>(name: string, kind: Kind<T>): Described<T | undefined> {
+export function optional<T>(name: string, kind: SettingKind<T>): Described<T | undefined> {
   return { means: (meaning) => ({ ...kind, name, fallback: undefined, meaning }) };
 }
 
 type Described<T> = { readonly means: (meaning: string) => Setting<T> };
 
-export function choice<const T extends string>(...among: readonly T[]): Kind<T> {
+export function choice<const T extends string>(...among: readonly T[]): SettingKind<T> {
   return {
     expected: `one of ${among.join(", ")}`,
     parse: (text) => among.find((one) => one === text),
@@ -37,7 +37,7 @@ export function choice<const T extends string>(...among: readonly T[]): Kind<T> 
 }
 
 /** One or more of a few words, separated by commas. */
-export function list(...among: readonly string[]): Kind<readonly string[]> {
+export function list(...among: readonly string[]): SettingKind<readonly string[]> {
   return {
     expected: `some of ${among.join(", ")}, separated by commas`,
     parse(text) {
@@ -48,7 +48,7 @@ export function list(...among: readonly string[]): Kind<readonly string[]> {
 }
 
 /** A whole number; the unit is the end of the variable's name. */
-export function amount(min: number, max: number): Kind<number> {
+export function amount(min: number, max: number): SettingKind<number> {
   return {
     expected: `a whole number from ${min} to ${max}`,
     parse(text) {
@@ -59,7 +59,7 @@ export function amount(min: number, max: number): Kind<number> {
 }
 
 /** A span of time as people write it: `30s`, `10m`, `30d`; the value is in milliseconds. */
-export function duration(min: string, max: string): Kind<number> {
+export function duration(min: string, max: string): SettingKind<number> {
   const [minMs = 0, maxMs = 0] = [durationMs(min), durationMs(max)];
   return {
     expected: `a number and ms, s, m, h or d, from ${min} to ${max}`,
@@ -70,27 +70,27 @@ export function duration(min: string, max: string): Kind<number> {
   };
 }
 
-export function textOf(expected: string): Kind<string> {
+export function textOf(expected: string): SettingKind<string> {
   return { expected, parse: (text) => text };
 }
 
 /** A text that no log and no error may show. */
-export function secretText(expected: string): Kind<string> {
+export function secretText(expected: string): SettingKind<string> {
   return { ...textOf(expected), publicPart: () => "set" };
 }
 
-export const ADDRESS: Kind<Address> = {
+export const ADDRESS: SettingKind<Address> = {
   expected: "host:port, like 127.0.0.1:9000 or [::1]:9000; port 0 takes a free one",
   parse: parseAddress,
 };
 
 /** The address of another service, so a port is required. */
-export const REMOTE_ADDRESS: Kind<Address> = {
+export const REMOTE_ADDRESS: SettingKind<Address> = {
   expected: "host:port, like ledger.example:9000 or [::1]:9000",
   parse: (text) => (parseAddress(text)?.port === 0 ? undefined : parseAddress(text)),
 };
 
-export const FLAG: Kind<boolean> = {
+export const FLAG: SettingKind<boolean> = {
   expected: "true or false",
   parse(text) {
     if (text === "true" || text === "1") return true;
@@ -98,7 +98,7 @@ export const FLAG: Kind<boolean> = {
   },
 };
 
-export const RATIO: Kind<number> = {
+export const RATIO: SettingKind<number> = {
   expected: "a number from 0 to 1",
   parse: (text) => (/^(?:0|1|0?\.\d{1,9}|1\.0{1,9})$/.test(text) ? Number(text) : undefined),
 };
@@ -111,7 +111,7 @@ function urlOf(
   protocols: readonly string[],
   expected: string,
   fits: (url: URL) => boolean = () => true,
-): Kind<string> {
+): SettingKind<string> {
   const isFit = (url: URL | null) => url !== null && protocols.includes(url.protocol) && fits(url);
   return { expected, parse: (text) => (isFit(URL.parse(text)) ? text : undefined) };
 }
@@ -123,7 +123,7 @@ export const WEB_URL = urlOf(
   ({ username, password }) => username === "" && password === "",
 );
 
-export const POSTGRES_URL: Kind<string> = {
+export const POSTGRES_URL: SettingKind<string> = {
   ...urlOf(
     ["postgres:", "postgresql:"],
     "postgres://user:password@host:port/database, special characters percent-encoded",
@@ -131,7 +131,7 @@ export const POSTGRES_URL: Kind<string> = {
   publicPart: withoutSecrets,
 };
 
-export function orOff<T>({ expected, parse, publicPart }: Kind<T>): Kind<T | "off"> {
+export function orOff<T>({ expected, parse, publicPart }: SettingKind<T>): SettingKind<T | "off"> {
   return {
     expected: `${expected}; or off`,
     parse: (text) => (text === "off" ? text : parse(text)),
@@ -145,7 +145,7 @@ function withoutSecrets(url: string): string {
 }
 
 /** Lower-case: the same with and without quotes. Short: a channel name contains it. */
-export const SCHEMA_NAME: Kind<string> = {
+export const SCHEMA_NAME: SettingKind<string> = {
   expected: "up to 48 lower-case letters, digits and _, without a digit or pg_ at the beginning",
   parse: (text) => (/^(?!pg_)[a-z_][a-z0-9_]{0,47}$/.test(text) ? text : undefined),
 };

@@ -17,7 +17,7 @@ import {
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { expand } from "@session-ledger/compressor/expand";
 import { ReadEvent } from "../store/columns.ts";
-import type { Columns } from "../store/database.ts";
+import type { RawRow } from "../store/database.ts";
 import type { EventRow, MessageRow, StoredRow } from "../store/rows.ts";
 import { timestampOf } from "./times.ts";
 
@@ -217,7 +217,7 @@ export class ReadSessionEvent implements SessionEvent {
 /** More bytes than the tags, lengths and numbers of a SessionEvent take. */
 const AROUND_BYTES = 160;
 
-type Column = Columns[number] | undefined;
+type Column = RawRow[number] | undefined;
 
 /** The rows of a page have one session. */
 let lastId = { text: "", bytes: Buffer.alloc(0) };

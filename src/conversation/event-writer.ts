@@ -10,7 +10,11 @@ import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { LiveState } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { USER_ROW_TYPE } from "@session-ledger/agui/canonical/user-messages";
-import type { Canonical, CanonicalRun, Log } from "@session-ledger/agui/canonical/canonical";
+import type {
+  Canonical,
+  CanonicalRun,
+  ConversationLog,
+} from "@session-ledger/agui/canonical/canonical";
 import type { CanonicalEvent, LoggedEvent } from "@session-ledger/agui/canonical/event";
 import type { RowMessages } from "@session-ledger/agui/canonical/repeats";
 import { EMPTY_INPUT } from "@session-ledger/agui/canonical/turns";
@@ -39,7 +43,7 @@ interface WriterParts {
   readonly generation: Generation;
   readonly metrics: Pick<Metrics, "aguiMended">;
   /** The transcript before the next event; without it the caller makes up for what may be shown twice. */
-  readonly log?: Log;
+  readonly log?: ConversationLog;
   /** Gets every event, and returns the event to send. */
   readonly onEvent?: (event: CanonicalEvent) => CanonicalEvent;
   /** Gets the messages of each row. */

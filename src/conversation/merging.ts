@@ -15,7 +15,7 @@
 import type { TranscriptRow } from "../store/pages.ts";
 import type { SessionHead } from "../store/rows.ts";
 import type { RowTimes, TalkRow } from "../store/talk.ts";
-import { isAfter, Times } from "@session-ledger/agui/canonical/commit-order";
+import { isAfter, MonotonicTimes } from "@session-ledger/agui/canonical/commit-order";
 import type { Slice } from "./folding.ts";
 
 /** How many numbers each stream has. */
@@ -60,7 +60,7 @@ export async function* inOrder({
   upTo,
 }: Streams): AsyncGenerator<OrderedSlice, void, undefined> {
   const talk = new MessageLookahead(messages, upTo.messages);
-  const times = new Times();
+  const times = new MonotonicTimes();
   let seq = 0n;
   try {
     for await (const slice of events) {
@@ -94,7 +94,7 @@ export async function* inOrder({
 class MessageLookahead {
   readonly #slices: AsyncGenerator<Slice<TalkRow>, void, undefined>;
   readonly #upToSeq: bigint;
-  readonly #times = new Times();
+  readonly #times = new MonotonicTimes();
   #rows: readonly TalkRow[] = [];
   #at = 0;
   #time: RowTimes | undefined;

@@ -7,6 +7,7 @@ import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import {
   type Adapter,
   type AgentEvent,
+  type AgentEvents,
   capabilitiesOf,
   PlatformBridge,
   type RunInput,
@@ -42,10 +43,8 @@ export class ScriptedAgent extends PlatformBridge {
   }
 }
 
-type Events = Generator<AgentEvent, void, undefined>;
-
 /** Ids of parts of an answer are made of the id of its run. */
-interface Question {
+interface AgentQuestion {
   readonly runId: string;
   readonly text: string;
   readonly answers: number;
@@ -53,7 +52,7 @@ interface Question {
 }
 
 /** The events of an answer. Throws where the script has a failure. */
-function* answerTo(input: RunInput, now: Date): Events {
+function* answerTo(input: RunInput, now: Date): AgentEvents {
   const { runId, resume = [] } = input;
   const text = promptsOf(input).join("\n").trim();
   const state = isObject(input.state) ? input.state : {};
@@ -64,7 +63,10 @@ function* answerTo(input: RunInput, now: Date): Events {
   yield* remembered(question, state);
 }
 
-const SCRIPTS: readonly { readonly words: RegExp; readonly answer: (to: Question) => Events }[] = [
+const SCRIPTS: readonly {
+  readonly words: RegExp;
+  readonly answer: (to: AgentQuestion) => AgentEvents;
+}[] = [
   { words: /\b(?:deploy|approve|approval)\b/i, answer: deployment },
   { words: /\bfail\b/i, answer: failure },
   { words: /\btools?\b/i, answer: tools },
@@ -80,7 +82,7 @@ const MENU = `Type a message with one of these words:
 - **deploy**: I ask you before I do it
 - **fail**: a run that ends with an error`;
 
-function* usual({ runId, text, answers }: Question): Events {
+function* usual({ runId, text, answers }: AgentQuestion): AgentEvents {
   const words = text.split(/\s+/).filter(Boolean).length;
   const call = { toolCallId: `count-${runId}`, toolCallName: "count_words", args: { text } };
   yield* thought(
@@ -95,7 +97,7 @@ function* usual({ runId, text, answers }: Question): Events {
   );
 }
 
-function* tools({ runId, now }: Question): Events {
+function* tools({ runId, now }: AgentQuestion): AgentEvents {
   const plan = { messageId: `plan-${runId}`, activityType: "PLAN" };
   const calls = [
     { toolCallName: "read_clock", args: { zone: "UTC" }, result: { time: now.toISOString() } },
@@ -130,7 +132,7 @@ function* tools({ runId, now }: Question): Events {
   );
 }
 
-function* markdown({ runId }: Question): Events {
+function* markdown({ runId }: AgentQuestion): AgentEvents {
   yield* spoken(
     `answer-${runId}`,
     `### A table
@@ -153,7 +155,7 @@ for await (const { event } of readSession({ address, sessionId: "demo-live" })) 
   );
 }
 
-function* long({ runId }: Question): Events {
+function* long({ runId }: AgentQuestion): AgentEvents {
   const lines = Array.from(
     { length: 24 },
     (_, line) =>
@@ -165,7 +167,7 @@ function* long({ runId }: Question): Events {
   );
 }
 
-function* failure({ runId }: Question): Events {
+function* failure({ runId }: AgentQuestion): AgentEvents {
   const call = { toolCallId: `fetch-${runId}`, toolCallName: "fetch_report", args: { year: 1999 } };
   yield* called(call);
   yield resultOf(call.toolCallId, '{"error":"the archive does not answer"}');
@@ -175,7 +177,7 @@ function* failure({ runId }: Question): Events {
 
 const VERSION = "2.0";
 
-function* deployment({ runId }: Question): Events {
+function* deployment({ runId }: AgentQuestion): AgentEvents {
   const toolCallId = `deploy-${runId}`;
   const args = { version: VERSION, target: "production" };
   yield* thought(
@@ -187,7 +189,7 @@ function* deployment({ runId }: Question): Events {
   yield asking(toolCallId, `Deploy version ${VERSION} to production?`);
 }
 
-function* decided({ runId }: Question, resume: NonNullable<RunInput["resume"]>): Events {
+function* decided({ runId }: AgentQuestion, resume: NonNullable<RunInput["resume"]>): AgentEvents {
   for (const [index, { interruptId, status, payload }] of resume.entries()) {
     const isRefused = isObject(payload) && payload["approved"] === false;
     const isApproved = status === "resolved" && !isRefused;
@@ -202,7 +204,7 @@ function* decided({ runId }: Question, resume: NonNullable<RunInput["resume"]>):
 }
 
 /** The state that all runs of the session share. */
-function* remembered({ text, answers, now }: Question, state: JsonObject): Events {
+function* remembered({ text, answers, now }: AgentQuestion, state: JsonObject): AgentEvents {
   const next = { answers, lastQuestion: text.slice(0, 200), lastAnswerAt: now.toISOString() };
   if (Object.keys(state).length === 0) {
     yield { type: "STATE_SNAPSHOT", snapshot: next };

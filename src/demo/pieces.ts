@@ -1,16 +1,14 @@
 /** The parts of an answer as AG-UI events, and the pauses between them. Pure. */
-import type { AgentEvent } from "@session-ledger/runner/internal/sdk/bridge";
-
-type Events = Generator<AgentEvent, void, undefined>;
+import type { AgentEvent, AgentEvents } from "@session-ledger/runner/internal/sdk/bridge";
 
 /** A message of the agent, a word an event. */
-export function* spoken(messageId: string, text: string): Events {
+export function* spoken(messageId: string, text: string): AgentEvents {
   yield { type: "TEXT_MESSAGE_START", messageId, role: "assistant" };
   for (const delta of wordsOf(text)) yield { type: "TEXT_MESSAGE_CONTENT", messageId, delta };
   yield { type: "TEXT_MESSAGE_END", messageId };
 }
 
-export function* thought(messageId: string, text: string): Events {
+export function* thought(messageId: string, text: string): AgentEvents {
   yield { type: "REASONING_START", messageId };
   yield { type: "REASONING_MESSAGE_START", messageId, role: "reasoning" };
   for (const delta of wordsOf(text)) yield { type: "REASONING_MESSAGE_CONTENT", messageId, delta };
@@ -18,13 +16,13 @@ export function* thought(messageId: string, text: string): Events {
   yield { type: "REASONING_END", messageId };
 }
 
-export interface ToolCall {
+export interface DemoCall {
   readonly toolCallId: string;
   readonly toolCallName: string;
   readonly args: object;
 }
 
-export function* called({ toolCallId, toolCallName, args }: ToolCall): Events {
+export function* called({ toolCallId, toolCallName, args }: DemoCall): AgentEvents {
   yield { type: "TOOL_CALL_START", toolCallId, toolCallName };
   for (const delta of wordsOf(JSON.stringify(args, null, 1)))
     yield { type: "TOOL_CALL_ARGS", toolCallId, delta };

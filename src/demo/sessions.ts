@@ -31,9 +31,9 @@ export function isOfDemo({ metadata, labels = "" }: Session): boolean {
   return ids.includes(metadata?.id ?? "") || objectIn(labels)?.["demo"] === DEMO_LABEL.demo;
 }
 
-type StreamName = keyof typeof recorded.streams;
+type RecordedStream = keyof typeof recorded.streams;
 
-function turn(from: string, text: string, stream: StreamName): DemoTurn {
+function turn(from: string, text: string, stream: RecordedStream): DemoTurn {
   const events = recorded.streams[stream].map((line) => ({ type: "", ...parseObject(line) }));
   return { from, text, events };
 }

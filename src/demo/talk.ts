@@ -68,7 +68,7 @@ export async function askQuestions(
     if (!deduplicated) await delay(BETWEEN_MS, undefined, { signal });
     const next = { sessionId, afterSeq, eventTypes: ["user"], pageSize: 1 };
     const { items } = await to.client.call(ledger.listSessionMessages, next, to.retry);
-    const isQuestion = items.every(({ payload: said }) => said === QUESTIONS[index + 1]);
+    const isQuestion = items.every(({ payload: text }) => text === QUESTIONS[index + 1]);
     if (!isQuestion) return;
   }
 }

@@ -14,7 +14,7 @@ import type {
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument } from "@session-ledger/base/errors";
-import type { Page, PageFilter, PageRequest, Span } from "../store/pages.ts";
+import type { Page, PageFilter, PageRequest, TimeSpan } from "../store/pages.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { type EventRow, headOf, lastSeqOf, type StreamName } from "../store/rows.ts";
@@ -56,7 +56,7 @@ export interface EventHistory {
 
 export interface EventHistoryRequest {
   readonly page: ListSessionEventsRequest;
-  readonly span: Span;
+  readonly span: TimeSpan;
   readonly recorded: boolean;
 }
 
@@ -109,7 +109,7 @@ export function createListHandlers(
   async function read<S extends StreamName>(
     stream: S,
     request: ListSessionMessagesRequest | ListSessionEventsRequest,
-    { span, recorded = false }: { readonly span?: Span; readonly recorded?: boolean } = {},
+    { span, recorded = false }: { readonly span?: TimeSpan; readonly recorded?: boolean } = {},
   ): Promise<{ readonly page: Page<S>; readonly end: bigint }> {
     check(request);
     const { sessionId } = request;
@@ -234,7 +234,7 @@ function checkCursors(request: { readonly afterSeq: bigint; readonly beforeSeq: 
 /** Undefined without a filter: an unfiltered page takes one statement. */
 function filterOf(
   request: ListSessionMessagesRequest | ListSessionEventsRequest,
-  span: Span | undefined,
+  span: TimeSpan | undefined,
 ): PageFilter | undefined {
   const runId = "runId" in request ? request.runId : "";
   const { eventTypes, createdAfter, createdBefore } = request;

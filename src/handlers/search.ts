@@ -8,7 +8,7 @@ import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { checkTextBytes, checkTime, violationsOf } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { microsOf, timestampOf } from "../contract/times.ts";
-import type { Found, SearchCursor, SearchPage, SearchRequest } from "../search/find.ts";
+import type { TextMatch, SearchCursor, SearchPage, SearchRequest } from "../search/find.ts";
 import { ROLES } from "../search/text-fold.ts";
 
 const TEXTS_MAX = 100;
@@ -96,7 +96,7 @@ function checksOf(request: SearchTextsRequest, cursor: SearchCursor | undefined)
   ];
 }
 
-function foundOf({ key, excerpt, ...found }: Found): FoundText {
+function foundOf({ key, excerpt, ...found }: TextMatch): FoundText {
   return {
     $typeName: "ambient.v1.FoundText",
     ...found,

@@ -17,7 +17,7 @@ import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument, type Violation } from "@session-ledger/base/errors";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { sessionNotFound } from "../store/failure.ts";
-import type { Failure } from "../store/runs.ts";
+import type { FailedRun } from "../store/runs.ts";
 import {
   type ListOrder,
   type SessionList,
@@ -51,7 +51,7 @@ export interface SessionStore {
   /** The ids of its newest forks that the caller sees. */
   forksOf(id: string, scope: SessionScope): Promise<readonly string[]>;
   listSessions(page: SessionsPage): Promise<SessionList>;
-  readFailures(ids: readonly string[]): Promise<ReadonlyMap<string, Failure>>;
+  readFailures(ids: readonly string[]): Promise<ReadonlyMap<string, FailedRun>>;
   updateSession(id: string, change: SessionChange): Promise<SessionRecord | undefined>;
   deleteSession(id: string): Promise<boolean>;
 }
@@ -321,7 +321,7 @@ function found(id: string, record: SessionRecord | undefined): SessionRecord {
   return record;
 }
 
-export function toSession(record: SessionRecord, failure?: Failure): Session {
+export function toSession(record: SessionRecord, failure?: FailedRun): Session {
   return {
     $typeName: "ambient.v1.Session",
     metadata: {
@@ -369,7 +369,7 @@ export function toSession(record: SessionRecord, failure?: Failure): Session {
 
 const FAILURE_CHARS_MAX = 1_024;
 
-function toRunFailure({ runId, seq, atMicros, payload = "{}" }: Failure): RunFailure {
+function toRunFailure({ runId, seq, atMicros, payload = "{}" }: FailedRun): RunFailure {
   const { message, code } = parseObject(payload);
   return create(RunFailureSchema, {
     runId,

@@ -10,7 +10,7 @@ import {
 } from "../store/rows.ts";
 import type { RowAddress } from "../store/pages.ts";
 import { ServiceError } from "@session-ledger/base/errors";
-import type { Opening, StreamRequest } from "../store/streams.ts";
+import type { OpeningResult, StreamRequest } from "../store/streams.ts";
 import { refusal, sessionFull } from "./refusal.ts";
 
 /** The methods of the store that a batch needs. */
@@ -21,7 +21,7 @@ export interface BatchWriter {
 
 /** The methods of the store that ingest needs. */
 export interface LedgerWriter extends BatchWriter {
-  openStream(request: StreamRequest, options: { readonly wait: boolean }): Promise<Opening>;
+  openStream(request: StreamRequest, options: { readonly wait: boolean }): Promise<OpeningResult>;
   /** Returns undefined while the disk has room for pushes; otherwise nothing may be sent. */
   readonly refusal?: () => ServiceError | undefined;
 }

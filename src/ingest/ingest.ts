@@ -36,7 +36,7 @@ import {
   refusalOf,
   hasExpired,
   isRepeatable,
-  type Item,
+  type PendingPush,
   newItem,
   refuseIfCallerLeft,
   PushQueue,
@@ -64,12 +64,12 @@ export interface Ingest extends Unit {
    *
    * `span` records the time of the push in the queue, and each try to commit it.
    */
-  push(push: Push, gone: () => boolean, span?: Span): Promise<Acknowledged>;
+  push(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged>;
   /**
    * Opens a push stream and so ends every other stream of the session. Resolves after commit;
    * rejects as `push` does. `gone` is called before every try.
    */
-  open(request: StreamRequest, gone: () => boolean): Promise<OpenedStream>;
+  open(request: StreamRequest, isAbandoned: () => boolean): Promise<OpenedStream>;
 }
 
 interface IngestDependencies {
@@ -96,7 +96,7 @@ export interface IngestLimits {
 /** The remaining work for the sessions of a batch after its end. */
 interface Remainder {
   /** Pushes to send again. */
-  readonly retries: Set<Item>;
+  readonly retries: Set<PendingPush>;
   /** Sessions that get a batch of their own. */
   readonly locked: Set<string>;
   /** PostgreSQL could not take the batch: wait before the next try. */
@@ -110,7 +110,7 @@ export function createIngest(dependencies: IngestDependencies, limits: IngestLim
 class GroupCommit implements Ingest {
   readonly #dependencies: IngestDependencies;
   readonly #limits: IngestLimits;
-  readonly #queue = new PushQueue<Item>();
+  readonly #queue = new PushQueue<PendingPush>();
   readonly #running = new Set<Promise<unknown>>();
   readonly #stop = new AbortController();
   readonly #opener: Opener;
@@ -136,7 +136,7 @@ class GroupCommit implements Ingest {
     while (this.#running.size > 0) await Promise.allSettled(this.#running);
   }
 
-  push(push: Push, gone: () => boolean, span?: Span): Promise<Acknowledged> {
+  push(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged> {
     if (this.#stop.signal.aborted) return Promise.reject(stopping());
     const refusal = this.#dependencies.writer.refusal?.();
     if (refusal !== undefined) return Promise.reject(refusal);
@@ -148,13 +148,13 @@ class GroupCommit implements Ingest {
     }
     return new Promise((resolve, reject) => {
       const sinceMs = this.#dependencies.clock.monotonicMs();
-      this.#queue.add(newItem({ push, rows, bytes, resolve, reject, gone, sinceMs, span }));
+      this.#queue.add(newItem({ push, rows, bytes, resolve, reject, isAbandoned, sinceMs, span }));
       this.#schedule();
     });
   }
 
-  async open(request: StreamRequest, gone: () => boolean): Promise<OpenedStream> {
-    const opening = this.#opener.open(request, gone);
+  async open(request: StreamRequest, isAbandoned: () => boolean): Promise<OpenedStream> {
+    const opening = this.#opener.open(request, isAbandoned);
     this.#running.add(opening);
     try {
       return await opening;
@@ -198,7 +198,11 @@ class GroupCommit implements Ingest {
     queueBytes.set(this.#queue.bytes);
   }
 
-  #run(items: readonly Item[], options: { readonly wait: boolean }, ended: () => void): void {
+  #run(
+    items: readonly PendingPush[],
+    options: { readonly wait: boolean },
+    ended: () => void,
+  ): void {
     const running = this.#batch(items, options)
       .catch((error: unknown) => {
         // A defect in our code; no caller is left waiting.
@@ -212,7 +216,7 @@ class GroupCommit implements Ingest {
     this.#running.add(running);
   }
 
-  async #batch(items: readonly Item[], options: { readonly wait: boolean }): Promise<void> {
+  async #batch(items: readonly PendingPush[], options: { readonly wait: boolean }): Promise<void> {
     const remainder: Remainder = { retries: new Set(), locked: new Set(), hasFailed: false };
     try {
       const wanted = items.filter((item) => refuseIfCallerLeft(item) && this.#canRetry(item));
@@ -226,7 +230,7 @@ class GroupCommit implements Ingest {
   }
 
   async #commit(
-    items: readonly Item[],
+    items: readonly PendingPush[],
     options: { readonly wait: boolean },
     remainder: Remainder,
   ): Promise<void> {
@@ -259,7 +263,7 @@ class GroupCommit implements Ingest {
     await this.#recover(failed, options, remainder, failure.error);
   }
 
-  #settle(items: readonly Item[], settled: readonly Settled[], remainder: Remainder): void {
+  #settle(items: readonly PendingPush[], settled: readonly Settled[], remainder: Remainder): void {
     const { publish, metrics } = this.#dependencies;
     const stored = settled.flatMap((answer) => (answer.kind === "stored" ? answer.rows : []));
     publish(stored);
@@ -292,7 +296,7 @@ class GroupCommit implements Ingest {
 
   /** The batch threw an error: finds out what the error means for each push. */
   async #recover(
-    items: readonly Item[],
+    items: readonly PendingPush[],
     options: { readonly wait: boolean },
     remainder: Remainder,
     error: unknown,
@@ -331,7 +335,7 @@ class GroupCommit implements Ingest {
    * too.
    */
   async #halve(
-    items: readonly Item[],
+    items: readonly PendingPush[],
     options: { readonly wait: boolean },
     remainder: Remainder,
     error: unknown,
@@ -342,11 +346,11 @@ class GroupCommit implements Ingest {
     }
     const middle = Math.ceil(items.length / 2);
     await this.#commit(items.slice(0, middle), options, remainder);
-    const held = new Set(Array.from(remainder.retries, (item) => item.push.sessionId));
+    const locked = new Set(Array.from(remainder.retries, (item) => item.push.sessionId));
     const second = items.slice(middle);
-    for (const item of second) if (held.has(item.push.sessionId)) remainder.retries.add(item);
+    for (const item of second) if (locked.has(item.push.sessionId)) remainder.retries.add(item);
     await this.#commit(
-      second.filter((item) => !held.has(item.push.sessionId)),
+      second.filter((item) => !locked.has(item.push.sessionId)),
       options,
       remainder,
     );
@@ -356,7 +360,7 @@ class GroupCommit implements Ingest {
    * One session of a batch is slow, and the service does not know which: each session gets a separate
    * batch, and fails alone.
    */
-  #split(items: readonly Item[], remainder: Remainder, error: unknown): void {
+  #split(items: readonly PendingPush[], remainder: Remainder, error: unknown): void {
     const sessionIds = new Set(items.map(({ push }) => push.sessionId));
     const isOne = sessionIds.size === 1;
     for (const sessionId of sessionIds) {
@@ -371,7 +375,7 @@ class GroupCommit implements Ingest {
   }
 
   /** Sends an item again, unless it was tried for longer than the limit or the service stops. */
-  #retry(item: Item, remainder: Remainder, cause: unknown): void {
+  #retry(item: PendingPush, remainder: Remainder, cause: unknown): void {
     const isStopped = this.#stop.signal.aborted && cause !== undefined;
     if (isStopped || hasExpired(item, this.#dependencies.clock.monotonicMs()))
       item.reject(refusalOf(item, cause));
@@ -382,7 +386,7 @@ class GroupCommit implements Ingest {
    * A split session may also wait for others that are slow, for example when all of PostgreSQL is
    * slow.
    */
-  #canRetry(item: Item): boolean {
+  #canRetry(item: PendingPush): boolean {
     if (!item.isSent || !hasExpired(item, this.#dependencies.clock.monotonicMs())) return true;
     item.reject(refusalOf(item, undefined));
     return false;

@@ -16,7 +16,7 @@ import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
 import { failureOf } from "../store/failure.ts";
-import type { OpenedStream, Opening, StreamRequest } from "../store/streams.ts";
+import type { OpenedStream, OpeningResult, StreamRequest } from "../store/streams.ts";
 import type { LedgerWriter } from "./commit.ts";
 import {
   callerGone,
@@ -49,14 +49,14 @@ const LANES = { atOnce: 2, waiting: { max: 10_000, full: queueFull } };
 export class Opener {
   readonly #dependencies: OpenerDependencies;
   readonly #free = new Semaphore(LANES);
-  readonly #held = new Semaphore(LANES);
+  readonly #locked = new Semaphore(LANES);
 
   constructor(dependencies: OpenerDependencies) {
     this.#dependencies = dependencies;
   }
 
   /** Resolves after commit; rejects with a ServiceError. */
-  async open(request: StreamRequest, gone: () => boolean): Promise<OpenedStream> {
+  async open(request: StreamRequest, isAbandoned: () => boolean): Promise<OpenedStream> {
     const { clock, stop, writer } = this.#dependencies;
     const refusal = writer.refusal?.();
     if (refusal !== undefined) throw refusal;
@@ -65,7 +65,7 @@ export class Opener {
     for (let failures = 0; ; failures += 1) {
       let cause: unknown;
       try {
-        const opening = await this.#ask(request, { wait: busy >= BUSY_MAX, gone });
+        const opening = await this.#ask(request, { wait: busy >= BUSY_MAX, isAbandoned });
         if (opening.kind === "opened") return openedStream(opening);
         if (opening.kind !== "busy") throw openingRefusal(opening, request);
         busy += 1;
@@ -83,12 +83,12 @@ export class Opener {
 
   #ask(
     request: StreamRequest,
-    { wait, gone }: { readonly wait: boolean; readonly gone: () => boolean },
-  ): Promise<Opening> {
+    { wait, isAbandoned }: { readonly wait: boolean; readonly isAbandoned: () => boolean },
+  ): Promise<OpeningResult> {
     const { writer, stop } = this.#dependencies;
-    return (wait ? this.#held : this.#free).run(async () => {
+    return (wait ? this.#locked : this.#free).run(async () => {
       if (stop.aborted) throw stopping();
-      if (gone()) throw callerGone();
+      if (isAbandoned()) throw callerGone();
       return writer.openStream(request, { wait });
     });
   }

@@ -211,13 +211,13 @@ export interface Acknowledged {
 interface AcceptedPush extends QueuedPush {
   readonly resolve: (acknowledged: Acknowledged) => void;
   readonly reject: (error: unknown) => void;
-  readonly gone: () => boolean;
+  readonly isAbandoned: () => boolean;
   /** The time when the push was taken, on the monotonic clock. */
   readonly sinceMs: number;
   readonly span: Span | undefined;
 }
 
-export interface Item extends AcceptedPush {
+export interface PendingPush extends AcceptedPush {
   /**
    * The start of the time that counts as tries: a batch that another session delayed does not
    * count.
@@ -228,19 +228,19 @@ export interface Item extends AcceptedPush {
   isUncertain: boolean;
 }
 
-export function newItem(taken: AcceptedPush): Item {
+export function newItem(taken: AcceptedPush): PendingPush {
   return { ...taken, triedSinceMs: taken.sinceMs, isSent: false, isUncertain: false };
 }
 
 /** False: the caller left before its push was first sent. The push is refused and not stored. */
-export function refuseIfCallerLeft(item: Item): boolean {
-  if (item.isSent || !item.gone()) return true;
+export function refuseIfCallerLeft(item: PendingPush): boolean {
+  if (item.isSent || !item.isAbandoned()) return true;
   item.reject(callerGone());
   return false;
 }
 
 /** True when the push was tried for longer than the limit. */
-export function hasExpired({ triedSinceMs }: Item, nowMs: number): boolean {
+export function hasExpired({ triedSinceMs }: PendingPush, nowMs: number): boolean {
   return nowMs - triedSinceMs > RETRY_LIMIT_MS;
 }
 
@@ -255,17 +255,17 @@ export function isRepeatable({ key, range, seen }: Push): boolean {
 /**
  * All tries decide, and not only the last one: a try that was lost after sending may be committed.
  */
-export function refusalOf(item: Item, cause: unknown): ServiceError {
+export function refusalOf(item: PendingPush, cause: unknown): ServiceError {
   return item.isUncertain ? outcomeUnknown(cause) : databaseUnavailable(cause);
 }
 
-export function rowsOf(items: readonly Item[]): number {
+export function rowsOf(items: readonly PendingPush[]): number {
   return items.reduce((rows, { push }) => rows + push.rows.length, 0);
 }
 
 /** Records one commit in the trace of each push of the batch. */
 export function traceCommit(
-  items: readonly Item[],
+  items: readonly PendingPush[],
   elapsed: { readonly fromMs: number; readonly untilMs: number },
   committed: boolean,
 ): void {

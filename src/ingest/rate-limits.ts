@@ -110,10 +110,10 @@ class Scope {
   /** The reason why the push may not be taken now. A refused push creates no bucket. */
   refusal(key: string, bytes: number, nowMs: number): RateRefusal | undefined {
     if (this.#bytesPerSecond === 0) return undefined;
-    const known = this.#fullAtMs.get(key);
+    const ownFullAtMs = this.#fullAtMs.get(key);
     // A new key with room counts as a full bucket, which grants any push once.
-    if (known === undefined && this.#hasRoom(nowMs)) return undefined;
-    const waitMs = pushWaitMs(known ?? this.#sharedFullAtMs, this.#costMs(bytes), nowMs);
+    if (ownFullAtMs === undefined && this.#hasRoom(nowMs)) return undefined;
+    const waitMs = pushWaitMs(ownFullAtMs ?? this.#sharedFullAtMs, this.#costMs(bytes), nowMs);
     if (waitMs === 0) return undefined;
     return { of: this.#of, bytesPerSecond: this.#bytesPerSecond, waitMs };
   }
@@ -121,13 +121,13 @@ class Scope {
   /** Returns the time when the bucket is full again. */
   take(key: string, bytes: number, nowMs: number): number {
     if (this.#bytesPerSecond === 0) return nowMs;
-    let known = this.#fullAtMs.get(key);
-    if (known === undefined) {
+    let ownFullAtMs = this.#fullAtMs.get(key);
+    if (ownFullAtMs === undefined) {
       this.#forgetFull(nowMs);
-      if (this.#hasRoom(nowMs)) known = nowMs;
+      if (this.#hasRoom(nowMs)) ownFullAtMs = nowMs;
     }
-    const fullAtMs = fullAfter(known ?? this.#sharedFullAtMs, this.#costMs(bytes), nowMs);
-    if (known === undefined) this.#sharedFullAtMs = fullAtMs;
+    const fullAtMs = fullAfter(ownFullAtMs ?? this.#sharedFullAtMs, this.#costMs(bytes), nowMs);
+    if (ownFullAtMs === undefined) this.#sharedFullAtMs = fullAtMs;
     else this.#fullAtMs.set(key, fullAtMs);
     const { limitUse, rateBuckets } = this.#parts.metrics;
     rateBuckets.set({ of: this.#of }, this.#fullAtMs.size);

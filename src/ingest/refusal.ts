@@ -2,7 +2,7 @@
 import { ServiceError } from "@session-ledger/base/errors";
 import { diskFull, isDiskFull, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import type { Outcome, Push } from "../store/rows.ts";
-import type { Opening, StreamRequest } from "../store/streams.ts";
+import type { OpeningResult, StreamRequest } from "../store/streams.ts";
 
 /** The time during which a push that PostgreSQL could not take is tried again. */
 export const RETRY_LIMIT_MS = 10_000;
@@ -51,7 +51,7 @@ export function refusal(kind: RefusedPush, push: Push): ServiceError {
 }
 
 export function openingRefusal(
-  opening: Exclude<Opening, { readonly kind: "opened" | "busy" }>,
+  opening: Exclude<OpeningResult, { readonly kind: "opened" | "busy" }>,
   { sessionId, epoch }: StreamRequest,
 ): ServiceError {
   switch (opening.kind) {

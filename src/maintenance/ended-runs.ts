@@ -9,7 +9,7 @@ import { sessionEvents } from "../store/schema.ts";
 import { isoOf, microsColumn } from "../store/columns.ts";
 
 /** A session, and the result of one probe of the index. */
-export interface Candidate {
+export interface RetentionCandidate {
   readonly sessionId: string;
   /** Undefined: the session has no events, or is erased or held. */
   readonly first: FirstRow | undefined;
@@ -26,7 +26,7 @@ interface FirstRow {
 export async function sessionsAfter(
   database: Database,
   { after, sessionsMax }: { readonly after: string; readonly sessionsMax: number },
-): Promise<readonly Candidate[]> {
+): Promise<readonly RetentionCandidate[]> {
   return candidates(
     database,
     sql`select * from sessions where id > ${after} order by id limit ${sessionsMax}`,
@@ -37,7 +37,7 @@ export async function sessionsAfter(
 export async function candidateOf(
   database: Database,
   sessionId: string,
-): Promise<Candidate | undefined> {
+): Promise<RetentionCandidate | undefined> {
   const [candidate] = await candidates(
     database,
     sql`select * from sessions where id = ${sessionId}`,
@@ -45,7 +45,10 @@ export async function candidateOf(
   return candidate;
 }
 
-async function candidates(database: Database, sessions: SQL): Promise<readonly Candidate[]> {
+async function candidates(
+  database: Database,
+  sessions: SQL,
+): Promise<readonly RetentionCandidate[]> {
   const rows = await database.run(candidatesStatement(sessions));
   return rows.map((row) => {
     const seq = row["seq"];
@@ -72,7 +75,7 @@ export function candidatesStatement(sessions: SQL): SQL {
     order by s.id`;
 }
 
-interface Look {
+interface EndedRunsRequest {
   readonly sessionId: string;
   /** The first number to read. */
   readonly from: bigint;
@@ -81,7 +84,7 @@ interface Look {
   readonly rowsMax: number;
 }
 
-interface LookedAt {
+interface EndedRunsFound {
   /** The last row of the last run that ended early enough; undefined: this part has no such run. */
   readonly border: Border | undefined;
   /** The time of the first row that is too young; no run after it ended early enough. */
@@ -95,10 +98,13 @@ export interface Border {
   readonly recordedAtMicros: bigint;
 }
 
-export async function lookForEndedRuns(database: Database, look: Look): Promise<LookedAt> {
-  const [row] = await database.run(endedRunsStatement(look));
+export async function lookForEndedRuns(
+  database: Database,
+  request: EndedRunsRequest,
+): Promise<EndedRunsFound> {
+  const [row] = await database.run(endedRunsStatement(request));
   const [border, recorded, young] = [row?.["border"], row?.["recorded_at"], row?.["young"]];
-  const isCut = BigInt(String(row?.["looked_at"])) >= BigInt(look.rowsMax);
+  const isCut = BigInt(String(row?.["looked_at"])) >= BigInt(request.rowsMax);
   const found = typeof border === "string" ? BigInt(border) : undefined;
   // The last row of a run shows whether the next row begins another run, so that row is read again.
   const next = found === undefined ? BigInt(String(row?.["last"] ?? 0)) : found + 1n;
@@ -115,7 +121,12 @@ export async function lookForEndedRuns(database: Database, look: Look): Promise<
  * another run began after it: the first row of that other run gives the time. Exported for the
  * plan test.
  */
-export function endedRunsStatement({ sessionId, from, cutoffMicros, rowsMax }: Look): SQL {
+export function endedRunsStatement({
+  sessionId,
+  from,
+  cutoffMicros,
+  rowsMax,
+}: EndedRunsRequest): SQL {
   return sql`
     with seen as (
       select seq, run_id, recorded_at,

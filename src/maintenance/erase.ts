@@ -121,7 +121,7 @@ function refuseLeft({ signal }: EraseCall): void {
  * locked elsewhere. So a batch never waits for a lock and cannot deadlock with ledger_append. A
  * batch is small, because a push of that session waits for it.
  *
- *   locked: lock, or skip ──► cut: how far ──► gone: delete ──► counted ──► kept: the session's counts
+ *   locked: lock, or skip ──► cut: how far ──► deleted ──► counted ──► updated: the session's counts
  *
  * It is one statement because a transaction of several ends the process when it loses its
  * connection between two of them (store/database.ts). Its snapshot is then older than its lock, unlike
@@ -216,7 +216,7 @@ export function eraseStatement(beginning: Beginning): SQL {
       from (${beginningOf(beginning, { after: 0n, rowsMax: ERASED_ROWS_MAX })}) counted
       where is_old and (bytes <= ${ERASED_BYTES_MAX} or place = 1) and exists (select from locked where hold is null)
         and ${isErasable(beginning, sql`(select spared_from from locked)`)}
-    ), gone as (
+    ), deleted as (
       delete from ${TABLE[stream]}
       where session_id = ${sessionId} and seq <= (select seq from cut)
       returning ${storedBytes(stream)} as size, ${isPending(stream)} as is_pending,
@@ -226,8 +226,8 @@ export function eraseStatement(beginning: Beginning): SQL {
         count(*) filter (where is_pending) as pending,
         count(*) filter (where is_counted) as counted_rows,
         coalesce(sum(size) filter (where is_counted), 0) as counted_bytes
-      from gone
-    ), kept as (
+      from deleted
+    ), updated as (
       update sessions set row_count = row_count - counted.counted_rows,
         payload_bytes = payload_bytes - counted.counted_bytes,
         pending_count = pending_count - counted.pending,

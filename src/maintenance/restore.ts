@@ -68,13 +68,13 @@ export async function restore(
   lines: AsyncIterable<DumpLine>,
   call: RestoreCall,
 ): Promise<RestoreSummary> {
-  const input = new Input(lines[Symbol.asyncIterator](), call.signal);
+  const input = new DumpInput(lines[Symbol.asyncIterator](), call.signal);
   const done = { sessions: 0, rows: 0, present: 0, refused: 0 };
   try {
     const columns = columnsIn(await input.next());
     while (!input.hasEnded) {
       const group = await database.transaction((transaction) =>
-        new Group(transaction, columns, input, call).write(done),
+        new SessionGroup(transaction, columns, input, call).write(done),
       );
       for (const name of COUNTS) done[name] += group[name];
       call.committed({ ...done });
@@ -94,7 +94,7 @@ const COUNTS = ["sessions", "rows", "present", "refused"] as const;
 class WrongDump extends Error {}
 
 /** The lines one by one. */
-class Input {
+class DumpInput {
   readonly #lines: AsyncIterator<DumpLine>;
   readonly #signal: AbortSignal;
   #last: DumpLine | undefined;
@@ -129,10 +129,10 @@ class Input {
   }
 }
 
-type Columns = Readonly<Record<DumpedKind, readonly string[]>>;
+type ColumnsByKind = Readonly<Record<DumpedKind, readonly string[]>>;
 type RowCounts = Readonly<Record<SessionKind, number>>;
 
-function columnsIn({ value }: DumpLine): Columns {
+function columnsIn({ value }: DumpLine): ColumnsByKind {
   if (!isObject(value) || value["dump"] !== "session-ledger") {
     throw new WrongDump("line 1: expected the first line of a dump of session-ledger");
   }
@@ -146,8 +146,8 @@ function columnsIn({ value }: DumpLine): Columns {
   const named = Object.entries(columns).map(([kind, names]) => {
     if (!isKind(kind)) throw unknownPart(`lines of the kind ${kind}`);
     if (!Array.isArray(names)) throw new WrongDump(`line 1: columns.${kind} is not a list`);
-    const known = dumpedColumns(kind);
-    const unknown = names.find((name) => !known.includes(String(name)));
+    const dumped = dumpedColumns(kind);
+    const unknown = names.find((name) => !dumped.includes(String(name)));
     if (unknown !== undefined) throw unknownPart(`the column ${String(unknown)} of ${kind}`);
     return [kind, names.map(String)] as const;
   });
@@ -155,7 +155,7 @@ function columnsIn({ value }: DumpLine): Columns {
 }
 
 /** Kinds that an older version did not have. */
-const NO_COLUMNS: Columns = {
+const NO_COLUMNS: ColumnsByKind = {
   session: [],
   message: [],
   event: [],
@@ -171,17 +171,22 @@ function unknownPart(what: string): WrongDump {
 }
 
 /** Whole sessions, in one transaction. */
-class Group {
+class SessionGroup {
   readonly #transaction: Transaction;
-  readonly #columns: Columns;
-  readonly #input: Input;
+  readonly #columns: ColumnsByKind;
+  readonly #input: DumpInput;
   readonly #call: RestoreCall;
   #batch: DumpLine[] = [];
   #batchChars = 0;
   /** The first difference of the session that is read from the stored one. */
   #difference: string | undefined;
 
-  constructor(transaction: Transaction, columns: Columns, input: Input, call: RestoreCall) {
+  constructor(
+    transaction: Transaction,
+    columns: ColumnsByKind,
+    input: DumpInput,
+    call: RestoreCall,
+  ) {
     this.#transaction = transaction;
     this.#columns = columns;
     this.#input = input;

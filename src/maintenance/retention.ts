@@ -25,7 +25,7 @@ import type { StreamName } from "../store/rows.ts";
 import { type Beginning, BUSY_PAUSE_MS, countRows, eraseBatch, pauseAfter } from "./erase.ts";
 import {
   type Border,
-  type Candidate,
+  type RetentionCandidate,
   candidateOf,
   lookForEndedRuns,
   sessionsAfter,
@@ -211,7 +211,7 @@ class Pass {
     }
   }
 
-  async one({ sessionId, first }: Candidate): Promise<void> {
+  async one({ sessionId, first }: RetentionCandidate): Promise<void> {
     if (this.#options.signal.aborted) return;
     this.totals.sessions += 1;
     const { due, erased } = this.#parts;

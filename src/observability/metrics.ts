@@ -73,9 +73,9 @@ function callInstruments(make: Instruments) {
       const byCode = new Map<string, Counter.Internal>();
       return {
         ended: (code, durationMs) => {
-          const known = byCode.get(code);
-          const counter = known ?? calls.labels({ method, code });
-          if (known === undefined) byCode.set(code, counter);
+          const existing = byCode.get(code);
+          const counter = existing ?? calls.labels({ method, code });
+          if (existing === undefined) byCode.set(code, counter);
           counter.inc();
           duration.observe(durationMs / 1_000);
         },

@@ -34,7 +34,7 @@ import {
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
 import { within } from "@session-ledger/base/timers";
-import type { Attributes, Elapsed, Span, Tracing, TracingDeps, TracingOptions } from "./trace.ts";
+import type { Attributes, Elapsed, Span, Tracing, TracingDeps, OtlpOptions } from "./trace.ts";
 
 /** Ended spans in memory, including those being exported. */
 export const SPANS_WAITING_MAX = 4_096;
@@ -46,7 +46,7 @@ export class OtlpTracing implements Tracing {
   readonly #tracer: OtelTracer;
   #stopped: Promise<void> | undefined;
 
-  constructor(deps: TracingDeps, { endpoint, serviceName, sampleRatio }: TracingOptions) {
+  constructor(deps: TracingDeps, { endpoint, serviceName, sampleRatio }: OtlpOptions) {
     const url = `${endpoint.replace(/\/$/, "")}/v1/traces`;
     const exporter = new OTLPTraceExporter({ url, timeoutMillis: EXPORT_LIMIT_MS });
     this.#provider = new TracerProvider({

@@ -46,7 +46,7 @@ export interface Tracer {
 
 export interface Tracing extends Unit, Tracer {}
 
-export interface TracingOptions {
+export interface OtlpOptions {
   /** The base URL of the collector's OTLP over HTTP; `/v1/traces` is added. */
   readonly endpoint: string;
   readonly serviceName: string;

@@ -1,14 +1,14 @@
 /** Loads OpenTelemetry's SDK, through otlp-tracing.ts, when the service starts with traces on. */
-import type { Attributes, Tracing, TracingDeps, TracingOptions } from "./trace.ts";
+import type { Attributes, Tracing, TracingDeps, OtlpOptions } from "./trace.ts";
 
 /** Spans before `start` or after `stop` are not recorded. */
 export class LoadedTracing implements Tracing {
   readonly #deps: TracingDeps;
-  readonly #options: TracingOptions;
+  readonly #options: OtlpOptions;
   #started: Promise<void> | undefined;
   #loaded: Tracing | undefined;
 
-  constructor(deps: TracingDeps, options: TracingOptions) {
+  constructor(deps: TracingDeps, options: OtlpOptions) {
     this.#deps = deps;
     this.#options = options;
   }

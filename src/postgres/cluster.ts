@@ -185,8 +185,11 @@ async function fillDraft(
   const outcome = await runProgram(programPath(binaries, "initdb"), args, run);
   signal.throwIfAborted();
   if (outcome.code === 0) return;
-  const said = outcome.spawnError?.message ?? outcome.output.trim();
-  throw refusal(`PostgreSQL could not make its database in ${draft}: ${said}`, outcome.spawnError);
+  const reason = outcome.spawnError?.message ?? outcome.output.trim();
+  throw refusal(
+    `PostgreSQL could not make its database in ${draft}: ${reason}`,
+    outcome.spawnError,
+  );
 }
 
 async function giveTo(account: Account, paths: readonly string[]): Promise<void> {

@@ -76,7 +76,7 @@ interface Ready {
   readonly pgData: string;
 }
 
-interface Run {
+interface ServerRun {
   readonly abort: AbortController;
   /** Settles when all resources of this run are released. */
   readonly ended: Promise<void>;
@@ -85,7 +85,7 @@ interface Run {
 
 export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgres {
   let ready: Ready | undefined;
-  let run: Run | undefined;
+  let run: ServerRun | undefined;
 
   function readyOne(): Ready {
     if (ready === undefined) throw new Error("the embedded PostgreSQL was never started");
@@ -108,7 +108,7 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
       const abort = new AbortController();
       const { promise: becameReady, resolve, reject } = Promise.withResolvers<Ready>();
       const ended = live(contextOf(options, abort.signal), resolve);
-      const mine: Run = { abort, ended, isReady: false };
+      const mine: ServerRun = { abort, ended, isReady: false };
       run = mine;
       ended.catch(reject);
       try {

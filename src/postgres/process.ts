@@ -25,7 +25,7 @@ export interface Account {
   readonly name: string;
 }
 
-interface Outcome {
+interface ProcessOutcome {
   /** Undefined when a signal ended the program, or when it never started. */
   readonly code: number | undefined;
   /** The last OUTPUT_CHARS_MAX of standard output and standard error. */
@@ -47,10 +47,10 @@ export async function runProgram(
     readonly timeoutMs?: number;
     readonly signal?: AbortSignal;
   } = {},
-): Promise<Outcome> {
+): Promise<ProcessOutcome> {
   const signals = [AbortSignal.timeout(options.timeoutMs ?? 10_000), options.signal];
   const signal = AbortSignal.any(signals.filter((one) => one !== undefined));
-  const { promise, resolve } = Promise.withResolvers<Outcome>();
+  const { promise, resolve } = Promise.withResolvers<ProcessOutcome>();
   let output = "";
   let kill: NodeJS.Timeout | undefined;
   try {

@@ -112,7 +112,7 @@ export class LaunchError extends Error {
 }
 
 const POLL_MS = 20;
-const LINES_KEPT = 20;
+const LINES_MAX = 20;
 const LINE_CHARS_MAX = 4_096;
 
 /** Resolves when the server is ready. When it rejects, no process of it runs any more. */
@@ -166,15 +166,15 @@ function childPostmaster(child: ChildProcess): Postmaster {
 
 /** Sends every line to our log, and keeps the newest: they name the reason of a failure. */
 function forwardLines(stderr: Readable, log: EmbeddedLog): string[] {
-  const kept: string[] = [];
+  const newest: string[] = [];
   createInterface({ input: stderr }).on("line", (text) => {
     const line = text.slice(0, LINE_CHARS_MAX);
-    kept.push(line);
-    if (kept.length > LINES_KEPT) kept.shift();
+    newest.push(line);
+    if (newest.length > LINES_MAX) newest.shift();
     const isTrouble = /^(WARNING|ERROR|FATAL|PANIC):/.test(line);
     log[isTrouble ? "warn" : "info"]({ line }, "embedded_postgres_log");
   });
-  return kept;
+  return newest;
 }
 
 function failureOf(lines: readonly string[]): LaunchFailure {

@@ -15,7 +15,7 @@ import { type Database, type Fields, type SQL, sql } from "../store/database.ts"
 import { sessions, sessionTexts } from "../store/schema.ts";
 import { listedIn, type SessionScope } from "../store/sessions.ts";
 import { PROGRESS } from "./index-store.ts";
-import { allOf, markOf, type Question, questionOf } from "./words.ts";
+import { allOf, markOf, type SearchWords, questionOf } from "./words.ts";
 
 const MATCHES_MAX = 2_000;
 const WALKED_MAX = 10_000;
@@ -47,7 +47,7 @@ export interface TextKey {
   readonly part: number;
 }
 
-export interface Found {
+export interface TextMatch {
   readonly key: TextKey;
   readonly sessionName: string;
   readonly projectId: string;
@@ -56,16 +56,16 @@ export interface Found {
   readonly seq: bigint;
   readonly role: string;
   readonly eventType: string;
-  readonly excerpt: readonly Piece[];
+  readonly excerpt: readonly Highlight[];
 }
 
-export interface Piece {
+export interface Highlight {
   readonly text: string;
   readonly isMatch: boolean;
 }
 
 export interface SearchPage {
-  readonly found: readonly Found[];
+  readonly found: readonly TextMatch[];
   /** Undefined: no more. */
   readonly next: SearchCursor | undefined;
   /** The texts of all rows that were recorded before it are stored; undefined: not known. */
@@ -122,7 +122,7 @@ function nextAfter(
   };
 }
 
-function tsqueryOf({ plain, joined }: Question, language: string): SQL {
+function tsqueryOf({ plain, joined }: SearchWords, language: string): SQL {
   const words = sql`websearch_to_tsquery(${language}::text::regconfig, ${plain})`;
   return joined === "" ? words : sql`(${words} && ${joined}::text::tsquery)`;
 }
@@ -240,7 +240,7 @@ const SHORT_CHARS_MAX = 200;
 
 interface Excerpting {
   readonly request: SearchRequest;
-  readonly asked: Question;
+  readonly asked: SearchWords;
   readonly page: readonly Fields[];
 }
 
@@ -248,7 +248,7 @@ interface Excerpting {
 async function withExcerpts(
   database: Database,
   { request: { language }, asked, page }: Excerpting,
-): Promise<readonly Found[]> {
+): Promise<readonly TextMatch[]> {
   if (page.length === 0) return [];
   const keys = JSON.stringify(
     page.map((row, n) => ({ n, s: row["session_id"], d: row["digest"], p: row["part"] })),
@@ -288,7 +288,7 @@ async function withExcerpts(
   });
 }
 
-function piecesOf(headline: string): readonly Piece[] {
+function piecesOf(headline: string): readonly Highlight[] {
   return headline
     .split(BEGIN)
     .flatMap((piece, at) => {
@@ -304,7 +304,7 @@ function piecesOf(headline: string): readonly Piece[] {
 const AROUND_CHARS = 60;
 
 /** PostgreSQL marks no parts of words, so the texts of scripts without spaces are marked here. */
-function around(text: string, runs: readonly string[]): readonly Piece[] {
+function around(text: string, runs: readonly string[]): readonly Highlight[] {
   const first = Math.min(...runs.map((run) => text.indexOf(run)).filter((at) => at >= 0));
   const from = Number.isFinite(first) ? Math.max(0, first - AROUND_CHARS) : 0;
   let part = text.slice(from, from + 3 * AROUND_CHARS).toWellFormed();

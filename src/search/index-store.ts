@@ -23,12 +23,12 @@ const LEASE_S = 30;
  * another instance stores texts.
  */
 export async function holdLease(database: Database, holder: string): Promise<number | undefined> {
-  const [held] = await database.run(sql`
+  const [lease] = await database.run(sql`
     insert into ${leases} as held (name, holder, held_until)
     values (${LEASE}, ${holder}, clock_timestamp() + interval '1 second' * ${LEASE_S}::int)
     on conflict (name) do update set holder = excluded.holder, held_until = excluded.held_until
     where held.holder = excluded.holder or held.held_until < clock_timestamp() returning asked_again`);
-  return held === undefined ? undefined : Number(held["asked_again"]);
+  return lease === undefined ? undefined : Number(lease["asked_again"]);
 }
 
 export async function endLease(database: Database, holder: string): Promise<void> {
@@ -264,9 +264,9 @@ export async function storeFound(
       ...cursorOf(isLast ? upTo : from),
       tx: language !== undefined,
     });
-    const begun = JSON.stringify({ ...cursorOf(from), known: from.isKnown || at > 0 });
+    const start = JSON.stringify({ ...cursorOf(from), known: from.isKnown || at > 0 });
     const [fields] = await database.run(sql`
-      select ledger_store_texts(${sessionId}, ${begun}::text::json,
+      select ledger_store_texts(${sessionId}, ${start}::text::json,
         ${end}::text::json, ${language ?? "simple"}::text::regconfig,
         ${JSON.stringify(rows)}::text::json, ${isLast ? runRows : "[]"}::text::json,
         ${isLast ? callRows : "[]"}::text::json) as stored`);
@@ -336,7 +336,7 @@ export async function forgetTexts(
     ? database.run(sql`
         truncate ${sessionTexts}, ${sessionRuns}, ${sessionToolCalls}, ${indexedSessions}`)
     : database.run(sql`
-        with gone as (delete from ${indexedSessions} where session_id = ${sessionId}),
+        with deleted as (delete from ${indexedSessions} where session_id = ${sessionId}),
           runs as (delete from ${sessionRuns} where session_id = ${sessionId}),
           calls as (delete from ${sessionToolCalls} where session_id = ${sessionId})
         delete from ${sessionTexts} where session_id = ${sessionId}`));

@@ -101,7 +101,7 @@ const ROWS: RowsLimits = {
   restMs: 0,
 };
 
-interface Held {
+interface CachedFold {
   readonly fold: TextFold;
   from: Stored;
   rowsAtMs: number;
@@ -114,7 +114,7 @@ export class TextIndex implements Unit {
   readonly #repeating = new Interval(() => this.#repeat());
   readonly #ending = new AbortController();
   /** The oldest comes first. */
-  readonly #folds = new Map<string, Held>();
+  readonly #folds = new Map<string, CachedFold>();
   /** The heads of sessions whose texts cannot be stored. */
   readonly #failed = new BoundedMap<string, string>(10_000);
   /** Sessions that the next pass visits, with new rows or without. */
@@ -288,8 +288,8 @@ export class TextIndex implements Unit {
 
   async #index({ sessionId, head, stored }: StaleSession): Promise<boolean> {
     const { reader, clock } = this.#parts;
-    const held = await this.#heldOf(sessionId, stored);
-    const { fold } = held;
+    const cached = await this.#cachedFold(sessionId, stored);
+    const { fold } = cached;
     // Message rows have no runs.
     if (this.#options.language === undefined) fold.skipTo({ ...head, events: 0n });
     if (fold.cut.events >= head.events && fold.cut.messages >= head.messages) return true;
@@ -299,45 +299,45 @@ export class TextIndex implements Unit {
     for await (const slice of rows) {
       for (const row of slice.rows) fold.take(row);
       fold.skipTo({ events: slice.events, messages: 0n });
-      held.rowsAtMs = clock.monotonicMs();
+      cached.rowsAtMs = clock.monotonicMs();
       taken += slice.rows.length;
-      if (!(await this.#store(sessionId, held, fold.bytes > FOLD_BYTES_MAX))) return true;
+      if (!(await this.#store(sessionId, cached, fold.bytes > FOLD_BYTES_MAX))) return true;
       await this.#rest(performance.now() - beganMs);
       beganMs = performance.now();
       if (!(await this.#canContinue())) return false;
       // Closed, or the others get a turn; the next pass continues.
-      if (this.#folds.get(sessionId) !== held || taken >= VISIT_ROWS_MAX) {
+      if (this.#folds.get(sessionId) !== cached || taken >= VISIT_ROWS_MAX) {
         this.#left.add(sessionId);
         return true;
       }
     }
     fold.skipTo(head);
-    await this.#store(sessionId, held, false);
+    await this.#store(sessionId, cached, false);
     return true;
   }
 
-  async #heldOf(sessionId: string, stored: Stored): Promise<Held> {
-    const known = this.#folds.get(sessionId);
+  async #cachedFold(sessionId: string, stored: Stored): Promise<CachedFold> {
+    const existing = this.#folds.get(sessionId);
     const isOfNow =
-      known?.from.events === stored.events &&
-      known.from.messages === stored.messages &&
-      known.from.isKnown === stored.isKnown;
-    if (known !== undefined && isOfNow) return known;
+      existing?.from.events === stored.events &&
+      existing.from.messages === stored.messages &&
+      existing.from.isKnown === stored.isKnown;
+    if (existing !== undefined && isOfNow) return existing;
     const { database, clock } = this.#parts;
     const open =
       stored.events > 0n ? await readOpenRun(database, sessionId, stored.events) : undefined;
     const hasTexts = this.#options.language !== undefined;
     const fold = new TextFold(sessionId, stored, { open, hasTexts });
-    const held = { fold, from: stored, rowsAtMs: clock.monotonicMs() };
+    const cached = { fold, from: stored, rowsAtMs: clock.monotonicMs() };
     this.#folds.delete(sessionId);
-    this.#folds.set(sessionId, held);
-    return held;
+    this.#folds.set(sessionId, cached);
+    return cached;
   }
 
   /** False: the fold is not of the rows of now, and is dropped. */
-  async #store(sessionId: string, held: Held, isClosing: boolean): Promise<boolean> {
+  async #store(sessionId: string, cached: CachedFold, isClosing: boolean): Promise<boolean> {
     const { database, metrics } = this.#parts;
-    const { fold, from } = held;
+    const { fold, from } = cached;
     const found = fold.drain({ all: isClosing });
     const moves = isClosing || fold.isAtRest;
     const stored = moves ? { ...fold.cut, hasSpeech: fold.hasSpeech } : from;
@@ -347,7 +347,7 @@ export class TextIndex implements Unit {
     const { language } = this.#options;
     const count = await storeFound(database, { ...found, sessionId, from, upTo, language });
     if (count !== undefined) metrics.textsIndexed.inc(count);
-    held.from = upTo;
+    cached.from = upTo;
     if (count === undefined) this.#left.add(sessionId);
     if (isClosing || count === undefined) this.#folds.delete(sessionId);
     return count !== undefined;
@@ -362,10 +362,10 @@ export class TextIndex implements Unit {
       if (fold.isAtRest) this.#folds.delete(sessionId);
       else bytes += FOLD_BYTES_MIN + fold.bytes;
     }
-    for (const [sessionId, held] of this.#folds) {
-      if (nowMs - held.rowsAtMs < idleMs && bytes <= FOLDS_BYTES_MAX) continue;
-      bytes -= FOLD_BYTES_MIN + held.fold.bytes;
-      await this.#store(sessionId, held, true);
+    for (const [sessionId, cached] of this.#folds) {
+      if (nowMs - cached.rowsAtMs < idleMs && bytes <= FOLDS_BYTES_MAX) continue;
+      bytes -= FOLD_BYTES_MIN + cached.fold.bytes;
+      await this.#store(sessionId, cached, true);
     }
   }
 

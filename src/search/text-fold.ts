@@ -13,7 +13,7 @@ import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { type FoundCall, type FoundRun, type OpenRun, RunFold } from "../analytics/run-fold.ts";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
-import type { Entry } from "@session-ledger/agui/transcript/message-list";
+import type { MessageEntry } from "@session-ledger/agui/transcript/message-list";
 import { textOfMessage } from "@session-ledger/agui/transcript/readable";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import type { TranscriptRow } from "../store/pages.ts";
@@ -50,7 +50,7 @@ interface FoldOptions {
 }
 
 /** The numbers up to which all rows of both streams were taken. */
-interface Cut {
+interface FoldCut {
   readonly events: bigint;
   readonly messages: bigint;
 }
@@ -71,19 +71,19 @@ export class TextFold {
   readonly #transcript = new Transcript();
   readonly #runs: RunFold;
   readonly #hasTexts: boolean;
-  readonly #positions = new WeakMap<Entry, TextPosition>();
+  readonly #positions = new WeakMap<MessageEntry, TextPosition>();
   /** Messages that were not given out since their last change. */
-  readonly #changed = new Set<Entry>();
+  readonly #changed = new Set<MessageEntry>();
   /** Ids of open messages, and of open calls. */
   readonly #open = new Set<unknown>();
   #found: FoundText[] = [];
   #position: TextPosition | undefined;
   #hasSpeech: boolean;
-  #cut: Cut;
+  #cut: FoldCut;
 
   constructor(
     sessionId: string,
-    from: Cut & { readonly hasSpeech: boolean },
+    from: FoldCut & { readonly hasSpeech: boolean },
     { open, hasTexts }: FoldOptions,
   ) {
     this.#canonical = new Canonical(sessionId);
@@ -103,7 +103,7 @@ export class TextFold {
     });
   }
 
-  get cut(): Cut {
+  get cut(): FoldCut {
     return this.#cut;
   }
 
@@ -132,7 +132,7 @@ export class TextFold {
   }
 
   /** No other rows exist up to these numbers. */
-  skipTo({ events, messages }: Cut): void {
+  skipTo({ events, messages }: FoldCut): void {
     this.#cut = {
       events: events > this.#cut.events ? events : this.#cut.events,
       messages: messages > this.#cut.messages ? messages : this.#cut.messages,
@@ -223,7 +223,7 @@ export class TextFold {
       this.#found.push({ ...this.#position, role, text });
   }
 
-  #isOpen({ id }: Entry["message"]): boolean {
+  #isOpen({ id }: MessageEntry["message"]): boolean {
     return this.#open.has(id);
   }
 
@@ -237,7 +237,7 @@ function errorText({ message, code }: JsonObject): unknown {
   return typeof code === "string" ? `${String(message)} (${code})` : message;
 }
 
-function roleOf({ role, name }: Entry["message"]): string {
+function roleOf({ role, name }: MessageEntry["message"]): string {
   // A row of type `error` becomes a message of the system with this name.
   if (role === "system" && name === "error") return "error";
   return ROLES.find((one) => one === role) ?? "other";

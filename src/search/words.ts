@@ -87,7 +87,7 @@ function pairsOf(characters: readonly string[]): readonly string[] {
 }
 
 /** A question in two parts, which hold together. */
-export interface Question {
+export interface SearchWords {
   /** For websearch_to_tsquery. */
   readonly plain: string;
   /** A tsquery; empty: nothing. */
@@ -96,7 +96,7 @@ export interface Question {
   readonly runs: readonly string[];
 }
 
-export function questionOf(text: string): Question {
+export function questionOf(text: string): SearchWords {
   const stored = withoutControls(text);
   const clean = comparable(stored) ?? stored;
   const runs: string[] = [];

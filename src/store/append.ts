@@ -10,7 +10,7 @@ import {
   arrange,
   type Arranged,
   type Arrangement,
-  type Base,
+  type SessionBase,
   positionsOf,
   roomFor,
   type SessionUse,
@@ -28,11 +28,11 @@ export interface AppendOptions {
   /** Absent: a session may hold any amount. */
   readonly limits?: SessionLimits;
   /** Called with the highest amount that a session of a batch held before it was stored. */
-  readonly onMost?: (held: Amount) => void;
+  readonly onMost?: (amount: Amount) => void;
 }
 
 /** The answer of ledger_append: one of the four. */
-interface Answer {
+interface AppendAnswer {
   /** Stored: session, message_seq, event_seq, open run, each from before the batch. */
   readonly bases?: readonly (readonly [string, string, string, string | null])[];
   /**
@@ -45,15 +45,15 @@ interface Answer {
    * Nothing was stored, because of these pushes: number in the batch, reason, number of the kept
    * row.
    */
-  readonly pushes?: readonly RefusedPush[] | null;
-  readonly ranges?: readonly RefusedPush[] | null;
+  readonly pushes?: readonly RefusedEntry[] | null;
+  readonly ranges?: readonly RefusedEntry[] | null;
   /**
    * Nothing was stored, because these sessions have no room for all of it: the rows and bytes that
    * they hold, the length of the id of their open run, and their arrivals if they are limited.
    */
   readonly full?: readonly (readonly [string, number, number, number, number | null])[];
 }
-type RefusedPush = readonly [number, Verdict, string | null];
+type RefusedEntry = readonly [number, Verdict, string | null];
 type Verdict =
   | "stale_epoch"
   | "deduplicated"
@@ -77,7 +77,7 @@ export async function append(
   const turns: (readonly Push[])[] = [pushes];
   for (let rest = turns.shift(); rest !== undefined; rest = turns.shift()) {
     if (rest.length === 0) continue;
-    let turn: Turn;
+    let turn: RoundResult;
     try {
       turn = await appendOnce(database, rest, options);
     } catch (error) {
@@ -116,7 +116,7 @@ export async function appendNothing(database: Database): Promise<void> {
  * The result of a turn. Pushes in neither list are sent again at once, and pushes in `later` after
  * those.
  */
-interface Turn {
+interface RoundResult {
   readonly settled: ReadonlyMap<Push, Outcome>;
   readonly later: ReadonlySet<Push>;
 }
@@ -130,7 +130,7 @@ async function appendOnce(
   database: Database,
   pushes: readonly Push[],
   options: AppendOptions,
-): Promise<Turn> {
+): Promise<RoundResult> {
   const arrangement = arrange(pushes);
   const ids = JSON.stringify([...arrangement.sessions.keys()]);
   const values = [
@@ -144,7 +144,7 @@ async function appendOnce(
   ];
   const [row] = await database.attempt({ text: APPEND, values });
   database.answeredBy(row?.["server"]);
-  const answer: Answer = JSON.parse(String(row?.["answer"]));
+  const answer: AppendAnswer = JSON.parse(String(row?.["answer"]));
   if (answer.most !== undefined) options.onMost?.({ rows: answer.most[0], bytes: answer.most[1] });
   return answer.full === undefined
     ? { settled: settled(pushes, arrangement, answer), later: NOTHING }
@@ -155,9 +155,9 @@ const NOTHING: ReadonlySet<Push> = new Set();
 
 function roomInAll(
   pushes: readonly Push[],
-  full: NonNullable<Answer["full"]>,
+  full: NonNullable<AppendAnswer["full"]>,
   limits: SessionLimits | undefined,
-): Turn {
+): RoundResult {
   if (limits === undefined) throw new Error("ledger_append kept a limit that it was not given");
   const rooms = full.map(([sessionId, rows, bytes, runBytes, pending]) => {
     const own = pushes.filter((push) => push.sessionId === sessionId);
@@ -172,7 +172,7 @@ function roomInAll(
 function settled(
   pushes: readonly Push[],
   arrangement: Arrangement,
-  answer: Answer,
+  answer: AppendAnswer,
 ): ReadonlyMap<Push, Outcome> {
   const outcomes = new Map<Push, Outcome>();
   if (answer.bases !== undefined) {
@@ -201,7 +201,7 @@ function baseOf([, messageSeq, eventSeq, openRunId]: readonly [
   string,
   string,
   string | null,
-]): Base {
+]): SessionBase {
   return {
     messageSeq: BigInt(messageSeq),
     eventSeq: BigInt(eventSeq),

@@ -68,7 +68,7 @@ export interface Arrangement {
 }
 
 /** The counters and the open run of a session at the beginning of the batch. */
-export interface Base {
+export interface SessionBase {
   readonly messageSeq: bigint;
   readonly eventSeq: bigint;
   readonly openRunId: string;
@@ -127,7 +127,7 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
  */
 export function positionsOf(
   rows: readonly Arranged[],
-  bases: ReadonlyMap<string, Base>,
+  bases: ReadonlyMap<string, SessionBase>,
 ): ReadonlyMap<Push, readonly RowPosition[]> {
   const places = new Map<Push, RowPosition[]>();
   for (const { push, offset, runId } of rows) {
@@ -138,9 +138,9 @@ export function positionsOf(
       seq: from + offset + 1n,
       runId: push.stream === "messages" ? "" : (runId ?? base.openRunId),
     };
-    const known = places.get(push);
-    if (known === undefined) places.set(push, [at]);
-    else known.push(at);
+    const positions = places.get(push);
+    if (positions === undefined) places.set(push, [at]);
+    else positions.push(at);
   }
   return places;
 }
@@ -198,26 +198,26 @@ export interface Room {
  * A session's amount, and the length of the id of its open run, which each event row of the run
  * stores.
  */
-export interface Held extends Amount {
+export interface SessionUsage extends Amount {
   readonly runBytes: number;
   /** Arrivals that wait; undefined: they are not limited. */
   readonly pending: number | undefined;
 }
 
 /** For one session, in the order of the batch. */
-export function roomFor(pushes: readonly Push[], held: Held, limits: SessionLimits): Room {
+export function roomFor(pushes: readonly Push[], usage: SessionUsage, limits: SessionLimits): Room {
   const refused = new Map<Push, Outcome>();
   const later = new Set<Push>();
-  let taken = held;
+  let taken = usage;
   let isRangeLeft = false;
   // The claim of a batch comes first, and makes room for arrivals.
   const claimed = Math.max(0, pushes[0]?.claim?.taken ?? 0);
-  const leastPending = held.pending === undefined ? undefined : held.pending - claimed;
+  const leastPending = usage.pending === undefined ? undefined : usage.pending - claimed;
   for (const push of pushes) {
     const isRange = push.range !== undefined;
     // Earlier pushes may end the open run: without them its id counts, and with them perhaps not.
-    const isFirst = taken === held && later.size === 0;
-    const least = plus(isFirst ? held : { ...held, runBytes: 0, pending: leastPending }, push);
+    const isFirst = taken === usage && later.size === 0;
+    const least = plus(isFirst ? usage : { ...usage, runBytes: 0, pending: leastPending }, push);
     const alone = push.rows.length === 0 ? undefined : excessOf(least, push, limits);
     const together = plus(taken, push);
     if (isRange && isRangeLeft) {
@@ -236,23 +236,23 @@ export function roomFor(pushes: readonly Push[], held: Held, limits: SessionLimi
 }
 
 /** Counts as `arrange` does. */
-function plus(held: Held, push: Push): Held {
-  if (!isLimited(push)) return held;
+function plus(usage: SessionUsage, push: Push): SessionUsage {
+  if (!isLimited(push)) return usage;
   const { stream, rows, bytes: added } = push;
-  let { runBytes } = held;
-  let bytes = held.bytes + added;
+  let { runBytes } = usage;
+  let bytes = usage.bytes + added;
   for (const row of rows) {
     if (row.mark?.kind === "open") runBytes = Buffer.byteLength(row.mark.runId);
     if (stream === "events") bytes += runBytes;
     if (row.mark?.kind === "close") runBytes = 0;
   }
   const more = arrivalsOf(push) - (push.claim?.taken ?? 0);
-  const pending = held.pending === undefined ? undefined : held.pending + more;
-  return { rows: held.rows + rows.length, bytes, runBytes, pending };
+  const pending = usage.pending === undefined ? undefined : usage.pending + more;
+  return { rows: usage.rows + rows.length, bytes, runBytes, pending };
 }
 
 function excessOf(
-  { rows, bytes, pending = 0 }: Held,
+  { rows, bytes, pending = 0 }: SessionUsage,
   push: Push,
   limits: SessionLimits,
 ): Outcome | undefined {

@@ -1,6 +1,6 @@
 /** The columns of a stored row as every read selects them, and the row made from them. */
 import { type SQL, sql, type SQLWrapper } from "drizzle-orm";
-import type { Columns, Fields } from "./database.ts";
+import type { RawRow, Fields } from "./database.ts";
 import {
   type EventRow,
   FEEDBACK_KEY,
@@ -37,7 +37,7 @@ export function columnsOf(stream: StreamName): SQL {
 const MESSAGE = ["seq", "id", "event_type", "payload", "created_at", "sent_at", "sender"];
 
 /** The columns of a message in a row that was read by names, among others. */
-export function messageColumns(fields: Fields): Columns {
+export function messageColumns(fields: Fields): RawRow {
   return MESSAGE.map((name) => {
     const field = fields[name];
     return typeof field === "string" ? Buffer.from(field) : null;
@@ -55,13 +55,13 @@ export interface RowForm {
 export function rowOf<S extends StreamName>(
   stream: S,
   sessionId: string,
-  columns: Columns,
+  columns: RawRow,
   form?: RowForm,
 ): RowOf<S>;
 export function rowOf(
   stream: StreamName,
   sessionId: string,
-  columns: Columns,
+  columns: RawRow,
   { undecoded = false }: RowForm = {},
 ): MessageRow | EventRow {
   if (stream === "events") {
@@ -90,9 +90,9 @@ export function rowOf(
 export class ReadEvent implements EventRow {
   readonly stream = "events";
   readonly sessionId: string;
-  readonly columns: Columns;
+  readonly columns: RawRow;
 
-  constructor(sessionId: string, columns: Columns) {
+  constructor(sessionId: string, columns: RawRow) {
     this.sessionId = sessionId;
     this.columns = columns;
   }
@@ -163,16 +163,16 @@ export class ReadEvent implements EventRow {
   }
 }
 
-function bytes(column: Columns[number] | undefined): Buffer {
+function bytes(column: RawRow[number] | undefined): Buffer {
   if (column !== undefined && column !== null) return column;
   throw new TypeError("a column that cannot be null is null");
 }
 
-function text(column: Columns[number] | undefined): string {
+function text(column: RawRow[number] | undefined): string {
   return bytes(column).toString();
 }
 
-function optionalText(column: Columns[number] | undefined): string | undefined {
+function optionalText(column: RawRow[number] | undefined): string | undefined {
   return column === undefined || column === null ? undefined : column.toString();
 }
 
@@ -181,7 +181,7 @@ function microsOf(seconds: string): bigint {
   return BigInt(seconds.replace(".", ""));
 }
 
-function optionalMicros(column: Columns[number] | undefined): bigint | undefined {
+function optionalMicros(column: RawRow[number] | undefined): bigint | undefined {
   const seconds = optionalText(column);
   return seconds === undefined ? undefined : microsOf(seconds);
 }

@@ -13,7 +13,7 @@ import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import postgres from "postgres";
 import type { Unit } from "../base/unit.ts";
 import { codeOf, drizzleError, errorOfDriver, isConnectionLost, storeError } from "./failure.ts";
-import { type Pool, POOL_LEFT, Pools, PoolSockets, type Target } from "./pools.ts";
+import { type Pool, POOL_LEFT, Pools, PoolSockets, type SocketTarget } from "./pools.ts";
 import { within } from "@session-ledger/base/timers";
 
 /** For the statements of other rooms: only this room names the package. */
@@ -62,7 +62,7 @@ export interface Database extends Unit {
    * Like `run`, with the columns in the server's bytes, in the order of the statement: for rows that
    * are mostly passed on.
    */
-  columns(statement: SQL, how?: { readonly prepare: boolean }): Promise<readonly Columns[]>;
+  columns(statement: SQL, how?: { readonly prepare: boolean }): Promise<readonly RawRow[]>;
   /**
    * Like `run`, but rejects with the driver's own error, for callers that decide on a retry by it.
    */
@@ -187,7 +187,7 @@ function connectPool(options: DatabaseOptions, lost: () => void): Pool {
     // postgres.js waits longer after each failed connection. A restarting database is back within a
     // second or two, and ingest and live have their own backoff.
     backoff: () => (sockets.isRefusing ? 0 : RECONNECT_DELAY_S),
-    socket: (target: Target) => sockets.make(target),
+    socket: (target: SocketTarget) => sockets.make(target),
     connection: {
       application_name: "session-ledger",
       TimeZone: "UTC",
@@ -245,7 +245,7 @@ export function bigintOf(field: Field | undefined): bigint {
 }
 
 /** One row of an answer in the text form of the server; null for null. */
-export type Columns = readonly (Buffer | null)[];
+export type RawRow = readonly (Buffer | null)[];
 
 export interface Transaction {
   /** One statement at a time; rejects with the driver's own error. */

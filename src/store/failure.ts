@@ -15,9 +15,9 @@
 import { ServiceError } from "@session-ledger/base/errors";
 import { POOL_LEFT } from "./pools.ts";
 
-export type Failure = "locked" | "retryable" | "unknown" | "slow" | "unavailable" | "defect";
+export type FailureKind = "locked" | "retryable" | "unknown" | "slow" | "unavailable" | "defect";
 
-const BY_CODE: Readonly<Record<string, Failure>> = {
+const BY_CODE: Readonly<Record<string, FailureKind>> = {
   "40001": "retryable", // serialization_failure
   "40P01": "retryable", // deadlock_detected
   "55P03": "locked", // lock_not_available: lock_timeout
@@ -48,13 +48,13 @@ const BY_CODE: Readonly<Record<string, Failure>> = {
 };
 
 /** Whole classes, by the first two characters. */
-const BY_CLASS: Readonly<Record<string, Failure>> = {
+const BY_CLASS: Readonly<Record<string, FailureKind>> = {
   "08": "unknown", // Connection exceptions.
   "53": "unavailable", // Insufficient resources: disk full, out of memory.
   "58": "unavailable", // System error: I/O.
 };
 
-export function failureOf(error: unknown): Failure {
+export function failureOf(error: unknown): FailureKind {
   const code = codeOf(error);
   if (code === undefined) return "defect";
   // The unix socket is missing, so the server is down. Outside of a connection attempt the code

@@ -9,7 +9,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { bytesOf } from "./pages.ts";
 import { COLUMNS, columnsOf, isoOf, microsColumn, rowOf, TABLE } from "./columns.ts";
-import { type Columns, type Database, SERVER } from "./database.ts";
+import { type RawRow, type Database, SERVER } from "./database.ts";
 import type { RowOf, StreamName } from "./rows.ts";
 import { type ChangesPage, type ChangesRequest, readChanges } from "./session-changes.ts";
 
@@ -120,7 +120,7 @@ async function readFeedPage<S extends StreamName>(
 }
 
 /** The columns of `feedStatement`, in its order: those of the row come first. */
-function foundRow<S extends StreamName>(stream: S, columns: Columns) {
+function foundRow<S extends StreamName>(stream: S, columns: RawRow) {
   const [sessionId, projectId, fits, recordedAt, lookedAt, passed] = columns
     .slice(COLUMNS[stream])
     .map((column) => column?.toString());

@@ -51,9 +51,9 @@ function textOf(seq: bigint | undefined): string | null {
   return seq === undefined ? null : seq.toString();
 }
 
-type Answer = Exclude<Forked, { readonly kind: "beyond" }> | { kind: "beyond"; head: string };
+type ForkAnswer = Exclude<Forked, { readonly kind: "beyond" }> | { kind: "beyond"; head: string };
 
-function forkedOf(answer: Answer): Forked {
+function forkedOf(answer: ForkAnswer): Forked {
   return answer.kind === "beyond" ? { kind: "beyond", head: bigintOf(answer.head) } : answer;
 }
 

@@ -23,7 +23,7 @@ import { once } from "node:events";
 import type { Socket } from "node:net";
 import postgres from "postgres";
 import { within } from "@session-ledger/base/timers";
-import { connectTo, type Target } from "./pools.ts";
+import { connectTo, type SocketTarget } from "./pools.ts";
 import type { Database } from "./database.ts";
 
 export interface ListenOptions {
@@ -107,7 +107,7 @@ class ListenConnection implements ListenerConnection {
       onnotice: () => undefined,
       onnotify: (_channel: string, payload: string) => this.#received(payload),
       onclose: () => this.#fail(new Error("the connection was closed")),
-      socket: (target: Target) => this.#connect(target),
+      socket: (target: SocketTarget) => this.#connect(target),
       connection: { application_name: "session-ledger-listen" },
     };
     this.#client = postgres(options.url, driverOptions);
@@ -179,7 +179,7 @@ class ListenConnection implements ListenerConnection {
     this.#socket?.destroy();
   }
 
-  async #connect(target: Target): Promise<Socket> {
+  async #connect(target: SocketTarget): Promise<Socket> {
     if (this.#losing.signal.aborted || this.#socket !== undefined)
       throw new Error("the connection was closed");
     const socket = connectTo(target);

@@ -75,7 +75,7 @@ export async function migrateUp(
   { schema, folder = FOLDER }: SchemaOptions = {},
 ): Promise<MigrationStatus> {
   const table = tableOf(schema);
-  const migrations = knownIn(folder);
+  const migrations = migrationsIn(folder);
   return locked(url, async (transaction) => {
     const status = refuseNewer(await statusOf(transaction, table, migrations));
     const { pending, applied } = status;
@@ -101,7 +101,7 @@ export async function migrateDown(
   { force = false, schema, folder = FOLDER }: SchemaOptions & { readonly force?: boolean } = {},
 ): Promise<MigrationStatus> {
   const table = tableOf(schema);
-  const migrations = knownIn(folder);
+  const migrations = migrationsIn(folder);
   return locked(url, async (transaction) => {
     if (!force) await refuseWhileInUse(transaction);
     const status = refuseNewer(await statusOf(transaction, table, migrations));
@@ -121,7 +121,7 @@ export async function migrationStatus(
   url: string,
   { schema, folder = FOLDER }: SchemaOptions = {},
 ): Promise<MigrationStatus> {
-  return locked(url, (transaction) => statusOf(transaction, tableOf(schema), knownIn(folder)));
+  return locked(url, (transaction) => statusOf(transaction, tableOf(schema), migrationsIn(folder)));
 }
 
 /**
@@ -291,7 +291,7 @@ async function executeAll(transaction: Transaction, statements: readonly string[
   for (const statement of statements) await transaction.execute(sql.raw(statement));
 }
 
-function knownIn(folder: string): readonly Migration[] {
+function migrationsIn(folder: string): readonly Migration[] {
   const journal: { entries: { tag: string; when: number }[] } = JSON.parse(
     readFileSync(join(folder, "meta", "_journal.json"), "utf8"),
   );

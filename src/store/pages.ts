@@ -80,11 +80,11 @@ export interface PageFilter {
   readonly createdAfterMicros: bigint | undefined;
   readonly createdBeforeMicros: bigint | undefined;
   /** Rows that overlap this span of time; for events only. */
-  readonly span?: Span;
+  readonly span?: TimeSpan;
 }
 
 /** Both ends are inclusive; undefined: no end. */
-export interface Span {
+export interface TimeSpan {
   readonly startMicros: bigint | undefined;
   readonly endMicros: bigint | undefined;
 }
@@ -138,17 +138,17 @@ export async function readPage<S extends StreamName>(
 }
 
 /** The end of a filtered page; the row at `seq` is still read, and undefined means "to the end". */
-interface Border {
+interface PageBorder {
   readonly seq: bigint | undefined;
   readonly more: boolean;
 }
-const NO_BORDER: Border = { seq: undefined, more: false };
+const NO_BORDER: PageBorder = { seq: undefined, more: false };
 
 /**
  * Read before the page, in a separate snapshot. Commit order is number order, so every row up to
  * this head is visible to the statement that follows.
  */
-async function borderOf(database: Database, request: PageRequest<StreamName>): Promise<Border> {
+async function borderOf(database: Database, request: PageRequest<StreamName>): Promise<PageBorder> {
   const { stream, sessionId, descending, before } = request;
   const head = stream === "messages" ? sql`message_seq` : sql`event_seq`;
   const [fields] = await database.run(sql`
@@ -167,7 +167,7 @@ async function borderOf(database: Database, request: PageRequest<StreamName>): P
 }
 
 /** Exported for the plan test. */
-export function pageStatement(request: PageRequest<StreamName>, border: Border): SQL {
+export function pageStatement(request: PageRequest<StreamName>, border: PageBorder): SQL {
   const { stream, descending, rowsMax, bytesMax, filter, eventsMax, recorded } = request;
   const events = eventsMax === undefined ? undefined : eventsOf(request);
   const inside =
@@ -212,7 +212,7 @@ function matching(wanted: PageFilter | undefined): SQL {
 }
 
 /** A row lasts from its creation to its completion, or is a single moment. */
-function overlapping({ startMicros, endMicros }: Span = WHENEVER): SQL {
+function overlapping({ startMicros, endMicros }: TimeSpan = WHENEVER): SQL {
   return sql.join([
     startMicros === undefined
       ? sql``
@@ -220,7 +220,7 @@ function overlapping({ startMicros, endMicros }: Span = WHENEVER): SQL {
     endMicros === undefined ? sql`` : sql` and created_at <= ${isoOf(endMicros)}::timestamptz`,
   ]);
 }
-const WHENEVER: Span = { startMicros: undefined, endMicros: undefined };
+const WHENEVER: TimeSpan = { startMicros: undefined, endMicros: undefined };
 
 /** The size of a row in an answer: its long fields, and an upper bound of the rest. */
 export function bytesOf(stream: StreamName): SQL {
@@ -332,9 +332,9 @@ export async function readByAddress(
       wanted.map(({ sessionId, seq }) => ({ s: sessionId, n: seq.toString() })),
     );
     const rows = await database.columns(sql`
-      select ${columnsOf(stream)}, kept.session_id
+      select ${columnsOf(stream)}, stored.session_id
       from json_to_recordset(${list}::text::json) as w(s text, n bigint)
-      cross join lateral (select * from ${TABLE[stream]} where session_id = w.s and seq = w.n limit 1) kept`);
+      cross join lateral (select * from ${TABLE[stream]} where session_id = w.s and seq = w.n limit 1) stored`);
     for (const columns of rows) {
       const row = rowOf(stream, String(columns[COLUMNS[stream]]), columns);
       found.set(addressKey(row), row);

@@ -37,7 +37,7 @@ const RETIRE_TIMEOUT_S = 1;
 export const POOL_LEFT = "POOL_LEFT";
 
 /** The target of a connection, as the driver passes it to a socket factory. */
-export interface Target {
+export interface SocketTarget {
   readonly host: readonly string[];
   readonly port: readonly number[];
   /** The path of a unix socket. */
@@ -48,7 +48,7 @@ export interface Target {
  * A socket that connects to the server; of several hosts a random one, so that the next try may
  * take another.
  */
-export function connectTo({ host, port, path }: Target): Socket {
+export function connectTo({ host, port, path }: SocketTarget): Socket {
   const at = Math.floor(Math.random() * host.length);
   const name = host[at] ?? "localhost";
   const socket = path === false ? connectSocket(port[at] ?? 5_432, name) : connectSocket(path);
@@ -66,7 +66,7 @@ export class PoolSockets {
   }
 
   /** For the driver, which sets its listeners in the same turn of the event loop. */
-  make(target: Target): Duplex {
+  make(target: SocketTarget): Duplex {
     if (this.#refusedAs !== undefined) return refused(this.#refusedAs);
     for (const socket of this.#open) if (socket.closed) this.#open.delete(socket);
     const socket = connectTo(target);

@@ -190,7 +190,7 @@ const ROWS_LOOKED_AT_MAX = 32;
 const PAYLOAD_BYTES_MAX = 4_096;
 
 /** How the last ended run of a session failed. */
-export interface Failure {
+export interface FailedRun {
   readonly runId: string;
   readonly seq: bigint;
   readonly atMicros: bigint;
@@ -205,7 +205,7 @@ export interface Failure {
 export async function readFailures(
   database: Database,
   sessionIds: readonly string[],
-): Promise<ReadonlyMap<string, Failure>> {
+): Promise<ReadonlyMap<string, FailedRun>> {
   if (sessionIds.length === 0) return new Map();
   const rows = await database.run(sql`
     select asked.id, ended.seq, ended.run_id, ended.at, ended.payload

@@ -94,15 +94,15 @@ export async function listSessions(
   return { items, next, total };
 }
 
-interface Keys {
+interface KeyPage {
   readonly keys: readonly Fields[];
   readonly next: ListCursor | undefined;
   readonly total: ListTotal;
 }
 
-async function keysOf(database: Database, request: SessionsPage): Promise<Keys> {
+async function keysOf(database: Database, request: SessionsPage): Promise<KeyPage> {
   const { from, size } = request;
-  const read: Read = (statement) => database.run(statement, AD_HOC);
+  const read: RunStatement = (statement) => database.run(statement, AD_HOC);
   const conditions = conditionsOf(request);
   const inOrder = walkOf(request, conditions);
   let walk =
@@ -125,7 +125,7 @@ async function keysOf(database: Database, request: SessionsPage): Promise<Keys> 
   return { keys, next, total: { count, isLowerBound: Number(counted?.["walked"]) > WALKED_MAX } };
 }
 
-type Read = (statement: SQL) => Promise<readonly Fields[]>;
+type RunStatement = (statement: SQL) => Promise<readonly Fields[]>;
 
 interface Condition {
   readonly sql: SQL;
@@ -186,7 +186,7 @@ function walkOf(request: SessionsPage, conditions = conditionsOf(request)): Walk
 async function wholeOf(
   conditions: readonly Condition[],
   index: "quick" | "slow",
-  read: Read,
+  read: RunStatement,
 ): Promise<Walk | undefined> {
   for (const one of conditions.filter((each) => each.index === index)) {
     const [counted] = await read(sizeStatement(one.sql));

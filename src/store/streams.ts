@@ -25,7 +25,7 @@ export interface OpenedStream {
   readonly isCancelled: boolean;
 }
 
-export type Opening =
+export type OpeningResult =
   | ({ readonly kind: "opened" } & OpenedStream)
   /** The epoch is below the session's, or no higher one exists. */
   | { readonly kind: "stale_epoch"; readonly highest: bigint }
@@ -45,13 +45,13 @@ export async function openStream(
   database: Database,
   { sessionId, epoch }: StreamRequest,
   { createMissing, wait }: OpenOptions,
-): Promise<Opening> {
+): Promise<OpeningResult> {
   const [row] = await database.attempt(sql`
     select ledger_open_stream(
       ${sessionId}::text, ${epoch.toString()}::text::bigint,
       ${createMissing}::boolean, ${wait}::boolean)::text as answer, ${SERVER} as server`);
   database.answeredBy(row?.["server"]);
-  const answer: Answer = JSON.parse(String(row?.["answer"]));
+  const answer: OpenAnswer = JSON.parse(String(row?.["answer"]));
   switch (answer.kind) {
     case "opened":
       return {
@@ -98,7 +98,7 @@ export async function lostAfter(
 }
 
 /** Numbers as text: JSON numbers do not hold 64 bits. */
-type Answer =
+type OpenAnswer =
   | {
       readonly kind: "opened";
       readonly epoch: string;

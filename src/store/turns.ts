@@ -59,10 +59,10 @@ export interface TurnStore {
   /** The start of a run that a claim has stored; undefined: it was erased. */
   readStarted(sessionId: string, seq: bigint): Promise<EventRow | undefined>;
   /** The arrivals from `first` to `last`, as many as were given to that run. */
-  readTaken(sessionId: string, taken: ClaimedTurn): Promise<readonly MessageRow[]>;
+  readTaken(sessionId: string, taken: ClaimedRange): Promise<readonly MessageRow[]>;
 }
 
-export interface ClaimedTurn {
+export interface ClaimedRange {
   readonly first: bigint;
   readonly last: bigint;
 }
@@ -154,7 +154,7 @@ export function turnStatement(requests: readonly TurnRequest[]): SQL {
   return sql`
     select asked.claim, state.deleted, state.message_seq, state.event_seq, state.turn_seq,
       state.pending_count, state.open_run_id, state.producer_epoch, state.from_seq,
-      state.redelivered, kept.seq as kept_seq, ${SERVER} as server, arrivals.*
+      state.redelivered, stored.seq as stored_seq, ${SERVER} as server, arrivals.*
     from json_to_recordset(${JSON.stringify(asked)}::text::json) asked (claim int, session_id text,
       key text, up_to_seq bigint, rows_max int, bytes_max bigint, redeliver boolean)
     cross join lateral (
@@ -177,14 +177,14 @@ export function turnStatement(requests: readonly TurnRequest[]): SQL {
     left join lateral (
       select seq from ${TABLE.events}
       where session_id = state.id and idempotency_key = asked.key limit 1
-    ) kept on true
+    ) stored on true
     left join lateral (
       select ${columnsOf("messages")} from (
         select *, sum(${storedBytes("messages")}) over (order by seq) as bytes,
           row_number() over (order by seq) as place
         from (
           select * from ${TABLE.messages}
-          where kept.seq is null and state.pending_count + state.redelivered > 0
+          where stored.seq is null and state.pending_count + state.redelivered > 0
             and session_id = state.id and seq > state.from_seq
             and seq <= asked.up_to_seq and event_type = 'user'
           order by seq limit asked.rows_max
@@ -225,7 +225,7 @@ function stateOf(sessionId: string, rows: readonly Fields[]): TurnState | undefi
     epoch: optionalSeqOf(first["producer_epoch"]),
     fromSeq: seqOf(first["from_seq"]),
     redelivered: Number(first["redelivered"]),
-    repeatedSeq: optionalSeqOf(first["kept_seq"]),
+    repeatedSeq: optionalSeqOf(first["stored_seq"]),
     arrivals:
       first["seq"] === null
         ? []

@@ -9,7 +9,7 @@ import { sql } from "drizzle-orm";
 import { expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Outcome, Push, SessionLimits, StreamRange } from "../../src/store/rows.ts";
-import { openStream, type Opening } from "../../src/store/streams.ts";
+import { openStream, type OpeningResult } from "../../src/store/streams.ts";
 import { batchesOf, heldBy, newPush, newRow, useLedger } from "../support/ledger.ts";
 import { properties } from "../support/random.ts";
 
@@ -27,7 +27,7 @@ class Model {
     this.#limits = limits;
   }
 
-  open(wanted: bigint): Opening {
+  open(wanted: bigint): OpeningResult {
     if (wanted !== 0n && wanted < (this.epoch ?? 0n))
       return { kind: "stale_epoch", highest: this.epoch ?? 0n };
     this.#raise(wanted === 0n ? (this.epoch ?? 0n) + 1n : wanted);
@@ -124,7 +124,7 @@ interface Client {
 }
 
 type Act =
-  | { readonly epoch: bigint; readonly expected: Opening }
+  | { readonly epoch: bigint; readonly expected: OpeningResult }
   | { readonly push: Push; readonly expected: Outcome };
 
 /** What the steps come to, and what is to become of it. */
@@ -188,9 +188,9 @@ interface Played {
 async function answersTo(
   acts: readonly Act[],
   { sessionId, size, limits }: Played,
-): Promise<readonly (Opening | Outcome)[]> {
+): Promise<readonly (OpeningResult | Outcome)[]> {
   const options = { createMissing: true, wait: true, limits };
-  const answers: (Opening | Outcome)[] = [];
+  const answers: (OpeningResult | Outcome)[] = [];
   let waiting: Push[] = [];
   const flush = async (): Promise<void> => {
     for (const batch of batchesOf(waiting, size))

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Outcome, Push } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
-import { openStream, type OpenedStream, type Opening } from "../../src/store/streams.ts";
+import { openStream, type OpenedStream, type OpeningResult } from "../../src/store/streams.ts";
 import {
   countsOf,
   holdSession,
@@ -22,7 +22,7 @@ const ledger = await useLedger();
 const client = useSql(ledger.url, 2);
 
 const run = (pushes: readonly Push[]) => append(ledger.database, pushes, AUTO);
-const ask = (sessionId: string, epoch: bigint, options = AUTO): Promise<Opening> =>
+const ask = (sessionId: string, epoch: bigint, options = AUTO): Promise<OpeningResult> =>
   openStream(ledger.database, { sessionId, epoch }, options);
 
 async function open(sessionId: string, epoch = 0n): Promise<OpenedStream> {

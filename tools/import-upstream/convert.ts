@@ -75,7 +75,7 @@ function convertEvent(source: SourceRow, redaction: Redaction | undefined): Conv
   };
 }
 
-type Fields = Omit<ValidatedEvent, "place">;
+type Fields = Omit<ValidatedEvent, "address">;
 
 function asItIs(
   { eventType, payload, createdAtMicros, completedAtMicros }: SourceRow,

@@ -125,7 +125,7 @@ export interface Chunked {
 
 interface Followed<C> {
   /** For a CHUNK: the construct that it continues; undefined: the CHUNK begins one. */
-  readonly known: C | undefined;
+  readonly construct: C | undefined;
   /** The constructs that the event ends. */
   readonly ended: readonly C[];
 }
@@ -167,11 +167,14 @@ export class ChunkLanes<C extends Chunked = Chunked> {
     const { does, kind, endsChunks } = effect;
     if (this.#lanes.size === 0) return NOTHING_FOLLOWED;
     if (does === "chunk") {
-      const known = this.#find({ kind, key, owner });
-      return { known, ended: known === undefined ? this.#end(owner) : [] };
+      const construct = this.#find({ kind, key, owner });
+      return { construct, ended: construct === undefined ? this.#end(owner) : [] };
     }
     if (endsChunks === "of_nobody") return NOTHING_FOLLOWED;
-    return { known: undefined, ended: endsChunks === "of_all" ? this.endAll() : this.#end(owner) };
+    return {
+      construct: undefined,
+      ended: endsChunks === "of_all" ? this.endAll() : this.#end(owner),
+    };
   }
 
   /** The CHUNK begins this construct. Returns the constructs that end because too many are open. */
@@ -211,14 +214,14 @@ export class ChunkLanes<C extends Chunked = Chunked> {
   }
 }
 
-const NOTHING_FOLLOWED = { known: undefined, ended: [] } as const;
+const NOTHING_FOLLOWED = { construct: undefined, ended: [] } as const;
 
 function charsOf(owner: string | undefined, { key }: Chunked): number {
   return (owner?.length ?? 0) + key.length;
 }
 
 /** The fields of an open construct that its collection needs. */
-interface Open {
+interface TrackedConstruct {
   readonly kind: ConstructKind;
   /** Distinguishes the construct from others of its kind. */
   readonly key: string;
@@ -227,7 +230,7 @@ interface Open {
 }
 
 /** The open constructs, in the order of their opening. */
-export class OpenConstructs<C extends Open> {
+export class OpenConstructs<C extends TrackedConstruct> {
   readonly #byKind = new Map<ConstructKind, Map<string, C>>();
   readonly #inOrder = new Set<C>();
   #chars = 0;

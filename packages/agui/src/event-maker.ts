@@ -17,7 +17,7 @@ export interface Owner {
   readonly subagentRunId?: string;
 }
 
-type Events = Generator<AguiEvent, void, undefined>;
+type AguiEvents = Generator<AguiEvent, void, undefined>;
 
 export class EventMaker {
   /** The END events of each open construct, in the order of their STARTs. */
@@ -25,7 +25,7 @@ export class EventMaker {
   /** Tool calls of this run, open or not. */
   readonly #calls = new Set<string>();
 
-  *text(messageId: string, delta: string, owner: Owner = {}): Events {
+  *text(messageId: string, delta: string, owner: Owner = {}): AguiEvents {
     if (delta === "") return;
     yield* this.#start(
       `text ${messageId}`,
@@ -35,11 +35,11 @@ export class EventMaker {
     yield { type: "TEXT_MESSAGE_CONTENT", messageId, delta, ...owner };
   }
 
-  *endText(messageId: string): Events {
+  *endText(messageId: string): AguiEvents {
     yield* this.#end(`text ${messageId}`);
   }
 
-  *reasoning(messageId: string, delta: string, owner: Owner = {}): Events {
+  *reasoning(messageId: string, delta: string, owner: Owner = {}): AguiEvents {
     if (delta === "") return;
     yield* this.#start(
       `reasoning ${messageId}`,
@@ -55,7 +55,7 @@ export class EventMaker {
     yield { type: "REASONING_MESSAGE_CONTENT", messageId, delta, ...owner };
   }
 
-  *endReasoning(messageId: string): Events {
+  *endReasoning(messageId: string): AguiEvents {
     yield* this.#end(`reasoning ${messageId}`);
   }
 
@@ -64,7 +64,7 @@ export class EventMaker {
     toolCallId: string,
     { name, parentMessageId }: { readonly name: string; readonly parentMessageId?: string },
     owner: Owner = {},
-  ): Events {
+  ): AguiEvents {
     if (this.#calls.has(toolCallId)) return;
     this.#calls.add(toolCallId);
     const parent = parentMessageId === undefined ? {} : { parentMessageId };
@@ -76,12 +76,12 @@ export class EventMaker {
   }
 
   /** Arguments after the end of a call are left out: a framework may repeat a call as a whole. */
-  *args(toolCallId: string, delta: string, owner: Owner = {}): Events {
+  *args(toolCallId: string, delta: string, owner: Owner = {}): AguiEvents {
     if (delta === "" || !this.#open.has(`call ${toolCallId}`)) return;
     yield { type: "TOOL_CALL_ARGS", toolCallId, delta, ...owner };
   }
 
-  *endCall(toolCallId: string): Events {
+  *endCall(toolCallId: string): AguiEvents {
     yield* this.#end(`call ${toolCallId}`);
   }
 
@@ -90,7 +90,7 @@ export class EventMaker {
     toolCallId: string,
     { content, messageId = crypto.randomUUID() }: ResultContent,
     owner: Owner = {},
-  ): Events {
+  ): AguiEvents {
     yield* this.endCall(toolCallId);
     yield { type: "TOOL_CALL_RESULT", messageId, toolCallId, content, role: "tool", ...owner };
   }
@@ -112,12 +112,12 @@ export class EventMaker {
     return stepName;
   }
 
-  *endStep(stepName: string): Events {
+  *endStep(stepName: string): AguiEvents {
     yield* this.#end(`step ${stepName}`);
   }
 
   /** A subagent that a tool call runs has the id of that call. */
-  *subagent(toolCallId: string, name: string): Events {
+  *subagent(toolCallId: string, name: string): AguiEvents {
     yield* this.#start(
       `subagent ${toolCallId}`,
       [
@@ -133,24 +133,24 @@ export class EventMaker {
   }
 
   /** Ends what the subagent has open first. */
-  *endSubagent(toolCallId: string): Events {
+  *endSubagent(toolCallId: string): AguiEvents {
     if (!this.#open.has(`subagent ${toolCallId}`)) return;
     for (const [key, [end]] of [...this.#open].toReversed()) {
       if (end?.["subagentRunId"] === toolCallId) yield* this.#end(key);
     }
   }
 
-  *endAll(): Events {
+  *endAll(): AguiEvents {
     for (const key of [...this.#open.keys()].toReversed()) yield* this.#end(key);
   }
 
-  *#start(key: string, start: readonly AguiEvent[], end: readonly AguiEvent[]): Events {
+  *#start(key: string, start: readonly AguiEvent[], end: readonly AguiEvent[]): AguiEvents {
     if (this.#open.has(key)) return;
     this.#open.set(key, end);
     yield* start;
   }
 
-  *#end(key: string): Events {
+  *#end(key: string): AguiEvents {
     const end = this.#open.get(key);
     if (end === undefined) return;
     this.#open.delete(key);

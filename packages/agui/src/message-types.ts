@@ -22,8 +22,8 @@ export function checkMessageType(eventType: string): Violation | undefined {
 /** The new messages of a RunAgentInput: the user and tool messages at its end. */
 export function newAtEnd(listed: readonly unknown[]): readonly JsonObject[] {
   const messages = listed.filter(isObject);
-  const known = messages.findLastIndex(({ role }) => role !== "user" && role !== "tool");
-  return messages.slice(known + 1);
+  const lastAnswer = messages.findLastIndex(({ role }) => role !== "user" && role !== "tool");
+  return messages.slice(lastAnswer + 1);
 }
 
 /** Gives the first message without an id the id of the row, and the next ones ids made from it. */

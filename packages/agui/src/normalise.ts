@@ -43,7 +43,7 @@ export type Normalised =
     }
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
-type Path = readonly (string | number)[];
+type FieldPath = readonly (string | number)[];
 
 /** The results of the walk over one payload so far. */
 interface NormaliseFindings {
@@ -124,7 +124,7 @@ function rewrittenValues(type: EventType, value: JsonObject): ReadonlyMap<string
 
 const NO_REWRITES: ReadonlyMap<string, string> = new Map();
 
-function strays(value: JsonObject, fields: Fields): boolean {
+function strays(value: JsonObject, fields: FieldRules): boolean {
   for (const key of Object.keys(value)) {
     if (fields.bySnakeName.has(key)) return true;
     const field = value[key];
@@ -135,7 +135,7 @@ function strays(value: JsonObject, fields: Fields): boolean {
   return false;
 }
 
-function straysInside(value: unknown, inner: Inner | undefined): boolean {
+function straysInside(value: unknown, inner: InnerRules | undefined): boolean {
   if (inner === undefined) return false;
   if (inner.kind === "list")
     return Array.isArray(value) && value.some((element) => straysInside(element, inner.of));
@@ -146,16 +146,16 @@ function straysInside(value: unknown, inner: Inner | undefined): boolean {
 /** Undefined for a variant that the protocol does not have. */
 function fieldsInside(
   value: JsonObject,
-  inner: Exclude<Inner, { kind: "list" }>,
-): Fields | undefined {
+  inner: Exclude<InnerRules, { kind: "list" }>,
+): FieldRules | undefined {
   return inner.kind === "object" ? inner.fields : inner.variants.get(value[inner.by]);
 }
 
 interface ObjectAt {
   readonly at: number;
-  readonly path: Path;
+  readonly path: FieldPath;
   readonly value: JsonObject;
-  readonly fields: Fields;
+  readonly fields: FieldRules;
 }
 
 function editObject(findings: NormaliseFindings, object: ObjectAt): void {
@@ -187,9 +187,9 @@ interface ObjectIn extends ObjectAt {
 
 interface ValueAt {
   readonly at: number;
-  readonly path: Path;
+  readonly path: FieldPath;
   readonly value: unknown;
-  readonly inner: Inner;
+  readonly inner: InnerRules;
 }
 
 function editInside(findings: NormaliseFindings, { at, path, value, inner }: ValueAt): void {
@@ -211,7 +211,8 @@ function isDropped(findings: NormaliseFindings, object: ObjectIn, member: Member
   const { path, value, fields, members } = object;
   const name = fields.bySnakeName.get(member.key) ?? member.key;
   const isNull = value[member.key] === null;
-  const yields = fields.droppable.has(name) || (fields.emptied.has(name) && isSaid(object, name));
+  const yields =
+    fields.droppable.has(name) || (fields.emptied.has(name) && hasEitherSpelling(object, name));
   if (isNull && yields) return true;
   const other = name === member.key ? undefined : members.find(({ key }) => key === name);
   if (other === undefined) return false;
@@ -229,7 +230,7 @@ function isDropped(findings: NormaliseFindings, object: ObjectIn, member: Member
 }
 
 /** Whether one of the spellings of a field has a value. */
-function isSaid({ value, fields }: ObjectIn, name: string): boolean {
+function hasEitherSpelling({ value, fields }: ObjectIn, name: string): boolean {
   return Object.keys(value).some(
     (key) => (fields.bySnakeName.get(key) ?? key) === name && value[key] !== null,
   );
@@ -258,7 +259,7 @@ function withType(text: string, type: EventType): string {
  * run's input, an outcome), whose fields are treated in the same way.
  */
 
-interface Fields {
+interface FieldRules {
   /** snake_case spelling → the field. */
   readonly bySnakeName: ReadonlyMap<string, string>;
   /** Optional fields in which null has no meaning; fields where null is a value are absent. */
@@ -266,17 +267,17 @@ interface Fields {
   /** Required ids that existing runners send as null; they are stored as empty ids. */
   readonly emptied: ReadonlySet<string>;
   /** Fields that hold protocol objects. */
-  readonly inner: ReadonlyMap<string, Inner>;
+  readonly inner: ReadonlyMap<string, InnerRules>;
 }
 
-type Inner =
-  | { readonly kind: "object"; readonly fields: Fields }
-  | { readonly kind: "list"; readonly of: Inner }
+type InnerRules =
+  | { readonly kind: "object"; readonly fields: FieldRules }
+  | { readonly kind: "list"; readonly of: InnerRules }
   | {
       readonly kind: "variant";
       /** The field of the object that names its variant. */
       readonly by: string;
-      readonly variants: ReadonlyMap<unknown, Fields>;
+      readonly variants: ReadonlyMap<unknown, FieldRules>;
     };
 
 /**
@@ -296,13 +297,13 @@ const MESSAGE_ID: ReadonlySet<string> = new Set(["messageId"]);
 const NONE: ReadonlySet<string> = new Set();
 
 /** Found at the first event of a type: all of them would be 3 % of the CPU time of a start. */
-const BY_TYPE = new Map<string, Fields>();
+const BY_TYPE = new Map<string, FieldRules>();
 
-export function fieldsOfType(type: string): Fields | undefined {
+export function fieldsOfType(type: string): FieldRules | undefined {
   return BY_TYPE.get(type) ?? findFields(type);
 }
 
-function findFields(type: string): Fields | undefined {
+function findFields(type: string): FieldRules | undefined {
   const schema = CURRENT.get(type) ?? EARLIER.get(type); // 1.0.0 first: it has more fields.
   if (schema === undefined) return undefined;
   const emptied = EMPTIED_MESSAGE_ID.has(type) ? MESSAGE_ID : NONE;
@@ -334,10 +335,10 @@ export function snakeName(field: string): string {
   return field.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
-function fieldsOf(schema: z.ZodObject): Fields {
+function fieldsOf(schema: z.ZodObject): FieldRules {
   const bySnakeName = new Map<string, string>();
   const droppable = new Set<string>();
-  const inner = new Map<string, Inner>();
+  const inner = new Map<string, InnerRules>();
   for (const [name, field] of Object.entries(schema.shape)) {
     const snake = snakeName(name);
     if (snake !== name) bySnakeName.set(snake, name);
@@ -355,7 +356,7 @@ function fieldsOf(schema: z.ZodObject): Fields {
  * `forwardedProps`, …), or is text (tool arguments), or is one of the two (`content`, whose parts
  * are kept unchanged). Its keys belong to the users, with any name, and so does a null in it.
  */
-function innerOf(schema: unknown): Inner | undefined {
+function innerOf(schema: unknown): InnerRules | undefined {
   if (schema instanceof z.ZodOptional || schema instanceof z.ZodDefault)
     return innerOf(schema.unwrap());
   if (schema instanceof z.ZodArray) {
@@ -368,7 +369,7 @@ function innerOf(schema: unknown): Inner | undefined {
   }
   if (schema instanceof z.ZodDiscriminatedUnion) {
     const by = schema.def.discriminator;
-    const variants = new Map<unknown, Fields>();
+    const variants = new Map<unknown, FieldRules>();
     for (const option of schema.options) {
       if (!(option instanceof z.ZodObject)) continue;
       const name: unknown = option.shape[by];
@@ -379,6 +380,6 @@ function innerOf(schema: unknown): Inner | undefined {
   return undefined;
 }
 
-function matters({ bySnakeName, droppable, inner }: Fields): boolean {
+function matters({ bySnakeName, droppable, inner }: FieldRules): boolean {
   return bySnakeName.size > 0 || droppable.size > 0 || inner.size > 0;
 }

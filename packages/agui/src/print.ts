@@ -34,7 +34,7 @@ export function printJson(value: unknown, charsMax = CHARS_MAX): PrintedJson {
   try {
     text = JSON.stringify(value);
   } catch {
-    const printer = new Printer(charsMax);
+    const printer = new PayloadPrinter(charsMax);
     return { text: printer.print(value), replaced: printer.replaced };
   }
   return text === undefined ? { text, replaced: NONE } : withinDepth(text);
@@ -49,7 +49,7 @@ export function withinDepth(text: string): PrintedJson & { readonly text: string
 /** Far above every payload. Without a limit, a value that has itself in many places would never end. */
 const CHARS_MAX = 64 * 1_048_576;
 
-class Printer {
+class PayloadPrinter {
   readonly replaced = new Map<ReplacedKind, number>();
   /** The objects around the value that is printed. */
   readonly #around = new Set<object>();

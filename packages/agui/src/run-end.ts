@@ -29,7 +29,7 @@ export function answersGraph({ forwardedProps }: JsonObject): boolean {
 }
 
 /** What one model used. Counts contain their parts; undefined: not reported. */
-export interface Usage {
+export interface ModelUsage {
   readonly model: string | undefined;
   readonly input: number | undefined;
   readonly cachedInput: number | undefined;
@@ -45,7 +45,7 @@ export interface Usage {
  * AG-UI's TokenUsage is a list with an entry for each model; some agents send one object. Adapters
  * from before AG-UI 1.0.0 have it in the result.
  */
-export function usageIn({ usage, result }: JsonObject): readonly Usage[] {
+export function usageIn({ usage, result }: JsonObject): readonly ModelUsage[] {
   const old = isObject(result) ? result["usage"] : undefined;
   return [usage ?? old]
     .flat()
@@ -68,7 +68,7 @@ export function usageIn({ usage, result }: JsonObject): readonly Usage[] {
 }
 
 /** Undefined: no entry reports it. */
-export function sumOf(usage: readonly Usage[], name: Exclude<keyof Usage, "model">) {
+export function sumOf(usage: readonly ModelUsage[], name: Exclude<keyof ModelUsage, "model">) {
   const counts = usage.map((entry) => entry[name]).filter((count) => count !== undefined);
   return counts.length === 0 ? undefined : counts.reduce((all, one) => all + one, 0);
 }

@@ -6,7 +6,7 @@
  * do not check the grammar a second time. On other text the results are meaningless, but each walk
  * still ends, because every step moves forward and stops at the end of the text.
  */
-export interface Span {
+export interface TextSpan {
   readonly start: number;
   /** Exclusive. */
   readonly end: number;
@@ -17,8 +17,8 @@ export interface Member {
   /** As JSON.parse reads it: `"message\u005fid"` is `message_id`. */
   readonly key: string;
   /** The key with its quotes. */
-  readonly keySpan: Span;
-  readonly valueSpan: Span;
+  readonly keySpan: TextSpan;
+  readonly valueSpan: TextSpan;
 }
 
 const QUOTE = 0x22;
@@ -45,8 +45,8 @@ export function memberSpans(text: string, at = 0): readonly Member[] {
 }
 
 /** The elements of the array that begins at `at`, in order. */
-export function elementSpans(text: string, at = 0): readonly Span[] {
-  const elements: Span[] = [];
+export function elementSpans(text: string, at = 0): readonly TextSpan[] {
+  const elements: TextSpan[] = [];
   let next = skipSpace(text, skipSpace(text, at) + 1);
   if (text.charCodeAt(next) === CLOSE_BRACKET) return elements;
   while (next < text.length) {
@@ -110,7 +110,7 @@ export function cutNesting(text: string, levelsMax: number): { text: string; cou
 }
 
 /** The value of a string in a JSON text. */
-export function readKey(text: string, span: Span): string {
+export function readKey(text: string, span: TextSpan): string {
   const raw = text.slice(span.start + 1, span.end - 1);
   return raw.includes("\\") ? String(JSON.parse(`"${raw}"`)) : raw;
 }
@@ -164,7 +164,7 @@ function endOfContainer(text: string, at: number): number {
 }
 
 /** Text that replaces a span; the edits of one text do not overlap. */
-export interface Edit extends Span {
+export interface Edit extends TextSpan {
   readonly text: string;
 }
 
@@ -182,15 +182,15 @@ export function applyEdits(text: string, edits: readonly Edit[]): string {
 /** Removes members from an object, each with one of the commas around it. */
 export function dropEdits(members: readonly Member[], isDropped: readonly boolean[]): Edit[] {
   const edits: Edit[] = [];
-  const lastKept = isDropped.lastIndexOf(false);
+  const lastIndexKept = isDropped.lastIndexOf(false);
   members.forEach(({ keySpan }, index) => {
     const next = members[index + 1]; // A member is removed with the comma after it, …
-    if (isDropped[index] === true && index < lastKept && next !== undefined)
+    if (isDropped[index] === true && index < lastIndexKept && next !== undefined)
       edits.push({ start: keySpan.start, end: next.keySpan.start, text: "" });
   });
   const last = members.at(-1); // … and members at the end with the comma before the first of them.
-  const start = members[lastKept]?.valueSpan.end ?? members[0]?.keySpan.start;
-  if (last !== undefined && start !== undefined && lastKept < members.length - 1)
+  const start = members[lastIndexKept]?.valueSpan.end ?? members[0]?.keySpan.start;
+  if (last !== undefined && start !== undefined && lastIndexKept < members.length - 1)
     edits.push({ start, end: last.valueSpan.end, text: "" });
   return edits;
 }

@@ -28,7 +28,7 @@ export interface ValidatedEvent {
   readonly conformant: boolean;
   readonly mark: RunMark | undefined;
   /** Undefined for an event that no version of the protocol accepts. */
-  readonly place: EventAddress | undefined;
+  readonly address: EventAddress | undefined;
   /** The name from another vocabulary that a field of the event had. */
   readonly renamed?: string | undefined;
 }
@@ -100,13 +100,13 @@ function rowsOf(push: EventPush, payload: Payload, { mode, nowMicros }: SplitOpt
   return { ok: true, rows: [first, ...others] };
 }
 
-interface Times {
+interface GroupTimes {
   readonly createdAtMicros: bigint;
   readonly completedAtMicros: bigint | undefined;
 }
 
 /** An event that will become a row. */
-interface TimedPart extends Part, Times {
+interface TimedPart extends GroupPart, GroupTimes {
   readonly isEndEvent: boolean;
 }
 
@@ -123,8 +123,8 @@ function timedPush(push: EventPush, payload: Payload, createdAtMicros: bigint): 
 
 /** START and CONTENT get the group's begin, CONTENT and END its completion. */
 function timedParts(
-  { start, content, end }: Group,
-  { createdAtMicros, completedAtMicros }: Times,
+  { start, content, end }: EventGroup,
+  { createdAtMicros, completedAtMicros }: GroupTimes,
 ): readonly TimedPart[] {
   const parts: TimedPart[] = [
     { ...start, createdAtMicros, completedAtMicros: undefined, isEndEvent: false },
@@ -156,7 +156,7 @@ function rowOf(part: TimedPart, { payload, entry, renamed }: AcceptedEvent): Val
     completedAtMicros: part.completedAtMicros,
     conformant: entry !== undefined,
     mark: entry && markOf(entry, payload),
-    place: entry && addressOf(entry, payload.value),
+    address: entry && addressOf(entry, payload.value),
     ...(renamed === undefined ? {} : { renamed }),
   };
 }
@@ -184,7 +184,7 @@ function checkTimes({ createdAtMicros, completedAtMicros }: EventPush): readonly
   return [{ field: "completed_at", description: "completed_at must not be before created_at" }];
 }
 
-function checkCounts(push: EventPush, group: Group | undefined): readonly Violation[] {
+function checkCounts(push: EventPush, group: EventGroup | undefined): readonly Violation[] {
   const { eventType, eventCount, hasFragments } = push;
   if (group === undefined) {
     const violation = checkEventCount(eventType, eventCount);
@@ -221,34 +221,34 @@ function refused(violations: readonly Violation[]): SplitResult {
  * timestamp.
  */
 
-interface Part {
+interface GroupPart {
   readonly eventType: string;
   readonly payload: Payload;
   readonly eventCount: number;
 }
 
 /** The parts are events that are not normalised or validated yet. */
-interface Group {
-  readonly start: Part;
+interface EventGroup {
+  readonly start: GroupPart;
   /** Undefined when the group has no fragment. */
-  readonly content: Part | undefined;
+  readonly content: GroupPart | undefined;
   /** Undefined when the construct was not ended. */
-  readonly end: Part | undefined;
+  readonly end: GroupPart | undefined;
   /** The number of events that the group stands for. */
   readonly eventCount: number;
 }
 
 type SplitGroup =
-  | { readonly ok: true; readonly group: Group }
+  | { readonly ok: true; readonly group: EventGroup }
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
-interface Kind {
+interface GroupKind {
   readonly content: string;
   readonly end: string;
   readonly idField: string;
 }
 
-const KINDS: ReadonlyMap<string, Kind> = new Map([
+const KINDS: ReadonlyMap<string, GroupKind> = new Map([
   [
     "TEXT_MESSAGE_START",
     { content: "TEXT_MESSAGE_CONTENT", end: "TEXT_MESSAGE_END", idField: "messageId" },
@@ -304,10 +304,10 @@ function moved(words: string): string {
 }
 
 type EndOf =
-  | { readonly ok: true; readonly part: Part }
+  | { readonly ok: true; readonly part: GroupPart }
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
-function endOf(kind: Kind, payload: Payload, members: readonly Member[]): EndOf | undefined {
+function endOf(kind: GroupKind, payload: Payload, members: readonly Member[]): EndOf | undefined {
   if (isNothing(payload.value["end_event"])) return undefined;
   const read = readPayload(textOf(payload.text, members, "end_event"));
   if (!read.ok) return { ok: false, violations: [inEndEvent(read.violation)] };
@@ -331,12 +331,12 @@ function groupViolations(value: JsonObject): readonly Violation[] {
   return violations;
 }
 
-function partOf(eventType: string, text: string): Part {
+function partOf(eventType: string, text: string): GroupPart {
   return { eventType, payload: { text, value: parseObject(text) }, eventCount: 1 };
 }
 
 /** The ids in the START's own spelling: they are normalised like those of any event. */
-function contentText(kind: Kind, text: string, members: readonly Member[]): string {
+function contentText(kind: GroupKind, text: string, members: readonly Member[]): string {
   const ids = [kind.idField, "subagentRunId"].flatMap((field) => [field, snakeName(field)]);
   const copied = members
     .filter(({ key }) => ids.includes(key))

@@ -6,7 +6,7 @@ import { isObject, type JsonObject, printedWord } from "./json.ts";
 import { normalise, type Normalised } from "./normalise.ts";
 import { type Payload, readPayload } from "./payload.ts";
 import { CURRENT, EARLIER } from "./schemas.ts";
-import { fieldsAtFault, violationsOf } from "./violations.ts";
+import { fieldsAtFault, type Issue, violationsOf } from "./violations.ts";
 import type { z } from "zod";
 
 /** The treatment of an event that no version of the protocol accepts. */
@@ -132,8 +132,6 @@ export function validateCapabilities(text: string): readonly Violation[] {
   const { value } = read.payload;
   return violationsOf(issuesOf(AgentCapabilitiesSchema, value), value, "capabilities");
 }
-
-type Issue = z.core.$ZodIssue;
 
 /** Elements of a list that are checked in one part. */
 const PART = 1_000;

@@ -8,7 +8,7 @@ import { isObject, type JsonObject, pathName } from "./json.ts";
 /** Faulty fields that are examined; a payload may have millions, which change no answer. */
 const FIELDS_MAX = 1_000;
 
-type Issue = z.core.$ZodIssue;
+export type Issue = z.core.$ZodIssue;
 type Path = readonly PropertyKey[];
 
 /**

@@ -189,16 +189,16 @@ describe("marks", () => {
   });
 
   test("a row has the fields that decide its place in the order", () => {
-    expect(rowOf(push("TOOL_CALL_CHUNK", { tool_call_id: "c" })).place).toEqual({
+    expect(rowOf(push("TOOL_CALL_CHUNK", { tool_call_id: "c" })).address).toEqual({
       type: "TOOL_CALL_CHUNK",
       key: "c",
       owner: undefined,
       canStart: false,
     });
     const step = { stepName: "a", subagentRunId: "s" };
-    expect(rowOf(push("STEP_STARTED", step)).place).toMatchObject({ key: "1:sa", owner: "s" });
+    expect(rowOf(push("STEP_STARTED", step)).address).toMatchObject({ key: "1:sa", owner: "s" });
     // Version 0.0.57 has no subagents, and accepts any value in the field.
-    expect(rowOf(push("TEXT_MESSAGE_END", { messageId: "", subagentRunId: 7 })).place).toEqual({
+    expect(rowOf(push("TEXT_MESSAGE_END", { messageId: "", subagentRunId: 7 })).address).toEqual({
       type: "TEXT_MESSAGE_END",
       key: "",
       owner: undefined,
@@ -212,7 +212,7 @@ describe("marks", () => {
       ["RUN_FINISHED", { runId: "r" }],
       ["RUN_ERROR", { error: null }],
     ] as const) {
-      const { conformant, mark, place } = rowOf(push(type, payload), "lenient");
+      const { conformant, mark, address: place } = rowOf(push(type, payload), "lenient");
       expect([conformant, mark, place]).toEqual([false, undefined, undefined]);
     }
   });

@@ -33,7 +33,7 @@ import {
 
 export class Compressor<E extends IncomingEvent = IncomingEvent> {
   readonly #limits: CompressorLimits;
-  #group: Group<E> | undefined;
+  #group: FragmentGroup<E> | undefined;
   #dueAtMs = 0;
 
   /** Missing limits are taken from COMPRESSOR_LIMITS. */
@@ -53,11 +53,11 @@ export class Compressor<E extends IncomingEvent = IncomingEvent> {
     const group = this.#group;
     const isYoung = nowMs < this.#dueAtMs;
     if (merges && group !== undefined && isYoung && group.add(event, payload, known))
-      return group.isFull ? this.#closed() : NO_ROWS;
-    const rows = this.#closed();
-    const opened = merges ? this.#opened(event, payload, known) : undefined;
-    if (opened === undefined) return [...rows, rowOfOne(event, payload)];
-    this.#group = opened;
+      return group.isFull ? this.#closeGroup() : NO_ROWS;
+    const rows = this.#closeGroup();
+    const opening = merges ? this.#openGroup(event, payload, known) : undefined;
+    if (opening === undefined) return [...rows, singleRow(event, payload)];
+    this.#group = opening;
     this.#dueAtMs = nowMs + this.#limits.maxAgeMs;
     return rows;
   }
@@ -74,13 +74,13 @@ export class Compressor<E extends IncomingEvent = IncomingEvent> {
     return this.#group && this.#dueAtMs;
   }
 
-  #opened(event: E, payload: string, known: Framed | undefined): Group<E> | undefined {
+  #openGroup(event: E, payload: string, known: Framed | undefined): FragmentGroup<E> | undefined {
     if (!isCompressible(event.eventType)) return undefined;
     const framed = known ?? framedOf(payload);
-    return framed && Group.open(event, { ...framed, payload }, this.#limits);
+    return framed && FragmentGroup.open(event, { ...framed, payload }, this.#limits);
   }
 
-  #closed(): readonly CompressedRow<E>[] {
+  #closeGroup(): readonly CompressedRow<E>[] {
     const row = this.flush();
     return row === undefined ? NO_ROWS : [row];
   }
@@ -123,7 +123,7 @@ export interface CompressedRow<E extends IncomingEvent = IncomingEvent> {
   readonly last: E;
 }
 
-function rowOfOne<E extends IncomingEvent>(event: E, payload: string): CompressedRow<E> {
+function singleRow<E extends IncomingEvent>(event: E, payload: string): CompressedRow<E> {
   const { eventType, createdAtMicros } = event;
   return {
     eventType,
@@ -143,15 +143,15 @@ function rowOfOne<E extends IncomingEvent>(event: E, payload: string): Compresse
  * fragments of 18 units, each from a payload of 64 KiB, keep 0.24 MiB instead of 35.3 MiB (Node
  * 24.21).
  */
-const HELD_UNITS_MAX = 65_536;
+const PINNED_UNITS_MAX = 65_536;
 
 /** The payload that begins a group, taken apart. */
-interface Opening extends Framed {
+interface GroupStart extends Framed {
   readonly payload: string;
 }
 
 /** The fragments of the row in progress: at least one. */
-class Group<E extends IncomingEvent> {
+class FragmentGroup<E extends IncomingEvent> {
   readonly #frame: Frame;
   readonly #first: E;
   readonly #firstPayload: string;
@@ -161,7 +161,7 @@ class Group<E extends IncomingEvent> {
   readonly #spelledBytesMax: number;
   readonly #eventsMax: number;
   #texts: string[] = [];
-  #heldUnits = 0;
+  #pinnedUnits = 0;
   #textBytes = 0;
   #spelledBytes = 0;
   #endsHigh = false;
@@ -175,17 +175,17 @@ class Group<E extends IncomingEvent> {
   /** Undefined when no other event can join: the event is a separate row. */
   static open<E extends IncomingEvent>(
     event: E,
-    opening: Opening,
+    opening: GroupStart,
     limits: CompressorLimits,
-  ): Group<E> | undefined {
+  ): FragmentGroup<E> | undefined {
     const { payload, pieces } = opening;
-    const group = new Group(event, opening, limits);
+    const group = new FragmentGroup(event, opening, limits);
     if (group.#eventsMax < 2 || !group.#admits(pieces.delta)) return undefined;
     group.#take(event, { payload, pieces });
     return group;
   }
 
-  private constructor(first: E, { payload, frame, pieces }: Opening, limits: CompressorLimits) {
+  private constructor(first: E, { payload, frame, pieces }: GroupStart, limits: CompressorLimits) {
     const frameBytes = utf8Bytes(payload) - (pieces.delta?.spelledBytes ?? 0);
     this.#frame = frame;
     this.#first = first;
@@ -222,7 +222,7 @@ class Group<E extends IncomingEvent> {
 
   close(): CompressedRow<E> {
     const first = this.#first;
-    if (this.#lengths.length === 1) return rowOfOne(first, this.#firstPayload);
+    if (this.#lengths.length === 1) return singleRow(first, this.#firstPayload);
     const delta = this.#texts.join("");
     const timestamp = this.#firstMs === undefined ? "" : String(this.#firstMs);
     const lengths = this.#lengths;
@@ -280,15 +280,15 @@ class Group<E extends IncomingEvent> {
     this.#textBytes += this.#added(delta);
     this.#spelledBytes += delta.spelledBytes;
     this.#endsHigh = delta.endsHigh;
-    this.#hold(delta.spelled, payload.length);
+    this.#appendText(delta.spelled, payload.length);
   }
 
-  #hold(text: string, payloadUnits: number): void {
+  #appendText(text: string, payloadUnits: number): void {
     this.#texts.push(text);
-    this.#heldUnits += payloadUnits;
-    if (this.#heldUnits <= HELD_UNITS_MAX) return;
+    this.#pinnedUnits += payloadUnits;
+    if (this.#pinnedUnits <= PINNED_UNITS_MAX) return;
     this.#texts = [this.#texts.join("")];
-    this.#heldUnits = 0;
+    this.#pinnedUnits = 0;
   }
 }
 

@@ -14,7 +14,7 @@
  * list. Between two events the generator holds the row and a few numbers, and it reads an encoded
  * index step by step.
  */
-import type { Span } from "@session-ledger/agui/spans";
+import type { TextSpan } from "@session-ledger/agui/spans";
 import { encodeFragments, type FragmentIndex, readFragments } from "./fragments.ts";
 import { Frame, gapsOf } from "./frame.ts";
 import { RawReader } from "./raw-events.ts";
@@ -64,7 +64,7 @@ export function* expand(
     new RawReader(payload, { delta, timestamp, rawEvent }, { ...rawEvents, eventCount });
   const frame = new Frame(payload, { delta, timestamp });
   const texts = delta && new Texts(payload, delta);
-  const times = timestamp && new Times(payload, timestamp, createdAtMicros);
+  const times = timestamp && new EventTimes(payload, timestamp, createdAtMicros);
   let { seq } = row;
   for (let at = 0; at < eventCount; at += 1, seq += 1n) {
     if (at > 0) times?.advance(timestampDeltasMs.sint64());
@@ -92,7 +92,7 @@ export function* expand(
 }
 
 /** The times of the events, in order; plain numbers as long as they are exact. */
-class Times {
+class EventTimes {
   /** The text in the event's payload. */
   text: string;
   createdAtMicros: bigint;
@@ -100,7 +100,7 @@ class Times {
   #timestampMs: Milliseconds;
   #sinceFirstMs: Milliseconds = 0;
 
-  constructor(payload: string, { start, end }: Span, rowMicros: bigint) {
+  constructor(payload: string, { start, end }: TextSpan, rowMicros: bigint) {
     this.text = payload.slice(start, end);
     this.createdAtMicros = rowMicros;
     this.#rowMicros = rowMicros;
@@ -113,7 +113,7 @@ class Times {
     this.#timestampMs = sum(this.#timestampMs, byMs);
     this.#sinceFirstMs = sum(this.#sinceFirstMs, byMs);
     this.text = String(this.#timestampMs);
-    this.createdAtMicros = clamped(this.#rowMicros + BigInt(this.#sinceFirstMs) * 1_000n);
+    this.createdAtMicros = clamp(this.#rowMicros + BigInt(this.#sinceFirstMs) * 1_000n);
   }
 }
 
@@ -131,7 +131,7 @@ function sum(a: Milliseconds, b: Milliseconds): Milliseconds {
 const MICROS_MIN = -62_135_596_800_000_000n;
 const MICROS_MAX = 253_402_300_799_999_999n;
 
-function clamped(micros: bigint): bigint {
+function clamp(micros: bigint): bigint {
   if (micros < MICROS_MIN) return MICROS_MIN;
   return micros > MICROS_MAX ? MICROS_MAX : micros;
 }

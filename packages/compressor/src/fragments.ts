@@ -4,7 +4,7 @@
  * checked before it is stored: a stored row is never rewritten, so it cannot be repaired.
  */
 import { isCompressible } from "@session-ledger/agui/catalogue";
-import { memberSpans, type Span } from "@session-ledger/agui/spans";
+import { memberSpans, type TextSpan } from "@session-ledger/agui/spans";
 import type { Violation } from "@session-ledger/base/errors";
 import { gapsOf } from "./frame.ts";
 import { type EncodedRawEvents, type RawEvents, RawReader, TEXTS_BYTES_MAX } from "./raw-events.ts";
@@ -36,7 +36,7 @@ export function encodeFragments(index: FragmentIndex): Uint8Array {
   const packedDeltas = new VarintWriter();
   for (const deltaMs of timestampDeltasMs) packedDeltas.sint64(deltaMs);
   return Uint8Array.from([
-    ...listed(LENGTHS_TAG, packed(lengths)),
+    ...listed(LENGTHS_TAG, packedField(lengths)),
     ...listed(TIMESTAMP_DELTAS_TAG, packedDeltas.bytes),
     ...(rawEvents === undefined ? [] : message(RAW_EVENTS_TAG, encodeRawEvents(rawEvents))),
   ]);
@@ -44,13 +44,13 @@ export function encodeFragments(index: FragmentIndex): Uint8Array {
 
 function encodeRawEvents({ lengths, steps, texts }: RawEvents): readonly number[] {
   return [
-    ...listed(LENGTHS_TAG, packed(lengths)),
-    ...listed(STEPS_TAG, packed(steps)),
+    ...listed(LENGTHS_TAG, packedField(lengths)),
+    ...listed(STEPS_TAG, packedField(steps)),
     ...listed(TEXTS_TAG, [...new TextEncoder().encode(texts)]),
   ];
 }
 
-function packed(numbers: readonly number[]): readonly number[] {
+function packedField(numbers: readonly number[]): readonly number[] {
   const writer = new VarintWriter();
   for (const number of numbers) writer.uint32(number);
   return writer.bytes;
@@ -191,7 +191,7 @@ function checkRawEvents(
   const gaps = gapsOf(payload);
   const deltas = gaps.delta && new Texts(payload, gaps.delta);
   try {
-    const reader = new VarintReader(Uint8Array.from(packed(steps)));
+    const reader = new VarintReader(Uint8Array.from(packedField(steps)));
     const raw = new RawReader(payload, gaps, { steps: reader, texts, eventCount });
     const deltaBytes = utf8Bytes(textOf(payload, gaps.delta));
     let bytes = (utf8Bytes(payload) - deltaBytes - utf8Bytes(raw.values.join(""))) * eventCount;
@@ -251,7 +251,7 @@ function checkTimestamps(
 
 function checkSize(
   { payload, eventCount }: MergedRow,
-  delta: Span | undefined,
+  delta: TextSpan | undefined,
 ): Violation | undefined {
   if (UNIT_BYTES_MAX * payload.length * eventCount <= EXPANDED_BYTES_MAX) return undefined;
   // The quotes stay.
@@ -262,11 +262,11 @@ function checkSize(
   return violation("payload", `${limit}, but is ${expandedBytes}`);
 }
 
-function valueOf(text: string, span: Span): unknown {
+function valueOf(text: string, span: TextSpan): unknown {
   return JSON.parse(textOf(text, span));
 }
 
-function textOf(text: string, span: Span | undefined): string {
+function textOf(text: string, span: TextSpan | undefined): string {
   return span === undefined ? "" : text.slice(span.start, span.end);
 }
 

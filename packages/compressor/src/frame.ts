@@ -11,7 +11,7 @@
  * a JSON object too, has the same keys, and differs only in the gaps.
  */
 import { readPayload } from "@session-ledger/agui/payload";
-import { memberSpans, type Span } from "@session-ledger/agui/spans";
+import { memberSpans, type TextSpan } from "@session-ledger/agui/spans";
 import { type ScannedText, scanText } from "./text.ts";
 
 /** The parts that belong to one event. */
@@ -30,10 +30,10 @@ export interface Framed {
 
 export interface Gaps {
   /** Between its quotes. */
-  readonly delta: Span | undefined;
-  readonly timestamp: Span | undefined;
+  readonly delta: TextSpan | undefined;
+  readonly timestamp: TextSpan | undefined;
   /** No gap of a Frame; see RawFrame. */
-  readonly rawEvent?: Span | undefined;
+  readonly rawEvent?: TextSpan | undefined;
 }
 
 /** Undefined where the payload merges with none: no JSON object, a repeated key, other values. */
@@ -51,9 +51,9 @@ export function framedOf(payload: string): Framed | undefined {
 
 /** For a payload whose two fields have the form of a row: a string, a plain integer. */
 export function gapsOf(payload: string): Gaps {
-  let delta: Span | undefined;
-  let timestamp: Span | undefined;
-  let rawEvent: Span | undefined;
+  let delta: TextSpan | undefined;
+  let timestamp: TextSpan | undefined;
+  let rawEvent: TextSpan | undefined;
   for (const { key, valueSpan } of memberSpans(payload)) {
     if (key === "delta") delta = { start: valueSpan.start + 1, end: valueSpan.end - 1 };
     else if (key === "timestamp") timestamp = valueSpan;
@@ -62,7 +62,7 @@ export function gapsOf(payload: string): Gaps {
   return { delta, timestamp, rawEvent };
 }
 
-function isPlainInteger(payload: string, span: Span | undefined): boolean {
+function isPlainInteger(payload: string, span: TextSpan | undefined): boolean {
   return span !== undefined && readInteger(payload, span.start)?.end === span.end;
 }
 

@@ -13,7 +13,7 @@
  * give its value in every other fragment. The last two bits of a step are its kind, and the rest is
  * a count (proto/ambient/v1/events.proto).
  */
-import type { Span } from "@session-ledger/agui/spans";
+import type { TextSpan } from "@session-ledger/agui/spans";
 import { type Gaps, gapsOf } from "./frame.ts";
 import { isScalar, placesOf, RawFrame, type RawPieces } from "./raw-frame.ts";
 import { isHigh, isLow, type ScannedText, utf8Bytes } from "./text.ts";
@@ -48,11 +48,11 @@ const KIND_MASK = 3;
 export class RawWriter {
   readonly #first: string;
   readonly #gaps: Gaps;
-  readonly #places: readonly Span[];
+  readonly #places: readonly TextSpan[];
   /** With a gap at every place: the form that all fragments must have. */
   readonly #form: RawFrame;
   /** Of the places that differ, in order. */
-  #columns: readonly Column[] = [];
+  #columns: readonly PlaceValues[] = [];
   #frame: RawFrame | undefined;
   #events: number;
   #units: number;
@@ -70,7 +70,7 @@ export class RawWriter {
   /** Undefined when the payload does not fit the row; then nothing has changed. */
   match(payload: string): RawPieces | undefined {
     if (payload.length > PAYLOAD_UNITS_MAX) return undefined;
-    return this.#frame?.match(payload) ?? this.#widened(payload);
+    return this.#frame?.match(payload) ?? this.#widen(payload);
   }
 
   /** Not fewer than the units of all payloads of the row. */
@@ -100,15 +100,15 @@ export class RawWriter {
   }
 
   /** The form has the payload's other values at more places. */
-  #widened(payload: string): RawPieces | undefined {
+  #widen(payload: string): RawPieces | undefined {
     const pieces = this.#form.match(payload);
     if (pieces === undefined) return undefined;
     const { values } = pieces;
-    const known = new Map(this.#columns.map((column) => [column.place, column]));
+    const byPlace = new Map(this.#columns.map((column) => [column.place, column]));
     const columns = this.#places.flatMap(({ start, end }, place) => {
       const value = this.#first.slice(start, end);
-      if (!known.has(place) && values[place] === value) return [];
-      return [known.get(place) ?? new Column(place, { value, events: this.#events - 1 })];
+      if (!byPlace.has(place) && values[place] === value) return [];
+      return [byPlace.get(place) ?? new PlaceValues(place, { value, events: this.#events - 1 })];
     });
     if (columns.length > PLACES_MAX) return undefined;
     this.#columns = columns;
@@ -119,7 +119,7 @@ export class RawWriter {
 }
 
 /** The values of one place. */
-class Column {
+class PlaceValues {
   readonly place: number;
   bytes = 0;
   readonly #numbers: number[] = [];
@@ -147,7 +147,7 @@ class Column {
     }
     if (kind === LITERAL) this.#literal(value);
     else this.#count += 1;
-    if (kind !== SAME) this.#value = kind === LITERAL ? copied(value) : value;
+    if (kind !== SAME) this.#value = kind === LITERAL ? copyOf(value) : value;
   }
 
   get steps(): readonly number[] {
@@ -160,8 +160,8 @@ class Column {
   }
 
   #literal(value: string): void {
-    const { prefix, suffix } = shared(this.#value, value);
-    const text = copied(value.slice(prefix, value.length - suffix));
+    const { prefix, suffix } = commonEnds(this.#value, value);
+    const text = copyOf(value.slice(prefix, value.length - suffix));
     this.#add((text.length << KIND_BITS) | LITERAL, prefix, suffix);
     this.#texts.push(text);
     this.bytes += utf8Bytes(text);
@@ -182,12 +182,12 @@ class Column {
 const NUMBER_BYTES = 3;
 
 /** A substring of V8 keeps its whole source alive; a joined string does not. */
-function copied(text: string): string {
+function copyOf(text: string): string {
   return [text.slice(0, 1), text.slice(1)].join("");
 }
 
 /** The units that two texts have in common at both ends, without parting a surrogate pair. */
-function shared(
+function commonEnds(
   before: string,
   value: string,
 ): { readonly prefix: number; readonly suffix: number } {
@@ -224,7 +224,7 @@ export class RawReader {
 
   constructor(payload: string, gaps: Gaps, { steps, texts, eventCount }: StoredSteps) {
     const places = placesOf(payload, gaps.rawEvent);
-    const spans: Span[] = [];
+    const spans: TextSpan[] = [];
     const columns: PlaceSteps[] = [];
     let place = 0;
     let textAt = 0;

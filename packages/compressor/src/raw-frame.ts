@@ -2,7 +2,7 @@
  * A payload without the values of its `delta`, of its `timestamp`, and of places in its `rawEvent`:
  * what all fragments of a row share whose `rawEvent` differ. See Frame, and raw-events.ts.
  */
-import { endOfString, type Span } from "@session-ledger/agui/spans";
+import { endOfString, type TextSpan } from "@session-ledger/agui/spans";
 import { type Gaps, isAt, type Pieces, readInteger } from "./frame.ts";
 import { type ScannedText, scanText } from "./text.ts";
 
@@ -11,16 +11,16 @@ export interface RawPieces extends Pieces {
   readonly values: readonly string[];
 }
 
-type Gap = Span & { readonly of: "delta" | "timestamp" | "place" };
+type FrameGap = TextSpan & { readonly of: "delta" | "timestamp" | "place" };
 
 /** A payload without its delta, its timestamp and the values of places; see Frame. */
 export class RawFrame {
-  readonly #gaps: readonly Gap[];
+  readonly #gaps: readonly FrameGap[];
   /** The texts around the gaps. */
   readonly #parts: readonly string[];
 
-  constructor(payload: string, { delta, timestamp }: Gaps, places: readonly Span[]) {
-    const gaps: Gap[] = places.map((span) => ({ ...span, of: "place" }));
+  constructor(payload: string, { delta, timestamp }: Gaps, places: readonly TextSpan[]) {
+    const gaps: FrameGap[] = places.map((span) => ({ ...span, of: "place" }));
     if (delta !== undefined) gaps.push({ ...delta, of: "delta" });
     if (timestamp !== undefined) gaps.push({ ...timestamp, of: "timestamp" });
     this.#gaps = gaps.toSorted((a, b) => a.start - b.start);
@@ -102,9 +102,9 @@ const BETWEEN = /[\s,:[\]{}]*/y;
 const SPACE = /\s*/y;
 
 /** All places of a `rawEvent`; none when it is no object and no list. */
-export function placesOf(payload: string, rawEvent: Span | undefined): readonly Span[] {
+export function placesOf(payload: string, rawEvent: TextSpan | undefined): readonly TextSpan[] {
   if (rawEvent === undefined || !/[[{]/.test(payload.charAt(rawEvent.start))) return [];
-  const places: Span[] = [];
+  const places: TextSpan[] = [];
   for (let at = after(BETWEEN, payload, rawEvent.start); at < rawEvent.end; ) {
     let end = at;
     if (payload.charCodeAt(at) === QUOTE) {

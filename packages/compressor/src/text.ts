@@ -1,4 +1,4 @@
-import type { Span } from "@session-ledger/agui/spans";
+import type { TextSpan } from "@session-ledger/agui/spans";
 
 /**
  * Scans the body of a JSON string, unit by unit: its end, its size as spelled, and the size of its
@@ -144,10 +144,10 @@ export function utf8Bytes(text: string): number {
 
 /** The same JSON with each half of a pair as an escape, because it has no UTF-8 form. */
 export function withEscapedHalves(json: string): string {
-  return json.isWellFormed() ? json : json.replaceAll(/\p{Surrogate}/gu, escaped);
+  return json.isWellFormed() ? json : json.replaceAll(/\p{Surrogate}/gu, withEscape);
 }
 
-function escaped(half: string): string {
+function withEscape(half: string): string {
   return `\\u${half.charCodeAt(0).toString(16)}`;
 }
 
@@ -158,7 +158,7 @@ export class Texts {
   /** The place of the next escape; before it, each unit of the value is a unit of its text. */
   #escape: number;
 
-  constructor(payload: string, { start }: Span) {
+  constructor(payload: string, { start }: TextSpan) {
     this.#payload = payload;
     this.#at = start;
     this.#escape = this.#nextEscape();

@@ -12,12 +12,12 @@ import { parseExact } from "@session-ledger/agui/exact-json";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 
-export type Role = "USER" | "AI";
+export type EntryRole = "USER" | "AI";
 
 /** An entry with one block. */
 export interface HistoryEntry {
   readonly id: string;
-  readonly role: Role;
+  readonly role: EntryRole;
   readonly text: string;
   /** Undefined: the entry has a text only. */
   readonly events: readonly JsonObject[] | undefined;

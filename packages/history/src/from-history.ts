@@ -6,11 +6,11 @@ import type { AguiEvent } from "@session-ledger/agui/event-maker";
 import type { JsonObject } from "@session-ledger/agui/json";
 import { type HistoryEntry, entriesIn, ENTRIES_MEMBER } from "./entry.ts";
 import { LangChain4jMapper, type Mapper, mapped } from "./langchain4j.ts";
-import { type RunNames, RunBuilder } from "./run-builder.ts";
+import { type RunIds, RunBuilder } from "./run-builder.ts";
 
 export function* fromHistory(
   entries: Iterable<JsonObject>,
-  names: RunNames,
+  names: RunIds,
 ): Generator<AguiEvent, void, undefined> {
   yield* mapped(entries, new HistoryMapper(names));
 }
@@ -24,12 +24,12 @@ const WHOLE = { kind: "finished", result: undefined } as const;
 
 /** `runId` is the prefix of ids for entries without an id. */
 export class HistoryMapper implements Mapper {
-  readonly #names: RunNames;
+  readonly #names: RunIds;
   #waiting: HistoryEntry[] = [];
   #waitingChars = 0;
   #count = 0;
 
-  constructor(names: RunNames) {
+  constructor(names: RunIds) {
     this.#names = names;
   }
 
@@ -82,7 +82,7 @@ export class HistoryMapper implements Mapper {
     return [...made, ...whole, ...mapper.end()];
   }
 
-  #started({ sessionId: threadId, runId }: RunNames, answer?: HistoryEntry): object {
+  #started({ sessionId: threadId, runId }: RunIds, answer?: HistoryEntry): object {
     const questions = this.#waiting;
     this.#waiting = [];
     this.#waitingChars = 0;

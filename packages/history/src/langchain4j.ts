@@ -7,10 +7,10 @@ import type { AguiEvent } from "@session-ledger/agui/event-maker";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import {
   type Failed,
-  type RunNames,
+  type RunIds,
   type ToolCallInfo,
   RunBuilder,
-  type Usage,
+  type ReportedUsage,
 } from "./run-builder.ts";
 
 /** Takes the values of a file or a stream one after the other. */
@@ -22,7 +22,7 @@ export interface Mapper {
 
 export function* fromLangChain4j(
   events: Iterable<JsonObject>,
-  names: RunNames,
+  names: RunIds,
 ): Generator<AguiEvent, void, undefined> {
   yield* mapped(events, new LangChain4jMapper(names));
 }
@@ -102,13 +102,13 @@ interface MapperOptions {
  * twice, and the later report has more fields.
  */
 export class LangChain4jMapper implements Mapper {
-  readonly #names: RunNames;
+  readonly #names: RunIds;
   readonly #options: MapperOptions;
   #run: RunBuilder;
   #runs = 1;
   #end: StreamEnd | undefined;
 
-  constructor(names: RunNames, options: MapperOptions = {}) {
+  constructor(names: RunIds, options: MapperOptions = {}) {
     this.#names = names;
     this.#options = options;
     this.#run = new RunBuilder(names, options.started);
@@ -257,8 +257,8 @@ function completed(run: RunBuilder, event: JsonObject): StreamEnd {
   run.setUsage(usageOf(event));
   const { finishReason, id, modelName } = metadataOf(event);
   const fields = Object.entries({ finishReason, id, modelName });
-  const known = fields.filter(([, value]) => typeof value === "string");
-  return { kind: "finished", result: Object.fromEntries(known) };
+  const texts = fields.filter(([, value]) => typeof value === "string");
+  return { kind: "finished", result: Object.fromEntries(texts) };
 }
 
 function failed(event: JsonObject): StreamEnd {
@@ -274,13 +274,13 @@ function metadataOf(event: JsonObject): JsonObject {
   return isObject(metadata) ? metadata : event;
 }
 
-function usageOf(event: JsonObject): Usage | undefined {
+function usageOf(event: JsonObject): ReportedUsage | undefined {
   const metadata = metadataOf(event);
   return usageFrom(metadata["tokenUsage"] ?? metadata["usage"], metadata["modelName"]);
 }
 
 /** The counts as LangChain4j, Spring AI and the AI SDK name them; undefined: there is none. */
-export function usageFrom(usage: unknown, model: unknown): Usage | undefined {
+export function usageFrom(usage: unknown, model: unknown): ReportedUsage | undefined {
   if (!isObject(usage)) return undefined;
   const counts = Object.entries({
     inputTokens: usage["inputTokenCount"] ?? usage["promptTokens"] ?? usage["inputTokens"],

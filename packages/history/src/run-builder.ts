@@ -22,7 +22,7 @@ export interface Failed {
   readonly error?: JsonObject;
 }
 
-export interface RunNames {
+export interface RunIds {
   /** The thread of the run. */
   readonly sessionId: string;
   readonly runId: string;
@@ -36,7 +36,7 @@ export interface ToolCallInfo {
   readonly args: unknown;
 }
 
-export interface Usage {
+export interface ReportedUsage {
   readonly model?: string;
   readonly inputTokens?: number;
   readonly outputTokens?: number;
@@ -59,7 +59,7 @@ const DELTA_CHARS_MAX = 131_072;
 const CALLS_MAX = 10_000;
 
 export class RunBuilder {
-  readonly #names: RunNames;
+  readonly #names: RunIds;
   readonly #maker = new EventMaker();
   #events: AguiEvent[] = [];
   #round = 0;
@@ -76,11 +76,11 @@ export class RunBuilder {
   readonly #idsByIndex = new Map<number | undefined, string>();
   #callCount = 0;
   #retrievals = 0;
-  #usage: Usage | undefined;
+  #usage: ReportedUsage | undefined;
   #streamed = { round: { text: false, thinking: false }, run: false };
 
   /** `started`: further members of RUN_STARTED. */
-  constructor(names: RunNames, started: object = {}) {
+  constructor(names: RunIds, started: object = {}) {
     this.#names = names;
     this.#events.push({ type: "RUN_STARTED", ...this.#ids(), ...started });
     this.#step();
@@ -149,9 +149,9 @@ export class RunBuilder {
 
   /** A piece of a call's arguments. Pieces of a call without an id share its index. */
   appendArgs({ id, name, args }: ToolCallInfo, index?: number): CallState {
-    const known = this.#callById(id ?? this.#idsByIndex.get(index));
-    if (known === undefined) this.enterRound();
-    const call = known ?? this.#open(id, name);
+    const existing = this.#callById(id ?? this.#idsByIndex.get(index));
+    if (existing === undefined) this.enterRound();
+    const call = existing ?? this.#open(id, name);
     if (index !== undefined) this.#idsByIndex.set(index, call.id);
     if (typeof args !== "string" || args === "") return call;
     call.hasArgs = true;
@@ -161,10 +161,10 @@ export class RunBuilder {
 
   /** Ends a call that `appendArgs` opened. */
   completeCall({ id, name, args }: ToolCallInfo, index: number): void {
-    const known = this.#callById(id ?? this.#idsByIndex.get(index));
+    const existing = this.#callById(id ?? this.#idsByIndex.get(index));
     this.#idsByIndex.delete(index);
-    if (known === undefined) this.enterRound();
-    const call = known ?? this.#open(id, name);
+    if (existing === undefined) this.enterRound();
+    const call = existing ?? this.#open(id, name);
     this.endCall(call, args);
   }
 
@@ -215,7 +215,7 @@ export class RunBuilder {
   }
 
   /** Tokens of one answer. */
-  addUsage(usage: Usage | undefined): void {
+  addUsage(usage: ReportedUsage | undefined): void {
     if (usage === undefined) return;
     const sum = (name: "inputTokens" | "outputTokens" | "totalTokens"): object => {
       const counts = [this.#usage?.[name], usage[name]].filter((count) => count !== undefined);
@@ -226,7 +226,7 @@ export class RunBuilder {
   }
 
   /** Tokens of the run so far. */
-  setUsage(usage: Usage | undefined): void {
+  setUsage(usage: ReportedUsage | undefined): void {
     if (usage !== undefined) this.#usage = { ...this.#usage, ...usage };
   }
 
@@ -274,8 +274,8 @@ export class RunBuilder {
   }
 
   #messageId(open: Map<number, string>, kind: "m" | "r", choice: number): string {
-    const known = open.get(choice);
-    if (known !== undefined) return known;
+    const existing = open.get(choice);
+    if (existing !== undefined) return existing;
     const id = `${this.#names.runId}:${kind}${this.#round}.${this.#segments[kind]}`;
     this.#segments[kind] += 1;
     open.set(choice, id);
@@ -283,8 +283,8 @@ export class RunBuilder {
   }
 
   #takeStep(info: ToolCallInfo, step: "requested" | "started"): CallState {
-    const known = this.#callById(info.id) ?? this.#callWithoutId(info, step);
-    const call = known ?? this.#open(info.id, info.name);
+    const existing = this.#callById(info.id) ?? this.#callWithoutId(info, step);
+    const call = existing ?? this.#open(info.id, info.name);
     call.steps.add(step);
     this.endCall(call, info.args);
     return call;

@@ -15,11 +15,11 @@ import {
   TRUNCATED,
   usageFrom,
 } from "./langchain4j.ts";
-import { type RunNames, RunBuilder } from "./run-builder.ts";
+import { type RunIds, RunBuilder } from "./run-builder.ts";
 
 export function* fromSpringAi(
   responses: Iterable<JsonObject>,
-  names: RunNames,
+  names: RunIds,
 ): Generator<AguiEvent, void, undefined> {
   yield* mapped(responses, new SpringAiMapper(names));
 }
@@ -32,7 +32,7 @@ export class SpringAiMapper implements Mapper {
   #result: JsonObject | undefined;
   #finishReason: string | undefined;
 
-  constructor(names: RunNames) {
+  constructor(names: RunIds) {
     this.#run = new RunBuilder(names);
   }
 
@@ -65,8 +65,8 @@ export class SpringAiMapper implements Mapper {
     if (Object.values(counted ?? {}).some((count) => typeof count === "number" && count > 0))
       this.#run.setUsage(counted);
     const fields = Object.entries({ id, modelName: model });
-    const known = fields.filter(([, text]) => typeof text === "string" && text !== "");
-    this.#result = { ...this.#result, ...Object.fromEntries(known) };
+    const texts = fields.filter(([, text]) => typeof text === "string" && text !== "");
+    this.#result = { ...this.#result, ...Object.fromEntries(texts) };
   }
 
   #generation({ output, metadata: generationMetadata }: JsonObject, choice: number): void {

@@ -9,7 +9,7 @@
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
-import { blockOf, errorIn, originalEntries, type Role, valueOf } from "./entry.ts";
+import { blockOf, errorIn, originalEntries, type EntryRole, valueOf } from "./entry.ts";
 import { textOf } from "./langchain4j.ts";
 import { ToolCallBuffer } from "./tool-call-buffer.ts";
 
@@ -69,7 +69,7 @@ export class HistoryExport {
   readonly #format: HistoryFormat;
   readonly #sessionId: string;
   readonly #canonical: Canonical;
-  readonly #known = new BoundedMap<string, true>(KNOWN_IDS_MAX);
+  readonly #seenIds = new BoundedMap<string, true>(KNOWN_IDS_MAX);
   readonly #names = new BoundedMap<string, string>(CALLS_MAX);
   readonly #charsMax: number;
   readonly #calls: ToolCallBuffer;
@@ -164,9 +164,9 @@ export class HistoryExport {
     if (!Array.isArray(messages)) return;
     for (const [at, { id, role, content }] of messages.filter(isObject).entries()) {
       if (typeof id !== "string") continue;
-      const isKnown = this.#known.has(id);
-      this.#known.set(id, true);
-      if (!isKnown && role === "user")
+      const isSeen = this.#seenIds.has(id);
+      this.#seenIds.set(id, true);
+      if (!isSeen && role === "user")
         this.#addUserMessage(id, contentText(content), row, original[at]);
     }
   }
@@ -189,10 +189,10 @@ export class HistoryExport {
 
   #startText({ messageId, role }: JsonObject): void {
     if (typeof messageId !== "string") return;
-    const isKnown = this.#known.has(messageId);
-    this.#known.set(messageId, true);
+    const isSeen = this.#seenIds.has(messageId);
+    this.#seenIds.set(messageId, true);
     if (role === "assistant" || typeof role !== "string") return;
-    this.#others.set(messageId, { role: isKnown ? "" : role, text: "" });
+    this.#others.set(messageId, { role: isSeen ? "" : role, text: "" });
   }
 
   #text({ messageId, delta }: JsonObject, row: HistoryRow): void {
@@ -304,7 +304,7 @@ export class HistoryExport {
   }
 
   #add(
-    role: Role,
+    role: EntryRole,
     { id, createdAtMicros, original }: Pick<Draft, "id" | "createdAtMicros" | "original">,
     { text, events }: { readonly text: string; readonly events?: readonly JsonObject[] },
   ): void {

@@ -6,16 +6,16 @@ import { parseAddress } from "@session-ledger/base/address";
 import { isSendable } from "./credentials.ts";
 
 /** Throws a TypeError or a RangeError that names the option; an absent value is mostly allowed. */
-export type Check = (name: string, value: unknown) => void;
+export type OptionCheck = (name: string, value: unknown) => void;
 
 /** A check for each option of T, and therefore also the list of its names. */
-export type Checks<T> = Readonly<Record<keyof T, Check>>;
+export type Checks<T> = Readonly<Record<keyof T, OptionCheck>>;
 
 /** For an object with these properties only: a misspelled option would otherwise count as absent. */
 export function checkOptions(
   name: string,
   value: unknown,
-  checks: Readonly<Record<string, Check>>,
+  checks: Readonly<Record<string, OptionCheck>>,
   prefix = "",
 ): void {
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
@@ -25,19 +25,19 @@ export function checkOptions(
   const keys = Object.keys(checks);
   const unknown = [...given.keys()].find((key) => !keys.includes(key));
   if (unknown !== undefined) {
-    const known = keys.join(", ");
-    throw new TypeError(`${name} has no option ${JSON.stringify(unknown)}; it has ${known}`);
+    const names = keys.join(", ");
+    throw new TypeError(`${name} has no option ${JSON.stringify(unknown)}; it has ${names}`);
   }
   for (const [key, check] of Object.entries(checks)) check(`${prefix}${key}`, given.get(key));
 }
 
-export function objectOf(checks: Readonly<Record<string, Check>>): Check {
+export function objectOf(checks: Readonly<Record<string, OptionCheck>>): OptionCheck {
   return (name, value) => {
     if (value !== undefined) checkOptions(name, value, checks, `${name}.`);
   };
 }
 
-export function oneOf(...allowed: readonly string[]): Check {
+export function oneOf(...allowed: readonly string[]): OptionCheck {
   const names = allowed.map((one) => JSON.stringify(one)).join(" or ");
   return (name, value) => {
     if (value === undefined || allowed.some((one) => one === value)) return;
@@ -45,14 +45,14 @@ export function oneOf(...allowed: readonly string[]): Check {
   };
 }
 
-export function ofType(type: "function" | "boolean" | "bigint" | "string"): Check {
+export function ofType(type: "function" | "boolean" | "bigint" | "string"): OptionCheck {
   return (name, value) => {
     if (value !== undefined && typeof value !== type)
       throw new TypeError(`${name} must be a ${type}`);
   };
 }
 
-export function integer(min: number, max: number): Check {
+export function integer(min: number, max: number): OptionCheck {
   return (name, value) => {
     const isInteger = typeof value === "number" && Number.isInteger(value);
     if (value === undefined || (isInteger && value >= min && value <= max)) return;

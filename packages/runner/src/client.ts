@@ -31,13 +31,13 @@ import { retrying, type RetryOptions } from "./retry.ts";
 /** The methods of the contract, for `call`, `watch` and `converse`. */
 export const ledger = SessionService.method;
 
-interface CallOptions
+interface RetriedCallOptions
   extends Partial<Pick<RetryOptions, "retryForMs" | "signal" | "mayRepeat" | "onRetry">> {
   /** The limit of each attempt. */
   readonly deadlineMs?: number;
 }
 
-interface WatchOptions {
+interface WatchCallOptions {
   readonly signal?: AbortSignal;
   /** Called once, when the service has accepted the watch; the first row may come much later. */
   readonly onAttached?: () => void;
@@ -79,13 +79,13 @@ export interface LedgerClient {
   call<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
-    options?: CallOptions,
+    options?: RetriedCallOptions,
   ): Promise<MessageShape<O>>;
   /** Ends when the service ends it or the caller leaves the loop. */
   watch<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
     request: MessageInitShape<I>,
-    options?: WatchOptions,
+    options?: WatchCallOptions,
   ): AsyncGenerator<MessageShape<O>, void, undefined>;
   /** Resolves when the call has been started; it may not have arrived yet. */
   converse<I extends DescMessage, O extends DescMessage>(
@@ -116,7 +116,7 @@ export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
     "grpc.use_local_subchannel_pool": ownConnection ? 1 : 0,
     "grpc.max_receive_message_length": ANSWER_BYTES_MAX,
   });
-  const caller: Caller = { client, token };
+  const caller: TokenClient = { client, token };
   return {
     call(method, request, callOptions = {}) {
       const attempt = () => call(caller, method, request, callOptions);
@@ -137,16 +137,16 @@ const CHECKS: Checks<LedgerClientOptions> = {
   ownConnection: unchecked,
 };
 
-interface Caller {
+interface TokenClient {
   readonly client: Client;
   readonly token: TokenSource | undefined;
 }
 
 function call<I extends DescMessage, O extends DescMessage>(
-  { client, token }: Caller,
+  { client, token }: TokenClient,
   method: DescMethodUnary<I, O>,
   request: MessageInitShape<I>,
-  { deadlineMs = DEADLINE_MS, signal }: CallOptions,
+  { deadlineMs = DEADLINE_MS, signal }: RetriedCallOptions,
 ): Promise<MessageShape<O>> {
   const deadline = Date.now() + deadlineMs;
   const begin = (sent: Metadata): Promise<MessageShape<O>> =>
@@ -176,7 +176,7 @@ function call<I extends DescMessage, O extends DescMessage>(
 }
 
 async function converse<I extends DescMessage, O extends DescMessage>(
-  { client, token }: Caller,
+  { client, token }: TokenClient,
   method: DescMethodBiDiStreaming<I, O>,
   { signal }: ConverseOptions,
 ): Promise<Conversation<I, O>> {
@@ -187,10 +187,10 @@ async function converse<I extends DescMessage, O extends DescMessage>(
 }
 
 async function* watch<I extends DescMessage, O extends DescMessage>(
-  { client, token }: Caller,
+  { client, token }: TokenClient,
   method: DescMethodServerStreaming<I, O>,
   request: MessageInitShape<I>,
-  { signal, onAttached }: WatchOptions,
+  { signal, onAttached }: WatchCallOptions,
 ): AsyncGenerator<MessageShape<O>, void, undefined> {
   const asked = metadataOf(token, { deadlineMs: DEADLINE_MS, signal });
   const sent = asked instanceof Metadata ? asked : await asked;

@@ -30,12 +30,12 @@ export async function* readLines(
   { bytesMax, stopsAtTooLong = false }: LinesOptions,
 ): AsyncGenerator<Line, void, undefined> {
   // One byte more, because a CR at the end does not count.
-  const held = new HeldBytes(bytesMax + 1);
+  const buffer = new LineBuffer(bytesMax + 1);
   let number = 0;
   let endByte = 0;
 
   const close = (): Line => {
-    const taken = held.take();
+    const taken = buffer.take();
     const bytes = taken?.at(-1) === CR ? taken.subarray(0, -1) : taken;
     const isTooLong = bytes === undefined || bytes.length > bytesMax;
     number += 1;
@@ -47,18 +47,18 @@ export async function* readLines(
     for (;;) {
       const end = chunk.indexOf(LF, start);
       if (end === -1) break;
-      held.append(chunk.subarray(start, end));
+      buffer.append(chunk.subarray(start, end));
       endByte += end + 1 - start;
       const line = close();
       yield line;
       if (stopsAtTooLong && line.bytes === undefined) return;
       start = end + 1;
     }
-    held.append(chunk.subarray(start));
+    buffer.append(chunk.subarray(start));
     endByte += chunk.length - start;
-    if (stopsAtTooLong && held.isTooLong) return yield close();
+    if (stopsAtTooLong && buffer.isTooLong) return yield close();
   }
-  if (held.length > 0) yield close(); // The last line needs no end.
+  if (buffer.length > 0) yield close(); // The last line needs no end.
 }
 
 /** The text of a line; undefined when it is not UTF-8. */
@@ -70,10 +70,10 @@ const LF = 0x0a;
 const CR = 0x0d;
 
 /** The buffer that is reused from one line to the next. */
-const KEPT_BYTES = 65_536;
+const BUFFER_KEEP_BYTES = 65_536;
 
 /** An incomplete line in one buffer: a list of its pieces would cost many times their bytes. */
-class HeldBytes {
+class LineBuffer {
   readonly #bytesMax: number;
   #buffer: Buffer = Buffer.alloc(0);
   #length = 0;
@@ -102,10 +102,10 @@ class HeldBytes {
 
   /** Undefined when the line was too long to be held. */
   take(): Buffer | undefined {
-    const held = this.#buffer.subarray(0, this.#length);
-    const bytes = this.isTooLong ? undefined : Buffer.from(held);
+    const buffer = this.#buffer.subarray(0, this.#length);
+    const bytes = this.isTooLong ? undefined : Buffer.from(buffer);
     this.#length = 0;
-    if (this.#buffer.length > KEPT_BYTES) this.#buffer = Buffer.alloc(0);
+    if (this.#buffer.length > BUFFER_KEEP_BYTES) this.#buffer = Buffer.alloc(0);
     return bytes;
   }
 

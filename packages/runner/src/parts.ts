@@ -1,7 +1,7 @@
 /** The parts of a message's content, of both generations of AG-UI, in one form and in their order. */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 
-export type Part =
+export type MessagePart =
   | { readonly type: "text"; readonly text: string }
   | Media
   /** No version of AG-UI has it. */
@@ -23,7 +23,7 @@ export type Source =
   | { readonly fileId: string; readonly provider?: string };
 
 /** A part for each entry of a list, or one text. Nothing is left out. */
-export function partsOf(content: unknown): readonly Part[] {
+export function partsOf(content: unknown): readonly MessagePart[] {
   if (typeof content === "string") return [{ type: "text", text: content }];
   return Array.isArray(content) ? content.map(partOf) : [];
 }
@@ -34,7 +34,7 @@ export function textsOf(content: unknown): readonly string[] {
 }
 
 /** For display: `document application/pdf`. */
-export function describePart(part: Part): string {
+export function describePart(part: MessagePart): string {
   if (part.type === "unknown") {
     const { type } = isObject(part.value) ? part.value : {};
     return typeof type === "string" ? `a part of the type ${type}` : "a part without a type";
@@ -56,7 +56,7 @@ export function textIn(base64: string): string | undefined {
 
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-function partOf(value: unknown): Part {
+function partOf(value: unknown): MessagePart {
   if (!isObject(value)) return { type: "unknown", value };
   const { type, text } = value;
   if (typeof text === "string" && (type === "text" || type === undefined))

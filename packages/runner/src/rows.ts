@@ -54,7 +54,7 @@ export function timeText(time: Timestamp | undefined): string {
 }
 
 /** The fields of rows of both streams. */
-abstract class Item {
+abstract class LedgerItem {
   /** UUIDv7 of the row. It gives no order, and the events of one merged row share it. */
   readonly id: string;
   readonly sessionId: string;
@@ -92,7 +92,7 @@ abstract class Item {
 }
 
 /** An event row, or one event of it when the reader uses `expand`. */
-export class EventItem extends Item {
+export class EventItem extends LedgerItem {
   readonly kind = "event";
   /** The number of events that the row stands for; 1 for a single event. */
   readonly eventCount: number;
@@ -125,7 +125,7 @@ export class EventItem extends Item {
 }
 
 /** A message for a person. */
-export class MessageItem extends Item {
+export class MessageItem extends LedgerItem {
   readonly kind = "message";
   /** The time of writing that its sender stated. */
   readonly sentAtMicros: bigint | undefined;

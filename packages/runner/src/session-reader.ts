@@ -123,7 +123,7 @@ async function* rowsOf(
   const { sessionId, stream = "events", after = 0n, follow = false } = options;
   const { signal, retryForMs = 60_000, onRetry } = options;
   const { expand = false } = "expand" in options ? options : {};
-  const request: ReadRequest = { sessionId, stream, afterSeq: after, expand };
+  const request: ReaderRequest = { sessionId, stream, afterSeq: after, expand };
   const retry: RetryOptions = {
     retryForMs,
     ...(signal && { signal }),
@@ -139,7 +139,7 @@ async function* rowsOf(
 
 /** Reads a session: its pages, and a watch that survives lost connections. */
 
-interface ReadRequest {
+interface ReaderRequest {
   readonly stream: StreamName;
   readonly sessionId: string;
   /** Rows after this number; 0 reads from the beginning. */
@@ -151,7 +151,7 @@ interface ReadRequest {
 /** The head of a session's stream: the last number in use. */
 export async function headSeq(
   client: LedgerClient,
-  { stream, sessionId }: Pick<ReadRequest, "stream" | "sessionId">,
+  { stream, sessionId }: Pick<ReaderRequest, "stream" | "sessionId">,
   options: RetryOptions,
 ): Promise<bigint> {
   const newest = { sessionId, descending: true, pageSize: 1 };
@@ -162,7 +162,7 @@ export async function headSeq(
 /** The session's current rows, or those up to a number, page by page, and then the end. */
 export async function* readRows(
   client: LedgerClient,
-  { afterSeq, untilSeq, ...request }: ReadRequest & { readonly untilSeq?: bigint },
+  { afterSeq, untilSeq, ...request }: ReaderRequest & { readonly untilSeq?: bigint },
   options: RetryOptions,
 ): AsyncGenerator<LedgerRow, void, undefined> {
   let cursor = afterSeq;
@@ -183,7 +183,7 @@ export async function* readRows(
 /** The session's current rows, then new ones, without end. */
 export function followRows(
   client: LedgerClient,
-  { stream, sessionId, afterSeq, expand = false }: ReadRequest,
+  { stream, sessionId, afterSeq, expand = false }: ReaderRequest,
   options: RetryOptions,
 ): AsyncGenerator<LedgerRow, void, undefined> {
   const watch: Resumable<LedgerRow>["open"] = (cursor, onAttached) => {
@@ -200,7 +200,7 @@ export function followRows(
 const PAGE_ROWS = 1_000;
 
 /** The fields of a request for either stream; the request for messages has no `expand`. */
-interface PageRequest {
+interface ReaderPageRequest {
   readonly stream: StreamName;
   readonly sessionId: string;
   readonly pageSize: number;
@@ -209,7 +209,7 @@ interface PageRequest {
   readonly expand?: boolean;
 }
 
-interface Page {
+interface ReaderPage {
   readonly items: readonly LedgerRow[];
   readonly nextAfterSeq: bigint;
   readonly hasMore: boolean;
@@ -218,9 +218,9 @@ interface Page {
 /** Repeated while the service does not answer: a read may always be repeated. */
 function listRows(
   client: LedgerClient,
-  { stream, expand = false, ...request }: PageRequest,
+  { stream, expand = false, ...request }: ReaderPageRequest,
   options: RetryOptions,
-): Promise<Page> {
+): Promise<ReaderPage> {
   return stream === "events"
     ? client.call(ledger.listSessionEvents, { ...request, expand }, options)
     : client.call(ledger.listSessionMessages, request, options);

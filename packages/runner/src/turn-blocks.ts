@@ -10,7 +10,7 @@
  * A prompt is never changed, cut or moved behind a later one, and the parts of a message keep their order.
  */
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { describePart, type Part, partsOf, textIn } from "./parts.ts";
+import { describePart, type MessagePart, partsOf, textIn } from "./parts.ts";
 import { type Sender, timeText } from "./rows.ts";
 import { newMessagesOf } from "./user-messages.ts";
 
@@ -148,7 +148,7 @@ function promptAndExtras(blocks: readonly ContentBlock[]): Pick<Arrival, "prompt
   return isPrompt ? { prompt, extras: rest } : { prompt: "", extras: blocks };
 }
 
-function blockOf(part: Part, uri: string): ContentBlock | undefined {
+function blockOf(part: MessagePart, uri: string): ContentBlock | undefined {
   if (part.type !== "media") return part.type === "text" ? part : undefined;
   const { kind, mimeType, name = kind, source } = part;
   const typed = mimeType === undefined ? {} : { mimeType };

@@ -17,7 +17,7 @@ const RESTING: StreamView = {
   isBlocked: false,
   wantsFlush: false,
   isLeft: false,
-  listens: false,
+  wantsCancels: false,
   sinceSentMs: 100,
   sinceProgressMs: 100,
   sinceActiveMs: 100,
@@ -30,7 +30,7 @@ const CASES: readonly (readonly [string, Partial<StreamView>, StreamStep])[] = [
   ["nothing to do for long", { sinceActiveMs: 300 }, { kind: "end" }],
   [
     "nothing to do for long but to hear",
-    { listens: true, sinceActiveMs: 300 },
+    { wantsCancels: true, sinceActiveMs: 300 },
     { kind: "wait", forMs: 300 },
   ],
   ["nothing left of a lane of an earlier process", { isLeft: true }, { kind: "end" }],

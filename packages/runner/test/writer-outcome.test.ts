@@ -5,7 +5,7 @@ import { systemClock } from "@session-ledger/base/clock";
 import { SharedState } from "@session-ledger/runner/internal/writer/writer-state";
 import {
   Attempts,
-  Connection,
+  WriterConnection,
   outcomeOfRecord,
   outcomeOfStream,
 } from "@session-ledger/runner/internal/writer/connection";
@@ -95,7 +95,7 @@ test("a refused token is renewed at once the first time, and after a pause later
   const options = checkedOptions({ address: "127.0.0.1:1", sessionId: "s1", wait });
   const parts = {
     shared: new SharedState(systemClock, options),
-    connection: new Connection(options),
+    connection: new WriterConnection(options),
     options,
   };
   const attempts = new Attempts(parts, "events");

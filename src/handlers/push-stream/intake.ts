@@ -25,7 +25,7 @@ import { isCompressible } from "@session-ledger/agui/catalogue";
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import type { EventAddress } from "@session-ledger/agui/constructs";
 import { type ValidatedEvent as AguiRow, splitRawEvent } from "@session-ledger/agui/split-event";
-import type { Span } from "@session-ledger/agui/spans";
+import type { TextSpan } from "@session-ledger/agui/spans";
 import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
 import type { IncomingEvent } from "@session-ledger/compressor/compressor";
 import {
@@ -68,7 +68,7 @@ export interface IntakeOptions {
 
 /** A fragment of a text, accepted by one of the versions of AG-UI. */
 export interface FragmentEvent extends IncomingEvent {
-  readonly place: EventAddress | undefined;
+  readonly address: EventAddress | undefined;
 }
 
 export interface TakenFragment {
@@ -92,7 +92,7 @@ interface Known {
   readonly stored: Frame;
   /** True when the compressor would find the same frame. */
   readonly isMerging: boolean;
-  readonly place: EventAddress | undefined;
+  readonly address: EventAddress | undefined;
 }
 
 interface Accepted {
@@ -184,15 +184,15 @@ export class Intake {
 
   #fragment(
     event: RawEvent,
-    like: Pick<Known, "eventType" | "place"> & Partial<Known>,
+    like: Pick<Known, "eventType" | "address"> & Partial<Known>,
     { payload, pieces, nowMicros }: Read,
   ): Taken {
-    const { eventType, place, stored, isMerging } = like;
+    const { eventType, address, stored, isMerging } = like;
     const { merges } = this.#options;
     const createdAtMicros = timeOf(event, nowMicros);
     return {
       kind: "fragment",
-      event: { eventType, payload, createdAtMicros, merges, place },
+      event: { eventType, payload, createdAtMicros, merges, address },
       framed: isMerging && stored && pieces ? { frame: stored, pieces } : undefined,
     };
   }
@@ -217,8 +217,8 @@ function frameKnownBy(event: RawEvent, row: AguiRow): Known | undefined {
   const stored = isEdited ? frameWith(row.payload, storedGaps, isTimed) : frame;
   if (frame === undefined || stored === undefined) return undefined;
   const isMerging = isTimed || storedGaps.timestamp === undefined;
-  const { eventType, place } = row;
-  return { saidType: event.eventType, eventType, frame, stored, isMerging, place };
+  const { eventType, address } = row;
+  return { saidType: event.eventType, eventType, frame, stored, isMerging, address };
 }
 
 /**
@@ -234,7 +234,7 @@ function frameWith(payload: string, gaps: Gaps, isTimed: boolean): Frame | undef
 /** An integer in the only spelling that a frame can contain. */
 const PLAIN_INTEGER = /^(?:0|-?[1-9][0-9]{0,31})$/;
 
-function hasPlainTime(payload: string, { start, end }: Span): boolean {
+function hasPlainTime(payload: string, { start, end }: TextSpan): boolean {
   return PLAIN_INTEGER.test(payload.slice(start, end));
 }
 

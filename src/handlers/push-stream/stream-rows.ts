@@ -68,7 +68,7 @@ export class StreamRows {
       case "rows":
         this.close("event");
         for (const row of taken.rows) {
-          if (row.place !== undefined) this.redactor?.pass(row.place);
+          if (row.address !== undefined) this.redactor?.pass(row.address);
           this.#commits.add(row);
         }
         numbers.accepted(payloadBytes, "none");
@@ -114,10 +114,10 @@ function redacted(
 ): CompressedRow<FragmentEvent> {
   const { payload, first } = row;
   const { delta } = gapsOf(payload);
-  if (first.place === undefined) return row;
+  if (first.address === undefined) return row;
   // A CHUNK without text names the text that the next chunk continues.
-  if (delta === undefined) redactor.pass(first.place);
-  const masked = delta && redactor.mask(first.place, payload.slice(delta.start, delta.end));
+  if (delta === undefined) redactor.pass(first.address);
+  const masked = delta && redactor.mask(first.address, payload.slice(delta.start, delta.end));
   if (masked === undefined) return row;
   return { ...row, payload: payload.slice(0, delta?.start) + masked + payload.slice(delta?.end) };
 }

@@ -7,8 +7,8 @@
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
-import { Feedback } from "@session-ledger/agui/transcript/feedback";
-import type { Entry } from "@session-ledger/agui/transcript/message-list";
+import { FeedbackIndex } from "@session-ledger/agui/transcript/feedback";
+import type { MessageEntry } from "@session-ledger/agui/transcript/message-list";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import { copyOf } from "@session-ledger/agui/transcript/weight";
 import { LineList } from "./line-list.ts";
@@ -45,15 +45,15 @@ const CLOSES: ReadonlySet<unknown> = new Set(["TEXT_MESSAGE_END", "REASONING_MES
 export class History {
   readonly #canonical: Canonical;
   readonly #transcript = new Transcript();
-  readonly #feedback = new Feedback();
-  readonly #lineOf = new Map<Entry, MessageLine>();
-  readonly #changed = new Set<Entry>();
+  readonly #feedback = new FeedbackIndex();
+  readonly #lineOf = new Map<MessageEntry, MessageLine>();
+  readonly #changed = new Set<MessageEntry>();
   /** Messages that the agent is writing, and calls without a result. */
   readonly #open = new Set<MessageLine>();
   readonly #unanswered = new Map<unknown, Unanswered>();
   /** The end of the run whose interrupts wait. */
   #asking: FixedLine<RunMark> | undefined;
-  readonly #twins = new Map<object, readonly Entry[]>();
+  readonly #twins = new Map<object, readonly MessageEntry[]>();
   /** User messages that no run has taken. */
   #waiting: MessageLine[] = [];
   #keys = 0;
@@ -151,7 +151,7 @@ export class History {
 
   /** A snapshot gives messages of one id one object, so that later events change all of them. */
   #findTwins(): void {
-    const first = new Map<object, Entry>();
+    const first = new Map<object, MessageEntry>();
     for (const entry of this.#changed) {
       const twin = first.get(entry.message);
       if (twin === undefined) first.set(entry.message, entry);
@@ -165,7 +165,7 @@ export class History {
         if (this.#lineOf.has(twin) && twin.message === message) this.#changed.add(twin);
   }
 
-  #add(entry: Entry): void {
+  #add(entry: MessageEntry): void {
     const line = new MessageLine(this.#origin(), (called) =>
       addTo(this.callers, called.call.id, called),
     );
@@ -177,7 +177,7 @@ export class History {
   }
 
   /** `event` is undefined for a row of the messages' stream. */
-  #takeInto(line: MessageLine, { message }: Entry, event: JsonObject | undefined): void {
+  #takeInto(line: MessageLine, { message }: MessageEntry, event: JsonObject | undefined): void {
     const { seq } = this.#now;
     const { type, toolCallId: calledId } = event ?? {};
     const hasChanged = line.take(this.#now, message, event);
@@ -202,7 +202,7 @@ export class History {
     for (const line of lines) this.lines.touch(line, this.#now.seq);
   }
 
-  #remove(entry: Entry): void {
+  #remove(entry: MessageEntry): void {
     const line = this.#lineOf.get(entry);
     if (line !== undefined) {
       line.died = this.#now.seq;
@@ -356,7 +356,7 @@ function addTo<T>(lists: Map<unknown, T[]>, id: unknown, one: T): void {
   else if (!known.includes(one)) known.push(one);
 }
 
-function feedbackOn(feedback: Feedback, id: string): readonly JsonObject[] {
+function feedbackOn(feedback: FeedbackIndex, id: string): readonly JsonObject[] {
   const metadata = feedback.on([{ id }])[0]?.["metadata"];
   const session = isObject(metadata) ? metadata["session"] : undefined;
   const given = isObject(session) ? session["feedback"] : undefined;

@@ -9,7 +9,11 @@
  * messages behind the first of them. So it lacks what came before, and has nothing that is not stored.
  */
 import type { JsonObject } from "@session-ledger/agui/json";
-import { type CommitTimes, isAfter, Times } from "@session-ledger/agui/canonical/commit-order";
+import {
+  type CommitTimes,
+  isAfter,
+  MonotonicTimes,
+} from "@session-ledger/agui/canonical/commit-order";
 import { decodeFragments } from "@session-ledger/compressor/fragments";
 import { type Item, itemsAt, messagesAt } from "./conversation.ts";
 import { History, type RunNow } from "./history.ts";
@@ -251,8 +255,8 @@ export class Scrub {
 /** The order of the commits of both streams, as src/conversation/merging.ts makes it. */
 class Order {
   /** Of rows that came in pages, as the service has it; and of the others, by their ids. */
-  readonly #recorded = { rows: new Times(), said: new Times() };
-  readonly #stored = { rows: new Times(), said: new Times() };
+  readonly #recorded = { rows: new MonotonicTimes(), said: new MonotonicTimes() };
+  readonly #stored = { rows: new MonotonicTimes(), said: new MonotonicTimes() };
 
   /** Of the next message and the next row, the message is the first. */
   isNext(said: Said, row: Row | undefined): boolean {

@@ -93,7 +93,7 @@ export class Timeline {
       return;
     }
     const place = addressOf(entry, value);
-    const { known, ended } = this.#chunks.follow(effect, place);
+    const { construct: known, ended } = this.#chunks.follow(effect, place);
     for (const { bar } of ended) this.#end(bar, "done");
     const bar = this.#barOf({ row, entry, effect, place, value, known: known?.bar });
     if (bar === undefined) this.#mark(row, entry, place.owner);

@@ -65,14 +65,14 @@ export class CallArguments {
   }
 
   #set(id: string, state: number): void {
-    const known = this.#states.get(id);
-    if (known === state) return;
+    const previous = this.#states.get(id);
+    if (previous === state) return;
     if (this.#isShared) {
       this.#states = new Map(this.#states);
       this.#isShared = false;
     }
     this.#states.set(id, state);
-    if (known !== undefined) return;
+    if (previous !== undefined) return;
     this.#chars += id.length;
     for (const oldest of this.#states.keys()) {
       if (this.#states.size <= CALLS_MAX && this.#chars <= ID_CHARS_MAX) return;
@@ -85,11 +85,11 @@ export class CallArguments {
 // The place in a JSON text: the open brackets times 8, and these.
 const IS_IN_STRING = 1;
 const IS_ESCAPED = 2;
-const HAS_BEGUN = 4;
+const IS_STARTED = 4;
 const LEVEL = 8;
 
 const NOTHING = 0;
-const WHOLE = HAS_BEGUN;
+const WHOLE = IS_STARTED;
 /** It is not the JSON of one object or list. */
 const OTHER = -1;
 
@@ -109,7 +109,7 @@ function after(state: number, unit: number): number {
   const isOpening = unit === 0x7b || unit === 0x5b;
   if (state < LEVEL) {
     if (unit <= 0x20) return state;
-    return state === NOTHING && isOpening ? HAS_BEGUN + LEVEL : OTHER;
+    return state === NOTHING && isOpening ? IS_STARTED + LEVEL : OTHER;
   }
   if (unit === 0x22) return state + IS_IN_STRING;
   if (isOpening) return state + LEVEL;

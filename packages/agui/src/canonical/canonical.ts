@@ -67,11 +67,11 @@ const QUESTIONS_MAX = 100;
 const ABANDONED = "ABANDONED";
 
 /** The conversation that the log has made. */
-export type Log = Pick<Transcript, "messages">;
+export type ConversationLog = Pick<Transcript, "messages">;
 
 type Thinking = Readonly<Partial<Record<"reasoning" | "reasoning_message", string | undefined>>>;
 
-interface Step {
+interface CanonicalStep {
   readonly entry: CatalogueEntry;
   readonly effect: Effect;
   readonly event: StoredEvent;
@@ -178,7 +178,7 @@ export class Canonical {
   }
 
   /** `log`: the transcript before the event. */
-  next(event: LoggedEvent, log?: Log): readonly CanonicalEvent[] {
+  next(event: LoggedEvent, log?: ConversationLog): readonly CanonicalEvent[] {
     const events = this.#eventsOf(event, log);
     this.#hasSpeech ||= events.some(({ value }) => isSpeech(value));
     return events;
@@ -186,7 +186,7 @@ export class Canonical {
 
   #eventsOf(
     { seq, eventType, payload, conformant }: LoggedEvent,
-    log: Log | undefined,
+    log: ConversationLog | undefined,
   ): readonly CanonicalEvent[] {
     const value = eventIn(payload);
     const event: StoredEvent = { value, text: payload };
@@ -203,7 +203,7 @@ export class Canonical {
     return out.events;
   }
 
-  #construct(out: EventCollector, { entry, effect, event, seq }: Step): void {
+  #construct(out: EventCollector, { entry, effect, event, seq }: CanonicalStep): void {
     const { category, kind, role } = entry;
     const isChunk = effect.does === "chunk";
     const id = isChunk ? this.#idOf(kind, seq) : "";
@@ -241,7 +241,11 @@ export class Canonical {
     this.#constructs[role](out, as, messageId, { value: translated, text: undefined });
   }
 
-  #startRun(event: StoredEvent, seq: bigint, log: Log | undefined): readonly CanonicalEvent[] {
+  #startRun(
+    event: StoredEvent,
+    seq: bigint,
+    log: ConversationLog | undefined,
+  ): readonly CanonicalEvent[] {
     const mayRepeat = this.#mayRepeat(event.value);
     if (mayRepeat && log !== undefined) this.#recognise(event.value, log);
     const { value, text } = this.#withAnswers(this.#withKnownIds(event));
@@ -273,7 +277,7 @@ export class Canonical {
   }
 
   /** The newest branch is the conversation: the others are in the log. */
-  #branch(out: EventCollector, branch: TakenBranch, log: Log): void {
+  #branch(out: EventCollector, branch: TakenBranch, log: ConversationLog): void {
     const left = leftBy(branch, log.messages());
     if (left === undefined) return;
     for (const id of left) this.#repeats.forget(id);
@@ -290,7 +294,7 @@ export class Canonical {
     });
   }
 
-  #recognise({ input }: JsonObject, log: Log): void {
+  #recognise({ input }: JsonObject, log: ConversationLog): void {
     const messages = isObject(input) ? input["messages"] : undefined;
     if (!Array.isArray(messages)) return;
     const isWaiting = (id: string): boolean => this.#repeats.isWaiting(id);

@@ -7,7 +7,7 @@ export interface CommitTimes {
 }
 
 /** The times of one stream, made to never step back. */
-export class Times {
+export class MonotonicTimes {
   #latest: CommitTimes = { recordedMicros: 0, createdMicros: 0 };
 
   of(row: CommitTimes): CommitTimes {

@@ -50,7 +50,7 @@ const OWNED: Readonly<Partial<Record<OpenKind, OwnedKind>>> = {
  * The fields of a START that are repeated in a new START; provider payloads and metadata are not
  * kept.
  */
-const SAID_AGAIN = [
+const REPEATED_FIELDS = [
   "type",
   "timestamp",
   "subagentRunId",
@@ -83,7 +83,7 @@ export class CanonicalConstructs {
   #owners = new Ownership();
   #arguments = new CallArguments();
   /** Open calls whose arguments were whole before their START, and which have new ones already. */
-  #repeated = new Map<string, { hasBegun: boolean }>();
+  #repeated = new Map<string, { isStarted: boolean }>();
   /** Subagents that started in this run; a subagent is one invocation. */
   #startedSubagents: Set<string> = new Set();
   #startedChars = 0;
@@ -95,8 +95,8 @@ export class CanonicalConstructs {
     copy.#owners = this.#owners.clone();
     copy.#arguments = this.#arguments.clone();
     // A client that joins has the new arguments up to here.
-    for (const [id, { hasBegun }] of this.#repeated)
-      if (!hasBegun) copy.#repeated.set(id, { hasBegun });
+    for (const [id, { isStarted }] of this.#repeated)
+      if (!isStarted) copy.#repeated.set(id, { isStarted });
     copy.#startedSubagents = new Set(this.#startedSubagents);
     copy.#startedChars = this.#startedChars;
     return copy;
@@ -105,8 +105,8 @@ export class CanonicalConstructs {
   /** An estimate of its memory. */
   get bytes(): number {
     const chars = this.#open.chars + this.#lanes.chars + this.#startedChars;
-    const held = this.#owners.bytes + this.#arguments.bytes;
-    return this.#open.size * CONSTRUCT_BYTES + held + charBytes(chars);
+    const indexBytes = this.#owners.bytes + this.#arguments.bytes;
+    return this.#open.size * CONSTRUCT_BYTES + indexBytes + charBytes(chars);
   }
 
   get owners(): Pick<Ownership, "hasHadMessage" | "hadActivities" | "addMessages"> {
@@ -136,11 +136,11 @@ export class CanonicalConstructs {
     }
     this.close(out, kind, key);
     if (kind === "tool_call" && this.#arguments.areWhole(key))
-      this.#repeated.set(key, { hasBegun: false });
+      this.#repeated.set(key, { isStarted: false });
     const accepted = kind === "subagent" ? this.#underOpenParent(event) : this.#opened(kind, event);
     out.add(accepted.value, accepted.text);
     const opening = Object.fromEntries(
-      SAID_AGAIN.flatMap((field) => {
+      REPEATED_FIELDS.flatMap((field) => {
         const value = accepted.value[field];
         return value === undefined ? [] : [[field, value]];
       }),
@@ -169,27 +169,27 @@ export class CanonicalConstructs {
       this.#arguments.add(key, delta);
       return this.#append(out, "tool_call", key, event);
     }
-    if (repeated.hasBegun) {
+    if (repeated.isStarted) {
       this.#arguments.add(key, delta);
       return out.addForTranscripts(event.value);
     }
-    repeated.hasBegun = true;
+    repeated.isStarted = true;
     this.#arguments.set(key, delta);
     out.addForTranscripts({ ...event.value, [REPLACES]: true });
   }
 
   end(out: EventCollector, kind: OpenKind, key: string, event: StoredEvent): void {
-    const known = this.#open.get(kind, key);
-    if (known === undefined) return;
-    this.#open.close(known);
+    const construct = this.#open.get(kind, key);
+    if (construct === undefined) return;
+    this.#open.close(construct);
     if (kind === "tool_call") this.#repeated.delete(key);
     this.#append(out, OWNED[kind], key, event);
   }
 
   /** Ends the construct, if it is open. */
   close(out: EventCollector, kind: OpenKind, key: string): void {
-    const known = this.#open.get(kind, key);
-    if (known !== undefined) this.#close(out, known);
+    const construct = this.#open.get(kind, key);
+    if (construct !== undefined) this.#close(out, construct);
   }
 
   /** The construct that was opened last is ended first. */
@@ -215,10 +215,10 @@ export class CanonicalConstructs {
     }
     const owner = tagOf(chunk);
     const named = textOf(chunk[KINDS[kind].idField]);
-    const { known, ended } = this.#lanes.follow(effect, { key: named, owner });
+    const { construct, ended } = this.#lanes.follow(effect, { key: named, owner });
     this.#closeEach(out, ended);
-    const key = known?.key ?? named ?? id;
-    if (known === undefined) {
+    const key = construct?.key ?? named ?? id;
+    if (construct === undefined) {
       this.#closeEach(out, this.#lanes.begin(owner, { kind, key }));
       const isLate = kind === "tool_call" && textOf(chunk["toolCallName"]) === undefined;
       if (isLate && this.#arguments.areWhole(key)) return;
@@ -228,7 +228,7 @@ export class CanonicalConstructs {
     const value = fragmentOfChunk(kind, chunk, {
       id: key,
       owner: opening && tagOf(opening),
-      isFirst: known === undefined,
+      isFirst: construct === undefined,
     });
     if (value !== undefined) this.fragment(out, kind, key, changed(value));
   }

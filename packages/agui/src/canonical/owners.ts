@@ -101,18 +101,18 @@ export class Ownership {
   }
 
   #openedAs(kind: OwnedKind, id: string, tag: string | undefined): boolean {
-    const known = this.#owners[kind].get(id);
-    if (known === undefined) return this.#note(kind, id, tag) || tag === undefined;
-    const agrees = tag !== undefined && known.owner === tag;
-    if (known.run !== this.#run) this.#merge(kind, id, agrees ? tag : undefined);
+    const existing = this.#owners[kind].get(id);
+    if (existing === undefined) return this.#note(kind, id, tag) || tag === undefined;
+    const agrees = tag !== undefined && existing.owner === tag;
+    if (existing.run !== this.#run) this.#merge(kind, id, agrees ? tag : undefined);
     return agrees || tag === undefined;
   }
 
   /** An event continues or ends the id. Returns whether it may keep its tag. */
   agrees(kind: OwnedKind, id: string, tag: string | undefined): boolean {
     if (tag === undefined) return true;
-    const known = this.#owners[kind].get(id);
-    return known === undefined ? !this.#isFull : known.owner === tag;
+    const existing = this.#owners[kind].get(id);
+    return existing === undefined ? !this.#isFull : existing.owner === tag;
   }
 
   /** The subagent of the reasoning, if no client would know another owner. */
@@ -132,31 +132,31 @@ export class Ownership {
     tag: string | undefined,
     { replaces }: { readonly replaces: boolean },
   ): void {
-    const known = this.#owners.activity.get(id);
-    if (known !== undefined && replaces)
-      this.#set("activity", id, { ...known, owner: tag, run: this.#run });
-    else if (known?.run !== this.#run) this.#merge("activity", id, tag);
+    const existing = this.#owners.activity.get(id);
+    if (existing !== undefined && replaces)
+      this.#set("activity", id, { ...existing, owner: tag, run: this.#run });
+    else if (existing?.run !== this.#run) this.#merge("activity", id, tag);
   }
 
   /** Whether a TOOL_CALL_START may keep its tag and its parent. */
   toolCall(call: StartedToolCall): { readonly keepsTag: boolean; readonly keepsParent: boolean } {
     const { id, name, parentId, tag } = call;
-    const known = this.#owners.tool_call.get(id);
+    const existing = this.#owners.tool_call.get(id);
     const parent = parentId === undefined ? undefined : this.#owners.message.get(parentId);
     const isOfParent =
       parent === undefined ? parentId === undefined || !this.#isFull : parent.owner === tag;
-    const isOfCall = known === undefined ? !this.#isFull : known.owner === tag;
+    const isOfCall = existing === undefined ? !this.#isFull : existing.owner === tag;
     const keepsTag = tag === undefined || (isOfParent && isOfCall);
     const ownTag = keepsTag ? tag : undefined;
     // A call without a tag gets the owner of its parent, which must be the call's earlier owner.
     const keepsParent =
       ownTag !== undefined ||
-      known === undefined ||
+      existing === undefined ||
       parent === undefined ||
-      (known.owner !== DISPUTED && known.owner === parent.owner);
+      (existing.owner !== DISPUTED && existing.owner === parent.owner);
     const inherited = keepsParent && parent?.run === this.#run ? parent.owner : undefined;
     const owner = ownTag ?? inherited;
-    if (known === undefined) {
+    if (existing === undefined) {
       // A client that joins gives the call the owner of the message that holds it. That message is
       // the parent, or was made for the call and names the call's owner, except where a message
       // with that id existed before.
@@ -168,7 +168,7 @@ export class Ownership {
         this.#merge("message", parentId, ownTag, NEVER);
       this.#merge("message", id, ownTag, NEVER);
     } else {
-      if (known.run !== this.#run) this.#merge("tool_call", id, owner);
+      if (existing.run !== this.#run) this.#merge("tool_call", id, owner);
       this.#name(id, name);
     }
     return { keepsTag, keepsParent };
@@ -233,22 +233,22 @@ export class Ownership {
   }
 
   #merge(kind: OwnedKind, id: string, owner: Owned["owner"], run = this.#run): void {
-    const known = this.#owners[kind].get(id);
-    if (known === undefined) {
+    const existing = this.#owners[kind].get(id);
+    if (existing === undefined) {
       this.#note(kind, id, owner, undefined, run);
       return;
     }
-    const agreed = known.owner === owner ? owner : DISPUTED;
-    const latestRun = Math.max(run, known.run);
-    if (agreed !== known.owner || latestRun !== known.run)
-      this.#set(kind, id, { ...known, owner: agreed, run: latestRun });
+    const agreed = existing.owner === owner ? owner : DISPUTED;
+    const latestRun = Math.max(run, existing.run);
+    if (agreed !== existing.owner || latestRun !== existing.run)
+      this.#set(kind, id, { ...existing, owner: agreed, run: latestRun });
   }
 
   #name(toolCallId: string, name: string): void {
-    const known = this.#owners.tool_call.get(toolCallId);
-    const isLonger = name.length > (known?.name?.length ?? 0);
-    if (known !== undefined && known.name !== name && !(isLonger && this.#isFull))
-      this.#set("tool_call", toolCallId, { ...known, name });
+    const existing = this.#owners.tool_call.get(toolCallId);
+    const isLonger = name.length > (existing?.name?.length ?? 0);
+    if (existing !== undefined && existing.name !== name && !(isLonger && this.#isFull))
+      this.#set("tool_call", toolCallId, { ...existing, name });
   }
 
   /** False: the limits are reached. */

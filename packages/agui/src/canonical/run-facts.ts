@@ -27,16 +27,16 @@ export class RunFacts {
     const { type, delta, toolCallName, toolCallId: id } = event;
     if (type === "TEXT_MESSAGE_CONTENT" && delta !== "") this.firstTextAt ??= at;
     if (typeof id !== "string") return undefined;
-    const known = this.#calls.get(id);
-    if (type === "TOOL_CALL_START" && known === undefined) {
+    const call = this.#calls.get(id);
+    if (type === "TOOL_CALL_START" && call === undefined) {
       const name = typeof toolCallName === "string" ? toolCallName : "";
       return this.add({ id, name, startedAt: at, endedAt: undefined, hasFailed: false });
     }
-    if (type !== "TOOL_CALL_RESULT" || known === undefined || known.endedAt !== undefined)
+    if (type !== "TOOL_CALL_RESULT" || call === undefined || call.endedAt !== undefined)
       return undefined;
-    known.endedAt = at;
-    known.hasFailed = event["error"] !== undefined && event["error"] !== null;
-    return known;
+    call.endedAt = at;
+    call.hasFailed = event["error"] !== undefined && event["error"] !== null;
+    return call;
   }
 
   add(call: CallFacts): CallFacts {

@@ -210,8 +210,8 @@ function resumed(value: JsonObject, answers: readonly JsonObject[]): JsonObject 
   const runInput = isObject(input) ? input : { threadId, runId, ...EMPTY_INPUT, messages: [] };
   const { resume } = runInput;
   const own: readonly unknown[] = Array.isArray(resume) ? resume : [];
-  const known = new Set(own.filter(isObject).map(({ interruptId }) => interruptId));
-  const added = answers.filter(({ interruptId }) => !known.has(interruptId));
+  const answeredIds = new Set(own.filter(isObject).map(({ interruptId }) => interruptId));
+  const added = answers.filter(({ interruptId }) => !answeredIds.has(interruptId));
   if (added.length === 0) return value;
   return { ...value, input: { ...runInput, resume: [...own, ...added] } };
 }

@@ -7,14 +7,14 @@ import { CURRENT } from "../schemas.ts";
 
 /** The numbers of the protocol itself are doubles; all others keep their spelling. */
 export function eventIn(payload: string): JsonObject {
-  const known = parseObject(payload);
+  const event = parseObject(payload);
   // Most events have nothing but texts, and those may be long.
-  const isText = Object.entries(known).every(
+  const isText = Object.entries(event).every(
     ([name, one]) => typeof one === "string" || name === "timestamp",
   );
-  if (isText || isExact(payload)) return known;
+  if (isText || isExact(payload)) return event;
   const value = parseExactObject(payload);
-  const { timestamp, usage } = known;
+  const { timestamp, usage } = event;
   return {
     ...value,
     ...(timestamp !== undefined && { timestamp }),

@@ -12,9 +12,9 @@ import { CURRENT, EARLIER } from "../schemas.ts";
 
 export type Generation = "1.0.0" | "0.0.59";
 
-type Schemas = readonly z.ZodObject[];
+type SchemaList = readonly z.ZodObject[];
 
-const OF_NOTHING: Schemas = [];
+const OF_NOTHING: SchemaList = [];
 
 const SOURCES = { "1.0.0": [CURRENT], "0.0.59": [CURRENT, EARLIER] } as const satisfies Record<
   Generation,
@@ -24,36 +24,36 @@ const SOURCES = { "1.0.0": [CURRENT], "0.0.59": [CURRENT, EARLIER] } as const sa
 /**
  * Schemas of objects inside of events: by kind, and by the role or type that distinguishes them.
  */
-interface Inner {
-  readonly message: ReadonlyMap<unknown, Schemas>;
-  readonly part: ReadonlyMap<unknown, Schemas>;
-  readonly toolCall: Schemas;
-  readonly interrupt: Schemas;
-  readonly input: Schemas;
-  readonly tool: Schemas;
-  readonly context: Schemas;
-  readonly resume: Schemas;
+interface InnerSchemas {
+  readonly message: ReadonlyMap<unknown, SchemaList>;
+  readonly part: ReadonlyMap<unknown, SchemaList>;
+  readonly toolCall: SchemaList;
+  readonly interrupt: SchemaList;
+  readonly input: SchemaList;
+  readonly tool: SchemaList;
+  readonly context: SchemaList;
+  readonly resume: SchemaList;
 }
 
 const BY_TYPE = { "1.0.0": byType("1.0.0"), "0.0.59": byType("0.0.59") };
 const INNER = { "1.0.0": innerOf("1.0.0"), "0.0.59": innerOf("0.0.59") };
 
 /** The schemas of an event; none: the generation does not have the type. */
-export function eventSchemas(generation: Generation, type: string): Schemas {
+export function eventSchemas(generation: Generation, type: string): SchemaList {
   return BY_TYPE[generation].get(type) ?? OF_NOTHING;
 }
 
-export function innerSchemas(generation: Generation): Inner {
+export function innerSchemas(generation: Generation): InnerSchemas {
   return INNER[generation];
 }
 
-function byType(generation: Generation): ReadonlyMap<string, Schemas> {
-  const schemasOf = (type: string): Schemas =>
+function byType(generation: Generation): ReadonlyMap<string, SchemaList> {
+  const schemasOf = (type: string): SchemaList =>
     SOURCES[generation].flatMap((schemas) => schemas.get(type) ?? []);
   return new Map([...CURRENT.keys()].map((type) => [type, schemasOf(type)]));
 }
 
-function innerOf(generation: Generation): Inner {
+function innerOf(generation: Generation): InnerSchemas {
   const at = (type: string, ...path: readonly string[]): readonly unknown[] =>
     eventSchemas(generation, type).map((schema) => path.reduce(field, schema));
   const messages = at("MESSAGES_SNAPSHOT", "messages").map(element);
@@ -98,12 +98,12 @@ function listOf(schema: unknown): unknown {
   return union.options.find((option) => option instanceof z.ZodArray);
 }
 
-function objects(schemas: readonly unknown[]): Schemas {
+function objects(schemas: readonly unknown[]): SchemaList {
   return schemas.filter((schema) => schema instanceof z.ZodObject);
 }
 
 /** The variants that all unions have. */
-function variants(unions: readonly unknown[], by: string): ReadonlyMap<unknown, Schemas> {
+function variants(unions: readonly unknown[], by: string): ReadonlyMap<unknown, SchemaList> {
   const found = new Map<unknown, z.ZodObject[]>();
   for (const union of unions) {
     if (!(union instanceof z.ZodDiscriminatedUnion)) continue;

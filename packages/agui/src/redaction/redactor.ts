@@ -1,6 +1,13 @@
 /** The redaction of each text before any other code sees it; pure except for counting. */
 import { readPayload } from "../payload.ts";
-import { applyEdits, type Edit, endOfString, memberSpans, readKey, type Span } from "../spans.ts";
+import {
+  applyEdits,
+  type Edit,
+  endOfString,
+  memberSpans,
+  readKey,
+  type TextSpan,
+} from "../spans.ts";
 import { BUILT_IN, oneOf, type Pattern, type Secret, TAIL_CHARS } from "./patterns.ts";
 import {
   charactersOf,
@@ -12,7 +19,7 @@ import {
 } from "./search.ts";
 import { StreamingRedactor } from "./streaming-redactor.ts";
 
-interface RedactionOptions {
+interface RedactorOptions {
   readonly secrets: readonly Secret[];
   /** Names of members of JSON objects. */
   readonly keys: readonly string[];
@@ -37,12 +44,12 @@ export interface Redactor {
 }
 
 export function createRedactor(
-  { secrets, keys: names }: RedactionOptions,
+  { secrets, keys: names }: RedactorOptions,
   onFound: OnFound,
 ): Redactor {
   const search = new SecretSearch(secrets);
-  const keys: Keys | undefined = names.length > 0 ? keysOf(names) : undefined;
-  const json = (text: string, besides?: Span): string => {
+  const keys: SecretKeys | undefined = names.length > 0 ? keysOf(names) : undefined;
+  const json = (text: string, besides?: TextSpan): string => {
     const masked = maskJson(text, { search, onFound, besides });
     return keys === undefined ? masked : withoutValues(masked, keys, () => onFound(KEY_KIND));
   };
@@ -72,7 +79,7 @@ function isJson(text: string): boolean {
 }
 
 /** The span between its quotes. */
-function deltaOf(payload: string): Span | undefined {
+function deltaOf(payload: string): TextSpan | undefined {
   // A key spelled with escapes is masked in place.
   if (!payload.includes("delta")) return undefined;
   const span = memberSpans(payload).find(({ key }) => key === "delta")?.valueSpan;
@@ -96,7 +103,7 @@ function maskJson(
   }: {
     readonly search: SecretSearch;
     readonly onFound: OnFound;
-    readonly besides?: Span | undefined;
+    readonly besides?: TextSpan | undefined;
   },
 ): string {
   if (!search.mayFind(charactersOf(text))) return text;
@@ -143,7 +150,7 @@ interface RedactionSettings {
 }
 
 /** Parses REDACTION_PATTERNS and REDACTION_KEYS. Undefined: nothing is redacted. */
-export function redactionOptions(settings: RedactionSettings): RedactionOptions | undefined {
+export function redactionOptions(settings: RedactionSettings): RedactorOptions | undefined {
   if (settings.redaction === "off") return undefined;
   const own = (settings.redactionPatterns ?? "").split(/\s+/).filter((text) => text !== "");
   const secrets = own.map(readPattern).filter((read) => typeof read !== "string");
@@ -273,7 +280,7 @@ const IN_ITS_PLACE = '"***"';
 /** Names that were normalised before, so that no name is normalised twice in a row. */
 const MET_MAX = 1_024;
 
-interface Keys {
+interface SecretKeys {
   has(name: string): boolean;
 }
 
@@ -282,13 +289,13 @@ function plainName(name: string): string {
   return name.toLowerCase().replaceAll(/[_-]/g, "");
 }
 
-function keysOf(names: readonly string[]): Keys {
+function keysOf(names: readonly string[]): SecretKeys {
   const wanted = new Set(names.map(plainName));
   const met = new Map<string, boolean>();
   return {
     has(name) {
-      const known = met.get(name);
-      if (known !== undefined) return known;
+      const included = met.get(name);
+      if (included !== undefined) return included;
       if (met.size === MET_MAX) met.clear();
       const isWanted = wanted.has(plainName(name));
       met.set(name, isWanted);
@@ -298,7 +305,7 @@ function keysOf(names: readonly string[]): Keys {
 }
 
 /** An object or a list that the walk is in. */
-interface Open {
+interface JsonContainer {
   readonly isObject: boolean;
   expectsKey: boolean;
   /** The key of the current member. */
@@ -308,14 +315,14 @@ interface Open {
   isOperation: boolean;
   /** True when the path of the operation has one of the names. */
   isAtName: boolean;
-  value: Span | undefined;
+  value: TextSpan | undefined;
 }
 
 /** Text that is not JSON may lose any part. */
-function withoutValues(text: string, keys: Keys, found: () => void): string {
+function withoutValues(text: string, keys: SecretKeys, found: () => void): string {
   const edits: Edit[] = [];
-  const open: Open[] = [];
-  const cut = ({ start, end }: Span): void => {
+  const open: JsonContainer[] = [];
+  const cut = ({ start, end }: TextSpan): void => {
     if (text.slice(start, end) === "null") return;
     while ((edits.at(-1)?.start ?? -1) >= start) edits.pop();
     edits.push({ start, end, text: IN_ITS_PLACE });
@@ -369,19 +376,19 @@ function withoutValues(text: string, keys: Keys, found: () => void): string {
   return edits.length === 0 ? text : applyEdits(text, edits);
 }
 
-function opened(isObject: boolean): Open {
+function opened(isObject: boolean): JsonContainer {
   const start = { key: "", valueStart: 0, isOperation: false, isAtName: false, value: undefined };
   return { isObject, expectsKey: isObject, ...start };
 }
 
 /** Whether one of the names in a JSON Pointer is one of the keys. */
-function isNamedIn(pointer: string, keys: Keys): boolean {
+function isNamedIn(pointer: string, keys: SecretKeys): boolean {
   return pointer
     .split("/")
     .some((part) => keys.has(part.replaceAll("~1", "/").replaceAll("~0", "~")));
 }
 
-function keyAt(text: string, span: Span): string {
+function keyAt(text: string, span: TextSpan): string {
   try {
     return readKey(text, span);
   } catch {

@@ -37,7 +37,7 @@ interface Finding extends Range {
   readonly isUnlikely?: boolean;
 }
 
-export interface Found {
+export interface SecretMatches {
   readonly secrets: readonly Finding[];
   /** At the end: perhaps the beginning of a secret. */
   readonly pending: readonly Finding[];
@@ -45,7 +45,7 @@ export interface Found {
   readonly open: readonly OpenSecret[];
 }
 
-const NONE: Found = { secrets: [], pending: [], open: [] };
+const NONE: SecretMatches = { secrets: [], pending: [], open: [] };
 
 interface CompiledPattern extends Pattern {
   readonly beginning: RegExp;
@@ -79,7 +79,7 @@ export class SecretSearch {
   }
 
   /** `start`: the place of the next part; the text before it was searched. */
-  search(text: string, start = 0, open: readonly OpenSecret[] = NONE.open): Found {
+  search(text: string, start = 0, open: readonly OpenSecret[] = NONE.open): SecretMatches {
     const mayBegin = this.#hint.test(text);
     if (!mayBegin && open.length === 0 && this.#values.length === 0) return NONE;
     const found = { secrets: [], pending: [], open: [] };
@@ -87,7 +87,7 @@ export class SecretSearch {
       const before = open.find((one) => one.pattern === pattern);
       findPattern(pattern, { text, start, before }, found);
     }
-    for (const known of this.#values) findValue(known, { text, start }, found);
+    for (const secret of this.#values) findValue(secret, { text, start }, found);
     return found;
   }
 }

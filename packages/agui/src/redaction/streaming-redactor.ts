@@ -119,8 +119,8 @@ export class StreamingRedactor {
     const owner = address.owner === undefined ? undefined : short(address.owner);
     const key = address.key === undefined ? undefined : `id ${short(address.key)}`;
     if (kind !== "run" || this.#endsRun(effect)) {
-      const { known } = this.#lanes.follow(effect, { key, owner });
-      if (known !== undefined) return known.key;
+      const { construct } = this.#lanes.follow(effect, { key, owner });
+      if (construct !== undefined) return construct.key;
     }
     this.#phase = phaseAfter(this.#phase, effect) ?? this.#phase;
     if (does !== "chunk" || kind === undefined) return key ?? "";

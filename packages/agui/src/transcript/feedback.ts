@@ -8,7 +8,7 @@ import { entryBytes, weightOf } from "./weight.ts";
 /** A place in a map of a message's feedback, and a part of one in the map of messages. */
 const ENTRY_BYTES = 200;
 
-export class Feedback {
+export class FeedbackIndex {
   /** By message and user; the oldest first. */
   readonly #byMessage = new Map<string, Map<string, JsonObject>>();
   #bytes = 0;

@@ -11,10 +11,10 @@ import type { Patched } from "./patched.ts";
 import { charBytes, changedBytes, entryBytes, weightOf } from "./weight.ts";
 
 export type Message = Record<string, unknown>;
-type ToolCall = Record<string, unknown>;
+type ToolCallObject = Record<string, unknown>;
 
 /** A message in its place. */
-export interface Entry {
+export interface MessageEntry {
   message: Message;
   /** Bytes of the message and of its index entries. */
   bytes: number;
@@ -22,10 +22,10 @@ export interface Entry {
   content: Patched | undefined;
   /** For a message that came as a row of the messages' stream: the writer of the row. */
   by: "person" | "agent" | undefined;
-  previous: Entry | undefined;
-  next: Entry | undefined;
+  previous: MessageEntry | undefined;
+  next: MessageEntry | undefined;
   /** The last of the tool messages after this one, as far as the last search went. */
-  lastResult: { readonly entry: Entry; readonly epoch: number } | undefined;
+  lastResult: { readonly entry: MessageEntry; readonly epoch: number } | undefined;
 }
 
 /** The memory of an entry without its message: the entry, and its key in the map of ids. */
@@ -38,23 +38,23 @@ const ENTRY_BYTES = 200;
 const PIECE_BYTES = 64;
 
 interface OwnedCall {
-  readonly owner: Entry;
-  readonly call: ToolCall;
+  readonly owner: MessageEntry;
+  readonly call: ToolCallObject;
 }
 
 /** Learns which messages an event changes. The change may come after the call. */
 export interface ListObserver {
   /** The entry is in its place. */
-  added(entry: Entry): void;
-  changed(entry: Entry): void;
-  removed(entry: Entry): void;
+  added(entry: MessageEntry): void;
+  changed(entry: MessageEntry): void;
+  removed(entry: MessageEntry): void;
 }
 
 export class MessageList {
   observer: ListObserver | undefined;
-  #first: Entry | undefined;
-  #last: Entry | undefined;
-  readonly #byId = new Index<Entry>((entry) => entry);
+  #first: MessageEntry | undefined;
+  #last: MessageEntry | undefined;
+  readonly #byId = new Index<MessageEntry>((entry) => entry);
   readonly #calls = new Index<OwnedCall>(({ owner }) => owner);
   /** Counts the changes that move the ends of the runs of results. */
   #epoch = 0;
@@ -68,20 +68,20 @@ export class MessageList {
   }
 
   /** The message of the entry became larger, or smaller. */
-  grow(entry: Entry, bytes: number): void {
+  grow(entry: MessageEntry, bytes: number): void {
     entry.bytes += bytes;
     this.#bytes += bytes;
     this.observer?.changed(entry);
   }
 
   /** `chars` characters were appended to a text in the message of the entry. */
-  growText(entry: Entry, chars: number): void {
+  growText(entry: MessageEntry, chars: number): void {
     this.grow(entry, charBytes(chars));
     this.#pieces += 1;
   }
 
   /** The first message with this id. */
-  find(id: unknown): Entry | undefined {
+  find(id: unknown): MessageEntry | undefined {
     if (this.#byId.isStale) this.#byId.fill(this.entries(), idOf);
     return this.#byId.get(id);
   }
@@ -103,7 +103,7 @@ export class MessageList {
     return undefined;
   }
 
-  push(message: Message): Entry {
+  push(message: Message): MessageEntry {
     const entry = entryOf(message);
     this.#link(entry, this.#last);
     this.#bytes += entry.bytes;
@@ -112,7 +112,7 @@ export class MessageList {
     return entry;
   }
 
-  addCall(owner: Entry, call: ToolCall): void {
+  addCall(owner: MessageEntry, call: ToolCallObject): void {
     const before = owner.message["toolCalls"];
     const calls = (owner.message["toolCalls"] ??= []);
     if (!Array.isArray(calls)) return;
@@ -123,9 +123,9 @@ export class MessageList {
   }
 
   /** Inserts after the message that called the tool, and after its existing results. */
-  insertResult(owner: Entry, message: Message): Entry {
-    const known = owner.lastResult;
-    let last = known?.epoch === this.#epoch ? known.entry : owner;
+  insertResult(owner: MessageEntry, message: Message): MessageEntry {
+    const existing = owner.lastResult;
+    let last = existing?.epoch === this.#epoch ? existing.entry : owner;
     while (last.next !== undefined && isResult(last.next.message)) last = last.next;
     const entry = entryOf(message);
     this.#link(entry, last);
@@ -149,7 +149,7 @@ export class MessageList {
   /**
    * Puts another message with the same id in the same place. `bytes`: its weight, if it is known.
    */
-  replace(entry: Entry, message: Message, bytes = messageBytes(message)): void {
+  replace(entry: MessageEntry, message: Message, bytes = messageBytes(message)): void {
     this.grow(entry, bytes - entry.bytes);
     for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
     if (isResult(entry.message) !== isResult(message)) this.#epoch += 1;
@@ -159,7 +159,7 @@ export class MessageList {
     this.#array = undefined;
   }
 
-  remove(entry: Entry): void {
+  remove(entry: MessageEntry): void {
     const { previous, next } = entry;
     this.#bytes -= entry.bytes;
     if (previous === undefined) this.#first = next;
@@ -174,7 +174,7 @@ export class MessageList {
   }
 
   /** Entries in order; the entry that was yielded last may be removed meanwhile. */
-  *entries(): Generator<Entry> {
+  *entries(): Generator<MessageEntry> {
     for (let entry = this.#first; entry !== undefined; entry = entry.next) yield entry;
   }
 
@@ -185,7 +185,7 @@ export class MessageList {
     return this.#array;
   }
 
-  #link(entry: Entry, previous: Entry | undefined): void {
+  #link(entry: MessageEntry, previous: MessageEntry | undefined): void {
     const next = previous === undefined ? this.#first : previous.next;
     entry.previous = previous;
     entry.next = next;
@@ -203,12 +203,12 @@ export class MessageList {
  * such a value makes the index stale, and the next look-up fills it again.
  */
 class Index<T> {
-  readonly #entryOf: (value: T) => Entry;
+  readonly #entryOf: (value: T) => MessageEntry;
   readonly #firsts = new Map<unknown, T>();
   #hasTwins = false;
   #isStale = false;
 
-  constructor(entryOfValue: (value: T) => Entry) {
+  constructor(entryOfValue: (value: T) => MessageEntry) {
     this.#entryOf = entryOfValue;
   }
 
@@ -228,18 +228,19 @@ class Index<T> {
 
   /** Adds at any place. */
   insert(id: unknown, value: T): void {
-    const known = this.#firsts.get(id);
+    const existing = this.#firsts.get(id);
     this.append(id, value);
-    if (known !== undefined && this.#entryOf(known) !== this.#entryOf(value)) this.#isStale = true;
+    if (existing !== undefined && this.#entryOf(existing) !== this.#entryOf(value))
+      this.#isStale = true;
   }
 
   invalidate(): void {
     this.#isStale = true;
   }
 
-  remove(id: unknown, entry: Entry): void {
-    const known = this.#firsts.get(id);
-    if (known !== undefined && this.#entryOf(known) === entry) this.#firsts.delete(id);
+  remove(id: unknown, entry: MessageEntry): void {
+    const existing = this.#firsts.get(id);
+    if (existing !== undefined && this.#entryOf(existing) === entry) this.#firsts.delete(id);
     this.#isStale ||= this.#hasTwins;
   }
 
@@ -269,7 +270,7 @@ function adoptedCall(call: unknown): unknown {
   return isObject(called) ? { ...call, function: { ...called } } : { ...call };
 }
 
-function* ownedCallsOf(owners: Iterable<Entry>): Generator<OwnedCall> {
+function* ownedCallsOf(owners: Iterable<MessageEntry>): Generator<OwnedCall> {
   for (const owner of owners) {
     const { toolCalls } = owner.message;
     if (!Array.isArray(toolCalls)) continue;
@@ -277,14 +278,14 @@ function* ownedCallsOf(owners: Iterable<Entry>): Generator<OwnedCall> {
   }
 }
 
-function isBefore(entry: Entry, other: Entry): boolean {
+function isBefore(entry: MessageEntry, other: MessageEntry): boolean {
   for (let later = entry.next; later !== undefined; later = later.next) {
     if (later === other) return true;
   }
   return false;
 }
 
-function idOf({ message }: Entry): unknown {
+function idOf({ message }: MessageEntry): unknown {
   return message["id"];
 }
 
@@ -306,7 +307,7 @@ function messageBytes(message: Message): number {
   return weightOf(message).bytes + ENTRY_BYTES * (1 + calls);
 }
 
-function entryOf(message: Message): Entry {
+function entryOf(message: Message): MessageEntry {
   return {
     message,
     bytes: messageBytes(message),

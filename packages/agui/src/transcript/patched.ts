@@ -164,9 +164,9 @@ export class Patched {
   }
 
   #add(target: PatchTarget, operation: Readonly<Record<string, unknown>>): void {
-    const isBehindEnd =
+    const isAfterEnd =
       Array.isArray(target.container) && Number(target.key) > target.container.length;
-    if (isBehindEnd) throw new PatchFailed();
+    if (isAfterEnd) throw new PatchFailed();
     const { value, bytes, depth } = copyOf(operand(operation));
     this.#deepen(target.level + depth);
     this.#insert(target, value, bytes);
@@ -281,10 +281,10 @@ export class Patched {
     const segments = segmentsOf(from);
     if (segments === undefined) throw new PatchFailed();
     if (segments.length === 0) return this.#value;
-    const { value: held, exists } = this.#locate(segments, options);
-    const isThere = options.mustBeNamedPlainly ? exists : held !== undefined;
-    if (!isThere || typeof held === "function") throw new PatchFailed();
-    return held;
+    const { value: target, exists } = this.#locate(segments, options);
+    const isFound = options.mustBeNamedPlainly ? exists : target !== undefined;
+    if (!isFound || typeof target === "function") throw new PatchFailed();
+    return target;
   }
 
   #deepen(levels: number): void {

@@ -9,10 +9,10 @@ interface Readable {
   readonly who: string;
   /** The name of the user, of the called tool, or of the activity, if the message has one. */
   readonly of: string | undefined;
-  readonly pieces: readonly Piece[];
+  readonly pieces: readonly ReadablePiece[];
 }
 
-type Piece =
+type ReadablePiece =
   /** Text of a user or a model. */
   | { readonly kind: "prose"; readonly text: string }
   /** The result of a tool. */
@@ -70,8 +70,8 @@ function oneLine(text: string): string {
 }
 
 function roleOf({ role }: JsonObject): string {
-  const known = typeof role === "string" && Object.hasOwn(ROLES, role) ? ROLES[role] : undefined;
-  return known ?? "Message";
+  const label = typeof role === "string" && Object.hasOwn(ROLES, role) ? ROLES[role] : undefined;
+  return label ?? "Message";
 }
 
 /** The texts of a message, without calls and files. */
@@ -93,9 +93,9 @@ function ownerOf(
   return typeof named === "string" && named !== "" ? named : undefined;
 }
 
-function piecesOf(message: JsonObject): readonly Piece[] {
+function piecesOf(message: JsonObject): readonly ReadablePiece[] {
   const { role, content, error, encryptedValue } = message;
-  const pieces: Piece[] = [];
+  const pieces: ReadablePiece[] = [];
   const kind = role === "tool" ? "output" : "prose";
   if (typeof content === "string" && content !== "") pieces.push({ kind, text: content });
   if (Array.isArray(content)) pieces.push(...content.map((part) => partPiece(part, kind)));
@@ -108,7 +108,7 @@ function piecesOf(message: JsonObject): readonly Piece[] {
   return [{ kind: "note", what: isShown ? "not text" : "empty", detail: undefined }];
 }
 
-function partPiece(part: unknown, kind: "prose" | "output"): Piece {
+function partPiece(part: unknown, kind: "prose" | "output"): ReadablePiece {
   if (!isObject(part)) return { kind: "note", what: "not text", detail: undefined };
   if (typeof part["text"] === "string") return { kind, text: part["text"] };
   const source = isObject(part["source"]) ? part["source"] : {};
@@ -153,7 +153,7 @@ export function transcriptText(messages: readonly JsonObject[]): string {
     .join("\n");
 }
 
-function textOfPiece(piece: Piece): string {
+function textOfPiece(piece: ReadablePiece): string {
   switch (piece.kind) {
     case "prose":
     case "output":
@@ -189,7 +189,7 @@ export function transcriptMarkdown(messages: readonly JsonObject[]): string {
     .join("\n");
 }
 
-function markdownOfPiece(piece: Piece): string {
+function markdownOfPiece(piece: ReadablePiece): string {
   switch (piece.kind) {
     case "prose":
       return quoted(printable(piece.text));

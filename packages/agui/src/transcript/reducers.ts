@@ -1,6 +1,6 @@
 /** The effect of each event on the messages of a transcript: texts, tool calls, activities, snapshots. */
 import { isObject, type JsonObject } from "../json.ts";
-import { adopted, type Entry, type Message, type MessageList } from "./message-list.ts";
+import { adopted, type MessageEntry, type Message, type MessageList } from "./message-list.ts";
 import { Patched, type PatchedLimits } from "./patched.ts";
 import { changedBytes, entryBytes, setOwn, weightOf } from "./weight.ts";
 
@@ -34,8 +34,8 @@ export class Metadata {
 
   gather(target: Record<string, unknown>, { metadata }: JsonObject): number {
     if (!isObject(metadata)) return 0;
-    const known = target["metadata"];
-    const own = isObject(known) ? this.#own.get(known) : undefined;
+    const existing = target["metadata"];
+    const own = isObject(existing) ? this.#own.get(existing) : undefined;
     if (own !== undefined) {
       let bytes = 0;
       for (const [key, value] of Object.entries(metadata)) {
@@ -45,10 +45,10 @@ export class Metadata {
       }
       return bytes;
     }
-    const first = { ...(isObject(known) ? known : {}), ...metadata };
+    const first = { ...(isObject(existing) ? existing : {}), ...metadata };
     this.#own.set(first, first);
     target["metadata"] = first;
-    return changedBytes("metadata", { before: known, after: first });
+    return changedBytes("metadata", { before: existing, after: first });
   }
 }
 
@@ -89,14 +89,14 @@ export function endText({ list, metadata }: Reduction, event: JsonObject): void 
 function start({ list, metadata }: Reduction, event: JsonObject, opened: Message): void {
   const id = textOf(event, "messageId");
   if (id === undefined) return;
-  const known = list.find(id);
-  if (known?.message["role"] === "activity") return;
-  const entry = known ?? list.push({ id, ...opened });
+  const existing = list.find(id);
+  if (existing?.message["role"] === "activity") return;
+  const entry = existing ?? list.push({ id, ...opened });
   list.grow(entry, metadata.gather(entry.message, event));
 }
 
 /** An activity's content is not text, and stays when a text arrives under its id. */
-function textEntry({ list }: Pick<Reduction, "list">, event: JsonObject): Entry | undefined {
+function textEntry({ list }: Pick<Reduction, "list">, event: JsonObject): MessageEntry | undefined {
   const entry = list.find(event["messageId"]);
   return entry?.message["role"] === "activity" ? undefined : entry;
 }
@@ -110,14 +110,14 @@ export function startCall({ list, metadata }: Reduction, event: JsonObject): voi
   const id = textOf(event, "toolCallId");
   if (id === undefined) return;
   const name = event["toolCallName"];
-  const known = list.findCall(id);
-  if (known !== undefined) {
-    const called = functionOf(known.call);
+  const existing = list.findCall(id);
+  if (existing !== undefined) {
+    const called = functionOf(existing.call);
     if (called !== undefined) {
-      list.grow(known.owner, changedBytes("name", { before: called["name"], after: name }));
+      list.grow(existing.owner, changedBytes("name", { before: called["name"], after: name }));
       called["name"] = name;
     }
-    list.grow(known.owner, metadata.gather(known.call, event));
+    list.grow(existing.owner, metadata.gather(existing.call, event));
     return;
   }
   const call = { id, type: "function", function: { name, arguments: "" } };
@@ -134,22 +134,22 @@ export function replacesArguments(event: JsonObject): boolean {
 }
 
 export function addArguments({ list, metadata }: Reduction, event: JsonObject): void {
-  const known = list.findCall(event["toolCallId"]);
-  const called = known === undefined ? undefined : functionOf(known.call);
+  const existing = list.findCall(event["toolCallId"]);
+  const called = existing === undefined ? undefined : functionOf(existing.call);
   const delta = textOf(event, "delta");
-  if (known === undefined || called === undefined || delta === undefined) return;
+  if (existing === undefined || called === undefined || delta === undefined) return;
   const before = called["arguments"];
   const isReplaced = replacesArguments(event);
   const after = isReplaced ? delta : `${String(before)}${delta}`;
   called["arguments"] = after;
-  if (typeof before === "string" && !isReplaced) list.growText(known.owner, delta.length);
-  else list.grow(known.owner, changedBytes("arguments", { before, after }));
-  list.grow(known.owner, metadata.gather(known.call, event));
+  if (typeof before === "string" && !isReplaced) list.growText(existing.owner, delta.length);
+  else list.grow(existing.owner, changedBytes("arguments", { before, after }));
+  list.grow(existing.owner, metadata.gather(existing.call, event));
 }
 
 export function endCall({ list, metadata }: Reduction, event: JsonObject): void {
-  const known = list.findCall(event["toolCallId"]);
-  if (known !== undefined) list.grow(known.owner, metadata.gather(known.call, event));
+  const existing = list.findCall(event["toolCallId"]);
+  if (existing !== undefined) list.grow(existing.owner, metadata.gather(existing.call, event));
 }
 
 /**
@@ -187,7 +187,11 @@ export function setEncryptedValue({ list }: Reduction, event: JsonObject): void 
 }
 
 /** The parent, if it is an assistant's message; else a message made for the call. */
-function ownerOf({ list }: Pick<Reduction, "list">, event: JsonObject, toolCallId: string): Entry {
+function ownerOf(
+  { list }: Pick<Reduction, "list">,
+  event: JsonObject,
+  toolCallId: string,
+): MessageEntry {
   const parentId = textOf(event, "parentMessageId") ?? "";
   const parent = parentId === "" ? undefined : list.find(parentId);
   if (parent?.message["role"] === "assistant") return parent;
@@ -235,14 +239,14 @@ export function applyActivityDelta(reduction: Reduction, event: JsonObject): voi
   list.grow(entry, metadata.gather(message, event));
   const { content } = message;
   entry.content ??= new Patched(content ?? {}, patchedLimits);
-  const known = entry.content.bytes;
+  const existing = entry.content.bytes;
   const outcome = entry.content.apply(event["patch"] ?? []);
   const { bytes } = entry.content;
   // A failed patch may also have copied the content. The copy then replaces the original, or both
   // would stay in memory.
   if (outcome !== "applied" && !isObject(content) && !Array.isArray(content)) return;
   message["content"] = entry.content.value;
-  if (bytes !== undefined) list.grow(entry, bytes - (known ?? weightOf(content).bytes));
+  if (bytes !== undefined) list.grow(entry, bytes - (existing ?? weightOf(content).bytes));
   if (content === undefined) list.grow(entry, entryBytes("content"));
   if (outcome !== "applied") return;
   const { activityType } = event;
@@ -254,7 +258,11 @@ export function applyActivityDelta(reduction: Reduction, event: JsonObject): voi
 }
 
 /** Only changes are weighed: metadata that stays may have any length. */
-function replaceActivity({ list }: Pick<Reduction, "list">, entry: Entry, event: JsonObject): void {
+function replaceActivity(
+  { list }: Pick<Reduction, "list">,
+  entry: MessageEntry,
+  event: JsonObject,
+): void {
   const { message: before } = entry;
   const after = replaced(before, event);
   const bytes = (["activityType", "content", "subagentRunId"] as const)

@@ -14,7 +14,7 @@
  * event of a type that changes nothing (steps, subagents, CUSTOM but for feedback, unknown types).
  */
 import { isObject, type JsonObject } from "../json.ts";
-import { Feedback } from "./feedback.ts";
+import { FeedbackIndex } from "./feedback.ts";
 import { adopted, type ListObserver, MessageList } from "./message-list.ts";
 import { Allowance, Patched } from "./patched.ts";
 import {
@@ -35,7 +35,7 @@ import {
 } from "./reducers.ts";
 import { weightOf } from "./weight.ts";
 
-interface TranscriptLimits {
+interface PatchLimits {
   /** The maximum weight of the state, or of one activity, after patches (see weight.ts). */
   readonly patchedBytesMax: number;
   /** The total cost of all patches of the session beyond their own text (see patched.ts). */
@@ -43,7 +43,7 @@ interface TranscriptLimits {
 }
 
 /** CopilotKit's client fails on a frame over 10 MiB; a useful state is far below this. */
-const LIMITS: TranscriptLimits = {
+const LIMITS: PatchLimits = {
   patchedBytesMax: 64 * 1024 * 1024,
   patchCostBytesMax: 64 * 1024 * 1024,
 };
@@ -69,9 +69,9 @@ export class Transcript {
   #unanswered: readonly JsonObject[] = [];
   #unansweredRuns: ReadonlySet<unknown> = new Set();
   #hasSpeech = false;
-  readonly #feedback = new Feedback();
+  readonly #feedback = new FeedbackIndex();
 
-  constructor({ patchedBytesMax, patchCostBytesMax }: TranscriptLimits = LIMITS) {
+  constructor({ patchedBytesMax, patchCostBytesMax }: PatchLimits = LIMITS) {
     const allowance = new Allowance(patchCostBytesMax);
     this.#reduction = {
       list: new MessageList(),

@@ -74,11 +74,11 @@ export class ConstructTracker {
     const kind = effect.kind === "text" || effect.kind === "tool_call" ? effect.kind : undefined;
     const id = textField(event, kind === "tool_call" ? "toolCallId" : "messageId");
     const owner = textField(event, "subagentRunId");
-    const { known, ended } = this.#lanes.follow(effect, { key: id, owner });
+    const { construct, ended } = this.#lanes.follow(effect, { key: id, owner });
     this.#endChunked(ended);
     if (does === "chunk" && effect.kind !== undefined) {
       // No result can refer to a call without an id.
-      if (known === undefined && kind === "tool_call" && id === undefined) return;
+      if (construct === undefined && kind === "tool_call" && id === undefined) return;
       const ref = kind && { kind, id: id ?? "", owner };
       const fresh = {
         kind: effect.kind,
@@ -86,11 +86,11 @@ export class ConstructTracker {
         ref,
         startFields: startFieldsOf(kind, event),
       };
-      if (known === undefined) {
+      if (construct === undefined) {
         this.#endChunked(this.#lanes.begin(owner, fresh));
         if (ref !== undefined) this.#start(ref, fresh.startFields);
       }
-      const chunked = known ?? fresh;
+      const chunked = construct ?? fresh;
       if (chunked.ref !== undefined) this.#append(chunked.ref, chunked.startFields, event);
     } else if (kind !== undefined && id !== undefined) {
       const ref = { kind, id, owner };
@@ -116,9 +116,9 @@ export class ConstructTracker {
 
   /** A second START of an open construct changes only the name: clients continue it too. */
   #start(ref: ConstructRef, startFields: StartFields): void {
-    const known = this.#open.get(ref.kind, ownedKey(ref));
-    if (known === undefined) this.#begin(ref, startFields);
-    else known.name = startFields.name ?? known.name;
+    const construct = this.#open.get(ref.kind, ownedKey(ref));
+    if (construct === undefined) this.#begin(ref, startFields);
+    else construct.name = startFields.name ?? construct.name;
   }
 
   #append(ref: ConstructRef, startFields: StartFields, event: JsonObject): void {

@@ -21,6 +21,8 @@ export interface AgentEvent {
   readonly [member: string]: unknown;
 }
 
+export type AgentEvents = Generator<AgentEvent, void, undefined>;
+
 /** An answer to an interrupt of an earlier run. */
 export interface ResumeEntry {
   readonly interruptId: string;
@@ -59,7 +61,7 @@ export interface ObservableEvents {
 }
 
 /** The user whose request began a run, as the platform's proxy names them. */
-export interface Caller {
+export interface RunCaller {
   readonly userId?: string;
   readonly userName?: string;
   /** The user's token, for calls in their name. It is in no event. */
@@ -76,7 +78,7 @@ export interface Adapter {
   run(
     input: RunInput,
     signal: AbortSignal,
-    caller?: Caller,
+    caller?: RunCaller,
   ): AsyncIterable<AgentEvent> | ObservableEvents;
   /** Asks the current run to end, in addition to the signal. */
   interrupt?(): unknown;
@@ -149,7 +151,7 @@ export class BridgeMistake extends TypeError {
   override readonly name = "BridgeMistake";
 }
 
-interface HeldAdapter {
+interface CachedAdapter {
   readonly adapter: Adapter;
   /** The state of `markDirty` when the adapter was made. */
   readonly generation: number;
@@ -161,7 +163,7 @@ interface Running {
 }
 
 export abstract class PlatformBridge {
-  readonly #adapters = new Map<string, HeldAdapter>();
+  readonly #adapters = new Map<string, CachedAdapter>();
   readonly #running = new Map<string, Running>();
   #generation = 0;
   /** Developer messages and CUSTOM events for the readers of the bridge's sessions. */
@@ -180,7 +182,7 @@ export abstract class PlatformBridge {
     input: RunInput,
     context: PlatformContext,
     signal: AbortSignal = new AbortController().signal,
-    caller?: Caller,
+    caller?: RunCaller,
     ending = new AbortController(),
   ): AsyncGenerator<AgentEvent, void, undefined> {
     const { sessionId } = context;
@@ -267,8 +269,8 @@ export abstract class PlatformBridge {
   async #adapterOf(context: PlatformContext): Promise<Adapter> {
     const { sessionId } = context;
     const generation = this.#generation;
-    const held = this.#adapters.get(sessionId);
-    if (held?.generation === generation) return held.adapter;
+    const cached = this.#adapters.get(sessionId);
+    if (cached?.generation === generation) return cached.adapter;
     const adapter = adapterOf(await this.createAdapter(context));
     this.#adapters.set(sessionId, { adapter, generation });
     return adapter;

@@ -114,13 +114,13 @@ async function scoreOf(
   const { messageId, traceId, comment, userId } = objectIn(feedbackPayload);
   if (metaType !== "thumbs_up" && metaType !== "thumbs_down") return undefined;
   if (typeof messageId !== "string") return undefined;
-  const known = textIn(traceId) || (await traceOf({ sessionId, messageId }, options));
-  if (known === "") return undefined;
+  const trace = textIn(traceId) || (await traceOf({ sessionId, messageId }, options));
+  if (trace === "") return undefined;
   const { by } = objectIn(objectIn(objectIn(metadata)["session"])["feedback"]);
   const key = JSON.stringify([sessionId, messageId, textIn(by)]);
   return {
     id: createHash("sha256").update(key).digest("hex").slice(0, 32),
-    traceId: known,
+    traceId: trace,
     value: metaType === "thumbs_up" ? 1 : 0,
     comment: textIn(comment),
     sessionId,

@@ -78,10 +78,10 @@ export function toRunAgentInput(
   const results = typedMessages.filter(isResult);
   const later = new Set([...turnMessages, ...waiting.flatMap(newMessagesOf)].map(({ id }) => id));
   const history = transcript.filter((one) => !later.has(one.id) && !isDeveloperLine(one));
-  const known = new Set(history.map(({ id }) => id));
+  const storedIds = new Set(history.map(({ id }) => id));
   const messages = onlyNew
     ? [...results, ...turnMessages]
-    : [...history, ...results.filter(({ id }) => !known.has(id)), ...turnMessages];
+    : [...history, ...results.filter(({ id }) => !storedIds.has(id)), ...turnMessages];
   const typed = rows
     .map(({ payload }) => objectIn(payload))
     .filter((payload) => Array.isArray(payload?.["messages"]));

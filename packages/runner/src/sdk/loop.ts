@@ -10,7 +10,7 @@ import { isDoneWithin } from "@session-ledger/base/timers";
 import { checkOptions, type Checks, integer, ofType, oneOf, unchecked } from "../checks.ts";
 import { checkedOptions } from "../writer/options.ts";
 import { ledger } from "../client.ts";
-import type { AgentEvent, Caller, PlatformBridge, RunInput } from "./bridge.ts";
+import type { AgentEvent, RunCaller, PlatformBridge, RunInput } from "./bridge.ts";
 import { RunnerCore, type RunnerOptions } from "./core.ts";
 import { endpointsOf, type Fetch } from "./http/endpoints.ts";
 import type { RunnerStats } from "./metrics.ts";
@@ -111,7 +111,7 @@ class SessionMap {
   async begin(
     input: RunInput,
     signal: AbortSignal,
-    caller: Caller,
+    caller: RunCaller,
   ): Promise<AsyncGenerator<AgentEvent>> {
     const { threadId: id } = input;
     try {

@@ -138,10 +138,10 @@ export class SessionPool {
       if (openRunId === undefined) this.#add(id, 0n);
       else if (!this.#served.has(id)) openRuns.set(id, openRunId);
     }
-    const known = this.#openRuns;
+    const openBefore = this.#openRuns;
     this.#openRuns = openRuns;
     for (const [id, runId] of openRuns) {
-      if (known.get(id) === runId && (await this.#isLost(id))) await this.#takeOver(id, runId);
+      if (openBefore.get(id) === runId && (await this.#isLost(id))) await this.#takeOver(id, runId);
     }
   }
 

@@ -16,7 +16,7 @@ import { textOf } from "../failure.ts";
 import {
   type AgentEvent,
   BridgeMistake,
-  type Caller,
+  type RunCaller,
   type PlatformBridge,
   type PlatformContext,
   type RunInput,
@@ -42,7 +42,7 @@ export interface AgentRun {
   readonly ending: AbortController;
   /** How long the agent may take to end after the signal, milliseconds. */
   readonly graceMs: number;
-  readonly caller?: Caller | undefined;
+  readonly caller?: RunCaller | undefined;
   /** RUN_STARTED, if it is stored already. */
   readonly started?: AgentEvent;
   /** Called with a mistake in the bridge. */

@@ -18,7 +18,7 @@ import { RpcFailure, textOf } from "../failure.ts";
 import { proposedEpoch } from "../writer/writer-state.ts";
 import type { SessionWriter } from "../writer/types.ts";
 import { createSessionWriter } from "../writer/writer.ts";
-import type { AgentEvent, Caller, RunInput } from "./bridge.ts";
+import type { AgentEvent, RunCaller, RunInput } from "./bridge.ts";
 import { TurnReader } from "./turn-reader.ts";
 import type { RunnerCore } from "./core.ts";
 import { fitPayload } from "./payload-limits.ts";
@@ -106,7 +106,7 @@ export class RunnerSession {
    * Begins a run that was not claimed. Its events come as the ledger gets them, also RUN_STARTED; read
    * them to the end, because the run continues only then. Rejects with RunInProgress.
    */
-  async begin(input: RunInput, signal: AbortSignal, caller: Caller): Promise<RunEvents> {
+  async begin(input: RunInput, signal: AbortSignal, caller: RunCaller): Promise<RunEvents> {
     const late = new RpcFailure(
       "UNAVAILABLE",
       "the service does not tell whether a turn has begun",
@@ -116,7 +116,7 @@ export class RunnerSession {
   }
 
   async *#runUnclaimed(
-    run: { readonly input: RunInput; readonly signal: AbortSignal; readonly caller: Caller },
+    run: { readonly input: RunInput; readonly signal: AbortSignal; readonly caller: RunCaller },
     lease: SessionLease,
   ): RunEvents {
     try {
@@ -256,7 +256,7 @@ export class RunnerSession {
     readonly signal: AbortSignal;
     readonly started: AgentEvent;
     readonly isStored: boolean;
-    readonly caller?: Caller;
+    readonly caller?: RunCaller;
   }): RunEvents {
     const { bridge, middleware, interrupting, context, graceMs } = this.#core;
     const writer = this.#openWriter();

@@ -39,8 +39,8 @@ export function headerLine(sessionId: string): string {
 }
 
 export function producerLine({ generation, epoch, base, proposed }: Producer): string {
-  const [known, first, asked] = [epoch, base, proposed].map((number) => number ?? null);
-  return line(["lane", generation, "", known, first, null, null, asked]);
+  const [epochOrNull, first, asked] = [epoch, base, proposed].map((number) => number ?? null);
+  return line(["lane", generation, "", epochOrNull, first, null, null, asked]);
 }
 
 export function eventLine(producer: Producer, number: bigint, record: EventRecord): string {
@@ -245,9 +245,9 @@ class Numbered<T> {
     if (number <= this.#settled) return;
     this.#settled = number;
     this.#last = later(this.#last, number);
-    for (const known of this.#records.keys()) {
-      if (known > number) break; // They were added in their order.
-      this.#records.delete(known);
+    for (const earlier of this.#records.keys()) {
+      if (earlier > number) break; // They were added in their order.
+      this.#records.delete(earlier);
     }
   }
 

@@ -11,22 +11,22 @@ const FILE_MODE = 0o600;
  * names the owner by its process id and its start time, because ids are used again (in a container
  * the first process has the same id each time). A lock whose owner is gone is taken over.
  */
-const held = new Set<string>();
+const lockedPaths = new Set<string>();
 
 /** Rejects when another owner has the file. Resolves to the function that releases it. */
 export async function lockFile(file: string): Promise<() => Promise<void>> {
   const path = `${file}.lock`;
-  if (held.has(path)) throw new Error(`${file} is in use by another writer of this process`);
-  held.add(path);
+  if (lockedPaths.has(path)) throw new Error(`${file} is in use by another writer of this process`);
+  lockedPaths.add(path);
   try {
     await take(path, file);
   } catch (error) {
-    held.delete(path);
+    lockedPaths.delete(path);
     throw error;
   }
   return async () => {
     await rm(path, { force: true });
-    held.delete(path);
+    lockedPaths.delete(path);
   };
 }
 

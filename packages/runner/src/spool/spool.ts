@@ -83,14 +83,14 @@ interface PendingQuestion {
 }
 
 /** The drops since the last mark in the stream. */
-export interface Gap {
+export interface DropGap {
   readonly events: number;
   readonly messages: number;
   readonly sinceMicros: bigint;
 }
 
 /** The CUSTOM event that marks missing records. */
-export function gapMark({ events, messages, sinceMicros }: Gap): string {
+export function gapMark({ events, messages, sinceMicros }: DropGap): string {
   const since = new Date(msOf(sinceMicros)).toISOString();
   const value = { events, messages, since };
   return JSON.stringify({ type: "CUSTOM", name: "session_ledger.dropped", value });
@@ -122,7 +122,7 @@ export class Spool {
   readonly #events = new RecordAccount();
   readonly #messages = new RecordAccount();
   #isClosed = false;
-  #gap: Mutable<Gap> | undefined;
+  #gap: Mutable<DropGap> | undefined;
 
   constructor({ bytesMax }: { readonly bytesMax: number }) {
     this.#bytesMax = bytesMax;
@@ -234,7 +234,7 @@ export class Spool {
   }
 
   /** The dropped counts, once room is free again; undefined: none, or not yet. */
-  takeGap(): Gap | undefined {
+  takeGap(): DropGap | undefined {
     if (this.#isClosed || !this.#hasRoom(0, REOPEN_PART)) return undefined;
     const gap = this.#gap;
     this.#gap = undefined;

@@ -16,12 +16,12 @@ import type { CheckedOptions } from "./options.ts";
 /** The parts that every sender of a writer works with. */
 export interface SenderParts {
   readonly shared: SharedState;
-  readonly connection: Connection;
+  readonly connection: WriterConnection;
   readonly options: CheckedOptions;
 }
 
 /** One client, replaced when its connection gets no answers. */
-export class Connection {
+export class WriterConnection {
   readonly #options: CheckedOptions;
   #client: LedgerClient | undefined;
 
@@ -45,7 +45,7 @@ export class Connection {
 /** The failures in a row of one sender. Only the writer's end stops its attempts. */
 export class Attempts {
   readonly stream: "events" | "messages";
-  readonly #connection: Connection;
+  readonly #connection: WriterConnection;
   readonly #retries: Retries;
   #unauthenticated = 0;
 

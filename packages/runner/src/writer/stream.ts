@@ -125,13 +125,13 @@ export class EventPushStream {
     // A service without acknowledged events was restored from a backup. The lost events stay
     // lost, and the numbers continue from the service's position.
     const lost = producer.base === undefined ? 0n : producer.base + settled - opened.lastClientSeq;
-    const isBehind = lost > 0n;
-    if (isBehind) {
+    const hasLost = lost > 0n;
+    if (hasLost) {
       producer.refusals = opened.refused;
       this.#shared.report({ kind: "lost", stream: "events", count: Number(lost) });
     }
     const base =
-      isBehind || producer.base === undefined ? opened.lastClientSeq - settled : producer.base;
+      hasLost || producer.base === undefined ? opened.lastClientSeq - settled : producer.base;
     this.#shared.setEpoch(producer, opened.producerEpoch, base);
     // A later process must know the epoch of the sent events.
     await this.#shared.producersWritten();
@@ -269,7 +269,7 @@ export class EventPushStream {
       isBlocked: this.#isBlocked,
       wantsFlush: this.#flushed < this.#sent && this.#shared.wantsFlush(this.#producer),
       isLeft,
-      listens: this.#shared.wantsCancels(this.#producer),
+      wantsCancels: this.#shared.wantsCancels(this.#producer),
       sinceSentMs: nowMs - this.#sentMs,
       sinceProgressMs: nowMs - this.#progressMs,
       sinceActiveMs: nowMs - Math.max(this.#progressMs, this.#sentMs),
@@ -313,7 +313,7 @@ interface StreamView {
   /** True for the producer of an earlier process: no event will be added. */
   readonly isLeft: boolean;
   /** True: the caller waits for a cancel of the run. */
-  readonly listens: boolean;
+  readonly wantsCancels: boolean;
   readonly sinceSentMs: number;
   /** The time since the last acknowledgement, or since the first unacknowledged event. */
   readonly sinceProgressMs: number;
@@ -338,9 +338,9 @@ export function nextStep(
   view: StreamView,
   limits: Pick<CheckedOptions, "progressTimeoutMs" | "idleTimeoutMs">,
 ): StreamStep {
-  const waitsForAnswer = view.unacknowledgedEvents > 0;
+  const isUnanswered = view.unacknowledgedEvents > 0;
   const quietMs = limits.progressTimeoutMs - view.sinceProgressMs;
-  if (waitsForAnswer && quietMs <= 0) return { kind: "stalled" };
+  if (isUnanswered && quietMs <= 0) return { kind: "stalled" };
   // One event may always be sent, with any size.
   const unsettledBytes = view.unacknowledgedBytes;
   const isFull = unsettledBytes > 0 && unsettledBytes >= view.unacknowledgedBytesMax;
@@ -350,12 +350,12 @@ export function nextStep(
     const isDue = dueMs <= 0 || view.unsentEvents >= FRAME_EVENTS_MAX;
     return isDue ? { kind: "send" } : { kind: "coalesce", forMs: dueMs };
   }
-  if (waitsForAnswer) {
+  if (isUnanswered) {
     const flushes = view.unsentEvents === 0 && view.wantsFlush;
     return flushes ? { kind: "flush" } : { kind: "wait", forMs: quietMs };
   }
   if (view.unsentEvents > 0) return { kind: "wait", forMs: limits.progressTimeoutMs };
   const idleMs = limits.idleTimeoutMs - view.sinceActiveMs;
-  if (view.listens) return { kind: "wait", forMs: limits.idleTimeoutMs };
+  if (view.wantsCancels) return { kind: "wait", forMs: limits.idleTimeoutMs };
   return view.isLeft || idleMs <= 0 ? { kind: "end" } : { kind: "wait", forMs: idleMs };
 }

@@ -18,7 +18,7 @@ import { deferred } from "@session-ledger/base/deferred";
 import type { RpcFailure } from "../failure.ts";
 import type { SpoolFile } from "../spool/file.ts";
 import {
-  type Gap,
+  type DropGap,
   gapMark,
   isEmpty,
   type Producer,
@@ -257,8 +257,9 @@ export class SharedState {
    * derived message, and delays later events.
    */
   wantsFlush(producer: Producer): boolean {
-    const isQuestionHeld = producer.questions.length > 0 && sendableMessage(producer) === undefined;
-    if (producer.isLeft || isQuestionHeld) return true;
+    const isQuestionDeferred =
+      producer.questions.length > 0 && sendableMessage(producer) === undefined;
+    if (producer.isLeft || isQuestionDeferred) return true;
     return this.#flushes.some(({ events }) => events >= producer.events.frontNumber);
   }
 
@@ -287,7 +288,7 @@ export class SharedState {
     this.#setSignals();
   }
 
-  #markGap(gap: Gap): void {
+  #markGap(gap: DropGap): void {
     this.#isDropping = false;
     const { events, messages, sinceMicros } = gap;
     const since = new Date(msOf(sinceMicros)).toISOString();

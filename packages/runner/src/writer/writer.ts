@@ -22,7 +22,7 @@ import { eventsOfText } from "../text.ts";
 import { openSpoolFile } from "../spool/file.ts";
 import type { MessageRecord } from "../spool/spool.ts";
 import { SharedState } from "./writer-state.ts";
-import { Connection } from "./connection.ts";
+import { WriterConnection } from "./connection.ts";
 import { checkedOptions, type CheckedOptions, flushTimeoutMs } from "./options.ts";
 import { EventSender, sendMessages } from "./senders.ts";
 import type {
@@ -50,7 +50,7 @@ class Writer implements SessionWriter {
   readonly #shared: SharedState;
   readonly #options: CheckedOptions;
   readonly #deriver: BackgroundDeriver | undefined;
-  readonly #connection: Connection;
+  readonly #connection: WriterConnection;
   /** Resolves when the records of earlier processes are known. */
   readonly #ready = deferred<void>();
   /** Resolves when no loop runs. */
@@ -65,7 +65,7 @@ class Writer implements SessionWriter {
       messages === "derive"
         ? new BackgroundDeriver(new MessageDeriver({ lifecycle }), this.#shared)
         : undefined;
-    this.#connection = new Connection(options);
+    this.#connection = new WriterConnection(options);
     // A defect here must not become an unhandled rejection, which would end the agent's process.
     this.#running = this.#run().catch((error: unknown) =>
       this.#shared.endWith("ended", asRpcFailure(error)),

@@ -37,14 +37,14 @@ export class AguiBridge extends PlatformBridge {
   }
 
   override createAdapter(context: PlatformContext): Adapter {
-    let kept: AguiAgent | undefined;
+    let current: AguiAgent | undefined;
     return {
       run: (input, signal) => {
-        const agent = (kept ??= this.#make(context));
+        const agent = (current ??= this.#make(context));
         const abort = (): void => {
           agent.abortRun?.();
           // An HttpAgent stays aborted: the next run needs another one.
-          kept = undefined;
+          current = undefined;
         };
         signal.addEventListener("abort", abort, { once: true });
         return agent.run(input);

@@ -1,5 +1,5 @@
 /** The messages of a RunInput as the AI SDK's model messages. */
-import type { Part } from "../../parts.ts";
+import type { MessagePart } from "../../parts.ts";
 import type { AgentMessage, RunInput } from "../bridge.ts";
 import {
   blocksOf,
@@ -64,7 +64,7 @@ export function aiSdkMessages(input: RunInput, onOmitted: OnOmitted): AiSdkMessa
   });
 }
 
-function partOfUser(part: Part): TextPart | FileOf<BareData> | undefined {
+function partOfUser(part: MessagePart): TextPart | FileOf<BareData> | undefined {
   const made = partOfResult(part);
   if (made?.type !== "file") return made;
   const { data } = made;
@@ -72,7 +72,7 @@ function partOfUser(part: Part): TextPart | FileOf<BareData> | undefined {
   return { ...made, data: bare };
 }
 
-function partOfResult(part: Part): TextPart | FileOf<TaggedData> | undefined {
+function partOfResult(part: MessagePart): TextPart | FileOf<TaggedData> | undefined {
   if (part.type === "text") return part;
   const data = dataOf(part);
   if (part.type !== "media" || data === undefined) return undefined;
@@ -87,7 +87,7 @@ function partOfResult(part: Part): TextPart | FileOf<TaggedData> | undefined {
 }
 
 /** Undefined: a file of no named provider, or an address that is no URL. */
-function dataOf(part: Part): TaggedData | undefined {
+function dataOf(part: MessagePart): TaggedData | undefined {
   if (part.type !== "media") return undefined;
   const { source } = part;
   if ("data" in source) return { type: "data", data: source.data };

@@ -1,7 +1,7 @@
 /** One run of the AI SDK as AG-UI events, made of the parts of its full stream. */
 import { contentOf, EventMaker } from "@session-ledger/agui/event-maker";
 import { isObject } from "@session-ledger/agui/json";
-import type { AgentEvent } from "../bridge.ts";
+import type { AgentEvent, AgentEvents, RunInput } from "../bridge.ts";
 import { APPROVAL_SCHEMA, DENIED } from "./history.ts";
 
 /** A part of the full stream: the members that the bridge reads. */
@@ -35,16 +35,11 @@ interface AiSdkUsage {
   readonly outputTokenDetails?: { readonly reasoningTokens?: number | undefined };
 }
 
-interface RunNames {
-  readonly threadId: string;
-  readonly runId: string;
-}
-
-type AgentEvents = Generator<AgentEvent, void, undefined>;
+type RunIdsOfInput = Pick<RunInput, "threadId" | "runId">;
 
 /** The events of one run. */
 export class AiSdkRun {
-  readonly #input: RunNames;
+  readonly #input: RunIdsOfInput;
   readonly #constructs = new EventMaker();
   /** Our ids of texts and reasonings: a provider uses its own again in the next step. */
   readonly #ids = new Map<string, string>();
@@ -56,7 +51,7 @@ export class AiSdkRun {
   #model: string | undefined;
   #usage: AiSdkUsage = {};
 
-  constructor(input: RunNames) {
+  constructor(input: RunIdsOfInput) {
     this.#input = input;
   }
 

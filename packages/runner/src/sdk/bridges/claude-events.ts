@@ -4,7 +4,7 @@
  * a subagent's, comes as a complete one only. A subagent has the id of the tool call that runs it.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
-import type { AgentEvent, RunInput } from "../bridge.ts";
+import type { AgentEvent, AgentEvents, RunInput } from "../bridge.ts";
 import { EventMaker, contentOf, type Owner } from "@session-ledger/agui/event-maker";
 import { APPROVAL_SCHEMA } from "./history.ts";
 
@@ -12,8 +12,6 @@ import { APPROVAL_SCHEMA } from "./history.ts";
 export interface ClaudeMessage {
   readonly type: string;
 }
-
-type AgentEvents = Generator<AgentEvent, void, undefined>;
 
 /** A message that is streamed: its blocks by their index. */
 interface Streamed {

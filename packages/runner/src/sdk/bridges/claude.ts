@@ -23,7 +23,7 @@ import {
   type RunInput,
 } from "../bridge.ts";
 import { type ClaudeMessage, ClaudeRun } from "./claude-events.ts";
-import { type Part, textIn } from "../../parts.ts";
+import { type MessagePart, textIn } from "../../parts.ts";
 import { blocksOf, isApproved, newMessages, type OnOmitted, reportOmitted } from "./history.ts";
 
 export interface ClaudeOptions {
@@ -63,19 +63,19 @@ export class ClaudeBridge extends PlatformBridge {
   override createAdapter(context: PlatformContext): Adapter {
     const { getSessionInfo } = this.#options;
     const id = claudeSessionOf(context.sessionId);
-    let isThere = context.isContinuation;
+    let exists = context.isContinuation;
     return {
       run: async function* (
         this: ClaudeBridge,
         input: RunInput,
         signal: AbortSignal,
       ): AsyncGenerator<AgentEvent, void, undefined> {
-        if (getSessionInfo !== undefined) isThere = (await getSessionInfo(id)) !== undefined;
+        if (getSessionInfo !== undefined) exists = (await getSessionInfo(id)) !== undefined;
         const options = {
           ...this.#optionsOf(context, input, signal),
-          ...(isThere ? { resume: id } : { sessionId: id }),
+          ...(exists ? { resume: id } : { sessionId: id }),
         };
-        isThere = true;
+        exists = true;
         const answered = new AbortController();
         const onOmitted = reportOmitted(this.notes, "the Claude Agent SDK", input);
         const prompt = promptOf(input, onOmitted, answered.signal);
@@ -171,7 +171,7 @@ async function* until(
 }
 
 /** The Messages API takes texts, pictures, PDFs and plain text. */
-function blockOf(part: Part): object | undefined {
+function blockOf(part: MessagePart): object | undefined {
   if (part.type === "text") return part;
   if (part.type === "unknown" || "fileId" in part.source) return undefined;
   const { kind, name, source: from } = part;

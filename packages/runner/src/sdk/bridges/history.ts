@@ -1,6 +1,6 @@
 /** The messages of a RunInput, as frameworks need them. */
 import { isObject } from "@session-ledger/agui/json";
-import { describePart, type Part, partsOf, textsOf } from "../../parts.ts";
+import { describePart, type MessagePart, partsOf, textsOf } from "../../parts.ts";
 import type { AgentMessage, ResumeEntry, RunInput } from "../bridge.ts";
 import type { DeveloperEvents } from "../developer-events.ts";
 
@@ -46,7 +46,7 @@ export function newMessages({ messages }: RunInput): readonly AgentMessage[] {
 }
 
 /** Called with each part that a framework cannot take, and the index of it in its message. */
-export type OnOmitted = (message: AgentMessage, part: Part, at: number) => void;
+export type OnOmitted = (message: AgentMessage, part: MessagePart, at: number) => void;
 
 /**
  * Tells the readers of the session, and `onProblem`, of the parts of new messages that the framework
@@ -68,7 +68,7 @@ export function reportOmitted(
 /** The framework's form of each part of a message, in their order. */
 export function blocksOf<Block>(
   message: AgentMessage,
-  blockOf: (part: Part) => Block | undefined,
+  blockOf: (part: MessagePart) => Block | undefined,
   onOmitted: OnOmitted,
 ): Block[] {
   return partsOf(message["content"]).flatMap((part, at) => {

@@ -5,10 +5,8 @@
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { printJson } from "@session-ledger/agui/print";
-import type { AgentEvent, RunInput } from "../bridge.ts";
+import type { AgentEvent, AgentEvents, RunInput } from "../bridge.ts";
 import { EventMaker, contentOf } from "@session-ledger/agui/event-maker";
-
-type AgentEvents = Generator<AgentEvent, void, undefined>;
 
 export class LangGraphRun {
   readonly #input: RunInput;
@@ -181,7 +179,7 @@ export function textIn(content: unknown): string {
 
 /** Models send it in separate blocks, or outside the content. */
 export function reasoningIn({ content, additional_kwargs: extra }: JsonObject): string {
-  const beside = isObject(extra) ? extra["reasoning_content"] : undefined;
+  const extraReasoning = isObject(extra) ? extra["reasoning_content"] : undefined;
   const blocks = objectsIn(content).map(({ reasoning, thinking }) => reasoning ?? thinking);
-  return [...blocks, beside].filter((text) => typeof text === "string").join("");
+  return [...blocks, extraReasoning].filter((text) => typeof text === "string").join("");
 }

@@ -1,6 +1,6 @@
 /** Messages of AG-UI as LangChain takes them: plain objects, which it makes its messages of. */
 import { isObject } from "@session-ledger/agui/json";
-import { type Part, partsOf } from "../../parts.ts";
+import { type MessagePart, partsOf } from "../../parts.ts";
 import type { AgentMessage } from "../bridge.ts";
 import {
   blocksOf,
@@ -53,10 +53,10 @@ export function langChainMessages(
 
 /** Answers for the calls of the graph's last message, which a cancelled or killed run left without. */
 export function noResults(
-  known: readonly Readonly<Record<string, unknown>>[],
+  stored: readonly Readonly<Record<string, unknown>>[],
 ): readonly LangChainMessage[] {
-  const answered = new Set(known.map(({ tool_call_id }) => tool_call_id));
-  const calls = known.flatMap(({ tool_calls }) => (Array.isArray(tool_calls) ? tool_calls : []));
+  const answered = new Set(stored.map(({ tool_call_id }) => tool_call_id));
+  const calls = stored.flatMap(({ tool_calls }) => (Array.isArray(tool_calls) ? tool_calls : []));
   return calls
     .filter(isObject)
     .filter(({ id }) => !answered.has(id))
@@ -86,7 +86,7 @@ function contentOfUser(message: AgentMessage, onOmitted: OnOmitted): string | re
 }
 
 /** LangChain's blocks name the kind of a medium: image, audio, video or file. */
-function blockOf(part: Part): object | undefined {
+function blockOf(part: MessagePart): object | undefined {
   if (part.type === "text") return part;
   if (part.type === "unknown") return undefined;
   const { kind, name, source } = part;

@@ -102,16 +102,16 @@ export class LangGraphBridge extends PlatformBridge {
     const { input: inputOf = (messages) => ({ messages }) } = this.#options;
     const all = messagesOf(state);
     const left = leftOf(all, input);
-    const known = all.slice(0, all.length - left.length);
+    const stored = all.slice(0, all.length - left.length);
     const isPending = state !== undefined && state.next.length > 0;
     if (input.resume !== undefined && input.resume.length > 0) {
       return this.#resumeOf(input, state);
     }
     if (all.length === 0) return inputOf(this.#messages(input), input);
-    const fresh = this.#messages(input, newTo(known, input));
+    const fresh = this.#messages(input, newTo(stored, input));
     // It was killed in the middle of this turn, and continues with the nodes that had not ended.
     if (fresh.length === 0 && isPending) return null;
-    return inputOf([...left.flatMap(removal), ...noResults(known), ...fresh], input);
+    return inputOf([...left.flatMap(removal), ...noResults(stored), ...fresh], input);
   }
 
   #messages(input: RunInput, messages = input.messages): readonly LangChainMessage[] {
@@ -147,14 +147,14 @@ function messagesOf(state: GraphState | undefined): readonly Readonly<Record<str
 
 /** The messages of the graph that a message of the input leaves, which regenerates or edits one. */
 function leftOf(
-  known: readonly Readonly<Record<string, unknown>>[],
+  stored: readonly Readonly<Record<string, unknown>>[],
   input: RunInput,
 ): readonly Readonly<Record<string, unknown>>[] {
   for (const { metadata } of newMessages(input)) {
     const { regenerates, edits } = isObject(metadata) ? metadata : {};
-    const index = known.findIndex(({ id }) => id === (edits ?? regenerates));
+    const index = stored.findIndex(({ id }) => id === (edits ?? regenerates));
     // A message that is answered again comes again, under its id.
-    if (index !== -1) return known.slice(index);
+    if (index !== -1) return stored.slice(index);
   }
   return [];
 }
@@ -165,10 +165,10 @@ function removal({ id }: Readonly<Record<string, unknown>>): readonly LangChainM
 
 /** The graph has the agent's messages: only those of users and frontend tools are new. */
 function newTo(
-  known: readonly Readonly<Record<string, unknown>>[],
+  stored: readonly Readonly<Record<string, unknown>>[],
   { messages }: RunInput,
 ): readonly RunInput["messages"][number][] {
-  const ids = new Set(known.flatMap(({ id, tool_call_id: call }) => [id, call]));
+  const ids = new Set(stored.flatMap(({ id, tool_call_id: call }) => [id, call]));
   return messages.filter(
     ({ id, role, toolCallId }) =>
       (role === "user" && !ids.has(id)) || (role === "tool" && !ids.has(toolCallId)),

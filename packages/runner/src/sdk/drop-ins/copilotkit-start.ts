@@ -50,10 +50,10 @@ export async function startRun(
   const isOpen = session?.openRunId !== undefined;
   if (isOpen && Date.now() - lastRowMs(session) < lostAfterMs) throw alreadyRunning();
   const log = await messagesOf(client, session);
-  const known = new Set(log.map(({ id }) => id));
+  const storedIds = new Set(log.map(({ id }) => id));
   const all = input.messages as readonly AgentMessage[];
   const firstTyped = all.findLastIndex(({ role }) => role !== "user" && role !== "tool") + 1;
-  const typed = all.slice(firstTyped).filter(({ id }) => !known.has(id));
+  const typed = all.slice(firstTyped).filter(({ id }) => !storedIds.has(id));
   const isRepeated = await pushNewMessages(client, request, branching(typed, all, log));
   const { waiting, upToSeq } = await waitingIn(client, {
     sessionId,
@@ -64,7 +64,7 @@ export async function startRun(
   const others = waiting.filter(({ id }) => all.every((message) => message.id !== id));
   const messages = [...all.slice(0, firstTyped), ...others, ...all.slice(firstTyped)];
   const waits = new Set(waiting.map(({ id }) => id));
-  const news = messages.filter(({ id }) => !known.has(id) || waits.has(id));
+  const news = messages.filter(({ id }) => !storedIds.has(id) || waits.has(id));
   const { runId, parentRunId } = input;
   const start: AgentEvent = {
     type: "RUN_STARTED",

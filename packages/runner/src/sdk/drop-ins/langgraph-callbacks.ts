@@ -19,7 +19,7 @@ export interface LedgerCallbacksOptions extends RecordOptions {
   readonly sessionId?: string;
 }
 
-interface Step {
+interface ChainStep {
   readonly runId: string;
   readonly parentRunId: string | undefined;
   readonly metadata: unknown;
@@ -153,7 +153,7 @@ export class LedgerCallbacks {
     await Promise.all(this.#ends);
   }
 
-  #begin({ runId, parentRunId, metadata, name, tags }: Step, input: unknown): void {
+  #begin({ runId, parentRunId, metadata, name, tags }: ChainStep, input: unknown): void {
     const parent = parentRunId === undefined ? undefined : this.#runs.get(parentRunId);
     const thread = isObject(metadata) ? metadata["thread_id"] : undefined;
     const sessionId = this.#options.sessionId ?? (typeof thread === "string" ? thread : runId);

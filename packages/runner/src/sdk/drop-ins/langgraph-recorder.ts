@@ -28,7 +28,7 @@ export class LangGraphRecorder {
   readonly #calls = new Map<string, string>();
   readonly #tools = new Map<string, { readonly name: string; readonly input: string }>();
   /** The ids of messages that are recorded or older, and the texts of those without an id. */
-  readonly #known = new Set<string>();
+  readonly #seenIds = new Set<string>();
   readonly #results = new Set<string>();
   readonly #interrupts = new Map<string, object>();
 
@@ -67,7 +67,7 @@ export class LangGraphRecorder {
     runId: string,
     { name, input }: { readonly name: string; readonly input: unknown },
   ): void {
-    for (const { id } of messagesIn(input)) if (typeof id === "string") this.#known.add(id);
+    for (const { id } of messagesIn(input)) if (typeof id === "string") this.#seenIds.add(id);
     const events = [];
     const step = this.#constructs.step(name);
     for (let next = step.next(); ; next = step.next()) {
@@ -124,7 +124,7 @@ export class LangGraphRecorder {
     const made = this.#made.get(runId);
     const ownId = typeof message["id"] === "string" ? message["id"] : `run-${runId}`;
     if (made === undefined) this.#text(ownId, message);
-    this.#known.add(ownId);
+    this.#seenIds.add(ownId);
     this.#callsOf(made ?? ownId, message);
     this.#endMessage(made ?? ownId);
   }
@@ -135,8 +135,8 @@ export class LangGraphRecorder {
     if (type !== "ai") return;
     const text = textIn(content);
     const key = typeof id === "string" ? id : `text ${text}`;
-    if (this.#known.has(key) || this.#known.has(`text ${text}`)) return;
-    this.#known.add(key);
+    if (this.#seenIds.has(key) || this.#seenIds.has(`text ${text}`)) return;
+    this.#seenIds.add(key);
     const messageId = typeof id === "string" ? id : ownId;
     this.#text(messageId, message);
     this.#callsOf(messageId, message);

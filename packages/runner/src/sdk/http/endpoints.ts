@@ -7,7 +7,7 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
 import { type RpcCode, RpcFailure, textOf } from "../../failure.ts";
-import type { AgentEvent, Caller, PlatformBridge, RunInput } from "../bridge.ts";
+import type { AgentEvent, RunCaller, PlatformBridge, RunInput } from "../bridge.ts";
 import { wireCapabilities } from "../capabilities.ts";
 import { eventStream } from "./events.ts";
 import { BadRequest, refuseOther, runInputOf, threadIn, valueOf } from "./input.ts";
@@ -30,7 +30,7 @@ export interface EndpointParts {
   readonly begin: (
     input: RunInput,
     signal: AbortSignal,
-    caller: Caller,
+    caller: RunCaller,
   ) => Promise<AsyncIterable<AgentEvent>>;
   /** Makes later runs use this model, and returns the earlier one. */
   readonly switchModel: (model: string) => string | undefined;
@@ -145,10 +145,10 @@ class Endpoints {
 
   serve(request: Request): unknown {
     const path = this.#pathOf(request);
-    const known = ROUTES.filter((route) => route.path === path);
+    const ofPath = ROUTES.filter((route) => route.path === path);
     // Before 404, so that a caller without the token learns nothing.
-    if (!known.some(({ isOpen }) => isOpen)) this.#checkToken(request);
-    const served = known.filter(({ needs }) => this.#has(needs));
+    if (!ofPath.some(({ isOpen }) => isOpen)) this.#checkToken(request);
+    const served = ofPath.filter(({ needs }) => this.#has(needs));
     if (served.length === 0) throw new BadRequest(404, `this runner has no route ${path}`);
     const route = served.find(({ method }) => method === request.method);
     if (route !== undefined) return route.serve(this, request);
@@ -318,7 +318,7 @@ function textIn(object: JsonObject, name: string, path: string): string {
 const CALLER_CHARS_MAX = 256;
 
 /** The headers of the platform's proxy. A name becomes part of prompts, so it is one short line. */
-function callerOf(headers: Headers): Caller {
+function callerOf(headers: Headers): RunCaller {
   const line = (name: string): string =>
     (headers.get(name) ?? "")
       .replaceAll(/\p{Cc}/gu, "")

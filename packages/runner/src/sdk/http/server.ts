@@ -24,10 +24,10 @@ export async function listen(
 }
 
 async function serve(fetch: Fetch, incoming: IncomingMessage, response: ServerResponse) {
-  const gone = new AbortController();
-  response.once("close", () => gone.abort(new DOMException("the caller left", "AbortError")));
+  const closing = new AbortController();
+  response.once("close", () => closing.abort(new DOMException("the caller left", "AbortError")));
   try {
-    const answer = await fetch(requestOf(incoming, gone.signal));
+    const answer = await fetch(requestOf(incoming, closing.signal));
     response.writeHead(answer.status, Object.fromEntries(answer.headers));
     if (answer.body === null) response.end();
     else await pipeline(Readable.fromWeb(answer.body), response);

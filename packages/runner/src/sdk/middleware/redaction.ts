@@ -55,9 +55,9 @@ const VALUE_CHARS_MIN = 8;
 /** Of all values: a search needs some 300 bytes for each. */
 const VALUES_CHARS_MAX = 16_384;
 /** The longest wait of an event. */
-const HELD_MS = 250;
+const BUFFER_MS = 250;
 /** Events that wait at once. */
-const HELD_EVENTS_MAX = 1_024;
+const BUFFER_EVENTS_MAX = 1_024;
 /** Texts that are followed at once; the one that began first is forgotten. */
 const TEXTS_MAX = 256;
 
@@ -71,11 +71,11 @@ export function redaction(options: RedactionOptions = {}): Redaction {
   } as const;
   const [problem] = redactionProblems(settings, () => new Set());
   if (problem !== undefined) throw new TypeError(problem.replace("REDACTION_PATTERNS", "patterns"));
-  const known = redactionOptions(settings)?.secrets ?? [];
-  const secrets = [...known, ...valuesOf(options)];
+  const configured = redactionOptions(settings)?.secrets ?? [];
+  const secrets = [...configured, ...valuesOf(options)];
   const redactor = createRedactor({ secrets, keys: [] }, onFound);
   return {
-    middleware: (events) => redacted(new HeldEvents(redactor, onFound), events),
+    middleware: (events) => redacted(new EventBuffer(redactor, onFound), events),
     mask: (event) => masked(redactor, event),
   };
 }
@@ -106,56 +106,56 @@ function spellingsOf(value: string): ReadonlySet<string> {
 }
 
 async function* redacted(
-  held: HeldEvents,
+  buffer: EventBuffer,
   events: AsyncIterable<AgentEvent>,
 ): AsyncGenerator<AgentEvent, void, undefined> {
   const source = events[Symbol.asyncIterator]();
   let isDone = false;
   try {
     for (let next = source.next(); ; ) {
-      const wait = held.dueAtMs === undefined ? undefined : held.dueAtMs - performance.now();
+      const wait = buffer.dueAtMs === undefined ? undefined : buffer.dueAtMs - performance.now();
       const step =
         wait === undefined
           ? await next
           : await within<IteratorResult<AgentEvent> | "late">(next, inTime(wait));
-      if (step === "late") yield* held.flush();
+      if (step === "late") yield* buffer.flush();
       else if (step.done === true) {
         isDone = true;
         break;
       } else {
-        yield* held.take(step.value);
+        yield* buffer.take(step.value);
         next = source.next();
       }
     }
-    yield* held.flush();
+    yield* buffer.flush();
   } finally {
     if (!isDone) await source.return?.();
   }
 }
 
-interface HeldEvent {
+interface BufferedEvent {
   readonly event: AgentEvent;
   /** The name of the text of which its `delta` is a piece. */
   readonly text?: string;
   readonly delta?: string;
 }
 
-interface HeldText {
+interface BufferedText {
   /** The waiting pieces, joined. */
   readonly joined: string;
   readonly next: ReturnType<typeof searchNext>;
 }
 
 /** The events of one run, some of which wait. */
-class HeldEvents {
+class EventBuffer {
   readonly #redactor: Redactor;
   readonly #onFound: OnFound;
   /** The end of each text before the waiting pieces. */
   readonly #ends = new BoundedMap<string, TextEnd>(TEXTS_MAX);
   /** For each kind, the id of its last piece: a CHUNK may have none. */
   readonly #lastIds = new Map<ConstructKind | undefined, string>();
-  #events: HeldEvent[] = [];
-  readonly #texts = new Map<string, HeldText>();
+  #events: BufferedEvent[] = [];
+  readonly #texts = new Map<string, BufferedText>();
   #sinceMs = 0;
 
   constructor(redactor: Redactor, onFound: OnFound) {
@@ -165,7 +165,7 @@ class HeldEvents {
 
   /** The time when the first waiting event has waited long enough. */
   get dueAtMs(): number | undefined {
-    return this.#events.length === 0 ? undefined : this.#sinceMs + HELD_MS;
+    return this.#events.length === 0 ? undefined : this.#sinceMs + BUFFER_MS;
   }
 
   /** Returns the events that wait no longer. */
@@ -180,7 +180,7 @@ class HeldEvents {
       if (entry !== undefined && BORDERS.has(EFFECTS.get(entry.type)?.does)) return this.flush();
     }
     const isUndecided = [...this.#texts.values()].some(({ next }) => next.isPending);
-    return isUndecided && this.#events.length < HELD_EVENTS_MAX ? [] : this.flush();
+    return isUndecided && this.#events.length < BUFFER_EVENTS_MAX ? [] : this.flush();
   }
 
   /** Returns all events; undecided text is masked. */

@@ -11,28 +11,28 @@ export interface SpanContext {
 }
 
 type AttributeValue = string | number | boolean;
-export type Attributes = Record<string, AttributeValue>;
+export type SpanAttributes = Record<string, AttributeValue>;
 
-export interface Span {
+export interface ApiSpan {
   spanContext(): SpanContext;
-  setAttributes(attributes: Attributes): unknown;
+  setAttributes(attributes: SpanAttributes): unknown;
   setStatus(status: { readonly code: number; readonly message?: string }): unknown;
   end(time?: Date): void;
 }
 
-export interface Tracer {
+export interface ApiTracer {
   startSpan(
     name: string,
-    options?: { readonly root?: boolean; readonly attributes?: Attributes },
+    options?: { readonly root?: boolean; readonly attributes?: SpanAttributes },
     context?: unknown,
-  ): Span;
+  ): ApiSpan;
 }
 
 /** All of the module `@opentelemetry/api` is one. Methods, so that its own types fit. */
 export interface TraceApi {
   readonly trace: {
-    getTracer(name: string): Tracer;
-    setSpan(context: unknown, span: Span): unknown;
+    getTracer(name: string): ApiTracer;
+    setSpan(context: unknown, span: ApiSpan): unknown;
     setSpanContext(context: unknown, spanContext: SpanContext): unknown;
   };
   readonly ROOT_CONTEXT: unknown;

@@ -1,7 +1,7 @@
 /** Values of events as attributes of spans. Pure. */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { printJson } from "@session-ledger/agui/print";
-import { sumOf, type Usage, usageIn } from "@session-ledger/agui/run-end";
+import { sumOf, type ModelUsage, usageIn } from "@session-ledger/agui/run-end";
 import type { AgentEvent, AgentMessage } from "../bridge.ts";
 
 /** The longest attribute: a collector refuses an export of some MiB. */
@@ -71,7 +71,7 @@ export function finishOf(end: AgentEvent): {
 }
 
 /** Langfuse adds all kinds of input, and all of output; AG-UI's counts contain their parts. */
-function detailsOf(entries: readonly Usage[]): JsonObject {
+function detailsOf(entries: readonly ModelUsage[]): JsonObject {
   const sum = (name: Parameters<typeof sumOf>[1]): number => sumOf(entries, name) ?? 0;
   const cached = sum("cachedInput");
   const written = sum("cacheWriteInput");

@@ -21,14 +21,14 @@ import { BoundedMap } from "@session-ledger/base/bounded-map";
 import type { AgentEvent } from "../bridge.ts";
 import type { Middleware, RunContext } from "./middleware.ts";
 import {
-  type Attributes,
+  type SpanAttributes,
   NAMES,
   NO_TRACE_ID,
-  type Span,
+  type ApiSpan,
   type SpanContext,
   STATUS_ERROR,
   type TraceApi,
-  type Tracer,
+  type ApiTracer,
 } from "./trace-api.ts";
 import { finishOf, lastUserText, printed, BoundedText } from "./trace-values.ts";
 
@@ -36,7 +36,7 @@ export interface TracingOptions {
   /** The name of the traces; default: that of the framework. */
   readonly name?: string;
   /** Default: the tracer `session-ledger` of the API's global provider. */
-  readonly tracer?: Tracer;
+  readonly tracer?: ApiTracer;
   /** Called once for each run that cannot be traced any more, because OpenTelemetry threw. */
   readonly onError?: (error: unknown) => void;
 }
@@ -104,7 +104,7 @@ function withTraceId(event: AgentEvent, traceId: string): AgentEvent {
 
 /** A message or a call that is open. */
 interface OpenSpan {
-  readonly span: Span;
+  readonly span: ApiSpan;
   readonly text: BoundedText;
   /** When the first piece of its text came. */
   firstAt?: Date;
@@ -118,13 +118,13 @@ const OPEN_MAX = 1_000;
 class TracedRun {
   /** Undefined: the run is not recorded. */
   readonly traceId: string | undefined;
-  readonly #tracer: Tracer;
-  readonly #common: Attributes;
+  readonly #tracer: ApiTracer;
+  readonly #common: SpanAttributes;
   readonly #input: string;
-  readonly #run: Span;
+  readonly #run: ApiSpan;
   readonly #inRun: unknown;
   readonly #api: TraceApi;
-  #turn: { readonly span: Span; readonly inTurn: unknown } | undefined;
+  #turn: { readonly span: ApiSpan; readonly inTurn: unknown } | undefined;
   readonly #open = new Map<string, OpenSpan>();
   readonly #lanes = new ChunkLanes();
   #answer = "";
@@ -132,7 +132,7 @@ class TracedRun {
 
   constructor(
     api: TraceApi,
-    tracer: Tracer,
+    tracer: ApiTracer,
     about: {
       readonly context: RunContext;
       readonly parent: SpanContext | undefined;
@@ -176,16 +176,16 @@ class TracedRun {
     if (this.#isOver) return true;
     this.#turn ??= this.#beginTurn();
     const address = addressOf(entry, event);
-    const { known, ended } = this.#lanes.follow(effect, address);
+    const { construct, ended } = this.#lanes.follow(effect, address);
     for (const { kind, key } of ended) this.#close(`${kind}:${key}`);
     if (effect.does === "finish_run" || effect.does === "fail_run") this.#finish(event);
     else if (event.type === "TOOL_CALL_RESULT") this.#result(event, address);
     else if (effect.kind === "text" || effect.kind === "tool_call") {
       const { kind } = effect;
-      const key = known?.key ?? address.key ?? crypto.randomUUID();
-      if (effect.does === "chunk" && known === undefined)
+      const key = construct?.key ?? address.key ?? crypto.randomUUID();
+      if (effect.does === "chunk" && construct === undefined)
         this.#lanes.begin(address.owner, { kind, key });
-      this.#follow(`${kind}:${key}`, event, { begins: beginning(effect.does, known) });
+      this.#follow(`${kind}:${key}`, event, { begins: beginning(effect.does, construct) });
       if (effect.does === "end" && kind === "text") this.#close(`${kind}:${key}`);
       if (effect.does === "end" && kind === "tool_call") this.#endArguments(`${kind}:${key}`);
     }
@@ -201,7 +201,7 @@ class TracedRun {
     this.#run.end();
   }
 
-  #beginTurn(): { readonly span: Span; readonly inTurn: unknown } {
+  #beginTurn(): { readonly span: ApiSpan; readonly inTurn: unknown } {
     // Langfuse counts the usage of generations; that of the messages in it is not known.
     const span = this.#start("turn", this.#inRun, {
       [NAMES.type]: "generation",
@@ -210,7 +210,7 @@ class TracedRun {
     return { span, inTurn: this.#api.trace.setSpan(this.#inRun, span) };
   }
 
-  #start(name: string, parent: unknown, own: Attributes): Span {
+  #start(name: string, parent: unknown, own: SpanAttributes): ApiSpan {
     return this.#tracer.startSpan(name, { attributes: { ...this.#common, ...own } }, parent);
   }
 
@@ -302,8 +302,8 @@ class TracedRun {
   }
 }
 
-function beginning(does: string, known: unknown): boolean {
-  return does === "start" || (does === "chunk" && known === undefined);
+function beginning(does: string, construct: unknown): boolean {
+  return does === "start" || (does === "chunk" && construct === undefined);
 }
 
 function textIn(value: unknown, fallback: string): string {

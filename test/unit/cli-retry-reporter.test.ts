@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
-import { retryTeller } from "../../src/cli/connection.ts";
+import { retryReporter } from "../../src/cli/connection.ts";
 import { RpcFailure } from "@session-ledger/runner/internal/failure";
 
 function teller() {
   const lines: string[] = [];
   const clock = { nowMs: 0, monotonicMs: () => clock.nowMs };
   const options = { address: "ledger:9000", retryForMs: 60_000 };
-  const tellRetry = retryTeller(options, (line) => lines.push(line), clock);
+  const tellRetry = retryReporter(options, (line) => lines.push(line), clock);
   return { lines, clock, tellRetry };
 }
 
