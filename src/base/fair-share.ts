@@ -66,10 +66,7 @@ export class FairShare {
     return this.held >= this.max;
   }
 
-  /**
-   * One connection of a caller. Keep the share as long as the connection lasts, and call its
-   * `leave` then: a look-up for every chunk would be too slow.
-   */
+  /** One connection of a caller; keep it, and call its `leave` at the end of the connection. */
   connection({ name, connection }: CallerId): ConnectionShare {
     const key = name ?? connection;
     const caller = this.#callers.get(key) ?? new CallerShare();

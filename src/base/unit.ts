@@ -18,10 +18,7 @@ interface StartOptions {
   readonly stepMsMax?: number;
 }
 
-/**
- * Starts in order. When a unit fails or takes too long, or the signal aborts, it stops that unit
- * and the units before it, last first, and rejects with the error.
- */
+/** Starts in order; after a failure or an abort stops the started ones in reverse, and rejects. */
 export async function startAll(
   units: readonly Unit[],
   { signal, stepMsMax = 600_000 }: StartOptions = {},

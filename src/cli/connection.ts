@@ -123,8 +123,7 @@ export function retryReporter(
 }
 
 function clientOf(settings: ClientSettings): LedgerClient {
-  // Node deprecates an IP address as the name in TLS (DEP0123), which grpc-js sends. A user of a
-  // command cannot change that.
+  // Node deprecates an IP address as the name in TLS (DEP0123), which grpc-js sends.
   process.noDeprecation = true;
   try {
     return createLedgerClient(settings);

@@ -184,10 +184,7 @@ export async function retainDatabase(
   );
 }
 
-/**
- * For commands on a whole ledger: they run while services run, also the one that runs the
- * embedded database, and their statements may read whole tables.
- */
+/** For commands on a whole ledger while services run; their statements may read whole tables. */
 export function inDatabase<T>(
   config: Config,
   prepare: (url: string, options: SchemaOptions) => Promise<unknown>,
@@ -237,10 +234,7 @@ interface DatabaseUse {
   readonly statementTimeoutMs?: number;
 }
 
-/**
- * Runs with the URL of the service's database; an embedded one is started and stopped for it, unless
- * it runs and the work may join it.
- */
+/** Runs with the URL of the database; an embedded one runs for it, unless the work may join it. */
 async function withDatabaseUrl<T>(
   config: Config,
   { joins = false }: DatabaseUse,

@@ -78,10 +78,7 @@ async function printed(printer: Printer, line: string, target: Target): Promise<
   }
 }
 
-/**
- * Above every line of a dump: a service takes requests of up to 64 MiB, and JSON doubles the bytes of
- * a text of JSON.
- */
+/** A request has up to 64 MiB, and JSON doubles the bytes of a text of JSON. */
 const LINE_BYTES_MAX = 192 * 1024 * 1024;
 
 /** Lists conflicting sessions by name; counts the rest. */

@@ -164,8 +164,7 @@ export function explain(error: unknown): { readonly exitCode: ExitCode; readonly
     return { exitCode, message: explainCall(error) };
   }
   if (error instanceof ServiceError) {
-    // This process receives no requests, so the fault is in a setting, or in a file of a setting;
-    // the message names it.
+    // This process receives no requests, so the fault is in a setting or its file.
     if (error.code === "invalid_argument") {
       return { exitCode: EXIT.usage, message: error.message };
     }

@@ -1,7 +1,4 @@
-/**
- * The output of the commands that read records: JSON lines for programs, a table for people.
- * Colours appear only on a terminal, and not with NO_COLOR.
- */
+/** Records as JSON lines for programs, as a table for people; colours only on a terminal. */
 import { styleText } from "node:util";
 import { type Command, Option } from "commander";
 import { type CliIo, Printer, visible } from "./io.ts";

@@ -309,8 +309,7 @@ function settings(): readonly Setting<unknown>[] {
 /** True when no other machine can reach it, in any network. */
 function isLoopback({ host }: Address): boolean {
   const family = isIP(host);
-  // Names are not resolved: the address of a name can change while the service runs. RFC 6761
-  // section 6.3 defines `localhost`.
+  // The address of a name can change, so none is resolved. RFC 6761 6.3 defines `localhost`.
   if (family === 0) return host.toLowerCase() === "localhost";
   return LOOPBACK.check(host, family === 4 ? "ipv4" : "ipv6");
 }

@@ -1,7 +1,4 @@
-/**
- * The settings, one row each. The table is the source of the parser, of `--help` and of
- * docs/operations.md, so the three always agree.
- */
+/** The settings, one row each: the source of the parser, of `--help` and of docs/operations.md. */
 import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
 import { parseOrigins } from "@session-ledger/base/address";
 import {

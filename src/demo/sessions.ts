@@ -1,7 +1,4 @@
-/**
- * The recorded sessions of the demo. Most are streams of real agents (recorded.json, with its licence);
- * two were written for the demo (written.ts).
- */
+/** The recorded sessions of the demo: real agents (recorded.json), and two written ones. */
 import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { parseObject } from "@session-ledger/agui/json";
 import { objectIn } from "@session-ledger/runner/internal/user-messages";

@@ -47,10 +47,7 @@ export async function answerPeople(
   }
 }
 
-/**
- * Each question is asked once, also when the demo is started again, and none after a visitor has said
- * something. Rejects when the signal aborts.
- */
+/** Each question once, also in the next demo, and none after a visitor's. Rejects on an abort. */
 export async function askQuestions(
   to: Ledger,
   { signal }: { readonly signal: AbortSignal },

@@ -90,8 +90,7 @@ function unread(error: unknown): Settled {
  */
 function deduplicatedRow(push: Push, row: StoredRow | undefined): Settled | undefined {
   if (row === undefined) return undefined;
-  // The id is ours: this very push was committed and its answer was lost. When the push has several
-  // rows, live delivery reads the others.
+  // The id is ours: this push was committed, and its answer was lost.
   const isOwn = row.id === keyedRow(push)?.id;
   return isOwn ? { kind: "stored", rows: [row] } : { kind: "deduplicated", row };
 }

@@ -48,10 +48,7 @@ import { outcomeUnknown, queueFull, RETRY_DELAY, stopping } from "./refusal.ts";
 
 /** Batches of many sessions in flight at once: while one goes to disk, the next one is read. */
 const IN_FLIGHT_MAX = 2;
-/**
- * Batches in flight for sessions whose lock is held elsewhere. Each occupies a connection for up to
- * lock_timeout.
- */
+/** Batches in flight for locked sessions; each occupies a connection up to lock_timeout. */
 const LOCKED_IN_FLIGHT_MAX = 4;
 
 export interface Ingest extends Unit {
@@ -65,10 +62,7 @@ export interface Ingest extends Unit {
    * `span` records the time of the push in the queue, and each try to commit it.
    */
   push(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged>;
-  /**
-   * Opens a push stream and so ends every other stream of the session. Resolves after commit;
-   * rejects as `push` does. `gone` is called before every try.
-   */
+  /** Opens a push stream, which ends all others of the session; resolves and rejects as `push`. */
   open(request: StreamRequest, isAbandoned: () => boolean): Promise<OpenedStream>;
 }
 
@@ -163,10 +157,7 @@ class GroupCommit implements Ingest {
     }
   }
 
-  /**
-   * Runs after the calls that have already arrived on this turn of the event loop, so they share a
-   * batch.
-   */
+  /** Runs after the calls of this turn of the event loop, so that they share a batch. */
   #schedule(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
@@ -356,10 +347,7 @@ class GroupCommit implements Ingest {
     );
   }
 
-  /**
-   * One session of a batch is slow, and the service does not know which: each session gets a separate
-   * batch, and fails alone.
-   */
+  /** One session of a batch is slow, it is unknown which: each gets a separate batch. */
   #split(items: readonly PendingPush[], remainder: Remainder, error: unknown): void {
     const sessionIds = new Set(items.map(({ push }) => push.sessionId));
     const isOne = sessionIds.size === 1;
@@ -382,10 +370,7 @@ class GroupCommit implements Ingest {
     else remainder.retries.add(item);
   }
 
-  /**
-   * A split session may also wait for others that are slow, for example when all of PostgreSQL is
-   * slow.
-   */
+  /** A split session may also wait for others, for example when all of PostgreSQL is slow. */
   #canRetry(item: PendingPush): boolean {
     if (!item.isSent || !hasExpired(item, this.#dependencies.clock.monotonicMs())) return true;
     item.reject(refusalOf(item, undefined));

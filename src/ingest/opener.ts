@@ -35,15 +35,9 @@ interface OpenerDependencies {
   readonly stop: AbortSignal;
 }
 
-/**
- * A batch holds a session for a few milliseconds. After this number of tries on a locked session in
- * a row, the opening waits for the lock.
- */
+/** A batch holds a session for milliseconds. After this number of tries the opening waits. */
 const BUSY_MAX = 4;
-/**
- * Streams being opened at once, and as many again for sessions whose lock is held elsewhere. Many
- * may wait, because after a restart every writer returns at once.
- */
+/** Openings at once, and as many for locked sessions: after a restart every writer returns. */
 const LANES = { atOnce: 2, waiting: { max: 10_000, full: queueFull } };
 
 export class Opener {

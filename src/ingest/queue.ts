@@ -164,9 +164,7 @@ export class PushQueue<T extends QueuedPush> {
   }
 }
 
-/**
- * A row without its texts: the ids, also of its run, the times, the JSON around them. An estimate.
- */
+/** Estimated bytes of a row without its texts: ids, times, the JSON around them. */
 const ROW_OVERHEAD_BYTES = 256;
 
 /** The size of a push in the bounds of a batch and of the queue. */
@@ -174,10 +172,7 @@ export function queuedBytesOf({ bytes, rows }: Push): number {
   return bytes + rows.length * ROW_OVERHEAD_BYTES;
 }
 
-/**
- * Items from the front: at least one, up to the limits, and not past an item that depends on an
- * earlier one.
- */
+/** At least one item, up to the limits, and up to one that depends on an earlier one. */
 function head<T extends QueuedPush>(waiting: readonly T[], limits: BatchLimits): T[] {
   const taken: T[] = [];
   const independent = new Independent();
@@ -200,10 +195,7 @@ function sum(items: readonly QueuedPush[], field: "rows" | "bytes"): number {
 
 /** The answer to a committed push; a repeated push gets the answer of the earlier push. */
 export interface Acknowledged {
-  /**
-   * The rows of the push, none where it has none. After a repeat or a lost first answer, only the
-   * row with the key.
-   */
+  /** The rows of the push; after a repeat or a lost first answer only the row with the key. */
   readonly rows: readonly StoredRow[];
   readonly deduplicated: boolean;
 }
@@ -218,10 +210,7 @@ interface AcceptedPush extends QueuedPush {
 }
 
 export interface PendingPush extends AcceptedPush {
-  /**
-   * The start of the time that counts as tries: a batch that another session delayed does not
-   * count.
-   */
+  /** When counted tries began: a batch that another session delayed does not count. */
   triedSinceMs: number;
   isSent: boolean;
   /** A try was lost after sending: the push may be committed. */
@@ -244,17 +233,12 @@ export function hasExpired({ triedSinceMs }: PendingPush, nowMs: number): boolea
   return nowMs - triedSinceMs > RETRY_LIMIT_MS;
 }
 
-/**
- * True when the push may be sent again: the table finds by its key or range that it is stored already. A
- * stored claim has changed the state for which it was made.
- */
+/** The table finds a stored push by key or range. A claim changes the state it was made for. */
 export function isRepeatable({ key, range, seen }: Push): boolean {
   return key !== undefined || range !== undefined || seen !== undefined;
 }
 
-/**
- * All tries decide, and not only the last one: a try that was lost after sending may be committed.
- */
+/** All tries decide: one that was lost after sending may be committed. */
 export function refusalOf(item: PendingPush, cause: unknown): ServiceError {
   return item.isUncertain ? outcomeUnknown(cause) : databaseUnavailable(cause);
 }

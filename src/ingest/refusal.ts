@@ -94,10 +94,7 @@ export class TurnMoved extends ServiceError {}
 /** A range that does not continue the stored part of its stream. */
 export class RangeGap extends ServiceError {}
 
-/**
- * The caller of the earlier events gets the cause. These events are not stored, and a new try is
- * safe.
- */
+/** The caller of the earlier events gets the cause; these events are not stored. */
 function beforeItLost(firstClientSeq: bigint | undefined): ServiceError {
   return new RangeGap(
     "unavailable",

@@ -151,10 +151,7 @@ export interface Beginning {
   readonly upToSeq: bigint | undefined;
   /** Only rows before the first one that was stored later than this; undefined: any. */
   readonly recordedUpToMicros: bigint | undefined;
-  /**
-   * True: messages that wait for a turn stay, and those of the turn of the open run. Only in sessions
-   * that were claimed, because other sessions have no turns.
-   */
+  /** True: waiting messages stay, and those of the open run's turn; for claimed sessions only. */
   readonly sparesTurns: boolean;
 }
 

@@ -19,10 +19,7 @@ export function inSnapshot<T>(
 /** Ids that one statement reads. */
 const IDS_MAX = 1_000;
 
-/**
- * All sessions, or the chosen ones, in the order of the bytes of their ids, which is the same in every
- * database.
- */
+/** All sessions or the chosen ones, by the bytes of their ids: one order in every database. */
 export async function* sessionIds(
   transaction: Transaction,
   chosen: readonly string[] | undefined,

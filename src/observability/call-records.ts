@@ -183,8 +183,7 @@ export class LineBudget {
       this.#takenOf.set(kind, takenOfKind + 1);
       return true;
     }
-    // Reported by a timer, because the flood may end here, and then no further line would report
-    // it.
+    // By a timer: the flood may end here, and then no further line would report it.
     if (this.#leftOut.size === 0) setTimeout(() => this.#report(), SPAN_MS).unref();
     this.#leftOut.set(kind, (this.#leftOut.get(kind) ?? 0) + 1);
     return false;

@@ -1,7 +1,4 @@
-/**
- * Metrics of the distance between use and limits, for callers and sessions; docs/limits.md lists
- * all of them.
- */
+/** Metrics of use against the limits of callers and sessions; docs/limits.md lists them. */
 import type { Clock } from "@session-ledger/base/clock";
 import type { Instruments } from "./instruments.ts";
 
@@ -27,10 +24,7 @@ interface SharedPool {
 /** A peak is shown for at least this long, and for at most twice as long. */
 const SPAN_MS = 60_000;
 
-/**
- * The highest share of each limit that a caller or session used in this span or in the previous
- * one. So every Prometheus that scrapes at least once a minute sees every peak.
- */
+/** The highest share of a limit in this span or the last: a scrape a minute sees all peaks. */
 export class LimitUse {
   readonly shared = new Map<SharedLimit, SharedPool>();
   readonly #clock: Clock;

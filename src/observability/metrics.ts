@@ -342,10 +342,7 @@ function authInstruments(make: Instruments) {
 function transportInstruments(make: Instruments) {
   return {
     connections: make.gauge("connections", "Open connections, by server (grpc, http).", ["server"]),
-    /**
-     * `why`: limit, too many connections; preface, no HTTP/2 began; flood, a request in pieces of a
-     * few bytes, or HTTP requests that did not wait for answers.
-     */
+    /** `why`: limit; preface: no HTTP/2; flood: tiny pieces, or unanswered HTTP requests. */
     connectionsClosed: make.counter(
       "connections_closed_total",
       "Connections closed by the service, by server and reason (limit, preface, flood).",

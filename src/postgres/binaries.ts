@@ -122,8 +122,7 @@ async function copyBinaries(
   const present = await readdir(home);
   if (!present.includes(name)) {
     const draft = join(home, `${COPY_PREFIX}new-${randomUUID()}`);
-    // The install script's links between libraries are relative; verbatim keeps them inside the
-    // copy.
+    // The links of the install script are relative; verbatim keeps them inside of the copy.
     await cp(found.directory, draft, { recursive: true, verbatimSymlinks: true });
     await openToAll(draft);
     await rename(draft, copy.directory);

@@ -194,8 +194,7 @@ async function fillDraft(
 
 async function giveTo(account: Account, paths: readonly string[]): Promise<void> {
   try {
-    // Not chown: a user who may write in DATA_DIR must not make root change the owner of a link's
-    // target.
+    // Not chown: a user of DATA_DIR must not make root change the owner of a link's target.
     for (const path of paths) await lchown(path, account.uid, account.gid);
   } catch (error) {
     throw refusal(

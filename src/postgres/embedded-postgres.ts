@@ -53,10 +53,7 @@ const PORTS_TRIED_MAX = 10;
 interface EmbeddedPostgres extends Unit {
   /** Connection URL, valid after start. */
   readonly url: string;
-  /**
-   * The free space of its disk, and of the disk of its log if that is another one. Rejects when the
-   * files of the database are gone: a server that has them open still answers.
-   */
+  /** Of its disk, or that of its log. Rejects when the files of the database are gone. */
   freeBytes(): Promise<number>;
 }
 

@@ -128,8 +128,7 @@ export async function launch(options: LaunchOptions): Promise<Server> {
   const limit = AbortSignal.timeout(START_MS_MAX);
   const { pgData, signal } = options;
   try {
-    // pg_ctl waits for the same state. A connection would prove it too, but each failed one would
-    // write a log line.
+    // pg_ctl waits for it too. A failed connection would write a line to the log.
     while (child.pid === undefined || (await serverState(pgData, child.pid)) !== "ready") {
       signal.throwIfAborted();
       if (limit.aborted)
@@ -279,10 +278,7 @@ export async function clearLeftover(
   options.log.info({ pid }, "embedded_postgres_stale_pid_replaced");
 }
 
-/**
- * A postmaster keeps its start arguments, and the first ones are always these (`serverArguments`).
- * Some systems give them as one text, and the paths in it may have spaces.
- */
+/** The first arguments are always these (`serverArguments`); some systems join them. */
 async function isServerOf(pid: number, pgData: string): Promise<boolean> {
   const text = (await argumentsOf(pid))?.join(" ") ?? "";
   return text.includes(`postgres -D ${pgData} -c `);

@@ -164,10 +164,7 @@ export function rareStatement(request: SearchRequest): SQL {
     order by rank desc, ${ORDER}`;
 }
 
-/**
- * The matches among the newest texts, and the end of the walk, if it was long and the page is not
- * full. Exported for the plan test.
- */
+/** The newest matching texts, and the end of a long walk. Exported for the plan test. */
 export function walkStatement(request: SearchRequest): SQL {
   const { textsMax, isBestFirst, cursor } = request;
   const from = cursor !== undefined && "micros" in cursor ? cursor : undefined;

@@ -18,10 +18,7 @@ const LEASE = "search";
 /** Another instance takes over after this time without a sign of the holder. */
 const LEASE_S = 30;
 
-/**
- * The count of times that all of the work was asked for again, which the holder compares; undefined:
- * another instance stores texts.
- */
+/** How often all work was asked for again; undefined: another instance has the lease. */
 export async function holdLease(database: Database, holder: string): Promise<number | undefined> {
   const [lease] = await database.run(sql`
     insert into ${leases} as held (name, holder, held_until)

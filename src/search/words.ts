@@ -60,10 +60,7 @@ function endOfPart(rest: string): number {
 
 const NOT_ASCII = /[^\0-\u007f]/;
 
-/**
- * The form in which letters are compared. A database with the locale C, like the embedded one, knows
- * capitals of ASCII only. Undefined: PostgreSQL does it.
- */
+/** Letters as they are compared: the locale C knows ASCII only. Undefined: PostgreSQL does it. */
 export function comparable(text: string): string | undefined {
   return NOT_ASCII.test(text) ? text.normalize("NFKC").toLowerCase() : undefined;
 }

@@ -35,16 +35,11 @@ export interface AppendOptions {
 interface AppendAnswer {
   /** Stored: session, message_seq, event_seq, open run, each from before the batch. */
   readonly bases?: readonly (readonly [string, string, string, string | null])[];
-  /**
-   * With `bases`: the highest number of rows, and of bytes, that one of these sessions held before.
-   */
+  /** With `bases`: the most rows, and bytes, that one of these sessions held before. */
   readonly most?: readonly [number, number];
   /** Nothing was stored, because of these sessions. */
   readonly sessions?: readonly (readonly [string, "busy" | "not_found" | "deleted"])[];
-  /**
-   * Nothing was stored, because of these pushes: number in the batch, reason, number of the kept
-   * row.
-   */
+  /** Nothing was stored, because of these pushes: position, reason, number of the stored row. */
   readonly pushes?: readonly RefusedEntry[] | null;
   readonly ranges?: readonly RefusedEntry[] | null;
   /**
@@ -112,10 +107,7 @@ export async function appendNothing(database: Database): Promise<void> {
       (select count(*) from messages) + (select count(*) from events) as rows`);
 }
 
-/**
- * The result of a turn. Pushes in neither list are sent again at once, and pushes in `later` after
- * those.
- */
+/** The result of a turn. Other pushes are sent again at once, those in `later` after them. */
 interface RoundResult {
   readonly settled: ReadonlyMap<Push, Outcome>;
   readonly later: ReadonlySet<Push>;

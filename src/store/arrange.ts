@@ -21,17 +21,11 @@ export interface Arranged {
   /** True when the row carries its push's key. */
   readonly isKeyed: boolean;
   readonly offset: bigint;
-  /**
-   * The run, if an earlier mark in the batch sets it ("" outside of runs); undefined: the run that
-   * was open before.
-   */
+  /** The run that an earlier mark of the batch sets ("": none); undefined: the run before it. */
   readonly runId: string | undefined;
 }
 
-/**
- * The use that a batch makes of one session; it grows while the rows are placed, one after the
- * other.
- */
+/** The use that a batch makes of one session; it grows while the rows are placed. */
 export interface SessionUse {
   readonly sessionId: string;
   messages: bigint;
@@ -121,10 +115,7 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
   return { push, row, isKeyed, offset, runId };
 }
 
-/**
- * The places of each push's rows, once its session's base is known; pushes without rows are left
- * out.
- */
+/** The places of each push's rows, for a known base; pushes without rows are left out. */
 export function positionsOf(
   rows: readonly Arranged[],
   bases: ReadonlyMap<string, SessionBase>,
@@ -194,10 +185,7 @@ export interface Room {
   readonly later: ReadonlySet<Push>;
 }
 
-/**
- * A session's amount, and the length of the id of its open run, which each event row of the run
- * stores.
- */
+/** With the length of the id of the open run, which each event row of it stores. */
 export interface SessionUsage extends Amount {
   readonly runBytes: number;
   /** Arrivals that wait; undefined: they are not limited. */

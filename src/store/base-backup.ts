@@ -1,6 +1,5 @@
 /**
- * The statements around a copy of PostgreSQL's files while it runs: pg_backup_start and
- * pg_backup_stop, on one connection.
+ * Copies PostgreSQL's files while it runs, between pg_backup_start and pg_backup_stop.
  * https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-LOWLEVEL-BASE-BACKUP
  */
 import { type Database, sql } from "./database.ts";

@@ -194,9 +194,7 @@ function optionalMicros(column: RawRow[number] | undefined): bigint | undefined 
 
 const MICROS_PER_MS = 1_000n;
 
-/**
- * Formatting the date takes most of the time here, and the rows of a batch share few milliseconds.
- */
+/** Formatting takes most of the time here, and the rows of a batch share few milliseconds. */
 let printed = { ms: 0n, text: "1970-01-01T00:00:00.000" };
 
 /** For the years 1 to 9999. */

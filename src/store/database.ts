@@ -29,10 +29,7 @@ export interface DatabaseOptions {
   readonly lockTimeoutMs: number;
 }
 
-/**
- * The URL for connections that see this schema and no other; the driver sends the parameters of a
- * URL.
- */
+/** Connections with this URL see this schema and no other: the driver sends its parameters. */
 export function inSchema(url: string, schema: string | undefined): string {
   if (schema === undefined) return url;
   return `${url}${url.includes("?") ? "&" : "?"}search_path=${encodeURIComponent(`"${schema}"`)}`;
@@ -50,27 +47,16 @@ export interface FixedStatement {
 export interface Database extends Unit {
   /** Runs a query of Drizzle's builder; rejects with a ServiceError or a defect. */
   query<T>(build: (drizzle: PostgresJsDatabase) => PromiseLike<T>): Promise<T>;
-  /**
-   * Runs one statement as one transaction; rejects with a ServiceError or a defect.
-   * Without `prepare` PostgreSQL plans the statement for each call.
-   */
+  /** One transaction; rejects with a ServiceError or a defect. No `prepare`: planned each time. */
   run(
     statement: SQL | FixedStatement,
     how?: { readonly prepare: boolean },
   ): Promise<readonly Fields[]>;
-  /**
-   * Like `run`, with the columns in the server's bytes, in the order of the statement: for rows that
-   * are mostly passed on.
-   */
+  /** Like `run`, with the columns in the server's bytes: for rows that are mostly passed on. */
   columns(statement: SQL, how?: { readonly prepare: boolean }): Promise<readonly RawRow[]>;
-  /**
-   * Like `run`, but rejects with the driver's own error, for callers that decide on a retry by it.
-   */
+  /** Like `run`, but rejects with the driver's own error, for callers that may retry. */
   attempt(statement: SQL | FixedStatement): Promise<readonly Fields[]>;
-  /**
-   * Runs several statements on a connection of their own; for commands, and never for requests
-   * (`inTransaction`).
-   */
+  /** Several statements on a separate connection: for commands, and never for requests. */
   transaction<T>(work: (transaction: Transaction) => Promise<T>): Promise<T>;
   /** Called with each answer that names its server (`SERVER`), before the answer is used. */
   answeredBy(server: Field | undefined): void;
@@ -92,10 +78,7 @@ export const SERVER = sql.raw(SERVER_TEXT);
 /** A connection attempt is given up after this time; the next call tries again. */
 const CONNECT_TIMEOUT_S = 5;
 const RECONNECT_DELAY_S = 0.1;
-/**
- * The server cancels a statement that takes too long. When that answer is missing too, the
- * statement is given up after this time.
- */
+/** Given up after it: the server's own cancel of a slow statement may not arrive. */
 const ANSWER_GRACE_MS = 2_000;
 
 export function createDatabase(options: DatabaseOptions): Database {
@@ -178,14 +161,11 @@ function connectPool(options: DatabaseOptions, lost: () => void): Pool {
     connect_timeout: CONNECT_TIMEOUT_S,
     onnotice: () => undefined,
     onclose: lost,
-    // We bind no arrays, so their types are not needed. A connection that is lost during this query
-    // never rejects.
+    // We bind no arrays, and a connection that is lost during this query never rejects.
     fetch_types: false,
-    // A connection ends with its pool; the driver's limit of about half an hour would look like a
-    // loss.
+    // A connection ends with its pool; an end after half an hour would look like a loss.
     max_lifetime: null,
-    // postgres.js waits longer after each failed connection. A restarting database is back within a
-    // second or two, and ingest and live have their own backoff.
+    // A restarting database is back within seconds, and ingest and live have their own backoff.
     backoff: () => (sockets.isRefusing ? 0 : RECONNECT_DELAY_S),
     socket: (target: SocketTarget) => sockets.make(target),
     connection: {
@@ -253,10 +233,7 @@ export interface Transaction {
 }
 
 interface TransactionParts {
-  /**
-   * A client of one connection; `lost` is called when the connection is gone, before any statement
-   * rejects.
-   */
+  /** A client of one connection; `lost` is called before any statement rejects. */
   readonly connect: (lost: () => void) => postgres.Sql;
   /** The limit of each statement; undefined: a statement may take any time. */
   readonly answerLimitMs: number | undefined;
@@ -265,9 +242,7 @@ interface TransactionParts {
 /** The limit of the goodbye to the server; then the socket is closed. */
 const END_TIMEOUT_S = 1;
 
-/**
- * Rejects with the driver's error, or with that of `work`. The effect of a lost COMMIT is unknown.
- */
+/** Rejects with the error of the driver or of `work`. A lost COMMIT has an unknown effect. */
 export async function inTransaction<T>(
   { connect, answerLimitMs }: TransactionParts,
   work: (transaction: Transaction) => Promise<T>,

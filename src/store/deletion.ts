@@ -7,10 +7,7 @@ import { RECORD, type SessionRecord } from "./sessions.ts";
 
 const now = sql`clock_timestamp()`;
 
-/**
- * Marks the session; false when it does not exist or was deleted before. Takes the lock that pushes
- * take. Rejects when the session is held.
- */
+/** Takes the lock of pushes. False: deleted before, or none. Rejects for a held session. */
 export async function deleteSession(database: Database, id: string): Promise<boolean> {
   const marked = await markDeleted(database, { id, unless: sql`deleted_at is not null` });
   return marked !== undefined;

@@ -57,8 +57,7 @@ const BY_CLASS: Readonly<Record<string, FailureKind>> = {
 export function failureOf(error: unknown): FailureKind {
   const code = codeOf(error);
   if (code === undefined) return "defect";
-  // The unix socket is missing, so the server is down. Outside of a connection attempt the code
-  // means something else.
+  // Outside of a connection attempt the code does not mean that the server is down.
   if (code === "ENOENT") return isConnecting(error) ? "retryable" : "defect";
   const sqlState = /^[0-9A-Z]{5}$/.test(code);
   return BY_CODE[code] ?? (sqlState ? BY_CLASS[code.slice(0, 2)] : undefined) ?? "defect";
@@ -78,10 +77,7 @@ export function isConnectionLost(error: unknown): boolean {
   return !isAnswer && failureOf(error) === "unknown";
 }
 
-/**
- * True when a failed commit has a cause in the database. False for a locked session, a statement
- * that took too long, and a row that cannot be stored (classes 22, 23 and 54).
- */
+/** False for a locked session, a slow statement, a row that cannot be stored (22, 23, 54). */
 export function isOfDatabase(error: unknown): boolean {
   const code = codeOf(error);
   return (
@@ -148,10 +144,7 @@ export function namedError(error: unknown, { setting, url }: NamedDatabase): unk
   return new ServiceError("invalid_argument", "INVALID_REQUEST", message, { cause: error });
 }
 
-/**
- * invalid_authorization_specification, invalid_password; invalid_catalog_name: the database does
- * not exist; insufficient_privilege.
- */
+/** Invalid authorization or password; no such database (3D000); insufficient privilege. */
 const REFUSED = /^28|^3D000$|^42501$/;
 /** Node's codes for an untrusted certificate and a failed handshake. */
 const NO_TLS = /CERT|^ERR_(?:TLS|SSL)_|^UNABLE_TO_/;
@@ -213,10 +206,7 @@ export function sessionHeld(sessionId: string, hold: string): ServiceError {
   return new ServiceError("failed_precondition", "SESSION_HELD", message);
 }
 
-/**
- * For a session whose newest rows are lost; clients that have those rows must start from the
- * beginning.
- */
+/** The newest rows are lost; clients that have them must start from the beginning. */
 export function historyLost(sessionId: string): ServiceError {
   return new ServiceError(
     "out_of_range",

@@ -124,10 +124,7 @@ export async function migrationStatus(
   return locked(url, (transaction) => statusOf(transaction, tableOf(schema), migrationsIn(folder)));
 }
 
-/**
- * For commands that work on a schema that other processes maintain: it must be the one that this
- * version knows.
- */
+/** For commands while other processes run: the schema must be the one of this version. */
 export async function refuseOtherSchema(url: string, options: SchemaOptions = {}): Promise<void> {
   const status = refuseNewer(await migrationStatus(url, options));
   if (status.pending.length === 0) return;
@@ -155,10 +152,7 @@ function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>):
   });
 }
 
-/**
- * Instances, imports and retention name their connections; this command's own connection has
- * another name.
- */
+/** Instances, imports and retention name their connections; this one has another name. */
 async function refuseWhileInUse(transaction: Transaction): Promise<void> {
   const [others] = await transaction.execute(sql`
     select count(*)::int as count,
@@ -191,10 +185,7 @@ const TABLES = [
   tokenKeys,
 ];
 
-/**
- * Creates the schema if one was chosen. Refuses a state in which the migration would fail half-way,
- * and names the command to run.
- */
+/** Creates a chosen schema. Refuses a state in which the migration would fail half-way. */
 async function prepare(
   transaction: Transaction,
   { schema, isNew }: SchemaOptions & { readonly isNew: boolean },

@@ -38,10 +38,7 @@ export interface PageRequest<S extends StreamName> extends RowForm {
   readonly before: bigint | undefined;
   readonly descending: boolean;
   readonly rowsMax: number;
-  /**
-   * The limit for payloads and other large fields. A page ends before the row that would exceed it,
-   * but has at least one row.
-   */
+  /** Of payloads and other large fields. A page has at least one row. */
   readonly bytesMax: number;
   /** Undefined: every row. */
   readonly filter: PageFilter | undefined;
@@ -55,17 +52,11 @@ export interface PageRequest<S extends StreamName> extends RowForm {
   readonly recorded?: boolean;
 }
 
-/**
- * A bounded read of contiguous rows, for watchers below their window and for windows below their
- * head.
- */
+/** Contiguous rows, for watchers below their window and windows below their head. */
 export interface PageAfter<S extends StreamName> extends RowForm {
   readonly stream: S;
   readonly sessionId: string;
-  /**
-   * A number between two rows (as `resolveCursor` returns it): the page has rows whose seq is above
-   * it.
-   */
+  /** Between two rows (as `resolveCursor` returns it): the page has rows with a seq above it. */
   readonly after: bigint;
   readonly rowsMax: number;
   /** A page ends before the row that would exceed it, but has at least one row. */
@@ -144,10 +135,7 @@ interface PageBorder {
 }
 const NO_BORDER: PageBorder = { seq: undefined, more: false };
 
-/**
- * Read before the page, in a separate snapshot. Commit order is number order, so every row up to
- * this head is visible to the statement that follows.
- */
+/** Read before the page: every row up to this head is visible to the next statement. */
 async function borderOf(database: Database, request: PageRequest<StreamName>): Promise<PageBorder> {
   const { stream, sessionId, descending, before } = request;
   const head = stream === "messages" ? sql`message_seq` : sql`event_seq`;
@@ -316,10 +304,7 @@ export interface RowAddress {
   readonly seq: bigint;
 }
 
-/**
- * In the order of the request; undefined for a row that was erased meanwhile. One statement per
- * stream.
- */
+/** In the order of the request, a statement a stream; undefined: erased meanwhile. */
 export async function readByAddress(
   database: Database,
   addresses: readonly RowAddress[],

@@ -28,9 +28,7 @@ export interface Pool {
 
 /** Statements in progress when the service stops may take this long. */
 const CLOSE_TIMEOUT_S = 5;
-/**
- * In a pool that lost a connection, a statement that takes longer than this most likely never ends.
- */
+/** After the loss of a connection a longer statement of its pool most likely never ends. */
 const RETIRE_TIMEOUT_S = 1;
 
 /** The statement was not sent: its pool was retired before a connection was free for it. */
@@ -44,10 +42,7 @@ export interface SocketTarget {
   readonly path: string | false;
 }
 
-/**
- * A socket that connects to the server; of several hosts a random one, so that the next try may
- * take another.
- */
+/** Of several hosts a random one, so that the next try may take another. */
 export function connectTo({ host, port, path }: SocketTarget): Socket {
   const at = Math.floor(Math.random() * host.length);
   const name = host[at] ?? "localhost";
@@ -123,9 +118,7 @@ export class Pools {
     if (pool === this.#current) this.#hasWorked = true;
   }
 
-  /**
-   * Takes effect once per pool: a loss fails many statements, and the first one retires the pool.
-   */
+  /** Once per pool: a loss fails many statements, and the first one retires the pool. */
   retire(pool: Pool): void {
     if (pool !== this.#current || !this.#hasWorked) return;
     this.open();

@@ -65,10 +65,7 @@ export interface NewRow
   readonly mark: RunMark | undefined;
 }
 
-/**
- * The bytes of rows that count for limits, without the ids of their runs: the long texts and byte
- * fields. Call it once for a push: it reads every payload.
- */
+/** Bytes that count for limits: long texts and byte fields. Reads every payload. */
 export function storedBytesOf(rows: readonly NewRow[]): number {
   let bytes = 0;
   for (const { payload, sender, fragments } of rows) {
@@ -121,10 +118,7 @@ export interface Claim {
   readonly taken: number;
 }
 
-/**
- * The rows of one call: one row, the rows of a grouped event, the rows of a range of a push stream, or
- * the rows of a claim. They are stored together or not at all.
- */
+/** Rows that are stored together or not at all: of one event, a group, a range, or a claim. */
 export interface Push {
   readonly sessionId: string;
   readonly stream: StreamName;
@@ -207,14 +201,9 @@ export type Outcome =
   | { readonly kind: "turn_moved" }
   /** The session would exceed one of its limits. */
   | { readonly kind: "full"; readonly of: "rows" | "bytes" | "pending"; readonly max: number }
-  /**
-   * A later turn of the batch failed with the driver's error; the turns before it are committed.
-   */
+  /** A later turn of the batch failed with the driver's error, after committed turns. */
   | { readonly kind: "failed"; readonly error: unknown }
-  /**
-   * Nothing was done: another transaction holds the session. Try again with this session alone, and
-   * `wait`.
-   */
+  /** Another transaction holds the session: try again with it alone, and `wait`. */
   | { readonly kind: "busy" };
 
 /**

@@ -33,10 +33,7 @@ export interface RunStretch {
   readonly bytes: bigint;
   /** True when its first row is its RUN_STARTED. */
   readonly hasStart: boolean;
-  /**
-   * The end from the row that ended it; undefined: the run, or this stretch, continues in the next
-   * part.
-   */
+  /** From the row that ended it; undefined: the run, or this stretch, continues. */
   readonly end: RunEnd | undefined;
 }
 
@@ -92,10 +89,7 @@ export function createRunsReader(
 const ENDS = sql`conformant and event_type in ('RUN_FINISHED', 'RUN_ERROR')`;
 const STARTS = sql`conformant and event_type = 'RUN_STARTED'`;
 
-/**
- * Exported for the plan test. One row is enough: a run is open after any of its rows that is not
- * its end.
- */
+/** Any of its rows but the end shows the open run. Exported for the plan test. */
 export function runOpenAtStatement({
   sessionId,
   seq,
@@ -110,10 +104,7 @@ export function runOpenAtStatement({
     order by seq desc limit 1`;
 }
 
-/**
- * Exported for the plan test. Rows without a run are added up too, so that the page knows how far
- * it got.
- */
+/** With rows without a run: the page must know how far it got. Exported for the plan test. */
 export function runsStatement({
   sessionId,
   after,

@@ -64,9 +64,7 @@ export const sessions = pgTable(
     eventSeq: number("event_seq").notNull().default(sql`0`),
     /** The highest epoch seen; null until a writer names one. */
     producerEpoch: number("producer_epoch"),
-    /**
-     * The newest push stream; the last client number and the count of refused numbers of its epoch.
-     */
+    /** The newest push stream; its last client number, and the refused numbers of its epoch. */
     producerStream: number("producer_stream").notNull().default(sql`0`),
     producerClientSeq: number("producer_client_seq").notNull().default(sql`0`),
     producerRefused: number("producer_refused").notNull().default(sql`0`),
@@ -89,10 +87,7 @@ export const sessions = pgTable(
      * rows `created_at`. Indexes have it, so few pushes change it.
      */
     activeAt: time("active_at").notNull().default(sql`clock_timestamp()`),
-    /**
-     * The last change that a watch of sessions delivers: made, changed, deleted, begins to wait, begins
-     * or ends a run.
-     */
+    /** The last change for watches: made, changed, deleted, waits, or its run begins or ends. */
     changedAt: time("changed_at").notNull().default(sql`clock_timestamp()`),
     /** The size of its rows, for the limits of a session. */
     rowCount: number("row_count").notNull().default(sql`0`),
@@ -227,10 +222,7 @@ export const sessionTexts = pgTable(
   ],
 );
 
-/**
- * The runs of the views of analytics, derived with the texts. A run is deleted with the row of its
- * RUN_STARTED.
- */
+/** The runs of the views of analytics; each is deleted with the row of its RUN_STARTED. */
 export const sessionRuns = pgTable(
   "session_runs",
   {
@@ -296,10 +288,7 @@ export const leases = pgTable("leases", {
   doneUntil: time("done_until"),
 });
 
-/**
- * Keys that sign session tokens, the current one and the previous one: every instance verifies with
- * both.
- */
+/** Keys of session tokens: every instance verifies with the current and the previous one. */
 export const tokenKeys = pgTable("token_keys", {
   /** The `kid` of the tokens. */
   id: text("id").primaryKey(),

@@ -1,7 +1,4 @@
-/**
- * The records of sessions: create, read, update, with Drizzle's query builder
- * throughout.
- */
+/** The records of sessions: create, read, update. */
 import { and, eq, isNotNull, isNull, type SQL, sql } from "drizzle-orm";
 import { type Database, SERVER } from "./database.ts";
 import type { SessionHead } from "./rows.ts";
@@ -250,8 +247,7 @@ export async function readHeads(
   sessionIds: readonly string[],
 ): Promise<ReadonlyMap<string, SessionHead>> {
   if (sessionIds.length === 0) return new Map();
-  // One JSON text, because a statement has at most 65,535 parameters and more sessions may be
-  // watched.
+  // One JSON text: a statement has at most 65,535 parameters.
   const rows = await database.run(sql`
     select id, message_seq, event_seq, deleted_at is not null as deleted, ${SERVER} as server
     from sessions where id = any (array(select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json)))`);

@@ -8,16 +8,10 @@ export interface TokenKeyRecord {
   readonly privateJwk: string;
 }
 
-/**
- * More than two are in the table after instances made keys at the same time, and after an upgrade from
- * a version that made one each day.
- */
+/** Instances that make keys at the same time, and older versions, leave more than two. */
 const KEYS_MAX = 1_000;
 
-/**
- * By the clock of the database. A key of the future counts as old: the clock was wrong when it was
- * made, or is wrong now.
- */
+/** By the database's clock. A key of the future is old: one of the two clocks was wrong. */
 const AGE_MS = sql`abs(extract(epoch from clock_timestamp() - ${tokenKeys.createdAt})) * 1000`;
 
 /** The newest first; two keys of one time have the same order on every instance. */

@@ -199,8 +199,7 @@ export class ChunkLanes<C extends Chunked = Chunked> {
     const own = this.#lanes.get(owner);
     if (own !== undefined && fits(own)) return own;
     if (owner !== undefined && (key === undefined || this.#idsArePerOwner)) return undefined;
-    // Without naming its owner, the chunk can continue another owner's construct, if exactly one
-    // fits.
+    // A chunk without an owner continues another owner's construct, if exactly one fits.
     const [first, second] = [...this.#lanes.values()].filter(fits);
     return key === undefined && second !== undefined ? undefined : first;
   }

@@ -5,10 +5,7 @@ import { memberSpans, outline } from "./spans.ts";
 /** The nesting limit of objects and arrays; deeper nesting is a mistake or an attack. */
 export const JSON_DEPTH_MAX = 64;
 
-/**
- * The same of JSON that is read as a value, to be printed again: JSON.parse reads any depth, and
- * JSON.stringify runs out of stack at some thousands. A state has at most 256 levels.
- */
+/** As above, for JSON that is printed again: JSON.stringify has no stack for some thousands. */
 export const VALUE_DEPTH_MAX = 512;
 
 /**
@@ -31,8 +28,7 @@ type ReadPayload =
 
 /** A repeated key at the top level is refused: two readers could see two different events. */
 export function readPayload(text: string, field = "payload"): ReadPayload {
-  // Checked first: JSON.parse takes 50 ms to build a megabyte of brackets, and this walk takes 5
-  // ms.
+  // Checked first: JSON.parse needs 50 ms for a megabyte of brackets, and this walk 5 ms.
   const { depth, commas } = outline(text);
   if (depth > JSON_DEPTH_MAX)
     return refused(field, `${field} must be at most ${JSON_DEPTH_MAX} levels deep`);

@@ -25,10 +25,7 @@ export interface PrintedJson {
 
 const NONE: ReadonlyMap<ReplacedKind, number> = new Map();
 
-/**
- * Throws a RangeError for a value with more than `charsMax` characters of JSON, and what the value's
- * own code throws: only a member of it can be replaced.
- */
+/** Throws a RangeError above `charsMax` characters, and the errors of the value's own code. */
 export function printJson(value: unknown, charsMax = CHARS_MAX): PrintedJson {
   let text: string | undefined;
   try {

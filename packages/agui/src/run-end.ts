@@ -1,7 +1,4 @@
-/**
- * The end of a run: its outcome, and the tokens of its models. Everything that shows,
- * traces or counts tokens reads them here.
- */
+/** The end of a run: its outcome, and the tokens of its models. */
 import { isObject, type JsonObject } from "./json.ts";
 
 export type RunOutcome = "finished" | "interrupted" | "cancelled" | "error";
@@ -14,10 +11,7 @@ export function outcomeOf({ type, outcome }: JsonObject): RunOutcome {
   return kind === "cancelled" ? kind : "finished";
 }
 
-/**
- * A question of a graph, as LangGraph's adapters for AG-UI ask: a CUSTOM event in the run that ends with
- * it, also with an outcome with interrupts. CopilotKit's `useInterrupt` reads it.
- */
+/** A question of a graph, as LangGraph's adapters ask it; CopilotKit's `useInterrupt` reads it. */
 export function isGraphQuestion({ type, name }: JsonObject): boolean {
   return type === "CUSTOM" && name === "on_interrupt";
 }
@@ -41,10 +35,7 @@ export interface ModelUsage {
   readonly cost: number | undefined;
 }
 
-/**
- * AG-UI's TokenUsage is a list with an entry for each model; some agents send one object. Adapters
- * from before AG-UI 1.0.0 have it in the result.
- */
+/** TokenUsage is a list; some agents send one object, and adapters before 1.0.0 the result. */
 export function usageIn({ usage, result }: JsonObject): readonly ModelUsage[] {
   const old = isObject(result) ? result["usage"] : undefined;
   return [usage ?? old]

@@ -113,8 +113,7 @@ export function violationsIn(type: EventType, value: JsonObject): readonly Viola
   const everywhere = fieldsAtFault(before);
   const common = violations.filter(({ field }) => everywhere.has(field));
   if (common.length > 0) return common;
-  // For a long list the two checks may have stopped in different parts; then the earlier versions,
-  // which accept more, decide.
+  // For a long list the checks may stop in different parts; the earlier versions then decide.
   return longList(value) !== undefined ? violationsOf(before, value) : violations;
 }
 

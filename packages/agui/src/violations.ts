@@ -1,6 +1,4 @@
-/**
- * Describes the faults of a payload: the field, the expected value, the actual value.
- */
+/** Describes the faults of a payload: the field, the expected value, the actual value. */
 import type { z } from "zod";
 import { type Violation, VIOLATIONS_MAX } from "@session-ledger/base/errors";
 import { isObject, type JsonObject, pathName } from "./json.ts";
@@ -55,10 +53,7 @@ interface Expectation {
   readonly isValue: boolean;
 }
 
-/**
- * Yielded one by one, because few of them are reported: a megabyte of wrong messages has 350,000,
- * and composing them all took ten times as long as finding them.
- */
+/** Yielded one by one: a megabyte may have 350,000, of which few are reported. */
 function* expectationsOf(
   issues: readonly Issue[],
   prefix: Path = [],

@@ -16,8 +16,7 @@ export function parseAddress(text: string): Address | undefined {
   const port = Number(digits);
   if (match === null || port > 65_535) return undefined;
   if (bracketed !== undefined) return isIpv6(bracketed) ? { host: bracketed, port } : undefined;
-  // "256.0.0.1" is not an address, and not a name either: a last label of digits only means an IPv4
-  // address.
+  // A last label of digits only means an IPv4 address, so "256.0.0.1" is no name either.
   const isName = HOST_NAME.test(plain) && !/(?:^|\.)\d+$/.test(plain);
   return isName || IPV4.test(plain) ? { host: plain, port } : undefined;
 }

@@ -1,7 +1,4 @@
-/**
- * The delay before a retry: it doubles with each try, up to a limit, with jitter so that callers
- * spread out.
- */
+/** The delay before a retry: doubled with each try up to a limit, with jitter. */
 export interface Backoff {
   readonly minMs: number;
   readonly maxMs: number;

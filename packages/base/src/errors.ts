@@ -1,7 +1,4 @@
-/**
- * Every way a call can fail, as a closed set: a new code does not compile until each edge has
- * mapped it.
- */
+/** A closed set: a new code does not compile until each edge has mapped it. */
 export type ErrorCode =
   | "cancelled"
   | "invalid_argument"

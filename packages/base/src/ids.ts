@@ -1,7 +1,4 @@
-/**
- * The longest session id, run id and idempotency key. Each row of a run stores the run's id, and so
- * does each event of an expanded row.
- */
+/** Of session ids, run ids and idempotency keys. Each row of a run stores the run's id. */
 export const ID_BYTES_MAX = 128;
 
 /** The effect of an event row on the session's open run. */

@@ -213,9 +213,7 @@ export interface EncodedRawEvents {
   readonly texts: string;
 }
 
-/**
- * The values of the places, event by event. Throws a RangeError when the index does not fit the row.
- */
+/** The values of the places, event by event. Throws a RangeError for an index that does not fit. */
 export class RawReader {
   readonly values: string[];
   readonly #frame: RawFrame;

@@ -31,10 +31,7 @@ const NOTHING = -1;
 /** Units that are one byte each and stand for themselves: most text, skipped in one step. */
 const PLAIN_TEXT = /[ !#-[\]-\u007f]*/y;
 
-/**
- * From the unit after the opening quote; undefined when the text is not the body of a JSON string.
- * The text must not contain raw halves of pairs.
- */
+/** From the unit after the opening quote; undefined: no JSON string. No raw halves of pairs. */
 export function scanText(text: string, start: number): ScannedText | undefined {
   PLAIN_TEXT.lastIndex = start;
   PLAIN_TEXT.test(text);

@@ -97,10 +97,7 @@ interface MapperOptions {
   readonly isOneRun?: boolean;
 }
 
-/**
- * The end of a run is delayed until the next run or the end of the stream: some sources report an end
- * twice, and the later report has more fields.
- */
+/** The end of a run waits for the next run: some sources report it twice, the later one in full. */
 export class LangChain4jMapper implements Mapper {
   readonly #names: RunIds;
   readonly #options: MapperOptions;

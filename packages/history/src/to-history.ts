@@ -13,10 +13,7 @@ import { blockOf, errorIn, originalEntries, type EntryRole, valueOf } from "./en
 import { textOf } from "./langchain4j.ts";
 import { ToolCallBuffer } from "./tool-call-buffer.ts";
 
-/**
- * `history`: texts alone. `history/lc4j`: answers with their events. `text`: role and text, without the
- * members around them.
- */
+/** `history`: texts alone. `history/lc4j`: answers with events. `text`: role and text. */
 export const HISTORY_FORMATS = ["history", "history/lc4j", "text"] as const;
 export type HistoryFormat = (typeof HISTORY_FORMATS)[number];
 

@@ -1,7 +1,4 @@
-/**
- * Buffers the arguments of open tool calls, because LangChain4j reports a call with its complete arguments.
- * Memory is bounded: if all buffered arguments exceed the limit, they are emitted in parts.
- */
+/** Buffers arguments of open calls, which LangChain4j has whole; above a limit they are emitted. */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { exactJson } from "./entry.ts";
 import { textOf } from "./langchain4j.ts";

@@ -1,7 +1,4 @@
-/**
- * Checks the values that a caller passed. Programs without types, and types that were widened, may
- * pass anything. Each check throws with the option's name, before any work begins.
- */
+/** Checks the values of options: each check throws with the option's name, before work begins. */
 import { parseAddress } from "@session-ledger/base/address";
 import { isSendable } from "./credentials.ts";
 

@@ -67,10 +67,7 @@ export interface LedgerClientOptions {
   readonly token?: TokenSource | undefined;
   /** Default: without TLS. */
   readonly tls?: Tls | undefined;
-  /**
-   * Clients of one address share a connection. A dead connection would block all of them until a
-   * ping fails. True: a separate connection, which ends with the client.
-   */
+  /** True: a separate connection, which ends with the client. Clients of one address share one. */
   readonly ownConnection?: boolean;
 }
 
@@ -205,8 +202,7 @@ async function* watch<I extends DescMessage, O extends DescMessage>(
   const cancel = (): void => stream.cancel();
   signal?.addEventListener("abort", cancel);
   if (onAttached !== undefined) stream.once("metadata", onAttached);
-  // The status of a stream that the caller left is an "error" event too, and an unhandled one would
-  // throw.
+  // The status of an abandoned stream is an "error" event too, and would throw unhandled.
   stream.on("error", () => undefined);
   try {
     // The next message is requested only after this one is taken: a slow reader slows the stream.

@@ -49,8 +49,7 @@ export class Retries {
     const { retryForMs, signal, onRetry, wait = sleep, random = Math.random } = this.#options;
     const leftMs = this.#sinceMs + retryForMs - nowMs;
     const askedMs = failure.retryAfterMs ?? 0;
-    // A pause that would be longer than the remaining time ends with it, for one last attempt. Not
-    // when the service has asked for a longer pause.
+    // A longer pause ends with the remaining time, for one last attempt.
     if (leftMs <= 0 || askedMs > leftMs) throw failure;
     const pauseMs = Math.min(leftMs, Math.max(askedMs, backoffMs(PAUSE, this.#count, random())));
     this.#count += 1;

@@ -130,8 +130,7 @@ async function* rowsOf(
     ...(onRetry && { onRetry }),
   };
   if (follow) return yield* followRows(client, request, retry);
-  // Up to the current head of the session: a writer faster than this reader must not keep it
-  // reading.
+  // Up to the current head: a writer faster than this reader must not keep it reading.
   const head = await headSeq(client, { sessionId, stream }, retry);
   // The service refuses a cursor above the head, so the request is sent to it.
   yield* readRows(client, after > head ? request : { ...request, untilSeq: head }, retry);
@@ -246,8 +245,7 @@ export async function* resume<Row>(
   yield* reopening(async function* (onAttached) {
     for await (const row of open(cursor, onAttached)) {
       const next = cursorOf(row);
-      // A cursor inside a merged row makes that row come again; a row that ends at or before the
-      // cursor is skipped.
+      // A cursor inside of a merged row makes that row come again.
       if (next <= cursor) continue;
       cursor = next;
       yield row;

@@ -213,10 +213,7 @@ export function packTurn(
   return { blocks, attribution, boundary, metrics };
 }
 
-/**
- * The arrivals that were packed. Throws a RangeError when a delimiter is missing or has another
- * boundary.
- */
+/** The packed arrivals. Throws a RangeError for a missing delimiter, or another boundary. */
 export function unpackTurn({
   blocks,
   attribution,

@@ -134,10 +134,7 @@ export class Canonical {
     return this.#constructs.owners.hasHadMessage(id) || this.#repeats.isRenamed(id);
   }
 
-  /**
-   * True: the events have the agent's part of the conversation, so a message row of the agent
-   * repeats what an event says.
-   */
+  /** True: the events have the agent's texts, so a message row of the agent repeats them. */
   get hasSpeech(): boolean {
     return this.#hasSpeech;
   }

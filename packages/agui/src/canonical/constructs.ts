@@ -46,10 +46,7 @@ const OWNED: Readonly<Partial<Record<OpenKind, OwnedKind>>> = {
   reasoning_message: "reasoning",
 };
 
-/**
- * The fields of a START that are repeated in a new START; provider payloads and metadata are not
- * kept.
- */
+/** The fields of a START that a new START repeats: no provider payloads, no metadata. */
 const REPEATED_FIELDS = [
   "type",
   "timestamp",
@@ -199,10 +196,7 @@ export class CanonicalConstructs {
     this.#lanes.endAll();
   }
 
-  /**
-   * Ends the constructs of CHUNKs that the event ends, and takes the event if it is a CHUNK. `id`
-   * becomes the id of a message whose first chunk has none.
-   */
+  /** Ends the constructs that the event ends. `id`: for a message whose first chunk has none. */
   followChunks(out: EventCollector, effect: Effect, chunk: JsonObject, id: string): void {
     const { does, kind } = effect;
     if (does !== "chunk" || !isOpenKind(kind)) {
@@ -268,8 +262,7 @@ export class CanonicalConstructs {
       const owned = OWNED[kind];
       const isAgreed = owned === undefined || this.#owners.agrees(owned, key, tag);
       const accepted = isAgreed ? opening : without(opening, "subagentRunId");
-      // A START that opens again may omit its tag: long-connected clients know the tag from the
-      // first START.
+      // A START that opens again may omit its tag: connected clients know it from the first START.
       const owner = kind === "reasoning" ? this.#owners.subagentOfReasoning(key) : undefined;
       if (owner !== undefined) return { ...accepted, subagentRunId: owner };
       // The call is already in its message, so its parent is not needed any more.
@@ -372,9 +365,7 @@ export class CanonicalConstructs {
     return true;
   }
 
-  /**
-   * A client that joins has not seen parents that ended, and would reject an event that names one.
-   */
+  /** A client that joins has not seen ended parents, and would reject an event that names one. */
   #underOpenParent(event: StoredEvent): StoredEvent {
     const parentId = textOf(event.value["parentSubagentRunId"]);
     if (parentId === undefined || this.#open.get("subagent", parentId) !== undefined) return event;

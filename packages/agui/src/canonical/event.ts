@@ -15,15 +15,9 @@ export interface CanonicalEvent {
   readonly value: JsonObject;
   /** The stored bytes, if the event is exactly the stored one. */
   readonly text: string | undefined;
-  /**
-   * False: the event lies outside every run, where a client accepts nothing, or clients could not
-   * follow it; only transcripts use it.
-   */
+  /** False: outside of every run, or clients could not follow it; only transcripts use it. */
   readonly inRun: boolean;
-  /**
-   * A RUN_STARTED whose input may repeat the conversation under new ids. Without a comparison to the
-   * conversation, the event would show messages twice.
-   */
+  /** A RUN_STARTED whose input may repeat the conversation under new ids. */
   readonly isUnsure?: boolean;
 }
 

@@ -162,8 +162,7 @@ export class Ownership {
       // with that id existed before.
       const isSame = ownTag === undefined ? parent?.owner === undefined : !this.#isMessage(id);
       this.#note("tool_call", id, isSame ? owner : DISPUTED, name);
-      // The call's message may be separate: a client from the beginning does not learn the owner of
-      // that message.
+      // The call's message may be separate: a client from the beginning does not learn its owner.
       if (parentId !== undefined && parent?.run !== this.#run)
         this.#merge("message", parentId, ownTag, NEVER);
       this.#merge("message", id, ownTag, NEVER);
@@ -179,10 +178,7 @@ export class Ownership {
     return message.has(id) || reasoning.has(id) || activity.has(id);
   }
 
-  /**
-   * Whether a message ever had this id. Above the limits the answer is "no" also for some that had
-   * it.
-   */
+  /** Whether a message ever had this id; above the limits "no" also for some that had it. */
   hasHadMessage(id: string): boolean {
     return this.#owners.message.has(id);
   }
@@ -198,9 +194,7 @@ export class Ownership {
     return this.#owners.tool_call.get(toolCallId)?.name;
   }
 
-  /**
-   * A MESSAGES_SNAPSHOT: removed messages are created again, and their owners are sent again.
-   */
+  /** A MESSAGES_SNAPSHOT: removed messages may be created again, with new owners. */
   replaced(messages: unknown): void {
     this.#run += 1;
     this.addMessages(messages);

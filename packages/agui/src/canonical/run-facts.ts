@@ -1,7 +1,4 @@
-/**
- * The first text and the tool calls of one run, with their times, from its canonical events. Times are
- * in the unit of the caller.
- */
+/** The first text and the tool calls of one run, with their times in the unit of the caller. */
 import type { JsonObject } from "../json.ts";
 
 export interface CallFacts {

@@ -47,10 +47,7 @@ export function sameConversation(
   return same;
 }
 
-/**
- * The largest number of pieces with which the input begins and the log ends (Knuth, Morris and Pratt),
- * and the place in the log behind them.
- */
+/** The longest run of pieces that ends the log and begins the input (Knuth, Morris, Pratt). */
 function overlap(
   inputPieces: readonly ConversationPiece[],
   logged: readonly ConversationPiece[],

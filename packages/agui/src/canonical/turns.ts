@@ -15,10 +15,7 @@
 import { isObject, type JsonObject } from "../json.ts";
 import type { Branch, RowMessages } from "./repeats.ts";
 
-/**
- * Above this bound the oldest answers are forgotten, and their interrupts stay pending; and the oldest
- * requests, which then stop nothing. A turn takes at most as many rows.
- */
+/** The oldest answers are forgotten above it (their interrupts stay pending), and requests. */
 const ENTRIES_MAX = 1_000;
 /** An entry of a map, with the id, and the status of an answer. */
 const ENTRY_BYTES = 300;
@@ -139,10 +136,7 @@ export class TurnTracker {
     bounded(this.#requests.set(requestId, seq));
   }
 
-  /**
-   * The rows that begin branches, of those that runs have taken by now; each with the messages of the
-   * rows behind it. Each is given once.
-   */
+  /** Rows that begin branches, of those that runs have taken; each is returned once. */
   branches(): readonly TakenBranch[] {
     const all = this.#branching;
     if (all.length === 0) return NO_BRANCHES;

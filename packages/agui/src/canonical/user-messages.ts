@@ -185,10 +185,7 @@ function textIn(value: JsonObject | undefined, payload: string): string {
   return typeof text === "string" ? text : payload;
 }
 
-/**
- * Most payloads are text, and a text that is no object is not parsed. Neither is one that is nested
- * deeper than an event may be: JSON.stringify has no stack for the deepest of those.
- */
+/** A text that is no object is not parsed, nor one that JSON.stringify has no stack for. */
 function objectIn(text: string): JsonObject | undefined {
   if (!/^\s*\{/.test(text) || outline(text).depth > JSON_DEPTH_MAX) return undefined;
   try {

@@ -21,9 +21,7 @@ const SOURCES = { "1.0.0": [CURRENT], "0.0.59": [CURRENT, EARLIER] } as const sa
   readonly ReadonlyMap<string, z.ZodObject>[]
 >;
 
-/**
- * Schemas of objects inside of events: by kind, and by the role or type that distinguishes them.
- */
+/** Schemas of objects in events: by kind, and by the role or type that distinguishes them. */
 interface InnerSchemas {
   readonly message: ReadonlyMap<unknown, SchemaList>;
   readonly part: ReadonlyMap<unknown, SchemaList>;

@@ -114,8 +114,7 @@ function narrowedMessage(generation: Generation, message: JsonObject): JsonObjec
     const calls = mapped(toolCalls, (call) => withoutFaults(toolCall, call));
     narrowed = withField(narrowed, "toolCalls", calls);
   }
-  // No schema of 1.0.0 knows the parts of a user's message from clients before 1.0.0; see
-  // `userParts`.
+  // No schema of 1.0.0 knows a user's message from clients before 1.0.0; see `userParts`.
   const isChecked = role === "user" && Array.isArray(content);
   const checked = isChecked ? { ...narrowed, content: "" } : narrowed;
   const accepted = withoutFaults(schemas.get(role) ?? [], checked);
@@ -140,8 +139,7 @@ function userParts(generation: Generation, parts: readonly unknown[]): readonly 
   const { part } = innerSchemas(generation);
   return mapped(parts, (one) => {
     if (one["type"] !== "binary") return withoutFaults(part.get(one["type"]) ?? [], one);
-    // A client of 1.0.0 replaces `binary` with media, so it is replaced here. A client of 0.0.59
-    // keeps `binary` as it is.
+    // A client of 1.0.0 replaces `binary` with media; a client of 0.0.59 keeps it.
     if (generation === "0.0.59") return one;
     const media = mediaOf(one);
     return media === undefined || parts.some((other) => isSameMedia(other, media))
@@ -205,11 +203,7 @@ function withoutMessages(event: JsonObject): JsonObject {
   return Array.isArray(messages) ? { ...event, messages: [] } : event;
 }
 
-/**
- * Removes optional values from an object that keep schemas from accepting it.
- *
- * Returns the same object when it has no fault; undefined: no removal helps.
- */
+/** Removes optional values that schemas reject. The same object: no fault; undefined: no help. */
 function withoutFaults(schemas: readonly z.ZodObject[], value: JsonObject): JsonObject | undefined {
   if (schemas.length === 0) return undefined;
   let rest = value;

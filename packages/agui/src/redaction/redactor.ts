@@ -157,10 +157,7 @@ export function redactionOptions(settings: RedactionSettings): RedactorOptions |
   return { secrets: [...BUILT_IN, ...secrets], keys: namesIn(settings.redactionKeys) };
 }
 
-/**
- * Empty when the settings are valid. `protocolNames`: the names of AG-UI's own fields. They are
- * passed in because they are read from its schemas, and a runner redacts without those packages.
- */
+/** Empty: the settings are valid. `protocolNames`: passed in, so a runner loads no schemas. */
 export function redactionProblems(
   settings: RedactionSettings,
   protocolNames: () => ReadonlySet<string>,

@@ -55,10 +55,7 @@ interface CompiledPattern extends Pattern {
 /** A run is examined in pieces, because it may end before the last character of its class. */
 const RUN_CHARS = 1_024;
 
-/**
- * Fewer characters of a known value are not pending: words begin like values. So where a part of a
- * text ends in them, the first characters of a value may stay visible.
- */
+/** Shorter beginnings of a known value are not pending, and may stay visible: words begin so. */
 const VALUE_CHARS_MIN = 4;
 
 export class SecretSearch {

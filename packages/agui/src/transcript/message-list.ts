@@ -31,10 +31,7 @@ export interface MessageEntry {
 /** The memory of an entry without its message: the entry, and its key in the map of ids. */
 const ENTRY_BYTES = 200;
 
-/**
- * V8 keeps appended text as a tree of pieces until the text is read: a node and a text for each
- * piece, 64 bytes.
- */
+/** A node and a text of each appended piece: V8 keeps them as a tree until the text is read. */
 const PIECE_BYTES = 64;
 
 interface OwnedCall {
@@ -146,9 +143,7 @@ export class MessageList {
     }
   }
 
-  /**
-   * Puts another message with the same id in the same place. `bytes`: its weight, if it is known.
-   */
+  /** Replaces a message by one with the same id. `bytes`: its weight, if it is known. */
   replace(entry: MessageEntry, message: Message, bytes = messageBytes(message)): void {
     this.grow(entry, bytes - entry.bytes);
     for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
@@ -252,10 +247,7 @@ class Index<T> {
   }
 }
 
-/**
- * A copy of an event's message that may be changed; the event stays unchanged. A null attribution
- * counts as none, as for the clients.
- */
+/** A copy that may be changed, without a null attribution, which counts as none for clients. */
 export function adopted(message: JsonObject): Message {
   const { subagentRunId, ...rest } = message;
   const copy: Message = subagentRunId === null ? rest : { ...message };

@@ -210,8 +210,7 @@ export class Patched {
     this.#remove(source);
     const target = reach(this.#value, segments);
     if (target === undefined) throw new PatchFailed();
-    // The value after the source may have taken its place, and may not be a container. The clients
-    // then lose the moved value, and so does this code.
+    // The value after the source may now be here, and may be no container: clients lose the value.
     if (target === "nowhere") return this.#spendBytes(-weightOf(value).bytes);
     this.#insert(target, value, 0);
   }

@@ -48,10 +48,7 @@ export function locate(
   return undefined;
 }
 
-/**
- * The same for the target of a moved value, which the clients do not check again. Undefined when
- * the move fails, "nowhere" when it succeeds and stores nothing.
- */
+/** For the target of a move, which clients do not check again. "nowhere": stores nothing. */
 export function reach(
   root: unknown,
   segments: readonly string[],
@@ -88,8 +85,7 @@ export function put(container: Container, key: string | number, value: unknown):
     const before = container.length;
     const index = Number(key);
     container.splice(index, 0, value);
-    // The place used by splice: a negative place counts from the end, and one after the end is the
-    // end.
+    // As splice counts: a negative index from the end, and one after the end is the end.
     const at = index < 0 ? Math.max(0, before + index) : Math.min(index, before);
     return { undo: () => container.splice(at, 1), replaced: undefined };
   }

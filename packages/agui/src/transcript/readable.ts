@@ -44,10 +44,7 @@ function readable(messages: readonly JsonObject[]): readonly Readable[] {
   }));
 }
 
-/**
- * Ends lines with LF only, and leaves nothing that moves a cursor, rings a bell or changes colours:
- * control characters are replaced by their pictures.
- */
+/** Lines end with LF, and pictures replace the control characters, which could move a cursor. */
 function printable(text: string): string {
   return text
     .toWellFormed()
@@ -140,10 +137,7 @@ function stringOf(value: unknown): string {
 
 const INDENT = "    ";
 
-/**
- * A conversation as plain text. Only this code starts text at the beginning of a line: messages are
- * indented, so a message cannot imitate another speaker's turn.
- */
+/** A conversation as text. Messages are indented, so none can imitate another speaker. */
 export function transcriptText(messages: readonly JsonObject[]): string {
   return readable(messages)
     .map(({ who, of, pieces }) => {
@@ -208,8 +202,7 @@ function code(text: string): string {
   const line = oneLine(text);
   if (line === "") return "*unnamed*";
   const ticks = "`".repeat(longestRun(line) + 1);
-  // Markdown strips the spaces again; without them a backtick at the edge would belong to the
-  // fence.
+  // Markdown strips the spaces; without them an edge backtick would belong to the fence.
   return line.includes("`") ? `${ticks} ${line} ${ticks}` : `${ticks}${line}${ticks}`;
 }
 
@@ -232,10 +225,7 @@ function quoted(text: string): string {
   return lines.join("\n");
 }
 
-/**
- * The fence that a line certainly opens. A fence at the very beginning of a line cannot belong to a
- * list, which would end it early. HTML in an unrecognised fence looks escaped, and is safe.
- */
+/** The fence of a line. At its very beginning it cannot belong to a list, which would end it. */
 function opening(line: string): string | undefined {
   return /^(`{3,})[^`]*$/.exec(line)?.[1] ?? /^(~{3,})/.exec(line)?.[1];
 }
@@ -245,10 +235,7 @@ function isClosing(line: string, fence: string): boolean {
   return closing?.startsWith(fence) === true;
 }
 
-/**
- * Escapes characters that could open a tag, a comment or a declaration. It uses an entity, because
- * a backslash may stand before the character.
- */
+/** Escapes what opens a tag or comment, by an entity: a backslash may stand before it. */
 function withoutHtml(line: string): string {
   return line.replaceAll(/<(?=[a-z/!?])/gi, "&lt;");
 }

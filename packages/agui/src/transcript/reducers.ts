@@ -152,10 +152,7 @@ export function endCall({ list, metadata }: Reduction, event: JsonObject): void 
   if (existing !== undefined) list.grow(existing.owner, metadata.gather(existing.call, event));
 }
 
-/**
- * A result is placed after the message that called the tool, and not at its place in the stream:
- * models reject a conversation with other messages between the two.
- */
+/** Placed after the message with the call: models reject other messages between the two. */
 export function addResult({ list, metadata }: Reduction, event: JsonObject): void {
   const { messageId: id, toolCallId, content, role } = event;
   if (typeof id !== "string") return;
@@ -227,10 +224,7 @@ export function applyActivitySnapshot({ list, metadata }: Reduction, event: Json
   }
 }
 
-/**
- * A patch that fails, or makes the content too large, leaves the content; metadata is applied
- * anyway.
- */
+/** A patch that fails, or grows the content too large, leaves it; metadata is applied anyway. */
 export function applyActivityDelta(reduction: Reduction, event: JsonObject): void {
   const { list, metadata, patchedLimits } = reduction;
   const entry = list.find(event["messageId"]);
@@ -242,8 +236,7 @@ export function applyActivityDelta(reduction: Reduction, event: JsonObject): voi
   const existing = entry.content.bytes;
   const outcome = entry.content.apply(event["patch"] ?? []);
   const { bytes } = entry.content;
-  // A failed patch may also have copied the content. The copy then replaces the original, or both
-  // would stay in memory.
+  // A failed patch may also have copied the content; the copy then replaces the original.
   if (outcome !== "applied" && !isObject(content) && !Array.isArray(content)) return;
   message["content"] = entry.content.value;
   if (bytes !== undefined) list.grow(entry, bytes - (existing ?? weightOf(content).bytes));

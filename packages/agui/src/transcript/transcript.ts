@@ -94,10 +94,7 @@ export class Transcript {
     return this.#reduction.list.find(id) !== undefined;
   }
 
-  /**
-   * Undefined without a state: no event set it, or patches made it too large, which only a
-   * STATE_SNAPSHOT ends. The same rule as for `messages()` applies.
-   */
+  /** Undefined: no event set it, or patches grew it too large. See `messages()`. */
   get state(): unknown {
     return this.#stateIs === "set" ? this.#state.value : undefined;
   }
@@ -178,8 +175,7 @@ export class Transcript {
   }
 
   #startRun(event: JsonObject): void {
-    // Answered interrupts keep their weight until the run ends: no event would pay for another look
-    // at them.
+    // Answered interrupts keep their weight until the run ends.
     this.#interrupts = pendingAfter(this.#interrupts, event);
     const { input } = event;
     if (!isObject(input) || !Array.isArray(input["messages"])) return;

@@ -40,10 +40,7 @@ export function charBytes(count: number): number {
   return count * 2;
 }
 
-/**
- * The additional weight of the object when the field gets another value; undefined: the object has
- * no such field.
- */
+/** The weight that another value of the field adds; undefined: no such field. */
 export function changedBytes(
   field: string,
   { before, after }: { readonly before: unknown; readonly after: unknown },

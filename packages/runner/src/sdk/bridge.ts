@@ -246,10 +246,7 @@ export abstract class PlatformBridge {
     return { servers: [] };
   }
 
-  /**
-   * Called before a switch of the model (`POST /model`). Throw to refuse it; an adapter that is made
-   * after it has the new model in its context.
-   */
+  /** Called before a switch of the model (`POST /model`). Throw to refuse it. */
   switchModel?(model: string): unknown;
 
   /**

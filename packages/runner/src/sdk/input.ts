@@ -121,10 +121,7 @@ function withoutDelimiter(text: string): string | undefined {
   return /^<sender_context>\n.*\n<\/sender_context>(?:\n\n([^]*))?$/.exec(text)?.[1];
 }
 
-/**
- * The delimiter, then the content as it came. One text is sent as a text, because not every framework
- * knows lists of parts.
- */
+/** The delimiter, then the content. One text stays a text: not every framework knows parts. */
 function withDelimiter(delimiter: string, content: unknown, layout: Layout = "split"): unknown {
   const text = typeof content === "string" ? content : "";
   const parts = Array.isArray(content) ? content : text === "" ? [] : [{ type: "text", text }];

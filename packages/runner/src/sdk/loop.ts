@@ -31,10 +31,7 @@ export interface Runner {
   pool(options?: PoolOptions): Promise<void>;
   /** Ends `run` and `pool`, as SIGTERM and SIGINT do. Never rejects, and may be called again. */
   stop(): Promise<void>;
-  /**
-   * The endpoints (docs/sdk-http.md) as a web-standard handler. It never rejects, and works with or
-   * without `run`.
-   */
+  /** The endpoints (docs/sdk-http.md) as a web-standard handler, which never rejects. */
   readonly fetch: Fetch;
   readonly stats: RunnerStats;
 }

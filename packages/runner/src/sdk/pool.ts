@@ -51,10 +51,7 @@ const OF_A_SPOOL = /\.(?:lock(?:\.\d+)?|new)$/;
 
 interface PoolParts {
   readonly core: RunnerCore;
-  /**
-   * Serves a session until no message waits. The claim has this epoch; 0n: the service assigns one,
-   * and no run is ended.
-   */
+  /** Serves a session until no message waits, with this epoch; 0n: the service assigns one. */
   readonly serve: (id: string, epoch: bigint) => Promise<void>;
 }
 

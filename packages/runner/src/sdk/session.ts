@@ -102,10 +102,7 @@ export class RunnerSession {
     await this.#withLock(() => this.#closeWriter());
   }
 
-  /**
-   * Begins a run that was not claimed. Its events come as the ledger gets them, also RUN_STARTED; read
-   * them to the end, because the run continues only then. Rejects with RunInProgress.
-   */
+  /** Begins a run that was not claimed. Read its events to the end. Rejects with RunInProgress. */
   async begin(input: RunInput, signal: AbortSignal, caller: RunCaller): Promise<RunEvents> {
     const late = new RpcFailure(
       "UNAVAILABLE",
@@ -202,8 +199,7 @@ export class RunnerSession {
           if (stopping.aborted) return undefined;
         }
       }
-      // Not cut: its turn would have a run and no runner. The same run again gets the turn of a claim
-      // that was cut too late.
+      // Not cut: its turn would have a run and no runner.
       return await claim({}, interrupting);
     } catch (error) {
       if (interrupting.aborted || reasonOf(error) === "NOTHING_WAITS") return undefined;
@@ -313,10 +309,7 @@ export class RunnerSession {
     }
   }
 
-  /**
-   * Resolves when the service has everything, the runner stops, or after one attempt. Rejects when the
-   * service takes no more.
-   */
+  /** Resolves when all is stored, the runner stops, or after one attempt; rejects as `serve`. */
   async #waitUntilStored(writer: SessionWriter, { runId = "", once = false } = {}): Promise<void> {
     const { stopping } = this.#core;
     for (;;) {

@@ -1,7 +1,4 @@
-/**
- * Records in the order of their arrival, numbered without a gap from the first one ever. Records
- * leave at the front, and each one is found by its number.
- */
+/** Records in the order of arrival, numbered without a gap from the first one ever. */
 export class SpoolQueue<T> {
   #records: (T | undefined)[] = [];
   /** The count of entries at the front of `#records` that have left. */
@@ -36,8 +33,7 @@ export class SpoolQueue<T> {
 
   at(number: bigint): T | undefined {
     if (number < this.#frontNumber) return undefined;
-    // The distance from the front, and not the number of the session: the distance fits an array
-    // index.
+    // The distance from the front fits an array index; the number of the session may not.
     return this.#records[this.#left + Number(number - this.#frontNumber)];
   }
 

@@ -50,10 +50,7 @@ export interface Producer {
   readonly isLeft: boolean;
   /** Undefined until the service, or the caller, has set it. */
   epoch: bigint | undefined;
-  /**
-   * The epoch to ask for before that; undefined: the session's highest plus 1. In a left producer it
-   * is the only evidence that a later writer has taken over.
-   */
+  /** The epoch to ask for before that; undefined: the highest plus 1. */
   proposed: bigint | undefined;
   /** The service knows record n as `base + n`; undefined until a stream was opened. */
   base: bigint | undefined;

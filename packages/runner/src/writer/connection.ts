@@ -103,8 +103,7 @@ export function outcomeOfStream(
   { epochGiven, replaced }: { readonly epochGiven: boolean; readonly replaced: number },
 ): "again" | "fenced" | "ended" {
   const { reason } = failure;
-  // Our own earlier call may have reached the service after this one. No other writer learns the
-  // epoch that the service gave us, so only repeated replacements prove a rival.
+  // Our own earlier call may have arrived later. Only repeated replacements prove a rival.
   if (reason === "STREAM_REPLACED")
     return epochGiven || replaced >= REPLACED_MAX ? "fenced" : "again";
   return outcomeOfWriter(failure);

@@ -60,10 +60,7 @@ function fieldsOf({ eventType, payload, key, sentAtMicros, sender }: MessageReco
   };
 }
 
-/**
- * Sends the events of one producer after the other. A stream is opened when an event waits, or to receive
- * a cancel, and opened again after a failure.
- */
+/** Sends a producer's events in order: a stream for an event or a cancel, again after a failure. */
 export class EventSender {
   readonly #parts: SenderParts;
   readonly #attempts: Attempts;

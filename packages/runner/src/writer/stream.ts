@@ -72,10 +72,7 @@ export class EventPushStream {
     this.#progressMs = shared.clock.monotonicMs();
   }
 
-  /**
-   * Resolves when nothing is left to send, or when the writer has ended; later records open another
-   * stream. Rejects with an RpcFailure when the stream breaks.
-   */
+  /** Resolves when nothing is left, or the writer has ended. Rejects with an RpcFailure. */
   async run(client: LedgerClient): Promise<void> {
     const { signal } = this.#shared.ending;
     const call = await client.converse(ledger.pushSessionEvents, { signal });
@@ -122,8 +119,7 @@ export class EventPushStream {
     const settled = producer.events.frontNumber - 1n;
     // These refusals belong to earlier users of the epoch.
     if (producer.base === undefined) producer.refusals = opened.refused;
-    // A service without acknowledged events was restored from a backup. The lost events stay
-    // lost, and the numbers continue from the service's position.
+    // A service without acknowledged events was restored. The numbers continue from its position.
     const lost = producer.base === undefined ? 0n : producer.base + settled - opened.lastClientSeq;
     const hasLost = lost > 0n;
     if (hasLost) {

@@ -161,10 +161,7 @@ export type WriterProblem =
     }
   /** Another writer took over: waiting records are lost, and later ones are dropped. */
   | ({ readonly kind: "fenced" } & Loss)
-  /**
-   * The service accepts no more (session deleted, no permission, no PushSessionEvents, …); losses as
-   * with `fenced`.
-   */
+  /** The service accepts no more (session deleted, no permission, …); losses as with `fenced`. */
   | ({ readonly kind: "ended" } & Loss)
   /** Records of an earlier process were lost: another writer took over before they were sent. */
   | ({ readonly kind: "left_lost" } & Loss)
@@ -208,10 +205,7 @@ export interface SessionWriter {
    * ms, the maximum 2^31 - 1. Below 0 it does not wait, and an invalid number means the default.
    */
   flush(options?: { readonly timeoutMs?: number }): Promise<FlushResult>;
-  /**
-   * Flushes, then ends: every timer, connection and file is closed. Never rejects, may be called
-   * again. Default timeout 10,000 ms.
-   */
+  /** Flushes, then ends: all is closed. Never rejects, may be repeated. Default 10,000 ms. */
   close(options?: { readonly timeoutMs?: number }): Promise<CloseResult>;
   readonly stats: WriterStats;
 }

@@ -252,10 +252,7 @@ export class SharedState {
     return this.#isSettled(mark);
   }
 
-  /**
-   * True when a caller waits for an event that is not settled, or a user message does: it is behind a
-   * derived message, and delays later events.
-   */
+  /** True: a caller, or a user message behind a derived one, waits for an unsettled event. */
   wantsFlush(producer: Producer): boolean {
     const isQuestionDeferred =
       producer.questions.length > 0 && sendableMessage(producer) === undefined;
@@ -323,10 +320,7 @@ export function reasonOf({ reason, code, message }: RpcFailure): Reason {
   return { reason: reason ?? code, message };
 }
 
-/**
- * A loop waits on a signal when it has nothing to do. A signal that is set without a waiter stays set for the
- * next waiter, so no event between two checks is missed.
- */
+/** A wait of a loop. A set signal stays set for the next waiter, so no event is missed. */
 class Signal {
   #isSet = false;
   #waiting: (() => void) | undefined;

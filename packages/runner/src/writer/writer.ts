@@ -198,10 +198,7 @@ export function messageOf(
   };
 }
 
-/**
- * Throws for an invalid value, as messageOf does: a record that cannot be encoded would be pushed
- * again and again, and block the records after it.
- */
+/** Throws for an invalid value: one that cannot be encoded would be pushed again and again. */
 function printed(value: unknown, ofText = withinDepth): PrintedJson & { readonly text: string } {
   const { text, replaced } =
     typeof value === "string" ? ofText(value) : printJson(value, PAYLOAD_BYTES_MAX);

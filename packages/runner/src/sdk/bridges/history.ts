@@ -48,10 +48,7 @@ export function newMessages({ messages }: RunInput): readonly AgentMessage[] {
 /** Called with each part that a framework cannot take, and the index of it in its message. */
 export type OnOmitted = (message: AgentMessage, part: MessagePart, at: number) => void;
 
-/**
- * Tells the readers of the session, and `onProblem`, of the parts of new messages that the framework
- * cannot take. Those of older messages were reported when they were new.
- */
+/** Reports the parts of new messages that the framework cannot take; older ones were reported. */
 export function reportOmitted(
   notes: DeveloperEvents,
   framework: string,

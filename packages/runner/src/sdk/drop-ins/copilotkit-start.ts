@@ -91,10 +91,7 @@ async function messagesOf(
   return messagesIn(JSON.parse(messages));
 }
 
-/**
- * The new messages, the first one with a mark if the page has cut its list before it; or the last
- * message again, if it was answered (docs/turns.md).
- */
+/** The new messages, marked if the page cut its list; or the last one again (docs/turns.md). */
 function branching(
   typed: readonly AgentMessage[],
   all: readonly AgentMessage[],

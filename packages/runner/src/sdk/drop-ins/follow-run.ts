@@ -49,10 +49,7 @@ export function lastRowMs({ lastActivityAt }: Session): number {
   return lastActivityAt === undefined ? Date.now() : Number(lastActivityAt.seconds) * 1_000;
 }
 
-/**
- * Calls `stop` when somebody cancels the run, and not when the writer has lost it: a ledger that is away
- * changes nothing for the app.
- */
+/** Calls `stop` when somebody cancels the run, and not when the writer has lost it. */
 export function onCancel(
   writer: SessionWriter,
   runId: string,

@@ -138,10 +138,7 @@ export class LedgerCallbacks {
     this.#runs.get(runId)?.write([{ type: "CUSTOM", name, value: value ?? null }]);
   }
 
-  /**
-   * Aborts when the next run of the session is cancelled. Give it to that run, as `signal` of its
-   * configuration: callbacks alone cannot end a graph.
-   */
+  /** Aborts when the session's next run is cancelled. Give it to that run as `signal`. */
   signalOf(sessionId: string): AbortSignal {
     const stopping = this.#stopping.get(sessionId) ?? new AbortController();
     this.#stopping.set(sessionId, stopping);

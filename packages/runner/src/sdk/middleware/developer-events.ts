@@ -12,10 +12,7 @@ import type { Middleware } from "./middleware.ts";
 export interface DeveloperEventsOptions {
   /** Removes secrets: the notes were not in the events that the redaction has seen. */
   readonly mask?: ((event: AgentEvent) => AgentEvent) | undefined;
-  /**
-   * True: the first run of a session in this process sends the capabilities, for pages that already
-   * watch. The service sends them to each client that joins.
-   */
+  /** True: the first run of a session in this process sends the capabilities to watching pages. */
   readonly capabilities?: boolean;
 }
 
