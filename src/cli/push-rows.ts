@@ -284,15 +284,10 @@ export async function runIdOf(
   return `${format}-${digest.digest("hex").slice(0, 16)}`;
 }
 
-interface PushInput {
-  readonly stream: Readable;
-  readonly bytesTotal: number | undefined;
-}
-
 export async function openInput(
   file: string | undefined,
   { stdin, signal }: CliIo,
-): Promise<PushInput> {
+): Promise<{ readonly stream: Readable; readonly bytesTotal: number | undefined }> {
   if (file === undefined || file === "-") {
     return { stream: addAbortSignal(signal, stdin), bytesTotal: undefined };
   }

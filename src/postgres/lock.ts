@@ -13,10 +13,6 @@ import { hostname } from "node:os";
 import { join } from "node:path";
 import { refusal } from "./process.ts";
 
-interface ClusterLock {
-  release(): Promise<void>;
-}
-
 /** Of two starts at once, one may hold a part of the lock for a moment. */
 const WAIT_MS_MAX = 200;
 /** SQLITE_BUSY, without the extension in the higher bits; https://sqlite.org/rescode.html */
@@ -30,7 +26,7 @@ export async function lockCluster({
 }: {
   readonly home: string;
   readonly dataDir: string;
-}): Promise<ClusterLock> {
+}): Promise<{ release(): Promise<void> }> {
   // Loaded here: Node 22 prints a warning about it, and a service with DATABASE_URL needs no lock.
   const { DatabaseSync } = await import("node:sqlite");
   const ownerPath = join(home, "session-ledger.owner");

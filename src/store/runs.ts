@@ -34,13 +34,9 @@ export interface RunStretch {
   /** True when its first row is its RUN_STARTED. */
   readonly hasStart: boolean;
   /** From the row that ended it; undefined: the run, or this stretch, continues. */
-  readonly end: RunEnd | undefined;
-}
-
-interface RunEnd {
-  readonly seq: bigint;
-  readonly eventType: string;
-  readonly atMicros: bigint;
+  readonly end:
+    | { readonly seq: bigint; readonly eventType: string; readonly atMicros: bigint }
+    | undefined;
 }
 
 interface RunsLookedAt {

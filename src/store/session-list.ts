@@ -94,13 +94,7 @@ export async function listSessions(
   return { items, next, total };
 }
 
-interface KeyPage {
-  readonly keys: readonly Fields[];
-  readonly next: ListCursor | undefined;
-  readonly total: ListTotal;
-}
-
-async function keysOf(database: Database, request: SessionsPage): Promise<KeyPage> {
+async function keysOf(database: Database, request: SessionsPage) {
   const { from, size } = request;
   const read: RunStatement = (statement) => database.run(statement, AD_HOC);
   const conditions = conditionsOf(request);

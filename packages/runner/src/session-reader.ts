@@ -208,18 +208,12 @@ interface ReaderPageRequest {
   readonly expand?: boolean;
 }
 
-interface ReaderPage {
-  readonly items: readonly LedgerRow[];
-  readonly nextAfterSeq: bigint;
-  readonly hasMore: boolean;
-}
-
 /** Repeated while the service does not answer: a read may always be repeated. */
 function listRows(
   client: LedgerClient,
   { stream, expand = false, ...request }: ReaderPageRequest,
   options: RetryOptions,
-): Promise<ReaderPage> {
+) {
   return stream === "events"
     ? client.call(ledger.listSessionEvents, { ...request, expand }, options)
     : client.call(ledger.listSessionMessages, request, options);

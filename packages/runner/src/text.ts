@@ -12,7 +12,7 @@ const DELTA_CHARS_MAX = 131_072;
 export async function* eventsOfText(
   answer: Text,
   options: TextOptions & { readonly threadId: string },
-): AsyncGenerator<TextEvent, void, undefined> {
+): AsyncGenerator<{ readonly type: string; readonly [member: string]: string }, void, undefined> {
   const { threadId, role = "assistant" } = options;
   const { runId = crypto.randomUUID(), messageId = crypto.randomUUID() } = options;
   yield { type: "RUN_STARTED", threadId, runId };
@@ -27,11 +27,6 @@ export async function* eventsOfText(
   }
   yield { type: "TEXT_MESSAGE_END", messageId };
   yield { type: "RUN_FINISHED", threadId, runId };
-}
-
-interface TextEvent {
-  readonly type: string;
-  readonly [member: string]: string;
 }
 
 async function* piecesOf(answer: Text): AsyncGenerator<string, void, undefined> {

@@ -53,13 +53,8 @@ function withFeedback(message: JsonObject, feedback: readonly JsonObject[]): Jso
   return { ...message, metadata: { ...metadata, session: { ...session, feedback } } };
 }
 
-interface GivenFeedback {
-  readonly messageId: string;
-  readonly feedback: JsonObject & { readonly by: string };
-}
-
 /** The form is made by api/feedback.ts; a META of a producer may have any. */
-function feedbackIn({ metaType: kind, payload, metadata }: JsonObject): GivenFeedback | undefined {
+function feedbackIn({ metaType: kind, payload, metadata }: JsonObject) {
   const session = isObject(metadata) ? metadata["session"] : undefined;
   const stored = isObject(session) ? session["feedback"] : undefined;
   if (!isObject(stored) || !isObject(payload)) return undefined;

@@ -206,15 +206,11 @@ export function textField(event: JsonObject, name: FieldName): string | undefine
   return typeof value === "string" ? value : undefined;
 }
 
-interface Grouped {
-  readonly content: EventType;
-  readonly end: EventType;
-}
-
-const GROUPED: ReadonlyMap<unknown, Grouped> = new Map([
-  ["TEXT_MESSAGE_START", { content: "TEXT_MESSAGE_CONTENT", end: "TEXT_MESSAGE_END" }],
-  ["TOOL_CALL_START", { content: "TOOL_CALL_ARGS", end: "TOOL_CALL_END" }],
-]);
+const GROUPED: ReadonlyMap<unknown, { readonly content: EventType; readonly end: EventType }> =
+  new Map([
+    ["TEXT_MESSAGE_START", { content: "TEXT_MESSAGE_CONTENT", end: "TEXT_MESSAGE_END" }],
+    ["TOOL_CALL_START", { content: "TOOL_CALL_ARGS", end: "TOOL_CALL_END" }],
+  ]);
 
 /** The events that one event stands for: itself, or START, fragment and END of a group. */
 export function ungrouped(event: JsonObject): readonly JsonObject[] {

@@ -15,14 +15,9 @@ export class RunCancelled extends Error {
   }
 }
 
-interface ActiveRun {
-  readonly runId: string;
-  readonly controller: AbortController;
-}
-
 /** The signal of the run that a writer writes. A session has one run at a time. */
 export class RunSignal {
-  #run: ActiveRun | undefined;
+  #run: { readonly runId: string; readonly controller: AbortController } | undefined;
   #newest: RunCancelled | undefined;
 
   /** True while somebody may wait for a cancel. */

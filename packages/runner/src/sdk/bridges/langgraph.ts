@@ -38,17 +38,13 @@ interface GraphState {
   readonly tasks: readonly { readonly interrupts: readonly { readonly id?: string }[] }[];
 }
 
-interface ResumeFields {
-  readonly resume: Readonly<Record<string, unknown>>;
-  readonly update?: { readonly messages: readonly LangChainMessage[] };
-}
-
 export interface LangGraphOptions {
   readonly graph: LangGraph;
   /** The class of `@langchain/langgraph`: needed by graphs that interrupt. */
-  readonly Command?: new (
-    fields: ResumeFields,
-  ) => object;
+  readonly Command?: new (fields: {
+    readonly resume: Readonly<Record<string, unknown>>;
+    readonly update?: { readonly messages: readonly LangChainMessage[] };
+  }) => object;
   /** The input of the graph for new messages; else `{ messages }`. */
   readonly input?: (messages: readonly LangChainMessage[], input: RunInput) => object;
   /** Added to the config of each run: `recursionLimit`, `context`, `callbacks`, … */

@@ -30,11 +30,6 @@ export interface StartedRun {
   readonly messages: readonly AgentMessage[];
 }
 
-interface RunStartOptions {
-  readonly client: LedgerClient;
-  readonly lostAfterMs: number;
-}
-
 interface StartRequest {
   readonly threadId: string;
   readonly input: ThreadInput;
@@ -43,7 +38,7 @@ interface StartRequest {
 /** Throws when the thread has a run, and when the ledger cannot store the start. */
 export async function startRun(
   request: StartRequest,
-  { client, lostAfterMs }: RunStartOptions,
+  { client, lostAfterMs }: { readonly client: LedgerClient; readonly lostAfterMs: number },
 ): Promise<StartedRun> {
   const { threadId: sessionId, input } = request;
   const session = await sessionOf(client, sessionId);
