@@ -157,9 +157,8 @@ export class FairShare {
   }
 
   /**
-   * Streams can fill all the room with incomplete frames, and then no frame could ever be
-   * completed. So the first waiting lease continues above the limit: one frame of one stream at a
-   * time.
+   * Incomplete frames of streams can fill all the room. So the first waiting lease continues above
+   * the limit: one frame of one stream at a time.
    */
   #resumeWaiting(): void {
     for (const [lease, go] of this.#waiting) {

@@ -15,9 +15,8 @@ interface SemaphoreLimits {
 }
 
 /**
- * Runs a limited number of actions at once; the others wait. Those of one caller wait in order, and
- * callers take turns. An action that ends passes its place on directly, so that no later action can
- * overtake a waiting one.
+ * Runs a limited number of actions at once. Those of one caller wait in order, and callers take
+ * turns. An action that ends passes its slot on, so no later action overtakes a waiting one.
  */
 export class Semaphore {
   readonly #limits: SemaphoreLimits;

@@ -2,9 +2,8 @@ import { ServiceError } from "@session-ledger/base/errors";
 import { within } from "@session-ledger/base/timers";
 
 /**
- * An object that lives longer than a call is a unit. `start` resolves when the unit is usable,
- * `stop` when no part of it runs any more. `stop` is idempotent, and works before `start` and after
- * a failed `start`. test/support/unit-contract.ts tests this contract on every unit.
+ * An object that lives longer than a call. `start` resolves when it is usable, `stop` when nothing
+ * of it runs; `stop` is idempotent, also before `start` (test/support/unit-contract.ts).
  */
 export interface Unit {
   start(): Promise<void>;

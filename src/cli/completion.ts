@@ -1,7 +1,6 @@
 /**
- * A completion script for bash, made from the commands of the program. The script finds its place
- * in the table of commands by the words before the cursor, and offers the words of that place.
- * Where a value has no list of choices, the shell offers files.
+ * A completion script for bash, made from the commands of the program: it offers the words that
+ * follow the words before the cursor, and files where a value has no list of choices.
  */
 import { Argument, type Command } from "commander";
 import { type CliIo, EXIT, printLine } from "./io.ts";

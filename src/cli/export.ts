@@ -1,7 +1,6 @@
 /**
- * A session as JSON lines, up to its head when the command began: the raw events, each with its
- * payload from before the merge, in the form that `push` reads; or the messages, in the form of
- * `tail`; or entries of a history (src/history).
+ * A session as JSON lines up to its head: raw events as `push` reads them, messages as `tail`
+ * prints them, or entries of a history (packages/history).
  */
 import { type Command, Option } from "commander";
 import { systemClock } from "@session-ledger/base/clock";

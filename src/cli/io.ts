@@ -101,9 +101,9 @@ export async function printLine(
 }
 
 /**
- * Text of a session in a safe form for a terminal: characters that would move the cursor, ring a
- * bell, change colours or turn the direction of the line are spelled out. A writer of a session
- * must not control the terminal of its reader.
+ * A session's text for a terminal: characters that move the cursor, ring a bell, change colours or
+ * turn the direction of a line are spelled out, so that no writer controls the terminal of a
+ * reader.
  */
 export function visible(text: string): string {
   return text.replace(UNSAFE, (character) => {

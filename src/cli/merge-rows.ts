@@ -1,10 +1,8 @@
 /**
- * Merges the events of an import as a push stream does: consecutive fragments of one text become one row.
- * The row has the key of its first event, and the same file again makes the same rows.
- *
- * A row that the service refuses is sent again as its events (push-rows.ts), each with its own key. So one
- * faulty fragment costs only itself, and events that an earlier import stored one by one are recognised.
- * The fragments at the very end of an input are not merged: a longer file may go on with the same text.
+ * Merges the events of an import as a push stream does. A row has the key of its first event, so
+ * the same file makes the same rows. A refused row is sent again as its events (push-rows.ts), each
+ * with its key. The fragments at the end of an input are not merged: a longer file may continue the
+ * text.
  */
 import { fromBinary } from "@bufbuild/protobuf";
 import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";

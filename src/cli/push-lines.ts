@@ -91,10 +91,9 @@ function typeOf(payload: string): string | undefined {
 const DIGEST_HEX = 32;
 
 /**
- * One key per line, made from that line and all lines before it. So the same input sent again, or
- * the same input with additional lines, is recognised line by line up to its earlier end. Two
- * inputs that only share a line (every run may have the same STEP_FINISHED on its seventh line) do
- * not share its key, unless all lines before it are equal too.
+ * One key per line, made from that line and all lines before it. So the same input, also with
+ * additional lines, is recognised up to its earlier end, and two inputs that only share a line do
+ * not share its key.
  */
 export class LineKeys {
   readonly #prefix: string | undefined;

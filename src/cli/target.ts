@@ -1,8 +1,6 @@
 /**
- * The target of a command's lines: stdout or a file.
- *
- * A file is complete or absent: it is written under another name and renamed when it is complete
- * and on disk. So for a script, an existing file is a complete file.
+ * The target of a command's lines: stdout or a file, which is complete or absent: it is written
+ * under another name, and renamed when it is complete and on disk.
  */
 import { open, realpath, rename, rm, stat } from "node:fs/promises";
 import { finished } from "node:stream/promises";

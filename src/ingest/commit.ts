@@ -45,9 +45,8 @@ export async function commitBatch(
       ? [{ stream: push.stream, sessionId: push.sessionId, seq: outcome.seq }]
       : [];
   });
-  // The new rows are committed by now, so a failed look-up is not a failure of the batch. Only the
-  // repeated pushes are sent again. If the other pushes went again too, those without a key would
-  // be stored a second time. The next try pauses when it finds the database unavailable.
+  // The rows are committed by now, so a failed look-up is no failure of the batch: only the
+  // repeated pushes are sent again, because others without a key would be stored twice.
   const stored = addresses.length === 0 ? [] : await writer.readByAddress(addresses).catch(unread);
   let repeated = 0;
   return pushes.map((push, index): Settled => {
@@ -84,9 +83,8 @@ function unread(error: unknown): Settled {
 }
 
 /**
- * A repeated push whose row was stored when the push was judged. Undefined: the row is gone since
- * then. The row was erased, or lost with a server that was replaced. The push is sent and judged
- * again.
+ * A repeated push whose row was stored when the push was judged. Undefined: the row was erased, or
+ * lost with its server. The push is sent and judged again.
  */
 function deduplicatedRow(push: Push, row: StoredRow | undefined): Settled | undefined {
   if (row === undefined) return undefined;

@@ -53,13 +53,11 @@ const LOCKED_IN_FLIGHT_MAX = 4;
 
 export interface Ingest extends Unit {
   /**
-   * Resolves after commit. `gone` is called before the push is first sent; true drops the push.
+   * Resolves after commit. `isAbandoned` is called before the push is first sent; true drops it.
    * Rejects with a ServiceError: refused, QUEUE_FULL, UNAVAILABLE, OUTCOME_UNKNOWN, SHUTTING_DOWN.
    *
-   * The caller pushes the ranges of a stream in the order of their numbers, without waiting between
-   * them. After one range is rejected, no later range is stored.
-   *
-   * `span` records the time of the push in the queue, and each try to commit it.
+   * The ranges of a stream are pushed in order, without waiting; after a rejected one no later one
+   * is stored. `span` records the time in the queue, and each try to commit.
    */
   push(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged>;
   /** Opens a push stream, which ends all others of the session; resolves and rejects as `push`. */
@@ -321,9 +319,8 @@ class GroupCommit implements Ingest {
   }
 
   /**
-   * At most one row of a batch is at fault, and the other rows must not suffer. The halves go one
-   * after the other. When a push must be sent again, the later pushes of its session are sent again
-   * too.
+   * At most one row of a batch is at fault. The halves go one after the other; a retried push is
+   * followed by the later pushes of its session.
    */
   async #halve(
     items: readonly PendingPush[],

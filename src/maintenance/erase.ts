@@ -135,9 +135,8 @@ function refuseLeft({ signal }: EraseCall): void {
  */
 
 /**
- * A push that waits for a batch waits for a small part of lock_timeout: 500 rows of 600 bytes or 8
- * KB, or 4 MiB of larger ones, took 22 to 28 ms at the median and 108 ms at most (PostgreSQL 18.4,
- * two cores shared with other work, November 2026).
+ * 500 rows of 600 bytes or 8 KB, or 4 MiB of larger ones, took 22 to 28 ms at the median and 108 ms
+ * at most (PostgreSQL 18.4, two cores shared with other work, November 2026).
  */
 const ERASED_ROWS_MAX = 500;
 /** Stored bytes; one row may have more. PostgreSQL stores each 2 KB of a large row as a row. */

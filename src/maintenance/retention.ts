@@ -127,9 +127,8 @@ interface RetentionParts {
   /** Called for each batch. */
   readonly counted?: (stream: StreamName, rows: bigint) => void;
   /**
-   * The times, noted by earlier passes, before which a look at a session finds nothing new. A run
-   * that began long ago and is not over for long enough would else be walked in every pass. A
-   * session that is not in the map is looked at once more.
+   * From earlier passes: the time before which a look at a session finds nothing new. Otherwise
+   * every pass would walk a long run that ended lately.
    */
   readonly due?: Map<string, bigint>;
   /** Rows that one statement reads. */

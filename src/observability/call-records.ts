@@ -1,9 +1,7 @@
 /**
- * Writes one record per call of either edge, to the log, the metrics and the end of its span, when
- * the call ends for its caller. A record has fixed words, the duration and the session. It never has
- * a payload, an error message (which may quote a payload), a path or a query. The number of log
- * lines per second is limited for failures and for streams, unless all calls are logged. Metrics and
- * spans cover every call.
+ * Writes one record per call of either edge to the log, the metrics and its span, when the call
+ * ends for its caller: fixed words, the duration, the session, never a payload, an error message, a
+ * path or a query. Log lines of failures and streams are limited, unless all calls are logged.
  */
 import type { Clock } from "@session-ledger/base/clock";
 import type { ServiceError } from "@session-ledger/base/errors";

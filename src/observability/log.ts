@@ -21,9 +21,8 @@ const MESSAGE_CHARS_MAX = 1_000;
 export function createLog(options: LogOptions): Log {
   if (typeof options.to === "object") return createLogTo(options.to, options.level);
   const fd = options.to === "stdout" ? 1 : 2;
-  // Synchronous, so that the log is complete at the exit; a reader that stalls blocks the service.
-  // The asynchronous way costs as much, and hangs at the exit for good when the reader has gone (`…
-  // | head -1`): sonic-boom 4.2 tries again after EPIPE.
+  // Synchronous, so that the log is complete at the exit. The asynchronous way costs as much, and
+  // hangs when the reader has gone (`… | head -1`): sonic-boom 4.2 tries again after EPIPE.
   if (!options.pretty) return createLogTo(destination({ dest: fd, sync: true }), options.level);
   const printer = prettyPrinter({ destination: fd, sync: true, translateTime: "SYS:HH:MM:ss.l" });
   const write = (line: string): void => {
@@ -51,9 +50,8 @@ export function createLogTo(
 }
 
 /**
- * The fields of an error for the log. Only the fields named here are copied. Errors of database
- * drivers carry the statement's parameters as fields, and drizzle puts them in its message, after
- * "params:"; those are payloads.
+ * Copies only named fields of an error. Drivers put a statement's parameters in fields, and drizzle
+ * in its message after "params:"; those are payloads.
  */
 function errorFields(error: unknown, causesMax = 4): object {
   if (!(error instanceof Error)) return { message: `thrown: ${typeof error}` };

@@ -195,8 +195,7 @@ interface Postmaster {
 
 /**
  * Stops a server, gently at first; returns the signal that ended it. SIGINT is PostgreSQL's fast
- * stop (sessions end, a checkpoint is written), SIGQUIT its immediate one (the next start replays
- * the log); pg_ctl sends the same two.
+ * stop, SIGQUIT its immediate one (the next start replays the log); pg_ctl sends the same two.
  */
 async function shutDown(postmaster: Postmaster, fastStopMs: number): Promise<NodeJS.Signals> {
   const steps = [
@@ -238,20 +237,15 @@ export async function readyPort(pgData: string): Promise<number | undefined> {
 }
 
 /**
- * Handles the remains of a killed service in the cluster. We hold the lock of DATA_DIR, so a server
- * in it has no owner any more.
+ * Handles the remains of a killed service in the cluster, whose lock we hold. A server that still
+ * runs is stopped and never adopted: it is not our child, may have another version, port or
+ * configuration, and its log has no reader. Every committed row stays.
  *
- * A server that still runs is stopped, and never adopted. It is not our child, so its death would
- * go unnoticed. It may have another version, port or configuration. And its log goes to a pipe
- * without a reader. A fast stop and a start cost a checkpoint, and every committed row is kept.
- *
- * The postmaster.pid of a dead server: PostgreSQL itself replaces the file, unless its pid still
- * answers a signal and belongs to the same user. In that case PostgreSQL takes the process for
- * another server and refuses to start. The process may be another program with the same pid, or the
- * dead server before its parent has reaped it. Deleting the file would be wrong: the file also
- * names the shared memory, which shows PostgreSQL that orphaned backends of a killed postmaster
- * still write. So only the pid in the file is replaced, by our own: CreateLockFile (miscinit.c)
- * takes the pid of its parent for stale, and still checks the memory.
+ * PostgreSQL replaces the postmaster.pid of a dead server, unless its pid answers a signal and
+ * belongs to the same user: another program, or the dead server before its parent has reaped it.
+ * Then it refuses to start. The file also names the shared memory, which shows whether orphaned
+ * backends still write, so it is not deleted. Only its pid is replaced by our own: CreateLockFile
+ * (miscinit.c) takes the pid of its parent for stale, and still checks the memory.
  */
 
 export async function clearLeftover(

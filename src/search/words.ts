@@ -1,8 +1,7 @@
 /**
- * The words of a text, and of a question. PostgreSQL finds the words of languages with spaces. Chinese,
- * Japanese and Korean get a word for each character, and for each two that stand together, so they need
- * no extension of the server. Filters are words too: the index then joins them with the others, and no
- * filter reads a table of texts. A mark begins with a character that no text has.
+ * The words of a text, and of a question. Chinese, Japanese and Korean get a word for each
+ * character, and for each two neighbours, so they need no extension of the server. Filters are
+ * words too, so the index joins them. A mark begins with a character that no text has.
  */
 
 /** Characters of one row; PostgreSQL marks the matches of a page of such rows in milliseconds. */

@@ -1,7 +1,6 @@
 /**
- * Places the rows of a batch relative to the counters of their sessions, with pure functions: the
- * numbers of each row, and its run. The counters and the run that is open at the beginning are
- * unknown here; the statement adds them under the lock.
+ * The numbers and the run of each row of a batch, relative to the counters of its session; the
+ * statement adds the counters and the open run under the lock. Pure functions.
  */
 import {
   arrivalsOf,

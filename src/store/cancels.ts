@@ -1,7 +1,6 @@
 /**
- * Cancels of open runs. A cancel is a message, and the row of its session names that message until
- * the run ends (`cancel_seq`, migrations/ledger.sql). So the cancels of open runs are found by a
- * partial index that is nearly always empty.
+ * A cancel is a message, and the row of its session names it until the run ends (`cancel_seq`,
+ * migrations/ledger.sql). So a partial index, nearly always empty, finds the cancels of open runs.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { TABLE } from "./columns.ts";

@@ -83,9 +83,8 @@ export function rowOf(
 }
 
 /**
- * An event row that stays in the bytes of the driver: a page or a watch copies them to its caller,
- * and a field is decoded only where a filter or JSON needs it. The fields are getters, so a spread
- * does not copy them.
+ * An event row in the bytes of the driver: a page or a watch copies them to its caller, and a field
+ * is decoded only where needed. The fields are getters, which a spread does not copy.
  */
 export class ReadEvent implements EventRow {
   readonly stream = "events";
@@ -187,9 +186,8 @@ function optionalMicros(column: RawRow[number] | undefined): bigint | undefined 
 }
 
 /**
- * Converts microseconds to and from the text that PostgreSQL reads exactly. Never through a float
- * or a Date alone: a Date has milliseconds, and `interval * number` and to_timestamp() calculate in
- * doubles.
+ * Microseconds to and from the text that PostgreSQL reads exactly: a Date has milliseconds, and
+ * `interval * number` and to_timestamp() calculate in doubles.
  */
 
 const MICROS_PER_MS = 1_000n;

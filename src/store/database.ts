@@ -1,11 +1,10 @@
 /**
- * The pool of connections. Every statement reaches it through this file.
+ * The pool of connections.
  *
- * Statements are Drizzle `sql` templates. Drizzle's own driver session sends a raw template
- * unprepared, which with postgres.js costs a second round trip and a parse each time. Here
- * Drizzle's dialect renders the templates, and the same client sends them prepared. Every statement
- * has our own deadline besides the server's, because the server's answer cannot arrive when the
- * network drops packets.
+ * Statements are Drizzle `sql` templates. Drizzle's driver session sends them unprepared, which
+ * costs a second round trip and a parse each time; here its dialect renders them, and the client
+ * sends them prepared. Every statement has our own deadline too, because the server's answer cannot
+ * arrive when the network drops packets.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { PgDialect } from "drizzle-orm/pg-core";
@@ -68,9 +67,8 @@ export interface Database extends Unit {
 }
 
 /**
- * Identifies the server process: its start time, in microseconds. The server has it in memory and
- * every role may read it, so it is added to existing queries. A subquery is computed once for all
- * rows of an answer.
+ * Identifies the server process by its start time, in microseconds. Every role may read it, and a
+ * subquery is computed once for all rows of an answer.
  */
 export const SERVER_TEXT = "(select extract(epoch from pg_postmaster_start_time())::text)";
 export const SERVER = sql.raw(SERVER_TEXT);

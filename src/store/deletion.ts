@@ -14,9 +14,8 @@ export async function deleteSession(database: Database, id: string): Promise<boo
 }
 
 /**
- * The heads of the session as it is marked; undefined: none, or `unless` holds for it. One
- * statement, because a hold that is set or ended between two could be missed. The update finds the
- * version of the row that `found` has locked.
+ * The heads of the marked session; undefined: none, or `unless` holds for it. One statement, so
+ * that no hold is missed between two. The update finds the row that `found` has locked.
  */
 export async function markDeleted(
   database: Database,

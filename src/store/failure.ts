@@ -64,9 +64,8 @@ export function failureOf(error: unknown): FailureKind {
 }
 
 /**
- * True when the statement's connection is gone, or that is unknown. An ERROR is an answer of a
- * server that still runs, whatever its SQLSTATE: class 08 in it means a connection of the server
- * itself, such as dblink's.
+ * True when the statement's connection is gone, or that is unknown. An ERROR comes from a server
+ * that runs: class 08 in it means a connection of the server itself, such as dblink's.
  */
 export function isConnectionLost(error: unknown): boolean {
   const isAnswer =

@@ -1,10 +1,8 @@
 /**
- * Reads the rows of all sessions in the order of `recorded_at`, for feeds (live/feeds.ts).
- *
- * `recorded_at` is the clock at the moment when a transaction holds all of its sessions, so it rises
- * with the numbers of each session. Across sessions a transaction may commit after another one with
- * a later time. `look` gives live/horizon.ts the time up to which no such row can
- * come any more: the clock, and the transactions that write now.
+ * Reads the rows of all sessions in the order of `recorded_at`, for feeds (live/feeds.ts). It is
+ * the clock when a transaction holds all of its sessions, so it rises with the numbers of each
+ * session. Across sessions a transaction may commit after one with a later time. `look` gives
+ * live/horizon.ts the time up to which no such row can come any more.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { bytesOf } from "./pages.ts";
@@ -79,10 +77,9 @@ export function createFeedReader(database: Database): FeedReader {
 }
 
 /**
- * A writer locks the table `sessions` before it takes a time, and frees the lock after its rows are
- * visible. Every role may read pg_locks, unlike the times of other roles' transactions in
- * pg_stat_activity. Reads, VACUUM and the building of an index lock the table in other modes.
- * statement_timestamp() was taken before the statement ran.
+ * A writer locks the table `sessions` before it takes a time, until its rows are visible. Every
+ * role may read pg_locks, unlike other roles' transactions in pg_stat_activity. Reads, VACUUM and
+ * the building of an index lock in other modes. statement_timestamp() is from before the statement.
  */
 async function look(database: Database): Promise<Look> {
   const [fields] = await database.run(sql`
@@ -138,9 +135,9 @@ function lookedAtMaxOf({ rowsMax, projectId, eventTypes }: FeedPageRequest<Strea
 }
 
 /**
- * The rows that fit, and the last examined row, whether it passed or not. The index has only the
- * time: the rows of one time are one batch, and are sorted here. With LIMIT each look-up of a
- * session is a walk down its key, for any statistics. Exported for the plan test.
+ * The rows that fit, and the last examined row. The index has only the time: rows of one time are
+ * one batch, and are sorted here. With LIMIT each look-up of a session walks its key, for any
+ * statistics. Exported for the plan test.
  */
 export function feedStatement(request: FeedPageRequest<StreamName>): SQL {
   const { stream, after, beforeMicros, rowsMax, bytesMax, projectId, eventTypes } = request;

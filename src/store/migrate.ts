@@ -1,19 +1,15 @@
 /**
  * Migrates the schema up, or one step down, or reports its state. Drizzle generates the migrations
- * and their journal; the steps down are hand-written files in the same folder. A landed file never changes
- * (decision 073). Functions and views are in files of their own: the line `-- include ledger.sql` creates
- * them, and `-- replace ledger.sql` replaces those of another version while instances call them. Each
- * call is one transaction that begins with an advisory lock (here, never in the write path). Of two
- * instances that start at once, one migrates; the other waits and finds nothing to do.
+ * and their journal; steps down are hand-written. A landed file never changes (decision 073). `--
+ * include ledger.sql` creates functions and views of another file, and `-- replace ledger.sql`
+ * replaces those of another version while instances call them. A call is one transaction that
+ * begins with an advisory lock: of two instances that start at once, one migrates.
  *
- * This file applies them in place of Drizzle's migrator, and keeps the migrator's table. The
- * migrator uses the driver's transactions, which end the process when they lose their connection
- * (store/database.ts).
+ * This file replaces Drizzle's migrator, whose transactions end the process when they lose their
+ * connection (store/database.ts), and keeps its table.
  *
- * A schema with an unknown migration is newer than the code. A schema with other contents of a known
- * migration was made by a development version: before 0.1.0 the migrations were changed in place. Then
- * nothing is changed and the service refuses to start, because it cannot know the rules of the other
- * version.
+ * A schema with an unknown migration is newer than the code; one with other contents of a known
+ * migration is from before 0.1.0. Then nothing is changed and the service refuses to start.
  */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";

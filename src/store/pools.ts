@@ -1,19 +1,18 @@
 /**
  * The pool in use, and the pools that are being retired.
  *
- * A pool of postgres.js 3.4.9 cannot be trusted once it has lost a connection: a connection that
- * was cut while a small write was pending never writes again, and statements that are given to it
- * hang (porsager/postgres #1097, #1130, #1142; in connection.js, closed() leaves nextWriteTimer
- * set). So the first loss retires the whole pool, as soon as the driver reports it or a statement
- * fails of it. New statements go to a fresh pool. Statements in progress on healthy connections
- * finish. Hanging statements fail when the old pool is cut off, with an unknown outcome. Only a
- * pool that has worked is retired: while the server is down, a new pool would be no better.
+ * A pool of postgres.js 3.4.9 cannot be trusted once it has lost a connection: one that was cut
+ * while a small write was pending never writes again, and its statements hang (porsager/postgres
+ * #1097, #1130, #1142; in connection.js, closed() leaves nextWriteTimer set). So the first loss
+ * retires the pool. New statements go to a fresh one; those in progress finish, and hanging ones
+ * fail with an unknown outcome when the old pool is cut off. Only a pool that has worked is
+ * retired: while the server is down, a new one is no better.
  *
- * An ended pool may open connections again: the driver connects for each statement that still waits
- * in it (onclose() in index.js), and never ends the connections made during or after `end` (10
- * ended backends of a busy pool left 35 sockets, test/postgres/pools.test.ts). So this file makes
- * the sockets of a pool. A retired pool gets no more sockets. Its waiting statements, which were
- * never sent, go to the fresh pool, and sockets still open after the goodbye are destroyed.
+ * An ended pool may open connections again: the driver connects for each statement that waits in it
+ * (onclose() in index.js), and never ends those connections (10 ended backends of a busy pool left
+ * 35 sockets, test/postgres/pools.test.ts). So this file makes the sockets of a pool. A retired
+ * pool gets no more of them; its waiting statements go to the fresh pool, and open sockets are
+ * destroyed after the goodbye.
  */
 import { connect as connectSocket, type Socket } from "node:net";
 import { Duplex } from "node:stream";

@@ -12,14 +12,13 @@ export interface LedgerReader {
   heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>>;
   /**
    * Resolves a caller's `after_seq` (0 or more, at most the head) to a cursor. The first number of
-   * a merged row means that the whole row was seen (old clients know no other number). A number
-   * strictly inside a merged row means that the row is delivered again.
+   * a merged row means that the row was seen; a number inside of it, that the row is delivered
+   * again.
    */
   resolveCursor(request: CursorRequest): Promise<bigint>;
   /**
-   * The positions that no longer hold, because the database went back: the head is lower, or
-   * another row has the row's number. A number without a row was erased, and counts as valid. One
-   * statement for all.
+   * The positions that do not hold, because the database went back: the head is lower, or another
+   * row has the number. A number without a row was erased, and is valid. One statement for all.
    */
   lostOf(seen: readonly Seen[]): Promise<ReadonlySet<Seen>>;
 }
@@ -39,9 +38,9 @@ export interface CursorRequest {
   readonly sessionId: string;
   readonly afterSeq: bigint;
   /**
-   * The caller reads raw events, so its number may belong to any event: a row with an index and
-   * with events after that number is delivered again, and expanded from that number. For a row without an
-   * index, its first number means that the row was seen.
+   * The caller reads raw events: a row with an index and events after the number is delivered
+   * again, and expanded from it. For a row without an index, its first number means that it was
+   * seen.
    */
   readonly expand?: boolean;
 }

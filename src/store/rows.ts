@@ -1,7 +1,6 @@
 /**
- * The rows of a session as the rest of the service sees them: plain objects, times in microseconds,
- * `undefined` where the table has null. A row that was just pushed equals the row of a later read,
- * field by field.
+ * The rows of a session as plain objects: times in microseconds, `undefined` where the table has
+ * null. A pushed row equals the row of a later read, field by field.
  */
 import type { RunMark } from "@session-ledger/base/ids";
 
@@ -187,9 +186,8 @@ export type Outcome =
   /** Committed: one place per row. */
   | { readonly kind: "stored"; readonly places: readonly RowPosition[] }
   /**
-   * An earlier push with this key and content is the row with this number. Or the range is
-   * committed already, and `seq` is its first row (undefined: the range has no rows, or they are
-   * erased).
+   * The key and content of an earlier push, whose row has this number; or a range that is
+   * committed, and its first row (undefined: it has no rows, or they are erased).
    */
   | { readonly kind: "deduplicated"; readonly seq: bigint | undefined }
   | { readonly kind: "key_reused" | "stale_epoch" | "not_found" | "deleted" }
@@ -207,10 +205,9 @@ export type Outcome =
   | { readonly kind: "busy" };
 
 /**
- * Decides which pushes of one session may share a batch. A push whose outcome depends on an earlier
- * one may not, because a batch is judged as a whole. Such pushes have the same key, or an epoch
- * below an earlier one, or a range that does not continue the same stream. A range changes no
- * epoch, so a later push with another epoch depends on no range.
+ * Decides which pushes of one session may share a batch. A batch is judged as a whole, so no push
+ * may depend on an earlier one: by the same key, an epoch below an earlier one, or a range that
+ * does not continue the same stream. A range changes no epoch.
  */
 export class Independent {
   readonly #keys = new Set<string>();

@@ -1,10 +1,8 @@
 /**
- * The runs of a session, derived from its rows. Each row carries the run that was open when it was
- * stored, so a run is a stretch of rows with one run id. A RUN_STARTED after an end begins a new
- * run. Rows that do not conform begin and end nothing, as in the mark of the open run
- * (packages/agui/src/split-event.ts) and for retention. No table of runs and no index by run exists: a statement
- * walks the primary key from its cursor over a bounded number of rows, and adds them up. A stretch
- * that is cut by that bound arrives in parts, with the next statement, and the caller joins them
+ * The runs of a session, derived from its rows: each row carries the run that was open, so a run is
+ * a stretch of rows. A RUN_STARTED after an end begins a new run; rows that do not conform begin
+ * and end nothing (packages/agui/src/split-event.ts). No table or index of runs exists: a statement
+ * walks the primary key over a bounded number of rows. The caller joins stretches cut by the bound
  * (`joined`).
  */
 import { type SQL, sql } from "drizzle-orm";

@@ -1,14 +1,13 @@
 /**
- * The three tables of the ledger, the texts of search and the runs of analytics that are derived from them,
- * the keys that sign tokens, and the records of imports. Some
- * features are left out on purpose: foreign keys (they are row triggers; the locked session row is
- * the guarantee), sequences, triggers, and indexes of rows other than the primary key, the idempotency key
- * and the time of recording, by which feeds read.
- * Payloads are text and not jsonb (jsonb refuses \u0000 and reorders keys). Every unique key starts
- * with the session, so the schema runs on distributed engines too.
+ * The tables of the ledger, the texts of search and the runs of analytics that are derived from
+ * them, keys that sign tokens, and records of imports. Left out on purpose: foreign keys (the
+ * locked session row is the guarantee), sequences, triggers, and indexes of rows other than the
+ * primary key, the idempotency key and the time of recording. Payloads are text and not jsonb,
+ * which refuses \u0000 and reorders keys. Every unique key starts with the session, so the schema
+ * runs on distributed engines too.
  *
- * The columns of `sessions` that most pushes change have no index, and the table has a fillfactor of
- * 70 (migrations/0000_ledger.sql), so the update stays in its page. Only a push that begins or ends a
+ * The columns of `sessions` that most pushes change have no index, and the fillfactor is 70
+ * (migrations/0000_ledger.sql), so the update stays in its page. Only a push that begins or ends a
  * run, or the waiting of a session, writes an index, and one each 10 s for the order by activity.
  */
 import { sql } from "drizzle-orm";

@@ -1,9 +1,7 @@
 /**
- * Reads the sessions that changed, for watches of sessions (live/session-watch.ts), in the order of
- * `changed_at`. Each session has one such time, so a page has each session once, in its newest state.
- *
- * The time is taken while the transaction writes to `sessions`, as `recorded_at` is, so the horizon of
- * feeds (live/horizon.ts) holds for it too.
+ * Reads the sessions that changed, for watches (live/session-watch.ts), in the order of
+ * `changed_at`. A page has each session once, in its newest state. The time is taken while the
+ * transaction writes to `sessions`, so the horizon of feeds (live/horizon.ts) holds for it too.
  */
 import { and, inArray, isNotNull, or, type SQL, sql } from "drizzle-orm";
 import { isoOf, microsColumn } from "./columns.ts";

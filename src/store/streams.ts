@@ -1,7 +1,6 @@
 /**
- * Opens push streams. The rules are in the function ledger_open_stream
- * (migrations/ledger.sql). An opened stream fences every earlier one, so a second
- * opening after an unknown outcome does no harm.
+ * Opens push streams (ledger_open_stream, migrations/ledger.sql). An opened stream fences every
+ * earlier one, so a second opening after an unknown outcome does no harm.
  */
 import { sql } from "drizzle-orm";
 import { type Database, SERVER } from "./database.ts";

@@ -1,8 +1,7 @@
 /**
  * The state of a session for a claim, and the arrivals that its turn would take: one statement, one
- * snapshot, no lock. ledger_append compares the state under the lock (migrations/ledger.sql).
- *
- * Claims that come while others are read share the next statement, as pushes share a commit.
+ * snapshot, no lock; ledger_append compares it under the lock. Claims that come meanwhile share the
+ * next statement.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { columnsOf, messageColumns, rowOf, storedBytes, TABLE } from "./columns.ts";

@@ -1,13 +1,10 @@
 import type { Violation } from "@session-ledger/base/errors";
 
 /**
- * Every event type of the AG-UI protocol, once. Three generations are in use (0.0.57 and 0.0.58
- * with 33 types, 0.0.59 with 36, 1.0.0 with 31). A type has the same meaning in every generation
- * that has it, so one log holds all of them. This table is their union, and the draft META.
- *
- * A construct is an object that several events build together: a message, a tool call, a step. All
- * other facts about a type (whether it merges, which client generation understands it, its place in
- * docs/ag-ui.md) are derived from this table and written nowhere else.
+ * Every event type of the AG-UI protocol, once: the union of three generations (0.0.57 and 0.0.58
+ * with 33 types, 0.0.59 with 36, 1.0.0 with 31) and the draft META. A type has the same meaning in
+ * all of them. A construct is an object that several events build together: a message, a tool call,
+ * a step. All other facts about a type are derived from this table and written nowhere else.
  */
 type ProtocolVersion = "0.0.57" | "0.0.59" | "1.0.0";
 

@@ -102,9 +102,8 @@ function endsChunksOf({ type, category }: CatalogueEntry): Effect["endsChunks"] 
 export type Phase = "before" | "open" | "finished" | "failed";
 
 /**
- * The phase of a session's run after an event that begins or ends a run. Undefined: the event changes
- * nothing, because no run is open; then it ends no construct either. RUN_ERROR may
- * come at any time, but only once.
+ * The phase after an event that begins or ends a run. Undefined: no run is open, so the event
+ * changes nothing and ends no construct. RUN_ERROR may come at any time, but only once.
  */
 export function phaseAfter(phase: Phase, { does }: Effect): Phase | undefined {
   if (does === "open_run") return "open";
@@ -131,10 +130,8 @@ interface Followed<C> {
 }
 
 /**
- * Tracks the constructs made of CHUNKs, which come without START and END. A chunk without a
- * construct to continue starts one, and the next event that is not a chunk of it ends it. A chunk
- * need not name its construct, so the agent and each subagent build one construct at a time: each
- * has a lane.
+ * The constructs made of CHUNKs. A chunk with no construct to continue starts one, and the next
+ * other event ends it. The agent and each subagent build one at a time: each has a lane.
  */
 export class ChunkLanes<C extends Chunked = Chunked> {
   readonly #idsArePerOwner: boolean;

@@ -1,8 +1,7 @@
 /**
- * Makes the events of texts, reasoning, tool calls, steps and subagents of one run, and notes which of
- * them are open: a START comes with the first part, an END comes once, and `endAll` ends the rest, the
- * newest first. A framework may therefore leave out what it does not know: a tool call without an end
- * gets its END with the result.
+ * Makes the events of one run, and notes what is open: a START comes with the first part, an END
+ * comes once, and `endAll` ends the rest, the newest first. So a framework may leave out what it
+ * does not know: a call without an end gets its END with the result.
  */
 import { printJson } from "./print.ts";
 

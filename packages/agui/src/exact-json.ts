@@ -1,8 +1,8 @@
 /**
- * JSON whose numbers keep their spelling: 1000000000000000001 and 1.10 are no doubles, and would be
- * printed as other numbers. Such a number is read as a SpelledNumber, which JSON.stringify prints as it
- * came (https://github.com/tc39/proposal-json-parse-with-source; Node 22, and browsers since 2025;
- * elsewhere numbers are doubles). `isObject` is false for it, and schemas take it for no object.
+ * JSON whose numbers keep their spelling: one that is no exact double (1000000000000000001, 1.10)
+ * is read as a SpelledNumber, which JSON.stringify prints as it came
+ * (https://github.com/tc39/proposal-json-parse-with-source; Node 22, browsers since 2025; elsewhere
+ * doubles). It is no object for `isObject` and for schemas.
  */
 declare global {
   interface JSON {

@@ -254,9 +254,8 @@ function withType(text: string, type: EventType): string {
 }
 
 /**
- * The fields of each event type, read from its schema: the spellings for normalisation, the fields
- * that may be dropped when they are null, and the fields that hold protocol objects (messages, the
- * run's input, an outcome), whose fields are treated in the same way.
+ * The fields of each event type, read from its schema: the spellings, the fields that are dropped
+ * when null, and the fields that hold protocol objects, whose fields are treated in the same way.
  */
 
 interface FieldRules {
@@ -281,10 +280,8 @@ type InnerRules =
     };
 
 /**
- * The thinking-block handler of the Claude runner has no id, and sends null for it. No version
- * accepts that. But an audit trail without the agent's thinking is worse than one with an empty id,
- * which every version accepts. The constructs follow one another, so the id need not distinguish
- * them.
+ * The Claude runner's thinking blocks have null for an id, which no version accepts. An empty id is
+ * accepted by every version, and the constructs follow one another, so no id must distinguish them.
  */
 const EMPTIED_MESSAGE_ID: ReadonlySet<string> = new Set<EventType>([
   "REASONING_START",
@@ -351,10 +348,8 @@ function fieldsOf(schema: z.ZodObject): FieldRules {
 }
 
 /**
- * Undefined where normalisation must not look, or need not. The content from users and providers
- * has no shape in the schemas (`value`, `snapshot`, `state`, `event`, `rawEvent`, `metadata`,
- * `forwardedProps`, …), or is text (tool arguments), or is one of the two (`content`, whose parts
- * are kept unchanged). Its keys belong to the users, with any name, and so does a null in it.
+ * Undefined where normalisation does not look: content of users and providers, which has any keys
+ * (`value`, `snapshot`, `state`, `event`, `rawEvent`, `metadata`, `forwardedProps`, …), or is text.
  */
 function innerOf(schema: unknown): InnerRules | undefined {
   if (schema instanceof z.ZodOptional || schema instanceof z.ZodDefault)

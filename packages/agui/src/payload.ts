@@ -9,9 +9,9 @@ export const JSON_DEPTH_MAX = 64;
 export const VALUE_DEPTH_MAX = 512;
 
 /**
- * The largest payload by default. A gRPC client takes a message of 4 MiB by default, and
- * everything but one payload has the room of MESSAGE_ROOM_BYTES: a sender of six texts of 1,024 bytes,
- * ids, and in the answer to a claim the start of the run too.
+ * The largest payload by default. A gRPC client takes 4 MiB; all but one payload has
+ * MESSAGE_ROOM_BYTES: six texts of 1,024 bytes, ids, and the start of the run in the answer to a
+ * claim.
  */
 export const PAYLOAD_BYTES_MAX = 4_170_000;
 export const MESSAGE_ROOM_BYTES = 4_194_304 - PAYLOAD_BYTES_MAX;

@@ -1,14 +1,13 @@
 /**
  * The schemas of the protocol's versions, one per type and generation: CURRENT is 1.0.0 as
- * @ag-ui/core publishes it, EARLIER is the union of 0.0.57 to 0.0.59, written as 1.0.0 plus the
- * differences. An event is refused only when both refuse it.
+ * @ag-ui/core publishes it, EARLIER the union of 0.0.57 to 0.0.59, written as differences to 1.0.0.
+ * An event is refused only when both refuse it.
  *
- * The differences were found by field-by-field comparison with the published schemas of 0.0.57,
- * 0.0.58 and 0.0.59, and by random events put to all of them. They are of three kinds: a field that
- * 1.0.0 made required or narrower (`value`, `snapshot`, `event`, JSON Patch, any number as
- * timestamp), a feature it dropped (THINKING_*, binary parts), and a field that an earlier version
- * did not know and therefore took as an unknown key, with any value (`metadata`, `subagentRunId`,
- * `usage`, `protocolVersion`).
+ * The differences were found by comparison of the published schemas, and by random events. They are
+ * of three kinds: a field that 1.0.0 made required or narrower (`value`, `snapshot`, `event`, JSON
+ * Patch, any number as timestamp), a feature it dropped (THINKING_*, binary parts), and a field
+ * that an earlier version took as an unknown key (`metadata`, `subagentRunId`, `usage`,
+ * `protocolVersion`).
  */
 import {
   ActivityMessageSchema,

@@ -1,10 +1,7 @@
 /**
- * The places of values in a JSON text, so that a payload can be edited without printing it again:
- * numbers keep their spelling, keys their order, and unedited parts their bytes.
- *
- * All functions take text that JSON.parse has accepted, and an offset where a value begins. So they
- * do not check the grammar a second time. On other text the results are meaningless, but each walk
- * still ends, because every step moves forward and stops at the end of the text.
+ * The positions of values in a JSON text, so that a payload is edited without printing it again.
+ * All functions take text that JSON.parse has accepted, and an offset where a value begins, so they
+ * check no grammar. On other text the results are meaningless, but each walk ends.
  */
 export interface TextSpan {
   readonly start: number;

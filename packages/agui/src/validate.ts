@@ -139,12 +139,9 @@ const PART = 1_000;
 const UNWORDED = { error: () => "Invalid input" };
 
 /**
- * Finds the faults of an event by its schema, without a full check of a hopeless list. zod makes an
- * issue for every wrong element before it returns: a megabyte of `{}` as messages gives 350,000
- * issues, and blocks all other work for a second. So a long list is checked in parts, and the first
- * part with an issue is the last.
- *
- * None: the schema accepts the event.
+ * The faults of an event by its schema; none: accepted. zod makes an issue for every wrong element:
+ * a megabyte of `{}` as messages gives 350,000, and blocks all other work for a second. So a long
+ * list is checked in parts, and the first part with an issue is the last.
  */
 function issuesOf(schema: z.ZodObject, value: JsonObject): readonly Issue[] {
   const long = longList(value);

@@ -25,7 +25,7 @@ const given: fc.Arbitrary<Given> = fc.record({
   comment: fc.constantFrom("", "good", "bad"),
 });
 
-/** As api/feedback.ts stores it. */
+/** As src/handlers/feedback.ts stores it. */
 function stored({ messageId, by, kind, comment }: Given): JsonObject {
   return {
     type: "META",

@@ -32,9 +32,8 @@ function isIpv6(text: string): boolean {
 }
 
 /**
- * Web origins as browsers send them, separated by commas; undefined where one is not spelled so. `*` is
- * no origin: without tokens every page that a user opens could read and change the sessions, and with
- * tokens a list of pages costs nothing.
+ * Web origins as browsers send them, separated by commas; undefined where one is spelled otherwise.
+ * `*` is no origin: without tokens every page that a user opens could read and change the sessions.
  */
 export function parseOrigins(text: string): readonly string[] | undefined {
   const origins = text.split(",").map((origin) => origin.trim());

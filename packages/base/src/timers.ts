@@ -19,9 +19,8 @@ const LATE_MS = 100;
 const LATE_GRACE_MS = 1_000;
 
 /**
- * For limits of work. A process that was busy or suspended runs its late timers before it sends and
- * reads, so a late limit proves nothing about the other side: the work gets a moment more, and what has
- * arrived by then is read.
+ * For limits of work. A process that was busy runs its late timers before it reads, so a late limit
+ * proves nothing about the other side: the work gets a moment more to read what has arrived.
  */
 export const limitTimers: Timers = {
   after: (delayMs, action) => {

@@ -1,8 +1,6 @@
 /**
- * Texts of files and of request bodies. This is the one place that decides about the byte order mark, which
- * editors on Windows put before the first character: it is skipped at the beginning of a file or a body
- * (RFC 8259, section 8.1), and is a character like others anywhere else, so it makes a later line, or a payload
- * in a request, no JSON.
+ * Texts of files and request bodies. A byte order mark is skipped at the beginning of a file or a
+ * body (RFC 8259, section 8.1), and is a character like others anywhere else.
  */
 const BYTE_ORDER_MARK = "\uFEFF";
 

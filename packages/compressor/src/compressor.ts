@@ -42,9 +42,9 @@ export class Compressor<E extends IncomingEvent = IncomingEvent> {
   }
 
   /**
-   * Returns the rows that this event completed, in order: none while it waits in a group, at most
-   * two. `nowMs` is from a monotonic clock; a group that is due by then is closed before the event.
-   * `framed` is the caller's earlier result for this same payload, so that it is not parsed again.
+   * Returns the rows that this event completed, in order, at most two. `nowMs`: of a monotonic
+   * clock; a group that is due by then is closed first. `framed`: an earlier result for this same
+   * payload.
    */
   push(event: E, nowMs: number, framed?: Framed): readonly CompressedRow<E>[] {
     const payload = wellFormed(event.payload);
@@ -138,10 +138,9 @@ function singleRow<E extends IncomingEvent>(event: E, payload: string): Compress
 }
 
 /**
- * Payload units that the pieces of a group may keep alive: V8 makes a substring of 13 units or more
- * a view of its source text. Above this limit the pieces are joined, which copies them: then 560
- * fragments of 18 units, each from a payload of 64 KiB, keep 0.24 MiB instead of 35.3 MiB (Node
- * 24.21).
+ * Payload units that a group's pieces may keep alive: V8 makes a substring of 13 units or more a
+ * view. Above it the pieces are copied: 560 fragments of 18 units, each from a payload of 64 KiB,
+ * keep 0.24 MiB instead of 35.3 MiB (Node 24.21).
  */
 const PINNED_UNITS_MAX = 65_536;
 

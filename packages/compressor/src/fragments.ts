@@ -1,7 +1,6 @@
 /**
  * The fragment index of a merged row: the places of its fragments in the joined text, and their
- * times. A row that is pushed with an index must expand to `event_count` events, so the index is
- * checked before it is stored: a stored row is never rewritten, so it cannot be repaired.
+ * times. A pushed index is checked before it is stored: a stored row is never rewritten.
  */
 import { isCompressible } from "@session-ledger/agui/catalogue";
 import { memberSpans, type TextSpan } from "@session-ledger/agui/spans";

@@ -1,10 +1,8 @@
 /**
- * Lossless compression of AG-UI event streams: consecutive fragments of a text become one row, and
- * every row expands to its events, with their bytes, their order and their timestamps. It needs
- * only plain JavaScript: it reads no clock, starts no timer and imports nothing of Node.
- *
- * Times of events are `bigint` microseconds since 1970-01-01T00:00:00Z, as the ledger keeps them;
- * ages are milliseconds on any monotonic clock; lengths are UTF-16 units.
+ * Lossless compression of AG-UI event streams: fragments of a text become one row, which expands to
+ * its events, with their bytes, order and timestamps. It reads no clock and imports nothing of
+ * Node. Times are `bigint` microseconds since 1970-01-01T00:00:00Z; ages are milliseconds on any
+ * monotonic clock; lengths are UTF-16 units.
  */
 
 /** Makes rows of events: `push` each event, `flush` at the end and at `dueAtMs`. */

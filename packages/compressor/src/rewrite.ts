@@ -4,9 +4,8 @@ import type { FragmentIndex } from "./fragments.ts";
 import { RawWriter } from "./raw-events.ts";
 
 /**
- * The index of `payload`, which is the row's payload after a change of strings in its `rawEvent`.
- * `rewrite` makes the same change in the payload of each other event. Undefined when the changed
- * events no longer have one form.
+ * The index of `payload`, the row's payload after a change of strings in its `rawEvent`; `rewrite`
+ * makes the same change in each event. Undefined: the changed events have no common form.
  */
 export function rewrittenIndex(
   row: Omit<ExpandableRow, "fragments"> & { readonly fragments: FragmentIndex },

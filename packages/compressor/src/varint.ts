@@ -1,7 +1,6 @@
 /**
- * Integers in protobuf's encoding: seven bits per byte, the low ones first, the top bit for "more
- * follow"; signed ones with their sign in the lowest bit. An index mostly takes one byte per token,
- * so integers that fit a JavaScript number stay numbers.
+ * Integers in protobuf's encoding; signed ones with their sign in the lowest bit. An index mostly
+ * takes one byte per token, so integers that fit a JavaScript number stay numbers.
  */
 const MORE = 0x80;
 const SEVEN_BITS = 0x7f;

@@ -1,7 +1,6 @@
 /**
- * Converts the events of LangChain4j's streams (`eventType`, as chirino/memory-service and Quarkus print
- * them) to AG-UI events. docs/history.md has the table. An unknown event becomes a CUSTOM, so nothing is
- * lost.
+ * Converts the events of LangChain4j's streams (`eventType`, as chirino/memory-service and Quarkus
+ * print them) to AG-UI events (docs/history.md). An unknown event becomes a CUSTOM.
  */
 import type { AguiEvent } from "@session-ledger/agui/event-maker";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";

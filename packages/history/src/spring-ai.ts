@@ -1,7 +1,6 @@
 /**
- * Converts Spring AI's ChatClientResponse objects, as its ChatClient streams them and Jackson prints them,
- * to AG-UI events. A bare ChatResponse, Generation or ToolResponseMessage is accepted too. A stream is one
- * run: Spring AI has no event for its end, so the last finish reason ends the run.
+ * Converts Spring AI's ChatClientResponse, ChatResponse, Generation and ToolResponseMessage, as
+ * Jackson prints them, to AG-UI events. A stream is one run, which the last finish reason ends.
  */
 import { type AguiEvent, contentOf } from "@session-ledger/agui/event-maker";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";

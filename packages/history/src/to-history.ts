@@ -1,10 +1,8 @@
 /**
- * Converts a session to entries of a history (entry.ts): one entry for each user message, and one for each
- * run, with LangChain4j's events. Pieces of one text are joined, so merged rows and raw events give the
- * same entries.
- *
- * Memory is bounded: an entry ends after ENTRY_CHARS_MAX characters, and the run continues in the next
- * entry. The cut is at a count of characters, so merging of rows does not move it.
+ * Converts a session to entries of a history (entry.ts): one for each user message, and one for
+ * each run, with LangChain4j's events. Pieces of one text are joined. An entry ends after
+ * ENTRY_CHARS_MAX characters, and the run continues in the next: merging of rows does not move the
+ * cut.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";

@@ -1,7 +1,6 @@
 /**
- * The generated service as a client: unary calls are promises, watches are async iterables, streams
- * in both directions are conversations, and a failure is an RpcFailure with all details of its
- * status. A call is repeated only on request: its caller knows whether it may be sent twice.
+ * The generated service as a client: unary calls are promises, watches async iterables, streams in
+ * both directions conversations. A failure is an RpcFailure. A call is repeated only on request.
  */
 import {
   create,

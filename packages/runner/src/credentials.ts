@@ -1,7 +1,6 @@
 /**
- * Credentials of a client: its token, the authorities, and its own certificate. The token is
- * sent as `authorization: Bearer …`. A function is called before each call and each stream, so that
- * an expiring token can be replaced. Its result is not cached here.
+ * The token is sent as `authorization: Bearer …`. A function is called before each call and each
+ * stream, so that an expiring token can be replaced; its result is not cached.
  */
 import * as nodeTls from "node:tls";
 import { type ChannelCredentials, credentials, Metadata } from "@grpc/grpc-js";
@@ -16,9 +15,8 @@ interface AskLimits {
 export type TokenSource = string | (() => string | Promise<string>);
 
 /**
- * The metadata of a call. Synchronous where possible, so that calls leave in the order in which
- * they were made. A source that fails, or does not answer in time, gives UNAVAILABLE: a retry can
- * help.
+ * Synchronous where possible, so that calls leave in the order in which they were made. A source
+ * that fails, or does not answer in time, gives UNAVAILABLE: a retry can help.
  */
 export function metadataOf(
   token: TokenSource | undefined,
@@ -99,9 +97,8 @@ function systems(): ChannelCredentials {
 }
 
 /**
- * The authorities of the system and of Node. Node's default is only its own list, so certificates
- * installed by an administrator would not count. SSL_CERT_FILE and SSL_CERT_DIR still apply. Node before
- * 22.15 cannot list them: null is its default.
+ * The authorities of the system and of Node, whose default is only its own list. SSL_CERT_FILE and
+ * SSL_CERT_DIR still apply. Node before 22.15 cannot list them: null is its default.
  */
 function trustedHere(): Buffer | null {
   const { getCACertificates: list }: Partial<Pick<typeof nodeTls, "getCACertificates">> = nodeTls;

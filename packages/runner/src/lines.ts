@@ -1,9 +1,7 @@
 /**
- * Lines of bytes, and JSON lines: one JSON text per line, UTF-8, the form that `session-ledger
- * export` writes and `push` reads. The input may be cut anywhere, also inside a character: lines
- * are cut before decoding, and in UTF-8, LF cannot be part of another character. The reader holds
- * one line and one chunk. A longer line is dropped while it arrives, and only its number is
- * reported.
+ * Lines of bytes, and JSON lines, UTF-8, as `session-ledger export` writes and `push` reads them.
+ * Lines are cut before decoding: in UTF-8, LF is no part of another character. The reader holds one
+ * line and one chunk; a longer line is dropped, and only its number is reported.
  */
 import { printJson } from "@session-ledger/agui/print";
 import { utf8Of } from "@session-ledger/base/utf8";

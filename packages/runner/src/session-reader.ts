@@ -248,10 +248,9 @@ export async function* resume<Row>(
 }
 
 /**
- * One endless watch over several connections. A watch that ends without a failure was ended by a
- * proxy, so it is opened again, like a failed one. A watch whose token ended while it was open is
- * opened again too. Other failures (no such session, a cursor above the head, a token that is refused
- * from the start) do not pass with time, and the caller gets them.
+ * One endless watch over several connections. One that ends without a failure was ended by a proxy,
+ * and is opened again, like one that failed or whose token expired. Failures that do not pass with
+ * time (no such session, a refused token) go to the caller.
  */
 export async function* reopening<Row>(
   open: (onAttached: () => void) => AsyncGenerator<Row, void, undefined>,

@@ -1,7 +1,6 @@
 /**
- * A plain text as the events of one run with one message. An agent may give the answer as a whole, in
- * pieces, or as bytes of UTF-8 that are cut anywhere (`text/plain`). When the text fails, the last event
- * is a RUN_ERROR.
+ * A plain text, whole, in pieces, or as bytes of UTF-8 that are cut anywhere, as the events of one
+ * run with one message. When the text fails, the last event is a RUN_ERROR.
  */
 import { textOf } from "./failure.ts";
 import type { Text, TextOptions } from "./writer/types.ts";

@@ -1,8 +1,7 @@
 /**
- * The branches of a conversation. A message of a person may begin one (`Branch`): from the run on that
- * takes it, the conversation is the part before, the message, and what comes behind it. The log has all
- * branches. An earlier one is the transcript up to the event before that run, which is why a branch needs
- * no separate name.
+ * A message of a user may begin a branch (`Branch`): from the run that takes it, the conversation
+ * is the part before, the message, and the rows after it. An earlier branch is the transcript
+ * before that run, so it needs no name.
  */
 import type { JsonObject } from "../json.ts";
 import type { TakenBranch } from "./turns.ts";

@@ -213,9 +213,8 @@ export class Canonical {
   }
 
   /**
-   * Translates THINKING_* to REASONING_*, which replaced it: the same events with ids. THINKING_*
-   * events carry no id, so at most one thinking is open, with one message in it; each gets an id
-   * from its first event.
+   * THINKING_* events carry no id: at most one thinking is open, with one message in it. Each gets
+   * an id from its first event.
    */
   #think(
     out: EventCollector,

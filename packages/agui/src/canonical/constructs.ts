@@ -1,11 +1,9 @@
 /**
- * Tracks the open constructs of a session and mends events, so that a client that checks the order
- * of events accepts each one. A second START ends the first construct. A fragment without an open
- * construct opens one. An END without an open construct is dropped. Above the limits, the oldest
- * construct is ended; if it continues, it is opened again, and a client's messages do not show
- * that.
- *
- * Only a subagent cannot start twice in a run: a second START goes out as CUSTOM.
+ * Mends events, so that a client that checks their order accepts each one: a second START ends the
+ * first construct, a fragment without an open construct opens one, and an END without one is
+ * dropped. Above the limits the oldest construct is ended, and opened again if it continues;
+ * messages do not show that. A subagent cannot start twice in a run: its second START goes out as
+ * CUSTOM.
  */
 import {
   ChunkLanes,

@@ -101,10 +101,8 @@ const OPENING_FIELDS: Readonly<Partial<Record<OpenKind, readonly string[]>>> = {
 const OF_BOTH = ["timestamp", "metadata", "subagentRunId"] as const;
 
 /**
- * The events that a CHUNK stands for: a START when the chunk begins something, and a fragment. As
- * in @ag-ui/client 1.0.0, fields that the START cannot carry go on the fragment, and metadata goes
- * on both, so that it arrives when only one of the two events exists. Unlike that client, each event
- * keeps the chunk's timestamp.
+ * Fields that the START cannot carry go on the fragment, and metadata on both, as in @ag-ui/client
+ * 1.0.0. Unlike there, each event keeps the chunk's timestamp.
  */
 export function startOfChunk(kind: OpenKind, id: string, chunk: JsonObject): JsonObject {
   const { start, idField, started } = KINDS[kind];

@@ -1,15 +1,13 @@
 /**
  * The owners of messages, tool calls, activities and reasoning, as AG-UI clients see them: a
- * subagent, or the agent itself. A client refuses an event whose `subagentRunId` differs from that
- * of its construct, and always accepts an event without one. So this class decides whether an event
- * may keep its `subagentRunId`. The reducers read the field only where an event makes a message; in
- * other events it can be dropped.
+ * subagent, or the agent. A client refuses an event whose `subagentRunId` differs from that of its
+ * construct, and always accepts one without it. So this class decides whether an event keeps the
+ * field.
  *
- * Clients know different owners. A client from the beginning forgets them at each RUN_STARTED. A
- * client that joined has the owners of its snapshot, which covers earlier runs too. An owner is
- * noted here once for both kinds, with the run in which a client from the beginning received it. When
- * the two kinds would know different owners, the owner is disputed, and every event of that id goes
- * out without the field.
+ * A client from the beginning forgets owners at each RUN_STARTED; one that joined has those of its
+ * snapshot, of earlier runs too. An owner is noted once for both, with the run in which the first
+ * kind received it. When the two would know different owners, it is disputed, and every event of
+ * that id goes out without the field.
  */
 import { isObject } from "../json.ts";
 import { charBytes } from "../transcript/weight.ts";

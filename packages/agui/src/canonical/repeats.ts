@@ -1,12 +1,10 @@
 /**
- * User messages in the log's conversation without an event: rows of the message stream. A run may
- * repeat such a message, in the input of RUN_STARTED or in a MESSAGES_SNAPSHOT. Then the message belongs
- * to the run and keeps its position. Until then no run can remove it: a MESSAGES_SNAPSHOT without the
- * message is completed.
+ * User messages without an event: rows of the message stream. A run may repeat one, in the input of
+ * RUN_STARTED or in a MESSAGES_SNAPSHOT; then it belongs to the run and keeps its position. Until
+ * then a MESSAGES_SNAPSHOT without it is completed.
  *
- * Some runners assign a new id to a text, because they know no other. A user's message with an
- * unknown id therefore is the oldest unrepeated message with the same text, and keeps that
- * message's id here and in every later list. So no client is ever shown the message twice.
+ * Some runners assign a new id to a text. So a user's message with an unknown id is the oldest
+ * unrepeated message with the same text, and keeps that message's id here and in every later list.
  */
 import { isObject, type JsonObject } from "../json.ts";
 import { charBytes } from "../transcript/weight.ts";

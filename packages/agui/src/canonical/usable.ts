@@ -74,11 +74,10 @@ function movesIntoItself(operations: unknown): boolean {
 }
 
 /**
- * Decides whether a stored event can keep its type, or goes out as CUSTOM. The event must have the
- * fields that the order of events depends on. Ingest checks that, but a row may be older than this
- * service, and one event without its id would end the stream of a whole session. A patch must be a
- * JSON Patch. Before 1.0.0 a patch could be any list; of such a list one client applies a part and
- * another nothing. So for all clients, and for the transcript, such a patch changes nothing.
+ * Whether a stored event keeps its type, or goes out as CUSTOM. It needs the fields that the order
+ * of events depends on: a row may be older than this service, and an event without its id would end
+ * the stream of a session. A patch must be a JSON Patch; before 1.0.0 it could be any list, which
+ * clients apply differently, so such a patch changes nothing.
  */
 export function isUsable({ type }: CatalogueEntry, value: JsonObject): boolean {
   if (value["type"] !== type) return false;

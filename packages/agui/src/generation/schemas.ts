@@ -1,11 +1,8 @@
 /**
- * The schemas that an event, or a part of one, must pass for a generation of clients. From 1.0.0
- * on, a client states its protocol version in its input. A client that states none is served as
- * 0.0.59, with events that pass 1.0.0 and EARLIER.
- *
- * EARLIER alone is too loose: it accepts an event that any one of the versions before 1.0.0 took. A
- * field that 0.0.57 did not know is checked by 0.0.59 as by 1.0.0 (`metadata`, `subagentRunId`,
- * `usage`).
+ * The schemas that an event, or a part of one, must pass for a generation of clients. A client
+ * states its protocol version from 1.0.0 on; others are served as 0.0.59, with events that pass
+ * 1.0.0 and EARLIER. EARLIER alone accepts fields that 0.0.57 did not know, with any value; 0.0.59
+ * checks them as 1.0.0 (`metadata`, `subagentRunId`, `usage`).
  */
 import { z } from "zod";
 import { CURRENT, EARLIER } from "../schemas.ts";

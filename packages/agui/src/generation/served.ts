@@ -1,10 +1,8 @@
 /**
- * Narrows events for a client of one generation. One event that a client cannot parse ends its
- * stream, in CopilotKit's client without a message, so only events that the client's schemas accept
- * are sent. Accepted events pass as the stored bytes. Other events lose their faulty optional
- * fields, or become an equivalent event. An event whose type the generation does not have goes out
- * as CUSTOM with its name. A state event without a state has no meaning and is left out.
- * docs/ag-ui.md, "Served", has the table.
+ * Narrows events for a client of one generation: an event that a client cannot parse ends its
+ * stream. Accepted events pass as the stored bytes. Others lose faulty optional fields, or become
+ * an equivalent event; one of an unknown type goes out as CUSTOM. A state event without a state is
+ * left out. docs/ag-ui.md, "Served", has the table.
  */
 import { plainNumber, SpelledNumber } from "../exact-json.ts";
 import { isObject, type JsonObject } from "../json.ts";

@@ -88,11 +88,8 @@ function deltaOf(payload: string): TextSpan | undefined {
 }
 
 /**
- * Masks the strings of a JSON text, one after the other, with the keys. Each string is a text of
- * its own, but a name may mark its value as secret. Only characters of strings are changed. A text that
- * is not JSON may be garbled, and its JSON parser refuses it as before.
- *
- * `besides`: the body of a string that is left unchanged.
+ * Masks the strings of a JSON text with the keys; a name may mark its value as secret. A text that
+ * is not JSON may be garbled. `besides`: the body of a string that is left unchanged.
  */
 function maskJson(
   text: string,
@@ -261,14 +258,13 @@ function namesIn(text = ""): readonly string[] {
 }
 
 /**
- * Removes the values of members of JSON objects with certain names, at any depth. Each value
- * becomes `"***"`, whatever its kind, because its length and kind may be secret too. The member
- * stays, because a state without it cannot take the next patch of it. A null stays, because it
- * contains no secret.
+ * Removes the values of members with certain names, at any depth. Each becomes `"***"`, because its
+ * length and kind may be secret too. The member stays, because a state without it cannot take its
+ * next patch. A null stays.
  *
  * A patch has the name in its path: the value of `{"op":"add","path":"/user/password","value":…}`
- * is removed as well. Numbers keep their spelling, and keys their order: values are cut out of the
- * text in one pass, which holds one entry per open object.
+ * is removed too. Values are cut out of the text in one pass, so numbers keep their spelling and
+ * keys their order.
  */
 
 const KEY_KIND = "key";

@@ -53,7 +53,7 @@ function withFeedback(message: JsonObject, feedback: readonly JsonObject[]): Jso
   return { ...message, metadata: { ...metadata, session: { ...session, feedback } } };
 }
 
-/** The form is made by api/feedback.ts; a META of a producer may have any. */
+/** The form is made by src/handlers/feedback.ts; a META of a producer may have any. */
 function feedbackIn({ metaType: kind, payload, metadata }: JsonObject) {
   const session = isObject(metadata) ? metadata["session"] : undefined;
   const stored = isObject(session) ? session["feedback"] : undefined;

@@ -1,10 +1,7 @@
 /**
- * The messages of a transcript, in their order, with indexes to find one without a search. The
- * AG-UI clients search the list for every event, so a session takes them quadratic time.
- *
- * Ids need not be unique: a result may have the id of an existing message, and a snapshot may have
- * an id twice. A look-up of an id finds the first message in order, as the clients do. The list is
- * linked, because a tool's result is inserted after the message that called the tool.
+ * The messages of a transcript in order, with indexes to find one: AG-UI clients search the list
+ * for every event. Ids may repeat; a look-up finds the first message, as in the clients. The list
+ * is linked, because a tool's result is inserted after the message with its call.
  */
 import { isObject, type JsonObject } from "../json.ts";
 import type { Patched } from "./patched.ts";

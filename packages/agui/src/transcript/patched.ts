@@ -1,19 +1,16 @@
 /**
- * A JSON value that JSON Patches (RFC 6902) change in place. So the cost of a patch depends on its
- * changes and not on the whole value, which the AG-UI clients copy for every delta.
+ * A JSON value that JSON Patches (RFC 6902) change in place, so that a patch costs what it changes.
  *
- * The results are those of the clients, which apply patches with fast-json-patch, including its own
- * readings of the RFC ("/list/" is the first item; for `copy` and `move`, a place after the end of
- * a list is the end). packages/agui/test/patch.property.test.ts compares the two. As there, a
- * failed patch changes nothing: its operations are undone, newest first. Two patches fail here that
- * succeed there, because their result is not JSON: a `move` of the whole value into itself, and a
+ * The results are those of the clients, which use fast-json-patch with its readings of the RFC
+ * ("/list/" is the first item; for `copy` and `move`, an index after the end of a list is the end);
+ * packages/agui/test/patch.property.test.ts compares the two. A failed patch is undone. Two patches
+ * fail only here, because their result is not JSON: a `move` of the whole value into itself, and a
  * `copy` of a member that every JavaScript object inherits (`/toString`). Keys that would reach a
  * prototype fail in both.
  *
- * A small patch may have a large effect, and it is applied on every read of its session, so the
- * effects are bounded. The value has a maximum weight and a maximum depth. The cost of an operation
- * beyond its own text (copies, long lists that shift, wide objects that are compared) is taken from
- * an allowance that all patches of a session share.
+ * A patch is applied on every read of its session, so its effects are bounded: the value by a
+ * weight and a depth, and the cost of operations beyond their own text (copies, shifts of long
+ * lists, comparisons of wide objects) by an allowance that all patches of a session share.
  */
 import { plainNumber } from "../exact-json.ts";
 import { isObject } from "../json.ts";
@@ -302,9 +299,8 @@ function operand({ value }: Readonly<Record<string, unknown>>): unknown {
 }
 
 /**
- * The items after a place must move. The move is quick, and its price is a guess: at a sixteenth of
- * a byte per item, the worst patches found (half a million items shifted again and again) end
- * within seconds.
+ * A guess: at a sixteenth of a byte per shifted item, the worst patches found (half a million items
+ * shifted again and again) end within seconds.
  */
 function shiftBytes(list: readonly unknown[], key: string | number): number {
   return Math.max(0, list.length - Math.max(0, Number(key))) / 16;

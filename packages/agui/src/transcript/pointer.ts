@@ -25,9 +25,8 @@ export function segmentsOf(pointer: unknown): readonly string[] | undefined {
 }
 
 /**
- * Undefined when no entry can exist, or when the path reaches a prototype. `mustBeNamedPlainly`:
- * every level but the last must exist under the exact name in the pointer ("01" names the second
- * item of a list only without this check).
+ * Undefined: no entry can exist, or the path reaches a prototype. `mustBeNamedPlainly`: every level
+ * but the last has the exact name of the pointer ("01" is not the second item of a list).
  */
 export function locate(
   root: unknown,

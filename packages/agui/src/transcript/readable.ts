@@ -168,10 +168,9 @@ function indented(text: string): string {
 }
 
 /**
- * A conversation as Markdown (CommonMark). Headings outside of quotes and fences come only from
- * this code. Messages are quoted, and rendered as the Markdown they mostly are. Tool arguments and
- * results are fenced, with more backticks than they contain. HTML is shown and not rendered,
- * because an open comment or tag would swallow the following text in any context.
+ * A conversation as Markdown (CommonMark). Only this code makes headings outside of quotes and
+ * fences. Messages are quoted and rendered; arguments and results are fenced, with more backticks
+ * than they have. HTML is escaped: an open comment or tag would swallow the following text.
  */
 export function transcriptMarkdown(messages: readonly JsonObject[]): string {
   return readable(messages)

@@ -23,11 +23,9 @@ function attribution({ subagentRunId }: JsonObject): { readonly subagentRunId?: 
 }
 
 /**
- * The metadata of events, merged onto the message or call that the events build: the last value of
- * a key wins. The merge is in place: a message may get metadata with every fragment, and a copy
- * each time would be quadratic. Metadata from an event is copied the first time.
- *
- * Returns the number of bytes that the target has grown by.
+ * The metadata of events, merged onto the message or call that they build, in place: a copy for
+ * each fragment would be quadratic. The last value of a key wins. Returns the bytes that it grew
+ * by.
  */
 export class Metadata {
   readonly #own = new WeakMap<object, Record<string, unknown>>();
@@ -271,11 +269,9 @@ function replaced(message: Message, event: JsonObject): Message {
 }
 
 /**
- * The effect of a MESSAGES_SNAPSHOT on existing messages. Messages that the snapshot has are
- * replaced in place, and new ones go to the end. The others are removed, except kinds that an
- * agent's backend often does not know: reasoning, unless the snapshot has reasoning, and
- * activities, unless it has activities or states which types of them it owns. The cost grows with
- * the number of messages, which is mostly the snapshot's own text.
+ * A MESSAGES_SNAPSHOT replaces its messages in place and appends new ones. Others are removed,
+ * except kinds that a backend often does not know: reasoning, unless the snapshot has reasoning,
+ * and activities, unless it has activities or states the types that it owns.
  */
 export function applySnapshot(list: MessageList, event: JsonObject): void {
   const { messages } = event;

@@ -128,8 +128,7 @@ export class Transcript {
 
   /**
    * Adds messages without an event, unless a message has their id. The agent's messages stay until
-   * the first event with speech: from then on the events have the same texts, and some of the rows before
-   * it may be of that run already.
+   * the first event with speech, because later events have the same texts.
    */
   say(messages: readonly JsonObject[], by: "person" | "agent"): void {
     const { list } = this.#reduction;
@@ -283,11 +282,9 @@ function afterRunStarted(pending: Interrupts, { input }: JsonObject): Interrupts
 }
 
 /**
- * The interrupts that the agent waits for. As for the AG-UI clients, every RUN_FINISHED sets them
- * again: an interrupt outcome sets its own interrupts, any other outcome sets none, and a failed
- * run leaves them. Unlike for the clients, an interrupt that a later run answers
- * (`RUN_STARTED.input.resume`) is not pending any more. Clients know of an answer because they
- * gave it; a reader of the log alone would ask again.
+ * The interrupts that the agent waits for. As for the AG-UI clients, every RUN_FINISHED sets them,
+ * and a failed run leaves them. Unlike for the clients, one that a later run answers
+ * (`RUN_STARTED.input.resume`) is not pending: a reader of the log alone would ask again.
  */
 function afterRunFinished({ outcome }: JsonObject): Interrupts {
   return interruptsOf(outcome).map((interrupt) => {
@@ -297,10 +294,8 @@ function afterRunFinished({ outcome }: JsonObject): Interrupts {
 }
 
 /**
- * The end of a run for a replay in which only `pending` is still waited for. The interrupts that
- * were answered since are removed. When none is left, the outcome is removed too, which means
- * success (the protocol has no interrupt outcome without interrupts). Returns the same event when
- * nothing changes.
+ * The end of a run for a replay: interrupts that are not in `pending` are removed. Without any left
+ * the outcome is removed too, which means success. The same event when nothing changes.
  */
 export function withoutAnswered(end: JsonObject, pending: Interrupts): JsonObject {
   const { outcome, ...rest } = end;

@@ -1,12 +1,8 @@
 /**
- * The weight of a JSON value: about its bytes of memory. A weight is cheap to count and always the
- * same, so an added weight can be subtracted again. The length of the JSON text is a poor measure:
- * `{},` has 3 characters and takes 64 bytes.
- *
- * Compared with the heap of V8 over lists of one kind of item (packages/agui/test/weight.test.ts):
- * objects that each have a shape of their own weigh 0.7 of their memory, all other values weigh as
- * much or more. A character weighs 2 bytes, its size in a text beyond Latin-1. That also bounds the
- * JSON text, where a character takes at most 6 (`\u0001`).
+ * The weight of a JSON value: about its bytes of memory, cheap to count and always the same.
+ * Against the heap of V8 (packages/agui/test/weight.test.ts), objects with a shape of their own
+ * weigh 0.7 of their memory, and all other values as much or more. A character weighs 2 bytes,
+ * which also bounds the JSON text, where it takes at most 6 (`\u0001`).
  */
 import { SpelledNumber } from "../exact-json.ts";
 import { isObject } from "../json.ts";

@@ -1,11 +1,8 @@
 /**
- * Tracks when messages and tool calls begin, continue and end. The callback gets each one once, at
- * its end. A chunk run has no END; it ends with the next event that is not a chunk of it.
- *
- * Each construct is tracked separately: they interleave, and subagents may use the same ids. Three
- * bounds apply. A text is stored up to the size of a payload and only counted beyond it. The number of
- * open constructs is limited. Their total size is limited. Above the last two bounds the oldest
- * construct ends as if its END had come; later fragments of it begin a new one.
+ * Tracks messages and tool calls; the callback gets each one once, at its end. A chunk run ends
+ * with the next event that is not a chunk of it. Constructs interleave, and subagents may use the
+ * same ids. A text is stored up to the size of a payload. Above the limits of the number of open
+ * constructs, and of their size, the oldest one ends; later fragments of it begin a new one.
  */
 import type { EventType } from "@session-ledger/agui/catalogue";
 import {
@@ -178,10 +175,9 @@ function startFieldsOf(kind: ConstructRef["kind"] | undefined, event: JsonObject
 }
 
 /**
- * Events as agents emit them, before the service has normalised them. Keys may be in snake_case,
- * optional fields may be null, and a whole message may be one event in the grouped form
- * (packages/agui/src/split-event.ts). They are read leniently and without the schemas, so a runner need not load
- * the validator. An unreadable event derives nothing, and the service reports its fault.
+ * Events as agents emit them: keys may be in snake_case, optional fields null, a whole message in
+ * the grouped form (packages/agui/src/split-event.ts). They are read without the schemas, so that a
+ * runner loads no validator. An unreadable event derives nothing.
  */
 
 /** The fields that messages are made from, as the protocol and Python runners spell them. */

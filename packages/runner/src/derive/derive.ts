@@ -234,10 +234,9 @@ function digest(text: string, hexDigits?: number): string {
 }
 
 /**
- * The payloads of derived messages. Text is for a person. Characters that no payload may hold
- * (U+0000, which PostgreSQL's text cannot store, and half a surrogate pair) become U+FFFD. A text
- * that is too long is cut, with a note. JSON from an agent is copied unchanged, so numbers keep
- * their digits.
+ * The payloads of derived messages, for a person. Characters that no payload may hold (U+0000, half
+ * a surrogate pair) become U+FFFD. A text that is too long is cut, with a note. JSON from an agent
+ * is copied unchanged, so numbers keep their digits.
  */
 
 /** The part of a tool's result that a message shows; the event keeps the whole result. */

@@ -1,6 +1,6 @@
 /**
- * Events of a runner for the readers of a session: lines about the setup for developers, and CUSTOM events
- * of the platform. Between two runs AG-UI allows no event, so they wait for the next run of their session
+ * Events of a runner for the readers of a session: lines for developers, CUSTOM events of the
+ * platform. Between runs AG-UI allows none, so they wait for the next run
  * (middleware/developer-events.ts).
  */
 interface DeveloperEvent {

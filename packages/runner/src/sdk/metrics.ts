@@ -1,7 +1,6 @@
 /**
- * The turns of a runner as numbers. Averages and percentiles are those of the last hour; the counts
- * are those of the process. `envelope_tokens` of the next claim reports the tokens to the service, so
- * its metrics have them for all runners, and its alert looks at them.
+ * Averages and percentiles of the last hour, counts of the process. `envelope_tokens` of the next
+ * claim reports the tokens to the service, for its metrics and its alert.
  */
 import type { Clock } from "@session-ledger/base/clock";
 import type { TurnMetrics } from "../turn-blocks.ts";

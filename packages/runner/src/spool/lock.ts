@@ -7,9 +7,9 @@ import { codeOf } from "@session-ledger/base/errors";
 const FILE_MODE = 0o600;
 
 /**
- * Files of this process: two writers must not both own one file. Between processes, `<file>.lock`
- * names the owner by its process id and its start time, because ids are used again (in a container
- * the first process has the same id each time). A lock whose owner is gone is taken over.
+ * Files of this process: two writers must not own one file. Between processes, `<file>.lock` has
+ * the owner's process id and start time, because ids are used again. A dead owner's lock is taken
+ * over.
  */
 const lockedPaths = new Set<string>();
 

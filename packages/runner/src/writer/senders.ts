@@ -1,7 +1,6 @@
 /**
- * The two loops of a writer. Messages are unary pushes, one after the other, because concurrent calls
- * arrive in any order; each is repeated until its outcome is known, and has a key, so a push whose answer
- * was lost is not stored twice. Events go by streams of PushSessionEvents (stream.ts).
+ * The two loops of a writer. Messages are unary pushes, in order, each with a key, and repeated
+ * until its outcome is known. Events go by streams of PushSessionEvents (stream.ts).
  */
 import { ledger } from "../client.ts";
 import { asRpcFailure, RpcFailure } from "../failure.ts";

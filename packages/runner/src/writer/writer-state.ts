@@ -348,18 +348,13 @@ class Signal {
 const RANDOM_BITS = 20n;
 
 /**
- * The epoch that a writer proposes for itself: the time, and twenty random bits below it.
+ * The epoch that a writer proposes: the time, and twenty random bits below it. With 0, for which
+ * the service assigns the highest epoch plus 1, a late, unanswered call would take an epoch above
+ * ours and replace the writer; with a fixed number it does no harm.
  *
- * The writer does not use 0, for which the service assigns the highest epoch plus 1. An unanswered
- * call may still reach the service after the next call. With 0 that late call would take an epoch
- * above ours, and so replace the writer by its own old call. With a fixed number the late call has
- * the same epoch, which does no harm (after `STREAM_REPLACED` the stream is opened again).
- *
- * A later process has a later time, so it fences the earlier one. When clocks disagree, or a writer
- * chose larger numbers by hand, the service answers the first Open with STALE_EPOCH. Only then the
- * writer asks for the highest plus 1.
- *
- * Below 2^63, the highest that the service stores, until the year 2248.
+ * A later process has a later time, so it fences the earlier one. When clocks disagree, the service
+ * answers the first Open with STALE_EPOCH, and only then the writer asks for the highest plus 1.
+ * Below 2^63 until the year 2248.
  */
 export function proposedEpoch(clock: Clock): bigint {
   const [random = 0] = crypto.getRandomValues(new Uint32Array(1));

@@ -254,10 +254,9 @@ interface WaitingEvent {
 }
 
 /**
- * Derives messages from events. Deriving means parsing, which takes microseconds for a token and
- * milliseconds for a snapshot of a megabyte. So small events are parsed at once. After a large
- * event, all events wait for a later turn, in their order. The waiting text is bounded: an agent
- * that emits more without ever yielding its turn pays for the parsing in that turn.
+ * Derives messages from events, which parses them: microseconds for a token, milliseconds for a
+ * snapshot of a megabyte. Small events are parsed at once; after a large one all wait for a later
+ * turn, in order. Above a bound of waiting text the turn that emits it pays for the parsing.
  */
 class BackgroundDeriver {
   readonly #deriver: MessageDeriver;

@@ -1,7 +1,7 @@
 /**
- * Converts the messages of `query` to AG-UI events. With partial messages the stream's events have the
- * model's output, and the complete message that follows repeats it; a message that was not streamed, such as
- * a subagent's, comes as a complete one only. A subagent has the id of the tool call that runs it.
+ * Converts the messages of `query` to AG-UI events. A complete message repeats its partial ones;
+ * one that was not streamed, such as a subagent's, comes complete only. A subagent has the id of
+ * the tool call that runs it.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { AgentEvent, AgentEvents, RunInput } from "../bridge.ts";

@@ -1,7 +1,6 @@
 /**
- * The stream of a graph as AG-UI events. Its modes are `messages` (texts, reasoning and calls as models
- * make them, and results), `tasks` (which nodes run, and their interrupts), `values` (the state) and
- * `custom` (what nodes write themselves).
+ * A graph's stream as AG-UI events, by its modes: `messages` (texts, reasoning, calls, results),
+ * `tasks` (nodes and their interrupts), `values` (the state), `custom` (writes of nodes).
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { printJson } from "@session-ledger/agui/print";

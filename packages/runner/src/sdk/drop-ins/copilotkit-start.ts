@@ -1,7 +1,6 @@
 /**
- * Starts a run of a thread. The new messages of the page become one message of the session,
- * which waits; the claim takes it, and all others that wait, as the turn of the run. Of two processes
- * that begin at once, one gets the claim.
+ * Starts a run of a thread. The page's new messages become one waiting message; the claim takes all
+ * that wait as the turn of the run. Of two processes that begin at once, one gets the claim.
  */
 import { isObject } from "@session-ledger/agui/json";
 import { systemClock } from "@session-ledger/base/clock";

@@ -1,8 +1,7 @@
 /**
- * The endpoints of a runner, as a function from a web-standard Request to a Response. It can be
- * mounted in any server that knows those (Next, Hono, Bun, Deno), and server.ts serves it alone.
- *
- * ROUTES is the only place that knows a route. A route that needs what the bridge has not is 404.
+ * The endpoints of a runner, as a function from a web-standard Request to a Response, for any
+ * server (Next, Hono, Bun, Deno) or server.ts. ROUTES alone knows the routes; one that the bridge
+ * cannot serve is 404.
  */
 import { createHash, timingSafeEqual } from "node:crypto";
 import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";

@@ -1,7 +1,6 @@
 /**
- * The events of a run as server-sent events, at the pace of the reader: the next event is taken when
- * the reader has room. The reader that leaves ends the run, as AG-UI's `abortRun` does.
- * An event that is longer than a client takes is replaced (payload-limits.ts).
+ * The events of a run as server-sent events, at the pace of the reader. A reader that leaves ends
+ * the run, as AG-UI's `abortRun` does. A too long event is replaced (payload-limits.ts).
  */
 import { textOf } from "../../failure.ts";
 import type { AgentEvent } from "../bridge.ts";

@@ -1,7 +1,6 @@
 /**
- * The body of `POST /` as the input of a run. Callers in Python send `thread_id`, others `threadId`:
- * each name of the protocol is read in both spellings. Two different values are refused, because
- * only the caller knows the right one. User content is never touched.
+ * The body of `POST /` as the input of a run. Names of the protocol may be in snake_case; two
+ * spellings with different values are refused. User content is never touched.
  */
 import { isNothing, isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { AgentMessage, ResumeEntry, RunInput } from "../bridge.ts";

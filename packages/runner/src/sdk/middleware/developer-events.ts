@@ -1,9 +1,6 @@
 /**
- * Adds the events of `bridge.notes` to the agent's events: lines for developers, and CUSTOM events of the
- * platform. They follow RUN_STARTED, or precede a later event of the run. They never follow its end, where
- * AG-UI allows no event.
- *
- * A note would end a construct of CHUNKs, so none comes before a CHUNK.
+ * Adds the events of `bridge.notes` to a run: after RUN_STARTED, or before a later event, never
+ * after its end. None comes before a CHUNK, whose construct it would end.
  */
 import type { AgentEvent } from "../bridge.ts";
 import { agentCapabilities } from "../capabilities.ts";

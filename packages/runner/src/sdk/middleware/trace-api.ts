@@ -1,7 +1,6 @@
 /**
- * The part of OpenTelemetry that the tracing uses, as types: the user passes their own
- * `@opentelemetry/api` in, so it is no dependency here. And the names of Langfuse, which reads spans
- * with these attributes at its OTLP endpoint.
+ * The part of OpenTelemetry that the tracing uses, as types: users pass their `@opentelemetry/api`
+ * in. And the attribute names of Langfuse, which reads spans at its OTLP endpoint.
  */
 
 export interface SpanContext {
