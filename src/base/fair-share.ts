@@ -290,7 +290,6 @@ export class Lease {
     this.share.all.stopWaiting(this);
   }
 
-  /** Frees the whole amount. */
   release(): void {
     if (this.#isReleased) return;
     this.set(0);
@@ -338,7 +337,6 @@ function victimAmong<P extends ShareHolder>(
   }
 }
 
-/** One caller. */
 class CallerShare implements ShareHolder {
   readonly connections = new Map<object, ConnectionShare>();
   live = 0;
@@ -348,7 +346,6 @@ class CallerShare implements ShareHolder {
   }
 }
 
-/** One connection of a caller. */
 export class ConnectionShare implements ShareHolder {
   readonly all: FairShare;
   readonly caller: CallerShare;

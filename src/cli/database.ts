@@ -99,7 +99,6 @@ interface MigrateFlags {
   readonly force?: boolean;
 }
 
-/** Prints one line per migration. */
 async function migrate(
   command: MigrateCommand,
   { yes = false, force = false }: MigrateFlags,

@@ -139,7 +139,6 @@ async function run(
   return EXIT.done;
 }
 
-/** What the rows become. */
 interface LineForm {
   take(row: LedgerRow): readonly string[];
   /** No more rows. */

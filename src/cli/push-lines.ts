@@ -13,7 +13,6 @@ import {
   LINE_BYTES_MAX,
 } from "@session-ledger/runner/internal/lines";
 
-/** The forms of an input. */
 export const FORMS = ["events", "messages", "text"] as const;
 export type InputForm = (typeof FORMS)[number];
 

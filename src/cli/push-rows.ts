@@ -189,7 +189,6 @@ export function tellRefusal(
   }
 }
 
-/** The results of a push, during the push and at its end. */
 class Summary {
   readonly #sessionId: string;
   readonly #refusedByReason = new Map<string, number>();

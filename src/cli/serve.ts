@@ -13,7 +13,6 @@ import { createLog } from "../observability/log.ts";
 import { packageVersion } from "../observability/version.ts";
 import { type CliIo, EXIT, type ExitCode, explain, printLine, tell, UsageError } from "./io.ts";
 
-/** Takes the exit code of a command. */
 export type Finish = (exitCode: number) => void;
 
 export const ENVIRONMENT_HELP = `Environment:\n${configHelp()}`;

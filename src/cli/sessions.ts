@@ -14,7 +14,6 @@ export function addSessionCommands(program: Command, io: CliIo, finish: Finish):
   addHold(program, io, finish);
 }
 
-/** The roles of a session token. */
 const TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
 
 function addToken(program: Command, io: CliIo, finish: Finish): void {

@@ -22,7 +22,6 @@ export function addOutputOptions(command: Command): Command {
     .addOption(new Option("--json", "short for --output json").conflicts("output"));
 }
 
-/** One value of a record. */
 export interface Column<R> {
   readonly heading: string;
   /** Fixed, so that a page can be printed before the next one is read. 0: not padded. */
@@ -35,7 +34,6 @@ export interface Column<R> {
 
 type Style = "bold" | "green" | "yellow" | "red";
 
-/** The forms of one kind of record. */
 export interface Forms<R> {
   readonly json: (record: R) => string;
   readonly columns: readonly Column<R>[];

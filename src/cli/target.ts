@@ -10,7 +10,6 @@ import { type CliIo, type Output, UsageError } from "./io.ts";
 export interface TargetFlags {
   /** Without it, or `-`: stdout. */
   readonly output?: string;
-  /** Replace an existing file. */
   readonly force?: boolean;
 }
 

@@ -20,7 +20,6 @@ type ServiceValues = Values<typeof SERVICE_SETTINGS>;
 export type Config = Omit<ServiceValues, "grpcReflection" | "searchLanguage"> &
   ReturnType<typeof derived>;
 
-/** The configuration of commands that call a running service. */
 export type ClientConfig = Values<typeof CLIENT_SETTINGS>;
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -284,7 +283,6 @@ export function settingsThatDiffer(config: Config): readonly string[] {
   );
 }
 
-/** The requirements for callers. */
 export function whoMayConnect(config: Config): string {
   if (asksForTokens(config)) return "callers with a token";
   const isLocal = isLoopback(config.grpcAddress) && isLoopback(config.httpAddress);
@@ -293,7 +291,6 @@ export function whoMayConnect(config: Config): string {
     : "everybody who reaches it, without a token";
 }
 
-/** The table for `--help`. */
 export function configHelp(): string {
   return settings()
     .map(({ name, fallback = "not set", expected, meaning }) =>

@@ -18,7 +18,6 @@ import { pauseMs } from "./pieces.ts";
 import { DEMO_LABEL, type DemoSession } from "./sessions.ts";
 import type { DemoTurn } from "./written.ts";
 
-/** A connection to the ledger. */
 export interface Ledger {
   readonly client: LedgerClient;
   readonly retry: Partial<RetryOptions>;

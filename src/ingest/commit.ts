@@ -13,13 +13,11 @@ import { ServiceError } from "@session-ledger/base/errors";
 import type { OpeningResult, StreamRequest } from "../store/streams.ts";
 import { refusal, sessionFull } from "./refusal.ts";
 
-/** The methods of the store that a batch needs. */
 export interface BatchWriter {
   append(pushes: readonly Push[], options: { readonly wait: boolean }): Promise<readonly Outcome[]>;
   readByAddress(addresses: readonly RowAddress[]): Promise<readonly (StoredRow | undefined)[]>;
 }
 
-/** The methods of the store that ingest needs. */
 export interface LedgerWriter extends BatchWriter {
   openStream(request: StreamRequest, options: { readonly wait: boolean }): Promise<OpeningResult>;
   /** Returns undefined while the disk has room for pushes; otherwise nothing may be sent. */

@@ -87,7 +87,6 @@ export interface IngestLimits {
 
 /** The remaining work for the sessions of a batch after its end. */
 interface Remainder {
-  /** Pushes to send again. */
   readonly retries: Set<PendingPush>;
   /** Sessions that get a batch of their own. */
   readonly locked: Set<string>;

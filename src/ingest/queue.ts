@@ -130,7 +130,6 @@ export class PushQueue<T extends QueuedPush> {
     this.#slow.set(sessionId, true);
   }
 
-  /** Removes that mark after a committed batch. */
   clearSlow(sessionId: string): void {
     this.#slow.delete(sessionId);
   }
@@ -228,7 +227,6 @@ export function refuseIfCallerLeft(item: PendingPush): boolean {
   return false;
 }
 
-/** True when the push was tried for longer than the limit. */
 export function hasExpired({ triedSinceMs }: PendingPush, nowMs: number): boolean {
   return nowMs - triedSinceMs > RETRY_LIMIT_MS;
 }

@@ -214,7 +214,6 @@ export function pushWaitMs(fullAtMs: number, costMs: number, nowMs: number): num
   return missingMs <= SLACK_MS ? 0 : missingMs;
 }
 
-/** The wait of a stream before its next message. */
 export function streamWaitMs(fullAtMs: number, nowMs: number): number {
   return Math.max(0, fullAtMs - nowMs - (BURST_MS - RESERVE_MS));
 }

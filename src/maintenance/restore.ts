@@ -36,7 +36,6 @@ const GROUP_LINES_MAX = 2_000;
 export interface DumpLine {
   readonly number: number;
   readonly text: string;
-  /** The parsed text. */
   readonly value: unknown;
 }
 
@@ -93,7 +92,6 @@ const COUNTS = ["sessions", "rows", "present", "refused"] as const;
 /** The content of a dump is wrong; the message names the line. */
 class WrongDump extends Error {}
 
-/** The lines one by one. */
 class DumpInput {
   readonly #lines: AsyncIterator<DumpLine>;
   readonly #signal: AbortSignal;
@@ -223,7 +221,6 @@ class SessionGroup {
     return counts;
   }
 
-  /** Reads the rows of the session too. */
   async #session(
     line: DumpLine,
     content: Readonly<Record<string, unknown>>,

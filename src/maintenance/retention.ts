@@ -144,7 +144,6 @@ export interface RetentionSummary {
   readonly sessionsBusy: number;
   readonly messages: bigint;
   readonly events: bigint;
-  /** Bytes of the payloads. */
   readonly payloadBytes: bigint;
 }
 

@@ -14,7 +14,6 @@ export type Metrics = ReturnType<typeof createMetrics>;
 /** The metrics of connections, below any call. */
 export type TransportMetrics = ReturnType<typeof transportInstruments>;
 
-/** The names of the servers in metrics and log lines. */
 export type ServerName = "grpc" | "http";
 
 export interface CallMetrics {
@@ -37,7 +36,6 @@ export function createMetrics(clock: Clock = systemClock) {
     .set({ version: packageVersion(), node: process.version }, 1);
 
   return {
-    /** The content type of Prometheus text. */
     contentType: registry.contentType,
     text: (): Promise<string> => registry.metrics(),
     ...callInstruments(make),

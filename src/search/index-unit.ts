@@ -65,7 +65,6 @@ interface IndexParts {
 }
 
 export interface IndexOptions {
-  /** The instance. */
   readonly holder: string;
   /** A configuration of PostgreSQL's text search; undefined: only runs are stored. */
   readonly language: string | undefined;
@@ -210,7 +209,6 @@ export class TextIndex implements Unit {
     await storeProgress(this.#parts.database, { holder: this.#options.holder, micros });
   }
 
-  /** The sessions to visit. */
   async *#pages({ atMicros }: Look): AsyncGenerator<readonly StaleSession[], void, undefined> {
     const { database, clock } = this.#parts;
     const nowMs = clock.monotonicMs();

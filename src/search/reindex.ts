@@ -12,9 +12,7 @@ import { checkLanguage, forgetTexts } from "./index-store.ts";
 import { TextIndex } from "./index-unit.ts";
 
 export interface Reindexed {
-  /** The number of stored texts. */
   readonly texts: number;
-  /** The number of stored runs. */
   readonly runs: number;
   /** A running service has the lease, and stores the texts. */
   readonly isLeft: boolean;

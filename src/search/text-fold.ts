@@ -35,7 +35,6 @@ export interface FoundText extends TextPosition {
   readonly text: string;
 }
 
-/** What a fold has found. */
 export interface FoundTexts {
   readonly texts: readonly FoundText[];
   readonly runs: readonly FoundRun[];

@@ -21,7 +21,6 @@ import type { Outcome, Push, SessionLimits, StreamRange } from "./rows.ts";
 import { isoOf } from "./columns.ts";
 
 export interface AppendOptions {
-  /** True: an unknown session is created. */
   readonly createMissing: boolean;
   /** True: wait for locked sessions, for at most lock_timeout, instead of answering `busy`. */
   readonly wait: boolean;

@@ -41,7 +41,6 @@ export interface SessionUse {
   refused: number;
   /** The open run after the batch; undefined: unchanged. */
   runId: string | undefined;
-  /** New arrivals. */
   arrivals: number;
   /** Arrivals that the claim of the batch takes. */
   taken: number;

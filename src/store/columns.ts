@@ -217,7 +217,6 @@ function secondsColumn(name: string): SQL {
   return sql.raw(`extract(epoch from ${name}) as ${name}`);
 }
 
-/** A timestamptz column as microseconds. */
 export function microsColumn(column: SQLWrapper): SQL {
   return sql`(extract(epoch from ${column}) * 1000000)::bigint`;
 }

@@ -168,7 +168,6 @@ function placeOf(text: string): string {
   return host.startsWith("/") ? host : `${host}:${url?.port || "5432"}`;
 }
 
-/** The same for an error that comes through Drizzle. */
 export function drizzleError(error: unknown): unknown {
   return storeError(errorOfDriver(error));
 }

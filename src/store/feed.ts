@@ -20,7 +20,6 @@ export interface Look {
   readonly atMicros: bigint;
   /** Transactions that may hold rows with an earlier `recorded_at` which are not visible yet. */
   readonly writers: readonly string[];
-  /** The server process that answered. */
   readonly server: string;
 }
 
@@ -61,7 +60,6 @@ export interface FeedPage<S extends StreamName> {
   readonly position: FeedPosition;
 }
 
-/** The reads of feeds, and of watches of sessions. */
 export interface FeedReader {
   look(): Promise<Look>;
   page<S extends StreamName>(request: FeedPageRequest<S>): Promise<FeedPage<S>>;

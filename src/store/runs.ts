@@ -41,7 +41,6 @@ interface RunsLookedAt {
   readonly stretches: readonly RunStretch[];
   /** All rows up to this number were read. */
   readonly upTo: bigint;
-  /** True when more rows exist. */
   readonly more: boolean;
 }
 

@@ -33,7 +33,6 @@ export type OpeningResult =
   | { readonly kind: "busy" };
 
 interface OpenOptions {
-  /** True: an unknown session is created. */
   readonly createMissing: boolean;
   /** True: wait for a locked session, for at most lock_timeout, instead of answering `busy`. */
   readonly wait: boolean;

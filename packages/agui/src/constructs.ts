@@ -125,7 +125,6 @@ export interface Chunked {
 interface Followed<C> {
   /** For a CHUNK: the construct that it continues; undefined: the CHUNK begins one. */
   readonly construct: C | undefined;
-  /** The constructs that the event ends. */
   readonly ended: readonly C[];
 }
 
@@ -154,7 +153,6 @@ export class ChunkLanes<C extends Chunked = Chunked> {
     return this.#lanes.size;
   }
 
-  /** Characters of the ids that it holds. */
   get chars(): number {
     return this.#chars;
   }

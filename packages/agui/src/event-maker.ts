@@ -94,7 +94,6 @@ export class EventMaker {
     yield { type: "TOOL_CALL_RESULT", messageId, toolCallId, content, role: "tool", ...owner };
   }
 
-  /** True if this run began the call. */
   hasCall(toolCallId: string): boolean {
     return this.#calls.has(toolCallId);
   }

@@ -45,7 +45,6 @@ export type Normalised =
 
 type FieldPath = readonly (string | number)[];
 
-/** The results of the walk over one payload so far. */
 interface NormaliseFindings {
   readonly text: string;
   readonly edits: Edit[];
@@ -265,7 +264,6 @@ interface FieldRules {
   readonly droppable: ReadonlySet<string>;
   /** Required ids that existing runners send as null; they are stored as empty ids. */
   readonly emptied: ReadonlySet<string>;
-  /** Fields that hold protocol objects. */
   readonly inner: ReadonlyMap<string, InnerRules>;
 }
 

@@ -16,7 +16,6 @@ export const VALUE_DEPTH_MAX = 512;
 export const PAYLOAD_BYTES_MAX = 4_170_000;
 export const MESSAGE_ROOM_BYTES = 4_194_304 - PAYLOAD_BYTES_MAX;
 
-/** The text of a payload, and its parsed value. */
 export interface Payload {
   readonly text: string;
   readonly value: JsonObject;

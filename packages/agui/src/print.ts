@@ -19,7 +19,6 @@ export type ReplacedKind = "bigint" | "circular" | "throwing" | "depth";
 export interface PrintedJson {
   /** Undefined: the value has no JSON, such as a function. */
   readonly text: string | undefined;
-  /** The number of replaced values of each kind. */
   readonly replaced: ReadonlyMap<ReplacedKind, number>;
 }
 
@@ -136,7 +135,6 @@ class PayloadPrinter {
 
 class TooLong extends RangeError {}
 
-/** What `toJSON` makes of it. */
 function converted(value: unknown, key: string): unknown {
   if ((typeof value !== "object" || value === null) && typeof value !== "bigint") return value;
   const convert: unknown = Reflect.get(Object(value), "toJSON");

@@ -106,7 +106,6 @@ export function cutNesting(text: string, levelsMax: number): { text: string; cou
   return { text: edits.length === 0 ? text : applyEdits(text, edits), count: edits.length };
 }
 
-/** The value of a string in a JSON text. */
 export function readKey(text: string, span: TextSpan): string {
   const raw = text.slice(span.start + 1, span.end - 1);
   return raw.includes("\\") ? String(JSON.parse(`"${raw}"`)) : raw;

@@ -51,7 +51,6 @@ export function splitEvent(push: EventPush, options: SplitOptions): SplitResult 
   return rowsOf(push, read.payload, options);
 }
 
-/** One event as an agent emits it. */
 interface UntypedEvent {
   /** Empty: the payload has the type. */
   readonly eventType: string;

@@ -28,7 +28,6 @@ export function partsOf(content: unknown): readonly MessagePart[] {
   return Array.isArray(content) ? content.map(partOf) : [];
 }
 
-/** The texts alone. */
 export function textsOf(content: unknown): readonly string[] {
   return partsOf(content).flatMap((part) => (part.type === "text" ? [part.text] : []));
 }

@@ -32,7 +32,6 @@ export class CallArguments {
     return copy;
   }
 
-  /** An estimate of its memory. */
   get bytes(): number {
     return this.#states.size * CALL_BYTES + charBytes(this.#chars);
   }

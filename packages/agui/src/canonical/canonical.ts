@@ -66,7 +66,6 @@ const QUESTIONS_MAX = 100;
 /** The code of the RUN_ERROR for a run that never ended before another one began. */
 const ABANDONED = "ABANDONED";
 
-/** The conversation that the log has made. */
 export type ConversationLog = Pick<Transcript, "messages">;
 
 type Thinking = Readonly<Partial<Record<"reasoning" | "reasoning_message", string | undefined>>>;
@@ -112,7 +111,6 @@ export class Canonical {
     return this.#runBytes + this.#constructs.bytes + this.#repeats.bytes + this.#turns.bytes;
   }
 
-  /** The newest run. */
   get run(): CanonicalRun | undefined {
     return this.#run;
   }

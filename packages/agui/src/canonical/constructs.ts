@@ -97,7 +97,6 @@ export class CanonicalConstructs {
     return copy;
   }
 
-  /** An estimate of its memory. */
   get bytes(): number {
     const chars = this.#open.chars + this.#lanes.chars + this.#startedChars;
     const indexBytes = this.#owners.bytes + this.#arguments.bytes;
@@ -108,7 +107,6 @@ export class CanonicalConstructs {
     return this.#owners;
   }
 
-  /** Forgets every open construct. */
   clear(): void {
     this.#open.clear();
     this.#repeated.clear();
@@ -181,7 +179,6 @@ export class CanonicalConstructs {
     this.#append(out, OWNED[kind], key, event);
   }
 
-  /** Ends the construct, if it is open. */
   close(out: EventCollector, kind: OpenKind, key: string): void {
     const construct = this.#open.get(kind, key);
     if (construct !== undefined) this.#close(out, construct);

@@ -11,7 +11,6 @@ export interface LoggedEvent {
 }
 
 export interface CanonicalEvent {
-  /** An AG-UI event with its type. */
   readonly value: JsonObject;
   /** The stored bytes, if the event is exactly the stored one. */
   readonly text: string | undefined;

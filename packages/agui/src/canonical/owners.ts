@@ -68,7 +68,6 @@ export class Ownership {
     return copy;
   }
 
-  /** An estimate of its memory. */
   get bytes(): number {
     return this.#ids * OWNED_BYTES + charBytes(this.#chars);
   }

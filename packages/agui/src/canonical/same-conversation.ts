@@ -11,7 +11,6 @@
  */
 import { isObject, type JsonObject, parseJson } from "../json.ts";
 
-/** A text, a call or a result. */
 interface ConversationPiece {
   /** Undefined: the message has no id. */
   readonly id: string | undefined;

@@ -21,7 +21,6 @@ const ENTRIES_MAX = 1_000;
 const ENTRY_BYTES = 300;
 
 interface InterruptAnswer {
-  /** The number of the row. */
   readonly seq: bigint;
   readonly status: unknown;
 }
@@ -71,7 +70,6 @@ export class TurnTracker {
     return copy;
   }
 
-  /** An estimate of its memory. */
   get bytes(): number {
     const entries = this.#answers.size + this.#requests.size + this.#branching.length;
     return entries * ENTRY_BYTES;

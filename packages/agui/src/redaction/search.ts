@@ -167,7 +167,6 @@ function compiled(pattern: Pattern): CompiledPattern {
   };
 }
 
-/** The end of a text so far. */
 export interface TextEnd {
   readonly tail: string;
   readonly open: readonly OpenSecret[];
@@ -213,7 +212,6 @@ export function maskSpelled(spelled: string, findings: readonly Range[]): string
   return characters.join("");
 }
 
-/** The characters of the body of a JSON string. */
 export function charactersOf(spelled: string): string {
   if (!spelled.includes("\\")) return spelled;
   return spelled.replaceAll(/\\(?:u([0-9A-Fa-f]{4})|([^]))/g, (_all, code?: string, letter = "") =>

@@ -19,7 +19,6 @@ const TEXT_CHARS_MAX = 24 * 1_048_576;
 /** An appended fragment is a separate node in memory until the text is read. */
 const FRAGMENT_CHARS = 16;
 
-/** Identifies a construct. */
 interface ConstructRef {
   readonly kind: "text" | "tool_call";
   readonly id: string;
@@ -27,11 +26,9 @@ interface ConstructRef {
   readonly owner: string | undefined;
 }
 
-/** The fields of a START. */
 interface StartFields {
   /** False: the text of another role, which derives no message. */
   readonly isAssistants: boolean;
-  /** The name of a tool. */
   readonly name: string | undefined;
 }
 

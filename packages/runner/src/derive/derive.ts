@@ -248,7 +248,6 @@ const ESCAPED_BYTES = 6;
 
 interface PartialText {
   readonly text: string;
-  /** Characters that are missing here. */
   readonly missingChars: number;
 }
 

@@ -10,7 +10,6 @@ import type { AgentEvent } from "./bridge.ts";
 
 interface FittedPayload {
   readonly event: AgentEvent;
-  /** The event as JSON. */
   readonly text: string;
   /** Why it was replaced; undefined: it was not. */
   readonly problem?: string;

@@ -37,7 +37,6 @@ interface AiSdkUsage {
 
 type RunIdsOfInput = Pick<RunInput, "threadId" | "runId">;
 
-/** The events of one run. */
 export class AiSdkRun {
   readonly #input: RunIdsOfInput;
   readonly #constructs = new EventMaker();

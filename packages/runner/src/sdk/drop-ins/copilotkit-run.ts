@@ -195,7 +195,6 @@ export class CopilotKitRun<Event extends AgentEvent> {
     });
   }
 
-  /** An event in CopilotKit's own type. */
   #eventOf(event: AgentEvent): Event {
     return JSON.parse(JSON.stringify(event));
   }
