@@ -1,7 +1,4 @@
-/**
- * The commands that copy a ledger, on its database: `dump` and `restore`. They run while services run,
- * also the one that runs the embedded database.
- */
+/** The commands that copy a ledger, on its database: `dump` and `restore`; services may run. */
 import { stat } from "node:fs/promises";
 import type { Command } from "commander";
 import type { DumpLine, RestoreCounts } from "../maintenance/restore.ts";

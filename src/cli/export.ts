@@ -1,7 +1,4 @@
-/**
- * A session as JSON lines up to its head: raw events as `push` reads them, messages as `tail`
- * prints them, or entries of a history (packages/history).
- */
+/** A session as JSON lines up to its head: raw events, messages, or entries of a history. */
 import { type Command, Option } from "commander";
 import { systemClock } from "@session-ledger/base/clock";
 import {

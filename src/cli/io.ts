@@ -1,7 +1,4 @@
-/**
- * The outside world of a command, safe ways to print to it, and the end of a command: its exit code
- * for scripts, and the message of a failure for people.
- */
+/** The outside world of a command, ways to print to it, exit codes, and messages of failures. */
 import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
 import { codeOf, ServiceError } from "@session-ledger/base/errors";

@@ -230,10 +230,7 @@ async function cancel(
 /** Above the largest message that a service can be configured to accept. */
 const TEXT_BYTES_MAX = LINE_BYTES_MAX;
 
-/**
- * The whole of stdin without the line break at its end, which `echo` adds; undefined when the user
- * has stopped the command.
- */
+/** Stdin without the line break that `echo` adds; undefined: the user has stopped the command. */
 async function textOf({ stdin, signal }: CliIo): Promise<string | undefined> {
   const chunks: Buffer[] = [];
   let bytes = 0;

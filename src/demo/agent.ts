@@ -1,7 +1,4 @@
-/**
- * An agent without a model: it answers what people type from a script, word by word. Some words in a
- * question choose the answer; all other questions get the usual one.
- */
+/** An agent without a model: words of a question choose its answer from a script. */
 import { setTimeout as delay } from "node:timers/promises";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import {

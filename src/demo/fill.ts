@@ -1,7 +1,4 @@
-/**
- * Writes the recorded sessions as their runners would have: each question, then the run that answers it,
- * with times that end some minutes ago. A later fill writes only missing rows.
- */
+/** Writes the recorded sessions as their runners would have; a later fill writes missing rows. */
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { systemClock } from "@session-ledger/base/clock";
 import { ledger, type LedgerClient } from "@session-ledger/runner/internal/client";

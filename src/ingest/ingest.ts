@@ -317,10 +317,7 @@ class GroupCommit implements Ingest {
     }
   }
 
-  /**
-   * At most one row of a batch is at fault. The halves go one after the other; a retried push is
-   * followed by the later pushes of its session.
-   */
+  /** At most one row of a batch is at fault. The halves go one after the other. */
   async #halve(
     items: readonly PendingPush[],
     options: { readonly wait: boolean },

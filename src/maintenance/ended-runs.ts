@@ -115,10 +115,7 @@ export async function lookForEndedRuns(
   };
 }
 
-/**
- * A run is over at the row that ends it, else at its last row before another run, whose first row
- * gives the time. Exported for the plan test.
- */
+/** A run without an end is over when another begins after it. Exported for the plan test. */
 export function endedRunsStatement({
   sessionId,
   from,

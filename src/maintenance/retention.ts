@@ -126,10 +126,7 @@ interface RetentionParts {
   readonly erased?: (sessionId: string) => void;
   /** Called for each batch. */
   readonly counted?: (stream: StreamName, rows: bigint) => void;
-  /**
-   * From earlier passes: the time before which a look at a session finds nothing new. Otherwise
-   * every pass would walk a long run that ended lately.
-   */
+  /** The time before which a look at a session finds nothing new, so that long runs are skipped. */
   readonly due?: Map<string, bigint>;
   /** Rows that one statement reads. */
   readonly lookedAtRowsMax?: number;

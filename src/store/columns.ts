@@ -185,10 +185,7 @@ function optionalMicros(column: RawRow[number] | undefined): bigint | undefined 
   return seconds === undefined ? undefined : microsOf(seconds);
 }
 
-/**
- * Microseconds to and from the text that PostgreSQL reads exactly: a Date has milliseconds, and
- * `interval * number` and to_timestamp() calculate in doubles.
- */
+/** Exact microseconds: a Date has milliseconds, and to_timestamp() calculates in doubles. */
 
 const MICROS_PER_MS = 1_000n;
 

@@ -66,10 +66,7 @@ export interface Database extends Unit {
   onOtherServer(called: () => void): void;
 }
 
-/**
- * Identifies the server process by its start time, in microseconds. Every role may read it, and a
- * subquery is computed once for all rows of an answer.
- */
+/** The start time of the server process; every role may read it, and it is computed once. */
 export const SERVER_TEXT = "(select extract(epoch from pg_postmaster_start_time())::text)";
 export const SERVER = sql.raw(SERVER_TEXT);
 

@@ -42,10 +42,7 @@ export interface PageRequest<S extends StreamName> extends RowForm {
   readonly bytesMax: number;
   /** Undefined: every row. */
   readonly filter: PageFilter | undefined;
-  /**
-   * For a caller that expands: a page also ends with the row that reaches this number of raw
-   * events. Only events below `before` count.
-   */
+  /** For a caller that expands: a page ends with the row that reaches this number of raw events. */
   readonly eventsMax?: number;
   /** The page has the times by which the rows of both streams are in one order. */
   readonly recorded?: boolean;

@@ -1,7 +1,4 @@
-/**
- * The rows of a session as plain objects: times in microseconds, `undefined` where the table has
- * null. A pushed row equals the row of a later read, field by field.
- */
+/** Rows as plain objects, with `undefined` for null. A pushed row equals the row of a later read. */
 import type { RunMark } from "@session-ledger/base/ids";
 
 export type StreamName = "messages" | "events";
@@ -186,8 +183,8 @@ export type Outcome =
   /** Committed: one place per row. */
   | { readonly kind: "stored"; readonly places: readonly RowPosition[] }
   /**
-   * The key and content of an earlier push, whose row has this number; or a range that is
-   * committed, and its first row (undefined: it has no rows, or they are erased).
+   * The row of an earlier push with key and content, or the first row of a committed range
+   * (undefined: it has no rows, or they are erased).
    */
   | { readonly kind: "deduplicated"; readonly seq: bigint | undefined }
   | { readonly kind: "key_reused" | "stale_epoch" | "not_found" | "deleted" }

@@ -1,7 +1,4 @@
-/**
- * Opens push streams (ledger_open_stream, migrations/ledger.sql). An opened stream fences every
- * earlier one, so a second opening after an unknown outcome does no harm.
- */
+/** Opens push streams (ledger_open_stream). Each fences earlier ones, so a repeat does no harm. */
 import { sql } from "drizzle-orm";
 import { type Database, SERVER } from "./database.ts";
 

@@ -86,7 +86,10 @@ export function talkStatement({ sessionId, after, rowsMax, bytesMax, isWhole }: 
     order by seq`;
 }
 
-/** Doubles hold microseconds until the year 2255; a numeric takes several times as long. */
+/**
+ * Doubles, which hold microseconds exactly until the year 2255. An exact numeric takes PostgreSQL
+ * several times as long, for every row of a session.
+ */
 export const TIMES: SQL = sql`date_part('epoch', recorded_at) as recorded, date_part('epoch', created_at) as created`;
 
 export function timesOf(fields: Fields): RowTimes {

@@ -101,10 +101,7 @@ function endsChunksOf({ type, category }: CatalogueEntry): Effect["endsChunks"] 
 /** `before`: no event of a run came. */
 export type Phase = "before" | "open" | "finished" | "failed";
 
-/**
- * The phase after an event that begins or ends a run. Undefined: no run is open, so the event
- * changes nothing and ends no construct. RUN_ERROR may come at any time, but only once.
- */
+/** The phase after such an event. Undefined: no run is open, so it changes and ends nothing. */
 export function phaseAfter(phase: Phase, { does }: Effect): Phase | undefined {
   if (does === "open_run") return "open";
   if (does === "finish_run") return phase === "open" ? "finished" : undefined;

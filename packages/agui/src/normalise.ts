@@ -252,10 +252,7 @@ function withType(text: string, type: EventType): string {
   return `${text.slice(0, brace)}{"type":"${type}"${separator}${rest}`;
 }
 
-/**
- * The fields of each event type, read from its schema: the spellings, the fields that are dropped
- * when null, and the fields that hold protocol objects, whose fields are treated in the same way.
- */
+/** The fields of each event type from its schema: spellings, droppable fields, protocol objects. */
 
 interface FieldRules {
   /** snake_case spelling → the field. */
@@ -277,10 +274,7 @@ type InnerRules =
       readonly variants: ReadonlyMap<unknown, FieldRules>;
     };
 
-/**
- * The Claude runner's thinking blocks have null for an id, which no version accepts. An empty id is
- * accepted by every version, and the constructs follow one another, so no id must distinguish them.
- */
+/** The Claude runner sends null as the id of thinking; every version takes an empty id. */
 const EMPTIED_MESSAGE_ID: ReadonlySet<string> = new Set<EventType>([
   "REASONING_START",
   "REASONING_END",

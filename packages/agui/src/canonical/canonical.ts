@@ -210,10 +210,7 @@ export class Canonical {
     else this.#constructs[role](out, kind, addressOf(entry, event.value).key ?? "", event);
   }
 
-  /**
-   * THINKING_* events carry no id: at most one thinking is open, with one message in it. Each gets
-   * an id from its first event.
-   */
+  /** At most one thinking is open, with one message in it; each gets an id, which no event has. */
   #think(
     out: EventCollector,
     { kind, role }: CatalogueEntry,

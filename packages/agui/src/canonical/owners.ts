@@ -180,9 +180,7 @@ export class Ownership {
     return this.#owners.message.has(id);
   }
 
-  /**
-   * Whether an activity ever existed; above the limits the answer is "yes".
-   */
+  /** Whether an activity ever existed; above the limits the answer is "yes". */
   get hadActivities(): boolean {
     return this.#owners.activity.size > 0 || this.#isFull;
   }

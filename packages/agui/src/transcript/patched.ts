@@ -298,10 +298,7 @@ function operand({ value }: Readonly<Record<string, unknown>>): unknown {
   return value;
 }
 
-/**
- * A guess: at a sixteenth of a byte per shifted item, the worst patches found (half a million items
- * shifted again and again) end within seconds.
- */
+/** A guess: with it the worst patches found (half a million shifted items) end within seconds. */
 function shiftBytes(list: readonly unknown[], key: string | number): number {
   return Math.max(0, list.length - Math.max(0, Number(key))) / 16;
 }

@@ -99,9 +99,7 @@ function textEntry({ list }: Pick<Reduction, "list">, event: JsonObject): Messag
   return entry?.message["role"] === "activity" ? undefined : entry;
 }
 
-/**
- * Tool calls, which belong to a message of the assistant, and their results, which are messages.
- */
+/** Tool calls, which belong to a message of the assistant, and results, which are messages. */
 
 /** An existing call is not opened again: its name is corrected, its arguments stay. */
 export function startCall({ list, metadata }: Reduction, event: JsonObject): void {
@@ -167,9 +165,7 @@ export function addResult({ list, metadata }: Reduction, event: JsonObject): voi
   else list.insertResult(owner, message);
 }
 
-/**
- * REASONING_ENCRYPTED_VALUE: the value that the provider wants back with the message or the call.
- */
+/** REASONING_ENCRYPTED_VALUE: the provider wants the value back with the message or the call. */
 export function setEncryptedValue({ list }: Reduction, event: JsonObject): void {
   const { subtype, entityId, encryptedValue } = event;
   const called = subtype === "tool-call" ? list.findAssistantCall(entityId) : undefined;
