@@ -20,7 +20,7 @@ export class Pull<T, U> {
     this.#make = make;
   }
 
-  /** True when there is a value without a wait. */
+  /** True when a value is ready. */
   hasNext(): boolean {
     if (this.#next !== undefined) return true;
     const step = this.#made?.next();

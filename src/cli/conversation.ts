@@ -8,7 +8,7 @@ import {
   RunStatusSchema,
   TranscriptSchema,
 } from "@session-ledger/proto/ambient/v1/conversation_pb";
-import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
+import { objectsIn, parseJson } from "@session-ledger/agui/json";
 import { transcriptMarkdown, transcriptText } from "@session-ledger/agui/transcript/readable";
 import { ledger } from "@session-ledger/runner/internal/client";
 import { countArgument, seqArgument } from "./arguments.ts";
@@ -71,7 +71,7 @@ async function transcript(
       await printLine(io, toJsonString(TranscriptSchema, read));
       return EXIT.done;
     }
-    const messages = objectsIn(read.messages);
+    const messages = objectsIn(parseJson(read.messages));
     const text = form === "text" ? transcriptText(messages) : transcriptMarkdown(messages);
     if (text !== "") await printLine(io, safe(text.trimEnd()));
     return EXIT.done;
@@ -81,11 +81,6 @@ async function transcript(
 /** The text has no other control characters than tabs and line breaks. */
 function safe(text: string): string {
   return text.replace(/[^\t\n]+/g, visible);
-}
-
-function objectsIn(json: string): readonly JsonObject[] {
-  const messages = parseJson(json);
-  return Array.isArray(messages) ? messages.filter(isObject) : [];
 }
 
 interface RunsFlags extends ConnectionFlags, OutputFlags {

@@ -32,7 +32,7 @@ export async function sessionsAfter(
   );
 }
 
-/** Undefined: there is no such session. */
+/** Undefined: no such session. */
 export async function candidateOf(
   database: Database,
   sessionId: string,
@@ -88,7 +88,7 @@ interface EndedRunsFound {
   readonly border: Border | undefined;
   /** The time of the first row that is too young; no run after it ended early enough. */
   readonly youngMicros: bigint | undefined;
-  /** The next number to read; undefined: there are no more rows. */
+  /** The next number to read; undefined: no more rows. */
   readonly next: bigint | undefined;
 }
 

@@ -180,7 +180,7 @@ export async function eraseBatch(
 
 /** A part of the rows that `eraseBatch` would delete, and the place to continue. */
 interface CountedRows extends ErasedRows {
-  /** The number of the last counted row; undefined: there was no row. */
+  /** The number of the last counted row; undefined: no row. */
   readonly lastSeq: bigint | undefined;
 }
 

@@ -199,7 +199,7 @@ export function belongsTo({ scope, filter = {} }: Filtered): SQL | undefined {
   );
 }
 
-/** What is quickly seen: without an escape, a text of JSON is stored as it is. */
+/** Quickly seen: without an escape, a text of JSON is stored as it is. */
 function mayHave(text: string): SQL {
   return sql`(strpos(${sessions.labels}, ${JSON.stringify(text)}) > 0 or strpos(${sessions.labels}, ${"\\"}) > 0)`;
 }

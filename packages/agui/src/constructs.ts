@@ -11,7 +11,7 @@
  * Everything here is pure, and cheap enough for the path of a push.
  */
 import { CATALOGUE, type CatalogueEntry, type ConstructKind, type EventType } from "./catalogue.ts";
-import type { JsonObject } from "./json.ts";
+import { type JsonObject, textOf } from "./json.ts";
 
 /** The fields of an event that identify its construct. */
 export interface EventAddress {
@@ -44,10 +44,6 @@ export function ownedKey({ id = "", owner }: OwnedId): string {
 interface OwnedId {
   readonly id: string | undefined;
   readonly owner: string | undefined;
-}
-
-function textOf(value: unknown): string | undefined {
-  return typeof value === "string" ? value : undefined;
 }
 
 export interface Effect {

@@ -40,6 +40,15 @@ export function isObject(value: unknown): value is JsonObject {
   );
 }
 
+/** The objects of a list; of any other value none. */
+export function objectsIn(list: unknown): readonly JsonObject[] {
+  return Array.isArray(list) ? list.filter(isObject) : [];
+}
+
+export function textOf(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
+}
+
 /** `payload.messages[0].toolCallId`. */
 export function pathName(path: readonly PropertyKey[]): string {
   const name = path

@@ -112,7 +112,7 @@ function rewrittenValues(type: EventType, value: JsonObject): ReadonlyMap<string
   const timestamp = value["timestamp"];
   const rounds =
     typeof timestamp === "number" && Number.isFinite(timestamp) && !Number.isInteger(timestamp);
-  // The Claude adapter's model of REASONING_MESSAGE_START says `assistant`.
+  // The Claude adapter's model of REASONING_MESSAGE_START has `assistant`.
   const claude = type === "REASONING_MESSAGE_START" && value["role"] === "assistant";
   if (!rounds && !claude) return NO_REWRITES;
   const rewrites = new Map<string, string>();

@@ -108,7 +108,7 @@ export function violationsIn(type: EventType, value: JsonObject): readonly Viola
   if (now?.length === 0) return [];
   const before = earlier && issuesOf(earlier, value);
   if (before === undefined || before.length === 0) return [];
-  // Faults that only 1.0.0 reports are left out when there are faults in every version.
+  // Faults that only 1.0.0 reports are left out when every version has faults.
   const violations = violationsOf(now ?? before, value);
   const everywhere = fieldsAtFault(before);
   const common = violations.filter(({ field }) => everywhere.has(field));

@@ -13,7 +13,7 @@
  * include the ids of its message, tool call and subagent, and every unknown field: payloads that
  * differ anywhere else are never merged.
  *
- * A limit also closes a group: text, events, bytes, age. There is no timer and no clock here. The
+ * A limit also closes a group: text, events, bytes, age. It has no timer and no clock. The
  * caller passes the time. The caller must flush at `dueAtMs` when no event comes, at the end of the
  * stream, and after a failure. The compressor holds at most one group.
  */

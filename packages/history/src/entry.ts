@@ -9,7 +9,7 @@
  * RUN_STARTED carries them in `rawEvent`: an entry with empty texts, which an export fills.
  */
 import { parseExact } from "@session-ledger/agui/exact-json";
-import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { isObject, type JsonObject, objectsIn } from "@session-ledger/agui/json";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 
 export type EntryRole = "USER" | "AI";
@@ -88,7 +88,7 @@ function entryOf(
 export function originalEntries(started: JsonObject): readonly JsonObject[] {
   const raw = started["rawEvent"];
   const entries = isObject(raw) ? raw[ENTRIES_MEMBER] : undefined;
-  return Array.isArray(entries) ? entries.filter(isObject) : [];
+  return objectsIn(entries);
 }
 
 /** The member of `rawEvent` with the entries. */

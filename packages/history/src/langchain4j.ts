@@ -3,7 +3,7 @@
  * print them) to AG-UI events (docs/history.md). An unknown event becomes a CUSTOM.
  */
 import type { AguiEvent } from "@session-ledger/agui/event-maker";
-import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { isObject, type JsonObject, textOf } from "@session-ledger/agui/json";
 import {
   type Failed,
   type RunIds,
@@ -275,7 +275,7 @@ function usageOf(event: JsonObject): ReportedUsage | undefined {
   return usageFrom(metadata["tokenUsage"] ?? metadata["usage"], metadata["modelName"]);
 }
 
-/** The counts as LangChain4j, Spring AI and the AI SDK name them; undefined: there is none. */
+/** The counts as LangChain4j, Spring AI and the AI SDK name them; undefined: none. */
 export function usageFrom(usage: unknown, model: unknown): ReportedUsage | undefined {
   if (!isObject(usage)) return undefined;
   const counts = Object.entries({
@@ -285,8 +285,4 @@ export function usageFrom(usage: unknown, model: unknown): ReportedUsage | undef
   }).filter(([, count]) => Number.isSafeInteger(count));
   if (counts.length === 0) return undefined;
   return { ...(typeof model === "string" && { model }), ...Object.fromEntries(counts) };
-}
-
-export function textOf(value: unknown): string | undefined {
-  return typeof value === "string" ? value : undefined;
 }

@@ -3,14 +3,13 @@
  * Jackson prints them, to AG-UI events. A stream is one run, which the last finish reason ends.
  */
 import { type AguiEvent, contentOf } from "@session-ledger/agui/event-maker";
-import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { isObject, type JsonObject, objectsIn, textOf } from "@session-ledger/agui/json";
 import {
   type StreamEnd,
   endRun,
   failureOf,
   type Mapper,
   mapped,
-  textOf,
   TRUNCATED,
   usageFrom,
 } from "./langchain4j.ts";
@@ -130,8 +129,4 @@ function reasoningOf(
 /** Anthropic, Gemini: the text itself is a thought. */
 function isThought({ thinking, isThought: thought, signature }: JsonObject): boolean {
   return thinking === true || thought === true || typeof signature === "string";
-}
-
-function objectsIn(list: unknown): readonly JsonObject[] {
-  return Array.isArray(list) ? list.filter(isObject) : [];
 }

@@ -4,11 +4,10 @@
  * ENTRY_CHARS_MAX characters, and the run continues in the next: merging of rows does not move the
  * cut.
  */
-import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { isObject, type JsonObject, textOf } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { blockOf, errorIn, originalEntries, type EntryRole, valueOf } from "./entry.ts";
-import { textOf } from "./langchain4j.ts";
 import { ToolCallBuffer } from "./tool-call-buffer.ts";
 
 /** `history`: texts alone. `history/lc4j`: answers with events. `text`: role and text. */

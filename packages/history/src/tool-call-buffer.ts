@@ -1,7 +1,6 @@
 /** Buffers arguments of open calls, which LangChain4j has whole; above a limit they are emitted. */
-import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { isObject, type JsonObject, textOf } from "@session-ledger/agui/json";
 import { exactJson } from "./entry.ts";
-import { textOf } from "./langchain4j.ts";
 
 interface OpenCall {
   readonly name: string;

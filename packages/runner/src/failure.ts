@@ -142,7 +142,7 @@ function detailsOf({ details }: Status): Details {
  *   refuses      the service does not accept the client's certificate
  *   no_tls       the service answers without TLS
  *   no_grpc      a server answers, but without HTTP/2: another port of the service, for example
- *   nobody       no program listens there
+ *   nobody       no program listens at the address
  *   closed       the server closed the connection before any HTTP/2, without a reason
  */
 export type NoConnection =

@@ -26,7 +26,7 @@
  */
 import { type CatalogueEntry, lookup } from "../catalogue.ts";
 import { type Effect, EFFECTS, type Phase, phaseAfter, addressOf } from "../constructs.ts";
-import { isObject, type JsonObject } from "../json.ts";
+import { isObject, type JsonObject, textOf } from "../json.ts";
 import { isGraphQuestion, outcomeOf } from "../run-end.ts";
 import { isSpeech, LEAVES, type Transcript } from "../transcript/transcript.ts";
 import { weightOf } from "../transcript/weight.ts";
@@ -38,7 +38,6 @@ import {
   KINDS,
   type LoggedEvent,
   EventCollector,
-  textOf,
   without,
 } from "./event.ts";
 import { Repeats, type RowMessages } from "./repeats.ts";
@@ -353,7 +352,7 @@ export class Canonical {
     this.#run = { ...this.#run, questions };
   }
 
-  /** There is no run when such an event came before any RUN_STARTED. */
+  /** No run exists when such an event came before any RUN_STARTED. */
   #endRun(status: CanonicalRun["status"], end: JsonObject): void {
     if (this.#run === undefined) return;
     this.#runBytes += weightOf(end).bytes - weightOf(this.#run.end).bytes;

@@ -13,7 +13,7 @@ import {
   OPEN_IDS_MAX,
   OpenConstructs,
 } from "../constructs.ts";
-import type { JsonObject } from "../json.ts";
+import { type JsonObject, textOf } from "../json.ts";
 import { REPLACES } from "../transcript/reducers.ts";
 import { charBytes } from "../transcript/weight.ts";
 import { CallArguments } from "./call-arguments.ts";
@@ -26,7 +26,6 @@ import {
   type EventCollector,
   startOfChunk,
   tagOf,
-  textOf,
   without,
 } from "./event.ts";
 import { type OwnedKind, Ownership } from "./owners.ts";

@@ -1,6 +1,6 @@
 /** Canonical events and their parts: the kinds of constructs, and the events that a CHUNK stands for. */
 import { CATALOGUE, type CatalogueEntry, type ConstructKind } from "../catalogue.ts";
-import type { JsonObject } from "../json.ts";
+import { type JsonObject, textOf } from "../json.ts";
 
 /** A stored row (a merged one as one event), or one of the events that a merged row stands for. */
 export interface LoggedEvent {
@@ -51,10 +51,6 @@ export class EventCollector {
 export function customOf(name: string, value: JsonObject): JsonObject {
   const { timestamp } = value;
   return { type: "CUSTOM", name, value, ...(typeof timestamp === "number" && { timestamp }) };
-}
-
-export function textOf(value: unknown): string | undefined {
-  return typeof value === "string" ? value : undefined;
 }
 
 /** The subagent that an event names; the field of a stored row may hold any value. */

@@ -9,9 +9,8 @@
  * kind received it. When the two would know different owners, it is disputed, and every event of
  * that id goes out without the field.
  */
-import { isObject } from "../json.ts";
+import { isObject, textOf } from "../json.ts";
 import { charBytes } from "../transcript/weight.ts";
-import { textOf } from "./event.ts";
 
 /** Noted ids of one session; above this, new ids go out without `subagentRunId`. */
 export const OWNED_IDS_MAX = 10_000;

@@ -9,7 +9,7 @@
  * Texts and calls are compared, and not messages: one message may have a text and a call, and in the log
  * they may be two. A user's text alone proves nothing, because users write "yes" more than once.
  */
-import { isObject, type JsonObject, parseJson } from "../json.ts";
+import { isObject, type JsonObject, objectsIn, parseJson } from "../json.ts";
 
 interface ConversationPiece {
   /** Undefined: the message has no id. */
@@ -78,7 +78,7 @@ function piecesOf(message: JsonObject): readonly ConversationPiece[] {
   if (role === "tool") return [{ id, isFromAgent: true, text: `tool ${text}` }];
   if (role !== "assistant") return [];
   const textPieces = text === "" ? [] : [{ id, isFromAgent: true, text: `assistant ${text}` }];
-  const calls = Array.isArray(toolCalls) ? toolCalls.filter(isObject) : [];
+  const calls = objectsIn(toolCalls);
   return [...textPieces, ...calls.map((call) => ({ id, isFromAgent: true, text: callText(call) }))];
 }
 

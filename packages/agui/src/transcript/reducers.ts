@@ -1,5 +1,5 @@
 /** The effect of each event on the messages of a transcript: texts, tool calls, activities, snapshots. */
-import { isObject, type JsonObject } from "../json.ts";
+import { isObject, type JsonObject, textOf } from "../json.ts";
 import { adopted, type MessageEntry, type Message, type MessageList } from "./message-list.ts";
 import { Patched, type PatchedLimits } from "./patched.ts";
 import { changedBytes, entryBytes, setOwn, weightOf } from "./weight.ts";
@@ -9,12 +9,6 @@ export interface Reduction {
   readonly list: MessageList;
   readonly metadata: Metadata;
   readonly patchedLimits: PatchedLimits;
-}
-
-/** The field, if it is a text. */
-function textOf(event: JsonObject, field: string): string | undefined {
-  const value = event[field];
-  return typeof value === "string" ? value : undefined;
 }
 
 /** The subagent that an event names, for the message that the event opens. */
@@ -64,7 +58,7 @@ export function startReasoning(reduction: Reduction, event: JsonObject): void {
 /** Content that is not text (the parts of a user's message) is replaced by the text. */
 export function addText({ list, metadata }: Reduction, event: JsonObject): void {
   const entry = textEntry({ list }, event);
-  const delta = textOf(event, "delta");
+  const delta = textOf(event["delta"]);
   if (entry === undefined || delta === undefined) return;
   const { message } = entry;
   const { content } = message;
@@ -85,7 +79,7 @@ export function endText({ list, metadata }: Reduction, event: JsonObject): void 
 
 /** An existing message keeps its fields: a tool call may have opened it, or an earlier run. */
 function start({ list, metadata }: Reduction, event: JsonObject, opened: Message): void {
-  const id = textOf(event, "messageId");
+  const id = textOf(event["messageId"]);
   if (id === undefined) return;
   const existing = list.find(id);
   if (existing?.message["role"] === "activity") return;
@@ -103,7 +97,7 @@ function textEntry({ list }: Pick<Reduction, "list">, event: JsonObject): Messag
 
 /** An existing call is not opened again: its name is corrected, its arguments stay. */
 export function startCall({ list, metadata }: Reduction, event: JsonObject): void {
-  const id = textOf(event, "toolCallId");
+  const id = textOf(event["toolCallId"]);
   if (id === undefined) return;
   const name = event["toolCallName"];
   const existing = list.findCall(id);
@@ -132,7 +126,7 @@ export function replacesArguments(event: JsonObject): boolean {
 export function addArguments({ list, metadata }: Reduction, event: JsonObject): void {
   const existing = list.findCall(event["toolCallId"]);
   const called = existing === undefined ? undefined : functionOf(existing.call);
-  const delta = textOf(event, "delta");
+  const delta = textOf(event["delta"]);
   if (existing === undefined || called === undefined || delta === undefined) return;
   const before = called["arguments"];
   const isReplaced = replacesArguments(event);
@@ -183,7 +177,7 @@ function ownerOf(
   event: JsonObject,
   toolCallId: string,
 ): MessageEntry {
-  const parentId = textOf(event, "parentMessageId") ?? "";
+  const parentId = textOf(event["parentMessageId"]) ?? "";
   const parent = parentId === "" ? undefined : list.find(parentId);
   if (parent?.message["role"] === "assistant") return parent;
   const id = parent === undefined && parentId !== "" ? parentId : toolCallId;
@@ -200,7 +194,7 @@ function functionOf(call: Record<string, unknown>): Record<string, unknown> | un
 
 /** Metadata stays through a snapshot; each snapshot sets the activity's subagent again. */
 export function applyActivitySnapshot({ list, metadata }: Reduction, event: JsonObject): void {
-  const id = textOf(event, "messageId");
+  const id = textOf(event["messageId"]);
   if (id === undefined) return;
   const { activityType, content, replace } = event;
   const isReplacing = replace === undefined || replace === null || replace === true;

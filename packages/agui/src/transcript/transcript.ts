@@ -13,7 +13,7 @@
  * event makes the reducer throw. The reducer skips an event that does not fit its type, and an
  * event of a type that changes nothing (steps, subagents, CUSTOM but for feedback, unknown types).
  */
-import { isObject, type JsonObject } from "../json.ts";
+import { isObject, type JsonObject, objectsIn } from "../json.ts";
 import { FeedbackIndex } from "./feedback.ts";
 import { adopted, type ListObserver, MessageList } from "./message-list.ts";
 import { Allowance, Patched } from "./patched.ts";
@@ -203,7 +203,7 @@ export class Transcript {
       const entry = list.find(id);
       if (entry !== undefined) list.remove(entry);
     }
-    this.say(Array.isArray(messages) ? messages.filter(isObject) : [], "person");
+    this.say(objectsIn(messages), "person");
     // Nobody waits for the questions of a branch that was left.
     this.#interrupts = [];
     this.#interruptsBytes = 0;
@@ -309,6 +309,5 @@ export function withoutAnswered(end: JsonObject, pending: Interrupts): JsonObjec
 
 function interruptsOf(outcome: unknown): Interrupts {
   if (!isObject(outcome) || outcome["type"] !== "interrupt") return [];
-  const { interrupts } = outcome;
-  return Array.isArray(interrupts) ? interrupts.filter(isObject) : [];
+  return objectsIn(outcome["interrupts"]);
 }

@@ -12,7 +12,7 @@
  * The first event after a pause is sent at once. Events that follow within COALESCE_MS share a
  * frame, because tokens come one by one and each frame has a cost at both ends.
  *
- * There are two loops: `#send`, and `#read`, which reads frames and sets signals. No committed event is
+ * Two loops: `#send`, and `#read`, which reads frames and sets signals. No committed event is
  * sent again: Opened states the last committed number, and sending begins after it.
  */
 import { setTimeout as timeout } from "node:timers/promises";

@@ -125,7 +125,7 @@ interface Loss {
 export type WriterProblem =
   /** The spool is full: from here on records are dropped. Reported once per gap. */
   | { readonly kind: "dropping" }
-  /** There is room again; these were dropped, and a CUSTOM event in the stream marks the gap. */
+  /** Room again; these were dropped, and a CUSTOM event in the stream marks the gap. */
   | {
       readonly kind: "dropped";
       readonly events: number;

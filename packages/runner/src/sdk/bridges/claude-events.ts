@@ -3,7 +3,7 @@
  * one that was not streamed, such as a subagent's, comes complete only. A subagent has the id of
  * the tool call that runs it.
  */
-import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { isObject, type JsonObject, objectsIn } from "@session-ledger/agui/json";
 import type { AgentEvent, AgentEvents, RunInput } from "../bridge.ts";
 import { EventMaker, contentOf, type Owner } from "@session-ledger/agui/event-maker";
 import { APPROVAL_SCHEMA } from "./history.ts";
@@ -66,7 +66,7 @@ export class ClaudeRun {
     }
     if (!isObject(message["message"])) return;
     const { id, model, content } = message["message"];
-    const blocks = Array.isArray(content) ? content.filter(isObject) : [];
+    const blocks = objectsIn(content);
     if (message["type"] === "assistant") {
       if (owner.subagentRunId === undefined && typeof model === "string") this.#model = model;
       if (this.#streamedIds.has(String(id))) return;

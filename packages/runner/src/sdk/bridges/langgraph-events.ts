@@ -2,7 +2,7 @@
  * A graph's stream as AG-UI events, by its modes: `messages` (texts, reasoning, calls, results),
  * `tasks` (nodes and their interrupts), `values` (the state), `custom` (writes of nodes).
  */
-import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { isObject, type JsonObject, objectsIn } from "@session-ledger/agui/json";
 import { printJson } from "@session-ledger/agui/print";
 import type { AgentEvent, AgentEvents, RunInput } from "../bridge.ts";
 import { EventMaker, contentOf } from "@session-ledger/agui/event-maker";
@@ -162,10 +162,6 @@ export class LangGraphRun {
       ...(usage.length > 0 && { usage }),
     };
   }
-}
-
-export function objectsIn(list: unknown): readonly JsonObject[] {
-  return Array.isArray(list) ? list.filter(isObject) : [];
 }
 
 /** The content of a message is a text, or a list of blocks. */

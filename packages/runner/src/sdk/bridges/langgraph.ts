@@ -10,7 +10,7 @@
  * that it does not have yet, and without any continues where it was killed; without one (no
  * checkpointer, or one that was in the memory of a process that is gone) it gets the conversation.
  */
-import { isObject } from "@session-ledger/agui/json";
+import { isObject, objectsIn } from "@session-ledger/agui/json";
 import {
   type Adapter,
   type AgentEvent,
@@ -138,7 +138,7 @@ export class LangGraphBridge extends PlatformBridge {
 
 function messagesOf(state: GraphState | undefined): readonly Readonly<Record<string, unknown>>[] {
   const messages = isObject(state?.values) ? state.values["messages"] : undefined;
-  return Array.isArray(messages) ? messages.filter(isObject) : [];
+  return objectsIn(messages);
 }
 
 /** The messages of the graph that a message of the input leaves, which regenerates or edits one. */

@@ -1,11 +1,11 @@
 /** Records one run of a graph from its callbacks. No method throws. */
-import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { isObject, type JsonObject, objectsIn } from "@session-ledger/agui/json";
 import { contentOf, EventMaker } from "@session-ledger/agui/event-maker";
 import { textOf } from "../../failure.ts";
 import type { SessionWriter, WriterProblem } from "../../writer/types.ts";
 import { createSessionWriter } from "../../writer/writer.ts";
 import type { AgentEvent } from "../bridge.ts";
-import { objectsIn, reasoningIn, textIn } from "../bridges/langgraph-events.ts";
+import { reasoningIn, textIn } from "../bridges/langgraph-events.ts";
 import { type LedgerConnection, onCancel } from "./follow-run.ts";
 
 export interface RecordOptions extends LedgerConnection {
