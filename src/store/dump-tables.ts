@@ -1,6 +1,6 @@
 /**
  * The tables of a dump, and their rows as JSON. A table that a later version adds belongs here, or
- * to DERIVED if its rows can be made again from the others (test/postgres/dump.test.ts).
+ * to DERIVED of test/postgres/dump.test.ts if its rows can be made again from the others.
  */
 import { getTableColumns, getTableName } from "drizzle-orm";
 import type { PgTable } from "drizzle-orm/pg-core";
@@ -8,14 +8,9 @@ import { type SQL, sql } from "./database.ts";
 import {
   importedRows,
   imports,
-  indexedSessions,
-  leases,
   sessionEvents,
   sessionMessages,
-  sessionRuns,
   sessions,
-  sessionTexts,
-  sessionToolCalls,
   tokenKeys,
 } from "./schema.ts";
 
@@ -50,15 +45,6 @@ export function isKind(kind: string | undefined): kind is DumpedKind {
 export function isSessionKind(kind: string): kind is SessionKind {
   return SESSION_KINDS.some((one) => one === kind);
 }
-
-/** Tables whose rows come from the rows of other tables. */
-export const DERIVED: readonly string[] = [
-  sessionTexts,
-  sessionRuns,
-  sessionToolCalls,
-  indexedSessions,
-  leases,
-].map(getTableName);
 
 /** The columns of a line, in the order of the schema. */
 export function dumpedColumns(kind: DumpedKind): readonly string[] {
