@@ -208,7 +208,7 @@ function charsOf(owner: string | undefined, { key }: Chunked): number {
 }
 
 /** The fields of an open construct that its collection needs. */
-interface TrackedConstruct {
+interface ConstructEntry {
   readonly kind: ConstructKind;
   /** Distinguishes the construct from others of its kind. */
   readonly key: string;
@@ -217,7 +217,7 @@ interface TrackedConstruct {
 }
 
 /** The open constructs, in the order of their opening. */
-export class OpenConstructs<C extends TrackedConstruct> {
+export class OpenConstructs<C extends ConstructEntry> {
   readonly #byKind = new Map<ConstructKind, Map<string, C>>();
   readonly #inOrder = new Set<C>();
   #chars = 0;
