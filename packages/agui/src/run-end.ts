@@ -35,7 +35,7 @@ export interface ModelUsage {
   readonly cost: number | undefined;
 }
 
-/** TokenUsage is a list; some agents send one object, and adapters before 1.0.0 the result. */
+/** A list, from some agents one object; adapters before AG-UI 1.0.0 have it in `result`. */
 export function usageIn({ usage, result }: JsonObject): readonly ModelUsage[] {
   const old = isObject(result) ? result["usage"] : undefined;
   return [usage ?? old]

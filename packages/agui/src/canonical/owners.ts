@@ -188,7 +188,7 @@ export class Ownership {
     return this.#owners.tool_call.get(toolCallId)?.name;
   }
 
-  /** A MESSAGES_SNAPSHOT: removed messages may be created again, with new owners. */
+  /** A MESSAGES_SNAPSHOT: removed messages are created again, and their owners sent again. */
   replaced(messages: unknown): void {
     this.#run += 1;
     this.addMessages(messages);

@@ -246,7 +246,10 @@ export abstract class PlatformBridge {
     return { servers: [] };
   }
 
-  /** Called before a switch of the model (`POST /model`). Throw to refuse it. */
+  /**
+   * Called before a switch of the model (`POST /model`). Throw to refuse it; an adapter that is made
+   * after it has the new model in its context.
+   */
   switchModel?(model: string): unknown;
 
   /**

@@ -205,7 +205,7 @@ export interface SessionWriter {
    * ms, the maximum 2^31 - 1. Below 0 it does not wait, and an invalid number means the default.
    */
   flush(options?: { readonly timeoutMs?: number }): Promise<FlushResult>;
-  /** Flushes, then ends: all is closed. Never rejects, may be repeated. Default 10,000 ms. */
+  /** Flushes, then closes all. Never rejects, may be repeated. Default timeout 10,000 ms. */
   close(options?: { readonly timeoutMs?: number }): Promise<CloseResult>;
   readonly stats: WriterStats;
 }
