@@ -46,7 +46,7 @@ export class FairShare {
   /** Ticks since the start. */
   now = 0;
   /** The amount of all callers, including ending leases. */
-  held = 0;
+  used = 0;
   /** Leases that were ended, since the start. */
   ended = 0;
   /** Leases that found no room, since the start. */
@@ -63,7 +63,7 @@ export class FairShare {
   }
 
   get isFull(): boolean {
-    return this.held >= this.max;
+    return this.used >= this.max;
   }
 
   /** One connection of a caller; keep it, and call its `leave` at the end of the connection. */
@@ -111,9 +111,9 @@ export class FairShare {
 
   /** Called by a lease after a change. True: room is free without ending any lease. */
   onChange(by: number): boolean {
-    this.held += by;
+    this.used += by;
     if (by < 0 && this.#waiting.size > 0) this.#resumeWaiting();
-    return this.held <= this.max;
+    return this.used <= this.max;
   }
 
   /** Called by a lease that was ending and is released. */
@@ -123,7 +123,7 @@ export class FairShare {
 
   /** Makes room for the amount that the lease already holds. */
   makeRoom(lease: Lease): boolean {
-    if (this.held - this.#ending <= this.max || this.#overdrawn === lease) return true;
+    if (this.used - this.#ending <= this.max || this.#overdrawn === lease) return true;
     if (this.#endOthers(lease, { margin: 1 })) return true;
     this.refused += 1;
     return false;
@@ -137,7 +137,7 @@ export class FairShare {
     if (this.#endOthers(lease, { margin: 0 })) return true;
     for (const own of lease.share.leases) {
       if (own !== lease && own.canRevoke && own.amount > 0) this.#end(own, "room");
-      if (this.held - this.#ending <= this.max) return true;
+      if (this.used - this.#ending <= this.max) return true;
     }
     this.refused += 1;
     return false;
@@ -162,7 +162,7 @@ export class FairShare {
    */
   #resumeWaiting(): void {
     for (const [lease, go] of this.#waiting) {
-      if (this.held > this.max) {
+      if (this.used > this.max) {
         if (this.#overdrawn !== undefined) return;
         this.#overdrawn = lease;
       }
@@ -173,14 +173,14 @@ export class FairShare {
 
   /** Ends the lease itself when no room is free for the amount that it took over. */
   endWithoutRoom(lease: Lease): void {
-    if (this.held - this.#ending > this.max && lease.canRevoke) this.#end(lease, "room");
+    if (this.used - this.#ending > this.max && lease.canRevoke) this.#end(lease, "room");
   }
 
   /** A margin of 1 prevents callers with equal amounts from ending each other in turns. */
   #endOthers(asker: Lease, { margin: excessMin }: { readonly margin: 0 | 1 }): boolean {
     const { share } = asker;
     const { caller } = share;
-    while (this.held - this.#ending > this.max) {
+    while (this.used - this.#ending > this.max) {
       const victim =
         victimAmong(this.#callers, asker, caller.live + excessMin, caller) ??
         victimAmong(caller.connections, asker, share.live + excessMin, share);

@@ -50,7 +50,7 @@ export function createExportHandlers(
   limitUse: Pick<LimitUse, "watch" | "share">,
 ): ExportHandlers {
   const limit = new FairShare({ max: EXPORTS_MAX });
-  limitUse.watch("exports", () => limit.held / EXPORTS_MAX);
+  limitUse.watch("exports", () => limit.used / EXPORTS_MAX);
   limitUse.share("exports", limit);
 
   async function headOfLiving(sessionId: string): Promise<SessionHead> {

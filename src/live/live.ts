@@ -145,7 +145,7 @@ class LiveRegistry implements Live {
   counts(): LiveCounts {
     const { memory } = this.#parts;
     const sessions = this.sessionIds().length;
-    return { watchers: this.limits.service.held, sessions, windowBytes: memory.bytes };
+    return { watchers: this.limits.service.used, sessions, windowBytes: memory.bytes };
   }
 
   onCommit(rows: readonly StoredRow[]): void {

@@ -38,7 +38,7 @@ export class WatchLimits {
 
   release(sessionId: string, leases: readonly Lease[]): void {
     for (const lease of leases) lease.release();
-    if (this.#sessions.get(sessionId)?.held === 0) this.#sessions.delete(sessionId);
+    if (this.#sessions.get(sessionId)?.used === 0) this.#sessions.delete(sessionId);
   }
 }
 

@@ -15,7 +15,7 @@ export type UsedLimit = (typeof USED_LIMITS)[number];
 type SharedLimit = "bytes" | "watches" | "feeds" | "push_streams" | "exports" | "replays";
 
 interface SharedPool {
-  readonly held: number;
+  readonly used: number;
   readonly callers: number;
   readonly ended: number;
   readonly refused: number;
@@ -104,7 +104,7 @@ function sharedInstruments(shared: ReadonlyMap<SharedLimit, SharedPool>, make: I
   gauge(
     "shared_limit_held",
     "Used part of the shared limits, by limit (bytes, watches, feeds, push_streams, exports, replays).",
-    ({ held }) => held,
+    ({ used: held }) => held,
   );
   gauge("shared_limit_callers", "Callers that use a shared limit.", ({ callers }) => callers);
   counter(

@@ -83,7 +83,7 @@ export class Connections {
   tick(): void {
     this.#memory.tick();
     this.#arriving.tick({ isPressed: this.#memory.isFull });
-    this.#metrics.receivedBytes.set(this.#memory.held);
+    this.#metrics.receivedBytes.set(this.#memory.used);
   }
 
   #session(session: ServerHttp2Session): void {

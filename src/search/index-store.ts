@@ -21,10 +21,10 @@ const LEASE_S = 30;
 /** How often all work was asked for again; undefined: another instance has the lease. */
 export async function holdLease(database: Database, holder: string): Promise<number | undefined> {
   const [lease] = await database.run(sql`
-    insert into ${leases} as held (name, holder, held_until)
+    insert into ${leases} as current (name, holder, held_until)
     values (${LEASE}, ${holder}, clock_timestamp() + interval '1 second' * ${LEASE_S}::int)
     on conflict (name) do update set holder = excluded.holder, held_until = excluded.held_until
-    where held.holder = excluded.holder or held.held_until < clock_timestamp() returning asked_again`);
+    where current.holder = excluded.holder or current.held_until < clock_timestamp() returning asked_again`);
   return lease === undefined ? undefined : Number(lease["asked_again"]);
 }
 
@@ -51,9 +51,9 @@ export const PROGRESS = sql`(
 /** The instance that stores texts looks at all sessions again: rows with older times were stored. */
 export async function askAgain(database: Pick<Database, "run">): Promise<void> {
   await database.run(sql`
-    insert into ${leases} as held (name, holder, held_until, asked_again)
+    insert into ${leases} as current (name, holder, held_until, asked_again)
     values (${LEASE}, '', clock_timestamp(), 1)
-    on conflict (name) do update set asked_again = held.asked_again + 1, done_until = null`);
+    on conflict (name) do update set asked_again = current.asked_again + 1, done_until = null`);
 }
 
 export async function checkLanguage(database: Database, language: string): Promise<void> {

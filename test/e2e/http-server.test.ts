@@ -385,10 +385,10 @@ describe("raw bytes", () => {
     });
     const gaveWay = (): number => memory.ended + memory.refused;
     await expect.poll(gaveWay).toBeGreaterThan(3);
-    expect(memory.held).toBeLessThan(memory.max);
+    expect(memory.used).toBeLessThan(memory.max);
     expect((await http.ask("/sessions/s")).status).toBe(200);
     for (const socket of unread) socket.destroy();
-    await expect.poll(() => memory.held).toBeLessThan(100_000);
+    await expect.poll(() => memory.used).toBeLessThan(100_000);
   });
 
   test("unfinished bodies are dropped for other requests, and a small push is taken", async () => {
@@ -403,12 +403,12 @@ describe("raw bytes", () => {
     });
     const gaveWay = (): number => memory.ended + memory.refused;
     await expect.poll(gaveWay).toBeGreaterThan(9);
-    expect(memory.held).toBeLessThanOrEqual(memory.max);
+    expect(memory.used).toBeLessThanOrEqual(memory.max);
     const headers = { "content-type": "application/json" };
     const init = { method: "POST", headers, body: '{"payload": "x"}' };
     expect((await http.ask("/sessions/s/messages", init)).status).toBe(201);
     for (const socket of sockets) socket.destroy();
-    await expect.poll(() => memory.held).toBeLessThan(100_000);
+    await expect.poll(() => memory.used).toBeLessThan(100_000);
   });
 
   test("a refused caller gets its answer before its body is read", async () => {

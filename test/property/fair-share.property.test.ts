@@ -97,7 +97,7 @@ class Model {
 
   check(): void {
     assert.equal(
-      this.pool.held,
+      this.pool.used,
       this.sum(() => true),
     );
     const keys = new Set(this.held.map(({ caller }) => keyOf(caller)));
@@ -144,7 +144,7 @@ describe("a limit shared by callers", () => {
           model.check();
         }
         for (const one of model.held.splice(0)) one.charge.release();
-        expect(model.pool.held).toBe(0);
+        expect(model.pool.used).toBe(0);
         expect(model.pool.callers).toBe(0);
       }),
       properties({ runs: 500 }),

@@ -110,7 +110,7 @@ test.each([AGUI, CONNECT, ENVELOPE])("%s keeps only the used fields of a body", 
     { id: "u", role: "user", activityType: undefined },
     { id: "r", role: "reasoning", activityType: undefined },
   ]);
-  expect(all.held).toBeLessThan(content.length); // The longer body itself is not held.
+  expect(all.used).toBeLessThan(content.length); // The longer body itself is not held.
 });
 
 test.each([
@@ -125,7 +125,7 @@ test.each([
     violations: [{ field, description: `${field} must have at most 20000 messages` }],
   });
   expect(asked).toEqual([]);
-  await expect.poll(() => all.held).toBeLessThan(messages.length);
+  await expect.poll(() => all.used).toBeLessThan(messages.length);
 });
 
 test.each([
@@ -178,11 +178,11 @@ test("inputs in transfer share one memory, and one without room is refused as bu
   const part = "s".repeat(120_000);
   const first = post(AGUI, undefined, { "content-length": 200_000 });
   first.request.write(part);
-  await expect.poll(() => all.held).toBeGreaterThan(131_072);
-  const before = all.held;
+  await expect.poll(() => all.used).toBeGreaterThan(131_072);
+  const before = all.used;
   const second = post(AGUI, undefined, { "content-length": 200_000 });
   second.request.write(part);
-  await expect.poll(() => all.held).toBe(2 * before);
+  await expect.poll(() => all.used).toBe(2 * before);
   // A third body of the same length does not fit, and the others hold no more than before.
   const third = post(AGUI, undefined, { "content-length": 200_000 });
   third.request.write(part);
@@ -194,16 +194,16 @@ test("inputs in transfer share one memory, and one without room is refused as bu
   });
   expect((await post(AGUI, bodyFor(AGUI, { state: "small" })).answer).statusCode).toBe(200);
   for (const { request } of [first, second, third]) request.destroy();
-  await expect.poll(() => all.held).toBeLessThan(before);
+  await expect.poll(() => all.used).toBeLessThan(before);
 });
 
 test("the kept inputs of open answers count in the same memory until the answers end", async () => {
   const { over, all, post } = await serving();
   const messages = Array.from({ length: 1_000 }, (_, at) => ({ id: `message-${at}` }));
   expect((await post(AGUI, bodyFor(AGUI, { messages })).answer).statusCode).toBe(200);
-  expect(all.held).toBeGreaterThan(80_000);
+  expect(all.used).toBeGreaterThan(80_000);
   over[0]?.();
-  await expect.poll(() => all.held).toBe(0);
+  await expect.poll(() => all.used).toBe(0);
 });
 
 test("a body that arrives byte by byte is read correctly", async () => {

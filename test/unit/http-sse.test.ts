@@ -263,11 +263,11 @@ describe("a stream", () => {
     const shared = Buffer.alloc(1_000_000, "a");
     const old = [await stalled(shared), await stalled(shared)];
     const smallBytes = 3 * 90_000;
-    expect(memoryOfAll.held).toBe(1_000_000 + smallBytes);
+    expect(memoryOfAll.used).toBe(1_000_000 + smallBytes);
     expect(old.map(({ source }) => source.left)).toEqual([false, false]);
     const newer = await stalled(Buffer.alloc(1_000_000, "b"));
     await expect.poll(() => old.every(({ source }) => source.left)).toBe(true);
-    expect(memoryOfAll.held).toBe(1_000_000 + smallBytes);
+    expect(memoryOfAll.used).toBe(1_000_000 + smallBytes);
     expect([newer.source.left, small.source.left]).toEqual([false, false]);
     newer.controller.abort();
     small.controller.abort();

@@ -29,22 +29,22 @@ test("bytes held by many streams are counted once, until the last stream release
   const { all, hold } = holding();
   const shared = new Uint8Array(400);
   const leave = [hold("a", shared), hold("b", shared), hold("c", new Uint8Array(300))];
-  expect(all.held).toBe(700);
+  expect(all.used).toBe(700);
   leave[0]?.();
-  expect(all.held).toBe(700);
+  expect(all.used).toBe(700);
   leave[1]?.();
   leave[1]?.();
-  expect(all.held).toBe(300);
+  expect(all.used).toBe(300);
   leave[2]?.();
-  expect(all.held).toBe(0);
+  expect(all.used).toBe(0);
 });
 
 test("a text is counted for each stream, in the bytes that Node needs for it", () => {
   const { all, hold } = holding();
   const texts = [hold("a", "x".repeat(100)), hold("b", "x".repeat(100))];
-  expect(all.held).toBe(600);
+  expect(all.used).toBe(600);
   for (const leave of texts) leave();
-  expect(all.held).toBe(0);
+  expect(all.used).toBe(0);
 });
 
 test("without room the streams with the most bytes end, and shared bytes end with their last stream", () => {
@@ -55,6 +55,6 @@ test("without room the streams with the most bytes end, and shared bytes end wit
   hold("c", shared);
   expect(ended).toEqual([]);
   hold("d", new Uint8Array(400));
-  expect(all.held).toBeLessThanOrEqual(1_000);
+  expect(all.used).toBeLessThanOrEqual(1_000);
   expect(ended).toEqual(["a", "c"]);
 });

@@ -67,9 +67,9 @@ export function createPushStreamHandlers(
       const lease = acquire(seats, caller, tooManyStreams);
       const ended = (): void => {
         lease.release();
-        meter.streams(seats.held);
+        meter.streams(seats.used);
       };
-      meter.streams(seats.held);
+      meter.streams(seats.used);
       return new PushStreamCall({ ...parts, meter, leftRedactors }, caller, { ...options, ended });
     },
   };
