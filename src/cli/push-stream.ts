@@ -25,7 +25,7 @@ export interface StreamLine {
   readonly payload: string;
 }
 
-interface StreamParts {
+interface LineSenderParts {
   readonly client: Pick<LedgerClient, "converse">;
   readonly retry: RetryOptions;
   readonly sessionId: string;
@@ -36,7 +36,7 @@ interface StreamParts {
   readonly refused: (line: StreamLine, failure: RpcFailure) => void;
 }
 
-type Frames = Conversation<
+type PushFrames = Conversation<
   typeof ledger.pushSessionEvents.input,
   typeof ledger.pushSessionEvents.output
 >;
@@ -44,15 +44,15 @@ type Frames = Conversation<
 /** Resolves when all events are stored or refused; rejects with the error of the lines after that. */
 export async function pushStream(
   lines: AsyncIterable<StreamLine>,
-  parts: StreamParts,
+  parts: LineSenderParts,
 ): Promise<void> {
-  await new EventStream(parts).run(lines);
+  await new LineSender(parts).run(lines);
 }
 
 const UNSEEN = new RpcFailure("UNKNOWN", "at or before it, a refusal was lost with the connection");
 
-class EventStream {
-  readonly #parts: StreamParts;
+class LineSender {
+  readonly #parts: LineSenderParts;
   readonly #waiting: StreamLine[] = [];
   /** The number of the first waiting event; the events of an epoch are numbered from 1. */
   #first = 1n;
@@ -62,10 +62,11 @@ class EventStream {
   #refusedBefore = 0;
   #hasRefused = false;
   #hasAllLines = false;
-  #current: Frames | undefined;
-  #bell = Promise.withResolvers<void>();
+  #current: PushFrames | undefined;
+  /** Resolved by each change, and replaced. */
+  #changed = Promise.withResolvers<void>();
 
-  constructor(parts: StreamParts) {
+  constructor(parts: LineSenderParts) {
     this.#parts = parts;
   }
 
@@ -90,7 +91,7 @@ class EventStream {
       await reading;
     } finally {
       this.#hasAllLines = true;
-      this.#ring();
+      this.#signalChange();
     }
   }
 
@@ -99,13 +100,13 @@ class EventStream {
       for await (const line of lines) {
         this.#waiting.push(line);
         this.#waitingBytes += line.payload.length;
-        this.#ring();
-        while (!this.#hasAllLines && this.#isFull) await this.#bell.promise;
+        this.#signalChange();
+        while (!this.#hasAllLines && this.#isFull) await this.#changed.promise;
         if (this.#hasAllLines) return;
       }
     } finally {
       this.#hasAllLines = true;
-      this.#ring();
+      this.#signalChange();
     }
   }
 
@@ -115,7 +116,7 @@ class EventStream {
 
   async #converse(retries: Retries): Promise<void> {
     const { client, sessionId, epoch: producerEpoch, stopOnRefused } = this.#parts;
-    const frames: Frames = await client.converse(ledger.pushSessionEvents);
+    const frames: PushFrames = await client.converse(ledger.pushSessionEvents);
     this.#current = frames;
     try {
       const open = { sessionId, producerEpoch, stopOnRefused };
@@ -135,18 +136,18 @@ class EventStream {
         throw new RpcFailure("UNAVAILABLE", "the stream ended");
     } finally {
       this.#current = undefined;
-      this.#ring();
+      this.#signalChange();
       frames.cancel();
     }
   }
 
-  async #send(frames: Frames): Promise<void> {
+  async #send(frames: PushFrames): Promise<void> {
     let next = this.#first;
     while (this.#current === frames) {
       const events = this.#frameFrom(Number(next - this.#first));
       if (events.length === 0 && this.#hasAllLines) return frames.end();
       if (events.length === 0) {
-        await this.#bell.promise;
+        await this.#changed.promise;
         continue;
       }
       const batch = {
@@ -188,7 +189,7 @@ class EventStream {
     this.#first = lastClientSeq + 1n;
     for (const { payload } of settled) this.#waitingBytes -= payload.length;
     this.#parts.committed(last, count - refused, lastSeq);
-    this.#ring();
+    this.#signalChange();
   }
 
   #refuse(clientSeq: bigint, failure: RpcFailure): void {
@@ -199,8 +200,8 @@ class EventStream {
     this.#parts.refused(line, failure);
   }
 
-  #ring(): void {
-    this.#bell.resolve();
-    this.#bell = Promise.withResolvers();
+  #signalChange(): void {
+    this.#changed.resolve();
+    this.#changed = Promise.withResolvers();
   }
 }
