@@ -74,7 +74,7 @@ export class RunFold {
     if (run === undefined) return;
     run.lastSeq = seq + BigInt(row.eventCount) - 1n;
     for (const { value } of events) {
-      const call = this.#facts.hear(value, createdMicros);
+      const call = this.#facts.onEvent(value, createdMicros);
       if (call === undefined) continue;
       if (call.endedAt === undefined) this.#places.set(call, { seq, runSeq: run.seq });
       this.#changedCalls.add(call);

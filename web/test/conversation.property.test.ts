@@ -16,7 +16,7 @@ import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/use
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import type { Item } from "../src/model/conversation.ts";
 import { History } from "../src/model/history.ts";
-import type { Row, Said } from "../src/model/source.ts";
+import type { Row, ConversationMessage } from "../src/model/source.ts";
 import { Moment, whereIn } from "../src/model/scrub.ts";
 import { MIXED, streamOf } from "../../test/support/agui-colliding.ts";
 import { anyEvents, legalEvents, logged, stored } from "../../test/support/agui-drawn.ts";
@@ -35,7 +35,7 @@ interface Shown {
 interface Session {
   readonly events: readonly LoggedEvent[];
   /** By the number of the event before them. */
-  readonly said: ReadonlyMap<number, readonly Said[]>;
+  readonly said: ReadonlyMap<number, readonly ConversationMessage[]>;
 }
 
 function rowsOf({ events, said }: Session): readonly Row[] {
@@ -109,10 +109,10 @@ class Inspected {
 
   constructor(session: Session) {
     this.#rows = rowsOf(session);
-    for (const one of session.said.get(0) ?? []) this.#history.hear(one);
+    for (const one of session.said.get(0) ?? []) this.#history.onMessage(one);
     for (const row of this.#rows) {
       this.#history.take(row);
-      for (const one of session.said.get(row.lastSeq) ?? []) this.#history.hear(one);
+      for (const one of session.said.get(row.lastSeq) ?? []) this.#history.onMessage(one);
     }
   }
 
@@ -157,7 +157,7 @@ function sessions(events: fc.Arbitrary<readonly JsonObject[]>): fc.Arbitrary<Ses
   const length = fc.oneof(fc.constant(Number.POSITIVE_INFINITY), fc.nat({ max: 20 }));
   return fc.tuple(events, places, length).map(([all, talk, end]) => {
     const drawn = all.slice(0, end);
-    const said = new Map<number, Said[]>();
+    const said = new Map<number, ConversationMessage[]>();
     const inOrder = talk.toSorted(([one], [other]) => one - other);
     for (const [index, [place, { type, payload }]] of inOrder.entries()) {
       const after = Math.min(place, drawn.length);

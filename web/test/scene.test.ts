@@ -6,7 +6,7 @@ import { Entries, FilteredRows, NO_FILTER } from "../src/model/row-filter.ts";
 import {
   eventAt,
   hitAt,
-  kept,
+  clamped,
   niceStep,
   placeOfEvent,
   sceneOf,
@@ -70,7 +70,7 @@ describe("scene", () => {
       (1_000 - whole.from) / (whole.to - whole.from),
     );
     expect(zoomed(drawn, near, { at: near.from, factor: 1_000 })).toEqual(whole);
-    expect(kept(drawn, { from: -5_000, to: -4_000 }).from).toBe(whole.from);
+    expect(clamped(drawn, { from: -5_000, to: -4_000 }).from).toBe(whole.from);
   });
 
   test("a press finds the bar on its line, also beside a bar that is too small to see", () => {

@@ -24,7 +24,7 @@ test.each([
   ["the service took it, if the sender's clock is ahead", 9_000, 5_000],
 ])("regression: a message is shown at the time when %s", (_, sentMs, shownMs) => {
   const history = new History("s");
-  history.hear({ ...SAID, sentMs, atMs: 5_000, storedMs: 5_000, recordedMs: 5_000 });
+  history.onMessage({ ...SAID, sentMs, atMs: 5_000, storedMs: 5_000, recordedMs: 5_000 });
   const { items } = momentAt(history, 1);
   expect(items.map(({ kind, atMs }) => [kind, atMs])).toEqual([["message", shownMs]]);
 });
@@ -33,7 +33,7 @@ test.each([
 test("regression: a question that a snapshot repeats without a name keeps its sender", () => {
   const history = new History("s");
   const sender = { id: "u1", displayName: "Ann" };
-  history.hear({ ...SAID, sender, sentMs: 1, atMs: 1, storedMs: 1, recordedMs: 1 });
+  history.onMessage({ ...SAID, sender, sentMs: 1, atMs: 1, storedMs: 1, recordedMs: 1 });
   const messages = [{ id: "m", role: "user", content: "Hi" }];
   const snapshot = { type: "MESSAGES_SNAPSHOT", messages };
   take(history, 2, snapshot);

@@ -101,15 +101,15 @@ class Stream {
     this.#isPaused = true;
     clearTimeout(this.#timer);
     this.#connection?.abort();
-    this.#tell("paused");
+    this.#reportState("paused");
   }
 
-  #tell(state: StreamState, problem?: Error): void {
+  #reportState(state: StreamState, problem?: Error): void {
     this.#options.onState?.(state, problem);
   }
 
   #connect(): void {
-    this.#tell(this.#wasOpen || this.#failures > 0 ? "reconnecting" : "connecting");
+    this.#reportState(this.#wasOpen || this.#failures > 0 ? "reconnecting" : "connecting");
     const connection = new AbortController();
     this.#connection = connection;
     void this.#follow(connection).then(
@@ -124,11 +124,11 @@ class Stream {
     const problem = error instanceof Error ? error : undefined;
     if (isFinal(error)) {
       this.stop();
-      this.#tell("ended", problem);
+      this.#reportState("ended", problem);
       return;
     }
     this.#failures += 1;
-    this.#tell("reconnecting", problem);
+    this.#reportState("reconnecting", problem);
     const doubled = Math.min(RETRY_MAX_MS, RETRY_MIN_MS * 2 ** Math.min(this.#failures - 1, 10));
     const waitMs = this.#failures === 1 ? (this.#retryMs ?? doubled) : doubled;
     this.#timer = setTimeout(() => this.#connect(), waitMs * (0.5 + Math.random() / 2));
@@ -146,7 +146,7 @@ class Stream {
     if (response.body === null) throw new NoAnswer(undefined);
     this.#wasOpen = true;
     this.#failures = 0;
-    this.#tell("open");
+    this.#reportState("open");
     let problem: ApiError | undefined;
     const parser = new SseParser({
       id: (last) => {

@@ -1,7 +1,6 @@
 /**
- * The reader's token: in the session storage of this tab, and in headers of calls; never in an
- * address, a log or another tab. Calls that are refused for lack of a token wait here together until
- * the reader gives one.
+ * The reader's token: in the session storage of this tab and in headers of calls, and nowhere else.
+ * Calls that are refused for lack of a token wait here until the reader gives one.
  */
 const KEY = "session-ledger-token";
 

@@ -2,7 +2,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { API, get } from "../api/client.ts";
 import { type RunFacts, factsOf, questionBefore } from "../model/compare.ts";
-import { type EventItem, HeldRow, type MessageItem, type Row, saidOf } from "../model/source.ts";
+import {
+  type EventItem,
+  LoggedRow,
+  type MessageItem,
+  type Row,
+  conversationMessageOf,
+} from "../model/source.ts";
 import { sessionPath } from "../router.ts";
 
 /** Of `GET /sessions/{id}/runs`. */
@@ -68,7 +74,10 @@ export function useFacts(sessionId: string, run: Run | undefined) {
       const query = { after_seq: 0, limit: PAGE_MESSAGES, recorded: true };
       const path = `${pathOf(sessionId)}/messages`;
       const items = await get<readonly MessageItem[]>(path, { query, signal });
-      return { facts: { ...facts, question: questionBefore(items.map(saidOf), rows) }, isWhole };
+      return {
+        facts: { ...facts, question: questionBefore(items.map(conversationMessageOf), rows) },
+        isWhole,
+      };
     },
   });
 }
@@ -86,7 +95,7 @@ async function rowsOf(
     max: ROWS_MAX,
     signal,
   });
-  return items.filter(({ seq }) => seq <= last).map((item) => new HeldRow(item));
+  return items.filter(({ seq }) => seq <= last).map((item) => new LoggedRow(item));
 }
 
 interface Collecting {

@@ -1,17 +1,19 @@
 /**
- * Two runs side by side: what each said and did, what it used, and where they differ. The facts
- * of a run come from its rows alone, in the canonical form that AG-UI clients get, so chunks and old
- * events count like the new ones.
+ * Two runs side by side, and where they differ. The facts of a run come from its rows, in the canonical
+ * form that AG-UI clients get, so chunks and old events count like new ones.
  */
 // oxlint-disable-next-line import/no-unassigned-import -- It has to run before zod.
 import "../no-eval.ts";
 import { isObject, type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { outcomeOf, sumOf, usageIn } from "@session-ledger/agui/run-end";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
-import { type CallFacts, RunFacts as Heard } from "@session-ledger/agui/canonical/run-facts";
+import {
+  type CallFacts,
+  RunFacts as CanonicalFacts,
+} from "@session-ledger/agui/canonical/run-facts";
 import { replacesArguments } from "@session-ledger/agui/transcript/reducers";
 import { difference } from "./difference.ts";
-import type { Row, Said } from "./source.ts";
+import type { Row, ConversationMessage } from "./source.ts";
 
 export interface ToolCall {
   readonly id: string;
@@ -59,17 +61,17 @@ export interface RunFacts {
 /** `rows` are those of the run, from its RUN_STARTED to its end; rows without payload are skipped. */
 export function factsOf(sessionId: string, rows: readonly Row[]): RunFacts {
   const canonical = new Canonical(sessionId);
-  const told = new Told();
+  const builder = new RunFactsBuilder();
   for (const { seq, type: eventType, payload, isConformant: conformant, atMs } of rows) {
     if (payload === undefined) continue;
     const logged = { seq: BigInt(seq), eventType, payload, conformant };
-    for (const { value } of canonical.next(logged)) told.hear(value, atMs);
+    for (const { value } of canonical.next(logged)) builder.onEvent(value, atMs);
     // A client needs no usage, so the canonical form may lack it.
-    if (conformant && ENDS.has(eventType)) told.ended(parseObject(payload));
+    if (conformant && ENDS.has(eventType)) builder.onEnd(parseObject(payload));
   }
   const startedMs = rows[0]?.atMs ?? 0;
   return {
-    ...told.facts(startedMs),
+    ...builder.facts(startedMs),
     startedMs,
     ms: rows.reduce((latest, { endMs }) => Math.max(latest, endMs), startedMs) - startedMs,
     rows: rows.length,
@@ -81,20 +83,20 @@ export function factsOf(sessionId: string, rows: readonly Row[]): RunFacts {
 const ENDS = new Set(["RUN_FINISHED", "RUN_ERROR"]);
 
 /** Gathers what the canonical events of one run say. */
-class Told {
+class RunFactsBuilder {
   readonly #texts = new Map<string, string>();
   readonly #thinking = new Map<string, string>();
   readonly #args = new Map<string, string>();
   readonly #results = new Map<string, string>();
-  readonly #heard = new Heard();
+  readonly #canonicalFacts = new CanonicalFacts();
   #question: string | undefined;
   #end: JsonObject | undefined;
 
-  hear(event: JsonObject, atMs: number): void {
+  onEvent(event: JsonObject, atMs: number): void {
     const id = textOf(event["messageId"]);
     const delta = textOf(event["delta"]);
     const callId = textOf(event["toolCallId"]);
-    this.#heard.hear(event, atMs);
+    this.#canonicalFacts.onEvent(event, atMs);
     switch (event["type"]) {
       case "RUN_STARTED":
         this.#question = questionIn(event["input"]) ?? this.#question;
@@ -118,14 +120,14 @@ class Told {
     }
   }
 
-  ended(end: JsonObject): void {
+  onEnd(end: JsonObject): void {
     this.#end = end;
   }
 
   facts(startedMs: number) {
     const end = this.#end;
-    const calls = [...this.#heard.calls];
-    const { firstTextAt } = this.#heard;
+    const calls = [...this.#canonicalFacts.calls];
+    const { firstTextAt } = this.#canonicalFacts;
     const error = end?.["type"] === "RUN_ERROR" ? textOf(end["message"]) : undefined;
     return {
       question: this.#question,
@@ -185,7 +187,7 @@ function questionIn(input: unknown): string | undefined {
 
 /** For a run that was started without its input: the last message of a person before it. */
 export function questionBefore(
-  messages: readonly Said[],
+  messages: readonly ConversationMessage[],
   rows: readonly Row[],
 ): string | undefined {
   const startedMs = rows[0]?.recordedMs ?? 0;

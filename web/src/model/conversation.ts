@@ -166,7 +166,7 @@ function messageItem(
 ): Item | undefined {
   const version = line.versionAt(at);
   if (version === undefined) return undefined;
-  const { said } = line;
+  const { source: said } = line;
   const feedback = feedbackAt(history, version.fields, at);
   const isPending = said?.by === "person" && said.seq > takenSeq;
   const isEmpty = version.content === undefined || line.contentMark(at) === 0;

@@ -20,7 +20,7 @@ import {
   type Origin,
   StateLine,
 } from "./lines.ts";
-import { type Row, type Said, sentAtMs } from "./source.ts";
+import { type Row, type ConversationMessage, sentAtMs } from "./source.ts";
 import { Patches, Track } from "./versions.ts";
 
 export interface RunMark {
@@ -101,7 +101,7 @@ export class History {
   }
 
   /** The next row of the messages' stream: it comes after the last event that was folded. */
-  hear({ seq, id, type, payload, atMs, sentMs, sender }: Said): void {
+  onMessage({ seq, id, type, payload, atMs, sentMs, sender }: ConversationMessage): void {
     if (type !== USER_ROW_TYPE && this.#canonical.hasSpeech) return;
     this.#now = { seq: this.#foldedSeq, atMs: sentAtMs({ sentMs, atMs }), runId: "" };
     const spoken = messagesOfRow({
@@ -118,7 +118,7 @@ export class History {
     for (const entry of this.#changed) {
       const line = this.#lineOf.get(entry);
       if (line === undefined) continue;
-      line.said ??= { by, seq, sender };
+      line.source ??= { by, seq, sender };
       if (spoken.isPersons) this.#waiting.push(line);
       this.#takeInto(line, entry, undefined);
     }
@@ -303,7 +303,7 @@ export class History {
     if (seq <= (this.taken.last ?? 0)) return;
     this.taken.set(this.#now.seq, seq);
     this.#touchEach(this.#waiting);
-    this.#waiting = this.#waiting.filter(({ said }) => (said?.seq ?? 0) > seq);
+    this.#waiting = this.#waiting.filter(({ source: said }) => (said?.seq ?? 0) > seq);
   }
 
   #changeState({ type, snapshot, delta }: JsonObject): void {

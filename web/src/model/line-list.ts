@@ -1,7 +1,6 @@
 /**
- * All lines of a session in their order, the dead ones too, in blocks. A block knows when it changed
- * last: what it shows at any later number is made once. So a moment costs little more than the blocks
- * that change around it, and the others are only put together.
+ * All lines of a session in their order, dead ones too, in blocks. A block knows its last change, and
+ * makes its view after that once: a moment costs little more than the blocks that change around it.
  */
 import type { Item } from "./conversation.ts";
 import type { Line } from "./lines.ts";

@@ -1,13 +1,12 @@
 /**
  * The lines of a conversation: messages, runs and changes of the state, each with its past. A line
- * keeps its place, so the lines of any moment are those that were alive then, in the order of the
- * list. A line that was removed stays in the list as dead.
+ * keeps its place, and a removed one stays as dead: a moment shows those that were alive then.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { Item } from "./conversation.ts";
 import type { Block } from "./line-list.ts";
 import { isSame } from "./state-diff.ts";
-import { type At, keptOf, Patches, Text, Track } from "./versions.ts";
+import { type At, withoutFields, Patches, Text, Track } from "./versions.ts";
 
 /** What a line remembers of the item that it was last. */
 interface Made {
@@ -107,7 +106,7 @@ export class CallLine extends Line {
     const fields =
       args === undefined || !isObject(call) || !isObject(called)
         ? call
-        : { ...keptOf(call, ["function"]), function: keptOf(called, ["arguments"]) };
+        : { ...withoutFields(call, ["function"]), function: withoutFields(called, ["arguments"]) };
     const hasGrown = this.#argsLength !== text?.length;
     this.#argsLength = text?.length;
     if (last !== undefined && last.args === args && isSame(last.fields, fields)) return hasGrown;
@@ -158,7 +157,7 @@ export interface Called {
 }
 
 /** Facts about a message that the message does not have. */
-export interface Saying {
+export interface MessageSource {
   readonly by: "person" | "agent";
   readonly seq: number;
   readonly sender: JsonObject | undefined;
@@ -174,7 +173,7 @@ export class MessageLine extends Line {
   #content: unknown;
   #haveCallsChanged = false;
   readonly #onCall: (call: Called) => void;
-  said: Saying | undefined;
+  source: MessageSource | undefined;
 
   constructor(origin: Origin, onCall: (call: Called) => void) {
     super(origin);
@@ -193,7 +192,10 @@ export class MessageLine extends Line {
     const lengthBefore = last?.content instanceof Text ? last.content.newest.length : 0;
     const { content, toolCalls } = message;
     const version: MessageVersion = {
-      fields: keptOf(message, Array.isArray(toolCalls) ? ["content", "toolCalls"] : ["content"]),
+      fields: withoutFields(
+        message,
+        Array.isArray(toolCalls) ? ["content", "toolCalls"] : ["content"],
+      ),
       content: this.#contentAfter(seq, message, event),
       calls: Array.isArray(toolCalls) ? this.#callsAfter(now, toolCalls, event) : undefined,
       callCount: Array.isArray(toolCalls) ? toolCalls.length : 0,
@@ -319,8 +321,8 @@ export class MessageLine extends Line {
     const different = isOfCall
       ? -1
       : known.slice(0, callCount).findIndex((line, at) => !isWithId(listed[at], line.id));
-    const kept = different === -1 ? Math.min(callCount, listed.length) : different;
-    const calls = kept === known.length ? known : known.slice(0, kept);
+    const unchanged = different === -1 ? Math.min(callCount, listed.length) : different;
+    const calls = unchanged === known.length ? known : known.slice(0, unchanged);
     for (let at = Math.max(0, changed); at < listed.length; at += 1) {
       const call = listed[at];
       const line = calls[at];

@@ -19,12 +19,12 @@ import { backoffMs } from "@session-ledger/base/backoff";
 import { type PayloadLimits, Payloads } from "./payloads.ts";
 import {
   type EventItem,
-  HeldRow,
+  LoggedRow,
   type LogSource,
   type MessageItem,
   type Row,
-  type Said,
-  saidOf,
+  type ConversationMessage,
+  conversationMessageOf,
 } from "./source.ts";
 
 export interface Problem {
@@ -56,8 +56,8 @@ export class SessionLog {
   #payloads: Payloads;
   #stopping = new AbortController();
   readonly #listeners = new Set<() => void>();
-  #rows: HeldRow[] = [];
-  #messages: Said[] = [];
+  #rows: LoggedRow[] = [];
+  #messages: ConversationMessage[] = [];
   /** Rows at the beginning of the list that have no gap before them. */
   #joined = 0;
   #isJoined = false;
@@ -102,7 +102,7 @@ export class SessionLog {
     return this.#rows;
   }
 
-  get messages(): readonly Said[] {
+  get messages(): readonly ConversationMessage[] {
     return this.#messages;
   }
 
@@ -184,7 +184,7 @@ export class SessionLog {
       const known = this.#rows[this.indexOf(item.seq)];
       if (known === undefined || known.seq !== item.seq || known.payload !== undefined) continue;
       known.payload = item.payload;
-      this.#payloads.hold(known);
+      this.#payloads.retain(known);
     }
     this.#payloads.drop(this.#foldedSeq, row.seq);
     this.#changed();
@@ -268,10 +268,10 @@ export class SessionLog {
       const after = this.#rows[this.#joined - 1]?.lastSeq ?? 0;
       const page = await this.#source.rowsAfter(after, PAGE_ROWS, signal);
       const upper = this.#rows[this.#joined];
-      const rows: HeldRow[] = [];
+      const rows: LoggedRow[] = [];
       for (const item of page.items) {
         if (upper !== undefined && item.seq >= upper.seq) break;
-        rows.push(this.#payloads.hold(new HeldRow(item)));
+        rows.push(this.#payloads.retain(new LoggedRow(item)));
       }
       this.#rows.splice(this.#joined, 0, ...rows);
       this.#joined += rows.length;
@@ -299,7 +299,7 @@ export class SessionLog {
     for (;;) {
       const after = this.#messages.at(-1)?.seq ?? 0;
       const items = await this.#source.messagesAfter(after, PAGE_MESSAGES, signal);
-      for (const item of items) this.#hear(item);
+      for (const item of items) this.#addMessage(item);
       this.#changed();
       if (items.length === 0) break;
     }
@@ -309,15 +309,16 @@ export class SessionLog {
       afterSeq: this.#messages.at(-1)?.seq ?? 0,
       signal,
       take: (item) => {
-        this.#hear(item);
+        this.#addMessage(item);
         this.#changed();
       },
       state: () => undefined, // The state of the events' stream is shown.
     });
   }
 
-  #hear(item: MessageItem): void {
-    if (item.seq > (this.#messages.at(-1)?.seq ?? 0)) this.#messages.push(saidOf(item));
+  #addMessage(item: MessageItem): void {
+    if (item.seq > (this.#messages.at(-1)?.seq ?? 0))
+      this.#messages.push(conversationMessageOf(item));
   }
 
   #isNow(state: "live" | "reconnecting"): void {
@@ -337,7 +338,7 @@ export class SessionLog {
   }
 
   #add(item: EventItem, at: number): void {
-    this.#rows.splice(at, 0, this.#payloads.hold(new HeldRow(item)));
+    this.#rows.splice(at, 0, this.#payloads.retain(new LoggedRow(item)));
   }
 
   #changed(): void {
@@ -358,9 +359,9 @@ interface Refusal {
 }
 
 function refusalOf(error: unknown): Refusal {
-  const said = typeof error === "object" && error !== null ? error : {};
-  const reason = "reason" in said && typeof said.reason === "string" ? said.reason : "";
-  const status = "status" in said && typeof said.status === "number" ? said.status : 0;
+  const details = typeof error === "object" && error !== null ? error : {};
+  const reason = "reason" in details && typeof details.reason === "string" ? details.reason : "";
+  const status = "status" in details && typeof details.status === "number" ? details.status : 0;
   const message = error instanceof Error ? error.message : "the service cannot be reached";
   return { reason, status, message };
 }

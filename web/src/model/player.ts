@@ -4,9 +4,8 @@
  *   recorded   |a|b|            …an hour…            |ccccc|d|
  *   played     |a|b|…2 s…|ccccc|d|
  *
- * The pace is that of the recording, but nobody waits an hour for an answer of last night: a gap
- * counts as at most GAP_MS_MAX. A row that holds several merged events spreads them evenly from its
- * first to its last one. Times that step back count as no time.
+ * A gap counts as at most GAP_MS_MAX. A row of merged events spreads them evenly from its first to its
+ * last one. Times that step back count as no time.
  */
 export interface TimedRow {
   readonly seq: number;

@@ -126,15 +126,15 @@ export function zoomed(
     whole.to - whole.from,
   );
   const share = to > from ? (zoom.at - from) / (to - from) : 0.5;
-  return kept(scene, { from: zoom.at - share * length, to: zoom.at + (1 - share) * length });
+  return clamped(scene, { from: zoom.at - share * length, to: zoom.at + (1 - share) * length });
 }
 
 export function panned(scene: Scene, { from, to }: Window, by: number): Window {
-  return kept(scene, { from: from + by, to: to + by });
+  return clamped(scene, { from: from + by, to: to + by });
 }
 
 /** The same length, moved into the whole. */
-export function kept(scene: Scene, { from, to }: Window): Window {
+export function clamped(scene: Scene, { from, to }: Window): Window {
   const whole = wholeOf(scene);
   if (to - from >= whole.to - whole.from) return whole;
   const by = Math.max(whole.from - from, Math.min(0, whole.to - to));
@@ -144,7 +144,7 @@ export function kept(scene: Scene, { from, to }: Window): Window {
 export function around(scene: Scene, at: number): Window {
   const [start, end] = [scene.starts[at] ?? 0, scene.ends[at] ?? 0];
   const room = Math.max((end - start) * 0.15, WINDOW_MIN[scene.by] / 2);
-  return kept(scene, { from: start - room, to: end + room });
+  return clamped(scene, { from: start - room, to: end + room });
 }
 
 /** The hit at a place: the index of a bar, of a mark, or of a wait. */

@@ -3,10 +3,9 @@
  *
  *   log ─► rows and messages, in the order of their commits ─► history ─► moments
  *
- * The history is folded in slices, so that the page stays smooth, and once: a moment is then made
- * from it without folding, at any number, also inside a merged row. Until the fold has reached the
- * head for the first time, the newest moment is made of the newest rows alone, and then also of the
- * messages behind the first of them. So it lacks what came before, and has nothing that is not stored.
+ * The history is folded once, in slices, so that the page stays smooth: a moment at any number, also
+ * inside a merged row, is then made without folding. Until the fold has reached the head for the first
+ * time, the newest moment is made of the newest rows and the messages behind the first of them alone.
  */
 import type { JsonObject } from "@session-ledger/agui/json";
 import {
@@ -18,7 +17,7 @@ import { decodeFragments } from "@session-ledger/compressor/fragments";
 import { type Item, itemsAt, messagesAt } from "./conversation.ts";
 import { History, type RunNow } from "./history.ts";
 import type { SessionLog } from "./log.ts";
-import type { Row, Said } from "./source.ts";
+import type { Row, ConversationMessage } from "./source.ts";
 import type { At } from "./versions.ts";
 
 /** The number of an event, or the newest one, also after newer ones arrive. */
@@ -105,14 +104,14 @@ export class Scrub {
   #history: History;
   #order = new Order();
   #rowsTaken = 0;
-  #messagesHeard = 0;
+  #messagesTaken = 0;
   #generation = 0;
   #preview: Preview | undefined;
   #isPreviewed = true;
   #made: Moment[] = [];
   #isFolding = false;
   #isStopped = false;
-  #toldMs = 0;
+  #notifiedMs = 0;
   /** Counts changes of what a moment may show. */
   version = 0;
 
@@ -145,7 +144,7 @@ export class Scrub {
       isJoined &&
       hasAllMessages &&
       this.#rowsTaken === rows.length &&
-      this.#messagesHeard === messages.length
+      this.#messagesTaken === messages.length
     );
   }
 
@@ -196,7 +195,7 @@ export class Scrub {
     this.#isFolding = true;
     while (!this.#isStopped && this.#foldSlice()) await this.#options.turn();
     this.#isFolding = false;
-    this.#tell();
+    this.#notify();
   }
 
   #foldSlice(): boolean {
@@ -207,7 +206,7 @@ export class Scrub {
     while (hasMore && nowMs() < untilMs) hasMore = this.#foldNext();
     this.#log.folded(this.#history.foldedSeq);
     this.#made = [];
-    if (nowMs() - this.#toldMs > PROGRESS_MS) this.#tell();
+    if (nowMs() - this.#notifiedMs > PROGRESS_MS) this.#notify();
     return hasMore;
   }
 
@@ -218,7 +217,7 @@ export class Scrub {
     this.#history = new History(this.#sessionId);
     this.#order = new Order();
     this.#rowsTaken = 0;
-    this.#messagesHeard = 0;
+    this.#messagesTaken = 0;
     this.#preview = undefined;
     this.#isPreviewed = true;
     this.#log.folded(0);
@@ -227,12 +226,12 @@ export class Scrub {
   #foldNext(): boolean {
     const { rows, joinedCount, messages, isJoined, hasAllMessages } = this.#log;
     const row = this.#rowsTaken < joinedCount ? rows[this.#rowsTaken] : undefined;
-    const said = messages[this.#messagesHeard];
-    if (said === undefined && (row === undefined || !hasAllMessages)) return false;
-    if (said !== undefined && this.#order.isNext(said, row)) {
+    const message = messages[this.#messagesTaken];
+    if (message === undefined && (row === undefined || !hasAllMessages)) return false;
+    if (message !== undefined && this.#order.isNext(message, row)) {
       if (row === undefined && !isJoined) return false;
-      this.#history.hear(said);
-      this.#messagesHeard += 1;
+      this.#history.onMessage(message);
+      this.#messagesTaken += 1;
       return true;
     }
     if (row === undefined) return false;
@@ -241,8 +240,8 @@ export class Scrub {
     return true;
   }
 
-  #tell(): void {
-    this.#toldMs = this.#options.nowMs();
+  #notify(): void {
+    this.#notifiedMs = this.#options.nowMs();
     if (this.isComplete) {
       this.#isPreviewed = false;
       this.#preview = undefined;
@@ -255,20 +254,23 @@ export class Scrub {
 /** The order of the commits of both streams, as src/conversation/merging.ts makes it. */
 class Order {
   /** Of rows that came in pages, as the service has it; and of the others, by their ids. */
-  readonly #recorded = { rows: new MonotonicTimes(), said: new MonotonicTimes() };
-  readonly #stored = { rows: new MonotonicTimes(), said: new MonotonicTimes() };
+  readonly #recorded = { rows: new MonotonicTimes(), message: new MonotonicTimes() };
+  readonly #stored = { rows: new MonotonicTimes(), message: new MonotonicTimes() };
 
   /** Of the next message and the next row, the message is the first. */
-  isNext(said: Said, row: Row | undefined): boolean {
+  isNext(message: ConversationMessage, row: Row | undefined): boolean {
     if (row === undefined) return true;
-    const isRecorded = said.recordedMs !== undefined && row.recordedMs !== undefined;
+    const isRecorded = message.recordedMs !== undefined && row.recordedMs !== undefined;
     const times = isRecorded ? this.#recorded : this.#stored;
     const rowTimes = times.rows.of(timesOf(row, isRecorded));
-    return !isAfter(times.said.of(timesOf(said, isRecorded)), rowTimes);
+    return !isAfter(times.message.of(timesOf(message, isRecorded)), rowTimes);
   }
 }
 
-function timesOf({ recordedMs, storedMs, atMs }: Row | Said, isRecorded: boolean): CommitTimes {
+function timesOf(
+  { recordedMs, storedMs, atMs }: Row | ConversationMessage,
+  isRecorded: boolean,
+): CommitTimes {
   const ms = isRecorded ? (recordedMs ?? storedMs) : storedMs;
   return { recordedMicros: ms * 1_000, createdMicros: atMs * 1_000 };
 }
@@ -292,7 +294,11 @@ interface Preview {
 const PREVIEW_ROWS_MAX = 300;
 
 /** The moment after the newest rows, and the messages that came with them. */
-function newestOf(sessionId: string, rows: readonly Row[], messages: readonly Said[]): Moment {
+function newestOf(
+  sessionId: string,
+  rows: readonly Row[],
+  messages: readonly ConversationMessage[],
+): Moment {
   const history = new History(sessionId);
   const order = new Order();
   const newest = rows.slice(-PREVIEW_ROWS_MAX);
@@ -300,9 +306,9 @@ function newestOf(sessionId: string, rows: readonly Row[], messages: readonly Sa
   const behind = messages.findIndex(({ storedMs }) => storedMs >= sinceMs);
   let at = behind < 0 ? messages.length : behind;
   for (const row of [...newest, undefined]) {
-    for (let said = messages[at]; said !== undefined; said = messages[at]) {
-      if (!order.isNext(said, row)) break;
-      history.hear(said);
+    for (let message = messages[at]; message !== undefined; message = messages[at]) {
+      if (!order.isNext(message, row)) break;
+      history.onMessage(message);
       at += 1;
     }
     if (row !== undefined) history.take(row);

@@ -59,10 +59,10 @@ export interface LogSource {
   readonly followMessages: (following: Following<MessageItem>) => Promise<never>;
 }
 
-export type Row = Readonly<Pick<HeldRow, keyof HeldRow>>;
+export type Row = Readonly<Pick<LoggedRow, keyof LoggedRow>>;
 
 /** The log itself may drop the payload of a row. */
-export class HeldRow {
+export class LoggedRow {
   /** The number of its first event, and of its last. */
   readonly seq: number;
   readonly lastSeq: number;
@@ -110,7 +110,7 @@ export class HeldRow {
   }
 }
 
-export interface Said {
+export interface ConversationMessage {
   readonly seq: number;
   readonly id: string;
   /** `user`, `assistant`, `system`, `error`, `tool_use`, `tool_result` or `lifecycle`. */
@@ -125,11 +125,11 @@ export interface Said {
 }
 
 /** When its sender sent it, by the sender's clock, or else when the service took it. */
-export function sentAtMs({ sentMs, atMs }: Pick<Said, "sentMs" | "atMs">): number {
+export function sentAtMs({ sentMs, atMs }: Pick<ConversationMessage, "sentMs" | "atMs">): number {
   return Math.min(sentMs ?? atMs, atMs);
 }
 
-export function saidOf(item: MessageItem): Said {
+export function conversationMessageOf(item: MessageItem): ConversationMessage {
   const { id, seq, payload, sent_at: sentAt, sender, recorded_at: recordedAt } = item;
   const atMs = millisOf(item.created_at);
   return {
@@ -164,9 +164,8 @@ function millisOf(time: string): number {
 }
 
 /**
- * A row of a stream does not say when it was stored. The service makes the id of a row just before
- * it stores the row, so the time in the id is nearly the same. An import may have kept ids without
- * a time.
+ * The time in the id of a row, which the service makes just before it stores the row. Imported ids may
+ * have no time.
  */
 function storedMsOf(id: string, atMs: number): number {
   return id[14] === "7" ? Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16) : atMs;

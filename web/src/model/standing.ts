@@ -23,8 +23,8 @@ export function openRunOf(rows: readonly EventRow[]): string | undefined {
 
 /** A cancel is a message (docs/turns.md); only the newest ones can be about the open run. */
 export function wasAskedToEnd(messages: readonly MessageRow[], runId: string): boolean {
-  return newest(messages, "lifecycle").some((said) => {
-    return said["event"] === "cancel_requested" && said["run_id"] === runId;
+  return newest(messages, "lifecycle").some((message) => {
+    return message["event"] === "cancel_requested" && message["run_id"] === runId;
   });
 }
 

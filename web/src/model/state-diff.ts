@@ -1,8 +1,7 @@
 /**
- * The difference between two JSON values, as a list of paths. One walk over both values, so the cost
- * is that of reading them. Items of arrays of one length are compared by their places. Of arrays of
- * two lengths, the equal items at the beginning and at the end stay, so an item that was put in front
- * is one added item.
+ * The difference between two JSON values, as a list of paths, by one walk over both. Items of arrays of
+ * one length are compared by their places. Of arrays of two lengths, equal items at the beginning and
+ * the end stay, so an item that was put in front is one added item.
  */
 import { isObject } from "@session-ledger/agui/json";
 

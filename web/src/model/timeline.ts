@@ -11,8 +11,8 @@
  * parent in time and in numbers. When a bar ends before a bar inside it does, the inner bar moves up
  * to the parent: two steps that overlap are neighbours, and neither is inside the other.
  *
- * A tool call has two parts: its arguments up to the END, and then the time until its result. A call
- * without a result is open until its run ends. After that, its bar ends at its END.
+ * A tool call has its arguments up to the END, and then the time until its result. A call without a
+ * result is open while its run is; after that, its bar ends at its END.
  */
 import { type CatalogueEntry, lookup } from "@session-ledger/agui/catalogue";
 import {

@@ -1,7 +1,6 @@
 /**
- * Values with their past. Each change is kept under the number of the row that made it, so the value
- * at any number is found by a binary search, and no event has to be folded again. Texts only keep
- * their lengths: a text mostly grows at its end.
+ * Values with their past: each change under the number of its row, found by a binary search. Texts keep
+ * only their lengths, because a text mostly grows at its end.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { Allowance, Patched } from "@session-ledger/agui/transcript/patched";
@@ -179,12 +178,12 @@ function furthest(
 }
 
 /** The object without these fields. Metadata grows in place, so it is copied. */
-export function keptOf(value: JsonObject, without: readonly string[]): JsonObject {
-  const kept: Record<string, unknown> = {};
+export function withoutFields(value: JsonObject, without: readonly string[]): JsonObject {
+  const fields: Record<string, unknown> = {};
   for (const key of Object.keys(value)) {
     if (without.includes(key) || key === "__proto__") continue;
     const { [key]: field } = value;
-    kept[key] = key === "metadata" && isObject(field) ? { ...field } : field;
+    fields[key] = key === "metadata" && isObject(field) ? { ...field } : field;
   }
-  return kept;
+  return fields;
 }

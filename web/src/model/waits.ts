@@ -4,13 +4,12 @@
  *
  *   message ├───waits───┤ run ├──┤ interrupt ├───waits───┤ run
  *
- * In a session with claims, a RUN_STARTED names the messages that its run takes. Without claims a run
- * takes every message that was stored before its RUN_STARTED, as in the transcript.
+ * A claimed RUN_STARTED names the messages that its run takes; any other takes all messages before it.
  */
 import type { Bar, Stretch } from "./bars.ts";
 
 /** A message of the messages' stream. */
-export interface Heard {
+export interface WaitingMessage {
   readonly seq: number;
   readonly type: string;
   readonly atMs: number;
@@ -31,7 +30,7 @@ export interface Wait extends Stretch {
 
 export function waitsOf(
   bars: readonly Bar[],
-  messages: readonly Heard[],
+  messages: readonly WaitingMessage[],
   { nowMs }: { readonly nowMs: number },
 ): readonly Wait[] {
   const runs = bars.filter(({ kind }) => kind === "run");
@@ -40,7 +39,11 @@ export function waitsOf(
   );
 }
 
-function messageWaits(runs: readonly Bar[], messages: readonly Heard[], nowMs: number): Wait[] {
+function messageWaits(
+  runs: readonly Bar[],
+  messages: readonly WaitingMessage[],
+  nowMs: number,
+): Wait[] {
   const isClaimed = runs.some(({ run }) => run?.takenSeq !== undefined);
   let at = 0;
   return messages

@@ -1,7 +1,6 @@
 /**
- * The conversation at the cursor: a virtual list with measured heights. It stays at its end while
- * the reader is there, so a live session and a replay move by themselves; a reader who scrolls back
- * stays where they are.
+ * The conversation at the cursor: a virtual list with measured heights. It stays at its end until the
+ * reader scrolls back.
  */
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { memo, type RefObject, useCallback, useLayoutEffect, useRef, useState } from "react";
@@ -74,9 +73,9 @@ function List({ items, isLoading }: ConversationProps) {
         aria-busy={isLoading}
         tabIndex={0}
         onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => {
-          const isThere = scrollHeight - scrollTop - clientHeight <= END_PIXELS;
-          scrolled({ isThere, scrollTop });
-          setIsAtEnd(isThere);
+          const isNowAtEnd = scrollHeight - scrollTop - clientHeight <= END_PIXELS;
+          scrolled({ isAtEnd: isNowAtEnd, scrollTop });
+          setIsAtEnd(isNowAtEnd);
         }}
       >
         {isEmpty && !isLoading && <Nothing />}
@@ -134,7 +133,7 @@ function Nothing() {
 }
 
 interface Scrolled {
-  readonly isThere: boolean;
+  readonly isAtEnd: boolean;
   readonly scrollTop: number;
 }
 
@@ -148,9 +147,9 @@ function useFollowing(items: readonly Item[], toEnd: () => void): (scrolled: Scr
   useLayoutEffect(() => {
     if (follows.current && items.length > 0) toEnd();
   }, [items, toEnd]);
-  return ({ isThere, scrollTop }) => {
+  return ({ isAtEnd, scrollTop }) => {
     // Only the reader moves upwards.
-    if (isThere || scrollTop < top.current) follows.current = isThere;
+    if (isAtEnd || scrollTop < top.current) follows.current = isAtEnd;
     top.current = scrollTop;
   };
 }

@@ -84,9 +84,9 @@ export function previewOf(type: string, payload: string): string {
   const value = parseJson(payload);
   if (!isObject(value)) return payload;
   for (const member of [...(MEMBERS[type] ?? []), ...OTHERS]) {
-    const said = value[member];
-    if (said !== undefined && said !== null)
-      return typeof said === "string" ? said : JSON.stringify(said);
+    const text = value[member];
+    if (text !== undefined && text !== null)
+      return typeof text === "string" ? text : JSON.stringify(text);
   }
   return payload;
 }

@@ -59,7 +59,7 @@ function Session({ id, log, scrub }: SessionProps) {
   const [tab, setTab] = useRemembered("session.tab", "Conversation");
   const width = useWidth();
   if (log.state === "gone" && log.rows.length === 0 && log.messages.length === 0)
-    return <Gone problem={log.problem} />;
+    return <Unreadable problem={log.problem} />;
   const conversation: Tab = {
     name: "Conversation",
     content: (
@@ -109,7 +109,7 @@ function Session({ id, log, scrub }: SessionProps) {
   );
 }
 
-function Gone({ problem }: { readonly problem: Problem | undefined }) {
+function Unreadable({ problem }: { readonly problem: Problem | undefined }) {
   const { reason, message = "This session cannot be read." } = problem ?? {};
   return (
     <Empty role="alert" title={visible(reason === "SESSION_DELETED" ? DELETED : message)}>

@@ -195,16 +195,16 @@ type DragEvent = PointerEvent<HTMLElement>;
 
 function useDrag({ head, goTo, onGrab }: Pick<BarProps, "head" | "goTo" | "onGrab">) {
   /** The pointer, and the event that it points to. */
-  const held = useRef<{ readonly x: number; readonly seq: number }>(undefined);
+  const pressed = useRef<{ readonly x: number; readonly seq: number }>(undefined);
   const pointAt = ({ currentTarget, clientX }: DragEvent): void => {
     const { left, width } = currentTarget.getBoundingClientRect();
     const part = Math.min(Math.max((clientX - left) / width, 0), 1);
     const at = Math.max(1, Math.round(part * head));
-    held.current = { x: clientX, seq: at };
+    pressed.current = { x: clientX, seq: at };
     goTo(at);
   };
   const letGo = (): void => {
-    held.current = undefined;
+    pressed.current = undefined;
   };
   return {
     onPointerDown: (event: DragEvent): void => {
@@ -214,7 +214,7 @@ function useDrag({ head, goTo, onGrab }: Pick<BarProps, "head" | "goTo" | "onGra
       pointAt(event);
     },
     onPointerMove: (event: DragEvent): void => {
-      const from = held.current;
+      const from = pressed.current;
       if (from === undefined) return;
       // With shift, one pixel is one event, from where the pointer was.
       if (event.shiftKey) goTo(Math.max(1, Math.round(from.seq + event.clientX - from.x)));

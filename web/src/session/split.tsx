@@ -18,11 +18,11 @@ interface SplitProps {
 }
 
 export function Split({ name, label, direction, initial, children }: SplitProps) {
-  const [kept, keep] = useRemembered(`split.${name}`, String(initial));
-  const size = Number(kept) || initial;
+  const [remembered, remember] = useRemembered(`split.${name}`, String(initial));
+  const size = Number(remembered) || initial;
   const box = useRef<HTMLDivElement>(null);
   const isRow = direction === "row";
-  const move = (to: number): void => keep(String(Math.min(Math.max(to, MIN), MAX)));
+  const move = (to: number): void => remember(String(Math.min(Math.max(to, MIN), MAX)));
   const drag = ({ currentTarget, pointerId, clientX, clientY }: PointerEvent): void => {
     if (!currentTarget.hasPointerCapture(pointerId) || box.current === null) return;
     const { left, top, width, height } = box.current.getBoundingClientRect();

@@ -36,7 +36,7 @@ export function Talk({ moment, isPast }: TalkProps) {
   const asked = isPast || !log.hasAllMessages ? [] : moment.interrupts;
   const open = asked.filter(({ id }) => !answered.has(String(id)));
   const waiting = isPast ? 0 : moment.items.filter(isWaiting).length;
-  if (log.state === "gone") return <Gone problem={log.problem} />;
+  if (log.state === "gone") return <TalkProblem problem={log.problem} />;
   if (!rights.maySend && !(rights.mayCancel && openRun !== undefined)) return null;
   return (
     <section className="talk" aria-label="Talk">
@@ -69,7 +69,7 @@ export function Talk({ moment, isPast }: TalkProps) {
 }
 
 /** Nothing can be sent to a session that was deleted, or that the token no longer opens. */
-function Gone({ problem }: { problem: Problem | undefined }) {
+function TalkProblem({ problem }: { problem: Problem | undefined }) {
   const error = new Error(problem?.message ?? "This session cannot be read.");
   if (problem?.reason !== "UNAUTHENTICATED") return <ErrorBox error={error} />;
   return <ErrorBox error={error} retry={() => location.reload()} />;

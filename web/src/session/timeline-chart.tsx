@@ -13,7 +13,7 @@ import {
   eventAt,
   type Hit,
   hitAt,
-  kept,
+  clamped,
   panned,
   type Scene,
   type Window,
@@ -41,7 +41,7 @@ const REACH_PX = 5;
 const WHEEL_ZOOM = 1.0015;
 const WHEEL_LINE_PX = 20;
 
-interface Held {
+interface ChartDrag {
   readonly clientX: number;
   readonly clientY: number;
   readonly window: Window;
@@ -134,7 +134,7 @@ function underPointer({ clientX, clientY }: At, { scene, window, box, perPx }: D
 /** Wheel: zoom; drag: move; with shift: choose a part; press: move the cursor. */
 function usePointer({ scene, window, box, perPx, show, select, hover }: Pointed) {
   const { log, moveTo } = useInSession();
-  const held = useRef<Held>(undefined);
+  const drag = useRef<ChartDrag>(undefined);
   const [brush, setBrush] = useState<readonly [number, number]>();
   const under = (at: At) => underPointer(at, { scene, window, box: box.current, perPx });
   useWheel(box, (event) => {
@@ -163,10 +163,10 @@ function usePointer({ scene, window, box, perPx, show, select, hover }: Pointed)
       event.currentTarget.setPointerCapture(event.pointerId);
       const scrollPx = event.currentTarget.scrollTop;
       const from = { clientX: event.clientX, clientY: event.clientY, window, scrollPx };
-      held.current = { ...from, selects: event.shiftKey, hasMoved: false };
+      drag.current = { ...from, selects: event.shiftKey, hasMoved: false };
     },
     onPointerMove(event: PointerEvent<HTMLDivElement>) {
-      const from = held.current;
+      const from = drag.current;
       if (from === undefined) {
         hover(under(event).hit);
         return;
@@ -181,18 +181,18 @@ function usePointer({ scene, window, box, perPx, show, select, hover }: Pointed)
       }
     },
     onPointerUp(event: PointerEvent<HTMLDivElement>) {
-      const from = held.current;
-      held.current = undefined;
+      const from = drag.current;
+      drag.current = undefined;
       setBrush(undefined);
       if (from === undefined) return;
       if (!from.hasMoved) press(under(event));
       else if (from.selects) {
         const [one, other] = [under(from).place, under(event).place];
-        show(kept(scene, { from: Math.min(one, other), to: Math.max(one, other) }));
+        show(clamped(scene, { from: Math.min(one, other), to: Math.max(one, other) }));
       }
     },
     onPointerCancel() {
-      held.current = undefined;
+      drag.current = undefined;
       setBrush(undefined);
     },
   };

@@ -1,6 +1,6 @@
 /** The whole session in a strip. Drag to choose what the chart shows, or drag the chosen part. */
 import { type PointerEvent, useLayoutEffect, useRef } from "react";
-import { kept, type Scene, type Window, wholeOf } from "../model/scene.ts";
+import { clamped, type Scene, type Window, wholeOf } from "../model/scene.ts";
 import { paintOverview } from "./timeline-paint.ts";
 import { useCanvas } from "./use-canvas.ts";
 
@@ -14,7 +14,7 @@ interface OverviewProps {
 const BRUSH_PX_MIN = 4;
 
 export function TimelineOverview({ scene, window, show }: OverviewProps) {
-  const held = useRef<{ readonly at: number; readonly moves: boolean }>(undefined);
+  const pressed = useRef<{ readonly at: number; readonly moves: boolean }>(undefined);
   const { canvas, widthPx, heightPx, palette, draw } = useCanvas();
   const whole = wholeOf(scene);
   const perPx = (whole.to - whole.from) / Math.max(1, widthPx);
@@ -42,17 +42,17 @@ export function TimelineOverview({ scene, window, show }: OverviewProps) {
     event.currentTarget.setPointerCapture(event.pointerId);
     const at = placeOf(event);
     const moves = !isWhole && at >= window.from && at <= window.to;
-    held.current = { at: moves ? at - window.from : at, moves };
+    pressed.current = { at: moves ? at - window.from : at, moves };
   };
   const drag = (event: PointerEvent<HTMLDivElement>): void => {
-    const from = held.current;
+    const from = pressed.current;
     if (from === undefined) return;
     const at = placeOf(event);
     if (from.moves) {
       const start = at - from.at;
-      show(kept(scene, { from: start, to: start + window.to - window.from }));
+      show(clamped(scene, { from: start, to: start + window.to - window.from }));
     } else if (Math.abs(at - from.at) >= BRUSH_PX_MIN * perPx) {
-      show(kept(scene, { from: Math.min(at, from.at), to: Math.max(at, from.at) }));
+      show(clamped(scene, { from: Math.min(at, from.at), to: Math.max(at, from.at) }));
     }
   };
   return (
@@ -61,8 +61,8 @@ export function TimelineOverview({ scene, window, show }: OverviewProps) {
       title="Drag to zoom; double-click to show all"
       onPointerDown={press}
       onPointerMove={drag}
-      onPointerUp={() => (held.current = undefined)}
-      onPointerCancel={() => (held.current = undefined)}
+      onPointerUp={() => (pressed.current = undefined)}
+      onPointerCancel={() => (pressed.current = undefined)}
       onDoubleClick={() => show(undefined)}
     >
       <canvas ref={canvas} aria-hidden="true" />

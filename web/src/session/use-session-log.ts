@@ -38,14 +38,14 @@ const READING_MS = 250;
 /** While the middle of a long session is read, a view is not drawn for each page of it. */
 function calmly(log: SessionLog, listener: () => void): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const tell = (): void => {
+  const notify = (): void => {
     clearTimeout(timer);
     timer = undefined;
     listener();
   };
   const unsubscribe = log.subscribe(() => {
-    if (log.isLive && !log.isJoined) timer ??= setTimeout(tell, READING_MS);
-    else tell();
+    if (log.isLive && !log.isJoined) timer ??= setTimeout(notify, READING_MS);
+    else notify();
   });
   return () => {
     clearTimeout(timer);

@@ -1,10 +1,7 @@
 /**
- * The sessions of a filter, kept current: pages of the list, changed by the stream of sessions.
- *
- * The stream tells a new session, a new name, and the begin and the end of a run, but no count, since
- * each push changes those. So the first page is read again from time to time, the less often the
- * longer the service takes for it. It is also read after each LIVE of the stream, because changes
- * during a lost connection are not told.
+ * The sessions of a filter: pages of the list, changed by the stream of sessions. The stream has no
+ * counts, because each push changes those: the first page is read again from time to time, less often
+ * if the service is slow, and after each LIVE, because a lost connection misses changes.
  */
 import { API, ApiError, get } from "../api/client.ts";
 import { openStream, type StreamEvent, type StreamState } from "../api/stream.ts";
@@ -114,7 +111,7 @@ export class SessionFeed {
     if (project !== "") parameters.set("project_id", project);
     this.#closeStream = openStream({
       address: `${API}/sessions?${parameters.toString()}`,
-      onEvent: (event) => this.#told(event),
+      onEvent: (event) => this.#onStreamEvent(event),
       onState: (stream) => this.#set({ stream }),
     });
   }
@@ -217,19 +214,19 @@ export class SessionFeed {
     this.#plan(SOON_MS);
   }
 
-  #told({ type, data }: StreamEvent): void {
-    const told: Change & { readonly state?: string } = JSON.parse(data);
+  #onStreamEvent({ type, data }: StreamEvent): void {
+    const change: Change & { readonly state?: string } = JSON.parse(data);
     if (type === "watch_state") {
-      if (told.state === "LIVE") void this.#readAgain();
+      if (change.state === "LIVE") void this.#readAgain();
       return;
     }
-    if (told.type === "EVENT_TYPE_DELETED") this.#deleted.add(told.resourceId);
+    if (change.type === "EVENT_TYPE_DELETED") this.#deleted.add(change.resourceId);
     const { items, total } = this.#sessions;
-    const known = items.find(({ id }) => id === told.resourceId);
+    const known = items.find(({ id }) => id === change.resourceId);
     // The stream does not tell the failure.
-    const item = told.session && { ...itemOf(told.session), failure: known?.failure };
+    const item = change.session && { ...itemOf(change.session), failure: known?.failure };
     if (item !== undefined && matches(item, this.#filter)) {
-      const added = known === undefined && told.type === "EVENT_TYPE_CREATED" ? 1 : 0;
+      const added = known === undefined && change.type === "EVENT_TYPE_CREATED" ? 1 : 0;
       this.#set({
         items: withSessions(items, [item]),
         total: total === undefined ? undefined : total + added,

@@ -1,7 +1,6 @@
 /**
- * A JSON value as a tree: closed below a depth, long lists in parts, long texts cut. Text that is
- * not JSON is shown as text, and a text in it that is an object or an array in JSON as a tree too.
- * Changes can be marked: their places open by themselves.
+ * A JSON value as a tree: closed below a depth, long lists in parts, long texts cut, and texts that are
+ * JSON objects or arrays as trees too. The places of marked changes are open.
  */
 import { useMemo, useState } from "react";
 import { parseExact } from "@session-ledger/agui/exact-json";

@@ -1,7 +1,6 @@
 /**
- * A table that renders only the rows on the screen, so that a hundred thousand cost no more
- * than forty. Arrows and j/k choose a row, Enter does with it what a press does. A screen reader gets
- * the counts and the numbers of the rows, and the chosen one.
+ * A table that renders only the rows on the screen. Arrows and j/k choose a row, Enter presses it. A
+ * screen reader gets the counts and numbers of the rows, and the chosen one.
  */
 import { useVirtualizer, type Virtualizer } from "@tanstack/react-virtual";
 import {

@@ -20,7 +20,7 @@ export class RunFacts {
   }
 
   /** The call that the event begins or answers. */
-  hear(event: JsonObject, at: number): CallFacts | undefined {
+  onEvent(event: JsonObject, at: number): CallFacts | undefined {
     const { type, delta, toolCallName, toolCallId: id } = event;
     if (type === "TEXT_MESSAGE_CONTENT" && delta !== "") this.firstTextAt ??= at;
     if (typeof id !== "string") return undefined;
