@@ -13,10 +13,7 @@ export type Answer =
   | { readonly status: "resolved"; readonly payload: unknown }
   | { readonly status: "cancelled" };
 
-/**
- * The input of a run that answers interrupts. The service stores each answer once, also if two
- * pages give it.
- */
+/** The input of a run that answers interrupts. The service stores each answer once. */
 export function answering(
   threadId: string,
   answers: readonly (readonly [interruptId: string, answer: Answer])[],

@@ -163,10 +163,7 @@ function millisOf(time: string): number {
   return ms + Number(time.slice(23, 26)) / 1_000;
 }
 
-/**
- * The time in the id of a row, which the service makes just before it stores the row. Imported ids may
- * have no time.
- */
+/** The time in the id of a row, just before the row was stored. Imported ids may have no time. */
 function storedMsOf(id: string, atMs: number): number {
   return id[14] === "7" ? Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16) : atMs;
 }

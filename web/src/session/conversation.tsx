@@ -137,10 +137,7 @@ interface Scrolled {
   readonly scrollTop: number;
 }
 
-/**
- * Seeks the end again with each change, while the reader is there: when a long session is read, items
- * come faster than they are measured.
- */
+/** Seeks the end again with each change, until the reader scrolls back. */
 function useFollowing(items: readonly Item[], toEnd: () => void): (scrolled: Scrolled) => void {
   const follows = useRef(true);
   const top = useRef(0);

@@ -7,10 +7,7 @@ import {
   useState,
 } from "react";
 
-/**
- * Items of a long conversation are unmounted while they are out of sight: the page remembers which
- * of their parts are open.
- */
+/** The open parts of items, which are unmounted while they are out of sight. */
 const Opened = createContext<Map<string, boolean>>(new Map());
 
 export function RememberOpened({ children }: { children: ReactNode }) {

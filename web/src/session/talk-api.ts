@@ -33,10 +33,7 @@ interface Answered extends InSession {
   readonly answers: readonly (readonly [interruptId: string, answer: Answer])[];
 }
 
-/**
- * The service stores the answers before it answers, and then follows the run that takes them. The
- * page follows the session already.
- */
+/** Resolves when the answers are stored; the page follows the session already. */
 export async function sendAnswers({ sessionId, answers }: Answered): Promise<void> {
   const response = await call(
     `/agui/sessions/${encodeURIComponent(sessionId)}`,
