@@ -4,7 +4,7 @@
  */
 import { OpenGroups } from "./handlers/push-stream/open-groups.ts";
 import { createConversation } from "./handlers/conversation.ts";
-import { createSeats } from "./handlers/long-reads.ts";
+import { createReadSlots } from "./handlers/long-reads.ts";
 import { ArrivalWaits } from "./handlers/turns/arrival-waits.ts";
 import { Cancels } from "./handlers/turns/cancels.ts";
 import type { Clock } from "@session-ledger/base/clock";
@@ -35,13 +35,13 @@ import { readTranscriptRows } from "./store/pages.ts";
 import { createReader } from "./store/reader.ts";
 import type { StoredRow } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
-import { readTalk } from "./store/talk.ts";
+import { readTranscriptMessages } from "./store/transcript-messages.ts";
 import { countWaiting } from "./store/turns.ts";
 
 /** A scrape waits no longer for the database: the other metrics matter most when it is gone. */
 const WAITING_LIMIT_MS = 500;
 
-export interface Base {
+export interface ServiceBase {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
@@ -51,18 +51,18 @@ export interface Base {
 
 export type Core = ReturnType<typeof createCore>;
 
-export function createCore(config: Config, base: Base, postgres: Postgres) {
+export function createCore(config: Config, base: ServiceBase, postgres: Postgres) {
   const { log, metrics, clock, instance } = base;
-  const { database, writes, readConnections, refusal } = postgres;
-  const seats = createSeats(readConnections);
+  const { database, readConnections, refusal } = postgres;
+  const readSlots = createReadSlots(readConnections);
   const reader = createReader(database);
   const folded: TranscriptDependencies["reader"] = {
     ...reader,
     transcriptRowsAfter: (page) => readTranscriptRows(database, page),
-    talkAfter: (page) => readTalk(database, page),
+    transcriptMessagesAfter: (page) => readTranscriptMessages(database, page),
   };
   const transcripts = new Transcripts(
-    { reader: folded, metrics, pastTurns: seats },
+    { reader: folded, metrics, pastTurns: readSlots },
     { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
   );
   database.onOtherServer(() => transcripts.forgetAll());
@@ -77,13 +77,13 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     { ...FEED_LIMITS, pollIntervalMs: config.headPollIntervalMs },
   );
   const groups = new OpenGroups();
-  const wakeUps = wakingAll(live, feeds, (sessionId) => cancels.hinted(sessionId));
+  const wakeUps = wakeUpsOf(live, feeds, (sessionId) => cancels.onHint(sessionId));
   const hints = createHintBus(
     { instance, wakeUps, log, metrics, clock },
     transportOf(config, postgres),
   );
   const commits = new CommitFailures(clock);
-  const writer = createWriter(writes, config, { ...metrics, commits, refusal });
+  const writer = createWriter(postgres.writes, config, { ...metrics, commits, refusal });
   const publish = (rows: readonly StoredRow[]): void => {
     live.onCommit(rows);
     feeds.wake();
@@ -114,8 +114,9 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
-  const flow = { transcripts, conversation, seats, database, reader, live, feeds, hints, waits };
-  return { ...flow, commits, refusal, ingest, groups, cancels, news, retention, texts };
+  const reads = { transcripts, conversation, readSlots, database, reader, live, feeds };
+  const writes = { commits, refusal, ingest, groups, cancels, news };
+  return { ...reads, ...writes, hints, waits, retention, texts };
 }
 
 interface NewsParts {
@@ -134,7 +135,7 @@ function newsOf({ groups, live, feeds, hints, transcripts }: NewsParts) {
       hints.announceChange(sessionId);
     },
     deleted: (sessionId: string): void => {
-      groups.deleted(sessionId);
+      groups.onDelete(sessionId);
       live.onDelete(sessionId);
       feeds.wake();
       hints.announceDelete(sessionId);
@@ -157,12 +158,12 @@ function createRetention(
 }
 
 /** News of other instances. Feeds only need to know that some arrived. */
-function wakingAll(live: Live, feeds: Feeds, said: (sessionId: string) => void): WakeUps {
+function wakeUpsOf(live: Live, feeds: Feeds, onMessages: (sessionId: string) => void): WakeUps {
   return {
     onHint: (sessionId, head) => {
       live.onHint(sessionId, head);
       feeds.wake();
-      if (head.messageSeq > 0n) said(sessionId);
+      if (head.messageSeq > 0n) onMessages(sessionId);
     },
     onMissed: () => {
       live.onMissed();

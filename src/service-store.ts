@@ -70,7 +70,7 @@ export function createPostgres(
   const database = createDatabase({ ...options, connectionsMax: readConnections });
   const writes = {
     ...createDatabase({ ...options, connectionsMax: writeConnections }),
-    answeredBy: (server: Field | undefined) => database.answeredBy(server),
+    onAnswer: (server: Field | undefined) => database.onAnswer(server),
   };
   const seen = (freeBytes: number): void =>
     metrics.diskFree.set({ setting: "DATA_DIR" }, freeBytes);

@@ -20,11 +20,11 @@ import { createPushSessionEvent } from "./handlers/push-session-event.ts";
 import { createPushSessionMessage } from "./handlers/push-session-message.ts";
 import { createEventListHandlers } from "./handlers/push-list.ts";
 import { createPushStreamHandlers } from "./handlers/push-stream/push-streams.ts";
-import { seated } from "./handlers/long-reads.ts";
+import { withReadSlot } from "./handlers/long-reads.ts";
 import { createForkHandlers } from "./handlers/fork.ts";
 import { createErasureHandlers } from "./handlers/erasure.ts";
 import { createSessionHandlers } from "./handlers/sessions.ts";
-import { createAguiTalk } from "./handlers/talk.ts";
+import { createAguiRun } from "./handlers/agui-run.ts";
 import { createTokenHandlers } from "./handlers/tokens.ts";
 import { createCancelHandlers } from "./handlers/turns/cancel-run.ts";
 import { createClaimHandlers } from "./handlers/turns/claim-turn.ts";
@@ -55,7 +55,7 @@ import {
 } from "@session-ledger/agui/redaction/redactor";
 import { STALLED_TICKS } from "./rpc/incoming.ts";
 import { createRpcServer } from "./rpc/server.ts";
-import { type Base, type Core, createCore } from "./service-core.ts";
+import { type ServiceBase, type Core, createCore } from "./service-core.ts";
 import { createPostgres, erasureStore, sessionStore, tokenKeyStore } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
 import { createFeedbackStore } from "./store/feedback.ts";
@@ -91,7 +91,7 @@ export interface Service extends Unit {
 }
 
 export function createService(config: Config, log: Log): Service {
-  const base: Base = {
+  const base: ServiceBase = {
     log,
     metrics: createMetrics(),
     clock: systemClock,
@@ -100,9 +100,9 @@ export function createService(config: Config, log: Log): Service {
   const { metrics } = base;
   const tracing = createTracingOf(config, base);
   const postgres = createPostgres(config, base);
-  const doors = createDoors(config, base, postgres.writes);
+  const access = createAccess(config, base, postgres.writes);
   const core = createCore(config, base, postgres);
-  const { rpc, http } = createEdges(config, { ...base, ...core, doors, tracer: tracing });
+  const { rpc, http } = createEdges(config, { ...base, ...core, access, tracer: tracing });
   const changed = (isReady: boolean): void => {
     metrics.ready.set(isReady ? 1 : 0);
     rpc.setServing(isReady);
@@ -116,11 +116,11 @@ export function createService(config: Config, log: Log): Service {
   const units = [
     tracing,
     beginning(() => checkPorts(config)),
-    doors.tls,
+    access.tls,
     // A service with invalid files must not create or migrate a database first.
-    beginning(() => doors.authenticator.check()),
+    beginning(() => access.authenticator.check()),
     ...postgres.units,
-    doors.authenticator,
+    access.authenticator,
     core.live,
     core.feeds,
     core.hints,
@@ -167,17 +167,17 @@ async function checkPorts(config: Config): Promise<void> {
  * Undefined without OTEL_EXPORTER_OTLP_ENDPOINT. The first of all units, so that it sees the last
  * call end.
  */
-function createTracingOf(config: Config, base: Base): Tracing | undefined {
+function createTracingOf(config: Config, base: ServiceBase): Tracing | undefined {
   const { otlpEndpoint: endpoint, otelServiceName: serviceName } = config;
   return endpoint === undefined
     ? undefined
     : new LoadedTracing(base, { endpoint, serviceName, sampleRatio: config.otelSampleRatio });
 }
 
-type Doors = ReturnType<typeof createDoors>;
+type Access = ReturnType<typeof createAccess>;
 
 /** Authentication and authorisation of callers. */
-function createDoors(config: Config, base: Base, database: Database) {
+function createAccess(config: Config, base: ServiceBase, database: Database) {
   const audit = createAudit(base);
   const owners = { ownerOf: (sessionId: string) => ownerOf(database, sessionId) };
   const keys = tokenKeyStore(database);
@@ -192,21 +192,21 @@ function createDoors(config: Config, base: Base, database: Database) {
   };
 }
 
-interface EdgeParts extends Base, Core {
-  readonly doors: Doors;
+interface EdgeParts extends ServiceBase, Core {
+  readonly access: Access;
   readonly tracer: Tracing | undefined;
 }
 
 /** The two servers that callers reach. */
 function createEdges(config: Config, parts: EdgeParts) {
-  const { doors, database, reader, live, transcripts, clock, metrics } = parts;
+  const { access, database, reader, live, transcripts, clock, metrics } = parts;
   const memory = new FairShare({
     max: config.receivedBytesMax / RESIDENT_PER_HELD_BYTE,
     stalledTicksMax: STALLED_TICKS,
   });
   metrics.limitUse.share("bytes", memory);
   const handlers = createHandlers(config, parts);
-  const shared = { ...parts, ...doors, memory, handlers };
+  const shared = { ...parts, ...access, memory, handlers };
   const { stopLimitMs } = config;
   const requestBytesMax = Math.max(
     config.requestBytesMax,
@@ -225,10 +225,10 @@ function createEdges(config: Config, parts: EdgeParts) {
     { live, transcripts, clock, metrics, timers: systemTimers, capabilitiesOf },
     { ...AGUI_LIMITS, ...config },
   );
-  const reads = authorisedReads(doors, {
+  const reads = authorisedReads(access, {
     ...parts.conversation.reads,
     exports: createExportHandlers(reader, metrics.limitUse),
-    talk: createAguiTalk({ join, transcripts, push: handlers.pushSessionMessage, metrics }),
+    runAgent: createAguiRun({ join, transcripts, push: handlers.pushSessionMessage, metrics }),
   });
   const http = createHttpServer(
     { ...shared, ...reads },
@@ -248,10 +248,10 @@ function createEdges(config: Config, parts: EdgeParts) {
 
 /** All served methods; a missing method answers UNIMPLEMENTED. */
 function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
-  const { database, reader, live, feeds, news, ingest, groups, clock, metrics, doors, waits } =
+  const { database, reader, live, feeds, news, ingest, groups, clock, metrics, access, waits } =
     parts;
-  const { cancels, seats } = parts;
-  const looked = (): void => cancels.look();
+  const { cancels, readSlots } = parts;
+  const look = (): void => cancels.look();
   const rates = createRateLimits({ clock, metrics }, config);
   const redactor = createRedactorOf(config, metrics);
   const pushed = { ingest, groups, clock, metrics, rates, redactor };
@@ -259,7 +259,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
   };
   const store = sessionStore(database);
-  const { sessionTokens: tokens } = doors.authenticator;
+  const { sessionTokens: tokens } = access.authenticator;
   const searches = createSearchHandlers({ find: (asked) => findTexts(database, asked) }, config);
   const sessions = createSessionHandlers(store, news, redactor);
   const forks = createForkHandlers({
@@ -269,7 +269,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     refusal: parts.refusal,
     rates,
   });
-  return authorisedMethods(doors, {
+  return authorisedMethods(access, {
     pushSessionMessage: createPushSessionMessage(pushed, config),
     pushSessionEvent: createPushSessionEvent(pushed, config),
     ...createEventListHandlers(pushed, config),
@@ -278,8 +278,8 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
         ...pushed,
         timers: systemTimers,
         metrics,
-        lostAfter: (told) => lostAfter(database, told),
-        cancelled: looked,
+        lostAfter: (opening) => lostAfter(database, opening),
+        cancelled: look,
       },
       { ...config, redactor },
     ),
@@ -288,7 +288,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       ...pushed,
       cancels: createCancelStore(database),
       transcripts: parts.transcripts,
-      asked: looked,
+      onCancel: look,
       metrics,
     }),
     ...createFeedbackHandlers({
@@ -298,15 +298,15 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       metrics,
     }),
     ...createListHandlers({ ...reader, ...pages }),
-    searchTexts: seated(seats, searches.searchTexts),
+    searchTexts: withReadSlot(readSlots, searches.searchTexts),
     ...sessions,
-    listSessions: seated(seats, sessions.listSessions),
-    forkSession: seated(seats, forks.forkSession),
+    listSessions: withReadSlot(readSlots, sessions.listSessions),
+    forkSession: withReadSlot(readSlots, forks.forkSession),
     ...parts.conversation.handlers,
     ...createErasureHandlers(erasureStore(database, metrics), news, redactor),
     ...createWatchHandlers({ live, reader }, config),
-    ...createFeedHandlers(feeds, doors.audit),
-    ...createTokenHandlers({ tokens, store, ...doors }, config),
+    ...createFeedHandlers(feeds, access.audit),
+    ...createTokenHandlers({ tokens, store, ...access }, config),
   });
 }
 

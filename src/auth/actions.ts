@@ -4,7 +4,7 @@
  * served routes. So a new method needs a decision before it can be called. docs/security.md shows
  * the same table to operators.
  */
-import type { Role } from "./principal.ts";
+import type { CallerRole } from "./principal.ts";
 
 export type Action =
   | "session.create"
@@ -39,7 +39,7 @@ export type Served =
   | "by message type";
 
 /** A principal may do everything that any of its roles may do. */
-export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
+export const ALLOWED: Readonly<Record<Action, readonly CallerRole[]>> = {
   "session.create": ["admin", "editor"],
   "session.read": ["admin", "editor", "viewer", "runner", "service"],
   "session.fork": ["admin", "editor"],

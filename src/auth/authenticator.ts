@@ -123,7 +123,7 @@ function createOidc(parts: AuthenticatorParts, options: AuthOptions, pollMs: num
   return { verifier, unit: url ?? file, check: async () => url ?? file.check() };
 }
 
-interface Ways {
+interface Verifiers {
   readonly asks: boolean;
   readonly tokens: StaticTokens;
   readonly oidc: ReturnType<typeof createOidc>;
@@ -139,23 +139,23 @@ const SIGNED_FORM = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 class BearerTokens implements IssuingAuthenticator {
   readonly asks: boolean;
   readonly #parts: AuthenticatorParts;
-  readonly #ways: Ways;
+  readonly #verifiers: Verifiers;
   readonly #cache = new TokenCache();
   /** For principals of signed tokens: the verifier and the key. */
-  readonly #known = new WeakMap<Principal, Known>();
+  readonly #verified = new WeakMap<Principal, CachedToken>();
 
-  constructor(parts: AuthenticatorParts, ways: Ways) {
+  constructor(parts: AuthenticatorParts, verifiers: Verifiers) {
     this.#parts = parts;
-    this.#ways = ways;
-    this.asks = ways.asks;
+    this.#verifiers = verifiers;
+    this.asks = verifiers.asks;
   }
 
   get sessionTokens(): SessionTokens {
-    return this.#ways.session;
+    return this.#verifiers.session;
   }
 
   async start(): Promise<void> {
-    const { units, tokens, oidc } = this.#ways;
+    const { units, tokens, oidc } = this.#verifiers;
     await startAll(units);
     if (!this.asks || oidc !== undefined || !tokens.isEmpty) return;
     this.#parts.log.warn(
@@ -165,12 +165,12 @@ class BearerTokens implements IssuingAuthenticator {
   }
 
   async check(): Promise<void> {
-    await this.#ways.tokens.check();
-    await this.#ways.oidc?.check();
+    await this.#verifiers.tokens.check();
+    await this.#verifiers.oidc?.check();
   }
 
   async stop(): Promise<void> {
-    await stopAll(this.#ways.units);
+    await stopAll(this.#verifiers.units);
   }
 
   authenticate(authorization: readonly string[]): Principal | Promise<Principal> {
@@ -178,7 +178,7 @@ class BearerTokens implements IssuingAuthenticator {
     try {
       const token = tokenIn(authorization);
       const digest = digestOf(token);
-      const principal = this.#ways.tokens.find(digest) ?? this.#recall(digest);
+      const principal = this.#verifiers.tokens.find(digest) ?? this.#recall(digest);
       return principal === undefined ? this.#verify(token, digest) : this.#accept(principal);
     } catch (error) {
       throw this.#refuse(error);
@@ -189,21 +189,23 @@ class BearerTokens implements IssuingAuthenticator {
     const { kind, expiresAtMs } = principal;
     if (kind === "anonymous") return this.asks ? new RefusedToken("missing") : undefined;
     if (kind === "static") {
-      return this.#ways.tokens.holds(principal) ? undefined : new RefusedToken("unknown");
+      return this.#verifiers.tokens.holds(principal) ? undefined : new RefusedToken("unknown");
     }
     if (expiresAtMs !== undefined && this.#now().nowMs >= expiresAtMs) {
       return new RefusedToken("expired");
     }
-    const known = this.#known.get(principal);
-    return known?.verifier.trusts(known.key) === true ? undefined : new RefusedToken("unknown_key");
+    const cached = this.#verified.get(principal);
+    return cached?.verifier.trusts(cached.key) === true
+      ? undefined
+      : new RefusedToken("unknown_key");
   }
 
   #recall(digest: string): Principal | undefined {
     const { tokenChecks } = this.#parts.metrics;
     try {
-      const known = this.#cache.find(digest, this.#now());
-      if (known !== undefined) tokenChecks.inc({ result: "known" });
-      return known?.principal;
+      const cached = this.#cache.find(digest, this.#now());
+      if (cached !== undefined) tokenChecks.inc({ result: "known" });
+      return cached?.principal;
     } catch (error) {
       tokenChecks.inc({ result: "refused" });
       throw error;
@@ -213,7 +215,7 @@ class BearerTokens implements IssuingAuthenticator {
   async #verify(token: string, digest: string): Promise<Principal> {
     try {
       const verifier = this.#verifierOf(token);
-      const known = await this.#cache.check(
+      const verified = await this.#cache.check(
         digest,
         () => this.#now(),
         async () => {
@@ -221,8 +223,8 @@ class BearerTokens implements IssuingAuthenticator {
           return { ...(await verifier.verify(token)), verifier };
         },
       );
-      this.#known.set(known.principal, known);
-      return this.#accept(known.principal);
+      this.#verified.set(verified.principal, verified);
+      return this.#accept(verified.principal);
     } catch (error) {
       throw this.#refuse(error);
     }
@@ -230,7 +232,7 @@ class BearerTokens implements IssuingAuthenticator {
 
   #verifierOf(token: string): TokenVerifier {
     if (!SIGNED_FORM.test(token)) throw new RefusedToken("unknown");
-    const { oidc, session } = this.#ways;
+    const { oidc, session } = this.#verifiers;
     const verifier = typeOf(token) === SESSION_TOKEN_TYPE ? session : oidc?.verifier;
     if (verifier === undefined) throw new RefusedToken("unknown");
     return verifier;
@@ -294,7 +296,7 @@ function typeOf(token: string): unknown {
 
 export const TOKEN_CACHE_LIMITS = {
   /** Tokens in the cache; about 500 bytes each. */
-  knownMax: 20_000,
+  verifiedMax: 20_000,
   refusedMax: 5_000,
   refusedMs: 10_000,
   /** libuv has four threads for signatures. */
@@ -303,7 +305,7 @@ export const TOKEN_CACHE_LIMITS = {
 };
 
 /** A verified token, and its verifier. */
-export interface Known extends Verified {
+export interface CachedToken extends Verified {
   readonly verifier: TokenVerifier;
 }
 
@@ -321,28 +323,28 @@ interface Now {
 export class TokenCache {
   readonly #limits: typeof TOKEN_CACHE_LIMITS;
   /** The longest unused entry is dropped first. */
-  readonly #known: BoundedMap<string, Known>;
+  readonly #verified: BoundedMap<string, CachedToken>;
   readonly #refused: BoundedMap<string, Refused>;
-  readonly #checking = new Map<string, Promise<Known>>();
+  readonly #checking = new Map<string, Promise<CachedToken>>();
   readonly #checks: Semaphore;
 
   constructor(limits = TOKEN_CACHE_LIMITS) {
     this.#limits = limits;
-    this.#known = new BoundedMap(limits.knownMax);
+    this.#verified = new BoundedMap(limits.verifiedMax);
     this.#refused = new BoundedMap(limits.refusedMax);
     const waiting = { max: limits.waitingMax, full: tooManyChecks };
     this.#checks = new Semaphore({ atOnce: limits.checksMax, waiting });
   }
 
   /** Throws the refusal of a token that was refused a moment ago, or that has expired. */
-  find(digest: string, { nowMs, tickMs }: Now): Known | undefined {
-    const known = this.#known.get(digest);
-    if (known !== undefined) {
-      this.#known.delete(digest);
-      if (nowMs >= known.principal.expiresAtMs) throw new RefusedToken("expired");
-      if (!known.verifier.trusts(known.key)) return undefined;
-      this.#known.set(digest, known);
-      return known;
+  find(digest: string, { nowMs, tickMs }: Now): CachedToken | undefined {
+    const cached = this.#verified.get(digest);
+    if (cached !== undefined) {
+      this.#verified.delete(digest);
+      if (nowMs >= cached.principal.expiresAtMs) throw new RefusedToken("expired");
+      if (!cached.verifier.trusts(cached.key)) return undefined;
+      this.#verified.set(digest, cached);
+      return cached;
     }
     const refused = this.#refused.get(digest);
     if (refused === undefined) return undefined;
@@ -352,7 +354,7 @@ export class TokenCache {
   }
 
   /** For a token that is not in the cache; the same token is verified once at a time. */
-  check(digest: string, now: () => Now, verify: () => Promise<Known>): Promise<Known> {
+  check(digest: string, now: () => Now, verify: () => Promise<CachedToken>): Promise<CachedToken> {
     const checking = this.#checking.get(digest);
     if (checking !== undefined) return checking;
     const check = this.#checks
@@ -362,11 +364,15 @@ export class TokenCache {
     return check;
   }
 
-  async #check(digest: string, now: () => Now, verify: () => Promise<Known>): Promise<Known> {
+  async #check(
+    digest: string,
+    now: () => Now,
+    verify: () => Promise<CachedToken>,
+  ): Promise<CachedToken> {
     try {
-      const known = await verify();
-      this.#known.set(digest, known);
-      return known;
+      const token = await verify();
+      this.#verified.set(digest, token);
+      return token;
     } catch (error) {
       if (error instanceof RefusedToken && error.isFinal) {
         this.#refused.set(digest, { error, untilMs: now().tickMs + this.#limits.refusedMs });

@@ -126,7 +126,7 @@ export interface Audit {
 
 // Counted separately: anyone can cause thousands of the second kind, and hide the first kind among
 // them.
-type Kind = "denied" | "authenticate";
+type AuditKind = "denied" | "authenticate";
 
 export function createAudit(parts: {
   readonly log: Log;
@@ -143,7 +143,7 @@ export function createAudit(parts: {
     }
   };
   const budget = new LineBudget({ clock, report }, Number.POSITIVE_INFINITY);
-  const hasRecord = (kind: Kind): boolean => budget.take(kind);
+  const hasRecord = (kind: AuditKind): boolean => budget.take(kind);
   return {
     denied(act, reason) {
       metrics.denied.inc({ action: act.action, reason });

@@ -37,12 +37,12 @@ export class CallerMemory {
   }
 
   of(connection: Closing): ConnectionMemory {
-    const known = this.#connections.get(connection);
-    if (known !== undefined) return known;
+    const existing = this.#connections.get(connection);
+    if (existing !== undefined) return existing;
     const name = this.#asks ? UNKNOWN : undefined;
     const made = new ConnectionMemory(this.#all, { name, connection });
     this.#connections.set(connection, made);
-    connection.once("close", () => made.closed());
+    connection.once("close", () => made.onClose());
     return made;
   }
 }
@@ -83,7 +83,7 @@ export class ConnectionMemory {
     return this.#share;
   }
 
-  closed(): void {
+  onClose(): void {
     this.#share.leave();
   }
 }
@@ -114,7 +114,7 @@ export class CallMemory {
     return this.#lease;
   }
 
-  madeBy(principal: Principal): void {
+  setPrincipal(principal: Principal): void {
     this.#lease.moveTo(this.#connection.of(principal));
   }
 

@@ -11,7 +11,7 @@ import type { Unit } from "../base/unit.ts";
 import { withoutMark } from "@session-ledger/base/utf8";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { PROJECT_FORM, type Role, ROLES } from "./principal.ts";
+import { PROJECT_FORM, type CallerRole, ROLES } from "./principal.ts";
 import {
   refusedBy,
   RefusedToken,
@@ -82,8 +82,8 @@ export class OidcVerifier implements TokenVerifier {
 
   async #find(header: JWSHeaderParameters) {
     const { keys, lookAgain } = this.#parts;
-    const known = await keys.find(header);
-    if (known !== undefined) return known;
+    const existing = await keys.find(header);
+    if (existing !== undefined) return existing;
     await lookAgain();
     const found = await keys.find(header);
     if (found !== undefined) return found;
@@ -108,7 +108,7 @@ function principalOf(claims: JWTPayload, options: OidcOptions): Verified["princi
 }
 
 /** Issuers have roles for other services too; a token without one of our roles allows nothing. */
-function rolesIn(claim: unknown): readonly Role[] {
+function rolesIn(claim: unknown): readonly CallerRole[] {
   const words = typeof claim === "string" ? claim.split(" ") : claim;
   return Array.isArray(words) ? ROLES.filter((role) => words.includes(role)) : [];
 }

@@ -2,7 +2,7 @@
 
 /** A caller may do everything that any of its roles may do; the table is in actions.ts. */
 export const ROLES = ["admin", "editor", "viewer", "runner", "service"] as const;
-export type Role = (typeof ROLES)[number];
+export type CallerRole = (typeof ROLES)[number];
 
 /** The name of a project, in a token. */
 export const PROJECT_FORM = /^[^\p{Cc}\p{Cs}]{1,256}$/u;
@@ -11,7 +11,7 @@ export interface Principal {
   /** The token's id, unique within its kind: a `sub` may equal the id of a static token. */
   readonly id: string;
   readonly kind: "anonymous" | "static" | "oidc" | "session";
-  readonly roles: readonly Role[];
+  readonly roles: readonly CallerRole[];
   /** The principal sees only the sessions of this project. */
   readonly projectId: string | undefined;
   /** The principal sees only this session. */

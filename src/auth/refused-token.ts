@@ -2,7 +2,7 @@ import { codeOf, ServiceError } from "@session-ledger/base/errors";
 import type { Principal } from "./principal.ts";
 
 /** The exact cause, for the counters and the audit record; the caller learns less. */
-type Refusal =
+type TokenRefusal =
   | "missing"
   | "differing"
   | "form"
@@ -18,20 +18,20 @@ type Refusal =
   | "expired";
 
 /** Three causes that the caller may learn, because it can react; all others have one text. */
-const TEXTS: Readonly<Partial<Record<Refusal, string>>> = {
+const TEXTS: Readonly<Partial<Record<TokenRefusal, string>>> = {
   missing: "a bearer token is required",
   differing: "authorization is given more than once, with different values",
   expired: "the bearer token has expired",
 };
 
 /** Causes that time or new keys may remove; such a token is checked again. */
-const PASSING: readonly Refusal[] = ["unknown_key", "not_yet_valid"];
+const PASSING: readonly TokenRefusal[] = ["unknown_key", "not_yet_valid"];
 
 /** Has the code UNAUTHENTICATED. */
 export class RefusedToken extends ServiceError {
-  readonly refusal: Refusal;
+  readonly refusal: TokenRefusal;
 
-  constructor(refusal: Refusal) {
+  constructor(refusal: TokenRefusal) {
     const text = TEXTS[refusal] ?? "the bearer token is not accepted";
     super("unauthenticated", "UNAUTHENTICATED", text);
     this.refusal = refusal;
@@ -49,14 +49,14 @@ export function textRefused(message: string): ServiceError {
 }
 
 /** Codes of jose's errors: https://github.com/panva/jose/blob/main/docs/util/errors/README.md. */
-const BY_CODE: Readonly<Record<string, Refusal>> = {
+const BY_CODE: Readonly<Record<string, TokenRefusal>> = {
   ERR_JWT_EXPIRED: "expired",
   ERR_JWS_SIGNATURE_VERIFICATION_FAILED: "signature",
   ERR_JOSE_ALG_NOT_ALLOWED: "algorithm",
   ERR_JWT_INVALID: "claims",
 };
 
-const BY_CLAIM: Readonly<Record<string, Refusal>> = {
+const BY_CLAIM: Readonly<Record<string, TokenRefusal>> = {
   iss: "issuer",
   aud: "audience",
   nbf: "not_yet_valid",

@@ -64,14 +64,14 @@ export interface TokenKeyStore {
   removeKeys(ids: readonly string[]): Promise<void>;
 }
 
-interface Parts {
+interface SessionTokenParts {
   readonly store: TokenKeyStore;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
 }
 
-interface Options {
+interface SessionTokenOptions {
   readonly ttlMaxMs: number;
   /** False: the keys are read only on demand. */
   readonly readsRegularly: boolean;
@@ -101,8 +101,8 @@ export const KEY_AHEAD_MS = 4 * READ_MS;
 export const ROTATE_AFTER_MS = 24 * 3_600_000;
 
 export class SessionTokens implements Unit, TokenVerifier {
-  readonly #parts: Parts;
-  readonly #options: Options;
+  readonly #parts: SessionTokenParts;
+  readonly #options: SessionTokenOptions;
   readonly #ticks = new Interval(() => this.#tick());
   /** The newest first. */
   #keys: readonly AgedKey[] = [];
@@ -110,7 +110,7 @@ export class SessionTokens implements Unit, TokenVerifier {
   #rotating: Promise<void> | undefined;
   #triedMs = Number.NEGATIVE_INFINITY;
 
-  constructor(parts: Parts, options: Options) {
+  constructor(parts: SessionTokenParts, options: SessionTokenOptions) {
     this.#parts = parts;
     this.#options = options;
   }
@@ -182,13 +182,13 @@ export class SessionTokens implements Unit, TokenVerifier {
   async #find(id: string): Promise<SessionKey> {
     const waitedMs = this.#nowMonotonicMs() - this.#triedMs;
     const mayRead = this.#reading !== undefined || waitedMs >= COOL_DOWN_MS;
-    if (this.#known(id) === undefined && mayRead) await this.#read();
-    const key = this.#known(id);
+    if (this.#keyOf(id) === undefined && mayRead) await this.#read();
+    const key = this.#keyOf(id);
     if (key === undefined) throw new RefusedToken("unknown_key");
     return key;
   }
 
-  #known(id: string): SessionKey | undefined {
+  #keyOf(id: string): SessionKey | undefined {
     return this.#keys.find(({ key }) => key.id === id)?.key;
   }
 
@@ -256,8 +256,8 @@ export class SessionTokens implements Unit, TokenVerifier {
       const rows = await store.readKeys();
       const keys: AgedKey[] = [];
       for (const row of rows) {
-        const known = this.#known(row.id);
-        const key = known?.privateJwk === row.privateJwk ? known : await this.#imported(row);
+        const existing = this.#keyOf(row.id);
+        const key = existing?.privateJwk === row.privateJwk ? existing : await this.#imported(row);
         if (key !== undefined) keys.push({ key, madeMs: this.#nowMonotonicMs() - row.ageMs });
       }
       const isSame = keys.length === this.#keys.length && keys.every(({ key }) => this.trusts(key));

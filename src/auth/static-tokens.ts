@@ -13,14 +13,14 @@ import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { takeSetting, type WatchedFiles, watchedText } from "../transport/watched-files.ts";
-import { type Principal, PROJECT_FORM, ROLES, type Role } from "./principal.ts";
+import { type Principal, PROJECT_FORM, ROLES, type CallerRole } from "./principal.ts";
 import { textRefused } from "./refused-token.ts";
 
 interface StaticToken {
   readonly id: string;
   /** In the form of `digestOf`. */
   readonly digest: string;
-  readonly roles: readonly Role[];
+  readonly roles: readonly CallerRole[];
   readonly projectId: string | undefined;
 }
 

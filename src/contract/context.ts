@@ -34,9 +34,9 @@ export class Call implements CallContext {
   }
 
   /** Called before the handler runs. */
-  madeBy(principal: Principal): void {
+  setPrincipal(principal: Principal): void {
     this.#principal = principal;
-    this.memory?.madeBy(principal);
+    this.memory?.setPrincipal(principal);
   }
 
   get hasEnded(): boolean {
@@ -51,7 +51,7 @@ export class Call implements CallContext {
   }
 
   /** With an error, the handler may still run, and `signal` aborts; only the first one counts. */
-  protected ends(error?: ServiceError): void {
+  protected markEnded(error?: ServiceError): void {
     this.#hasEnded = true;
     if (error === undefined || this.#abortedBy !== undefined) return;
     this.#abortedBy = error;
@@ -74,11 +74,11 @@ type ServerStream<I extends DescMessage, O extends DescMessage> = (
  * promises per message cost more than the handling of the message.
  */
 type BidiStream<I extends DescMessage, O extends DescMessage> = (
-  caller: Caller<MessageShape<O>>,
-) => Conversation<MessageShape<I>>;
+  caller: BidiCaller<MessageShape<O>>,
+) => BidiReceiver<MessageShape<I>>;
 
 /** The caller of a stream in both directions, as a handler sees it. */
-export interface Caller<M> {
+export interface BidiCaller<M> {
   readonly principal: Principal;
   /** Counts the memory held for the call; undefined where memory is not counted. */
   readonly memory?: CallMemory | undefined;
@@ -96,7 +96,7 @@ export interface Caller<M> {
  * One call of a stream in both directions, as a receiver of its caller's messages. Nothing here may
  * throw.
  */
-export interface Conversation<M> {
+export interface BidiReceiver<M> {
   /**
    * Takes the next message. False: no message may come until `resume`; the messages
    * stay with the caller until then.
@@ -111,12 +111,12 @@ export interface Conversation<M> {
   /** The caller left, its deadline passed, or the service stops. Nothing comes after it. */
   onClose(error: ServiceError): void;
   /** Bytes of received messages that are still in memory; absent: nothing that counts. */
-  readonly keptBytes?: number;
+  readonly bufferedBytes?: number;
   /** The session and the counts for the record of the call. */
-  readonly record: ConversationRecord;
+  readonly record: BidiRecord;
 }
 
-export interface ConversationRecord {
+export interface BidiRecord {
   readonly sessionId: string;
   readonly counts: Readonly<Record<string, number>>;
 }

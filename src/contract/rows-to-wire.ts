@@ -25,7 +25,7 @@ import { timestampOf } from "./times.ts";
 const ROW_BYTES = 1_024;
 
 /** The memory of rows, at two bytes per character: V8 uses one or two, and does not say which. */
-export function heldBytesOf(rows: readonly StoredRow[]): number {
+export function rowBytesOf(rows: readonly StoredRow[]): number {
   let bytes = 0;
   for (const row of rows) {
     const { length } = row instanceof ReadEvent ? row.payloadBytes : row.payload;
@@ -189,7 +189,7 @@ export class ReadSessionEvent implements SessionEvent {
   write(into: Buffer, start: number): number {
     const { columns, fragments, sessionId } = this.#row;
     const [seq, id, eventType, payload, createdAt, completedAt, eventCount, runId] = columns;
-    const out = new Fields(into, start);
+    const out = new FieldWriter(into, start);
     out.bytes(1, id);
     out.bytes(2, bytesOfId(sessionId));
     out.digits(3, seq);
@@ -205,9 +205,9 @@ export class ReadSessionEvent implements SessionEvent {
 
   /** The same as a field of another message. */
   writeField(field: number, into: Buffer, start: number): number {
-    const from = new Fields(into, start).head(field, this.bytesMax);
+    const from = new FieldWriter(into, start).head(field, this.bytesMax);
     const end = this.write(into, from);
-    const head = new Fields(into, start).head(field, end - from);
+    const head = new FieldWriter(into, start).head(field, end - from);
     // The bound may have a longer length than the message.
     if (head < from) into.copyWithin(head, from, end);
     return end - from + head;
@@ -217,7 +217,7 @@ export class ReadSessionEvent implements SessionEvent {
 /** More bytes than the tags, lengths and numbers of a SessionEvent take. */
 const AROUND_BYTES = 160;
 
-type Column = RawRow[number] | undefined;
+type ReadColumn = RawRow[number] | undefined;
 
 /** The rows of a page have one session. */
 let lastId = { text: "", bytes: Buffer.alloc(0) };
@@ -235,7 +235,7 @@ const EXACT_DIGITS = 15;
 const [ZERO, MINUS, POINT] = [0x30, 0x2d, 0x2e] as const;
 
 /** Writes fields of a message; a field with the default value of its type is left out. */
-class Fields {
+class FieldWriter {
   readonly #into: Buffer;
   end: number;
 
@@ -244,7 +244,7 @@ class Fields {
     this.end = start;
   }
 
-  bytes(field: number, value: Column): void {
+  bytes(field: number, value: ReadColumn): void {
     if (value !== undefined && value !== null && value.length > 0) this.message(field, value);
   }
 
@@ -262,7 +262,7 @@ class Fields {
   }
 
   /** A number of decimal digits. */
-  digits(field: number, text: Column): void {
+  digits(field: number, text: ReadColumn): void {
     if (text === undefined || text === null) return;
     if (text.length > EXACT_DIGITS) return this.#integer(field, BigInt(text.toString()));
     const value = numberOf(text, 0, text.length);
@@ -270,7 +270,7 @@ class Fields {
   }
 
   /** A Timestamp, of seconds with six decimals. */
-  time(field: number, text: Column): void {
+  time(field: number, text: ReadColumn): void {
     if (text === undefined || text === null) return;
     const point = text.length - MICROS_DIGITS - 1;
     if (text[point] !== POINT) throw new TypeError("a time has no microseconds");

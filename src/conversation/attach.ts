@@ -54,7 +54,7 @@ export interface AguiParts {
   readonly transcripts: Transcripts;
   readonly clock: Clock;
   readonly timers: Timers;
-  readonly metrics: Pick<Metrics, "aguiMended" | "aguiTyped" | "limitUse">;
+  readonly metrics: Pick<Metrics, "aguiMended" | "aguiInputs" | "limitUse">;
   /** JSON text; undefined when the session has none. */
   readonly capabilitiesOf: (sessionId: string) => Promise<string | undefined>;
 }
@@ -120,7 +120,7 @@ export async function attachAgui(
   const { sessionPolicy, runStaleAfterMs: staleAfterMs, runWaitMs: waitMs } = setup.options;
   const stale = new StaleRun(setup, { staleAfterMs, waitMs });
   const signal = AbortSignal.any([context.signal, stale.signal]);
-  const held = setup.transcripts.held(sessionId);
+  const cachedCut = setup.transcripts.cachedCut(sessionId);
   const { events, messages } = await setup.live
     .attachBoth({ sessionId, signal, acquire: acquireFor(context) })
     .catch((error: unknown) => {
@@ -136,7 +136,7 @@ export async function attachAgui(
   };
   const { head } = events;
   const cut = head === undefined ? NOTHING : cutOf(head);
-  if (isEarlier(cut, held)) setup.transcripts.forget(sessionId);
+  if (isEarlier(cut, cachedCut)) setup.transcripts.forget(sessionId);
   if (head === undefined && sessionPolicy === "strict") {
     leave();
     throw sessionNotFound(sessionId);

@@ -58,9 +58,9 @@ export function reorders(
   clientMessages: readonly ClientMessage[],
   ids: readonly unknown[],
 ): boolean {
-  const known = new Set(ids);
+  const idSet = new Set(ids);
   const clientIds = new Set(clientMessages.map(({ id }) => id));
-  const staying = [...clientIds].filter((id) => known.has(id));
+  const staying = [...clientIds].filter((id) => idSet.has(id));
   return staying.some((id, at) => id !== ids[at]);
 }
 
@@ -74,8 +74,8 @@ export function refuseUnstored(
   log: { readonly hasHad: (messageId: string) => boolean } | undefined,
 ): void {
   const last = clientMessages.at(-1);
-  const isTyped = last?.role === "user" || last?.role === "tool";
-  if (!isTyped || log?.hasHad(last.id) === true) return;
+  const isOfClient = last?.role === "user" || last?.role === "tool";
+  if (!isOfClient || log?.hasHad(last.id) === true) return;
   const message = `the message ${last.id} is not stored, because this request only reads: run the agent with it, or take it out of the client, and connect again`;
   throw new ServiceError("failed_precondition", "MESSAGE_NOT_STORED", message);
 }
@@ -155,8 +155,8 @@ export function outlives(
   clientMessages: readonly ClientMessage[],
   ids: readonly unknown[],
 ): boolean {
-  const known = new Set(ids);
+  const idSet = new Set(ids);
   return clientMessages.some(
-    ({ id, role }) => (role === "reasoning" || role === "activity") && !known.has(id),
+    ({ id, role }) => (role === "reasoning" || role === "activity") && !idSet.has(id),
   );
 }

@@ -47,7 +47,7 @@ interface WriterParts {
   /** Gets every event, and returns the event to send. */
   readonly onEvent?: (event: CanonicalEvent) => CanonicalEvent;
   /** Gets the messages of each row. */
-  readonly onMessages?: (messages: readonly JsonObject[], isPersons: boolean) => void;
+  readonly onMessages?: (messages: readonly JsonObject[], isFromUser: boolean) => void;
   /** Makes frames that replace the withheld events; without it the caller must. */
   readonly snapshotFrames?: (seq: bigint) => readonly AguiFrame[];
 }
@@ -56,7 +56,7 @@ interface WriterOptions {
   /** True: earlier events or messages were withheld from the client. */
   readonly hasWithheld: boolean;
   /** The client has messages of rows. */
-  readonly hasTalk: boolean;
+  readonly hasMessages: boolean;
   /** The interrupts that the client waits for. */
   readonly interrupts: readonly JsonObject[];
 }
@@ -65,13 +65,13 @@ export class EventWriter {
   #parts: WriterParts;
   #hasWithheld: boolean;
   #interrupts: readonly JsonObject[];
-  #hasTalk: boolean;
+  #hasMessages: boolean;
   #hasFailed = false;
 
-  constructor(parts: WriterParts, { hasWithheld, hasTalk, interrupts }: WriterOptions) {
+  constructor(parts: WriterParts, { hasWithheld, hasMessages, interrupts }: WriterOptions) {
     this.#parts = parts;
     this.#hasWithheld = hasWithheld;
-    this.#hasTalk = hasTalk;
+    this.#hasMessages = hasMessages;
     this.#interrupts = interrupts;
   }
 
@@ -118,7 +118,7 @@ export class EventWriter {
     let isInRun = this.isRunning;
     const events = canonical.next(event, log);
     // From here on the rows of the agent are not part of the conversation.
-    if (isFirstSpeech && canonical.hasSpeech && this.#hasTalk) this.#hasWithheld = true;
+    if (isFirstSpeech && canonical.hasSpeech && this.#hasMessages) this.#hasWithheld = true;
     for (const one of events) {
       const sent = onEvent?.(one) ?? one;
       this.#interrupts = pendingAfter(this.#interrupts, sent.value);
@@ -159,11 +159,11 @@ export class EventWriter {
     const messages: JsonObject[] = [];
     for (const row of rows) {
       const fresh = canonical.onMessages(row);
-      if (fresh.length > 0) onMessages?.(fresh, row.isPersons);
+      if (fresh.length > 0) onMessages?.(fresh, row.isFromUser);
       messages.push(...fresh);
     }
     if (messages.length === 0) return NOTHING_NEW;
-    this.#hasTalk = true;
+    this.#hasMessages = true;
     if (this.isRunning) {
       // The next snapshot has the parts that are not text.
       if (messages.some(({ content }) => Array.isArray(content))) this.#hasWithheld = true;
@@ -254,9 +254,9 @@ function textOf(content: unknown): string {
 }
 
 /** The frames of server-sent events for an AG-UI client. */
-export type AguiFrame = AguiEvent | { readonly comment: string };
+export type AguiFrame = AguiEventFrame | { readonly comment: string };
 
-interface AguiEvent {
+interface AguiEventFrame {
   /** The last log number that the client has seen after this frame. */
   readonly id: string;
   /**
@@ -281,9 +281,9 @@ export function stateFrame(state: LiveState, seq: bigint): AguiFrame {
 
 /** One event for a client of the generation; it may become several events or none. */
 export function textFrames(
-  texts: readonly AguiEvent["data"][],
+  texts: readonly AguiEventFrame["data"][],
   { type, seq }: { readonly type: unknown; readonly seq: bigint },
-): readonly AguiEvent[] {
+): readonly AguiEventFrame[] {
   const endsRun = type === "RUN_FINISHED" || type === "RUN_ERROR";
   return texts.map((data) => ({ id: String(seq), data, endsRun }));
 }
@@ -292,7 +292,7 @@ export function textFrames(
 export function eventFrames(
   value: JsonObject,
   { generation, seq }: { readonly generation: Generation; readonly seq: bigint },
-): readonly AguiEvent[] {
+): readonly AguiEventFrame[] {
   const texts = servedTo(generation, { value, text: undefined });
   return textFrames(texts, { type: value["type"], seq });
 }

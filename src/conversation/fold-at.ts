@@ -3,7 +3,10 @@ import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { expand } from "@session-ledger/compressor/expand";
 import type { TranscriptRowsAfter, TranscriptRow } from "../store/pages.ts";
 import type { LedgerReader } from "../store/reader.ts";
-import type { TalkAfter, TalkRow } from "../store/talk.ts";
+import type {
+  TranscriptMessagesAfter,
+  TranscriptMessageRow,
+} from "../store/transcript-messages.ts";
 import type { Fold } from "./fold.ts";
 import { lastNumberOf, rowsAfter, type RowsLimits } from "./folding.ts";
 import { type Cut, inOrder } from "./merging.ts";
@@ -11,12 +14,14 @@ import { type Cut, inOrder } from "./merging.ts";
 export interface FoldReader extends Pick<LedgerReader, "pageAfter"> {
   /** Like pageAfter, with the fields that a fold needs. */
   transcriptRowsAfter(request: TranscriptRowsAfter): Promise<readonly TranscriptRow[]>;
-  talkAfter(request: TalkAfter): Promise<readonly TalkRow[]>;
+  transcriptMessagesAfter(
+    request: TranscriptMessagesAfter,
+  ): Promise<readonly TranscriptMessageRow[]>;
 }
 
 interface RowsForRequest {
   readonly sessionId: string;
-  readonly fold: Pick<Fold, "cut" | "needsAllTalk">;
+  readonly fold: Pick<Fold, "cut" | "needsAllMessages">;
   readonly upTo: Cut;
 }
 
@@ -34,7 +39,7 @@ export function rowsFor(
       limits,
     ),
     messages: rowsAfter(
-      (page) => reader.talkAfter({ ...page, isWhole: fold.needsAllTalk }),
+      (page) => reader.transcriptMessagesAfter({ ...page, isWhole: fold.needsAllMessages }),
       { sessionId, after: messages, wanted: () => upTo.messages },
       limits,
     ),

@@ -9,9 +9,9 @@ import type { TranscriptRow } from "../store/pages.ts";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { LoggedEvent } from "@session-ledger/agui/canonical/event";
 import { type CountedRow, lastNumberOf } from "./folding.ts";
-import type { TalkRow } from "../store/talk.ts";
+import type { TranscriptMessageRow } from "../store/transcript-messages.ts";
 import { type Cut, later, NOTHING } from "./merging.ts";
-import { Snapshot, type Talk } from "./snapshot.ts";
+import { Snapshot, type FoldedMessages } from "./snapshot.ts";
 import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import { LEAVES, Transcript } from "@session-ledger/agui/transcript/transcript";
 import { weightOf } from "@session-ledger/agui/transcript/weight";
@@ -21,14 +21,14 @@ type FoldedRow = LoggedEvent &
   Pick<TranscriptRow, "stream" | "newestMicros" | "createdMicros">;
 
 /** The memory of an entry without the texts, which the transcript counts; Node 24, by its fields. */
-const TALK_BYTES = 320;
+const MESSAGE_ROW_BYTES = 320;
 /** Above this bound the oldest branch has no number. */
 const BRANCHES_MAX = 1_000;
 
 export class Fold {
   readonly #canonical: Canonical;
   readonly #transcript = new Transcript();
-  readonly #talk: Talk[] = [];
+  readonly #messageRows: FoldedMessages[] = [];
   #cut: Cut = NOTHING;
   /** Of the last event, or at least of the first event in its row. */
   #newestMicros: bigint | number | undefined;
@@ -47,7 +47,7 @@ export class Fold {
   }
 
   /** False: only user messages matter. */
-  get needsAllTalk(): boolean {
+  get needsAllMessages(): boolean {
     return !this.#canonical.hasSpeech;
   }
 
@@ -56,8 +56,8 @@ export class Fold {
    * from it.
    */
   get bytes(): number {
-    const talkBytes = this.#talk.length * TALK_BYTES;
-    return this.#canonical.bytes + this.#transcript.bytes + this.#failureBytes + talkBytes;
+    const rowBytes = this.#messageRows.length * MESSAGE_ROW_BYTES;
+    return this.#canonical.bytes + this.#transcript.bytes + this.#failureBytes + rowBytes;
   }
 
   /** The same, with the texts that were made. */
@@ -66,7 +66,7 @@ export class Fold {
   }
 
   /** The next row. */
-  take(row: FoldedRow | TalkRow): void {
+  take(row: FoldedRow | TranscriptMessageRow): void {
     if (row.stream === "events") this.#addEvents(row);
     else this.#addMessages(row);
   }
@@ -77,15 +77,15 @@ export class Fold {
     this.#newestMicros = row.newestMicros ?? row.createdMicros;
   }
 
-  #addMessages(row: TalkRow): void {
-    if (row.eventType === USER_ROW_TYPE || this.needsAllTalk) {
+  #addMessages(row: TranscriptMessageRow): void {
+    if (row.eventType === USER_ROW_TYPE || this.needsAllMessages) {
       const added = messagesOfRow(row);
       const messages = this.#canonical.onMessages(added);
-      this.#transcript.say(messages, added.isPersons ? "person" : "agent");
-      const { seq, isPersons, resume } = added;
+      this.#transcript.say(messages, added.isFromUser ? "person" : "agent");
+      const { seq, isFromUser, resume } = added;
       if (messages.length > 0 || resume.length > 0) {
         const afterSeq = this.#cut.events;
-        this.#talk.push({ seq, rowId: row.id, afterSeq, messages, isPersons, resume });
+        this.#messageRows.push({ seq, rowId: row.id, afterSeq, messages, isFromUser, resume });
       }
     }
     this.#moveTo({ ...this.#cut, messages: row.seq });
@@ -104,7 +104,7 @@ export class Fold {
    */
   messageOf(id: string): string | undefined {
     if (this.#transcript.has(id)) return id;
-    const row = this.#talk.find(({ rowId }) => rowId === id);
+    const row = this.#messageRows.find(({ rowId }) => rowId === id);
     const ids = row?.messages.map((message) => message["id"]) ?? [];
     return ids.filter((one) => typeof one === "string").find((one) => this.#transcript.has(one));
   }
@@ -132,7 +132,7 @@ export class Fold {
       cut: this.#cut,
       newestMicros: this.#newestMicros === undefined ? undefined : BigInt(this.#newestMicros),
       failure: this.#failure,
-      talk: this.#talk,
+      messageRows: this.#messageRows,
       branches: this.#branches,
     });
     return this.#snapshot;

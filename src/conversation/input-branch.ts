@@ -22,11 +22,11 @@ export type BranchMark = { readonly regenerates: string } | { readonly edits: st
 /** The mark of a known message at the end of an input that asks for a new run. Undefined: it is joined. */
 export function regenerationOf(
   { id, text }: { readonly id: unknown; readonly text: string },
-  known: Snapshot,
+  current: Snapshot,
 ): BranchMark | undefined {
-  if (typeof id !== "string" || isOpen(known)) return undefined;
-  if (known.waitingAt(id) !== undefined || known.branchedAt(id) !== undefined) return undefined;
-  const message = known.messages.find((one) => one["id"] === id);
+  if (typeof id !== "string" || isOpen(current)) return undefined;
+  if (current.waitingAt(id) !== undefined || current.branchedAt(id) !== undefined) return undefined;
+  const message = current.messages.find((one) => one["id"] === id);
   if (message === undefined) throw notInBranch(id);
   return isSame(message, text) ? { regenerates: id } : { edits: id };
 }
@@ -35,17 +35,17 @@ export function regenerationOf(
 export function editOf(
   id: unknown,
   listed: readonly ClientMessage[],
-  known: Snapshot,
+  current: Snapshot,
 ): BranchMark | undefined {
-  if (isOpen(known)) return undefined;
+  if (isOpen(current)) return undefined;
   const place = listed.findIndex((one) => one.id === id);
   const before = new Set(listed.slice(0, place).map((one) => one.id));
-  const log = known.messages.filter(({ role }) => SPOKEN.has(role));
+  const log = current.messages.filter(({ role }) => SPOKEN.has(role));
   const last = log.findLastIndex((one) => before.has(String(one["id"])));
   const next = log[last + 1];
   if (last === -1 || next?.["role"] !== "user") return undefined;
   const edited = String(next["id"]);
-  return known.waitingAt(edited) === undefined ? { edits: edited } : undefined;
+  return current.waitingAt(edited) === undefined ? { edits: edited } : undefined;
 }
 
 const SPOKEN: ReadonlySet<unknown> = new Set(["user", "assistant", "tool"]);
@@ -56,8 +56,8 @@ function isOpen({ run }: Snapshot): boolean {
 
 /** Its name and metadata are those of the log. */
 function isSame({ content }: JsonObject, text: string): boolean {
-  const typed = parseExact(text);
-  return isObject(typed) && isDeepStrictEqual(typed["content"], content);
+  const sent = parseExact(text);
+  return isObject(sent) && isDeepStrictEqual(sent["content"], content);
 }
 
 /** The message with its mark. */

@@ -170,7 +170,7 @@ class Join {
     const { metrics, options } = this.#parts;
     const writer = this.#writer;
     if (writer !== undefined && isAwaited(this.#request, writer)) {
-      metrics.aguiTyped.inc({ outcome: "no_runner" });
+      metrics.aguiInputs.inc({ outcome: "no_runner" });
       const run = writer.messagesRun(this.#messageSeq);
       for (const event of noRunnerEvents(run, options.runWaitMs)) yield* this.#eventFrames(event);
     } else if (!this.#attached.sessionExists) {
@@ -256,10 +256,10 @@ class Join {
     isWithin: boolean,
   ): readonly AguiFrame[] {
     const { options, metrics } = this.#parts;
-    const { run, failure, hasTalk, interrupts } = snapshot;
+    const { run, failure, hasMessages, interrupts } = snapshot;
     const awaits = isAwaited(this.#request, snapshot);
     this.#isDeferred = awaits && run?.status !== "running";
-    const hasSnapshot = !this.#isDeferred && (run !== undefined || hasTalk);
+    const hasSnapshot = !this.#isDeferred && (run !== undefined || hasMessages);
     if (hasSnapshot && snapshot.longest > options.snapshotLengthMax) {
       this.isTooLarge = true;
       this.#hasEnded = true;
@@ -276,7 +276,7 @@ class Join {
     const hasWithheld = this.#isDeferred || (!hasSnapshot && hasOther);
     this.#writer = new EventWriter(
       { canonical: snapshot.canonical(), generation: this.#generation, metrics },
-      { hasWithheld, hasTalk, interrupts },
+      { hasWithheld, hasMessages, interrupts },
     );
     if (this.#isDeferred) return isFirst ? [waitingFrame(this.#noRun)] : [];
     if (isFirst && run === undefined) this.#hasEnded = this.#endsWithoutRun(snapshot);
@@ -285,9 +285,9 @@ class Join {
     return this.#hasEnded ? [] : [waitingFrame(this.#noRun)];
   }
 
-  #endsWithoutRun({ failure, hasTalk }: Snapshot): boolean {
+  #endsWithoutRun({ failure, hasMessages }: Snapshot): boolean {
     const { follow, canWait } = this.#request;
-    return !canWait || (!follow && (failure !== undefined || hasTalk));
+    return !canWait || (!follow && (failure !== undefined || hasMessages));
   }
 
   get #noRun(): NoRun {

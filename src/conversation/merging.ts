@@ -14,7 +14,7 @@
  */
 import type { TranscriptRow } from "../store/pages.ts";
 import type { SessionHead } from "../store/rows.ts";
-import type { RowTimes, TalkRow } from "../store/talk.ts";
+import type { RowTimes, TranscriptMessageRow } from "../store/transcript-messages.ts";
 import { isAfter, MonotonicTimes } from "@session-ledger/agui/canonical/commit-order";
 import type { Slice } from "./folding.ts";
 
@@ -39,7 +39,7 @@ export function later(one: Cut, other: Cut): Cut {
   return isEarlier(one, other) ? other : one;
 }
 
-type OrderedRow = TranscriptRow | TalkRow;
+type OrderedRow = TranscriptRow | TranscriptMessageRow;
 
 interface OrderedSlice {
   readonly rows: readonly OrderedRow[];
@@ -49,7 +49,7 @@ interface OrderedSlice {
 
 interface Streams {
   readonly events: AsyncIterable<Slice<TranscriptRow>>;
-  readonly messages: AsyncGenerator<Slice<TalkRow>, void, undefined>;
+  readonly messages: AsyncGenerator<Slice<TranscriptMessageRow>, void, undefined>;
   /** Rows above it are left out; a page may have some. */
   readonly upTo: Cut;
 }
@@ -59,7 +59,7 @@ export async function* inOrder({
   messages,
   upTo,
 }: Streams): AsyncGenerator<OrderedSlice, void, undefined> {
-  const talk = new MessageLookahead(messages, upTo.messages);
+  const lookahead = new MessageLookahead(messages, upTo.messages);
   const times = new MonotonicTimes();
   let seq = 0n;
   try {
@@ -69,8 +69,8 @@ export async function* inOrder({
         if (row.seq > upTo.events) break;
         const time = times.of(row);
         for (;;) {
-          if (talk.isEmpty && !talk.hasEnded) await talk.fill();
-          const next = talk.takeUpTo(time);
+          if (lookahead.isEmpty && !lookahead.hasEnded) await lookahead.fill();
+          const next = lookahead.takeUpTo(time);
           if (next === undefined) break;
           rows.push(next);
         }
@@ -80,8 +80,8 @@ export async function* inOrder({
       yield { rows, events: seq };
     }
     for (;;) {
-      if (talk.isEmpty && !talk.hasEnded) await talk.fill();
-      const rows = talk.takeAll();
+      if (lookahead.isEmpty && !lookahead.hasEnded) await lookahead.fill();
+      const rows = lookahead.takeAll();
       if (rows.length === 0) return;
       yield { rows, events: seq };
     }
@@ -92,15 +92,18 @@ export async function* inOrder({
 
 /** The message rows that were read and not taken yet. */
 class MessageLookahead {
-  readonly #slices: AsyncGenerator<Slice<TalkRow>, void, undefined>;
+  readonly #slices: AsyncGenerator<Slice<TranscriptMessageRow>, void, undefined>;
   readonly #upToSeq: bigint;
   readonly #times = new MonotonicTimes();
-  #rows: readonly TalkRow[] = [];
+  #rows: readonly TranscriptMessageRow[] = [];
   #at = 0;
   #time: RowTimes | undefined;
   hasEnded = false;
 
-  constructor(slices: AsyncGenerator<Slice<TalkRow>, void, undefined>, upToSeq: bigint) {
+  constructor(
+    slices: AsyncGenerator<Slice<TranscriptMessageRow>, void, undefined>,
+    upToSeq: bigint,
+  ) {
     this.#slices = slices;
     this.#upToSeq = upToSeq;
   }
@@ -121,7 +124,7 @@ class MessageLookahead {
   }
 
   /** The next row, if it is not after that time. */
-  takeUpTo(time: RowTimes): TalkRow | undefined {
+  takeUpTo(time: RowTimes): TranscriptMessageRow | undefined {
     const row = this.#rows[this.#at];
     if (row === undefined) return undefined;
     this.#time ??= this.#times.of(row);
@@ -131,7 +134,7 @@ class MessageLookahead {
     return row;
   }
 
-  takeAll(): readonly TalkRow[] {
+  takeAll(): readonly TranscriptMessageRow[] {
     const rows = this.#rows.slice(this.#at);
     this.#at = this.#rows.length;
     return rows;

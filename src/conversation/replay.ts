@@ -40,7 +40,7 @@ import { type Generation, generationOf } from "@session-ledger/agui/generation/s
 import { FORGET, OWNS_ACTIVITIES } from "./client-messages.ts";
 import { type AguiFrame, eventFrames, EventWriter, stateFrame } from "./event-writer.ts";
 import { LEAVES, Transcript, withoutAnswered } from "@session-ledger/agui/transcript/transcript";
-import { newestMicrosOf, type Talk } from "./snapshot.ts";
+import { newestMicrosOf, type FoldedMessages } from "./snapshot.ts";
 import { transcriptTooLarge } from "./folding.ts";
 import type { Cut } from "./merging.ts";
 
@@ -113,7 +113,7 @@ class Replay {
   readonly #pending: readonly JsonObject[];
   readonly #hasState: boolean;
   /** The message rows, the next one first. */
-  readonly #talk: Upcoming;
+  readonly #upcoming: UpcomingMessages;
   /** True: the first snapshot makes the client forget. No client states which activities it has. */
   #mustForget: boolean;
   /** The events that go after the first snapshot. */
@@ -134,7 +134,7 @@ class Replay {
     const { interrupts, stateText } = now;
     this.#pending = interrupts;
     this.#hasState = stateText !== undefined;
-    this.#talk = new Upcoming(now.talk(), now.cut.messages);
+    this.#upcoming = new UpcomingMessages(now.messageRows(), now.cut.messages);
     this.#capabilities = capabilities;
     this.#mustForget = request.messages.length > 0 || now.hadActivities;
     const canonical = new Canonical(request.sessionId);
@@ -145,17 +145,17 @@ class Replay {
         metrics: parts.metrics,
         log: this.#transcript,
         onEvent: (event) => this.#onEvent(event),
-        onMessages: (messages, isPersons) => this.#onMessages(messages, isPersons),
+        onMessages: (messages, isFromUser) => this.#onMessages(messages, isFromUser),
         snapshotFrames: (seq) => this.#snapshotFrames(seq),
       },
-      { hasWithheld: true, hasTalk: false, interrupts: [] },
+      { hasWithheld: true, hasMessages: false, interrupts: [] },
     );
   }
 
   async *frames(): Frames {
     const { events, head } = this.#attached;
     const { follow, canWait } = this.#request;
-    yield* this.#talkFrames();
+    yield* this.#messageFrames();
     if (head.events === 0n && !canWait && !this.#isAwaited) return;
     const deliveries = events.follow({ after: 0n, until: undefined });
     let state: LiveState = "catching_up";
@@ -175,19 +175,19 @@ class Replay {
     }
     if (this.#signal.aborted) return;
     const writer = this.#writer;
-    const { hasStarted } = this.#talk;
+    const { hasStarted } = this.#upcoming;
     if (hasStarted && !writer.isRunning && !writer.hasEnded && !follow && !this.#isAwaited) return;
     writer.goLive();
-    const at = { events: this.#seq, messages: this.#talk.seq };
+    const at = { events: this.#seq, messages: this.#upcoming.seq };
     const attached = this.#attached;
     const newestMicros = this.#newestMicros;
     this.livePosition = { attached, deliveries, state, writer, at, newestMicros };
   }
 
   /** The messages whose place is here. */
-  async *#talkFrames(): Frames {
+  async *#messageFrames(): Frames {
     for (;;) {
-      const rows = this.#talk.takeAt(this.#seq);
+      const rows = this.#upcoming.takeAt(this.#seq);
       if (rows.length === 0) return;
       const turn = this.#slice.turn();
       if (turn !== undefined) await turn;
@@ -209,7 +209,7 @@ class Replay {
       if (this.#signal.aborted) return;
       this.#seq = isExpanded && row.fragments !== undefined ? event.seq : lastSeqOf(row);
       yield* this.#writer.writeEvent({ ...event, conformant }, this.#seq).frames;
-      yield* this.#talkFrames();
+      yield* this.#messageFrames();
       if (this.#seq >= head.events && this.#isEnd()) {
         this.#hasEnded = true;
         return;
@@ -241,8 +241,8 @@ class Replay {
     return value === event.value ? event : { ...event, value, text: undefined };
   }
 
-  #onMessages(messages: readonly JsonObject[], isPersons: boolean): void {
-    this.#transcript.say(messages, isPersons ? "person" : "agent");
+  #onMessages(messages: readonly JsonObject[], isFromUser: boolean): void {
+    this.#transcript.say(messages, isFromUser ? "person" : "agent");
     this.#refuseLarge();
   }
 
@@ -289,16 +289,16 @@ function tooMany(max: number): ServiceError {
 }
 
 /** Rows that go out together; each has at most 1 MiB of text by default. */
-const TALK_ROWS_MAX = 8;
+const MESSAGE_ROWS_MAX = 8;
 
 /** The message rows that a replay has not sent yet. */
-class Upcoming {
-  readonly #rows: readonly Talk[];
+class UpcomingMessages {
+  readonly #rows: readonly FoldedMessages[];
   readonly #endSeq: bigint;
   #at = 0;
 
   /** `endSeq`: all rows up to this number that have messages are in `rows`. */
-  constructor(rows: readonly Talk[], endSeq: bigint) {
+  constructor(rows: readonly FoldedMessages[], endSeq: bigint) {
     this.#rows = rows;
     this.#endSeq = endSeq;
   }
@@ -314,8 +314,8 @@ class Upcoming {
   }
 
   /** The next rows before the event after `seq`; empty without any. */
-  takeAt(seq: bigint): readonly (Talk & { readonly key: undefined })[] {
-    const end = Math.min(this.#at + TALK_ROWS_MAX, this.#rows.length);
+  takeAt(seq: bigint): readonly (FoldedMessages & { readonly key: undefined })[] {
+    const end = Math.min(this.#at + MESSAGE_ROWS_MAX, this.#rows.length);
     const rows = [];
     for (; this.#at < end; this.#at += 1) {
       const row = this.#rows[this.#at];

@@ -24,7 +24,7 @@ import type { Snapshot } from "./snapshot.ts";
 import type { ClientMessage } from "./client-messages.ts";
 import { regenerationOf, type BranchMark, editOf, withMark } from "./input-branch.ts";
 
-export interface RunInput {
+export interface RunInputParts {
   /** The path of the input in the body, for errors. */
   readonly path: "" | "body.";
   readonly messages: readonly InputMessage[];
@@ -62,7 +62,10 @@ export function parseInput(text: string): unknown {
 }
 
 /** Undefined: the input only asks for the session. */
-export function runInputIn(input: JsonObject, path: RunInput["path"]): RunInput | undefined {
+export function runInputIn(
+  input: JsonObject,
+  path: RunInputParts["path"],
+): RunInputParts | undefined {
   const messages = candidatesIn(listOf(input["messages"]));
   const resume = listOf(input["resume"]).map((entry, at) => ({
     at,
@@ -78,13 +81,13 @@ export function runInputIn(input: JsonObject, path: RunInput["path"]): RunInput 
 }
 
 /** A rough number of characters in memory. */
-export function charsOf({ messages, resume, rest }: RunInput): number {
+export function charsOf({ messages, resume, rest }: RunInputParts): number {
   const texts = [...messages, ...resume].map(({ text }) => text);
   return [...texts, ...rest.map(([, text]) => text)].reduce((sum, { length }) => sum + length, 0);
 }
 
 /** The message row with the new parts. */
-export interface InputRow {
+export interface RunInputRow {
   readonly payload: string;
   readonly idempotencyKey: string;
   /** The field of the input that the key comes from. */
@@ -102,19 +105,19 @@ interface InputPosition {
  * violations in the new parts.
  */
 export function newRowIn(
-  input: RunInput,
+  input: RunInputParts,
   { sessionId, listed }: InputPosition,
-  known: Snapshot | undefined,
-): InputRow | undefined {
-  const { messages, mark } = branching(input, listed, known);
-  const pending = new Set(known?.interrupts.map(({ id }) => id));
-  const isOpen = (id: string): boolean => pending.has(id) && known?.answeredAt(id) === undefined;
+  current: Snapshot | undefined,
+): RunInputRow | undefined {
+  const { messages, mark } = branching(input, listed, current);
+  const pending = new Set(current?.interrupts.map(({ id }) => id));
+  const isOpen = (id: string): boolean => pending.has(id) && current?.answeredAt(id) === undefined;
   const resume = input.resume.filter(({ interruptId: id }) => typeof id !== "string" || isOpen(id));
   const [first, answer] = [messages[0], resume[0]];
-  const isAsked = (known?.run?.questions.length ?? 0) > 0;
-  const answers = input.answersGraph && isAsked && known?.graphAnsweredAt === undefined;
+  const isAsked = (current?.run?.questions.length ?? 0) > 0;
+  const answers = input.answersGraph && isAsked && current?.graphAnsweredAt === undefined;
   if (first === undefined && answer === undefined && !answers) return undefined;
-  const rest = input.rest.filter(([name, text]) => name !== "state" || !isStateOf(known, text));
+  const rest = input.rest.filter(([name, text]) => name !== "state" || !isStateOf(current, text));
   const violations = [
     ...messages.flatMap(({ at, text }) =>
       violationsIn(`${input.path}messages[${at}]`, text, MESSAGE),
@@ -138,42 +141,43 @@ export function newRowIn(
   ];
   return {
     payload: `{${members.map(([name, text]) => `"${name}":${text}`).join()}}`,
-    ...(first?.isKnown === true
-      ? { idempotencyKey: regenerationKey(input, first, known), keyField: `${input.path}runId` }
-      : keyOf({ first, answer }, input.path, known)),
+    ...(first?.isRepeated === true
+      ? { idempotencyKey: regenerationKey(input, first, current), keyField: `${input.path}runId` }
+      : keyOf({ first, answer }, input.path, current)),
   };
 }
 
-interface NewMessage extends InputMessage {
+interface UnstoredMessage extends InputMessage {
   /** It is typed again, in a new branch. */
-  readonly isKnown?: boolean;
+  readonly isRepeated?: boolean;
 }
 
 function branching(
-  input: RunInput,
+  input: RunInputParts,
   listed: readonly ClientMessage[],
-  known: Snapshot | undefined,
-): { readonly messages: readonly NewMessage[]; readonly mark: BranchMark | undefined } {
-  const messages = newMessages(input.messages, known);
+  current: Snapshot | undefined,
+): { readonly messages: readonly UnstoredMessage[]; readonly mark: BranchMark | undefined } {
+  const messages = newMessages(input.messages, current);
   const [first] = messages;
-  if (known === undefined) return { messages, mark: undefined };
+  if (current === undefined) return { messages, mark: undefined };
   if (first !== undefined) {
-    return { messages, mark: first.isResult ? undefined : editOf(first.id, listed, known) };
+    return { messages, mark: first.isResult ? undefined : editOf(first.id, listed, current) };
   }
   const last = input.messages.at(-1);
   const asksAgain = input.regenerates && input.resume.length === 0 && !input.answersGraph;
   const mark =
-    asksAgain && last?.isLast && !last.isResult ? regenerationOf(last, known) : undefined;
-  return { messages: mark && last ? [{ ...last, isKnown: true }] : [], mark };
+    asksAgain && last?.isLast && !last.isResult ? regenerationOf(last, current) : undefined;
+  return { messages: mark && last ? [{ ...last, isRepeated: true }] : [], mark };
 }
 
 /** A client that repeats its request has the same id of it. */
 function regenerationKey(
-  { ids }: RunInput,
+  { ids }: RunInputParts,
   { id }: InputMessage,
-  known: Snapshot | undefined,
+  current: Snapshot | undefined,
 ): string {
-  const [, request = String(known?.run?.startedSeq)] = ids.find(([name]) => name === "runId") ?? [];
+  const [, request = String(current?.run?.startedSeq)] =
+    ids.find(([name]) => name === "runId") ?? [];
   return `again-${hash("sha256", `${request} ${String(id)}`, "hex")}`;
 }
 
@@ -183,9 +187,9 @@ function keyOf(
     first,
     answer,
   }: Record<"first", InputMessage | undefined> & { answer: InputAnswer | undefined },
-  path: RunInput["path"],
-  known: Snapshot | undefined,
-): Pick<InputRow, "idempotencyKey" | "keyField"> {
+  path: RunInputParts["path"],
+  current: Snapshot | undefined,
+): Pick<RunInputRow, "idempotencyKey" | "keyField"> {
   if (first !== undefined) {
     const idempotencyKey = first.isResult ? resultKey(first) : String(first.id);
     return { idempotencyKey, keyField: `${path}messages[${first.at}].id` };
@@ -193,7 +197,7 @@ function keyOf(
   const asked = answer === undefined ? "on_interrupt" : String(answer.interruptId);
   const field =
     answer === undefined ? "forwardedProps.command" : `resume[${answer.at}].interruptId`;
-  return { idempotencyKey: answerKey(known, asked), keyField: `${path}${field}` };
+  return { idempotencyKey: answerKey(current, asked), keyField: `${path}${field}` };
 }
 
 /** A page in two tabs runs its tool in both, and each gives its result an id: the first one counts. */
@@ -202,35 +206,35 @@ function resultKey({ toolCallId }: InputMessage): string {
 }
 
 /** An agent may ask under the same id again, in a later run. */
-function answerKey(known: Snapshot | undefined, interruptId: string): string {
-  const asked = `${known?.run?.startedSeq} ${interruptId}`;
+function answerKey(current: Snapshot | undefined, interruptId: string): string {
+  const asked = `${current?.run?.startedSeq} ${interruptId}`;
   return `resume-${hash("sha256", asked, "hex")}`;
 }
 
 /** The row that has the last of these, if no run has taken it. */
 export function waitingRowIn(
-  { messages, resume, ...input }: RunInput,
-  known: Snapshot,
+  { messages, resume, ...input }: RunInputParts,
+  current: Snapshot,
 ): bigint | undefined {
-  const ids = messages.flatMap((message) => [message.id, ...otherResults(message, known)]);
+  const ids = messages.flatMap((message) => [message.id, ...otherResults(message, current)]);
   const [row] = [
     ...ids
       .toReversed()
       .map((id) =>
-        typeof id === "string" ? (known.branchedAt(id) ?? known.waitingAt(id)) : undefined,
+        typeof id === "string" ? (current.branchedAt(id) ?? current.waitingAt(id)) : undefined,
       ),
     ...resume.map(({ interruptId: id }) =>
-      typeof id === "string" ? known.answeredAt(id) : undefined,
+      typeof id === "string" ? current.answeredAt(id) : undefined,
     ),
-    input.answersGraph ? known.graphAnsweredAt : undefined,
+    input.answersGraph ? current.graphAnsweredAt : undefined,
   ].filter((seq) => seq !== undefined);
   return row;
 }
 
 /** The results that others gave to the call of this result. */
-function otherResults({ isResult, id, toolCallId }: InputMessage, known: Snapshot): unknown[] {
-  if (!isResult || (typeof id === "string" && known.hasHad(id))) return [];
-  return known.messages.flatMap((message) =>
+function otherResults({ isResult, id, toolCallId }: InputMessage, current: Snapshot): unknown[] {
+  if (!isResult || (typeof id === "string" && current.hasHad(id))) return [];
+  return current.messages.flatMap((message) =>
     message["role"] === "tool" && message["toolCallId"] === toolCallId ? [message["id"]] : [],
   );
 }
@@ -250,16 +254,16 @@ function candidatesIn(messages: readonly unknown[]): readonly InputMessage[] {
 
 function newMessages(
   messages: readonly InputMessage[],
-  known: Snapshot | undefined,
+  current: Snapshot | undefined,
 ): readonly InputMessage[] {
-  if (known === undefined) return messages.filter(({ isLast }) => isLast);
-  const isKnown = ({ id }: InputMessage): boolean => typeof id === "string" && known.hasHad(id);
-  const lastKnown = messages.findLastIndex((message) => message.isLast && isKnown(message));
+  if (current === undefined) return messages.filter(({ isLast }) => isLast);
+  const isStored = ({ id }: InputMessage): boolean => typeof id === "string" && current.hasHad(id);
+  const lastKnown = messages.findLastIndex((message) => message.isLast && isStored(message));
   const fresh = messages.filter(
-    (message, at) => !isKnown(message) && (!message.isLast || at > lastKnown),
+    (message, at) => !isStored(message) && (!message.isLast || at > lastKnown),
   );
   if (!fresh.some(({ isResult }) => isResult)) return fresh;
-  const { called, answered } = callsOf(known);
+  const { called, answered } = callsOf(current);
   return fresh.filter(({ isResult, isLast, toolCallId }) => {
     if (!isResult) return true;
     return !answered.has(toolCallId) && (isLast || called.has(toolCallId));
@@ -277,13 +281,13 @@ function callsOf({ messages }: Snapshot): Record<"called" | "answered", Readonly
 }
 
 /** The client has changed the state if it is not that of the log. */
-function isStateOf(known: Snapshot | undefined, text: string): boolean {
-  if (known?.stateText === undefined) return false;
-  return isDeepStrictEqual(JSON.parse(text), JSON.parse(known.stateText));
+function isStateOf(current: Snapshot | undefined, text: string): boolean {
+  if (current?.stateText === undefined) return false;
+  return isDeepStrictEqual(JSON.parse(text), JSON.parse(current.stateText));
 }
 
 /** A wrong id is no text, which the route refuses. */
-function idsOf(input: JsonObject): RunInput["ids"] {
+function idsOf(input: JsonObject): RunInputParts["ids"] {
   return ["runId", "parentRunId"].flatMap((name) => {
     const value = input[name];
     const isId = typeof value === "string" && value !== "";
@@ -292,7 +296,7 @@ function idsOf(input: JsonObject): RunInput["ids"] {
 }
 
 /** Members without content are left out. */
-function otherMembersOf(input: JsonObject): RunInput["rest"] {
+function otherMembersOf(input: JsonObject): RunInputParts["rest"] {
   return ["state", "tools", "context", "forwardedProps"].flatMap((name) => {
     const value = input[name];
     const isEmpty = !(isObject(value) || Array.isArray(value)) || Object.keys(value).length === 0;

@@ -13,13 +13,13 @@ import { type Transcript, withoutAnswered } from "@session-ledger/agui/transcrip
 import { charBytes } from "@session-ledger/agui/transcript/weight";
 
 /** The messages of a row, in their place. */
-export interface Talk {
+export interface FoldedMessages {
   readonly seq: bigint;
   readonly rowId: string;
   /** The number of the last event before it. */
   readonly afterSeq: bigint;
   readonly messages: readonly JsonObject[];
-  readonly isPersons: boolean;
+  readonly isFromUser: boolean;
   readonly resume: readonly JsonObject[];
 }
 
@@ -28,7 +28,7 @@ export interface FoldedAt {
   readonly newestMicros: bigint | undefined;
   readonly failure: JsonObject | undefined;
   /** Only grows. */
-  readonly talk: readonly Talk[];
+  readonly messageRows: readonly FoldedMessages[];
   readonly branches: readonly bigint[];
 }
 
@@ -61,8 +61,8 @@ export class Snapshot {
   /** The last event of each branch that was left, in order; the newest branch is not among them. */
   readonly branches: readonly bigint[];
   readonly #canonical: Canonical;
-  readonly #talk: readonly Talk[];
-  readonly #talkCount: number;
+  readonly #messageRows: readonly FoldedMessages[];
+  readonly #messageRowCount: number;
   #messageIds: readonly unknown[] | undefined;
   #openings: PlacedOpenings | undefined;
   readonly #served = new Map<Generation, readonly Uint8Array[]>();
@@ -73,8 +73,8 @@ export class Snapshot {
     this.failure = canonical.run === undefined ? at.failure : undefined;
     this.cut = at.cut;
     this.branches = at.branches;
-    this.#talk = at.talk;
-    this.#talkCount = at.talk.length;
+    this.#messageRows = at.messageRows;
+    this.#messageRowCount = at.messageRows.length;
     this.newestMicros = at.newestMicros;
     this.messagesText = JSON.stringify(transcript.messages());
     this.interruptsText = JSON.stringify(transcript.interrupts());
@@ -94,13 +94,13 @@ export class Snapshot {
   }
 
   /** Message rows are part of it. */
-  get hasTalk(): boolean {
-    return this.#talkCount > 0;
+  get hasMessages(): boolean {
+    return this.#messageRowCount > 0;
   }
 
   /** The message rows that are part of it, in order. */
-  talk(): readonly Talk[] {
-    return this.#talk.slice(0, this.#talkCount);
+  messageRows(): readonly FoldedMessages[] {
+    return this.#messageRows.slice(0, this.#messageRowCount);
   }
 
   /** The run in which a client gets the snapshot of a session without a run. */
@@ -134,7 +134,7 @@ export class Snapshot {
   /** The number of the row in which a client gave this message, if no run has taken the row. */
   waitingAt(messageId: string): bigint | undefined {
     const { takenSeq } = this;
-    const row = this.talk().findLast(
+    const row = this.messageRows().findLast(
       ({ seq, rowId, messages }) =>
         seq > takenSeq &&
         !messageId.startsWith(rowId) && // The service gave it, and the client has it from here.
@@ -217,8 +217,8 @@ export class Snapshot {
    * bytes.
    */
   servedAs(generation: Generation): readonly Uint8Array[] {
-    const known = this.#served.get(generation);
-    if (known !== undefined) return known;
+    const existing = this.#served.get(generation);
+    if (existing !== undefined) return existing;
     const events = snapshotTexts(this, generation).flatMap((text) =>
       servedTo(generation, { value: parseExactObject(text), text }).map((served) =>
         Buffer.from(served),

@@ -37,7 +37,7 @@ import { SharedFold, type RowsLimits, OversizedSessions } from "./folding.ts";
 import { type Cut, cutOf, isEarlier, later, NOTHING } from "./merging.ts";
 import { foldAt, type FoldReader, rowsFor } from "./fold-at.ts";
 
-export interface TranscriptLimits extends RowsLimits {
+export interface TranscriptCacheLimits extends RowsLimits {
   /** The limit for the estimated memory of all cached folds. */
   readonly bytesMax: number;
   /** The limit for the estimated memory of one fold. */
@@ -52,7 +52,7 @@ export interface TranscriptLimits extends RowsLimits {
   readonly foldsWaitingMax: number;
 }
 
-export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
+export const TRANSCRIPT_LIMITS: Omit<TranscriptCacheLimits, "bytesMax"> = {
   // 64 Mi characters, each of which may take 6 in JSON: below the 512 Mi that a text can have.
   foldBytesMax: 134_217_728,
   // Each fold has at most one read: with the default pool of 10, the pushes keep half of it.
@@ -75,7 +75,7 @@ export interface TranscriptDependencies {
   readonly pastTurns: Semaphore;
 }
 
-interface ReadRequest {
+interface TranscriptRequest {
   /** Undefined: the newest transcript. */
   readonly upToSeq: bigint | undefined;
   /** Aborts when no caller waits for it any more. */
@@ -87,26 +87,26 @@ interface ReadRequest {
 /** The calls that read transcripts. */
 export interface TranscriptHandlers {
   readTranscript(
-    request: Pick<ReadRequest, "upToSeq"> & { readonly sessionId: string },
+    request: Pick<TranscriptRequest, "upToSeq"> & { readonly sessionId: string },
     context: CallContext,
   ): Promise<Snapshot>;
 }
 
-interface Past {
+interface PastRequest {
   readonly upToSeq: bigint;
   readonly head: Cut;
   readonly signal: AbortSignal | undefined;
   readonly caller: string | undefined;
 }
 
-interface Entry {
+interface CachedFold {
   readonly sessionId: string;
   readonly fold: Fold;
   /** The latest cut that a caller has requested. */
   wanted: Cut;
   flight: SharedFold | undefined;
   /** The counted bytes; the bytes of a running fold are added at its end. */
-  keptBytes: number;
+  countedBytes: number;
   isDropped: boolean;
   /** The fold may hold rows that no longer exist: no caller gets it. */
   isForgotten: boolean;
@@ -115,9 +115,9 @@ interface Entry {
 export class Transcripts implements Unit {
   readonly #reader: TranscriptDependencies["reader"];
   readonly #metrics: TranscriptMetrics;
-  readonly #limits: TranscriptLimits;
+  readonly #limits: TranscriptCacheLimits;
   /** The entry that was requested the longest ago comes first. */
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new Map<string, CachedFold>();
   #bytes = 0;
   readonly #long: Semaphore;
   readonly #short: Semaphore;
@@ -126,7 +126,10 @@ export class Transcripts implements Unit {
   readonly #flights = new Set<Promise<void>>();
   #stopped = false;
 
-  constructor({ reader, metrics, pastTurns }: TranscriptDependencies, limits: TranscriptLimits) {
+  constructor(
+    { reader, metrics, pastTurns }: TranscriptDependencies,
+    limits: TranscriptCacheLimits,
+  ) {
     this.#reader = reader;
     this.#metrics = metrics;
     this.#limits = limits;
@@ -157,7 +160,7 @@ export class Transcripts implements Unit {
     return snapshot;
   }
 
-  async #folded(sessionId: string, cut: Cut, signal: AbortSignal | undefined): Promise<Entry> {
+  async #folded(sessionId: string, cut: Cut, signal: AbortSignal | undefined): Promise<CachedFold> {
     this.#tooLarge.check(sessionId, cut.events);
     const entry = this.#entryOf(sessionId, cut);
     while (isEarlier(entry.fold.cut, cut) && !entry.isForgotten) {
@@ -170,30 +173,30 @@ export class Transcripts implements Unit {
     if (entry.isForgotten) {
       // The fold was forgotten: the head must be read again to know whether the numbers are still
       // committed.
-      return this.#folded(sessionId, await this.#now(sessionId, cut), signal);
+      return this.#folded(sessionId, await this.#currentCut(sessionId, cut), signal);
     }
     return entry;
   }
 
   /** The session as it is now, which was at these numbers, or at one of them. */
   async current(sessionId: string, seen: Cut, signal?: AbortSignal): Promise<Snapshot> {
-    return this.snapshot(sessionId, await this.#now(sessionId, seen), signal);
+    return this.snapshot(sessionId, await this.#currentCut(sessionId, seen), signal);
   }
 
-  async #now(sessionId: string, seen: Cut): Promise<Cut> {
+  async #currentCut(sessionId: string, seen: Cut): Promise<Cut> {
     const head = (await this.#reader.heads([sessionId])).get(sessionId);
     if (head === undefined || isEarlier(cutOf(head), seen)) throw historyLost(sessionId);
     return cutOf(head);
   }
 
   /** For a session that must exist. */
-  async read(sessionId: string, { upToSeq, signal, caller }: ReadRequest): Promise<Snapshot> {
+  async read(sessionId: string, { upToSeq, signal, caller }: TranscriptRequest): Promise<Snapshot> {
     const violations = violationsOf([checkSessionId(sessionId)]);
     if (violations.length > 0) throw invalidArgument(violations);
     const cut = await this.#existing(sessionId);
     if (upToSeq === undefined) return this.snapshot(sessionId, cut, signal);
     if (upToSeq > cut.events) throw beyondHead(cut.events);
-    return this.#past(sessionId, { upToSeq, head: cut, signal, caller });
+    return this.#foldAt(sessionId, { upToSeq, head: cut, signal, caller });
   }
 
   /** The id under which the conversation has the message; see `Fold.messageOf`. */
@@ -206,10 +209,10 @@ export class Transcripts implements Unit {
   }
 
   async #existing(sessionId: string): Promise<Cut> {
-    const held = this.held(sessionId);
+    const cachedCut = this.cachedCut(sessionId);
     const head = (await this.#reader.heads([sessionId])).get(sessionId);
     const cut = head === undefined ? NOTHING : cutOf(head);
-    if (isEarlier(cut, held)) this.forget(sessionId);
+    if (isEarlier(cut, cachedCut)) this.forget(sessionId);
     if (head === undefined) throw sessionNotFound(sessionId);
     if (head.deleted) {
       this.drop(sessionId);
@@ -241,21 +244,21 @@ export class Transcripts implements Unit {
   }
 
   /** The cut of the held fold. A later answer with a lower head means lost rows. */
-  held(sessionId: string): Cut {
+  cachedCut(sessionId: string): Cut {
     return this.#entries.get(sessionId)?.fold.cut ?? NOTHING;
   }
 
-  #entryOf(sessionId: string, cut: Cut): Entry {
-    const known = this.#entries.get(sessionId);
-    const isKnown = known !== undefined;
-    const cache = !isKnown ? "miss" : isEarlier(known.fold.cut, cut) ? "advanced" : "hit";
+  #entryOf(sessionId: string, cut: Cut): CachedFold {
+    const existing = this.#entries.get(sessionId);
+    const isCached = existing !== undefined;
+    const cache = !isCached ? "miss" : isEarlier(existing.fold.cut, cut) ? "advanced" : "hit";
     this.#metrics.transcripts.inc({ cache });
-    const entry = known ?? {
+    const entry = existing ?? {
       sessionId,
       fold: new Fold(sessionId),
       wanted: NOTHING,
       flight: undefined,
-      keptBytes: 0,
+      countedBytes: 0,
       isDropped: false,
       isForgotten: false,
     };
@@ -265,7 +268,7 @@ export class Transcripts implements Unit {
     return entry;
   }
 
-  async #runFold(entry: Entry, abandoned: AbortSignal): Promise<void> {
+  async #runFold(entry: CachedFold, abandoned: AbortSignal): Promise<void> {
     const { sessionId, fold, wanted } = entry;
     const { events, messages } = fold.cut;
     const missing = wanted.events - events + (wanted.messages - messages);
@@ -281,7 +284,7 @@ export class Transcripts implements Unit {
     if (entry.isDropped) throw sessionDeleted(sessionId);
   }
 
-  async #advance(entry: Entry, abandoned: AbortSignal): Promise<void> {
+  async #advance(entry: CachedFold, abandoned: AbortSignal): Promise<void> {
     const { sessionId, fold } = entry;
     const isOver = (): boolean => entry.isDropped || entry.isForgotten;
     while (isEarlier(fold.cut, entry.wanted)) {
@@ -308,7 +311,10 @@ export class Transcripts implements Unit {
   }
 
   /** Folds from the beginning: a fold cannot go back. */
-  async #past(sessionId: string, { upToSeq, head, signal, caller }: Past): Promise<Snapshot> {
+  async #foldAt(
+    sessionId: string,
+    { upToSeq, head, signal, caller }: PastRequest,
+  ): Promise<Snapshot> {
     this.#tooLarge.check(sessionId, upToSeq);
     this.#metrics.transcripts.inc({ cache: "miss" });
     const fold = new Fold(sessionId);
@@ -353,25 +359,25 @@ export class Transcripts implements Unit {
   }
 
   /** Caches the fold if it fits. */
-  #keep(entry: Entry): void {
+  #keep(entry: CachedFold): void {
     if (this.#entries.get(entry.sessionId) !== entry) return;
     this.#count(entry, SESSION_BYTES + entry.fold.bytesWithTexts);
-    if (entry.keptBytes > this.#limits.bytesMax) this.#forget(entry);
+    if (entry.countedBytes > this.#limits.bytesMax) this.#forget(entry);
     for (const oldest of this.#entries.values()) {
       if (this.#bytes <= this.#limits.bytesMax) return;
       if (oldest.flight === undefined) this.#forget(oldest);
     }
   }
 
-  #forget(entry: Entry): void {
+  #forget(entry: CachedFold): void {
     if (this.#entries.get(entry.sessionId) !== entry) return;
     this.#entries.delete(entry.sessionId);
     this.#count(entry, 0);
   }
 
-  #count(entry: Entry, bytes: number): void {
-    this.#bytes += bytes - entry.keptBytes;
-    entry.keptBytes = bytes;
+  #count(entry: CachedFold, bytes: number): void {
+    this.#bytes += bytes - entry.countedBytes;
+    entry.countedBytes = bytes;
     this.#metrics.transcriptBytes.set(this.#bytes);
   }
 }

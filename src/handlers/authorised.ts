@@ -18,18 +18,18 @@ import { ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
 import type {
   CallContext,
-  Caller,
-  Conversation,
-  ConversationRecord,
+  BidiCaller,
+  BidiReceiver,
+  BidiRecord,
   Handlers,
 } from "../contract/context.ts";
 import type { ExportHandlers } from "./export.ts";
 import type { HistoryHandlers } from "./pages.ts";
 import type { EventListHandlers } from "./push-list.ts";
-import { cancels, forks, recorded, takeOvers } from "./recorded.ts";
+import { auditedCancel, auditedFork, audited, auditedClaim } from "./audited.ts";
 import type { CancelHandlers } from "./turns/cancel-run.ts";
 import type { RunsHandlers } from "./runs.ts";
-import type { AguiTalk } from "./talk.ts";
+import type { AguiRun } from "./agui-run.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import type {
@@ -46,7 +46,7 @@ export interface ServedReads {
   readonly runs: RunsHandlers;
   readonly transcripts: TranscriptHandlers;
   readonly exports: ExportHandlers;
-  readonly talk: AguiTalk;
+  readonly runAgent: AguiRun;
 }
 
 export interface AuthorisingParts {
@@ -67,7 +67,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     ...authorisedSessions(parts, served),
     // This method writes its own audit record, because only the handler knows the token's id.
     issueSessionToken: unary(bySession("IssueSessionToken"), served.issueSessionToken),
-    forkSession: unary(bySession("ForkSession"), forks(audit, served.forkSession)),
+    forkSession: unary(bySession("ForkSession"), auditedFork(audit, served.forkSession)),
     pushSessionMessage: unary(
       (principal, { sessionId, eventType }) =>
         authorizer.authorize(principal, pushActionOf(eventType), named(sessionId)),
@@ -75,9 +75,9 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     ),
     pushSessionEvent: unary(pushEvent, served.pushSessionEvent),
     pushEventList: unary(pushEvent, served.pushEventList),
-    claimTurn: unary(bySession("ClaimTurn"), takeOvers(audit, served.claimTurn)),
-    cancelRun: unary(bySession("CancelRun"), cancels(audit, served.cancelRun)),
-    stopRun: unary(bySession("CancelRun"), cancels(audit, served.stopRun)),
+    claimTurn: unary(bySession("ClaimTurn"), auditedClaim(audit, served.claimTurn)),
+    cancelRun: unary(bySession("CancelRun"), auditedCancel(audit, served.cancelRun)),
+    stopRun: unary(bySession("CancelRun"), auditedCancel(audit, served.stopRun)),
     // The handler finds only texts of the caller's sessions.
     searchTexts: unary(
       (principal) => authorizer.authorize(principal, actionOf("SearchTexts"), undefined),
@@ -126,25 +126,25 @@ function authorisedSessions(parts: AuthorisingParts, served: Methods) {
     ),
     updateSession: unary(
       byId("UpdateSession"),
-      recorded(audit, "session.update", served.updateSession, (_, request) => ({
+      audited(audit, "session.update", served.updateSession, (_, request) => ({
         fields: CHANGEABLE.filter((name) => request[name] !== undefined).join(","),
       })),
     ),
     updateSessionStatus: unary(byId("UpdateSessionStatus"), served.updateSessionStatus),
     deleteSession: unary(
       byId("DeleteSession"),
-      recorded(audit, "session.delete", served.deleteSession, () => ({})),
+      audited(audit, "session.delete", served.deleteSession, () => ({})),
     ),
     eraseSession: unary(
       byId("EraseSession"),
-      recorded(audit, "session.erase", served.eraseSession, ({ messages, events }) => ({
+      audited(audit, "session.erase", served.eraseSession, ({ messages, events }) => ({
         messages: String(messages),
         events: String(events),
       })),
     ),
     holdSession: unary(
       byId("HoldSession"),
-      recorded(audit, "session.hold", served.holdSession, ({ hold }) =>
+      audited(audit, "session.hold", served.holdSession, ({ hold }) =>
         hold === undefined ? { released: "true" } : { reason: hold },
       ),
     ),
@@ -156,7 +156,7 @@ function authorisedSessions(parts: AuthorisingParts, served: Methods) {
  */
 export function authorisedReads(
   { authorizer }: AuthorisingParts,
-  { runs, transcripts, exports, talk }: ServedReads,
+  { runs, transcripts, exports, runAgent }: ServedReads,
 ): ServedReads {
   const allow: Allow<string> = (principal, sessionId) =>
     authorizer.authorize(principal, "session.read", named(sessionId));
@@ -174,7 +174,7 @@ export function authorisedReads(
       exportMessages: stream(allow, (id, context) => exports.exportMessages(id, context)),
       exportHistory: stream(allowOf, (request, context) => exports.exportHistory(request, context)),
     },
-    talk: stream(allowOf, talk),
+    runAgent: stream(allowOf, runAgent),
   };
 }
 
@@ -244,7 +244,7 @@ function pushStream(
     void allow(undefined);
     const conversation = begin(caller);
     if (isUnscoped(principal)) return conversation;
-    return new AuthorisedConversation(conversation, caller, (id) => allow(named(id)));
+    return new AuthorisedPushStream(conversation, caller, (id) => allow(named(id)));
   };
 }
 
@@ -283,47 +283,47 @@ function actionOf(method: string): Action {
  * A push stream of a caller who does not see every session. The first frame names the session. The
  * inner stream gets nothing before that session is allowed:
  *
- *   begun ── first frame ── allowed ──────────────────────────► through: the rest passes
- *                 │  └───── has to be looked up ──► asking ───────┘
- *                 └──────── refused ──► over ◄────────┘
+ *   started ── first frame ── allowed ──────────────────────────► open: the rest passes
+ *                   │  └───── has to be looked up ──► checking ─────┘
+ *                   └──────── refused ──► closed ◄────────┘
  *
- * In the state `asking` this class has answered that no frame may come, so it never keeps a frame.
+ * In the state `checking` this class has answered that no frame may come, so it never keeps a frame.
  */
-class AuthorisedConversation implements Conversation<PushSessionEventsRequest> {
-  readonly #behind: Conversation<PushSessionEventsRequest>;
-  readonly #caller: Caller<PushSessionEventsResponse>;
+class AuthorisedPushStream implements BidiReceiver<PushSessionEventsRequest> {
+  readonly #inner: BidiReceiver<PushSessionEventsRequest>;
+  readonly #caller: BidiCaller<PushSessionEventsResponse>;
   readonly #allow: (sessionId: string) => Allowed;
-  #state: "begun" | "asking" | "through" | "over" = "begun";
+  #state: "started" | "checking" | "open" | "closed" = "started";
   #sessionId = "";
 
   constructor(
-    behind: Conversation<PushSessionEventsRequest>,
-    caller: Caller<PushSessionEventsResponse>,
+    inner: BidiReceiver<PushSessionEventsRequest>,
+    caller: BidiCaller<PushSessionEventsResponse>,
     allow: (sessionId: string) => Allowed,
   ) {
-    this.#behind = behind;
+    this.#inner = inner;
     this.#caller = caller;
     this.#allow = allow;
   }
 
-  get record(): ConversationRecord {
-    const { record } = this.#behind;
+  get record(): BidiRecord {
+    const { record } = this.#inner;
     return record.sessionId === "" ? { ...record, sessionId: this.#sessionId } : record;
   }
 
-  get keptBytes(): number {
-    return this.#behind.keptBytes ?? 0;
+  get bufferedBytes(): number {
+    return this.#inner.bufferedBytes ?? 0;
   }
 
   onMessage(request: PushSessionEventsRequest): boolean {
-    if (this.#state === "through") return this.#behind.onMessage(request);
+    if (this.#state === "open") return this.#inner.onMessage(request);
     const { frame } = request;
     // Any other first frame is an error; the inner stream reports it.
     this.#sessionId = frame.case === "open" ? frame.value.sessionId : "";
     try {
       const allowed = this.#allow(this.#sessionId);
       if (allowed === undefined) return this.#begin(request);
-      this.#state = "asking";
+      this.#state = "checking";
       void this.#beginAfter(allowed, request);
     } catch (error) {
       this.#refuse(error);
@@ -332,38 +332,38 @@ class AuthorisedConversation implements Conversation<PushSessionEventsRequest> {
   }
 
   onDecodeError(error: ServiceError): void {
-    this.#behind.onDecodeError(error);
+    this.#inner.onDecodeError(error);
   }
 
   onHalfClose(): void {
-    this.#behind.onHalfClose();
+    this.#inner.onHalfClose();
   }
 
   onDrain(): void {
-    this.#behind.onDrain();
+    this.#inner.onDrain();
   }
 
   onClose(error: ServiceError): void {
-    this.#state = "over";
-    this.#behind.onClose(error);
+    this.#state = "closed";
+    this.#inner.onClose(error);
   }
 
   async #beginAfter(allowed: Promise<void>, request: PushSessionEventsRequest): Promise<void> {
     try {
       await allowed;
-      if (this.#state === "asking" && this.#begin(request)) this.#caller.resume();
+      if (this.#state === "checking" && this.#begin(request)) this.#caller.resume();
     } catch (error) {
       this.#refuse(error);
     }
   }
 
   #begin(request: PushSessionEventsRequest): boolean {
-    this.#state = "through";
-    return this.#behind.onMessage(request);
+    this.#state = "open";
+    return this.#inner.onMessage(request);
   }
 
   #refuse(cause: unknown): void {
-    if (this.#state === "over") return;
+    if (this.#state === "closed") return;
     const error = ServiceError.from(cause);
     this.onClose(error);
     this.#caller.end(error);

@@ -18,7 +18,7 @@ import type { LedgerReader } from "../store/reader.ts";
 import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
 import type { CallContext } from "../contract/context.ts";
-import { heldBytesOf, toSessionMessage } from "../contract/rows-to-wire.ts";
+import { rowBytesOf, toSessionMessage } from "../contract/rows-to-wire.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 
 export interface ExportHandlers {
@@ -76,7 +76,7 @@ export function createExportHandlers(
       while (after < end) {
         const rows = await reader.pageAfter({ ...page, after });
         await headOfLiving(sessionId); // A deleted session is not exported any further.
-        if (memory?.rows(heldBytesOf(rows)) === false) throw serverBusy();
+        if (memory?.rows(rowBytesOf(rows)) === false) throw serverBusy();
         for (const row of rows) {
           if (after !== 0n && row.seq !== after + 1n) throw erased(sessionId);
           after = lastSeqOf(row);

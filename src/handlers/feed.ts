@@ -30,7 +30,7 @@ import {
   violationsOf,
 } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
-import { heldBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
+import { rowBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
 import { microsOf, timestampOf } from "../contract/times.ts";
 import type { FeedDelivery, Feeds } from "../live/feeds.ts";
 import type { FeedPosition, FeedRow } from "../store/feed.ts";
@@ -61,7 +61,7 @@ interface Around {
   readonly watchState: WatchState;
 }
 
-interface Call<S extends StreamName, M> {
+interface FeedCall<S extends StreamName, M> {
   readonly stream: S;
   readonly request: WatchEventsRequest | WatchMessagesRequest;
   readonly context: CallContext;
@@ -92,7 +92,7 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
       }),
   };
 
-  async function* feed<S extends StreamName, M>(call: Call<S, M>): AsyncGenerator<M> {
+  async function* feed<S extends StreamName, M>(call: FeedCall<S, M>): AsyncGenerator<M> {
     const { stream, request, context } = call;
     const { principal, signal } = context;
     const { position, server } = checked(call);
@@ -108,11 +108,11 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
       acquire: acquireFor(context),
     });
     const act = { principal, action: "feed.read", sessionId: undefined } as const;
-    let isTold = false;
+    let isAudited = false;
     const pull = new Pull(deliveries, (delivery) => {
       // The first delivery shows that the feed has a seat.
-      if (!isTold) audit.done(act, { stream, projectId });
-      isTold = true;
+      if (!isAudited) audit.done(act, { stream, projectId });
+      isAudited = true;
       return framesOf(call, delivery);
     });
     try {
@@ -124,7 +124,7 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
 }
 
 function* framesOf<S extends StreamName, M>(
-  { stream, context: { memory }, toWire }: Call<S, M>,
+  { stream, context: { memory }, toWire }: FeedCall<S, M>,
   delivery: FeedDelivery<S>,
 ): Generator<M> {
   if (delivery.kind === "state") {
@@ -137,7 +137,7 @@ function* framesOf<S extends StreamName, M>(
     return;
   }
   const { rows } = delivery;
-  if (memory?.rows(heldBytesOf(rows.map(({ row }) => row))) === false) throw serverBusy();
+  if (memory?.rows(rowBytesOf(rows.map(({ row }) => row))) === false) throw serverBusy();
   for (const { row, projectId: owner = "", recordedAtMicros: atMicros } of rows) {
     const at = { atMicros, sessionId: row.sessionId, seq: row.seq };
     yield toWire(row, {
@@ -150,7 +150,7 @@ function* framesOf<S extends StreamName, M>(
   memory?.rows(0);
 }
 
-function checked({ stream, request, checkTypes }: Call<StreamName, unknown>): Place {
+function checked({ stream, request, checkTypes }: FeedCall<StreamName, unknown>): Place {
   const { cursor, startTime, projectId, eventTypes } = request;
   const place = cursor === "" ? beginningAt(startTime) : placeOf(stream, cursor);
   const violations = violationsOf([

@@ -69,11 +69,11 @@ export function createFeedbackHandlers(
       const { sessionId, messageId, kind, comment } = request;
       const { principal, signal } = context;
       parts.rates.take(principal, sessionId, Buffer.byteLength(comment));
-      const known = await parts.transcripts
+      const knownId = await parts.transcripts
         .messageOf(sessionId, { messageId, signal })
         .catch((error: unknown) => unlessTooLarge(error, messageId));
-      if (known === undefined) throw messageNotFound(sessionId);
-      const event = await give(parts, { ...request, messageId: known }, context);
+      if (knownId === undefined) throw messageNotFound(sessionId);
+      const event = await give(parts, { ...request, messageId: knownId }, context);
       const counted = COUNTED.includes(kind) ? kind : "other";
       if (!event.deduplicated) parts.metrics.feedback.inc({ kind: counted });
       return event;
@@ -81,8 +81,8 @@ export function createFeedbackHandlers(
   };
 }
 
-function checksOf({ sessionId, messageId, ...said }: GiveFeedbackRequest): readonly Check[] {
-  const { kind, comment, traceId } = said;
+function checksOf({ sessionId, messageId, ...texts }: GiveFeedbackRequest): readonly Check[] {
+  const { kind, comment, traceId } = texts;
   const description = "kind must be 1 to 64 of A-Z a-z 0-9 . _ : -, such as thumbs_up";
   return [
     checkSessionId(sessionId),

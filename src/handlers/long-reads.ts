@@ -14,7 +14,7 @@ const WAITING_MAX = 1_024;
 const WAITING_OF_CALLER_MAX = 64;
 
 /** `connections`: those of the database for reads. */
-export function createSeats(connections: number): Semaphore {
+export function createReadSlots(connections: number): Semaphore {
   const atOnce = Math.max(1, Math.floor(connections / 2));
   return new Semaphore({
     atOnce,
@@ -23,14 +23,14 @@ export function createSeats(connections: number): Semaphore {
   });
 }
 
-export function seated<Request, Response>(
-  seats: Semaphore,
+export function withReadSlot<Request, Response>(
+  slots: Semaphore,
   read: (request: Request, context: CallContext) => Promise<Response>,
 ): (request: Request, context: CallContext) => Promise<Response> {
   return async (request, context) => {
     const { principal, signal } = context;
     try {
-      return await seats.run(() => read(request, context), signal, actorOf(principal));
+      return await slots.run(() => read(request, context), signal, actorOf(principal));
     } catch (error) {
       throw tooSlow(error) ?? error;
     }

@@ -3,7 +3,7 @@
  * stream take the events, so fragments of one text are merged, and a secret is found that is spread
  * over several events:
  *
- *   payloads ──► intake ──► redaction, the open group ──► rows ──► one push, with the key of the list
+ *   payloads ──► accept ──► redaction, the open group ──► rows ──► one push, with the key of the list
  *                  └─ a refused event refuses the list; the error names the event by its index
  *
  * The key is stored with the first row. The rows of a push are stored together, so the key stands for
@@ -21,8 +21,8 @@ import { payloadsDigest, type PushOptions, refuse, storePush } from "./push.ts";
 import type { PushEventParts } from "./push-session-event.ts";
 import { countRenamed } from "./new-row.ts";
 import { GatheredRows, type RowSink, StreamNumbers } from "./push-stream/commits.ts";
-import { Intake, type Taken } from "./push-stream/intake.ts";
-import { StreamRows } from "./push-stream/stream-rows.ts";
+import { EventAcceptor, type AcceptResult } from "./push-stream/accept-event.ts";
+import { RowBuilder } from "./push-stream/row-builder.ts";
 
 /** A list is committed whole, by one statement. A push stream has no such limit. */
 export const LIST_EVENTS_MAX = 10_000;
@@ -57,7 +57,7 @@ export function createEventListHandlers(
   { validation, payloadBytesMax }: PushOptions,
 ): EventListHandlers {
   const { clock, metrics, groups, redactor } = parts;
-  const intake = { validation, payloadBytesMax, merges: true, redactor };
+  const acceptor = { validation, payloadBytesMax, merges: true, redactor };
   const compressor = {
     ...COMPRESSOR_LIMITS,
     payloadBytesMax: Math.min(payloadBytesMax, COMPRESSOR_LIMITS.payloadBytesMax),
@@ -75,8 +75,8 @@ export function createEventListHandlers(
       );
       const gathered = new ListRows();
       const eventType = await addAll(payloads, {
-        intake: new Intake(intake),
-        rows: new StreamRows(gathered, UNCOUNTED, { compressor, redactor }),
+        acceptor: new EventAcceptor(acceptor),
+        rows: new RowBuilder(gathered, UNCOUNTED, { compressor, redactor }),
         clock,
       });
       const bytes = storedBytesOf(gathered.rows);
@@ -106,10 +106,10 @@ export function createEventListHandlers(
 async function addAll(
   payloads: readonly string[],
   {
-    intake,
+    acceptor,
     rows,
     clock,
-  }: { readonly intake: Intake; readonly rows: StreamRows; readonly clock: Clock },
+  }: { readonly acceptor: EventAcceptor; readonly rows: RowBuilder; readonly clock: Clock },
 ): Promise<string> {
   const nowMicros = clock.nowMicros();
   const nowMs = clock.monotonicMs();
@@ -118,13 +118,13 @@ async function addAll(
   const slice = new TimeSlice();
   for (const [index, payload] of payloads.entries()) {
     const event = { $typeName: "ambient.v1.RawEvent", eventType: "", payload } as const;
-    const taken = intake.take(event, nowMicros);
-    if (taken.kind === "refused") {
-      faults.push(...faultsOf(taken.error, index));
+    const result = acceptor.accept(event, nowMicros);
+    if (result.kind === "refused") {
+      faults.push(...faultsOf(result.error, index));
       if (faults.length >= VIOLATIONS_MAX) break;
     } else {
-      firstType ??= typeOf(taken);
-      rows.add({ taken, payloadBytes: 0, nowMs });
+      firstType ??= typeOf(result);
+      rows.add({ result, payloadBytes: 0, nowMs });
     }
     const turn = slice.turn();
     if (turn !== undefined) await turn;
@@ -145,7 +145,7 @@ function faultsOf({ code, reason, message, violations }: ServiceError, index: nu
   throw new ServiceError(code, reason, place + message, { violations: faults });
 }
 
-function typeOf(event: Exclude<Taken, { readonly kind: "refused" }>): string {
+function typeOf(event: Exclude<AcceptResult, { readonly kind: "refused" }>): string {
   if (event.kind === "fragment") return event.event.eventType;
   return event.rows[0]?.eventType ?? "";
 }
@@ -156,7 +156,7 @@ class ListRows extends GatheredRows implements RowSink {
 }
 
 /** The metrics count the groups of push streams. */
-const UNCOUNTED = { groupClosed: (): void => undefined };
+const UNCOUNTED = { onGroupClose: (): void => undefined };
 
 function checkCount({ length }: readonly unknown[]): Check {
   if (length > 0 && length <= LIST_EVENTS_MAX) return undefined;

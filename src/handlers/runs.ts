@@ -28,7 +28,7 @@ import type { Transcripts } from "../conversation/transcripts.ts";
  */
 export type RunStatus = "running" | "stalled" | "unanswered" | RunOutcome;
 
-export interface Run {
+export interface RunSummary {
   readonly runId: string;
   /** The parent that its RUN_STARTED names. */
   readonly parentRunId: string | undefined;
@@ -44,7 +44,7 @@ export interface Run {
 }
 
 export interface RunsPage {
-  readonly runs: readonly Run[];
+  readonly runs: readonly RunSummary[];
   readonly nextAfter: bigint;
   readonly hasMore: boolean;
 }
@@ -120,7 +120,7 @@ async function unansweredIn(
   }
 }
 
-interface Found {
+interface FoundRuns {
   readonly stretches: readonly RunStretch[];
   /** The last run that was seen; it may lie after the page. */
   readonly newest: RunStretch | undefined;
@@ -132,7 +132,7 @@ async function collect(
   reader: RunsReader,
   { sessionId, afterSeq, runsMax }: RunsRequest,
   context: CallContext,
-): Promise<Found> {
+): Promise<FoundRuns> {
   const stretches: RunStretch[] = [];
   let after = afterSeq;
   let cut = afterSeq > 0n ? await reader.runOpenAt(sessionId, afterSeq) : undefined;
@@ -204,14 +204,14 @@ function markerOf(payload: string): Marker {
   };
 }
 
-interface Seen {
+interface StatusFacts {
   readonly markers: ReadonlyMap<bigint, Marker>;
   readonly staleMicros: bigint;
   readonly unanswered: ReadonlySet<unknown>;
   readonly isNewest: boolean;
 }
 
-function runOf(stretch: RunStretch, seen: Seen): Run {
+function runOf(stretch: RunStretch, seen: StatusFacts): RunSummary {
   const { hasStart, recordedAtMicros: _, end, ...rest } = stretch;
   return {
     ...rest,
@@ -221,7 +221,7 @@ function runOf(stretch: RunStretch, seen: Seen): Run {
   };
 }
 
-function statusOf({ runId, end, recordedAtMicros }: RunStretch, seen: Seen): RunStatus {
+function statusOf({ runId, end, recordedAtMicros }: RunStretch, seen: StatusFacts): RunStatus {
   if (end === undefined) {
     // A session has at most one open run: the run that began last.
     return seen.isNewest && recordedAtMicros >= seen.staleMicros ? "running" : "stalled";

@@ -56,7 +56,7 @@ export interface SessionStore {
   deleteSession(id: string): Promise<boolean>;
 }
 
-type SessionHandlers = Pick<
+type SessionRecordHandlers = Pick<
   Handlers<typeof SessionService>,
   | "createSession"
   | "getSession"
@@ -77,7 +77,7 @@ export function createSessionHandlers(
   store: SessionStore,
   { changed, deleted }: SessionNews,
   redactor?: Redactor,
-): SessionHandlers {
+): SessionRecordHandlers {
   return {
     async createSession(request, { principal }) {
       refuse(newSessionChecks(request));
@@ -99,7 +99,7 @@ export function createSessionHandlers(
     async getSession({ id }, { principal: scope }) {
       refuse([checkSessionId(id, "id")]);
       const [record, forks] = await Promise.all([store.getSession(id), store.forksOf(id, scope)]);
-      return { ...toSession(found(id, record)), forks: [...forks] };
+      return { ...toSession(existing(id, record)), forks: [...forks] };
     },
     async listSessions(request, { principal: scope }) {
       const page = request.page === 0 ? 1 : request.page;
@@ -139,10 +139,10 @@ function changeHandlers(
   store: SessionStore,
   changed: SessionNews["changed"],
   redactor: Redactor | undefined,
-): Pick<SessionHandlers, "updateSession" | "updateSessionStatus"> {
+): Pick<SessionRecordHandlers, "updateSession" | "updateSessionStatus"> {
   const clean = (json: string): string => redactor?.payload(json) ?? json;
   const update = async (id: string, change: SessionChange): Promise<Session> => {
-    const record = found(id, await store.updateSession(id, change));
+    const record = existing(id, await store.updateSession(id, change));
     changed(id);
     return toSession(record);
   };
@@ -316,7 +316,7 @@ export function refuse(checks: readonly Check[]): void {
   if (violations.length > 0) throw invalidArgument(violations);
 }
 
-function found(id: string, record: SessionRecord | undefined): SessionRecord {
+function existing(id: string, record: SessionRecord | undefined): SessionRecord {
   if (record === undefined) throw sessionNotFound(id);
   return record;
 }

@@ -46,7 +46,7 @@ export class SharedEvents {
   readonly #limits: SharedEventsLimits;
   readonly #expansions = new WeakMap<EventRow, Expansion>();
   /** Kept expansions in the order of creation; weak, because they belong to their rows. */
-  readonly #kept = new Set<{ readonly expansion: WeakRef<Expansion>; readonly bytes: number }>();
+  readonly #shared = new Set<{ readonly expansion: WeakRef<Expansion>; readonly bytes: number }>();
   #bytes = 0;
 
   /**
@@ -65,9 +65,9 @@ export class SharedEvents {
   /** The row's events with a number above `afterSeq`, in order. */
   of(row: EventRow, afterSeq: bigint): Iterable<SessionEvent> {
     if (row.fragments === undefined) return row.seq > afterSeq ? [this.#toWhole(row)] : [];
-    const known = this.#expansions.get(row);
-    const isTooLarge = known !== undefined && known.bytes > this.#limits.rowBytesMax;
-    const expansion = known?.events === undefined && !isTooLarge ? this.#make(row) : known;
+    const existing = this.#expansions.get(row);
+    const isTooLarge = existing !== undefined && existing.bytes > this.#limits.rowBytesMax;
+    const expansion = existing?.events === undefined && !isTooLarge ? this.#make(row) : existing;
     return expansion?.events === undefined
       ? toRawEvents(row, afterSeq)
       : eventsOf(row, expansion, afterSeq);
@@ -83,7 +83,7 @@ export class SharedEvents {
       events.push(event);
     }
     const expansion = this.#remember(row, { events, bytes });
-    this.#kept.add({ expansion: new WeakRef(expansion), bytes });
+    this.#shared.add({ expansion: new WeakRef(expansion), bytes });
     this.#bytes += bytes;
     this.#displace();
     return expansion;
@@ -95,9 +95,9 @@ export class SharedEvents {
   }
 
   #displace(): void {
-    for (const oldest of this.#kept) {
+    for (const oldest of this.#shared) {
       if (this.#bytes <= this.#limits.bytesMax) return;
-      this.#kept.delete(oldest);
+      this.#shared.delete(oldest);
       this.#bytes -= oldest.bytes;
       const expansion = oldest.expansion.deref();
       if (expansion !== undefined) expansion.events = undefined;

@@ -35,7 +35,7 @@ export function createSessionWatchHandlers(
           return;
         }
         const { changes } = delivery;
-        if (memory?.rows(heldBytesOf(changes)) === false) throw serverBusy();
+        if (memory?.rows(changeBytesOf(changes)) === false) throw serverBusy();
         for (const one of changes) yield toEvent(one);
         memory?.rows(0);
       });
@@ -56,7 +56,7 @@ function stateFrame(watchState: WatchState): SessionWatchEvent {
 /** Its numbers, its times and its short texts. */
 const SESSION_BYTES = 2_048;
 
-function heldBytesOf(changes: readonly SessionChanged[]): number {
+function changeBytesOf(changes: readonly SessionChanged[]): number {
   return changes.reduce((bytes, { record }) => {
     const { name, prompt, labels, annotations, capabilities } = record;
     const texts = [name, prompt, labels, annotations, capabilities].map(

@@ -36,7 +36,7 @@ import {
 import { checkEventTypeFilter, checkText, violationsOf } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import {
-  heldBytesOf,
+  rowBytesOf,
   toRawEvents,
   toSessionEvent,
   toSessionMessage,
@@ -53,7 +53,7 @@ export interface WatchOptions {
   readonly sessionPolicy: "auto" | "strict";
 }
 
-type WatchRequest = WatchSessionMessagesRequest | WatchSessionEventsRequest;
+type RowsWatchRequest = WatchSessionMessagesRequest | WatchSessionEventsRequest;
 
 type WatchHandlers = Pick<
   Handlers<typeof SessionService>,
@@ -61,9 +61,9 @@ type WatchHandlers = Pick<
 >;
 
 /** One call: its request, and the parts that belong to its stream. */
-interface Call<S extends StreamName, M> {
+interface WatchCall<S extends StreamName, M> {
   readonly stream: S;
-  readonly request: WatchRequest;
+  readonly request: RowsWatchRequest;
   /** The call's span records when the watch attached and each change of its state. */
   readonly context: CallContext;
   /** The filter; undefined: every row passes. */
@@ -87,13 +87,13 @@ export function createWatchHandlers(
     toSharedWire: onceARow((row) => toSessionMessage(row)),
     toFrame: toMessageFrame,
     expanded: undefined,
-  } satisfies Partial<Call<"messages", SessionMessage>>;
+  } satisfies Partial<WatchCall<"messages", SessionMessage>>;
   const events = {
     stream: "events",
     toWire: (row) => toSessionEvent(row),
     toSharedWire: onceARow((row) => toSessionEvent(row)),
     toFrame: toEventFrame,
-  } satisfies Partial<Call<"events", SessionEvent>>;
+  } satisfies Partial<WatchCall<"events", SessionEvent>>;
   const sharedEvents = new SharedEvents(events.toSharedWire, SHARED_EVENTS_LIMITS);
   return {
     watchSessionMessages: (request, context) => watch({ ...messages, request, context }),
@@ -103,7 +103,7 @@ export function createWatchHandlers(
     },
   };
 
-  async function* watch<S extends StreamName, M>(call: Call<S, M>): AsyncGenerator<M> {
+  async function* watch<S extends StreamName, M>(call: WatchCall<S, M>): AsyncGenerator<M> {
     const { stream, request, context } = call;
     check(request);
     const watcher = await attachTo(live, call);
@@ -122,7 +122,7 @@ export function createWatchHandlers(
 
   async function cursorOf(
     stream: StreamName,
-    request: WatchRequest,
+    request: RowsWatchRequest,
     head: SessionHead | undefined,
   ): Promise<bigint> {
     const { sessionId } = request;
@@ -142,7 +142,7 @@ export function createWatchHandlers(
 
 function attachTo<S extends StreamName>(
   live: Live,
-  { stream, request, context }: Pick<Call<S, never>, "stream" | "request" | "context">,
+  { stream, request, context }: Pick<WatchCall<S, never>, "stream" | "request" | "context">,
 ): ReturnType<typeof live.attach<S>> {
   const { sessionId } = request;
   const { signal } = context;
@@ -151,7 +151,7 @@ function attachTo<S extends StreamName>(
 
 /** The messages of a watch whose cursor is known. */
 function pullOf<S extends StreamName, M>(
-  call: Call<S, M>,
+  call: WatchCall<S, M>,
   watcher: Watcher<S>,
   range: { readonly after: bigint; readonly until: bigint | undefined },
 ): Pull<Delivery<S>, M> {
@@ -163,26 +163,26 @@ function pullOf<S extends StreamName, M>(
       state = delivery.state;
       span?.event(state);
     }
-    hold(delivery, memory);
+    charge(delivery, memory);
     return wireOf(call, delivery, state);
   });
 }
 
 /** Rows of a window are shared by all its watchers, and are counted with the windows. */
-function hold(delivery: Delivery<StreamName>, memory: CallMemory | undefined): void {
+function charge(delivery: Delivery<StreamName>, memory: CallMemory | undefined): void {
   const isOwn = delivery.kind === "rows" && !delivery.shared;
-  if (memory?.rows(isOwn ? heldBytesOf(delivery.rows) : 0) === false) throw serverBusy();
+  if (memory?.rows(isOwn ? rowBytesOf(delivery.rows) : 0) === false) throw serverBusy();
 }
 
 /** Counts the rows in memory; a call without a count of its memory reads no page ahead. */
-function counterOf({ context: { memory } }: Pick<Call<never, never>, "context">) {
+function counterOf({ context: { memory } }: Pick<WatchCall<never, never>, "context">) {
   if (memory === undefined) return undefined;
   return (rows: readonly StoredRow[]): void => {
-    if (!memory.rows(heldBytesOf(rows))) memory.end(serverBusy());
+    if (!memory.rows(rowBytesOf(rows))) memory.end(serverBusy());
   };
 }
 
-function cursorIn({ afterSeq }: WatchRequest): bigint {
+function cursorIn({ afterSeq }: RowsWatchRequest): bigint {
   return afterSeq > 0n ? afterSeq : 0n;
 }
 
@@ -196,7 +196,7 @@ function expansionOf(
 }
 
 function* wireOf<S extends StreamName, M>(
-  call: Call<S, M>,
+  call: WatchCall<S, M>,
   delivery: Delivery<S>,
   state: LiveState,
 ): Generator<M> {
@@ -224,7 +224,7 @@ function* wireOf<S extends StreamName, M>(
   }
 }
 
-function check(request: WatchRequest): void {
+function check(request: RowsWatchRequest): void {
   const violations = violationsOf([
     checkSessionId(request.sessionId),
     "eventTypes" in request ? checkEventTypeFilter(request.eventTypes) : undefined,
@@ -245,8 +245,8 @@ function filterOf(request: WatchSessionEventsRequest): ((row: EventRow) => boole
 function onceARow<R extends StoredRow, M>(toWire: (row: R) => M): (row: R) => M {
   const made = new WeakMap<R, M>();
   return (row) => {
-    const known = made.get(row);
-    if (known !== undefined) return known;
+    const existing = made.get(row);
+    if (existing !== undefined) return existing;
     const message = toWire(row);
     made.set(row, message);
     return message;

@@ -18,7 +18,7 @@ import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument, type ServiceError } from "@session-ledger/base/errors";
 import { BODY_DEPTH_MAX } from "../contract/checks.ts";
 import { bytesOf, clientMessagesIn, type ClientMessage } from "../conversation/client-messages.ts";
-import { charsOf, parseInput, type RunInput, runInputIn } from "../conversation/run-input.ts";
+import { charsOf, parseInput, type RunInputParts, runInputIn } from "../conversation/run-input.ts";
 import type { App } from "./plumbing/app.ts";
 import { servedRequestOf } from "./plumbing/call-context.ts";
 import { parse, receive } from "./plumbing/json-body.ts";
@@ -49,7 +49,7 @@ const TEXT_CHARS_MAX = 1_024;
 export class AguiInputs {
   readonly #limits: InputLimits;
   /** What may be new in the inputs that no route has taken yet. */
-  readonly #typed = new WeakMap<FastifyRequest, RunInput>();
+  readonly #inputs = new WeakMap<FastifyRequest, RunInputParts>();
 
   constructor(limits = INPUT_LIMITS) {
     this.#limits = limits;
@@ -67,11 +67,11 @@ export class AguiInputs {
   /** Holds the messages of a reduced input for as long as the answer lasts. */
   keep(messages: readonly unknown[] | null | undefined, { request }: FastifyReply): StoredInput {
     const clientMessages = clientMessagesIn(messages ?? [], { field: "messages" });
-    const typed = this.#typed.get(request);
-    this.#typed.delete(request);
-    const bytes = bytesOf(clientMessages) + (typed === undefined ? 0 : 2 * charsOf(typed));
+    const runInput = this.#inputs.get(request);
+    this.#inputs.delete(request);
+    const bytes = bytesOf(clientMessages) + (runInput === undefined ? 0 : 2 * charsOf(runInput));
     if (servedRequestOf(request).memory?.request(bytes) === false) throw serverBusy();
-    return { messages: clientMessages, typed };
+    return { messages: clientMessages, runInput };
   }
 
   async #read(request: FastifyRequest, payload: IncomingMessage): Promise<unknown> {
@@ -79,8 +79,8 @@ export class AguiInputs {
       const bytes = await receive(request, payload, this.#limits);
       checkMarks(bytes, this.#limits);
       const body = parse(request, bytes, parseInput);
-      const typed = typedInBody(body);
-      if (typed !== undefined) this.#typed.set(request, typed);
+      const runInput = runInputInBody(body);
+      if (runInput !== undefined) this.#inputs.set(request, runInput);
       return reducedBody(body);
     } finally {
       servedRequestOf(request).memory?.request(0);
@@ -90,7 +90,7 @@ export class AguiInputs {
 
 interface StoredInput {
   readonly messages: readonly ClientMessage[];
-  readonly typed: RunInput | undefined;
+  readonly runInput: RunInputParts | undefined;
 }
 
 const QUOTE = 0x22;
@@ -136,7 +136,7 @@ function isObject(value: unknown): value is Members {
 }
 
 /** From an input, or from the one in an envelope. */
-function typedInBody(body: unknown): RunInput | undefined {
+function runInputInBody(body: unknown): RunInputParts | undefined {
   if (!isObject(body)) return undefined;
   const { body: input } = body;
   return isObject(input) ? runInputIn(input, "body.") : runInputIn(body, "");

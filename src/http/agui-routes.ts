@@ -7,7 +7,7 @@ import { z } from "zod";
 import type { ServiceError } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
-import type { AguiTalk } from "../handlers/talk.ts";
+import type { AguiRun } from "../handlers/agui-run.ts";
 import type { AguiFrame } from "../conversation/join.ts";
 import type { AguiInputs } from "./agui-input.ts";
 import { PROBLEMS } from "./answers.ts";
@@ -17,11 +17,11 @@ import { streamContextOf } from "./plumbing/call-context.ts";
 import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 
 export interface AguiRouteParts extends EventStreamOptions {
-  readonly talk: AguiTalk;
+  readonly runAgent: AguiRun;
   readonly inputs: AguiInputs;
 }
 
-export function aguiRoutes(app: App, { talk, inputs, ...stream }: AguiRouteParts): void {
+export function aguiRoutes(app: App, { runAgent, inputs, ...stream }: AguiRouteParts): void {
   app.post("/agui/sessions/:id", { schema: RUN }, async (request, reply) => {
     const { follow, replay, up_to_seq: upToSeq } = request.query;
     const { protocolVersion, messages } = request.body;
@@ -36,7 +36,7 @@ export function aguiRoutes(app: App, { talk, inputs, ...stream }: AguiRouteParts
       replay,
       upToSeq,
     };
-    await sendAguiStream(reply, context, talk(asked, context), stream);
+    await sendAguiStream(reply, context, runAgent(asked, context), stream);
   });
 }
 

@@ -1,6 +1,6 @@
 /** The conversation of a session: its runs, and its transcript. */
 import { z } from "zod";
-import type { Run, RunsHandlers, RunsPage, RunStatus } from "../handlers/runs.ts";
+import type { RunSummary, RunsHandlers, RunsPage, RunStatus } from "../handlers/runs.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { timestampOf } from "../contract/times.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
@@ -49,7 +49,7 @@ function pageJson({ runs, nextAfter, hasMore }: RunsPage): string {
   });
 }
 
-function runJson(run: Run): string {
+function runJson(run: RunSummary): string {
   const { parentRunId, endedAtMicros } = run;
   return jsonObject({
     run_id: JSON.stringify(run.runId),

@@ -24,7 +24,7 @@ import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
-import type { AguiTalk, TalkRequest } from "../handlers/talk.ts";
+import type { AguiRun, AguiRunRequest } from "../handlers/agui-run.ts";
 import type { CancelHandlers } from "../handlers/turns/cancel-run.ts";
 import type { AguiFrame } from "../conversation/join.ts";
 import type { CallContext } from "../contract/context.ts";
@@ -38,7 +38,7 @@ import { NO_QUERY, SESSION_ID } from "./parameters.ts";
 import type { EventStreamOptions } from "./sse.ts";
 
 export interface CopilotKitRouteParts extends EventStreamOptions {
-  readonly talk: AguiTalk;
+  readonly runAgent: AguiRun;
   readonly inputs: AguiInputs;
   readonly handlers: Pick<CancelHandlers, "stopRun">;
 }
@@ -77,7 +77,7 @@ const connectInput = z.object(
   { error: INPUT_ERROR },
 );
 
-type Input = z.infer<typeof connectInput>;
+type ConnectInput = z.infer<typeof connectInput>;
 
 export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
   app.get("/copilotkit/info", { schema: INFORM }, (_request, reply) => sendJson(reply, INFO));
@@ -99,7 +99,7 @@ export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
       const named = parsed(stopBody, body, path);
       return stop(parts, reply, { thread, field: "params.threadId", named, path });
     }
-    const does = SERVED.get(method);
+    const does = AGENT_METHODS.get(method);
     if (does === undefined) return refuse();
     const input = parsed(connectInput, body, "body.");
     await serve(parts, reply, { input, does, path: "body." });
@@ -107,43 +107,43 @@ export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
   });
 }
 
-type Served = "connect" | "run";
+type AgentMethod = "connect" | "run";
 
-const SERVED: ReadonlyMap<string, Served> = new Map([
+const AGENT_METHODS: ReadonlyMap<string, AgentMethod> = new Map([
   ["agent/connect", "connect"],
   ["agent/run", "run"],
 ]);
 
-interface Asked {
-  readonly input: Input;
-  readonly does: Served;
+interface AgentCall {
+  readonly input: ConnectInput;
+  readonly does: AgentMethod;
   /** The path of the input in the body, for errors. */
   readonly path?: "body.";
 }
 
 function serve(
-  { talk, inputs, ...stream }: CopilotKitRouteParts,
+  { runAgent, inputs, ...stream }: CopilotKitRouteParts,
   reply: FastifyReply,
-  { input, does, path }: Asked,
+  { input, does, path }: AgentCall,
 ): Promise<void> {
   const { threadId: sessionId, messages, protocolVersion, forwardedProps } = input;
   refuseThread(sessionId, `${path ?? ""}threadId`);
   const context = streamContextOf(reply.request);
   const follow = follows(forwardedProps);
   const isReadOnly = does === "connect";
-  const { typed, ...rest } = inputs.keep(messages, reply);
-  const asked: TalkRequest = {
+  const { runInput, ...rest } = inputs.keep(messages, reply);
+  const asked: AguiRunRequest = {
     sessionId,
     protocolVersion: protocolVersion ?? undefined,
     ...rest,
     // The page reloads by `connect`, so a run is a new one, also with a message that was answered.
-    typed: typed && { ...typed, regenerates: true },
+    runInput: runInput && { ...runInput, regenerates: true },
     isReadOnly,
     follow,
     canWait: follow,
     replay: "snapshot",
   };
-  return sendAguiStream(reply, context, framesOf(talk, asked, context), stream);
+  return sendAguiStream(reply, context, framesOf(runAgent, asked, context), stream);
 }
 
 interface Stop {
@@ -198,14 +198,14 @@ function follows(properties: unknown): boolean {
 }
 
 async function* framesOf(
-  talk: AguiTalk,
-  asked: TalkRequest,
+  runAgent: AguiRun,
+  asked: AguiRunRequest,
   context: CallContext,
 ): AsyncGenerator<AguiFrame, void, undefined> {
   let frames: Pull<AguiFrame, AguiFrame> | undefined;
   try {
     // A caller without the right is refused here.
-    frames = new Pull(talk(asked, context), only);
+    frames = new Pull(runAgent(asked, context), only);
     while (frames.hasNext() || (await frames.read())) yield frames.take();
   } catch (error) {
     const isMissing = error instanceof ServiceError && error.reason === "SESSION_NOT_FOUND";

@@ -28,7 +28,7 @@ export interface EventPushParts {
 const LINES_TYPE = "application/x-ndjson";
 
 /** The events of a body, as this route's parsers leave them. */
-class Body {
+class EventsBody {
   readonly events: readonly string[];
   readonly isList: boolean;
 
@@ -44,7 +44,7 @@ export function eventPushRoutes(app: App, { handlers, requestBytesMax }: EventPu
     parseEvents(own, requestBytesMax);
     own.post("/sessions/:id/events", { schema: PUSH }, async (request, reply) => {
       const { body } = request;
-      if (!(body instanceof Body)) throw wrongType();
+      if (!(body instanceof EventsBody)) throw wrongType();
       // A caller that relies on its numbers would store a repetition twice.
       if (request.headers["client-seq"] !== undefined) throw invalidArgument([NO_NUMBERS]);
       const list = {
@@ -100,21 +100,21 @@ function wrongType(): ServiceError {
 }
 
 /** Anything that is no array is one event, and refused like an event where it is none. */
-function eventsOf(request: FastifyRequest, bytes: Buffer): Body | undefined {
+function eventsOf(request: FastifyRequest, bytes: Buffer): EventsBody | undefined {
   const value = parse(request, bytes);
   if (value === undefined) return undefined;
   const text = readText(request, bytes);
-  if (!Array.isArray(value)) return new Body([text.trim()], { isList: false });
+  if (!Array.isArray(value)) return new EventsBody([text.trim()], { isList: false });
   if (value.length === 0 || value.length > LIST_EVENTS_MAX) throw invalidArgument([tooMany()]);
-  return new Body(elementTexts(text), { isList: true });
+  return new EventsBody(elementTexts(text), { isList: true });
 }
 
-function eventsOfLines(bytes: Buffer): Body {
+function eventsOfLines(bytes: Buffer): EventsBody {
   const text = utf8Of(bytes, { isStart: true });
   if (text === undefined) throw invalidArgument([notUtf8(bytes)]);
   const lines = linesOf(text);
   if (lines.length === 0 || lines.length > LIST_EVENTS_MAX) throw invalidArgument([tooMany()]);
-  return new Body(lines, { isList: true });
+  return new EventsBody(lines, { isList: true });
 }
 
 /** Without empty lines. Only JSON's white space is removed: trim would also remove byte order marks. */
@@ -148,7 +148,7 @@ function tooMany(): Violation {
 }
 
 /** The error with the names that its fields have in the request. */
-function named(error: ServiceError, { isList }: Body): ServiceError {
+function named(error: ServiceError, { isList }: EventsBody): ServiceError {
   return withNames(error, (text) => nameInRequest(text, { isList }));
 }
 

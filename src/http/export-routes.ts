@@ -50,7 +50,7 @@ export function exportRoutes(app: App, { exports, log }: ExportParts): void {
   } satisfies Record<StreamName, (id: string, context: CallContext) => AsyncIterable<string>>;
 
   const answerWith = async (
-    { request, reply, context }: Call,
+    { request, reply, context }: ExportCall,
     fileName: string,
     lines: AsyncIterable<string>,
   ): Promise<void> => {
@@ -78,13 +78,13 @@ export function exportRoutes(app: App, { exports, log }: ExportParts): void {
   });
 }
 
-function callOf(request: FastifyRequest, reply: FastifyReply, bytes: number): Call {
+function callOf(request: FastifyRequest, reply: FastifyReply, bytes: number): ExportCall {
   const context = callContextOf(request);
   if (context.memory?.mayAnswer(bytes) === false) throw serverBusy();
   return { request, reply, context };
 }
 
-interface Call {
+interface ExportCall {
   readonly request: FastifyRequest;
   readonly reply: FastifyReply;
   readonly context: CallContext;
@@ -131,14 +131,14 @@ const HISTORY = {
   },
 };
 
-interface Body {
+interface ExportBody {
   readonly fileName: string;
   readonly first: IteratorResult<string, void>;
   readonly chunks: AsyncGenerator<string, void>;
 }
 
 /** Resolves when the whole body was sent; rejects otherwise, after a reset of the connection. */
-async function send(request: FastifyRequest, reply: FastifyReply, body: Body): Promise<void> {
+async function send(request: FastifyRequest, reply: FastifyReply, body: ExportBody): Promise<void> {
   const packed = acceptsGzip(request.headers["accept-encoding"]);
   vary(reply, "Accept-Encoding");
   void reply.hijack();
@@ -163,7 +163,10 @@ async function send(request: FastifyRequest, reply: FastifyReply, body: Body): P
   else await pipeline(source, response);
 }
 
-async function* resettingOnError(body: Body, response: ServerResponse): AsyncGenerator<string> {
+async function* resettingOnError(
+  body: ExportBody,
+  response: ServerResponse,
+): AsyncGenerator<string> {
   try {
     if (body.first.done === true) return;
     yield body.first.value;

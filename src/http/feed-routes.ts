@@ -42,7 +42,7 @@ export function feedRoutes(app: App, parts: FeedRouteParts): void {
   });
 }
 
-interface Query {
+interface FeedQuery {
   readonly cursor: string;
   readonly start_time?: bigint | undefined;
   readonly project_id: string;
@@ -50,7 +50,7 @@ interface Query {
   readonly snapshot_only: boolean;
 }
 
-function requestOf(request: FastifyRequest, query: Query) {
+function requestOf(request: FastifyRequest, query: FeedQuery) {
   const { start_time: micros } = query;
   const header = request.headers["last-event-id"];
   const isHeader = typeof header === "string" && header !== "";

@@ -24,7 +24,7 @@ export interface OpsServer extends Unit {
   readonly address: string;
 }
 
-interface Answer {
+interface OpsAnswer {
   readonly status: number;
   readonly contentType: string;
   readonly body: string;
@@ -106,7 +106,7 @@ async function respond(
   response.end(request.method === "HEAD" ? "" : answer.body);
 }
 
-async function answerTo(deps: OpsDeps, request: IncomingMessage): Promise<Answer> {
+async function answerTo(deps: OpsDeps, request: IncomingMessage): Promise<OpsAnswer> {
   const path = request.url?.split("?", 1)[0];
   const isKnown = path === "/healthz" || path === "/readyz" || path === "/metrics";
   if (!isKnown) return problem(404, "not found");
@@ -117,7 +117,7 @@ async function answerTo(deps: OpsDeps, request: IncomingMessage): Promise<Answer
   return { status: 200, contentType, body: await deps.metrics.text() };
 }
 
-async function readiness(deps: OpsDeps): Promise<Answer> {
+async function readiness(deps: OpsDeps): Promise<OpsAnswer> {
   const asked = deps.notReady().catch((error: unknown) => {
     deps.log.error({ err: error }, "readiness check failed");
     return CHECK_FAILED;
@@ -129,10 +129,10 @@ async function readiness(deps: OpsDeps): Promise<Answer> {
     : json(503, { status: "not ready", notReady });
 }
 
-function json(status: number, body: object): Answer {
+function json(status: number, body: object): OpsAnswer {
   return { status, contentType: "application/json", body: `${JSON.stringify(body)}\n` };
 }
 
-function problem(status: number, title: string): Answer {
+function problem(status: number, title: string): OpsAnswer {
   return { ...json(status, { title, status }), contentType: "application/problem+json" };
 }

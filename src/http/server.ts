@@ -19,7 +19,7 @@ import type { ExportHandlers } from "../handlers/export.ts";
 import type { HistoryHandlers } from "../handlers/pages.ts";
 import type { EventListHandlers } from "../handlers/push-list.ts";
 import type { RunsHandlers } from "../handlers/runs.ts";
-import type { AguiTalk } from "../handlers/talk.ts";
+import type { AguiRun } from "../handlers/agui-run.ts";
 import type { CancelHandlers } from "../handlers/turns/cancel-run.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import type { LoggedCalls } from "../observability/call-records.ts";
@@ -48,7 +48,7 @@ import { isLoopbackName } from "./plumbing/request-checks.ts";
 import {
   HTTP_LIMITS,
   type HttpLimits,
-  Listener,
+  HttpListener,
   TOKEN_CHECK_INTERVAL_MS,
 } from "./plumbing/listener.ts";
 import { inspectorRoutes, sendUnknownPage } from "./inspector.ts";
@@ -90,7 +90,7 @@ export interface HttpParts {
     >;
   readonly runs: RunsHandlers;
   readonly transcripts: TranscriptHandlers;
-  readonly talk: AguiTalk;
+  readonly runAgent: AguiRun;
   readonly exports: ExportHandlers;
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
   readonly authorizer: Authorizer;
@@ -142,7 +142,7 @@ class FastifyServer implements HttpServer {
   readonly #stopLimitMs: number;
   readonly #openRequests = new OpenRequests();
   readonly #app: App;
-  readonly #listener: Listener;
+  readonly #listener: HttpListener;
   #address: string;
   #started: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
@@ -155,8 +155,8 @@ class FastifyServer implements HttpServer {
     this.#address = options.address;
     const records = new RequestRecords(parts, options);
     const { limits = HTTP_LIMITS, connectionsMax } = options;
-    this.#listener = new Listener(
-      { ...parts, refused: (error) => records.endedEarly(error) },
+    this.#listener = new HttpListener(
+      { ...parts, onRefused: (error) => records.recordEarly(error) },
       { limits, connectionsMax },
     );
     this.#app = createApp(

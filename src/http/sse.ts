@@ -147,7 +147,7 @@ class OpenStream {
     const { unsent } = this.#options;
     if (this.#memory !== undefined && !unsent.hold(frame, this.#memory)) this.#cut();
     await this.#room.promise;
-    if (this.#memory !== undefined) unsent.taken(frame, this.#memory);
+    if (this.#memory !== undefined) unsent.release(frame, this.#memory);
     limitUnread(this.#response, 0);
     this.#room = undefined;
   }
@@ -308,7 +308,7 @@ function retryLine(retryMs: number): string {
 }
 
 /** A text is held by its source and, as bytes, by Node. */
-const HELD_PER_CHAR = 3;
+const BYTES_PER_CHAR = 3;
 
 /**
  * Frames that clients have not taken yet, charged to their callers. Bytes that many streams share
@@ -320,7 +320,7 @@ export class UnsentFrames {
   /** The stream stands still with this frame. False: there is no room. */
   hold(frame: SseFrame, memory: CallMemory): boolean {
     const data = "comment" in frame ? frame.comment : (frame.data ?? "");
-    if (typeof data === "string") return memory.answer(data.length * HELD_PER_CHAR);
+    if (typeof data === "string") return memory.answer(data.length * BYTES_PER_CHAR);
     const holders = this.#shared.get(data) ?? new Set();
     this.#shared.set(data, holders);
     holders.add(memory);
@@ -328,7 +328,7 @@ export class UnsentFrames {
   }
 
   /** The stream continues, or is gone. */
-  taken(frame: SseFrame, memory: CallMemory): void {
+  release(frame: SseFrame, memory: CallMemory): void {
     memory.answer(0);
     if ("comment" in frame || !(frame.data instanceof Uint8Array)) return;
     const { data } = frame;

@@ -6,14 +6,14 @@ import type { Log } from "../observability/log.ts";
 import type { Horizon } from "./horizon.ts";
 import { READ_RETRY } from "./limits.ts";
 
-export interface WaitParts {
+export interface FeedWaitParts {
   readonly horizon: Horizon;
   readonly log: Log;
   readonly timers: Timers;
 }
 
 export class FeedWait {
-  readonly #parts: WaitParts;
+  readonly #parts: FeedWaitParts;
   readonly #signal: AbortSignal;
   readonly #leaveHorizon: () => void;
   #isWoken = false;
@@ -21,7 +21,7 @@ export class FeedWait {
   #failures = 0;
   #ended: ServiceError | undefined;
 
-  constructor(parts: WaitParts, signal: AbortSignal) {
+  constructor(parts: FeedWaitParts, signal: AbortSignal) {
     this.#parts = parts;
     this.#signal = signal;
     signal.addEventListener("abort", this.#onWake, { once: true });

@@ -22,7 +22,7 @@ import type { Metrics } from "../observability/metrics.ts";
 import type { FeedFilter, FeedPage, FeedPosition, FeedReader, FeedRow } from "../store/feed.ts";
 import type { StreamName } from "../store/rows.ts";
 import type { ChangesPage, ChangesRequest } from "../store/session-changes.ts";
-import { FeedWait, type WaitParts } from "./feed-wait.ts";
+import { FeedWait, type FeedWaitParts } from "./feed-wait.ts";
 import { Horizon } from "./horizon.ts";
 import { shuttingDown } from "./reads.ts";
 import type { WatchLimits, Acquire } from "./watch-limits.ts";
@@ -190,7 +190,7 @@ class FeedRegistry implements Feeds {
   }
 }
 
-interface FollowerParts extends WaitParts {
+interface FollowerParts extends FeedWaitParts {
   readonly reader: FeedReader;
   readonly clock: Clock;
   readonly page: <T>(read: () => Promise<T>) => Promise<T>;

@@ -31,10 +31,10 @@ const MICROS_PER_MS = 1_000n;
 
 export interface HorizonState {
   readonly micros: bigint | undefined;
-  readonly candidate: Candidate | undefined;
+  readonly candidate: HorizonCandidate | undefined;
 }
 
-interface Candidate {
+interface HorizonCandidate {
   readonly micros: bigint;
   readonly writers: readonly string[];
 }

@@ -221,12 +221,12 @@ class LiveRegistry implements Live {
   async #checkSuspects(): Promise<void> {
     const suspects = this.#suspects.map((tail) => ({
       tail,
-      doubts: tail.suspicions,
+      before: tail.suspicions,
       seen: tail.seen,
     }));
     const lost = await this.#reads.lostOf(suspects.map(({ seen }) => seen));
-    for (const { tail, doubts, seen } of suspects) {
-      if (tail.ended !== undefined || tail.suspicions !== doubts) continue;
+    for (const { tail, before, seen } of suspects) {
+      if (tail.ended !== undefined || tail.suspicions !== before) continue;
       if (lost.has(seen)) this.#fail(tail.sessionId);
       else tail.confirm();
     }
@@ -250,11 +250,11 @@ class LiveRegistry implements Live {
   }
 
   onLost(): void {
-    this.#poll.hintsLost();
+    this.#poll.onHintsLost();
   }
 
   onRestored(): void {
-    this.#poll.hintsRegained();
+    this.#poll.onHintsRestored();
   }
 
   sessionIds(): readonly string[] {
@@ -262,7 +262,7 @@ class LiveRegistry implements Live {
     return [...new Set([...messages.keys(), ...events.keys()])];
   }
 
-  latenessTurned(): void {
+  onLatenessChange(): void {
     for (const sessionId of this.sessionIds()) {
       for (const tail of this.#tailsOf(sessionId)) tail.wakeAll();
     }
@@ -281,7 +281,7 @@ class LiveRegistry implements Live {
         const before = this.#seenOf(sessionId);
         if (isSuspect) await this.#checkSuspects();
         const head = await this.#heads.ask(sessionId);
-        this.#poll.reached();
+        this.#poll.onAnswer();
         this.#onHead(sessionId, head, before);
         // After a loss of rows, or a doubt, the attach starts again with another watcher, which has
         // seen none of the lost rows.
@@ -329,7 +329,7 @@ class LiveRegistry implements Live {
     this.#tails[stream].set(sessionId, tail);
     tail.watchers += 1;
     this.#parts.metrics?.watchers.inc({ stream });
-    this.#poll.keepGoing();
+    this.#poll.schedule();
     return tail;
   }
 

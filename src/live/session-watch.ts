@@ -18,7 +18,7 @@ import type {
   ChangesPage,
   ChangesRequest,
 } from "../store/session-changes.ts";
-import { FeedWait, type WaitParts } from "./feed-wait.ts";
+import { FeedWait, type FeedWaitParts } from "./feed-wait.ts";
 import type { Acquire } from "./watch-limits.ts";
 import type { LiveState } from "./watcher.ts";
 
@@ -38,7 +38,7 @@ export interface SessionChanged extends Pick<ChangedSession, "record"> {
 }
 
 export class SessionWatch {
-  readonly #parts: WaitParts & { readonly reads: Pick<FeedReader, "changes"> };
+  readonly #parts: FeedWaitParts & { readonly reads: Pick<FeedReader, "changes"> };
   readonly #request: SessionWatchRequest;
   readonly #wait: FeedWait;
   #position: ChangeCursor = { atMicros: 0n, sessionId: "" };
@@ -50,7 +50,7 @@ export class SessionWatch {
   #changes: readonly SessionChanged[] = [];
 
   constructor(
-    parts: WaitParts & { readonly reads: Pick<FeedReader, "changes"> },
+    parts: FeedWaitParts & { readonly reads: Pick<FeedReader, "changes"> },
     request: SessionWatchRequest,
   ) {
     this.#parts = parts;
@@ -138,9 +138,9 @@ export class SessionWatch {
     const isAbove = cutAt === undefined || cutAt.atMicros >= horizonMicros;
     this.#position = isAbove ? { atMicros: horizonMicros, sessionId: "" } : cutAt;
     if (cutAt === undefined) this.#madeAfterMicros = horizonMicros;
-    const known = new Map(reported);
-    for (const { record, changedAtMicros } of changed) known.set(record.id, changedAtMicros);
-    this.#reported = new Map([...known].filter(([, micros]) => micros >= this.#position.atMicros));
+    const merged = new Map(reported);
+    for (const { record, changedAtMicros } of changed) merged.set(record.id, changedAtMicros);
+    this.#reported = new Map([...merged].filter(([, micros]) => micros >= this.#position.atMicros));
     return news.map(({ record, isDeleted }) => {
       const isMade = record.createdAtMicros >= madeAfterMicros && !reported.has(record.id);
       return { record, change: isDeleted ? "deleted" : isMade ? "created" : "updated" };

@@ -277,12 +277,12 @@ export class Tail<S extends StreamName> {
     const { reads, limits } = this.#parts;
     const { stream, sessionId } = this;
     const page = { rowsMax: limits.pageRowsMax, bytesMax: limits.pageBytesMax };
-    const doubts = this.#suspicions;
+    const before = this.#suspicions;
     try {
       const rows = await reads.pageAfter({ stream, sessionId, after: asked.head, ...page });
       if (this.#closed) return;
       this.#failures = 0;
-      if (this.#window === undefined || this.#suspicions !== doubts) {
+      if (this.#window === undefined || this.#suspicions !== before) {
         this.#reading = false;
         return this.#read();
       }

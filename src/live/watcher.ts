@@ -48,7 +48,7 @@ interface Follow<S extends StreamName> extends RowForm {
   readonly onRows?: ((rows: readonly RowOf<S>[]) => void) | undefined;
 }
 
-interface Page<S extends StreamName> {
+interface TablePage<S extends StreamName> {
   readonly rows: readonly RowOf<S>[];
   /** The number up to which the table has no other rows. */
   readonly seq: bigint;
@@ -58,7 +58,7 @@ interface Page<S extends StreamName> {
 interface Ahead<S extends StreamName> {
   readonly after: bigint;
   readonly emptied: number;
-  readonly page: Promise<Page<S>>;
+  readonly page: Promise<TablePage<S>>;
 }
 
 /**
@@ -228,13 +228,13 @@ export class Watcher<S extends StreamName> {
     });
   }
 
-  #taken(held: readonly WindowRow<S>[]) {
-    const publishedAtMs = held[0]?.publishedAtMs;
+  #taken(shared: readonly WindowRow<S>[]) {
+    const publishedAtMs = shared[0]?.publishedAtMs;
     if (this.#hasWaited && publishedAtMs !== undefined) {
       const lagMs = this.#parts.clock.monotonicMs() - publishedAtMs;
       this.#parts.metrics?.watchLagSeconds.observe(lagMs / 1_000);
     }
-    return { rows: held.map(({ row }) => row), seq: held.at(-1)?.lastSeq ?? 0n };
+    return { rows: shared.map(({ row }) => row), seq: shared.at(-1)?.lastSeq ?? 0n };
   }
 
   #readAhead(after: bigint, given: readonly RowOf<S>[], follow: Follow<S>): void {
@@ -247,7 +247,7 @@ export class Watcher<S extends StreamName> {
     void page.then(({ rows }) => (this.#ahead === ahead ? onRows([...given, ...rows]) : undefined));
   }
 
-  async #nextPage(cursor: bigint, follow: Follow<S>): Promise<Page<S>> {
+  async #nextPage(cursor: bigint, follow: Follow<S>): Promise<TablePage<S>> {
     const ahead = this.#ahead;
     this.#ahead = undefined;
     if (ahead?.after === cursor) {
@@ -259,7 +259,7 @@ export class Watcher<S extends StreamName> {
   }
 
   /** A page of the table after `cursor`. */
-  async #page(cursor: bigint, { undecoded = false }: RowForm): Promise<Page<S>> {
+  async #page(cursor: bigint, { undecoded = false }: RowForm): Promise<TablePage<S>> {
     const { reads, limits, log } = this.#parts;
     const { stream, sessionId } = this.#tail;
     if (this.#failures > 0) {

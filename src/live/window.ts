@@ -38,7 +38,7 @@ export interface Window<R extends Row = Row> {
   /** The last number held. */
   readonly head: bigint;
   /** The highest number that a commit, a read or a hint has stated; never below `head`. */
-  readonly known: bigint;
+  readonly hintedHead: bigint;
 }
 
 interface WindowLimits {
@@ -49,12 +49,12 @@ interface WindowLimits {
 /** Opens an empty window at the session's head, which was just read. */
 export function openWindow<R extends Row>(head: bigint): Window<R> {
   const nothing = { shared: [], start: 0, end: 0, bytes: 0, deadBytes: 0 };
-  return { ...nothing, floor: head, head, known: head };
+  return { ...nothing, floor: head, head, hintedHead: head };
 }
 
 /** A hint that another replica has committed up to `head`; the hint may be old. */
 export function hint<R extends Row>(window: Window<R>, head: bigint): Window<R> {
-  return head > window.known ? { ...window, known: head } : window;
+  return head > window.hintedHead ? { ...window, hintedHead: head } : window;
 }
 
 /**
@@ -66,9 +66,9 @@ export function append<R extends Row>(
   rows: readonly R[],
   limits: WindowLimits,
 ): Window<R> {
-  let { shared, start, end, bytes, deadBytes, head, known } = window;
+  let { shared, start, end, bytes, deadBytes, head, hintedHead } = window;
   for (const row of rows) {
-    if (row.lastSeq > known) known = row.lastSeq;
+    if (row.lastSeq > hintedHead) hintedHead = row.lastSeq;
     if (row.firstSeq !== head + 1n) continue;
     if (end !== shared.length) {
       // Another append to this same window has pushed rows already, and its result must not change.
@@ -82,7 +82,7 @@ export function append<R extends Row>(
     bytes += row.bytes;
     head = row.lastSeq;
   }
-  return evict({ ...window, shared, start, end, bytes, deadBytes, head, known }, limits);
+  return evict({ ...window, shared, start, end, bytes, deadBytes, head, hintedHead }, limits);
 }
 
 /**
@@ -93,27 +93,27 @@ export function append<R extends Row>(
  */
 export function fill<R extends Row>(
   window: Window<R>,
-  asked: Pick<Window, "head" | "known">,
+  asked: Pick<Window, "head" | "hintedHead">,
   rows: readonly R[],
   limits: WindowLimits,
 ): Window<R> {
   const first = rows[0];
   const connected =
     first !== undefined && first.firstSeq > window.head + 1n
-      ? { ...openWindow<R>(first.firstSeq - 1n), known: window.known }
+      ? { ...openWindow<R>(first.firstSeq - 1n), hintedHead: window.hintedHead }
       : window;
   const filled = append(connected, rows, limits);
-  const moved = filled.head !== asked.head || filled.known !== asked.known;
-  return moved ? filled : { ...filled, known: filled.head };
+  const moved = filled.head !== asked.head || filled.hintedHead !== asked.hintedHead;
+  return moved ? filled : { ...filled, hintedHead: filled.head };
 }
 
 /** Drops every row and keeps its position. */
 export function emptied<R extends Row>(window: Window<R>): Window<R> {
-  return { ...openWindow<R>(window.head), known: window.known };
+  return { ...openWindow<R>(window.head), hintedHead: window.hintedHead };
 }
 
 export function needsRead(window: Window): boolean {
-  return window.known > window.head;
+  return window.hintedHead > window.head;
 }
 
 export type Taken<R extends Row> =
@@ -168,9 +168,9 @@ function evict<R extends Row>(window: Window<R>, limits: WindowLimits): Window<R
     deadBytes += row.bytes;
     floor = row.lastSeq;
   }
-  const held = { ...window, start, bytes, deadBytes, floor };
+  const rest = { ...window, start, bytes, deadBytes, floor };
   const mostlyDead = start > window.end - start || deadBytes > limits.bytesMax;
-  return start > 0 && mostlyDead ? compact(held) : held;
+  return start > 0 && mostlyDead ? compact(rest) : rest;
 }
 
 function compact<R extends Row>(window: Window<R>): Window<R> {

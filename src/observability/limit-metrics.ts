@@ -104,7 +104,7 @@ function sharedInstruments(shared: ReadonlyMap<SharedLimit, SharedPool>, make: I
   gauge(
     "shared_limit_held",
     "Used part of the shared limits, by limit (bytes, watches, feeds, push_streams, exports, replays).",
-    ({ used: held }) => held,
+    ({ used }) => used,
   );
   gauge("shared_limit_callers", "Callers that use a shared limit.", ({ callers }) => callers);
   counter(

@@ -274,7 +274,7 @@ function readInstruments(make: Instruments) {
       "Requested transcripts, by state in memory: hit, advanced, miss.",
       ["cache"],
     ),
-    aguiTyped: make.counter(
+    aguiInputs: make.counter(
       "agui_typed_total",
       "Inputs of AG-UI clients with new messages or answers, by outcome: stored, repeated; no_runner.",
       ["outcome"],

@@ -20,7 +20,7 @@ import { serverStream } from "./server-stream.ts";
 import { unary } from "./unary.ts";
 
 /** Handles a call in place of grpc-js, from its first byte to its status. */
-type Answer = (wire: ServerInterceptingCallInterface, arrived: Arrived) => void;
+type CallHandler = (wire: ServerInterceptingCallInterface, arrived: Arrived) => void;
 
 /** A method without a handler answers UNIMPLEMENTED. */
 export type SessionHandlers = Partial<Handlers<typeof SessionService>>;
@@ -37,7 +37,7 @@ export function answersOf(
   deps: AnswerDeps,
   handlers: SessionHandlers,
   options: { readonly logCalls: LoggedCalls },
-): ReadonlyMap<string, Answer> {
+): ReadonlyMap<string, CallHandler> {
   const handlerOf = new Map<string, unknown>(Object.entries(handlers));
   const records = new CallRecords(deps, "call", options.logCalls);
   return new Map(
@@ -55,28 +55,31 @@ export function answersOf(
   );
 }
 
-interface Adapter {
+interface MethodAdapter {
   /**
    * The handler fits the kind of the adapter: `SessionHandlers` ties each handler to its method.
    */
-  adapt(deps: MethodDeps, method: DescMethod, handler: unknown): Answer;
+  adapt(deps: MethodDeps, method: DescMethod, handler: unknown): CallHandler;
 }
 
-const ADAPTERS: Readonly<Record<DescMethod["methodKind"], Adapter | undefined>> = {
+const ADAPTERS: Readonly<Record<DescMethod["methodKind"], MethodAdapter | undefined>> = {
   unary: { adapt: unary },
   server_streaming: { adapt: serverStream },
   bidi_streaming: { adapt: bidiStream },
   client_streaming: undefined, // The contract has no such method.
 };
 
-function unimplemented({ records, callers, incoming }: MethodDeps, method: DescMethod): Answer {
+function unimplemented(
+  { records, callers, incoming }: MethodDeps,
+  method: DescMethod,
+): CallHandler {
   return (wire, arrived) => {
     const call = new ServedCall(wire, arrived.stream, records);
     const request = new OneRequest(incoming, arrived, call);
     const message = `${method.name} is not implemented in this version`;
     wire.start({
       onReceiveMetadata: (metadata) => {
-        call.tracedFrom(metadata);
+        call.startSpan(metadata);
         admit(call, { callers, metadata }, () =>
           call.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", message)),
         );
@@ -84,7 +87,7 @@ function unimplemented({ records, callers, incoming }: MethodDeps, method: DescM
       onReceiveMessage: () => undefined,
       onReceiveHalfClose: () => undefined,
       onCancel: () => {
-        call.wasLeft();
+        call.onCancel();
         request.close();
       },
     });

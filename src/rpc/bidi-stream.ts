@@ -16,7 +16,7 @@ import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import type { CallMemory } from "../auth/caller-memory.ts";
 import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
-import type { Caller, Conversation } from "../contract/context.ts";
+import type { BidiCaller, BidiReceiver } from "../contract/context.ts";
 import { ServedCall } from "./call.ts";
 import { decoderOf } from "./decode.ts";
 import { encoderOf } from "./encode.ts";
@@ -24,7 +24,7 @@ import type { OpenCalls } from "./open-calls.ts";
 import { admit, type MethodDeps } from "./receive.ts";
 import { type Arrived, ManyRequests } from "./requests.ts";
 
-export type BidiStreamHandler = (caller: Caller<Message>) => Conversation<Message>;
+export type BidiStreamHandler = (caller: BidiCaller<Message>) => BidiReceiver<Message>;
 
 interface Codec {
   readonly decode: (bytes: Uint8Array) => Message;
@@ -45,7 +45,7 @@ export function bidiStream(
     const bidi = new BidiCall({ wire, call, requests, openCalls }, codec);
     wire.start({
       onReceiveMetadata: (metadata) => {
-        call.tracedFrom(metadata);
+        call.startSpan(metadata);
         admit(call, { callers, metadata }, () => bidi.begin(handle));
       },
       onReceiveMessage: (bytes: Buffer) => requests.read(bytes, (message) => bidi.onBytes(message)),
@@ -53,20 +53,20 @@ export function bidiStream(
       // caller who left looks like one who has sent everything.
       onReceiveHalfClose: () => void setImmediate(() => bidi.onHalfClose()),
       onCancel: () => {
-        call.wasLeft();
+        call.onCancel();
         requests.close();
       },
     });
   };
 }
 
-class BidiCall implements Caller<Message> {
+class BidiCall implements BidiCaller<Message> {
   readonly #wire: ServerInterceptingCallInterface;
   readonly #call: ServedCall;
   readonly #requests: ManyRequests;
   readonly #openCalls: OpenCalls;
   readonly #codec: Codec;
-  #conversation: Conversation<Message> | undefined;
+  #receiver: BidiReceiver<Message> | undefined;
   #hasEnded = false;
   #isRequesting = false;
   /** The message that arrived inside the request for it. */
@@ -111,9 +111,9 @@ class BidiCall implements Caller<Message> {
     signal.addEventListener("abort", () => this.#onAbort(ServiceError.from(signal.reason)));
     this.#call.sendHeaders();
     this.#guarded(() => {
-      const conversation = handle(this);
-      this.#conversation = conversation;
-      this.#call.describedBy(() => conversation.record);
+      const receiver = handle(this);
+      this.#receiver = receiver;
+      this.#call.setRecord(() => receiver.record);
       this.#requestMore();
     });
   }
@@ -124,7 +124,7 @@ class BidiCall implements Caller<Message> {
   }
 
   onHalfClose(): void {
-    if (!this.#hasEnded) this.#guarded(() => this.#conversation?.onHalfClose());
+    if (!this.#hasEnded) this.#guarded(() => this.#receiver?.onHalfClose());
   }
 
   send(message: Message): void {
@@ -134,12 +134,12 @@ class BidiCall implements Caller<Message> {
     this.tick(); // The handler may have stored some of its messages meanwhile.
     this.#call.send(bytes, () => {
       this.#unsentBytes -= bytes.length;
-      if (!this.#hasEnded) this.#guarded(() => this.#conversation?.onDrain());
+      if (!this.#hasEnded) this.#guarded(() => this.#receiver?.onDrain());
     });
   }
 
   resume(): void {
-    this.#requests.release(this.#keptBytes);
+    this.#requests.release(this.#bufferedBytes);
     this.#requestMore();
   }
 
@@ -149,7 +149,7 @@ class BidiCall implements Caller<Message> {
 
   /** No event reports that a handler holds fewer bytes, so its count is read regularly. */
   tick(): void {
-    this.#requests.setKeptBytes(this.#keptBytes);
+    this.#requests.setBufferedBytes(this.#bufferedBytes);
     this.#requests.setUnsentBytes(this.#unsentBytes);
   }
 
@@ -160,14 +160,14 @@ class BidiCall implements Caller<Message> {
     else this.#call.fail(error);
   }
 
-  get #keptBytes(): number {
-    return this.#conversation?.keptBytes ?? 0;
+  get #bufferedBytes(): number {
+    return this.#receiver?.bufferedBytes ?? 0;
   }
 
   #deliver(first: Buffer | undefined): void {
     let bytes = first;
     while (bytes !== undefined && !this.#hasEnded && this.#deliverOne(bytes)) {
-      this.#requests.release(this.#keptBytes);
+      this.#requests.release(this.#bufferedBytes);
       bytes = this.#requestNext();
     }
   }
@@ -182,24 +182,24 @@ class BidiCall implements Caller<Message> {
     this.#isRequesting = true;
     this.#wire.startRead();
     this.#isRequesting = false;
-    const came = this.#arrived;
+    const arrived = this.#arrived;
     this.#arrived = undefined;
-    if (came === undefined) this.#requests.onRequested();
-    return came;
+    if (arrived === undefined) this.#requests.onRequested();
+    return arrived;
   }
 
   #deliverOne(bytes: Buffer): boolean {
-    const conversation = this.#conversation;
-    if (conversation === undefined) return false;
+    const receiver = this.#receiver;
+    if (receiver === undefined) return false;
     let message: Message;
     try {
       message = this.#codec.decode(bytes);
     } catch (error) {
-      this.#guarded(() => conversation.onDecodeError(ServiceError.from(error)));
+      this.#guarded(() => receiver.onDecodeError(ServiceError.from(error)));
       return false;
     }
     try {
-      return conversation.onMessage(message);
+      return receiver.onMessage(message);
     } catch (error) {
       this.#call.fail(error);
       return false;
@@ -219,7 +219,7 @@ class BidiCall implements Caller<Message> {
     if (this.#hasEnded) return;
     this.#leave();
     try {
-      this.#conversation?.onClose(error);
+      this.#receiver?.onClose(error);
     } catch (failure) {
       this.#call.fail(failure);
     }

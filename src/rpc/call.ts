@@ -25,7 +25,7 @@ import {
 } from "@grpc/grpc-js";
 import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 import { type ErrorCode, invalidArgument, ServiceError } from "@session-ledger/base/errors";
-import { Call, type ConversationRecord } from "../contract/context.ts";
+import { Call, type BidiRecord } from "../contract/context.ts";
 import { googleStatusOf, STATUS_CODES } from "../contract/google-status.ts";
 import type { CallRecords } from "../observability/call-records.ts";
 import type { CallMetrics, Metrics } from "../observability/metrics.ts";
@@ -50,7 +50,7 @@ export class ServedCall extends Call {
   readonly #records: MethodRecords;
   readonly #startedMs: number;
   #request: unknown;
-  #describe: (() => ConversationRecord) | undefined;
+  #describe: (() => BidiRecord) | undefined;
 
   constructor(
     wire: ServerInterceptingCallInterface,
@@ -67,7 +67,7 @@ export class ServedCall extends Call {
   }
 
   /** The span begins with the first bytes of the call; a call refused before that has no span. */
-  tracedFrom(metadata: Metadata): void {
+  startSpan(metadata: Metadata): void {
     this.span = this.#records.span(metadata);
   }
 
@@ -78,7 +78,7 @@ export class ServedCall extends Call {
   }
 
   /** For a call without a single request: `record` is called at the end of the call. */
-  describedBy(record: () => ConversationRecord): void {
+  setRecord(record: () => BidiRecord): void {
     this.#describe = record;
   }
 
@@ -123,19 +123,19 @@ export class ServedCall extends Call {
     }
     this.#end(error);
     this.#sendStatus(statusOf(error));
-    this.ends(error);
+    this.markEnded(error);
   }
 
   /** grpc-js reports the end of the call, also when this class has ended it. */
-  wasLeft(): void {
+  onCancel(): void {
     if (this.hasEnded) return;
     const error = new ServiceError("cancelled", "CANCELLED", "the caller left");
     this.#end(error);
-    this.ends(error);
+    this.markEnded(error);
   }
 
   #end(error: ServiceError | undefined): void {
-    this.ends();
+    this.markEnded();
     const record = this.#describe?.();
     const request = record ?? this.#request;
     const startedMs = this.#startedMs;

@@ -73,7 +73,7 @@ export class Connections {
   }
 
   /** The call that grpc-js begins at this moment. */
-  taken(): Arrived {
+  takeArrived(): Arrived {
     const arrived = this.#arrived;
     if (arrived === undefined) throw new Error("a call began without a stream");
     this.#arrived = undefined;

@@ -55,10 +55,10 @@ interface FieldForm {
   readonly wireType: WireType;
   /** The elements of the list may also be packed into one field. */
   readonly isPackable: boolean;
-  readonly message: Form | undefined;
+  readonly message: MessageForm | undefined;
 }
 
-type Form = ReadonlyMap<number, FieldForm>;
+type MessageForm = ReadonlyMap<number, FieldForm>;
 
 /**
  * Throws when the bytes do not have the form of the message: each known field has the wire type of
@@ -73,7 +73,7 @@ export function formCheckOf(desc: DescMessage): (bytes: Uint8Array) => void {
   return (bytes) => checkMessage(new BinaryReader(bytes), bytes.length, form);
 }
 
-function checkMessage(reader: BinaryReader, end: number, form: Form): void {
+function checkMessage(reader: BinaryReader, end: number, form: MessageForm): void {
   let parts = 0;
   while (reader.pos < end) {
     const [number, wireType] = reader.tag();
@@ -110,7 +110,7 @@ function wrongType(number: number, wireType: WireType): Error {
 }
 
 // Messages of the contract do not contain themselves, so this ends.
-function formOf(desc: DescMessage): Form {
+function formOf(desc: DescMessage): MessageForm {
   return new Map(desc.fields.map((field) => [field.number, fieldFormOf(field)]));
 }
 

@@ -25,7 +25,7 @@ type Encode = (message: Message) => Buffer;
 type Write = (writer: BinaryWriter, value: unknown) => void;
 
 /** Above this size the writer is dropped with its buffer, which is three times as large or more. */
-const WRITER_KEPT_BYTES_MAX = 64 * 1024;
+const WRITER_BYTES_MAX = 64 * 1024;
 
 // One for all messages: encoding is synchronous, so it never holds two messages.
 let writer = new BinaryWriter();
@@ -65,7 +65,7 @@ function fieldsEncoderOf(desc: DescMessage): Encode {
     try {
       write(writer, message);
       const bytes = writer.finish();
-      if (bytes.length > WRITER_KEPT_BYTES_MAX) writer = new BinaryWriter();
+      if (bytes.length > WRITER_BYTES_MAX) writer = new BinaryWriter();
       return bufferOver(bytes);
     } catch (error) {
       writer = new BinaryWriter(); // Half a message must not become the beginning of the next one.
@@ -90,8 +90,8 @@ export function sharedEncoderOf(desc: DescMessage): Encode {
   const encoded: Buffer[] = [];
   let next = 0;
   return (message) => {
-    const known = encoded[messages.indexOf(message)];
-    if (known !== undefined) return known;
+    const existing = encoded[messages.indexOf(message)];
+    if (existing !== undefined) return existing;
     const bytes = encode(message);
     messages[next] = message;
     encoded[next] = bytes;

@@ -60,7 +60,7 @@ export abstract class Incoming {
   /** … and the number of their pieces. */
   #chunks = 0;
   /** Other bytes that the call keeps. */
-  #keptBytes = 0;
+  #bufferedBytes = 0;
 
   /** Make this before any byte of the request can arrive. */
   constructor({ memory, cut }: IncomingParts, stream: ServerHttp2Stream) {
@@ -91,16 +91,19 @@ export abstract class Incoming {
     return this.#bytes;
   }
 
-  /** A message was made from `wireBytes` bytes; `keptBytes` of it are held from now on. */
-  protected countMessage(wireBytes: number, { keptBytes }: { readonly keptBytes: number }): void {
+  /** A message was made from `wireBytes` bytes; `bufferedBytes` of it are held from now on. */
+  protected countMessage(
+    wireBytes: number,
+    { bufferedBytes }: { readonly bufferedBytes: number },
+  ): void {
     const part = wireBytes >= this.#bytes ? 1 : wireBytes / this.#bytes;
     this.#chunks -= Math.floor(this.#chunks * part);
     this.#bytes = Math.max(0, this.#bytes - wireBytes);
-    this.keep(keptBytes);
+    this.keep(bufferedBytes);
   }
 
   protected keep(bytes: number): void {
-    this.#keptBytes = bytes;
+    this.#bufferedBytes = bytes;
     this.memory.requestSoFar(this.#bytes + this.#chunks * CHUNK_COST_BYTES + bytes);
   }
 
@@ -155,17 +158,17 @@ export abstract class Incoming {
     }
     if (this.#isDropping) return true;
     const isSmallPart = chunk.length * COPIED_PART < chunk.buffer.byteLength;
-    const kept = this.#bytes > 0 && isSmallPart ? copyOf(chunk) : chunk;
+    const stored = this.#bytes > 0 && isSmallPart ? copyOf(chunk) : chunk;
     this.#bytes += chunk.length;
     this.#chunks += 1;
-    this.keep(this.#keptBytes);
+    this.keep(this.#bufferedBytes);
     if (this.#chunks > CHUNKS_MAX && this.#bytes < this.#chunks * CHUNK_BYTES_MIN) {
       this.#isDropping = true;
       this.#cutConnection(this.stream);
       return true;
     }
     if (!this.onChunk(chunk)) return true;
-    const canContinue = this.#push.call(this.stream, kept);
+    const canContinue = this.#push.call(this.stream, stored);
     this.onPassed();
     return canContinue;
   }

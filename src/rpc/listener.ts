@@ -13,7 +13,7 @@ import {
 } from "../transport/listen.ts";
 import type { TlsMaterial } from "../transport/watched-files.ts";
 
-export interface ListenerParts {
+export interface GrpcListenerParts {
   /** Called for a connection that may begin to send HTTP/2. */
   readonly onConnection: (socket: Socket) => void;
   /** Started before this listener; without it nothing is encrypted. */
@@ -30,13 +30,13 @@ const HTTP2 = "h2";
  * cut a connection: a session that was told to go away waits for its peer to close, even after
  * `destroy`, and a peer that hangs never closes.
  */
-export class Listener {
-  readonly #parts: ListenerParts;
+export class GrpcListener {
+  readonly #parts: GrpcListenerParts;
   readonly #encrypted: TlsServer | undefined;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
 
-  constructor(parts: ListenerParts, options: { readonly connectionsMax: number }) {
+  constructor(parts: GrpcListenerParts, options: { readonly connectionsMax: number }) {
     this.#parts = parts;
     const { onConnection, tls, metrics } = parts;
     this.#encrypted = tls === undefined ? undefined : encryptedServer(tls, onConnection);
@@ -69,7 +69,10 @@ export class Listener {
   }
 }
 
-function encryptedServer(tls: TlsMaterial, onConnection: ListenerParts["onConnection"]): TlsServer {
+function encryptedServer(
+  tls: TlsMaterial,
+  onConnection: GrpcListenerParts["onConnection"],
+): TlsServer {
   const options = { ...tlsServerOptions(tls), noDelay: true, ALPNProtocols: [HTTP2] };
   return createTlsServer(options, (socket) => {
     // The close event is enough; an error without a listener would end the process.

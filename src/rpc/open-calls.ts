@@ -2,7 +2,7 @@ import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 
 /** A call that does not end by itself, so a stop must end it. */
-interface Endless {
+interface OpenStreamCall {
   /** Undefined: anyone may make the call. */
   readonly principal?: Principal;
   /** Answers with the error, unless the call has ended already. */
@@ -16,7 +16,7 @@ interface Endless {
  * others. A call counts until its handler is done, even when the caller has left.
  */
 export class OpenCalls {
-  readonly #streams = new Set<Endless>();
+  readonly #streams = new Set<OpenStreamCall>();
   readonly #emptied = Promise.withResolvers<void>();
   #handlersRunning = 0;
   #isClosed = false;
@@ -26,20 +26,20 @@ export class OpenCalls {
   }
 
   /** Throws when the server stops. Each `enter` that returned needs its `leave`. */
-  enter(stream?: Endless): void {
+  enter(stream?: OpenStreamCall): void {
     if (this.#isClosed) throw shuttingDown();
     this.#handlersRunning += 1;
     if (stream !== undefined) this.#streams.add(stream);
   }
 
-  leave(stream?: Endless): void {
+  leave(stream?: OpenStreamCall): void {
     this.#handlersRunning -= 1;
     if (stream !== undefined) this.#streams.delete(stream);
     if (this.#isClosed && this.#handlersRunning === 0) this.#emptied.resolve();
   }
 
   /** For a stream of another package, such as health: a stop ends it, and does not wait for it. */
-  adopt(stream: Endless): () => void {
+  adopt(stream: OpenStreamCall): () => void {
     this.#streams.add(stream);
     return () => this.#streams.delete(stream);
   }

@@ -19,30 +19,30 @@ export interface MethodDeps {
 export function admit(
   call: ServedCall,
   { callers, metadata }: { readonly callers: Callers; readonly metadata: Metadata },
-  goOn: () => void,
+  proceed: () => void,
 ): void {
-  if (!callers.asks) return goOn();
+  if (!callers.asks) return proceed();
   try {
     const principal = callers.authenticate(metadata.get("authorization").map(String));
-    if (principal instanceof Promise) return void admitLater(call, principal, goOn);
-    call.madeBy(principal);
+    if (principal instanceof Promise) return void admitLater(call, principal, proceed);
+    call.setPrincipal(principal);
   } catch (error) {
     return call.fail(error);
   }
-  goOn();
+  proceed();
 }
 
 async function admitLater(
   call: ServedCall,
   principal: ReturnType<Callers["authenticate"]>,
-  goOn: () => void,
+  proceed: () => void,
 ): Promise<void> {
   try {
-    call.madeBy(await principal);
+    call.setPrincipal(await principal);
   } catch (error) {
     return call.fail(error);
   }
-  if (!call.hasEnded) goOn();
+  if (!call.hasEnded) proceed();
 }
 
 const INCOMPLETE = { field: "", description: "the call ended before a whole request had come" };
@@ -59,10 +59,10 @@ export function receiveOne(
   const call = new ServedCall(wire, arrived.stream, records);
   const request = new OneRequest(incoming, arrived, call);
   let message: Buffer | undefined;
-  const hand = (bytes: Buffer): void => void handle(call, request, bytes);
+  const deliver = (bytes: Buffer): void => void handle(call, request, bytes);
   wire.start({
     onReceiveMetadata: (metadata) => {
-      call.tracedFrom(metadata);
+      call.startSpan(metadata);
       admit(call, { callers, metadata }, () => {
         if (request.hasRoom()) wire.startRead();
       });
@@ -76,13 +76,13 @@ export function receiveOne(
       wire.startRead(); // Needed to learn the end of the requests.
     },
     onReceiveHalfClose: () => {
-      if (message !== undefined) return request.unpacked(message, hand);
+      if (message !== undefined) return request.unpacked(message, deliver);
       // A frame that is shorter than its stated length looks the same from here. So does, for a
       // moment, a caller who left.
       setImmediate(() => call.fail(invalidArgument([INCOMPLETE])));
     },
     onCancel: () => {
-      call.wasLeft();
+      call.onCancel();
       request.close();
     },
   });

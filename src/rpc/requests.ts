@@ -140,7 +140,7 @@ export class ManyRequests extends CallRequests {
   #isAwaited = false;
   #isPaused = false;
   #messageBytes = 0;
-  #keptBytes = 0;
+  #bufferedBytes = 0;
 
   constructor(parts: RequestParts, arrived: Arrived, call: ServedCall) {
     super(parts, arrived, call);
@@ -178,16 +178,16 @@ export class ManyRequests extends CallRequests {
    * The handler has taken the message, if any, and keeps this number of bytes of all its
    * messages.
    */
-  release(keptBytes: number): void {
-    this.#keptBytes = keptBytes;
+  release(bufferedBytes: number): void {
+    this.#bufferedBytes = bufferedBytes;
     this.#hold(0);
     this.memory.lease.stopWaiting();
   }
 
-  setKeptBytes(keptBytes: number): void {
-    if (keptBytes === this.#keptBytes) return;
-    this.#keptBytes = keptBytes;
-    this.keep(this.#messageBytes + keptBytes);
+  setBufferedBytes(bufferedBytes: number): void {
+    if (bufferedBytes === this.#bufferedBytes) return;
+    this.#bufferedBytes = bufferedBytes;
+    this.keep(this.#messageBytes + bufferedBytes);
   }
 
   /** Bytes that were sent and that the caller has not taken. */
@@ -234,7 +234,7 @@ export class ManyRequests extends CallRequests {
 
   #hold(messageBytes: number, wireBytes = 0): void {
     this.#messageBytes = messageBytes;
-    this.countMessage(wireBytes, { keptBytes: messageBytes + this.#keptBytes });
+    this.countMessage(wireBytes, { bufferedBytes: messageBytes + this.#bufferedBytes });
   }
 }
 

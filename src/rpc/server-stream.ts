@@ -28,7 +28,7 @@ export function serverStream(
   const encode = sharedEncoderOf(method.output);
 
   const answer = async (call: ServedCall, from: OneRequest, bytes: Buffer): Promise<void> => {
-    const out = new Outgoing(call, encode);
+    const out = new OutgoingFrames(call, encode);
     try {
       openCalls.enter(out);
     } catch (error) {
@@ -60,8 +60,8 @@ export const UNSENT_BYTES_MAX = 64 * 1024;
 /** Messages that follow each other at once leave in one write of up to this many bytes. */
 const FRAME_BYTES = 16 * 1024;
 /** Buffers of FRAME_BYTES for the next writes: V8 collects its whole heap to free them. */
-const FRAMES_KEPT_MAX = 64;
-const frames: Buffer[] = [];
+const FRAME_POOL_MAX = 64;
+const framePool: Buffer[] = [];
 
 /**
  * Sends the values that a handler yields, at the pace of the reader: the handler is asked for the
@@ -71,7 +71,7 @@ const frames: Buffer[] = [];
 async function sendAll(
   call: ServedCall,
   messages: AsyncIterable<Message>,
-  out: Outgoing,
+  out: OutgoingFrames,
 ): Promise<void> {
   // A message of an ended call is never flushed, so no code may wait for it.
   call.signal.addEventListener("abort", () => out.open(), { once: true });
@@ -94,14 +94,14 @@ async function sendAll(
 }
 
 /** A sent message is in the frame of the stream, in its encoded bytes, and in the row. */
-const HELD_PER_BYTE = 3;
+const COPIES_PER_BYTE = 3;
 
 /**
  * The messages of one stream on their way out. A message waits in the open frame until the frame is
  * full or the handler has to wait, which is before the next event of the event loop. So a replay
  * makes few writes, and no live row is late.
  */
-class Outgoing {
+class OutgoingFrames {
   readonly #call: ServedCall;
   readonly #encode: (message: Message) => Buffer;
   #frame: Buffer | undefined;
@@ -131,7 +131,7 @@ class Outgoing {
     const { memory } = this.#call;
     if (memory === undefined) return;
     memory.lease.awaitsCaller = this.#unsentBytes > 0;
-    if (!memory.answer(this.#unsentBytes * HELD_PER_BYTE)) this.#call.fail(serverBusy());
+    if (!memory.answer(this.#unsentBytes * COPIES_PER_BYTE)) this.#call.fail(serverBusy());
   }
 
   send(message: Message): void {
@@ -152,8 +152,8 @@ class Outgoing {
     if (this.#frame !== undefined && this.#frameEnd + bytes > this.#frame.length) this.flush();
     if (this.#frame !== undefined) return this.#frame;
     process.nextTick(() => this.flush());
-    const kept = bytes > FRAME_BYTES ? undefined : frames.pop();
-    return (this.#frame = kept ?? Buffer.allocUnsafeSlow(Math.max(bytes, FRAME_BYTES)));
+    const pooled = bytes > FRAME_BYTES ? undefined : framePool.pop();
+    return (this.#frame = pooled ?? Buffer.allocUnsafeSlow(Math.max(bytes, FRAME_BYTES)));
   }
 
   #wrote(end: number, frame: Buffer): void {
@@ -171,9 +171,9 @@ class Outgoing {
     // A frame that is mostly empty would keep its memory while the reader is slow.
     const isFull = bytes > frame.length / 2;
     const sent = isFull ? frame.subarray(0, bytes) : Buffer.from(frame.subarray(0, bytes));
-    if (!isFull) keep(frame);
+    if (!isFull) releaseFrame(frame);
     this.#call.sendFramed(sent, () => {
-      if (isFull) keep(frame);
+      if (isFull) releaseFrame(frame);
       this.#unsentBytes -= bytes;
       if (this.#unsentBytes < UNSENT_BYTES_MAX) this.#waiting?.resolve();
     });
@@ -193,6 +193,6 @@ class Outgoing {
   }
 }
 
-function keep(frame: Buffer): void {
-  if (frame.length === FRAME_BYTES && frames.length < FRAMES_KEPT_MAX) frames.push(frame);
+function releaseFrame(frame: Buffer): void {
+  if (frame.length === FRAME_BYTES && framePool.length < FRAME_POOL_MAX) framePool.push(frame);
 }

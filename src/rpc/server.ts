@@ -34,7 +34,7 @@ import { statusOf } from "./call.ts";
 import { Connections, limitHttp2 } from "./connections.ts";
 import { addReflection, HealthAndReflectionCalls, Health } from "./health-and-reflection.ts";
 import { STALLED_TICKS, TICK_MS } from "./incoming.ts";
-import { Listener } from "./listener.ts";
+import { GrpcListener } from "./listener.ts";
 import { OpenCalls } from "./open-calls.ts";
 
 /** The default limit of one request, compressed or not. */
@@ -115,7 +115,7 @@ class GrpcServer implements RpcServer {
   readonly #healthAndReflection: HealthAndReflectionCalls;
   readonly #health = new Health([SessionService.typeName]);
   readonly #server: Server;
-  readonly #listener: Listener;
+  readonly #listener: GrpcListener;
   #address: string;
   #started: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
@@ -146,7 +146,7 @@ class GrpcServer implements RpcServer {
     const injector = this.#server.createConnectionInjector(ServerCredentials.createInsecure());
     this.#connections.watch(this.#server);
     const onConnection = (socket: Socket): void => injector.injectConnection(socket);
-    this.#listener = new Listener({ ...deps, tls, onConnection }, limits);
+    this.#listener = new GrpcListener({ ...deps, tls, onConnection }, limits);
     this.#server.addService(definitionOf(SessionService), {});
     this.#health.addTo(this.#server);
     if (options.reflection) {
@@ -201,7 +201,7 @@ class GrpcServer implements RpcServer {
 
   #interceptor(answers: ReturnType<typeof answersOf>): ServerInterceptor {
     return (method, wire) => {
-      const arrived = this.#connections.taken();
+      const arrived = this.#connections.takeArrived();
       if (arrived.isTooLarge) {
         const reset = (): void => this.#connections.resetTooLarge(arrived.stream);
         return new ServerInterceptingCall(wire, { start: reset });

@@ -7,7 +7,7 @@ import type { Database } from "../store/database.ts";
 import { countRuns } from "../analytics/stored.ts";
 import { readTranscriptRows } from "../store/pages.ts";
 import { createReader } from "../store/reader.ts";
-import { readTalk } from "../store/talk.ts";
+import { readTranscriptMessages } from "../store/transcript-messages.ts";
 import { checkLanguage, forgetTexts } from "./index-store.ts";
 import { TextIndex } from "./index-unit.ts";
 
@@ -36,7 +36,8 @@ export async function reindexTexts(
     ...createReader(database),
     transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
       readTranscriptRows(database, page),
-    talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
+    transcriptMessagesAfter: (page: Parameters<typeof readTranscriptMessages>[1]) =>
+      readTranscriptMessages(database, page),
   };
   const metrics = createMetrics();
   const log = createLog({ level: "warn", pretty: process.stderr.isTTY, to: "stderr" });

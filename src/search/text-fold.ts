@@ -18,7 +18,7 @@ import { textOfMessage } from "@session-ledger/agui/transcript/readable";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import type { TranscriptRow } from "../store/pages.ts";
 import type { StreamName } from "../store/rows.ts";
-import type { TalkRow } from "../store/talk.ts";
+import type { TranscriptMessageRow } from "../store/transcript-messages.ts";
 
 /** The row in which a text begins. */
 interface TextPosition {
@@ -111,7 +111,7 @@ export class TextFold {
   }
 
   /** False: only user messages matter. */
-  get needsAllTalk(): boolean {
+  get needsAllMessages(): boolean {
     return !this.hasSpeech;
   }
 
@@ -125,7 +125,7 @@ export class TextFold {
   }
 
   /** The next row of both streams. */
-  take(row: TranscriptRow | TalkRow): void {
+  take(row: TranscriptRow | TranscriptMessageRow): void {
     if (row.stream === "events") this.#takeEvent(row);
     else this.#takeMessage(row);
   }
@@ -171,13 +171,13 @@ export class TextFold {
     }
   }
 
-  #takeMessage(row: TalkRow): void {
+  #takeMessage(row: TranscriptMessageRow): void {
     const { stream, seq, eventType, createdMicros } = row;
     this.#position = { stream, seq, eventType, createdMicros, runId: this.#runId };
-    if (eventType === USER_ROW_TYPE || this.needsAllTalk) {
+    if (eventType === USER_ROW_TYPE || this.needsAllMessages) {
       const added = messagesOfRow(row);
       const messages = this.#canonical.onMessages(added);
-      this.#transcript.say(messages, added.isPersons ? "person" : "agent");
+      this.#transcript.say(messages, added.isFromUser ? "person" : "agent");
     }
     this.skipTo({ events: 0n, messages: seq });
   }

@@ -133,7 +133,7 @@ async function appendOnce(
     usedJson(arrangement, options.limits),
   ];
   const [row] = await database.attempt({ text: APPEND, values });
-  database.answeredBy(row?.["server"]);
+  database.onAnswer(row?.["server"]);
   const answer: AppendAnswer = JSON.parse(String(row?.["answer"]));
   if (answer.most !== undefined) options.onMost?.({ rows: answer.most[0], bytes: answer.most[1] });
   return answer.full === undefined

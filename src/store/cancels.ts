@@ -55,7 +55,7 @@ export function createCancelStore(database: Database): CancelStore {
             where session_id = s.id and idempotency_key = ${key} limit 1) as stored_seq,
           ${SERVER} as server
         from sessions s where s.id = ${sessionId}`);
-      database.answeredBy(row?.["server"]);
+      database.onAnswer(row?.["server"]);
       if (row === undefined) return undefined;
       return {
         isDeleted: row["deleted"] === true,

@@ -58,7 +58,7 @@ export interface Database extends Unit {
   /** Several statements on a separate connection: for commands, and never for requests. */
   transaction<T>(work: (transaction: Transaction) => Promise<T>): Promise<T>;
   /** Called with each answer that names its server (`SERVER`), before the answer is used. */
-  answeredBy(server: Field | undefined): void;
+  onAnswer(server: Field | undefined): void;
   /**
    * Calls back when another server process answers than before: after a restart, the promotion of a
    * standby, or the restore of a backup. The newest rows of the previous server may be lost.
@@ -178,11 +178,11 @@ function connectPool(options: DatabaseOptions, lost: () => void): Pool {
 }
 
 /** Tracks the server that answers, and calls back when another one does. */
-function answeringServer(): Pick<Database, "answeredBy" | "onOtherServer"> {
+function answeringServer(): Pick<Database, "onAnswer" | "onOtherServer"> {
   const listeners: (() => void)[] = [];
   let server: Field | undefined;
   return {
-    answeredBy(answering) {
+    onAnswer(answering) {
       const before = server;
       if (answering === undefined || answering === null || answering === before) return;
       server = answering;

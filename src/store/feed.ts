@@ -87,7 +87,7 @@ async function look(database: Database): Promise<Look> {
           and database = (select oid from pg_database where datname = current_database())
           and mode in ('RowShareLock', 'RowExclusiveLock') and granted) as writers`);
   const writers = fields?.["writers"];
-  database.answeredBy(fields?.["server"]);
+  database.onAnswer(fields?.["server"]);
   return {
     atMicros: BigInt(String(fields?.["at"])),
     writers: typeof writers === "string" ? writers.split(" ") : [],

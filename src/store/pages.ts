@@ -21,7 +21,7 @@ import {
 import { type Database, SERVER } from "./database.ts";
 import { lastSeqOf, type RowOf, type StoredRow, type StreamName } from "./rows.ts";
 import { sessionEvents } from "./schema.ts";
-import { type RowTimes, TIMES, timesOf } from "./talk.ts";
+import { type RowTimes, TIMES, timesOf } from "./transcript-messages.ts";
 
 /** The rows that one filtered page reads; then the page ends and reports how far it got. */
 export const ROWS_LOOKED_AT_MAX = 20_000;
@@ -96,7 +96,7 @@ export async function readPage<S extends StreamName>(
   const { stream, sessionId, rowsMax, descending } = request;
   const read = (await database.columns(pageStatement(request, border))).slice(0, rowsMax);
   const [followed, server] = [COLUMNS[stream], COLUMNS[stream] + 1];
-  database.answeredBy(read[0]?.[server]?.toString());
+  database.onAnswer(read[0]?.[server]?.toString());
   const rows = read.map((columns) => rowOf(stream, sessionId, columns, request));
   const recordedMicros = request.recorded
     ? read.map((columns) => BigInt(String(columns[server + 1])))
@@ -254,7 +254,7 @@ export async function readTranscriptRows(
   request: TranscriptRowsAfter,
 ): Promise<readonly TranscriptRow[]> {
   const rows = await database.run(transcriptRowsStatement(request));
-  database.answeredBy(rows[0]?.["server"]);
+  database.onAnswer(rows[0]?.["server"]);
   return rows.map((fields) => ({
     stream: "events",
     ...timesOf(fields),

@@ -104,7 +104,7 @@ async function lostOf(database: Database, seen: readonly Seen[]): Promise<Readon
       (select id, seq + 1 from ${TABLE.messages}
         where not seen.e and session_id = seen.s and seq = seen.n)
     ) now on true`);
-  database.answeredBy(rows[0]?.["server"]);
+  database.onAnswer(rows[0]?.["server"]);
   const lost = new Set<number>();
   for (const { at, other, shorter } of rows) {
     if (other === true || shorter === true) lost.add(Number(at));

@@ -251,7 +251,7 @@ export async function readHeads(
   const rows = await database.run(sql`
     select id, message_seq, event_seq, deleted_at is not null as deleted, ${SERVER} as server
     from sessions where id = any (array(select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json)))`);
-  database.answeredBy(rows[0]?.["server"]);
+  database.onAnswer(rows[0]?.["server"]);
   return new Map(
     rows.map((row) => [
       String(row["id"]),

@@ -45,7 +45,7 @@ export async function openStream(
     select ledger_open_stream(
       ${sessionId}::text, ${epoch.toString()}::text::bigint,
       ${createMissing}::boolean, ${wait}::boolean)::text as answer, ${SERVER} as server`);
-  database.answeredBy(row?.["server"]);
+  database.onAnswer(row?.["server"]);
   const answer: OpenAnswer = JSON.parse(String(row?.["answer"]));
   switch (answer.kind) {
     case "opened":

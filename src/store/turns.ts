@@ -108,7 +108,7 @@ function sharedReads(database: Database): TurnStore["readTurn"] {
   async function read(claims: readonly WaitingClaim[]): Promise<void> {
     try {
       const rows = await database.run(turnStatement(claims.map(({ request }) => request)));
-      database.answeredBy(rows[0]?.["server"]);
+      database.onAnswer(rows[0]?.["server"]);
       const found = Map.groupBy(rows, (row) => Number(row["claim"]));
       claims.forEach(({ request, resolve }, at) => {
         resolve(stateOf(request.sessionId, found.get(at) ?? []));

@@ -7,7 +7,7 @@ import type { Log } from "../observability/log.ts";
 import type { ServerName, TransportMetrics } from "../observability/metrics.ts";
 import type { TlsMaterial } from "./watched-files.ts";
 
-interface ListenOptions {
+interface ServerAddress {
   /** `host:port`; port 0 takes a free port. An IPv6 address needs brackets. */
   readonly address: string;
   /** The name of the server in the error. */
@@ -22,14 +22,14 @@ export const SERVERS = {
 } as const;
 
 /** Fails as `listen` would, and leaves the address free. */
-export async function checkFree(options: ListenOptions): Promise<void> {
+export async function checkFree(options: ServerAddress): Promise<void> {
   const server = createServer();
   await listen(server, options);
   await close(server);
 }
 
 /** For any server that takes TCP connections: resolves to the bound `host:port`. */
-export async function listen(server: Server, options: ListenOptions): Promise<string> {
+export async function listen(server: Server, options: ServerAddress): Promise<string> {
   const { address } = options;
   const separator = address.lastIndexOf(":");
   const host = address.slice(0, separator);
@@ -95,24 +95,24 @@ export function serveTls(server: TlsServer, name: ServerName, parts: TlsServerPa
   const { material, log, metrics, clock } = parts;
   server.setSecureContext(material.secureContextOptions);
   material.onChange(() => server.setSecureContext(material.secureContextOptions));
-  let unsaid = 0;
-  let saidMs = Number.NEGATIVE_INFINITY;
+  let unlogged = 0;
+  let loggedMs = Number.NEGATIVE_INFINITY;
   // HTTP's own listener takes a failed handshake for a broken request, and answers in HTTP.
   server.removeAllListeners("tlsClientError");
   server.on("tlsClientError", (error, socket) => {
     socket.destroy(); // Otherwise a handshake that took too long would continue.
     metrics.tlsHandshakesFailed.inc({ server: name });
-    unsaid += 1;
+    unlogged += 1;
     const nowMs = clock.monotonicMs();
-    if (nowMs - saidMs < FAILED_LINE_MS) return;
+    if (nowMs - loggedMs < FAILED_LINE_MS) return;
     const code = codeOf(error) || undefined;
-    log.info({ server: name, handshakes: unsaid, code }, "TLS handshakes failed");
-    saidMs = nowMs;
-    unsaid = 0;
+    log.info({ server: name, handshakes: unlogged, code }, "TLS handshakes failed");
+    loggedMs = nowMs;
+    unlogged = 0;
   });
 }
 
-function cannotListen({ address, what }: ListenOptions, cause: unknown): ServiceError {
+function cannotListen({ address, what }: ServerAddress, cause: unknown): ServiceError {
   const isInUse = codeOf(cause) === "EADDRINUSE";
   const why = isInUse ? "the address is in use" : String(cause);
   const message = `${what} cannot listen on ${address}: ${why}`;

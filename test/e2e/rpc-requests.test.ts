@@ -17,7 +17,7 @@ import {
   SessionEventSchema,
 } from "@session-ledger/proto/ambient/v1/events_pb";
 import { SessionSchema, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { Caller } from "../../src/contract/context.ts";
+import type { BidiCaller } from "../../src/contract/context.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import {
   callHeaders,
@@ -251,7 +251,7 @@ describe("requests of a stream", () => {
   test("share the limit of all callers, and every stream is read", async () => {
     let mostBytes = 0;
     let heard = 0;
-    const open = new Set<Caller<unknown>>();
+    const open = new Set<BidiCaller<unknown>>();
     await using rpc = await startRpc(
       {
         pushSessionEvents: (caller) => {
@@ -303,7 +303,7 @@ describe("requests of a stream", () => {
               return true;
             },
           }),
-          get keptBytes() {
+          get bufferedBytes() {
             return kept;
           },
         }),
@@ -320,7 +320,7 @@ describe("requests of a stream", () => {
     await heldBytes(rpc, (bytes) => bytes > 5 * MIB && bytes < 5.1 * MIB);
     stream.close();
     await heldBytes(rpc, (bytes) => bytes === 0);
-    expect(kept).toBe(5 * MIB); // The server reads `keptBytes` by itself.
+    expect(kept).toBe(5 * MIB); // The server reads `bufferedBytes` by itself.
   });
 
   test("are held back, one message and one window, while the handler does not read", async () => {

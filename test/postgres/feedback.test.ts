@@ -24,7 +24,7 @@ import {
 } from "../../src/store/feedback.ts";
 import { readTranscriptRows } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
-import { readTalk } from "../../src/store/talk.ts";
+import { readTranscriptMessages } from "../../src/store/transcript-messages.ts";
 import { ledgerWriter, newPush, newRow, useLedger } from "../support/ledger.ts";
 import { callOf } from "../support/callers.ts";
 
@@ -58,7 +58,8 @@ function instance(given: { readonly foldBytesMax?: number } = {}) {
     ...createReader(database),
     transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
       readTranscriptRows(database, page),
-    talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
+    transcriptMessagesAfter: (page: Parameters<typeof readTranscriptMessages>[1]) =>
+      readTranscriptMessages(database, page),
   };
   const limits = { ...TRANSCRIPT_LIMITS, ...given, bytesMax: 10_000_000 };
   const transcripts = new Transcripts(

@@ -5,7 +5,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
-import { createRunsHandlers, type Run, type RunsPage } from "../../src/handlers/runs.ts";
+import { createRunsHandlers, type RunSummary, type RunsPage } from "../../src/handlers/runs.ts";
 import { append } from "../../src/store/append.ts";
 import type { NewRow } from "../../src/store/rows.ts";
 import { createReader } from "../../src/store/reader.ts";
@@ -48,8 +48,8 @@ function list(sessionId: string, options: ListOptions = {}): Promise<RunsPage> {
 }
 
 /** Follows the cursors to the end. */
-async function listAll(sessionId: string, options: ListOptions = {}): Promise<Run[]> {
-  const runs: Run[] = [];
+async function listAll(sessionId: string, options: ListOptions = {}): Promise<RunSummary[]> {
+  const runs: RunSummary[] = [];
   let { afterSeq = 0n } = options;
   for (;;) {
     const page = await list(sessionId, { ...options, afterSeq });
@@ -139,7 +139,8 @@ test("the status is finished, interrupted, error, running, or stalled after a lo
     failed(),
     started("open"),
   ]);
-  const statuses = (runs: readonly Run[]) => runs.map(({ runId, status }) => `${runId} ${status}`);
+  const statuses = (runs: readonly RunSummary[]) =>
+    runs.map(({ runId, status }) => `${runId} ${status}`);
   const ended = ["plain finished", "success finished", "interrupt interrupted", "error error"];
   expect(statuses((await list(sessionId)).runs)).toEqual([...ended, "open running"]);
   const ahead = (ms: number): Clock => ({
@@ -240,7 +241,7 @@ type Step =
   | "bad finish"
   | "bad fail";
 const NOT_CONFORMANT = { conformant: false, mark: undefined } as const;
-type Seen = Pick<Run, "runId" | "status" | "firstSeq" | "lastSeq" | "rawEvents" | "rows">;
+type Seen = Pick<RunSummary, "runId" | "status" | "firstSeq" | "lastSeq" | "rawEvents" | "rows">;
 
 function rowOf(step: Step): NewRow {
   if (step === "start a") return started("a");
@@ -291,7 +292,7 @@ function empty(runId: string, firstSeq: bigint): Seen {
   return { runId, status: "running", firstSeq, lastSeq: 0n, rawEvents: 0n, rows: 0n };
 }
 
-function seenOf({ runId, status, firstSeq, lastSeq, rawEvents, rows }: Run): Seen {
+function seenOf({ runId, status, firstSeq, lastSeq, rawEvents, rows }: RunSummary): Seen {
   return { runId, status, firstSeq, lastSeq, rawEvents, rows };
 }
 

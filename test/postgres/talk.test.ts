@@ -12,7 +12,7 @@ import { append } from "../../src/store/append.ts";
 import { readTranscriptRows } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import type { StreamName } from "../../src/store/rows.ts";
-import { readTalk } from "../../src/store/talk.ts";
+import { readTranscriptMessages } from "../../src/store/transcript-messages.ts";
 import { importBatch } from "../../tools/import-upstream/target.ts";
 import { newPush, newRow, useLedger } from "../support/ledger.ts";
 
@@ -27,7 +27,8 @@ function newTranscripts(): Transcripts {
     ...createReader(database),
     transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
       readTranscriptRows(database, page),
-    talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
+    transcriptMessagesAfter: (page: Parameters<typeof readTranscriptMessages>[1]) =>
+      readTranscriptMessages(database, page),
   };
   const limits = { ...TRANSCRIPT_LIMITS, bytesMax: 100_000_000, pageRowsMax: 20, sliceRowsMax: 7 };
   return new Transcripts(

@@ -4,7 +4,11 @@ import { beforeAll, expect, test } from "vitest";
 import { transcriptRowsStatement, readTranscriptRows } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import { append } from "../../src/store/append.ts";
-import { readTalk, talkStatement, type TalkRow } from "../../src/store/talk.ts";
+import {
+  readTranscriptMessages,
+  transcriptMessagesStatement,
+  type TranscriptMessageRow,
+} from "../../src/store/transcript-messages.ts";
 import { sql } from "drizzle-orm";
 import { newPush, useLedger } from "../support/ledger.ts";
 
@@ -110,11 +114,11 @@ test("a walk over messages returns all rows in order, with the payloads that are
   const all = { stream: "messages", sessionId: "talk", after: 0n, rowsMax: 1_000 } as const;
   const rows = await createReader(database).pageAfter({ ...all, bytesMax: 10_000_000 });
   for (const isWhole of [true, false]) {
-    const read: TalkRow[] = [];
+    const read: TranscriptMessageRow[] = [];
     for (;;) {
       const after = read.at(-1)?.seq ?? 0n;
       const request = { sessionId: "talk", after, rowsMax: 7, bytesMax: 100, isWhole };
-      const page = await readTalk(database, request);
+      const page = await readTranscriptMessages(database, request);
       if (page.length === 0) break;
       read.push(...page);
     }
@@ -134,7 +138,7 @@ test("a walk over messages returns all rows in order, with the payloads that are
     }
   }
   const request = { sessionId: "talk", after: 10n, rowsMax: 5, bytesMax: 1_000, isWhole: false };
-  const plan = await database.run(sql`explain ${talkStatement(request)}`);
+  const plan = await database.run(sql`explain ${transcriptMessagesStatement(request)}`);
   const text = plan.map((row) => String(row["QUERY PLAN"])).join("\n");
   expect(text).toMatch(/Index Scan using session_messages_session_id_seq_pk/);
   expect(text).not.toMatch(/Sort|Seq Scan/);

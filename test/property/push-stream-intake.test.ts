@@ -12,7 +12,11 @@ import { CATALOGUE, isCompressible } from "@session-ledger/agui/catalogue";
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import { Compressor } from "@session-ledger/compressor/compressor";
 import { expand } from "@session-ledger/compressor/expand";
-import { type FragmentEvent, Intake, type Taken } from "../../src/handlers/push-stream/intake.ts";
+import {
+  type FragmentEvent,
+  EventAcceptor,
+  type AcceptResult,
+} from "../../src/handlers/push-stream/accept-event.ts";
 import { properties } from "../support/random.ts";
 
 const FRAGMENT_TYPES = CATALOGUE.map(({ type }) => type).filter(isCompressible);
@@ -122,7 +126,7 @@ const alike = fc.tuple(event, fc.array(change, { maxLength: 6 })).map(([first, o
 const NOW = 1_700_000_000_000_000n;
 
 /** Without the frames, which are for the compressor, and as plain data. */
-function answerOf(taken: Taken): unknown {
+function answerOf(taken: AcceptResult): unknown {
   if (taken.kind === "fragment") return { kind: taken.kind, event: taken.event };
   if (taken.kind === "rows") return taken;
   const { code, reason, message, violations } = taken.error;
@@ -137,15 +141,15 @@ describe.each<ValidationMode>(["strict", "lenient"])("%s", (validation) => {
     fc.assert(
       fc.property(fc.array(alike, { maxLength: 6 }), (groups) => {
         const events: readonly RawEvent[] = groups.flat();
-        const intake = new Intake(options);
+        const intake = new EventAcceptor(options);
         const told = new Compressor<FragmentEvent>();
         const untold = new Compressor<FragmentEvent>();
         const rows = [];
         const others = [];
         const payloads: string[] = [];
         for (const one of events) {
-          const taken = intake.take(one, NOW);
-          expect(answerOf(taken)).toEqual(answerOf(new Intake(options).take(one, NOW)));
+          const taken = intake.accept(one, NOW);
+          expect(answerOf(taken)).toEqual(answerOf(new EventAcceptor(options).accept(one, NOW)));
           if (taken.kind !== "fragment") continue;
           if (taken.framed !== undefined) repeated += 1;
           payloads.push(taken.event.payload);
@@ -180,7 +184,7 @@ describe("every type of fragment", () => {
       for (const time of ["0", "-1", "999999999999999", "9007199254740993", "9".repeat(32)]) {
         const text = `{"type":"${type}",${fields},"delta":${delta},"timestamp":${time}}`;
         const one = create(RawEventSchema, { payload: text });
-        const taken = new Intake(options).take(one, NOW);
+        const taken = new EventAcceptor(options).accept(one, NOW);
         expect(taken).toMatchObject({ kind: "fragment", event: { payload: text } });
       }
     }
@@ -188,11 +192,11 @@ describe("every type of fragment", () => {
 
   // Four frames of a megabyte each stayed in memory for as long as a stream was open.
   test("a large event is accepted unchanged, and its frame is not kept", () => {
-    const large = new Intake({ ...options, payloadBytesMax: 1_048_576 });
+    const large = new EventAcceptor({ ...options, payloadBytesMax: 1_048_576 });
     const text = (pad: number): string =>
       `{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"a","pad":"${"p".repeat(pad)}"}`;
     const framedOf = (json: string): unknown => {
-      const taken = large.take(create(RawEventSchema, { payload: json }), NOW);
+      const taken = large.accept(create(RawEventSchema, { payload: json }), NOW);
       expect(taken).toMatchObject({ kind: "fragment", event: { payload: json } });
       return taken.kind === "fragment" ? taken.framed : undefined;
     };
@@ -201,14 +205,14 @@ describe("every type of fragment", () => {
   });
 
   test("an event that no version accepts is a row of its own, and so is the grouped form", () => {
-    const lenient = new Intake({ ...options, validation: "lenient" });
+    const lenient = new EventAcceptor({ ...options, validation: "lenient" });
     const odd = create(RawEventSchema, { payload: '{"type":"TEXT_MESSAGE_CONTENT","delta":"a"}' });
     const rows = [{ conformant: false, payload: odd.payload }];
-    expect(lenient.take(odd, NOW)).toMatchObject({ kind: "rows", rows });
-    expect(lenient.take(odd, NOW)).toMatchObject({ kind: "rows", rows });
+    expect(lenient.accept(odd, NOW)).toMatchObject({ kind: "rows", rows });
+    expect(lenient.accept(odd, NOW)).toMatchObject({ kind: "rows", rows });
     const group = '{"messageId":"m","fragment_count":2,"accumulated_content":"ab"}';
     const grouped = create(RawEventSchema, { eventType: "TEXT_MESSAGE_START", payload: group });
     const parts = [{ eventType: "TEXT_MESSAGE_START" }, { eventCount: 2 }];
-    expect(lenient.take(grouped, NOW)).toMatchObject({ kind: "rows", rows: parts });
+    expect(lenient.accept(grouped, NOW)).toMatchObject({ kind: "rows", rows: parts });
   });
 });

@@ -10,7 +10,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { inOrder } from "../../src/conversation/merging.ts";
 import type { TranscriptRow } from "../../src/store/pages.ts";
-import type { TalkRow } from "../../src/store/talk.ts";
+import type { TranscriptMessageRow } from "../../src/store/transcript-messages.ts";
 import { SessionLog } from "../../web/src/model/log.ts";
 import { Scrub } from "../../web/src/model/scrub.ts";
 import type { EventItem, LogSource, MessageItem } from "../../web/src/model/source.ts";
@@ -54,7 +54,7 @@ async function serviceOrder(commits: readonly Commit[]): Promise<readonly string
     idByRow.set(row, one.id);
     return row;
   });
-  const said = talk.map((one): TalkRow => {
+  const said = talk.map((one): TranscriptMessageRow => {
     const times = { createdAtMicros: BigInt(one.createdMicros), sentAtMicros: undefined };
     const fields = { eventType: "user", sender: undefined, idempotencyKey: undefined };
     const row = { stream: "messages" as const, id: one.id, ...base(one), ...times, ...fields };

@@ -20,8 +20,8 @@ const LIMITS = { rowsMax: 3, bytesMax: 40 };
 
 /** What a window shows: all that may not change once it was made. */
 function shown(window: Window) {
-  const { floor, head, known, bytes } = window;
-  return { floor, head, known, bytes, rows: window.shared.slice(window.start, window.end) };
+  const { floor, head, hintedHead, bytes } = window;
+  return { floor, head, hintedHead, bytes, rows: window.shared.slice(window.start, window.end) };
 }
 
 /** The window that copies every row at every step, and is plainly right. */
@@ -30,9 +30,9 @@ function plainAppend(
   added: readonly Row[],
 ): ReturnType<typeof shown> {
   const rows = [...window.rows];
-  let { floor, head, known } = window;
+  let { floor, head, hintedHead } = window;
   for (const row of added) {
-    known = row.lastSeq > known ? row.lastSeq : known;
+    hintedHead = row.lastSeq > hintedHead ? row.lastSeq : hintedHead;
     if (row.firstSeq !== head + 1n) continue;
     rows.push(row);
     head = row.lastSeq;
@@ -41,7 +41,7 @@ function plainAppend(
   while (rows.length > LIMITS.rowsMax || sum() > LIMITS.bytesMax) {
     floor = rows.shift()?.lastSeq ?? floor;
   }
-  return { floor, head, known, bytes: sum(), rows };
+  return { floor, head, hintedHead, bytes: sum(), rows };
 }
 
 test("windows share their rows, and none shows rows of another", () => {
@@ -80,7 +80,7 @@ test("erased rows in front of the window are skipped", () => {
   const asked = hint(openWindow(3n), 9n);
   const rows = [{ firstSeq: 7n, lastSeq: 9n, bytes: 1 }];
   const filled = fill(asked, asked, rows, LIMITS);
-  expect(shown(filled)).toEqual({ floor: 6n, head: 9n, known: 9n, bytes: 1, rows });
+  expect(shown(filled)).toEqual({ floor: 6n, head: 9n, hintedHead: 9n, bytes: 1, rows });
   expect(take(filled, 3n, LIMITS)).toEqual({ kind: "page" });
 });
 

@@ -14,7 +14,7 @@ import {
   SignJWT,
 } from "jose";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ANONYMOUS, type Principal, type Role, ROLES } from "../../src/auth/principal.ts";
+import { ANONYMOUS, type Principal, type CallerRole, ROLES } from "../../src/auth/principal.ts";
 import type { RpcClient } from "./grpc-client.ts";
 import { EventEmitter } from "node:events";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";
@@ -25,7 +25,7 @@ import type { Authenticator } from "../../src/auth/authenticator.ts";
 export interface Caller {
   readonly name: string;
   readonly token: string;
-  readonly roles: readonly Role[];
+  readonly roles: readonly CallerRole[];
   readonly projectId: string | undefined;
   readonly sessionId: string | undefined;
 }
@@ -62,7 +62,7 @@ export class Issuer {
     return exportJWK(this.#keys.privateKey);
   }
 
-  async signed(name: string, roles: readonly Role[], projectId?: string): Promise<Caller> {
+  async signed(name: string, roles: readonly CallerRole[], projectId?: string): Promise<Caller> {
     const project = projectId === undefined ? {} : { project: projectId };
     const token = await this.sign({ roles, subject: name, ...project });
     return { name: `oidc ${name}`, token, roles, projectId, sessionId: undefined };
@@ -104,7 +104,7 @@ export abstract class Callers extends Issuer {
   readonly #tokens: StaticToken[] = [];
 
   /** A token is known once it is saved and read. */
-  add(id: string, roles: readonly Role[], projectId?: string): Caller {
+  add(id: string, roles: readonly CallerRole[], projectId?: string): Caller {
     const token = randomBytes(24).toString("base64url");
     const project = projectId === undefined ? {} : { project: projectId };
     this.#tokens.push({ id, token, roles, ...project });
@@ -138,7 +138,7 @@ export class SharedCallers extends Callers {
   }
 
   /** Ids of different files are different. */
-  override add(id: string, roles: readonly Role[], projectId?: string): Caller {
+  override add(id: string, roles: readonly CallerRole[], projectId?: string): Caller {
     return super.add(`${id}-${randomUUID()}`, roles, projectId);
   }
 
@@ -186,7 +186,7 @@ interface Keys {
 export interface StaticToken {
   readonly id: string;
   readonly token: string;
-  readonly roles: readonly Role[];
+  readonly roles: readonly CallerRole[];
   readonly project?: string;
 }
 
@@ -215,7 +215,7 @@ const { issueSessionToken } = SessionService.method;
 export async function sessionCaller(
   client: RpcClient,
   admin: Caller,
-  of: { readonly sessionId: string; readonly role: Role; readonly ttlS?: number },
+  of: { readonly sessionId: string; readonly role: CallerRole; readonly ttlS?: number },
 ): Promise<Caller> {
   const { sessionId, role, ttlS = HOUR_S } = of;
   const { token } = await client.unary(

@@ -4,15 +4,15 @@ import type { JsonObject } from "@session-ledger/agui/json";
 import {
   TRANSCRIPT_LIMITS,
   type TranscriptDependencies,
-  type TranscriptLimits,
+  type TranscriptCacheLimits,
   Transcripts,
 } from "../../src/conversation/transcripts.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Cut } from "../../src/conversation/merging.ts";
 import { SlowTable } from "./slow-table.ts";
-import type { RowTimes } from "../../src/store/talk.ts";
+import type { RowTimes } from "../../src/store/transcript-messages.ts";
 
-export function folding(limits: Partial<TranscriptLimits> = {}) {
+export function folding(limits: Partial<TranscriptCacheLimits> = {}) {
   const table = new SlowTable();
   const metrics = createMetrics();
   const transcripts = new Transcripts(
@@ -67,7 +67,7 @@ export function foldReader(table: SlowTable): TranscriptDependencies["reader"] {
           row === rows.at(-1) ? (row.completedAtMicros ?? row.createdAtMicros) : undefined,
       }));
     },
-    async talkAfter({ isWhole, ...request }) {
+    async transcriptMessagesAfter({ isWhole, ...request }) {
       const rows = await table.pageAfter({ stream: "messages", ...request });
       return rows.map((row) => ({
         ...row,

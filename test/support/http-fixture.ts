@@ -64,7 +64,7 @@ export function httpParts(
   return {
     runs: { listRuns: notAsked },
     transcripts: { readTranscript: notAsked },
-    talk: notAsked,
+    runAgent: notAsked,
     exports: { exportEvents: notAsked, exportMessages: notAsked, exportHistory: notAsked },
     authenticator: { asks: false, authenticate: notAsked, refusalOf: notAsked },
     authorizer: { authorize: () => undefined },

@@ -8,9 +8,9 @@ import { RawEventSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb
 import { decodeFragments } from "@session-ledger/compressor/fragments";
 import { expand } from "@session-ledger/compressor/expand";
 import { StreamCommits } from "../../src/handlers/push-stream/commits.ts";
-import { Intake } from "../../src/handlers/push-stream/intake.ts";
-import { StreamMeter } from "../../src/handlers/push-stream/meter.ts";
-import { StreamRows } from "../../src/handlers/push-stream/stream-rows.ts";
+import { EventAcceptor } from "../../src/handlers/push-stream/accept-event.ts";
+import { StreamMetrics } from "../../src/handlers/push-stream/stream-metrics.ts";
+import { RowBuilder } from "../../src/handlers/push-stream/row-builder.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { NewRow } from "../../src/store/rows.ts";
@@ -59,17 +59,17 @@ export function withMasksOf(text: string, other: string): string {
 export const MAX_AGE_MS = 250;
 
 /** Shared by all streams: each registry watches the process for good. */
-const meter = new StreamMeter(createMetrics());
+const streamMetrics = new StreamMetrics(createMetrics());
 
 export class RedactedStream {
-  readonly rows: StreamRows;
-  readonly #intake: Intake;
+  readonly rows: RowBuilder;
+  readonly #intake: EventAcceptor;
   readonly #commits: StreamCommits;
   readonly #stored: NewRow[] = [];
   nowMs = 1_000;
 
   constructor(redactor: Redactor | undefined, { merges = true } = {}) {
-    this.#intake = new Intake({
+    this.#intake = new EventAcceptor({
       validation: "strict",
       payloadBytesMax: 1_048_576,
       merges,
@@ -84,17 +84,17 @@ export class RedactedStream {
           },
         },
         lostAfter: () => Promise.resolve(undefined),
-        meter,
+        streamMetrics,
       },
       {
         sessionId: "s",
         opened: { epoch: 1n, stream: 1n, lastClientSeq: 0n, refused: 0n, isCancelled: false },
         actor: undefined,
-        settled: () => undefined,
+        onSettle: () => undefined,
       },
     );
     const compressor = { maxAgeMs: MAX_AGE_MS };
-    this.rows = new StreamRows(this.#commits, meter, { compressor, redactor });
+    this.rows = new RowBuilder(this.#commits, streamMetrics, { compressor, redactor });
   }
 
   get numbers() {
@@ -102,14 +102,15 @@ export class RedactedStream {
   }
 
   push(payload: string): void {
-    const taken = this.#intake.take(create(RawEventSchema, { payload }), 1n);
-    this.rows.add({ taken, payloadBytes: payload.length, nowMs: this.nowMs });
+    const result = this.#intake.accept(create(RawEventSchema, { payload }), 1n);
+    this.rows.add({ result, payloadBytes: payload.length, nowMs: this.nowMs });
   }
 
   /** Moves the time and runs due work, as a timer would. */
   pass(ms: number): void {
     this.nowMs += ms;
-    if (this.nowMs >= (this.rows.dueAtMs ?? Number.POSITIVE_INFINITY)) this.rows.due(this.nowMs);
+    if (this.nowMs >= (this.rows.dueAtMs ?? Number.POSITIVE_INFINITY))
+      this.rows.closeDue(this.nowMs);
   }
 
   /** Payloads of all events that are rows so far, in order. */

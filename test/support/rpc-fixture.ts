@@ -2,7 +2,7 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
 import { systemClock } from "@session-ledger/base/clock";
 import type { PushSessionEventsRequest } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import type { Conversation } from "../../src/contract/context.ts";
+import type { BidiReceiver } from "../../src/contract/context.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import {
   createRpcServer,
@@ -52,8 +52,8 @@ export interface RpcFixture extends AsyncDisposable {
 
 /** A handler of a bidirectional stream that does nothing by default. */
 export function conversation(
-  parts: Partial<Conversation<PushSessionEventsRequest>>,
-): Conversation<PushSessionEventsRequest> {
+  parts: Partial<BidiReceiver<PushSessionEventsRequest>>,
+): BidiReceiver<PushSessionEventsRequest> {
   return {
     onMessage: () => true,
     onDecodeError: () => undefined,

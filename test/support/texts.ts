@@ -7,7 +7,7 @@ import { readTranscriptRows } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import type { NewRow, StreamName } from "../../src/store/rows.ts";
 import { createSession } from "../../src/store/sessions.ts";
-import { readTalk } from "../../src/store/talk.ts";
+import { readTranscriptMessages } from "../../src/store/transcript-messages.ts";
 import { findTexts, type SearchPage, type SearchRequest } from "../../src/search/find.ts";
 import { TextIndex, type IndexOptions } from "../../src/search/index-unit.ts";
 import { newPush, newRow } from "./ledger.ts";
@@ -28,7 +28,8 @@ export function textIndex(database: Database, more: Indexing = {}): TextIndex {
     ...createReader(database),
     transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
       readTranscriptRows(database, page),
-    talkAfter: (page: Parameters<typeof readTalk>[1]) => readTalk(database, page),
+    transcriptMessagesAfter: (page: Parameters<typeof readTranscriptMessages>[1]) =>
+      readTranscriptMessages(database, page),
     ...more.reader,
   };
   const options = { holder: "test", language: "english", isGentle: false, ...more };

@@ -2,7 +2,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { RefusedToken } from "../../src/auth/refused-token.ts";
-import { type Known, TOKEN_CACHE_LIMITS, TokenCache } from "../../src/auth/authenticator.ts";
+import { type CachedToken, TOKEN_CACHE_LIMITS, TokenCache } from "../../src/auth/authenticator.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 
 const NOW = { nowMs: 1_000, tickMs: 0 };
@@ -10,7 +10,7 @@ const now = () => NOW;
 
 function known(
   given: { readonly expiresAtMs?: number; readonly trusted?: Set<object> } = {},
-): Known {
+): CachedToken {
   const key = {};
   const { expiresAtMs = 2_000, trusted } = given;
   trusted?.add(key);
@@ -49,7 +49,7 @@ describe("a verified token", () => {
   });
 
   test("is dropped first when it is the least recently used", async () => {
-    const cache = small({ knownMax: 2 });
+    const cache = small({ verifiedMax: 2 });
     await cache.check("a", now, async () => known());
     await cache.check("b", now, async () => known());
     cache.find("a", NOW);
@@ -90,7 +90,7 @@ describe("a refused token", () => {
   });
 
   test("is cached up to a limit, and displaces no verified token", async () => {
-    const cache = small({ refusedMax: 10, knownMax: 1 });
+    const cache = small({ refusedMax: 10, verifiedMax: 1 });
     await cache.check("good", now, async () => known());
     for (let n = 0; n < 100; n += 1) {
       await cache.check(`bad${n}`, now, refusing("signature")).catch(() => undefined);
@@ -105,8 +105,8 @@ describe("checks", () => {
   test("of one token are shared by all callers that wait for it", async () => {
     const cache = small();
     let checks = 0;
-    const answer = Promise.withResolvers<Known>();
-    const verify = (): Promise<Known> => {
+    const answer = Promise.withResolvers<CachedToken>();
+    const verify = (): Promise<CachedToken> => {
       checks += 1;
       return answer.promise;
     };
@@ -119,8 +119,8 @@ describe("checks", () => {
   test("are limited: further checks wait in order, and above that limit are refused as busy", async () => {
     const cache = small({ checksMax: 2, waitingMax: 3 });
     const begun: string[] = [];
-    const answers = new Map<string, (one: Known) => void>();
-    const ask = (digest: string): Promise<Known> =>
+    const answers = new Map<string, (one: CachedToken) => void>();
+    const ask = (digest: string): Promise<CachedToken> =>
       cache.check(digest, now, () => {
         begun.push(digest);
         return new Promise((resolve) => answers.set(digest, resolve));

@@ -23,7 +23,7 @@ import {
   authorisedReads,
   type ServedMethods,
 } from "../../src/handlers/authorised.ts";
-import type { CallContext, Caller } from "../../src/contract/context.ts";
+import type { CallContext, BidiCaller } from "../../src/contract/context.ts";
 import { sessionNotFound } from "../../src/store/failure.ts";
 import { conversation } from "../support/rpc-fixture.ts";
 
@@ -162,12 +162,12 @@ describe("a call", () => {
         exportMessages: notReached,
         exportHistory: notReached,
       },
-      talk: notReached,
+      runAgent: notReached,
     });
     const context = contextOf(SCOPED);
     const of = { sessionId: "s1" };
     const given = {
-      typed: undefined,
+      runInput: undefined,
       isReadOnly: true,
       replay: "snapshot",
     } as const;
@@ -190,7 +190,7 @@ describe("a call", () => {
       () => reads.exports.exportEvents("s1", context),
       () => reads.exports.exportMessages("s1", context),
       () => reads.exports.exportHistory({ ...of, format: "history" }, context),
-      () => reads.talk(input, context),
+      () => reads.runAgent(input, context),
     ];
     for (const call of calls) expect(call).toThrow("session s1 does not exist");
     expect(asked).toEqual(Array.from(calls, () => "session.read s1"));
@@ -246,7 +246,7 @@ describe("a push stream", () => {
       onHalfClose: () => void events.push("heard all"),
       record: { sessionId: "", counts: {} },
     });
-    const caller: Caller<unknown> = {
+    const caller: BidiCaller<unknown> = {
       principal,
       send: () => undefined,
       unsentBytes: 0,

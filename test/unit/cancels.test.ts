@@ -111,10 +111,10 @@ test("a hint of other instances causes a look only for a session whose stream is
   const pace = bench.timers.pending.find(({ delayMs }) => delayMs < 1_000);
   pace?.fire();
   await settled();
-  bench.cancels.hinted("elsewhere");
+  bench.cancels.onHint("elsewhere");
   await settled();
   expect(bench.looks).toBe(1);
-  bench.cancels.hinted("here");
+  bench.cancels.onHint("here");
   await settled();
   expect(bench.looks).toBe(2);
   await bench.cancels.stop();

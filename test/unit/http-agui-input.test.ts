@@ -10,7 +10,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import type { TalkRequest } from "../../src/handlers/talk.ts";
+import type { AguiRunRequest } from "../../src/handlers/agui-run.ts";
 import { AguiInputs, INPUT_LIMITS, type InputLimits } from "../../src/http/agui-input.ts";
 import { aguiRoutes } from "../../src/http/agui-routes.ts";
 import { createApp } from "../../src/http/plumbing/app.ts";
@@ -33,7 +33,7 @@ type Limits = Partial<InputLimits> & { readonly memoryMax?: number };
 
 async function serving({ memoryMax = 1e9, ...limits }: Limits = {}) {
   const all = new FairShare({ max: memoryMax });
-  const asked: TalkRequest[] = [];
+  const asked: AguiRunRequest[] = [];
   const over: (() => void)[] = [];
   const parts = {
     ...httpParts(),
@@ -41,7 +41,7 @@ async function serving({ memoryMax = 1e9, ...limits }: Limits = {}) {
     unsent: new UnsentFrames(),
     inputs: new AguiInputs({ ...INPUT_LIMITS, ...limits }),
     /** Waits for a run until the test ends it. */
-    async *talk(request: TalkRequest) {
+    async *runAgent(request: AguiRunRequest) {
       asked.push(request);
       yield { comment: "begun" };
       await new Promise<void>((resolve) => over.push(resolve));

@@ -102,7 +102,7 @@ describe("open requests", () => {
   test("have an aborted signal after the caller left, also when it is asked for later", () => {
     const [early, late] = [0, 1].map(() => new ServedRequest(() => undefined));
     const signal = early?.signal;
-    for (const request of [early, late]) request?.closed(true);
+    for (const request of [early, late]) request?.onClose(true);
     expect(signal?.reason).toMatchObject({ reason: "CANCELLED" });
     expect(late?.signal.reason).toMatchObject({ reason: "CANCELLED" });
     expect(late?.hasEnded).toBe(true);
@@ -110,7 +110,7 @@ describe("open requests", () => {
 
   test("are not aborted once they have their answer", () => {
     const request = new ServedRequest(() => undefined);
-    request.closed(false);
+    request.onClose(false);
     expect({ hasEnded: request.hasEnded, aborted: request.signal.aborted }).toEqual({
       hasEnded: true,
       aborted: false,
@@ -201,7 +201,7 @@ describe("the record of a request", () => {
     const { metrics, records } = recording();
     records.ended(END);
     records.ended(refused(new ServiceError("not_found", "SESSION_NOT_FOUND", "m")));
-    records.endedEarly(new ServiceError("invalid_argument", "INVALID_REQUEST", "m"));
+    records.recordEarly(new ServiceError("invalid_argument", "INVALID_REQUEST", "m"));
     const text = await metrics.text();
     const name = "session_ledger_http_requests_total";
     expect(text).toContain(`${name}{route="/a/:id",method="GET",status="200"} 1`);

@@ -8,7 +8,7 @@ import {
   checkHost,
   checkQuery,
   isLoopbackName,
-  KnownRoutes,
+  RouteTable,
   parseQuery,
   wantsEventStream,
 } from "../../src/http/plumbing/request-checks.ts";
@@ -97,7 +97,7 @@ describe("the Host header", () => {
 });
 
 describe("paths", () => {
-  const routes = new KnownRoutes();
+  const routes = new RouteTable();
   routes.add("GET", "/a");
   routes.add(["POST", "PUT"], "/a");
   routes.add("GET", "/a/:id");

@@ -158,7 +158,7 @@ describe("regression: requests without a route, and bytes that are not a request
     const records = new RequestRecords(parts, { logRequests: "failures" });
     for (let n = 0; n < 100; n += 1) {
       records.ended({ ...END, route: UNKNOWN_ROUTE, status: 404 });
-      records.endedEarly(INVALID);
+      records.recordEarly(INVALID);
     }
     expect(parts.lines).toEqual([]);
     const text = await parts.metrics.text();

@@ -1,6 +1,6 @@
 /** The seats of long reads; that others find a connection is in test/e2e/limits.test.ts. */
 import { expect, test } from "vitest";
-import { createSeats, seated } from "../../src/handlers/long-reads.ts";
+import { createReadSlots, withReadSlot } from "../../src/handlers/long-reads.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { storeError } from "../../src/store/failure.ts";
@@ -15,7 +15,7 @@ const [ann, bob, cyd] = ["ann", "bob", "cyd"].map(
 
 function reading() {
   const running: { readonly of: string; readonly end: () => void }[] = [];
-  const read = seated(createSeats(CONNECTIONS), (of: string) => {
+  const read = withReadSlot(createReadSlots(CONNECTIONS), (of: string) => {
     const { promise, resolve } = Promise.withResolvers<string>();
     running.push({ of, end: () => resolve(of) });
     return promise;
@@ -63,7 +63,7 @@ test("a read that the database cancels is too long, and no failure of the databa
   const slow = Object.assign(new Error("statement timeout"), { code: "57014" });
   const context = { principal: ANONYMOUS, signal: new AbortController().signal, hasEnded: false };
   const failing = (error: unknown) => {
-    const read = seated(createSeats(CONNECTIONS), async () => {
+    const read = withReadSlot(createReadSlots(CONNECTIONS), async () => {
       throw error;
     });
     return read(undefined, context);

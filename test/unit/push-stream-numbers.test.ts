@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { StreamNumbers } from "../../src/handlers/push-stream/commits.ts";
-import { CLIENT_SEQ_MAX, knownOf } from "../../src/handlers/push-stream/intake.ts";
+import { CLIENT_SEQ_MAX, repeatedEvents } from "../../src/handlers/push-stream/accept-event.ts";
 import { properties } from "../support/random.ts";
 
 const STEPS = ["none", "began", "joined", "refused", "close", "take", "commit"] as const;
@@ -38,22 +38,22 @@ test("numbers are handed over once and in order, including those of refused even
           handovers.push([handover, taken.length === 0 ? undefined : whole]);
           for (const one of taken) one.state = "handed";
           if (handover !== undefined)
-            inFlight.push({ events: taken, commit: () => numbers.committed(handover) });
+            inFlight.push({ events: taken, commit: () => numbers.commit(handover) });
         } else if (step === "commit") {
           const next = inFlight.shift();
           next?.events.forEach((one) => (one.state = "committed"));
           next?.commit();
         } else if (step === "close") {
           settle();
-          numbers.groupClosed();
+          numbers.closeGroup();
         } else if (step === "refused") {
           events.push({ bytes, refused: true, state: hasGroup() ? "open" : "settled" });
-          numbers.refused(bytes);
+          numbers.addRefused(bytes);
         } else {
           const joins = step === "joined" && hasGroup(); // It joins only an open group.
           if (!joins) settle();
           events.push({ bytes, refused: false, state: "open" });
-          numbers.accepted(bytes, joins ? "joined" : step === "none" ? "none" : "began");
+          numbers.addAccepted(bytes, joins ? "joined" : step === "none" ? "none" : "began");
           if (step === "none") settle();
         }
         expect(handovers.map(([handover]) => handover)).toEqual(
@@ -95,7 +95,7 @@ describe("the number of known events of a batch", () => {
     ["is zero for an empty batch at number 0", 0n, 0, 4n, 0],
     ["is zero for the last possible number", CLIENT_SEQ_MAX, 1, CLIENT_SEQ_MAX, 0],
   ])("%s", (_, first, count, next, known) => {
-    expect(knownOf(batch(first, count), next)).toBe(known);
+    expect(repeatedEvents(batch(first, count), next)).toBe(known);
   });
 
   test.each<[string, bigint, number, bigint, RegExp]>([
@@ -111,14 +111,14 @@ describe("the number of known events of a batch", () => {
       /no number is above/,
     ],
   ])("is refused for %s", (_, first, count, next, description) => {
-    expect(knownOf(batch(first, count), next)).toMatchObject({
+    expect(repeatedEvents(batch(first, count), next)).toMatchObject({
       field: "batch.first_client_seq",
       description: expect.stringMatching(description),
     });
   });
 
   test("more events than a batch may have are refused", () => {
-    expect(knownOf(batch(1n, 65_536), 1n)).toBe(0);
-    expect(knownOf(batch(1n, 65_537), 1n)).toMatchObject({ field: "batch.events" });
+    expect(repeatedEvents(batch(1n, 65_536), 1n)).toBe(0);
+    expect(repeatedEvents(batch(1n, 65_537), 1n)).toMatchObject({ field: "batch.events" });
   });
 });

@@ -257,7 +257,7 @@ describe("the end of a stream", () => {
     expect(groups.enter(stream("older", 1n, 7n))).toBe(false);
     expect(groups.enter(stream("next", 2n, 9n))).toBe(true);
     groups.leave(newer); // This must not remove the next stream.
-    groups.deleted("s");
+    groups.onDelete("s");
     expect(fenced).toEqual(["older STREAM_REPLACED", "newer STALE_EPOCH", "next SESSION_DELETED"]);
   });
 });

@@ -16,7 +16,7 @@ function holding() {
       leave();
     });
     const leave = (): void => {
-      unsent.taken({ data }, memory);
+      unsent.release({ data }, memory);
       memory.release();
     };
     unsent.hold({ data }, memory);

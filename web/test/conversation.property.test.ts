@@ -89,8 +89,8 @@ function expected({ events, said }: Session): readonly Shown[] {
       if (type !== USER_ROW_TYPE && canonical.hasSpeech) continue;
       const row = { id, seq: BigInt(own), eventType: type, payload, sender: undefined };
       const spoken = messagesOfRow({ ...row, createdAtMicros: 5_000n, sentAtMicros: undefined });
-      transcript.say(canonical.onMessages(spoken), spoken.isPersons ? "person" : "agent");
-      if (!spoken.isPersons) answeredSeq = own;
+      transcript.say(canonical.onMessages(spoken), spoken.isFromUser ? "person" : "agent");
+      if (!spoken.isFromUser) answeredSeq = own;
     }
   };
   hear(0);

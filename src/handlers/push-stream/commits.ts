@@ -19,8 +19,8 @@ import { type NewRow, type Push, storedBytesOf } from "../../store/rows.ts";
 import { committedEventsLost } from "../../store/failure.ts";
 import type { OpenedStream, StreamOpening } from "../../store/streams.ts";
 import { newEventRow } from "../new-row.ts";
-import type { FragmentEvent } from "./intake.ts";
-import type { StreamMeter } from "./meter.ts";
+import type { FragmentEvent } from "./accept-event.ts";
+import type { StreamMetrics } from "./stream-metrics.ts";
 
 /** At this number of rows, or of payload bytes, the rows do not wait for the push before them. */
 export const HANDOVER_ROWS = 256;
@@ -32,8 +32,8 @@ export interface CommitParts {
   /**
    * Reads from the store whether committed events of the stream are lost, and after which number.
    */
-  readonly lostAfter: (told: StreamOpening) => Promise<bigint | undefined>;
-  readonly meter: StreamMeter;
+  readonly lostAfter: (opening: StreamOpening) => Promise<bigint | undefined>;
+  readonly streamMetrics: StreamMetrics;
 }
 
 export interface CommittedStream {
@@ -42,11 +42,11 @@ export interface CommittedStream {
   /** The id of the caller who pushes. */
   readonly actor: string | undefined;
   /** Called after each commit; with an error, the stream commits nothing more. */
-  readonly settled: (error: ServiceError | undefined) => void;
+  readonly onSettle: (error: ServiceError | undefined) => void;
 }
 
 /** The committed part of a stream, for its caller. */
-export interface Standing {
+export interface CommittedSeqs {
   readonly lastClientSeq: bigint;
   readonly firstSeq: bigint;
   readonly lastSeq: bigint;
@@ -94,16 +94,16 @@ export class StreamCommits implements RowSink {
   /** The seqs of the first and the last event that this stream has committed; 0 before the first. */
   #firstSeq = 0n;
   #lastSeq = 0n;
-  #rowsHanded = 0;
+  #rowsHandedOver = 0;
   /** The last number that the caller knows of. */
-  #told: bigint;
+  #acknowledgedSeq: bigint;
   #isOwed = false;
 
   constructor(parts: CommitParts, stream: CommittedStream) {
     this.#parts = parts;
     this.#stream = stream;
     this.numbers = new StreamNumbers(stream.opened);
-    this.#told = stream.opened.lastClientSeq;
+    this.#acknowledgedSeq = stream.opened.lastClientSeq;
   }
 
   /** The caller waits for an acknowledgement, even one with no new number. */
@@ -115,14 +115,14 @@ export class StreamCommits implements RowSink {
    * The acknowledgement to send: of a new number, or an owed one once no push is under way that
    * would bring a newer number.
    */
-  get news(): Standing | undefined {
+  get acknowledgement(): CommittedSeqs | undefined {
     const { lastCommitted: lastClientSeq, isCommitted } = this.numbers;
-    const isNews = lastClientSeq > this.#told || (this.#isOwed && isCommitted);
-    return isNews ? { lastClientSeq, firstSeq: this.#firstSeq, lastSeq: this.#lastSeq } : undefined;
+    const isDue = lastClientSeq > this.#acknowledgedSeq || (this.#isOwed && isCommitted);
+    return isDue ? { lastClientSeq, firstSeq: this.#firstSeq, lastSeq: this.#lastSeq } : undefined;
   }
 
-  told({ lastClientSeq }: Standing): void {
-    this.#told = lastClientSeq;
+  markAcknowledged({ lastClientSeq }: CommittedSeqs): void {
+    this.#acknowledgedSeq = lastClientSeq;
     this.#isOwed = false;
   }
 
@@ -131,8 +131,8 @@ export class StreamCommits implements RowSink {
   }
 
   /** The number of rows handed over so far. */
-  get rowsHanded(): number {
-    return this.#rowsHanded;
+  get rowsHandedOver(): number {
+    return this.#rowsHandedOver;
   }
 
   addMerged(row: CompressedRow<FragmentEvent>): void {
@@ -155,8 +155,8 @@ export class StreamCommits implements RowSink {
     const { rows } = gathered;
     this.#gathered = new GatheredRows();
     this.#inFlight += 1;
-    this.#rowsHanded += rows.length;
-    this.#parts.meter.handedOver(handover, rows.length);
+    this.#rowsHandedOver += rows.length;
+    this.#parts.streamMetrics.onHandover(handover, rows.length);
     const push = {
       sessionId,
       stream: "events",
@@ -175,14 +175,14 @@ export class StreamCommits implements RowSink {
     let failure: ServiceError | undefined;
     try {
       const acknowledged = await this.#parts.ingest.push(push, staysWanted);
-      this.numbers.committed(handover);
-      this.#committed(acknowledged, gathered);
+      this.numbers.commit(handover);
+      this.#onCommit(acknowledged, gathered);
     } catch (error) {
       failure = await this.#failureOf(handover, ServiceError.from(error));
     }
     this.#inFlight -= 1;
-    this.#parts.meter.settled(handover.payloadBytes);
-    this.#stream.settled(failure);
+    this.#parts.streamMetrics.onSettle(handover.payloadBytes);
+    this.#stream.onSettle(failure);
   }
 
   /**
@@ -206,13 +206,13 @@ export class StreamCommits implements RowSink {
     return isMuch && this.#inFlight < IN_FLIGHT_MAX;
   }
 
-  #committed({ rows, deduplicated }: Acknowledged, gathered: GatheredRows): void {
+  #onCommit({ rows, deduplicated }: Acknowledged, gathered: GatheredRows): void {
     // After a lost answer only the first row is known.
     const [first] = rows;
     if (first === undefined) return;
     if (this.#firstSeq === 0n) this.#firstSeq = first.seq;
     this.#lastSeq = gathered.lastSeq(first.seq);
-    if (!deduplicated) this.#parts.meter.renamed(gathered.renamed);
+    if (!deduplicated) this.#parts.streamMetrics.onRename(gathered.renamed);
   }
 }
 
@@ -250,7 +250,7 @@ export interface Handover {
  */
 export type GroupStep = "none" | "began" | "joined";
 
-interface Part {
+interface EventCounts {
   events: number;
   refused: number;
   payloadBytes: number;
@@ -260,12 +260,12 @@ export class StreamNumbers {
   /** The last number before this stream. */
   readonly #base: bigint;
   #received = 0;
-  #handed = 0;
+  #handedOver = 0;
   #committed = 0;
   /** The events that are settled and not handed over. */
-  #settled: Part = nothing();
+  #settled: EventCounts = noEvents();
   /** The events from the first one of the open group. */
-  #open: Part = nothing();
+  #open: EventCounts = noEvents();
   #unacknowledgedBytes = 0;
   #refusedEvents = 0;
 
@@ -314,16 +314,16 @@ export class StreamNumbers {
   }
 
   /** Counts an event as accepted; `step` tells its effect on the open group. */
-  accepted(payloadBytes: number, step: GroupStep): void {
+  addAccepted(payloadBytes: number, step: GroupStep): void {
     this.#receive(payloadBytes);
-    if (step === "began") this.groupClosed();
+    if (step === "began") this.closeGroup();
     const part = this.#open;
     part.events += 1;
     part.payloadBytes += payloadBytes;
-    if (step === "none") this.groupClosed();
+    if (step === "none") this.closeGroup();
   }
 
-  refused(payloadBytes: number): void {
+  addRefused(payloadBytes: number): void {
     this.#receive(payloadBytes);
     this.#refusedEvents += 1;
     const part = this.#open.events > 0 ? this.#open : this.#settled;
@@ -338,32 +338,32 @@ export class StreamNumbers {
   }
 
   /** Counts the open group as settled, with the events refused meanwhile. */
-  groupClosed(): void {
+  closeGroup(): void {
     const { events, refused, payloadBytes } = this.#open;
     if (events === 0) return;
     this.#settled.events += events;
     this.#settled.refused += refused;
     this.#settled.payloadBytes += payloadBytes;
-    this.#open = nothing();
+    this.#open = noEvents();
   }
 
   /** Takes all settled events that were not handed over; undefined without any. */
   take(): Handover | undefined {
     const part = this.#settled;
     if (part.events === 0) return undefined;
-    const firstClientSeq = this.#base + BigInt(this.#handed + 1);
-    this.#handed += part.events;
-    this.#settled = nothing();
-    return { firstClientSeq, lastClientSeq: this.#base + BigInt(this.#handed), ...part };
+    const firstClientSeq = this.#base + BigInt(this.#handedOver + 1);
+    this.#handedOver += part.events;
+    this.#settled = noEvents();
+    return { firstClientSeq, lastClientSeq: this.#base + BigInt(this.#handedOver), ...part };
   }
 
   /** Call this in the order of `take`. */
-  committed({ events, payloadBytes }: Handover): void {
+  commit({ events, payloadBytes }: Handover): void {
     this.#committed += events;
     this.#unacknowledgedBytes -= payloadBytes;
   }
 }
 
-function nothing(): Part {
+function noEvents(): EventCounts {
   return { events: 0, refused: 0, payloadBytes: 0 };
 }

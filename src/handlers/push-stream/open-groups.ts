@@ -29,7 +29,7 @@ export interface StreamOfSession {
 export class OpenGroups {
   readonly #streams = new Map<string, StreamOfSession>();
   /** The newest cancel that the client of a stream knows of. */
-  readonly #told = new WeakMap<StreamOfSession, bigint>();
+  readonly #sentCancels = new WeakMap<StreamOfSession, bigint>();
 
   /**
    * Ends the older of two streams of a session; false when the entering stream is the older one.
@@ -54,10 +54,10 @@ export class OpenGroups {
   }
 
   /** Tells the client of the session's stream, once. */
-  cancelled(sessionId: string, cancel: Cancel): void {
+  sendCancel(sessionId: string, cancel: Cancel): void {
     const stream = this.#streams.get(sessionId);
-    if (stream === undefined || this.#told.get(stream) === cancel.messageSeq) return;
-    this.#told.set(stream, cancel.messageSeq);
+    if (stream === undefined || this.#sentCancels.get(stream) === cancel.messageSeq) return;
+    this.#sentCancels.set(stream, cancel.messageSeq);
     stream.send({ case: "cancel", value: cancel });
   }
 
@@ -65,7 +65,7 @@ export class OpenGroups {
     this.#streams.get(sessionId)?.closeGroup();
   }
 
-  deleted(sessionId: string): void {
+  onDelete(sessionId: string): void {
     const stream = this.#streams.get(sessionId);
     this.#streams.delete(sessionId);
     stream?.fence(sessionDeleted(sessionId));

@@ -28,15 +28,23 @@ import type {
   PushSessionEventsResponse,
   RawEvent,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import type { Clock } from "@session-ledger/base/clock";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
-import type { Caller } from "../../contract/context.ts";
+import type { Timers } from "@session-ledger/base/timers";
+import type { BidiCaller } from "../../contract/context.ts";
 import { googleStatusOf } from "../../contract/google-status.ts";
+import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { OpenedStream } from "../../store/streams.ts";
-import type { StreamOfSession } from "./open-groups.ts";
-import { HANDOVER_ROWS, StreamCommits } from "./commits.ts";
-import { Intake, knownOf, noFrame, openOnce } from "./intake.ts";
-import type { StreamIdentity, StreamOptions, StreamParts } from "./parts.ts";
-import { StreamRows } from "./stream-rows.ts";
+import type { LeftRedactors, OpenGroups, StreamOfSession } from "./open-groups.ts";
+import { type CommitParts, HANDOVER_ROWS, StreamCommits } from "./commits.ts";
+import {
+  type AcceptOptions,
+  EventAcceptor,
+  noFrame,
+  openOnce,
+  repeatedEvents,
+} from "./accept-event.ts";
+import { RowBuilder, type RowBuilderOptions } from "./row-builder.ts";
 
 /**
  * Uncommitted events of one stream: small events must not fill the memory below the limit of bytes.
@@ -53,6 +61,31 @@ const TURN_UNITS = 65_536;
 /** The cost of an event without content, in units of a payload. */
 const EVENT_UNITS = 64;
 
+export interface OpenStreamParts extends CommitParts {
+  /**
+   * Charges one message of that many bytes; answers for how many milliseconds nothing may be read.
+   */
+  readonly charge: (bytes: number) => ReturnType<RateLimits["charge"]>;
+  readonly timers: Timers;
+  readonly groups: Pick<OpenGroups, "leave">;
+  readonly leftRedactors: LeftRedactors;
+  readonly clock: Clock;
+}
+
+export interface StreamOptions extends RowBuilderOptions {
+  readonly accept: AcceptOptions;
+  readonly stopOnRefused: boolean;
+  /** The limit of payload bytes that are not committed; above it nothing is read. */
+  readonly bytesMax: number;
+}
+
+export interface StreamIdentity {
+  readonly sessionId: string;
+  readonly opened: OpenedStream;
+  /** The id of the caller who pushes. */
+  readonly actor: string | undefined;
+}
+
 type State = "open" | "ending" | "over";
 
 /** The final status of an ending stream, and the frames to send before it. */
@@ -64,26 +97,26 @@ interface Ending {
 export class PushStream implements StreamOfSession {
   readonly sessionId: string;
   readonly opened: OpenedStream;
-  readonly #parts: StreamParts;
+  readonly #parts: OpenStreamParts;
   readonly #options: StreamOptions;
-  readonly #caller: Caller<PushSessionEventsResponse>;
-  readonly #intake: Intake;
+  readonly #caller: BidiCaller<PushSessionEventsResponse>;
+  readonly #acceptor: EventAcceptor;
   readonly #commits: StreamCommits;
-  readonly #rows: StreamRows;
+  readonly #rows: RowBuilder;
   #state: State = "open";
   #ending: Ending | undefined;
   /** The current batch and the index of its next event. */
   #events: readonly RawEvent[] = [];
   #next = 0;
-  #listens = true;
+  #isListening = true;
   /** Bytes of the current frame; undefined between two frames. */
   #frameBytes: number | undefined;
   #cancelPause: (() => void) | undefined;
   #cancelTimer: (() => void) | undefined;
 
   constructor(
-    parts: StreamParts,
-    caller: Caller<PushSessionEventsResponse>,
+    parts: OpenStreamParts,
+    caller: BidiCaller<PushSessionEventsResponse>,
     { sessionId, opened, actor }: StreamIdentity,
     options: StreamOptions,
   ) {
@@ -92,21 +125,21 @@ export class PushStream implements StreamOfSession {
     this.#parts = parts;
     this.#options = options;
     this.#caller = caller;
-    this.#intake = new Intake(options.intake);
-    const settled = (error: ServiceError | undefined): void =>
-      this.#guarded(() => this.#settled(error));
-    this.#commits = new StreamCommits(parts, { sessionId, opened, actor, settled });
+    this.#acceptor = new EventAcceptor(options.accept);
+    const onSettle = (error: ServiceError | undefined): void =>
+      this.#guarded(() => this.#onSettle(error));
+    this.#commits = new StreamCommits(parts, { sessionId, opened, actor, onSettle });
     const streaming = parts.leftRedactors.take(sessionId, opened);
-    this.#rows = new StreamRows(this.#commits, parts.meter, { ...options, streaming });
+    this.#rows = new RowBuilder(this.#commits, parts.streamMetrics, { ...options, streaming });
   }
 
   get counts(): Readonly<Record<"events" | "refused" | "rows", number>> {
-    const { numbers, rowsHanded, rowsWaiting } = this.#commits;
-    const rows = rowsHanded + rowsWaiting + (this.#rows.isOpen ? 1 : 0);
+    const { numbers, rowsHandedOver, rowsWaiting } = this.#commits;
+    const rows = rowsHandedOver + rowsWaiting + (this.#rows.isOpen ? 1 : 0);
     return { events: numbers.received, refused: numbers.refusedEvents, rows };
   }
 
-  get keptBytes(): number {
+  get bufferedBytes(): number {
     return this.#commits.numbers.unacknowledgedBytes;
   }
 
@@ -128,11 +161,11 @@ export class PushStream implements StreamOfSession {
   onMessage({ frame }: PushSessionEventsRequest): boolean {
     switch (frame.case) {
       case "batch":
-        return this.#hearBatch(frame.value);
+        return this.#onBatch(frame.value);
       case "flush":
         this.#flush();
-        this.#frameTaken();
-        return this.#mayListen();
+        this.#chargeFrame();
+        return this.#listen();
       case "open":
         return this.#end(openOnce());
       case undefined:
@@ -175,14 +208,14 @@ export class PushStream implements StreamOfSession {
     this.#caller.end(error);
   }
 
-  #hearBatch(batch: Batch): boolean {
+  #onBatch(batch: Batch): boolean {
     const { numbers } = this.#commits;
-    const known = knownOf(batch, numbers.next);
-    if (typeof known !== "number") return this.#end(invalidArgument([known]));
+    const repeated = repeatedEvents(batch, numbers.next);
+    if (typeof repeated !== "number") return this.#end(invalidArgument([repeated]));
     // A client that repeats committed events gets an acknowledgement.
-    if (known > 0) this.#commits.owe();
+    if (repeated > 0) this.#commits.owe();
     this.#events = batch.events;
-    this.#next = known;
+    this.#next = repeated;
     return this.#take();
   }
 
@@ -210,12 +243,12 @@ export class PushStream implements StreamOfSession {
     if (this.#state !== "open") return false;
     if (this.#next === this.#events.length) {
       this.#events = [];
-      this.#frameTaken();
+      this.#chargeFrame();
     }
     this.#commits.handOver();
     this.#acknowledge();
     this.#arm(nowMs);
-    return this.#mayListen();
+    return this.#listen();
   }
 
   #takeOne(
@@ -224,15 +257,15 @@ export class PushStream implements StreamOfSession {
   ): void {
     const payloadBytes = Buffer.byteLength(event.payload);
     this.#frameBytes = (this.#frameBytes ?? 0) + payloadBytes;
-    const taken = this.#intake.take(event, nowMicros);
-    if (taken.kind === "refused") {
+    const result = this.#acceptor.accept(event, nowMicros);
+    if (result.kind === "refused") {
       if (this.#options.stopOnRefused) {
-        this.#end(taken.error, payloadBytes);
+        this.#end(result.error, payloadBytes);
         return;
       }
-      this.#refuse(taken.error);
+      this.#refuse(result.error);
     }
-    this.#rows.add({ taken, payloadBytes, nowMs });
+    this.#rows.add({ result, payloadBytes, nowMs });
     if (this.#isMuch()) this.#rows.close("bytes");
   }
 
@@ -267,18 +300,18 @@ export class PushStream implements StreamOfSession {
     );
   }
 
-  #mayListen(): boolean {
-    this.#listens = this.#events.length === 0 && !this.#isFull();
-    return this.#listens;
+  #listen(): boolean {
+    this.#isListening = this.#events.length === 0 && !this.#isFull();
+    return this.#isListening;
   }
 
   /** Takes more events or frames, once room is free. */
   #takeMore(): void {
-    if (this.#listens || this.#state !== "open" || this.#isFull()) return;
-    if (this.#events.length > 0 ? this.#take() : this.#mayListen()) this.#caller.resume();
+    if (this.#isListening || this.#state !== "open" || this.#isFull()) return;
+    if (this.#events.length > 0 ? this.#take() : this.#listen()) this.#caller.resume();
   }
 
-  #settled(error: ServiceError | undefined): void {
+  #onSettle(error: ServiceError | undefined): void {
     if (this.#state === "over") return;
     this.#acknowledge({ now: error !== undefined });
     if (error !== undefined) return this.fence(error);
@@ -289,10 +322,13 @@ export class PushStream implements StreamOfSession {
 
   /** While a slow reader has unread frames, the acknowledgement waits, but with `now`. */
   #acknowledge({ now }: { readonly now: boolean } = { now: false }): void {
-    const { news } = this.#commits;
-    if (news === undefined || (!now && this.#caller.unsentBytes > 0)) return;
-    this.#commits.told(news);
-    this.send({ case: "committed", value: { $typeName: "ambient.v1.Committed", ...news } });
+    const { acknowledgement } = this.#commits;
+    if (acknowledgement === undefined || (!now && this.#caller.unsentBytes > 0)) return;
+    this.#commits.markAcknowledged(acknowledgement);
+    this.send({
+      case: "committed",
+      value: { $typeName: "ambient.v1.Committed", ...acknowledgement },
+    });
   }
 
   /** Before the acknowledgement that covers the number of the next event. */
@@ -307,12 +343,12 @@ export class PushStream implements StreamOfSession {
   }
 
   /** Charges the frame, and pauses until the charge is paid. */
-  #frameTaken(): void {
-    const { charge, timers, meter } = this.#parts;
+  #chargeFrame(): void {
+    const { charge, timers, streamMetrics } = this.#parts;
     const waitMs = charge(this.#frameBytes ?? 0);
     this.#frameBytes = undefined;
     if (waitMs === 0) return;
-    meter.paused();
+    streamMetrics.onPause();
     this.#cancelPause?.();
     this.#cancelPause = timers.after(waitMs, () => {
       this.#cancelPause = undefined;
@@ -327,7 +363,7 @@ export class PushStream implements StreamOfSession {
   #end(error: ServiceError | undefined, refusedBytes?: number): false {
     if (this.#state !== "open") return false;
     this.#state = "ending";
-    this.#listens = false;
+    this.#isListening = false;
     this.#events = [];
     this.#rows.close("end");
     this.#commits.handOver();
@@ -344,7 +380,7 @@ export class PushStream implements StreamOfSession {
     if (error !== undefined && refusedBytes !== undefined) {
       ending.refusedBytes = undefined;
       this.#refuse(error);
-      numbers.refused(refusedBytes);
+      numbers.addRefused(refusedBytes);
       this.#commits.handOver();
       return;
     }
@@ -374,7 +410,7 @@ export class PushStream implements StreamOfSession {
     const { dueAtMs } = this.#rows;
     if (dueAtMs === undefined || this.#cancelTimer !== undefined) return;
     this.#cancelTimer = this.#parts.timers.after(Math.max(1, dueAtMs - nowMs), () =>
-      this.#guarded(() => this.#due()),
+      this.#guarded(() => this.#closeDue()),
     );
   }
 
@@ -390,10 +426,10 @@ export class PushStream implements StreamOfSession {
     }
   }
 
-  #due(): void {
+  #closeDue(): void {
     this.#cancelTimer = undefined;
     const nowMs = this.#parts.clock.monotonicMs();
-    this.#rows.due(nowMs);
+    this.#rows.closeDue(nowMs);
     this.#commits.handOver();
     this.#arm(nowMs);
   }

@@ -24,21 +24,23 @@ import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { Metrics } from "../../observability/metrics.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { OpenedStream } from "../../store/streams.ts";
-import type { Caller, Conversation, ConversationRecord, Handlers } from "../../contract/context.ts";
+import type { BidiCaller, BidiReceiver, BidiRecord, Handlers } from "../../contract/context.ts";
 import { type OpenGroups, LeftRedactors } from "./open-groups.ts";
-import { checkOpen, openFirst } from "./intake.ts";
-import { StreamMeter, type StreamMetrics } from "./meter.ts";
-import type { StreamOptions, StreamParts } from "./parts.ts";
-import { PushStream } from "./push-stream.ts";
+import { checkOpen, openFirst } from "./accept-event.ts";
+import { StreamMetrics, type PushStreamMetrics } from "./stream-metrics.ts";
+import { type OpenStreamParts, PushStream, type StreamOptions } from "./push-stream.ts";
 
 const TOO_MANY_RETRY_AFTER_MS = 1_000;
 
 export interface PushStreamParts
-  extends Omit<StreamParts, "groups" | "meter" | "leftRedactors" | "ingest" | "charge"> {
+  extends Omit<
+    OpenStreamParts,
+    "groups" | "streamMetrics" | "leftRedactors" | "ingest" | "charge"
+  > {
   readonly rates: Pick<RateLimits, "charge">;
   readonly ingest: Pick<Ingest, "push" | "open">;
   readonly groups: Pick<OpenGroups, "enter" | "leave">;
-  readonly metrics: StreamMetrics & Pick<Metrics, "limitUse">;
+  readonly metrics: PushStreamMetrics & Pick<Metrics, "limitUse">;
   /** Called when a stream of a session with a cancelled run has begun. */
   readonly cancelled: () => void;
 }
@@ -58,39 +60,47 @@ export function createPushStreamHandlers(
   { metrics, ...parts }: PushStreamParts,
   options: PushStreamOptions,
 ): Pick<Handlers<typeof SessionService>, "pushSessionEvents"> {
-  const meter = new StreamMeter(metrics);
+  const streamMetrics = new StreamMetrics(metrics);
   const leftRedactors = new LeftRedactors();
-  const seats = new FairShare({ max: options.pushStreamsMax });
-  metrics.limitUse.share("push_streams", seats);
+  const openStreams = new FairShare({ max: options.pushStreamsMax });
+  metrics.limitUse.share("push_streams", openStreams);
   return {
     pushSessionEvents(caller) {
-      const lease = acquire(seats, caller, tooManyStreams);
-      const ended = (): void => {
+      const lease = acquire(openStreams, caller, tooManyStreams);
+      const onEnd = (): void => {
         lease.release();
-        meter.streams(seats.used);
+        streamMetrics.setStreams(openStreams.used);
       };
-      meter.streams(seats.used);
-      return new PushStreamCall({ ...parts, meter, leftRedactors }, caller, { ...options, ended });
+      streamMetrics.setStreams(openStreams.used);
+      return new PushStreamCall({ ...parts, streamMetrics, leftRedactors }, caller, {
+        ...options,
+        onEnd,
+      });
     },
   };
 }
 
-type CallParts = Omit<PushStreamParts, "metrics"> & Pick<StreamParts, "meter" | "leftRedactors">;
+type PushStreamCallParts = Omit<PushStreamParts, "metrics"> &
+  Pick<OpenStreamParts, "streamMetrics" | "leftRedactors">;
 
-interface CallOptions extends PushStreamOptions {
-  readonly ended: () => void;
+interface PushStreamCallOptions extends PushStreamOptions {
+  readonly onEnd: () => void;
 }
 
-class PushStreamCall implements Conversation<PushSessionEventsRequest> {
-  readonly #parts: CallParts;
-  readonly #caller: Caller<PushSessionEventsResponse>;
-  readonly #options: CallOptions;
+class PushStreamCall implements BidiReceiver<PushSessionEventsRequest> {
+  readonly #parts: PushStreamCallParts;
+  readonly #caller: BidiCaller<PushSessionEventsResponse>;
+  readonly #options: PushStreamCallOptions;
   #sessionId = "";
   #stream: PushStream | undefined;
   #hasEnded = false;
   #cancelWait: (() => void) | undefined;
 
-  constructor(parts: CallParts, caller: Caller<PushSessionEventsResponse>, options: CallOptions) {
+  constructor(
+    parts: PushStreamCallParts,
+    caller: BidiCaller<PushSessionEventsResponse>,
+    options: PushStreamCallOptions,
+  ) {
     this.#parts = parts;
     this.#options = options;
     this.#caller = {
@@ -101,18 +111,18 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
       },
       resume: () => caller.resume(),
       end: (error) => {
-        this.#ended();
+        this.#onEnd();
         caller.end(error);
       },
     };
   }
 
-  get record(): ConversationRecord {
+  get record(): BidiRecord {
     return { sessionId: this.#sessionId, counts: this.#stream?.counts ?? {} };
   }
 
-  get keptBytes(): number {
-    return this.#stream?.keptBytes ?? 0;
+  get bufferedBytes(): number {
+    return this.#stream?.bufferedBytes ?? 0;
   }
 
   onMessage(request: PushSessionEventsRequest): boolean {
@@ -138,7 +148,7 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
 
   onClose(): void {
     this.#stream?.onClose();
-    this.#ended();
+    this.#onEnd();
   }
 
   #open(open: Open): void {
@@ -158,13 +168,13 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
     const { sessionId, producerEpoch: epoch } = open;
     try {
       const opened = await this.#parts.ingest.open({ sessionId, epoch }, () => this.#hasEnded);
-      if (!this.#hasEnded) this.#opened(open, opened);
+      if (!this.#hasEnded) this.#onOpen(open, opened);
     } catch (error) {
       this.#caller.end(ServiceError.from(error));
     }
   }
 
-  #opened(open: Open, opened: OpenedStream): void {
+  #onOpen(open: Open, opened: OpenedStream): void {
     const actor = actorOf(this.#caller.principal);
     const identity = { sessionId: open.sessionId, opened, actor };
     const options = streamOptions(open, this.#options);
@@ -176,11 +186,11 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
     if (opened.isCancelled) this.#parts.cancelled();
   }
 
-  #ended(): void {
+  #onEnd(): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
     this.#cancelWait?.();
-    this.#options.ended();
+    this.#options.onEnd();
   }
 }
 
@@ -189,7 +199,7 @@ function streamOptions(open: Open, options: PushStreamOptions): StreamOptions {
   const { validation, payloadBytesMax, redactor } = options;
   const merges = open.compression !== Compression.OFF;
   return {
-    intake: { validation, payloadBytesMax, merges, redactor },
+    accept: { validation, payloadBytesMax, merges, redactor },
     redactor,
     compressor: {
       textBytesMax: open.maxTextBytes === 0 ? textBytesMax : open.maxTextBytes,

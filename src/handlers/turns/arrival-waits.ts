@@ -13,7 +13,7 @@ import type { Live } from "../../live/live.ts";
 import type { Metrics } from "../../observability/metrics.ts";
 import { isArrival } from "../../store/rows.ts";
 
-interface WaitParts {
+interface ArrivalWaitParts {
   readonly live: Pick<Live, "attach">;
   readonly clock: Clock;
   readonly timers: Timers;
@@ -30,11 +30,11 @@ interface Wait {
 }
 
 export class ArrivalWaits implements Unit {
-  readonly #parts: WaitParts;
+  readonly #parts: ArrivalWaitParts;
   readonly #open = new Map<AbortController, Promise<boolean>>();
   #isStopped = false;
 
-  constructor(parts: WaitParts) {
+  constructor(parts: ArrivalWaitParts) {
     this.#parts = parts;
   }
 

@@ -48,7 +48,7 @@ export interface CancelRunParts {
   readonly rates: Pick<RateLimits, "take">;
   readonly clock: Clock;
   /** Called after a cancel that is on disk. */
-  readonly asked: () => void;
+  readonly onCancel: () => void;
   readonly metrics: Pick<Metrics, "cancels">;
   /** Undefined: nothing is redacted. */
   readonly redactor?: Redactor | undefined;
@@ -140,8 +140,8 @@ async function cancel(
   const { cancels, ingest, rates, redactor } = parts;
   const { sessionId, runId, reason } = request;
   refuseFaults(request);
-  const said = { event: EVENT, run_id: runId, ...(reason === "" ? {} : { reason }) };
-  const text = JSON.stringify(said);
+  const cancelEvent = { event: EVENT, run_id: runId, ...(reason === "" ? {} : { reason }) };
+  const text = JSON.stringify(cancelEvent);
   const payload = redactor?.payload(text) ?? text;
   rates.take(context.principal, sessionId, Buffer.byteLength(payload));
   const key = `cancel:${runId}`;
@@ -158,7 +158,7 @@ async function cancel(
       const { rows, deduplicated } = await ingest.push(push, () => context.hasEnded, context.span);
       const [row] = rows;
       if (row?.stream !== "messages") throw new Error("a cancel became an event");
-      parts.asked();
+      parts.onCancel();
       return toSessionMessage(row, deduplicated);
     } catch (error) {
       if (!(error instanceof TurnMoved) || context.hasEnded) throw error;

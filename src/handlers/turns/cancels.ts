@@ -35,7 +35,7 @@ const FAILED_MAX = 1_000;
 
 interface CancelsParts extends EndParts {
   readonly cancels: CancelStore;
-  readonly groups: Pick<OpenGroups, "close" | "has" | "cancelled">;
+  readonly groups: Pick<OpenGroups, "close" | "has" | "sendCancel">;
   readonly timers: Timers;
   readonly clock: Clock;
   readonly log: Log;
@@ -51,7 +51,7 @@ interface CancelsOptions {
 export class Cancels implements Unit {
   readonly #parts: CancelsParts;
   readonly #options: CancelsOptions;
-  readonly #paced: Throttle;
+  readonly #throttle: Throttle;
   /** By session. */
   readonly #ends = new Map<string, Promise<void>>();
   /** The times until which no other try is made. */
@@ -64,7 +64,7 @@ export class Cancels implements Unit {
     this.#parts = parts;
     this.#options = options;
     const act = (): Promise<number> => this.#look();
-    this.#paced = new Throttle(parts.timers, { intervalMs: LOOK_INTERVAL_MS, act });
+    this.#throttle = new Throttle(parts.timers, { intervalMs: LOOK_INTERVAL_MS, act });
   }
 
   async start(): Promise<void> {
@@ -74,17 +74,17 @@ export class Cancels implements Unit {
   async stop(): Promise<void> {
     this.#isStopped = true;
     this.#cancelTimer?.();
-    await this.#paced.stop();
+    await this.#throttle.stop();
     await Promise.all(this.#ends.values());
   }
 
   /** A new cancel may exist. */
   look(): void {
-    this.#paced.request();
+    this.#throttle.request();
   }
 
   /** Another instance has stored messages of the session. */
-  hinted(sessionId: string): void {
+  onHint(sessionId: string): void {
     if (this.#parts.groups.has(sessionId)) this.look();
   }
 
@@ -93,7 +93,7 @@ export class Cancels implements Unit {
     let pauseMs = Math.min(headPollIntervalMs, PAUSE_MS_MAX);
     try {
       for await (const cancel of this.#open()) {
-        this.#tell(cancel);
+        this.#sendCancel(cancel);
         const leftMs = cancelGraceMs - (cancel.waitedMs ?? cancelGraceMs);
         if (leftMs <= 0) this.#end(cancel);
         else pauseMs = Math.min(pauseMs, Math.ceil(leftMs));
@@ -118,11 +118,11 @@ export class Cancels implements Unit {
     }
   }
 
-  #tell({ sessionId, runId, seq: messageSeq, payload = "" }: OpenCancel): void {
+  #sendCancel({ sessionId, runId, seq: messageSeq, payload = "" }: OpenCancel): void {
     const { groups } = this.#parts;
     if (!groups.has(sessionId)) return;
     const reason = cancelTextOf(payload)?.reason ?? "";
-    groups.cancelled(sessionId, { $typeName: "ambient.v1.Cancel", runId, reason, messageSeq });
+    groups.sendCancel(sessionId, { $typeName: "ambient.v1.Cancel", runId, reason, messageSeq });
   }
 
   #end(cancel: OpenCancel): void {

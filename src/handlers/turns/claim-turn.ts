@@ -78,9 +78,9 @@ export function createClaimHandlers(
 ): Pick<Handlers<typeof SessionService>, "claimTurn"> {
   return {
     async claimTurn(request, context) {
-      const claiming = new Claiming(parts, options, { request, context });
+      const claim = new TurnClaim(parts, options, { request, context });
       try {
-        const { outcome, response } = await claiming.run();
+        const { outcome, response } = await claim.run();
         parts.metrics.claims.inc({ outcome });
         return response;
       } catch (error) {
@@ -92,7 +92,7 @@ export function createClaimHandlers(
 }
 
 /** `lost`: the claim ended a lost run, and no message waited. */
-type Outcome = "claimed" | "repeated" | "nothing" | "lost";
+type ClaimOutcome = "claimed" | "repeated" | "nothing" | "lost";
 
 function outcomeOf(error: unknown): string {
   const { reason } = ServiceError.from(error);
@@ -100,18 +100,18 @@ function outcomeOf(error: unknown): string {
   return reason === "RUN_OPEN" || reason === "STALE_EPOCH" ? reason.toLowerCase() : "failed";
 }
 
-interface Answer {
-  readonly outcome: Outcome;
+interface ClaimAnswer {
+  readonly outcome: ClaimOutcome;
   readonly response: ClaimTurnResponse;
 }
 
-interface Asked {
+interface ClaimCall {
   readonly request: ClaimTurnRequest;
   readonly context: CallContext;
 }
 
 /** One call. */
-class Claiming {
+class TurnClaim {
   readonly #parts: ClaimParts;
   readonly #options: ClaimOptions;
   readonly #request: ClaimTurnRequest;
@@ -123,7 +123,7 @@ class Claiming {
   /** The run that this call has ended, and the epoch that it has taken for that. */
   #lost: { readonly runId: string; readonly epoch: bigint } | undefined;
 
-  constructor(parts: ClaimParts, options: ClaimOptions, { request, context }: Asked) {
+  constructor(parts: ClaimParts, options: ClaimOptions, { request, context }: ClaimCall) {
     const violations = violationsIn(request);
     if (violations.length > 0) throw invalidArgument(violations);
     refuseLargePayload(request.runStarted, options.payloadBytesMax);
@@ -139,7 +139,7 @@ class Claiming {
     this.#untilMs = parts.clock.monotonicMs() + this.#waitMs;
   }
 
-  async run(): Promise<Answer> {
+  async run(): Promise<ClaimAnswer> {
     const { rates, groups } = this.#parts;
     const { sessionId, runStarted: payload, producerEpoch } = this.#request;
     rates.take(this.#context.principal, sessionId, Buffer.byteLength(payload));
@@ -195,7 +195,7 @@ class Claiming {
     return this.#parts.waits.next({ sessionId, afterSeq, untilMs, context });
   }
 
-  #nothing(): Answer {
+  #nothing(): ClaimAnswer {
     if (this.#lost !== undefined) return this.#answer("lost", { left: 0 });
     if (this.#waitMs > 0) return this.#answer("nothing", { left: 0 });
     const message = `no message of session ${this.#request.sessionId} waits for a turn`;
@@ -203,7 +203,7 @@ class Claiming {
   }
 
   /** Undefined: the session must be read again. */
-  async #claim(step: ClaimStep): Promise<Answer | undefined> {
+  async #claim(step: ClaimStep): Promise<ClaimAnswer | undefined> {
     const { ingest, metrics, clock } = this.#parts;
     const push = this.#pushOf(step);
     const { hasEnded: _, span } = this.#context;
@@ -266,7 +266,7 @@ class Claiming {
   }
 
   /** The answer of an earlier claim; undefined: its start was erased since, and is no key any more. */
-  async #repeat(seq: bigint, left: number): Promise<Answer | undefined> {
+  async #repeat(seq: bigint, left: number): Promise<ClaimAnswer | undefined> {
     const { turns } = this.#parts;
     const { sessionId } = this.#request;
     const started = await turns.readStarted(sessionId, seq);
@@ -278,7 +278,7 @@ class Claiming {
     return this.#answer("repeated", { started, arrivals, left, epoch, lostRunId });
   }
 
-  #answer(outcome: Outcome, turn: Turn): Answer {
+  #answer(outcome: ClaimOutcome, turn: ClaimedTurnFields): ClaimAnswer {
     const { started, arrivals = [], left, epoch = this.#lost?.epoch ?? 0n } = turn;
     const { lostRunId = this.#lost?.runId ?? "" } = turn;
     return {
@@ -310,7 +310,7 @@ function readable(started: EventRow, arrivals: readonly MessageRow[]): EventRow 
   return { ...started, payload: applyEdits(payload, dropEdits(members, isDropped)) };
 }
 
-interface Turn {
+interface ClaimedTurnFields {
   readonly started?: EventRow;
   readonly arrivals?: readonly MessageRow[];
   readonly left: number;

@@ -75,7 +75,7 @@ function above({ epoch = 0n }: RunState): bigint {
   return epoch === EPOCH_MAX ? epoch : epoch + 1n;
 }
 
-interface End {
+interface CancelledEnd {
   readonly seen: bigint | undefined;
   readonly epoch: bigint;
   /** The run ends whatever its newest events are. */
@@ -85,7 +85,7 @@ interface End {
 async function end(
   { ingest, transcripts, clock }: EndParts,
   { sessionId, runId }: OpenCancel,
-  { seen: seenEpoch, epoch, isLast }: End,
+  { seen: seenEpoch, epoch, isLast }: CancelledEnd,
 ): Promise<void> {
   const folded = await transcripts
     .read(sessionId, { upToSeq: undefined })

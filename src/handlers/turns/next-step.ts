@@ -18,7 +18,7 @@ import type { TurnState } from "../../store/turns.ts";
 const EPOCH_MAX = 2n ** 63n - 1n;
 const RUN_OPEN_RETRY_AFTER_MS = 1_000;
 
-export type Step =
+export type TurnStep =
   | { readonly kind: "repeat"; readonly seq: bigint }
   | { readonly kind: "refuse"; readonly error: ServiceError }
   | { readonly kind: "wait" }
@@ -38,7 +38,7 @@ export interface ClaimStep {
 }
 
 /** `wanted` is the epoch that the caller named; 0: the highest so far plus 1. */
-export function nextStep(state: TurnState, wanted: bigint): Step {
+export function nextStep(state: TurnState, wanted: bigint): TurnStep {
   const { repeatedSeq, openRunId, arrivals, epoch: highest = 0n } = state;
   if (repeatedSeq !== undefined) return { kind: "repeat", seq: repeatedSeq };
   if (wanted === 0n && highest === EPOCH_MAX) return refuse(noEpochAbove(highest));
@@ -63,7 +63,7 @@ function claimOf({ turnSeq, fromSeq, redelivered, arrivals }: TurnState): Claim 
   return { fromSeq, turnSeq: last.seq, taken: arrivals.length - redelivered };
 }
 
-function refuse(error: ServiceError): Step {
+function refuse(error: ServiceError): TurnStep {
   return { kind: "refuse", error };
 }
 

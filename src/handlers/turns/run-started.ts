@@ -26,13 +26,13 @@ export interface RunStarted {
   row(session: SessionMetadata, nowMicros: bigint): ValidatedEvent;
 }
 
-interface StartOptions {
+interface RunStartedOptions {
   readonly sessionId: string;
   readonly mode: ValidationMode;
 }
 
 /** Throws the violations, which name `run_started` and its members. */
-export function runStarted(text: string, { sessionId, mode }: StartOptions): RunStarted {
+export function runStarted(text: string, { sessionId, mode }: RunStartedOptions): RunStarted {
   const read = readPayload(text);
   if (!read.ok) throw invalidArgument([named(read.violation)]);
   const { payload } = read;

@@ -26,7 +26,7 @@ import {
   checkContentCoding,
   checkHost,
   checkQuery,
-  KnownRoutes,
+  RouteTable,
   parseQuery,
 } from "./request-checks.ts";
 import { readBody } from "./json-body.ts";
@@ -152,7 +152,7 @@ function serveAll(
   app: App,
   { openRequests, records, admission, cors, ...parts }: AppParts & { readonly cors: Cors },
 ): void {
-  const routes = new KnownRoutes();
+  const routes = new RouteTable();
   const all = new FairShare({ max: MEMORY_BYTES_MAX });
   const { isOnLoopback, memory = new CallerMemory(all, { asks: false }) } = parts;
   app.addHook("onRoute", ({ method, url }) => {
@@ -166,14 +166,14 @@ function serveAll(
     request.setDecorator(SERVED_REQUEST, served);
     openRequests.enter(served);
     reply.raw.once("close", () => {
-      served.closed(!reply.raw.writableFinished);
+      served.onClose(!reply.raw.writableFinished);
       openRequests.leave(served);
       const sessionId = sessionIdOf(request);
-      record(records, { request, reply, startedMs, sessionId, error: served.refusedBy, served });
+      record(records, { request, reply, startedMs, sessionId, error: served.refusal, served });
     });
     void reply.headers(SAFE);
     cors.answer(request.headers, reply);
-    const hasRoom = served.heldBy(memory.of(request.raw.socket), reply.raw);
+    const hasRoom = served.chargeTo(memory.of(request.raw.socket), reply.raw);
     const refusal =
       openRequests.stopping ??
       (hasRoom ? undefined : serverBusy()) ??
@@ -190,18 +190,18 @@ function serveAll(
   });
   app.addHook("onRequest", unknownAddress(routes, parts.sendUnknownPage));
   app.addHook("onRequest", async (request) => {
-    servedRequestOf(request).madeBy(await admission.admit(request));
+    servedRequestOf(request).setPrincipal(await admission.admit(request));
   });
   app.addHook("onRequest", (request, _reply, done) => {
     done(checkQuery(request.url) ?? checkContentCoding(request.headers["content-encoding"]));
   });
   app.addHook("preHandler", (request, _reply, done) => {
-    servedRequestOf(request).working(!READS.has(request.method));
+    servedRequestOf(request).setWorking(!READS.has(request.method));
     done();
   });
   app.addHook("onSend", (request, reply, payload, done) => {
     const served = servedRequestOf(request);
-    served.working(false);
+    served.setWorking(false);
     served.memory?.answer(lengthOf(payload));
     limitUnread(reply.raw, UNREAD_LIMIT_MS);
     // The connection of an upload is closed later: a close before the end of its body could overtake
@@ -212,7 +212,7 @@ function serveAll(
   });
   app.setErrorHandler((cause, request, reply) => {
     const error = refusalOf(cause);
-    servedRequestOf(request).refusedBy = error;
+    servedRequestOf(request).refusal = error;
     // fastify would close the connection of a body that it does not read. A client that still sends
     // then gets a reset, and never reads the reason. With an open connection, Node reads the rest
     // and drops it.
@@ -273,7 +273,7 @@ function record(
 }
 
 /** A browser that follows a link gets the page, and a program a problem. */
-function unknownAddress(routes: KnownRoutes, sendPage: AppParts["sendUnknownPage"]) {
+function unknownAddress(routes: RouteTable, sendPage: AppParts["sendUnknownPage"]) {
   return async (
     request: FastifyRequest,
     reply: FastifyReply,

@@ -21,7 +21,7 @@ export class ServedRequest extends Call {
   /** Ends the reading of the body. */
   onCut: ((error: ServiceError) => void) | undefined;
   /** The refusal, for the record. */
-  refusedBy: ServiceError | undefined;
+  refusal: ServiceError | undefined;
 
   /**
    * `stopping` returns the error for a request that would become a stream during a stop of the
@@ -33,7 +33,7 @@ export class ServedRequest extends Call {
   }
 
   /** Counts its memory from here on; false: no room is free for one more. */
-  heldBy(connection: ConnectionMemory, response: ServerResponse): boolean {
+  chargeTo(connection: ConnectionMemory, response: ServerResponse): boolean {
     this.memory = connection.call((error) => this.#cut(error, response));
     this.memory.begin(REQUEST_BYTES);
     return this.memory.lease.hasRoom;
@@ -48,11 +48,11 @@ export class ServedRequest extends Call {
     const stopping = this.#stopping();
     if (stopping !== undefined) throw stopping;
     this.#isStream = true;
-    this.working(false);
+    this.setWorking(false);
   }
 
   /** True while a handler does work that cannot be undone. */
-  working(isWorking: boolean): void {
+  setWorking(isWorking: boolean): void {
     if (this.memory !== undefined) this.memory.lease.canRevoke = !isWorking;
   }
 
@@ -65,8 +65,8 @@ export class ServedRequest extends Call {
   }
 
   /** The answer is complete, or the connection is gone. */
-  closed(wasLeft: boolean): void {
-    this.ends();
+  onClose(wasLeft: boolean): void {
+    this.markEnded();
     this.memory?.release();
     if (wasLeft) this.#abort(new ServiceError("cancelled", "CANCELLED", "the caller left"));
   }
@@ -76,15 +76,15 @@ export class ServedRequest extends Call {
    */
   #cut(error: ServiceError, response: ServerResponse): void {
     const canTell = this.#isStream ? !response.writableNeedDrain : !response.headersSent;
-    this.refusedBy ??= error;
+    this.refusal ??= error;
     this.onCut?.(error);
     this.#abort(error);
     if (!canTell) response.destroy();
   }
 
   #abort(reason: ServiceError): void {
-    this.refusedBy ??= reason;
-    this.ends(reason);
+    this.refusal ??= reason;
+    this.markEnded(reason);
   }
 }
 

@@ -33,14 +33,14 @@ import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
  */
 const UNANSWERED_MAX = 16;
 
-export interface ListenerOptions {
+export interface HttpListenerOptions {
   readonly limits: HttpLimits;
   readonly connectionsMax: number;
 }
 
-export interface ListenerParts {
+export interface HttpListenerParts {
   /** Called when bytes were refused before they became a request. */
-  readonly refused: (error: ServiceError) => void;
+  readonly onRefused: (error: ServiceError) => void;
   /** Started before this server; without it nothing is encrypted. */
   readonly tls?: TlsMaterial | undefined;
   readonly log: Log;
@@ -48,15 +48,15 @@ export interface ListenerParts {
   readonly clock: Clock;
 }
 
-export class Listener {
+export class HttpListener {
   readonly #server: Server;
   /** The current or last answer of each connection. */
   readonly #answers = new WeakMap<Socket, ServerResponse>();
   readonly #unanswered = new WeakMap<Socket, number>();
-  readonly #parts: ListenerParts;
+  readonly #parts: HttpListenerParts;
   #handle: RequestListener | undefined;
 
-  constructor(parts: ListenerParts, options: ListenerOptions) {
+  constructor(parts: HttpListenerParts, options: HttpListenerOptions) {
     this.#parts = parts;
     this.#server = newServer(parts.tls, options, (request, response) => {
       this.#answers.set(request.socket, response);
@@ -118,18 +118,18 @@ export class Listener {
     const error = refusalOf(cause);
     // In the middle of an answer an error cannot be sent: the client would read it as part of the
     // answer.
-    const isSaying = answer !== undefined && answer.headersSent && !answer.writableFinished;
-    if (isReset(cause) || !socket.writable || isSaying) {
+    const isMidAnswer = answer !== undefined && answer.headersSent && !answer.writableFinished;
+    if (isReset(cause) || !socket.writable || isMidAnswer) {
       socket.destroy();
       return;
     }
-    this.#parts.refused(error);
+    this.#parts.onRefused(error);
     socket.end(rawAnswer(error), () => socket.destroy());
   }
 
   #refuseExpectation(response: ServerResponse): void {
     const error = new HttpRefusal(417, "Expect may only say 100-continue");
-    this.#parts.refused(error);
+    this.#parts.onRefused(error);
     response.shouldKeepAlive = false;
     response.writeHead(statusOf(error), { "content-type": PROBLEM_TYPE, ...SAFE });
     response.end(bodyOf(error));
@@ -138,7 +138,7 @@ export class Listener {
 
 function newServer(
   tls: TlsMaterial | undefined,
-  { limits }: ListenerOptions,
+  { limits }: HttpListenerOptions,
   handle: RequestListener,
 ): Server {
   const options = {

@@ -5,14 +5,14 @@ import { invalidArgument, type ServiceError } from "@session-ledger/base/errors"
 import { fieldRefusal, HttpRefusal } from "./problem.ts";
 
 /** A repeated parameter is an array. */
-export type Query = Record<string, string | string[]>;
+export type QueryParameters = Record<string, string | string[]>;
 
 /** Parameters of one request; no route has a tenth of them, but `event_type` may repeat. */
 const PARAMETERS_MAX = 256;
 
 /** Strict: a mistyped parameter must not silently become another one. */
-export function parseQuery(text: string): Query {
-  const query: Query = {};
+export function parseQuery(text: string): QueryParameters {
+  const query: QueryParameters = {};
   // A parameter named like a property of every object must not find that property.
   Object.setPrototypeOf(query, null);
   for (const part of text.split("&", PARAMETERS_MAX)) {
@@ -21,10 +21,10 @@ export function parseQuery(text: string): Query {
     const [left, right] = at < 0 ? [part, ""] : [part.slice(0, at), part.slice(at + 1)];
     const name = decoded(left) ?? left;
     const value = decoded(right) ?? right;
-    const known = query[name];
-    if (known === undefined) query[name] = value;
-    else if (Array.isArray(known)) known.push(value);
-    else query[name] = [known, value];
+    const existing = query[name];
+    if (existing === undefined) query[name] = value;
+    else if (Array.isArray(existing)) existing.push(value);
+    else query[name] = [existing, value];
   }
   return query;
 }
@@ -97,7 +97,7 @@ export function checkContentCoding(coding: string | undefined): ServiceError | u
  * The served routes, to distinguish a wrong method from a wrong path, which the framework cannot
  * do.
  */
-export class KnownRoutes {
+export class RouteTable {
   readonly #methods = new Map<string, Set<string>>();
 
   add(method: string | readonly string[], url: string): void {
@@ -167,8 +167,8 @@ function weightsOf(header = ""): ReadonlyMap<string, number> {
   for (const part of header.split(",")) {
     const [name = "", ...parameters] = part.split(";").map((text) => text.trim().toLowerCase());
     const weight = parameters.find((parameter) => parameter.startsWith("q="))?.slice(2) ?? "1";
-    const known = weights.get(name) ?? 0;
-    weights.set(name, Math.max(known, WEIGHT.test(weight) ? Number(weight) : 0));
+    const existing = weights.get(name) ?? 0;
+    weights.set(name, Math.max(existing, WEIGHT.test(weight) ? Number(weight) : 0));
   }
   return weights;
 }

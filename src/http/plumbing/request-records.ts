@@ -86,7 +86,7 @@ export class RequestRecords {
   }
 
   /** For bytes that never became a request. */
-  endedEarly(error: ServiceError): void {
+  recordEarly(error: ServiceError): void {
     this.ended({
       method: UNKNOWN_METHOD,
       route: UNKNOWN_ROUTE,

@@ -7,10 +7,10 @@
  * It is also true from the loss of the hints until the hints are back and a poll that began after
  * that has found the rows of the gap.
  *
- *   come ── hintsLost ──► lost ── hintsRegained ──► regained ── a poll begins ──► made up
- *    ▲                     ▲                           ▲                            │ │
- *    │                     └── hintsLost, whenever     └──── hintsRegained ──────────┘ │
- *    └───────────────────────────────── a poll is answered ───────────────────────────┘
+ *   live ── onHintsLost ──► lost ── onHintsRestored ──► restored ── a poll begins ──► polling
+ *    ▲                       ▲                             ▲                            │ │
+ *    │                       └── onHintsLost, whenever     └──── onHintsRestored ────────┘ │
+ *    └─────────────────────────────────── a poll is answered ─────────────────────────────┘
  */
 import type { Log } from "../../observability/log.ts";
 import type { Timers } from "@session-ledger/base/timers";
@@ -21,10 +21,10 @@ export interface Watched {
   /** Reads the heads of these sessions and wakes their watchers. */
   look(sessionIds: readonly string[]): Promise<void>;
   /** Called when the poll's `isLate` has changed. */
-  latenessTurned(): void;
+  onLatenessChange(): void;
 }
 
-type Hints = "come" | "lost" | "regained" | "made up";
+type Hints = "live" | "lost" | "restored" | "polling";
 
 interface HeadPollParts {
   readonly timers: Timers;
@@ -41,7 +41,7 @@ export class HeadPoll {
   #stopped = false;
   #failing = false;
   /** Without other hints the poll is the usual way, so it does not count as late at first. */
-  #hints: Hints = "come";
+  #hints: Hints = "live";
 
   constructor(parts: HeadPollParts, limits: { readonly headPollIntervalMs: number }) {
     this.#parts = parts;
@@ -49,21 +49,21 @@ export class HeadPoll {
   }
 
   get isLate(): boolean {
-    return this.#failing || this.#hints !== "come";
+    return this.#failing || this.#hints !== "live";
   }
 
-  hintsLost(): void {
-    this.#turn({ hints: "lost" });
+  onHintsLost(): void {
+    this.#set({ hints: "lost" });
     this.now();
   }
 
-  hintsRegained(): void {
-    if (this.#hints !== "come") this.#turn({ hints: "regained" });
+  onHintsRestored(): void {
+    if (this.#hints !== "live") this.#set({ hints: "restored" });
     this.now();
   }
 
   /** A session is watched: polls from now on, until no session is watched. */
-  keepGoing(): void {
+  schedule(): void {
     if (this.#stopped || this.#polling || this.#cancel !== undefined) return;
     this.#cancel = this.#parts.timers.after(this.#intervalMs, () => this.now());
   }
@@ -91,41 +91,41 @@ export class HeadPoll {
     while (this.#again && !this.#stopped) {
       this.#again = false;
       const sessionIds = this.#parts.watched.sessionIds();
-      if (this.#hints === "regained") this.#turn({ hints: "made up" });
+      if (this.#hints === "restored") this.#set({ hints: "polling" });
       if (sessionIds.length > 0) await this.#ask(sessionIds);
-      else if (this.#hints === "made up") this.#turn({ hints: "come" });
+      else if (this.#hints === "polling") this.#set({ hints: "live" });
     }
     this.#polling = false;
-    if (this.#parts.watched.sessionIds().length > 0) this.keepGoing();
+    if (this.#parts.watched.sessionIds().length > 0) this.schedule();
   }
 
   async #ask(sessionIds: readonly string[]): Promise<void> {
     try {
       await this.#parts.watched.look(sessionIds);
-      this.reached();
-      if (this.#hints === "made up") this.#turn({ hints: "come" });
+      this.onAnswer();
+      if (this.#hints === "polling") this.#set({ hints: "live" });
     } catch (error) {
       if (this.#stopped) return;
       if (!this.#failing) this.#parts.log.warn({ err: error }, "live poll failed");
-      this.#turn({ failing: true });
+      this.#set({ failing: true });
     }
   }
 
   /** The heads could be read, by this poll or by another reader. */
-  reached(): void {
+  onAnswer(): void {
     if (this.#failing) this.#parts.log.info({}, "live poll recovered");
-    this.#turn({ failing: false });
+    this.#set({ failing: false });
   }
 
-  #turn({ failing = this.#failing, hints = this.#hints }: Turn): void {
+  #set({ failing = this.#failing, hints = this.#hints }: PollState): void {
     const wasLate = this.isLate;
     this.#failing = failing;
     this.#hints = hints;
-    if (this.isLate !== wasLate) this.#parts.watched.latenessTurned();
+    if (this.isLate !== wasLate) this.#parts.watched.onLatenessChange();
   }
 }
 
-interface Turn {
+interface PollState {
   readonly failing?: boolean;
   readonly hints?: Hints;
 }

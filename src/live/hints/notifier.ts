@@ -37,16 +37,16 @@ type News = { -readonly [K in keyof SessionHead]: SessionHead[K] };
 
 export class Notifier {
   readonly #parts: NotifierParts;
-  readonly #paced: Throttle;
+  readonly #throttle: Throttle;
   readonly #sessions = new Map<string, News>();
-  #anything = false;
+  #isAny = false;
   #failures = 0;
   #stopping: Promise<void> | undefined;
 
   constructor(parts: NotifierParts) {
     this.#parts = parts;
     const act = (): Promise<number> => this.#announce();
-    this.#paced = new Throttle(parts.timers, { intervalMs: ANNOUNCE_INTERVAL_MS, act });
+    this.#throttle = new Throttle(parts.timers, { intervalMs: ANNOUNCE_INTERVAL_MS, act });
   }
 
   announceCommit(rows: readonly StoredRow[]): void {
@@ -58,21 +58,21 @@ export class Notifier {
       if (row.stream === "messages") news.messageSeq = larger(news.messageSeq, seq);
       else news.eventSeq = larger(news.eventSeq, seq);
     }
-    this.#paced.request();
+    this.#throttle.request();
   }
 
   announceDelete(sessionId: string): void {
     if (this.#stopping !== undefined) return;
     const news = this.#newsOf(sessionId);
     if (news !== undefined) news.deleted = true;
-    this.#paced.request();
+    this.#throttle.request();
   }
 
   /** Without heads: no row came. */
   announceChange(sessionId: string): void {
     if (this.#stopping !== undefined) return;
     this.#newsOf(sessionId);
-    this.#paced.request();
+    this.#throttle.request();
   }
 
   /** Sends the collected news first, within a short limit. */
@@ -83,11 +83,11 @@ export class Notifier {
 
   /** `undefined` when the next text is `*` anyway. */
   #newsOf(sessionId: string): News | undefined {
-    if (this.#anything) return undefined;
+    if (this.#isAny) return undefined;
     let news = this.#sessions.get(sessionId);
     if (news === undefined) {
       if (this.#sessions.size === ANNOUNCED_SESSIONS_MAX) {
-        this.#sayAnything();
+        this.#announceAny();
         return undefined;
       }
       news = { messageSeq: 0n, eventSeq: 0n, deleted: false };
@@ -96,15 +96,15 @@ export class Notifier {
     return news;
   }
 
-  #sayAnything(): void {
-    this.#anything = true;
+  #announceAny(): void {
+    this.#isAny = true;
     this.#sessions.clear();
   }
 
   #take(): string {
     const { from } = this.#parts;
-    const text = encodeAnnouncement({ from, sessions: this.#anything ? "any" : this.#sessions });
-    this.#anything = false;
+    const text = encodeAnnouncement({ from, sessions: this.#isAny ? "any" : this.#sessions });
+    this.#isAny = false;
     this.#sessions.clear();
     return text;
   }
@@ -115,8 +115,8 @@ export class Notifier {
     try {
       await send(this.#take());
     } catch (error) {
-      this.#sayAnything();
-      this.#paced.request();
+      this.#announceAny();
+      this.#throttle.request();
       this.#failures += 1;
       if (this.#failures === 1) log.warn({ err: error }, "wake_ups_not_sent");
       return backoffMs(SEND_RETRY, this.#failures - 1, Math.random());
@@ -131,12 +131,12 @@ export class Notifier {
     const { timers } = this.#parts;
     // The stop waits no longer: the polls of the other instances find the rest.
     const limit = { limitMs: STOP_LIMIT_MS, onTimeout: () => undefined, timers };
-    await within<void>(this.#sayTheRest(), limit);
+    await within<void>(this.#flush(), limit);
   }
 
-  async #sayTheRest(): Promise<void> {
-    await this.#paced.stop();
-    if (this.#anything || this.#sessions.size > 0) await this.#announce();
+  async #flush(): Promise<void> {
+    await this.#throttle.stop();
+    if (this.#isAny || this.#sessions.size > 0) await this.#announce();
   }
 }
 

@@ -41,9 +41,9 @@ export class ReconnectingConnection implements Unit {
   }
 
   async start(): Promise<void> {
-    const { promise: known, resolve } = Promise.withResolvers<void>();
+    const { promise: tried, resolve } = Promise.withResolvers<void>();
     this.#running ??= this.#run(resolve);
-    await known;
+    await tried;
   }
 
   async stop(): Promise<void> {
@@ -52,11 +52,11 @@ export class ReconnectingConnection implements Unit {
     await this.#running;
   }
 
-  async #run(known: () => void): Promise<void> {
+  async #run(tried: () => void): Promise<void> {
     const { signal } = this.#abort;
     for (let failures = 0; !signal.aborted; failures += 1) {
       const connection = await this.#open();
-      known();
+      tried();
       if (connection !== undefined) {
         let isSteady = false;
         const cancel = this.#parts.timers.after(STEADY_MS, () => (isSteady = true));
@@ -66,7 +66,7 @@ export class ReconnectingConnection implements Unit {
       }
       if (!signal.aborted) await this.#delay(backoffMs(OPEN_RETRY, failures, Math.random()));
     }
-    known();
+    tried();
   }
 
   async #open(): Promise<ListenerConnection | undefined> {

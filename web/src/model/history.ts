@@ -113,17 +113,17 @@ export class History {
       createdAtMicros: microsOf(atMs),
       sentAtMicros: sentMs === undefined ? undefined : microsOf(sentMs),
     });
-    const by = spoken.isPersons ? "person" : "agent";
+    const by = spoken.isFromUser ? "person" : "agent";
     this.#transcript.say(this.#canonical.onMessages(spoken), by);
     for (const entry of this.#changed) {
       const line = this.#lineOf.get(entry);
       if (line === undefined) continue;
       line.source ??= { by, seq, sender };
-      if (spoken.isPersons) this.#waiting.push(line);
+      if (spoken.isFromUser) this.#waiting.push(line);
       this.#takeInto(line, entry, undefined);
     }
     this.#changed.clear();
-    if (!spoken.isPersons) this.#isTaken(seq);
+    if (!spoken.isFromUser) this.#isTaken(seq);
   }
 
   #apply(event: JsonObject): void {

@@ -161,8 +161,8 @@ export class Canonical {
 
   /** The messages of a row that belong to the conversation, and that the log did not have before. */
   onMessages(row: RowMessages): readonly JsonObject[] {
-    const { messages, isPersons, key } = row;
-    if (!isPersons) return this.#hasSpeech ? [] : messages;
+    const { messages, isFromUser, key } = row;
+    if (!isFromUser) return this.#hasSpeech ? [] : messages;
     this.#turns.addRow(row);
     const { owners } = this.#constructs;
     const fresh = messages.filter(({ id }) => typeof id === "string" && !owners.hasHadMessage(id));

@@ -25,7 +25,7 @@ export interface RowMessages {
   /** Messages as AG-UI has them, with ids. */
   readonly messages: readonly JsonObject[];
   /** False: an agent's row, which the log repeats if it has events. */
-  readonly isPersons: boolean;
+  readonly isFromUser: boolean;
   /** The idempotency key of the push: the id that a page may have given its message. */
   readonly key: string | undefined;
   /** The answers to interrupts, as AG-UI has them. */

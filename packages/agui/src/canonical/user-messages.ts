@@ -38,13 +38,13 @@ export function messagesOfRow(row: SourceRow): RowMessages {
   const { seq, eventType, payload, idempotencyKey: key } = row;
   const value = objectIn(payload);
   if (eventType !== USER_ROW_TYPE) {
-    return { seq, messages: agentRow(row, value), isPersons: false, key: undefined, resume: [] };
+    return { seq, messages: agentRow(row, value), isFromUser: false, key: undefined, resume: [] };
   }
   const messages = userMessages(row, value);
   return {
     seq,
     messages,
-    isPersons: true,
+    isFromUser: true,
     key,
     branch: branchIn(messages),
     resume: answersIn(value),

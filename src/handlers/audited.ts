@@ -16,7 +16,7 @@ type ForkSession = Handlers<typeof SessionService>["forkSession"];
  * interrupted action may be done in part: an erasure whose caller left has deleted its session and
  * some of the rows.
  */
-export function recorded<R extends { readonly id: string }, A>(
+export function audited<R extends { readonly id: string }, A>(
   audit: Audit,
   action: Action,
   handle: (request: R, context: CallContext) => Promise<A>,
@@ -38,7 +38,7 @@ export function recorded<R extends { readonly id: string }, A>(
 }
 
 /** Writes an audit record of each run that a claim has ended. */
-export function takeOvers(audit: Audit, handle: ClaimTurn): ClaimTurn {
+export function auditedClaim(audit: Audit, handle: ClaimTurn): ClaimTurn {
   return async (request, context) => {
     const answer = await handle(request, context);
     const { lostRunId, producerEpoch, runStarted } = answer;
@@ -52,7 +52,7 @@ export function takeOvers(audit: Audit, handle: ClaimTurn): ClaimTurn {
 }
 
 /** Writes an audit record of each run that a caller asks to end. */
-export function cancels<R extends { readonly sessionId: string }>(
+export function auditedCancel<R extends { readonly sessionId: string }>(
   audit: Audit,
   handle: (request: R, context: CallContext) => Promise<SessionMessage>,
 ): (request: R, context: CallContext) => Promise<SessionMessage> {
@@ -73,7 +73,7 @@ export function cancels<R extends { readonly sessionId: string }>(
  * Ids are shared by all projects. A caller with a scope who chose one could take the id of a session to
  * come, and learn which ids are taken.
  */
-export function forks(audit: Audit, handle: ForkSession): ForkSession {
+export function auditedFork(audit: Audit, handle: ForkSession): ForkSession {
   return async (request, context) => {
     const { sessionId, newId, atSeq, atMessageSeq } = request;
     const { principal } = context;

@@ -57,12 +57,12 @@ const FRAMES_MAX = 4;
  */
 const FRAME_UNITS_MAX = 16_384;
 
-export interface IntakeOptions {
+export interface AcceptOptions {
   readonly validation: ValidationMode;
   readonly payloadBytesMax: number;
   /** False: each fragment becomes its own row. */
   readonly merges: boolean;
-  /** Undefined: nothing is redacted. stream-rows.ts redacts the deltas of fragments. */
+  /** Undefined: nothing is redacted. row-builder.ts redacts the deltas of fragments. */
   readonly redactor: Redactor | undefined;
 }
 
@@ -71,21 +71,21 @@ export interface FragmentEvent extends IncomingEvent {
   readonly address: EventAddress | undefined;
 }
 
-export interface TakenFragment {
+export interface AcceptedFragment {
   readonly kind: "fragment";
   readonly event: FragmentEvent;
   /** The payload taken apart; undefined where no other fragment can merge with this one. */
   readonly framed: Framed | undefined;
 }
 
-export type Taken =
-  | TakenFragment
+export type AcceptResult =
+  | AcceptedFragment
   | { readonly kind: "rows"; readonly rows: readonly AguiRow[] }
   | { readonly kind: "refused"; readonly error: ServiceError };
 
-interface Known {
+interface KnownFrame {
   /** The type field of the event; an event may carry its type only in the payload. */
-  readonly saidType: string;
+  readonly sentType: string;
   readonly eventType: string;
   readonly frame: Frame;
   /** The frame of the payload as it is stored; the same object when nothing was edited. */
@@ -95,41 +95,41 @@ interface Known {
   readonly address: EventAddress | undefined;
 }
 
-interface Accepted {
+interface SplitRows {
   readonly rows: readonly AguiRow[];
   /** True when a `delta` is not redacted yet. */
   readonly leavesDelta: boolean;
 }
 
 /** A payload in its stored form. */
-interface Read {
+interface StoredPayload {
   readonly payload: string;
   readonly pieces: Pieces | undefined;
   readonly nowMicros: bigint;
 }
 
-export class Intake {
-  readonly #options: IntakeOptions;
+export class EventAcceptor {
+  readonly #options: AcceptOptions;
   /** The most recently matched frame comes first. */
-  readonly #known: Known[] = [];
+  readonly #frames: KnownFrame[] = [];
 
-  constructor(options: IntakeOptions) {
+  constructor(options: AcceptOptions) {
     this.#options = options;
   }
 
-  take(event: RawEvent, nowMicros: bigint): Taken {
-    return this.#repeated(event, nowMicros) ?? this.#read(event, nowMicros);
+  accept(event: RawEvent, nowMicros: bigint): AcceptResult {
+    return this.#acceptRepeated(event, nowMicros) ?? this.#acceptNew(event, nowMicros);
   }
 
-  #repeated(event: RawEvent, nowMicros: bigint): Taken | undefined {
+  #acceptRepeated(event: RawEvent, nowMicros: bigint): AcceptResult | undefined {
     const { payload } = event;
     // A larger payload has to be measured, and text with half a surrogate pair is refused.
     if (payload.length * 3 > this.#options.payloadBytesMax || !payload.isWellFormed()) return;
     if (checkTime("occurred_at", event.occurredAt) !== undefined) return;
-    const known = this.#known;
-    for (let at = 0; at < known.length; at += 1) {
-      const one = known[at];
-      if (one?.saidType !== event.eventType) continue;
+    const frames = this.#frames;
+    for (let at = 0; at < frames.length; at += 1) {
+      const one = frames[at];
+      if (one?.sentType !== event.eventType) continue;
       const pieces = one.frame.match(payload);
       if (pieces === undefined) continue;
       if (at > 0) this.#remember(one);
@@ -139,10 +139,10 @@ export class Intake {
     return undefined;
   }
 
-  #read(event: RawEvent, nowMicros: bigint): Taken {
-    let accepted: Accepted;
+  #acceptNew(event: RawEvent, nowMicros: bigint): AcceptResult {
+    let accepted: SplitRows;
     try {
-      accepted = this.#accept(event, nowMicros);
+      accepted = this.#split(event, nowMicros);
     } catch (error) {
       if (error instanceof ServiceError) return { kind: "refused", error };
       throw error;
@@ -151,15 +151,15 @@ export class Intake {
     const [row] = rows;
     // The rows of a grouped event begin with a START.
     const isFragment = row?.conformant === true && isCompressible(row.eventType);
-    if (!isFragment) return { kind: "rows", rows: leavesDelta ? this.#redacted(rows) : rows };
-    const known = frameKnownBy(event, row);
-    if (known !== undefined) this.#remember(known);
-    const pieces = known?.stored.match(row.payload);
-    return this.#fragment(event, known ?? row, { payload: row.payload, pieces, nowMicros });
+    if (!isFragment) return { kind: "rows", rows: leavesDelta ? this.#redact(rows) : rows };
+    const frame = knownFrameOf(event, row);
+    if (frame !== undefined) this.#remember(frame);
+    const pieces = frame?.stored.match(row.payload);
+    return this.#fragment(event, frame ?? row, { payload: row.payload, pieces, nowMicros });
   }
 
   /** Makes the checks of a unary push, in the same order. */
-  #accept(event: RawEvent, nowMicros: bigint): Accepted {
+  #split(event: RawEvent, nowMicros: bigint): SplitRows {
     const { eventType, payload, occurredAt } = event;
     const violations = violationsOf([
       checkText("event_type", eventType),
@@ -168,25 +168,25 @@ export class Intake {
     ]);
     if (violations.length > 0) throw invalidArgument(violations);
     refuseLargePayload(payload, this.#options.payloadBytesMax);
-    const kept = this.#options.redactor?.besidesDelta(payload);
+    const redacted = this.#options.redactor?.besidesDelta(payload);
     const createdAtMicros = timeOf(event, nowMicros);
-    const raw = { eventType, payload: kept?.payload ?? payload, createdAtMicros };
+    const raw = { eventType, payload: redacted?.payload ?? payload, createdAtMicros };
     const accepted = splitRawEvent(raw, this.#options.validation);
     if (!accepted.ok) throw invalidArgument(accepted.violations);
-    return { rows: accepted.rows, leavesDelta: kept?.leavesDelta === true };
+    return { rows: accepted.rows, leavesDelta: redacted?.leavesDelta === true };
   }
 
   /** Redacts events that are not fragments, including their `delta`. */
-  #redacted(rows: readonly AguiRow[]): readonly AguiRow[] {
+  #redact(rows: readonly AguiRow[]): readonly AguiRow[] {
     const { redactor } = this.#options;
     return rows.map((row) => ({ ...row, payload: redactor?.payload(row.payload) ?? row.payload }));
   }
 
   #fragment(
     event: RawEvent,
-    like: Pick<Known, "eventType" | "address"> & Partial<Known>,
-    { payload, pieces, nowMicros }: Read,
-  ): Taken {
+    like: Pick<KnownFrame, "eventType" | "address"> & Partial<KnownFrame>,
+    { payload, pieces, nowMicros }: StoredPayload,
+  ): AcceptResult {
     const { eventType, address, stored, isMerging } = like;
     const { merges } = this.#options;
     const createdAtMicros = timeOf(event, nowMicros);
@@ -197,16 +197,16 @@ export class Intake {
     };
   }
 
-  #remember(known: Known): void {
-    const index = this.#known.indexOf(known);
-    if (index >= 0) this.#known.splice(index, 1);
-    this.#known.unshift(known);
-    if (this.#known.length > FRAMES_MAX) this.#known.pop();
+  #remember(frame: KnownFrame): void {
+    const index = this.#frames.indexOf(frame);
+    if (index >= 0) this.#frames.splice(index, 1);
+    this.#frames.unshift(frame);
+    if (this.#frames.length > FRAMES_MAX) this.#frames.pop();
   }
 }
 
 /** Undefined where no later event can have the same frame, or the payload is too large to keep. */
-function frameKnownBy(event: RawEvent, row: AguiRow): Known | undefined {
+function knownFrameOf(event: RawEvent, row: AguiRow): KnownFrame | undefined {
   if (Math.max(event.payload.length, row.payload.length) > FRAME_UNITS_MAX) return undefined;
   const gaps = gapsOf(event.payload);
   // `"timestamp":null`, which Python producers write, is the same in every event.
@@ -218,7 +218,7 @@ function frameKnownBy(event: RawEvent, row: AguiRow): Known | undefined {
   if (frame === undefined || stored === undefined) return undefined;
   const isMerging = isTimed || storedGaps.timestamp === undefined;
   const { eventType, address } = row;
-  return { saidType: event.eventType, eventType, frame, stored, isMerging, address };
+  return { sentType: event.eventType, eventType, frame, stored, isMerging, address };
 }
 
 /**
@@ -288,7 +288,7 @@ export function checkOpen(open: Open): readonly Violation[] {
  * The number of events at the beginning of a batch that are known already, or the violation of the
  * batch.
  */
-export function knownOf(
+export function repeatedEvents(
   { firstClientSeq: first, events }: Pick<Batch, "firstClientSeq" | "events">,
   next: bigint,
 ): number | Violation {
@@ -298,11 +298,11 @@ export function knownOf(
     return violation("batch.events", `at most ${BATCH_EVENTS_MAX}, but is ${events.length}`);
   if (first === 0n) return violation(field, "at least 1: events are numbered 1, 2, 3");
   if (first > next) return violation(field, `at most ${next}, the next number, but is ${first}`);
-  const known = next - first;
-  if (known >= events.length) return events.length;
+  const repeated = next - first;
+  if (repeated >= events.length) return events.length;
   if (first + BigInt(events.length) - 1n > CLIENT_SEQ_MAX)
     return violation(field, `such that no number is above ${CLIENT_SEQ_MAX}`);
-  return Number(known); // The number is below events.length.
+  return Number(repeated); // The number is below events.length.
 }
 
 export function openFirst(): ServiceError {

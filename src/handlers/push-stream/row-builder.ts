@@ -13,10 +13,10 @@ import { gapsOf } from "@session-ledger/compressor/frame";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { StreamingRedactor } from "@session-ledger/agui/redaction/streaming-redactor";
 import type { GroupStep, RowSink } from "./commits.ts";
-import type { FragmentEvent, Taken, TakenFragment } from "./intake.ts";
-import type { GroupClosing, StreamMeter } from "./meter.ts";
+import type { FragmentEvent, AcceptResult, AcceptedFragment } from "./accept-event.ts";
+import type { GroupClosing, StreamMetrics } from "./stream-metrics.ts";
 
-export interface StreamRowsOptions {
+export interface RowBuilderOptions {
   readonly compressor: Pick<CompressorLimits, "maxAgeMs"> & Partial<CompressorLimits>;
   /** Undefined: nothing is redacted. */
   readonly redactor: Redactor | undefined;
@@ -25,26 +25,26 @@ export interface StreamRowsOptions {
 }
 
 /** An event and its role in the stream. */
-export interface Arrival {
-  readonly taken: Taken;
+export interface ReceivedEvent {
+  readonly result: AcceptResult;
   readonly payloadBytes: number;
   readonly nowMs: number;
 }
 
-export class StreamRows {
+export class RowBuilder {
   readonly #commits: RowSink;
-  readonly #meter: Pick<StreamMeter, "groupClosed">;
+  readonly #streamMetrics: Pick<StreamMetrics, "onGroupClose">;
   readonly #compressor: Compressor<FragmentEvent>;
   /** Undefined: nothing is redacted. */
   readonly redactor: StreamingRedactor | undefined;
 
   constructor(
     commits: RowSink,
-    meter: Pick<StreamMeter, "groupClosed">,
-    { compressor, redactor, streaming }: StreamRowsOptions,
+    streamMetrics: Pick<StreamMetrics, "onGroupClose">,
+    { compressor, redactor, streaming }: RowBuilderOptions,
   ) {
     this.#commits = commits;
-    this.#meter = meter;
+    this.#streamMetrics = streamMetrics;
     this.#compressor = new Compressor(compressor);
     this.redactor = streaming ?? redactor?.streaming();
   }
@@ -59,22 +59,22 @@ export class StreamRows {
     return this.#compressor.dueAtMs;
   }
 
-  add({ taken, payloadBytes, nowMs }: Arrival): void {
+  add({ result, payloadBytes, nowMs }: ReceivedEvent): void {
     const { numbers } = this.#commits;
-    switch (taken.kind) {
+    switch (result.kind) {
       case "fragment":
-        numbers.accepted(payloadBytes, this.#compress(taken, nowMs));
+        numbers.addAccepted(payloadBytes, this.#compress(result, nowMs));
         break;
       case "rows":
         this.close("event");
-        for (const row of taken.rows) {
+        for (const row of result.rows) {
           if (row.address !== undefined) this.redactor?.pass(row.address);
           this.#commits.add(row);
         }
-        numbers.accepted(payloadBytes, "none");
+        numbers.addAccepted(payloadBytes, "none");
         break;
       case "refused":
-        numbers.refused(payloadBytes);
+        numbers.addRefused(payloadBytes);
     }
   }
 
@@ -83,22 +83,22 @@ export class StreamRows {
     const row = this.#compressor.flush();
     if (row === undefined) return;
     this.#addMerged(row);
-    this.#commits.numbers.groupClosed();
-    this.#meter.groupClosed(by);
+    this.#commits.numbers.closeGroup();
+    this.#streamMetrics.onGroupClose(by);
   }
 
   /** Makes rows of the events that have waited long enough. */
-  due(nowMs: number): void {
+  closeDue(nowMs: number): void {
     if (nowMs >= (this.dueAtMs ?? Number.POSITIVE_INFINITY)) this.close("age");
   }
 
-  #compress({ event, framed }: TakenFragment, nowMs: number): GroupStep {
+  #compress({ event, framed }: AcceptedFragment, nowMs: number): GroupStep {
     const compressor = this.#compressor;
     const dueMs = compressor.dueAtMs;
     const rows = compressor.push(event, nowMs, framed);
     for (const row of rows) this.#addMerged(row);
     if (dueMs !== undefined && rows.length > 0)
-      this.#meter.groupClosed(nowMs >= dueMs ? "age" : "event");
+      this.#streamMetrics.onGroupClose(nowMs >= dueMs ? "age" : "event");
     if (compressor.dueAtMs === undefined) return "none";
     return dueMs === undefined || rows.length > 0 ? "began" : "joined";
   }

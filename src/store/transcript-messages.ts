@@ -17,7 +17,7 @@ export interface RowTimes {
   readonly createdMicros: number;
 }
 
-export interface TalkRow extends RowTimes {
+export interface TranscriptMessageRow extends RowTimes {
   readonly stream: "messages";
   readonly seq: bigint;
   readonly eventCount: 1;
@@ -32,7 +32,7 @@ export interface TalkRow extends RowTimes {
   readonly idempotencyKey: string | undefined;
 }
 
-export interface TalkAfter {
+export interface TranscriptMessagesAfter {
   readonly sessionId: string;
   readonly after: bigint;
   readonly rowsMax: number;
@@ -43,12 +43,12 @@ export interface TalkAfter {
 }
 
 /** Contiguous rows, of every type. */
-export async function readTalk(
+export async function readTranscriptMessages(
   database: Database,
-  request: TalkAfter,
-): Promise<readonly TalkRow[]> {
-  const rows = await database.run(talkStatement(request));
-  database.answeredBy(rows[0]?.["server"]);
+  request: TranscriptMessagesAfter,
+): Promise<readonly TranscriptMessageRow[]> {
+  const rows = await database.run(transcriptMessagesStatement(request));
+  database.onAnswer(rows[0]?.["server"]);
   return rows.map((fields) => {
     const times = timesOf(fields);
     return {
@@ -68,7 +68,13 @@ export async function readTalk(
 }
 
 /** Exported for the plan test. */
-export function talkStatement({ sessionId, after, rowsMax, bytesMax, isWhole }: TalkAfter): SQL {
+export function transcriptMessagesStatement({
+  sessionId,
+  after,
+  rowsMax,
+  bytesMax,
+  isWhole,
+}: TranscriptMessagesAfter): SQL {
   return sql`
     select seq, id, event_type, idempotency_key, sender, text as payload, ${TIMES},
       ${microsColumn(sql`sent_at`)} as sent_at, case when place = 1 then ${SERVER} end as server

@@ -8,7 +8,7 @@ import { countRenamed, type RenamedRow } from "../new-row.ts";
 export const GROUP_CLOSINGS = ["event", "age", "flush", "bytes", "push", "end"] as const;
 export type GroupClosing = (typeof GROUP_CLOSINGS)[number];
 
-export type StreamMetrics = Pick<
+export type PushStreamMetrics = Pick<
   Metrics,
   | "pushStreams"
   | "pushStreamEvents"
@@ -24,30 +24,30 @@ export type StreamMetrics = Pick<
  * Counts for all push streams of this replica, once per hand-over: once per event would be too
  * often.
  */
-export class StreamMeter {
-  readonly #metrics: StreamMetrics;
+export class StreamMetrics {
+  readonly #metrics: PushStreamMetrics;
   readonly #groups: ReadonlyMap<GroupClosing, { inc(): void }>;
 
-  constructor(metrics: StreamMetrics) {
+  constructor(metrics: PushStreamMetrics) {
     this.#metrics = metrics;
     this.#groups = new Map(
       GROUP_CLOSINGS.map((by) => [by, metrics.pushStreamGroups.labels({ by })]),
     );
   }
 
-  streams(open: number): void {
+  setStreams(open: number): void {
     this.#metrics.pushStreams.set(open);
   }
 
-  groupClosed(by: GroupClosing): void {
+  onGroupClose(by: GroupClosing): void {
     this.#groups.get(by)?.inc();
   }
 
-  paused(): void {
+  onPause(): void {
     this.#metrics.pushStreamPauses.inc();
   }
 
-  handedOver(
+  onHandover(
     {
       events,
       refused,
@@ -61,11 +61,11 @@ export class StreamMeter {
     this.#metrics.pushStreamBytes.inc(payloadBytes);
   }
 
-  renamed(rows: readonly RenamedRow[]): void {
+  onRename(rows: readonly RenamedRow[]): void {
     countRenamed(this.#metrics, rows);
   }
 
-  settled(payloadBytes: number): void {
+  onSettle(payloadBytes: number): void {
     this.#metrics.pushStreamBytes.dec(payloadBytes);
   }
 }

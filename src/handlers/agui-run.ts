@@ -21,39 +21,44 @@ import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
 import { refuseUnstored } from "../conversation/client-messages.ts";
 import { USER_ROW_TYPE } from "@session-ledger/agui/canonical/user-messages";
 import type { Transcripts } from "../conversation/transcripts.ts";
-import { newRowIn, type RunInput, type InputRow, waitingRowIn } from "../conversation/run-input.ts";
+import {
+  newRowIn,
+  type RunInputParts,
+  type RunInputRow,
+  waitingRowIn,
+} from "../conversation/run-input.ts";
 import type { Metrics } from "../observability/metrics.ts";
 
-export interface TalkRequest extends Omit<AguiRequest, "answers"> {
+export interface AguiRunRequest extends Omit<AguiRequest, "answers"> {
   /** The parts of the input that may be new. */
-  readonly typed: RunInput | undefined;
+  readonly runInput: RunInputParts | undefined;
   /** True: the request only reads, and a typed message is refused. */
   readonly isReadOnly: boolean;
 }
 
-export type AguiTalk = (
-  request: TalkRequest,
+export type AguiRun = (
+  request: AguiRunRequest,
   context: CallContext,
 ) => AsyncGenerator<AguiFrame, void, undefined>;
 
-interface TalkParts {
+interface AguiRunParts {
   readonly join: AguiJoin;
   readonly transcripts: Pick<Transcripts, "read">;
   /** With its own check of rights. */
   readonly push: Handlers<typeof SessionService>["pushSessionMessage"];
-  readonly metrics: Pick<Metrics, "aguiTyped">;
+  readonly metrics: Pick<Metrics, "aguiInputs">;
 }
 
 /** The log is read again once, after another request has stored a part of the same input. */
 const ATTEMPTS_MAX = 2;
 
-export function createAguiTalk(parts: TalkParts): AguiTalk {
-  return async function* talk({ typed, isReadOnly, ...request }, context) {
+export function createAguiRun(parts: AguiRunParts): AguiRun {
+  return async function* runAgent({ runInput, isReadOnly, ...request }, context) {
     let answers: bigint | undefined;
-    if (typed !== undefined && isReadOnly) {
-      refuseUnstored(request.messages, await knownOf(parts, request.sessionId, context));
-    } else if (typed !== undefined) {
-      answers = await rowOf(parts, { typed, ...request }, context);
+    if (runInput !== undefined && isReadOnly) {
+      refuseUnstored(request.messages, await currentSnapshot(parts, request.sessionId, context));
+    } else if (runInput !== undefined) {
+      answers = await rowOf(parts, { runInput, ...request }, context);
     }
     // A client that follows gets every run.
     const joined = { ...request, answers: request.follow ? undefined : answers };
@@ -66,34 +71,36 @@ export function createAguiTalk(parts: TalkParts): AguiTalk {
   };
 }
 
-type Input = Pick<TalkRequest, "sessionId" | "messages"> & { readonly typed: RunInput };
+type InputRequest = Pick<AguiRunRequest, "sessionId" | "messages"> & {
+  readonly runInput: RunInputParts;
+};
 
 /** The row that the client waits for; undefined: none. */
 async function rowOf(
-  parts: TalkParts,
-  { typed, sessionId, messages: listed }: Input,
+  parts: AguiRunParts,
+  { runInput, sessionId, messages: listed }: InputRequest,
   context: CallContext,
 ): Promise<bigint | undefined> {
   for (let attempt = 1; ; attempt += 1) {
-    const known = await knownOf(parts, sessionId, context);
-    const row = newRowIn(typed, { sessionId, listed }, known);
-    if (row === undefined) return known && waitingRowIn(typed, known);
+    const current = await currentSnapshot(parts, sessionId, context);
+    const row = newRowIn(runInput, { sessionId, listed }, current);
+    if (row === undefined) return current && waitingRowIn(runInput, current);
     try {
       const stored = await parts.push(pushOf(sessionId, row), context);
-      parts.metrics.aguiTyped.inc({ outcome: stored.deduplicated ? "repeated" : "stored" });
+      parts.metrics.aguiInputs.inc({ outcome: stored.deduplicated ? "repeated" : "stored" });
       return stored.seq;
     } catch (error) {
       const refused = ServiceError.from(error);
       if (refused.reason !== "KEY_REUSED" || attempt === ATTEMPTS_MAX) {
-        throw inWordsOf(refused, row, typed);
+        throw inWordsOf(refused, row, runInput);
       }
     }
   }
 }
 
 /** Undefined: no such session. */
-async function knownOf(
-  { transcripts }: TalkParts,
+async function currentSnapshot(
+  { transcripts }: AguiRunParts,
   sessionId: string,
   { signal }: CallContext,
 ): Promise<Snapshot | undefined> {
@@ -105,14 +112,18 @@ async function knownOf(
   }
 }
 
-function pushOf(sessionId: string, { payload, idempotencyKey }: InputRow) {
+function pushOf(sessionId: string, { payload, idempotencyKey }: RunInputRow) {
   const eventType = USER_ROW_TYPE;
   const fields = { sessionId, eventType, payload, idempotencyKey };
   return create(PushSessionMessageRequestSchema, fields);
 }
 
 /** The caller sent an input, and no message row. */
-function inWordsOf(error: ServiceError, { keyField }: InputRow, { path }: RunInput): ServiceError {
+function inWordsOf(
+  error: ServiceError,
+  { keyField }: RunInputRow,
+  { path }: RunInputParts,
+): ServiceError {
   const { code, reason, message, retryAfterMs } = error;
   const fields = { payload: `${path}messages`, idempotency_key: keyField };
   const renamed = (words: string): string =>
