@@ -16,11 +16,11 @@ import {
   Transcripts,
 } from "./conversation/transcripts.ts";
 import { createIngest } from "./ingest/ingest.ts";
-import { createFeeds, FEED_LIMITS, type Feeds } from "./live/feeds.ts";
+import { Feeds, FEED_LIMITS } from "./live/feeds.ts";
 import { createHintBus, type HintBus, type WakeUps } from "./live/hints/hint-bus.ts";
 import { createTransport, type Transport } from "./live/hints/transport.ts";
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
-import { createLive, type Live } from "./live/live.ts";
+import { Live } from "./live/live.ts";
 import { Retention } from "./maintenance/retention.ts";
 import { TextIndex } from "./search/index-unit.ts";
 import { Pace } from "./search/pace.ts";
@@ -67,12 +67,12 @@ export function createCore(config: Config, base: ServiceBase, postgres: Postgres
   );
   database.onOtherServer(() => transcripts.forgetAll());
   const onLost = (sessionId: string): void => transcripts.forget(sessionId);
-  const live = createLive(
+  const live = new Live(
     { reader, clock, log, metrics, onLost },
     liveLimits(config, readConnections),
   );
   database.onOtherServer(() => live.onOtherServer());
-  const feeds = createFeeds(
+  const feeds = new Feeds(
     { reader: createFeedReader(database), watchLimits: live.limits, clock, log, metrics },
     { ...FEED_LIMITS, pollIntervalMs: config.headPollIntervalMs },
   );

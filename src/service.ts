@@ -39,9 +39,9 @@ import { startAll, stopAll, together, type Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
 import { AGUI_LIMITS } from "./conversation/attach.ts";
 import { createAguiJoin } from "./conversation/join.ts";
-import { createOpsServer } from "./http/ops.ts";
+import { OpsServer } from "./http/ops.ts";
 import { CONNECTIONS_WITHOUT_STREAM_MAX } from "./http/plumbing/listener.ts";
-import { createHttpServer } from "./http/server.ts";
+import { FastifyServer } from "./http/server.ts";
 import { createRateLimits } from "./ingest/rate-limits.ts";
 import type { Log } from "./observability/log.ts";
 import { createMetrics, type Metrics } from "./observability/metrics.ts";
@@ -54,7 +54,7 @@ import {
   type Redactor,
 } from "@session-ledger/agui/redaction/redactor";
 import { STALLED_TICKS } from "./rpc/incoming.ts";
-import { createRpcServer } from "./rpc/server.ts";
+import { GrpcServer } from "./rpc/server.ts";
 import { type ServiceBase, type Core, createCore } from "./service-core.ts";
 import { createPostgres, erasureStore, sessionStore, tokenKeyStore } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
@@ -109,7 +109,7 @@ export function createService(config: Config, log: Log): Service {
   };
   const { probe } = postgres;
   const readiness = createReadiness({ probe, reasonOf, commits: core.commits, log, changed });
-  const ops = createOpsServer(
+  const ops = new OpsServer(
     { log, metrics, notReady: () => Promise.resolve(readiness.missing()) },
     { address: addressText(config.opsAddress) },
   );
@@ -212,7 +212,7 @@ function createEdges(config: Config, parts: EdgeParts) {
     config.requestBytesMax,
     config.payloadBytesMax + MESSAGE_ROOM_BYTES,
   );
-  const rpc = createRpcServer(shared, {
+  const rpc = new GrpcServer(shared, {
     address: addressText(config.grpcAddress),
     reflection: config.grpcReflection,
     logCalls: config.callLog,
@@ -230,7 +230,7 @@ function createEdges(config: Config, parts: EdgeParts) {
     exports: createExportHandlers(reader, metrics.limitUse),
     runAgent: createAguiRun({ join, transcripts, push: handlers.pushSessionMessage, metrics }),
   });
-  const http = createHttpServer(
+  const http = new FastifyServer(
     { ...shared, ...reads },
     {
       address: addressText(config.httpAddress),

@@ -23,24 +23,20 @@ interface Closing {
 }
 
 export class CallerMemory {
-  readonly #all: FairShare;
+  readonly all: FairShare;
   readonly #asks: boolean;
   readonly #connections = new WeakMap<Closing, ConnectionMemory>();
 
   constructor(all: FairShare, { asks }: { readonly asks: boolean }) {
-    this.#all = all;
+    this.all = all;
     this.#asks = asks;
-  }
-
-  get all(): FairShare {
-    return this.#all;
   }
 
   of(connection: Closing): ConnectionMemory {
     const existing = this.#connections.get(connection);
     if (existing !== undefined) return existing;
     const name = this.#asks ? UNKNOWN : undefined;
-    const made = new ConnectionMemory(this.#all, { name, connection });
+    const made = new ConnectionMemory(this.all, { name, connection });
     this.#connections.set(connection, made);
     connection.once("close", () => made.onClose());
     return made;
@@ -49,14 +45,14 @@ export class CallerMemory {
 
 export class ConnectionMemory {
   readonly #all: FairShare;
-  readonly #connection: Closing;
+  readonly connection: Closing;
   /** The caller of its last call: the next call is most often of the same caller. */
   #share: ConnectionShare;
   #principal: Principal | undefined;
 
   constructor(all: FairShare, id: CallerId & { readonly connection: Closing }) {
     this.#all = all;
-    this.#connection = id.connection;
+    this.connection = id.connection;
     this.#share = all.connection(id);
   }
 
@@ -69,14 +65,10 @@ export class ConnectionMemory {
     );
   }
 
-  get connection(): Closing {
-    return this.#connection;
-  }
-
   of(principal: Principal): ConnectionShare {
     if (principal !== this.#principal) {
       const before = this.#share;
-      this.#share = this.#all.connection(callerOf(principal, this.#connection));
+      this.#share = this.#all.connection(callerOf(principal, this.connection));
       this.#principal = principal;
       before.leave();
     }
@@ -91,7 +83,8 @@ export class ConnectionMemory {
 /** The memory held for one call: its request, its answer, and rows read for it. */
 export class CallMemory {
   readonly #connection: ConnectionMemory;
-  readonly #lease: Lease;
+  /** Used to wait for room, and to report how the call uses its memory. */
+  readonly lease: Lease;
   /** Also for other limited resources: a watch, an export. */
   readonly end: (error: ServiceError) => void;
   #fixedBytes = 0;
@@ -101,7 +94,7 @@ export class CallMemory {
 
   constructor(connection: ConnectionMemory, lease: Lease, end: (error: ServiceError) => void) {
     this.#connection = connection;
-    this.#lease = lease;
+    this.lease = lease;
     this.end = end;
   }
 
@@ -109,37 +102,32 @@ export class CallMemory {
     return this.#connection.connection;
   }
 
-  /** Used to wait for room, and to report how the call uses its memory. */
-  get lease(): Lease {
-    return this.#lease;
-  }
-
   setPrincipal(principal: Principal): void {
-    this.#lease.moveTo(this.#connection.of(principal));
+    this.lease.moveTo(this.#connection.of(principal));
   }
 
   /** The fixed objects of the call. */
   begin(bytes: number): void {
     this.#fixedBytes = bytes;
-    this.#lease.resize(this.#sum);
+    this.lease.resize(this.#sum);
   }
 
   /** Bytes of the request that are kept. False: no room is free, although the bytes are held. */
   request(bytes: number): boolean {
     this.#requestBytes = bytes;
-    return this.#lease.set(this.#sum);
+    return this.lease.set(this.#sum);
   }
 
   /** The same during the arrival of the request; the caller asks the lease for room. */
   requestSoFar(bytes: number): void {
     this.#requestBytes = bytes;
-    this.#lease.resize(this.#sum);
+    this.lease.resize(this.#sum);
   }
 
   /** For an answer that can still be refused. */
   mayAnswer(bytes: number): boolean {
     this.#answerBytes = bytes;
-    if (this.#lease.set(this.#sum)) return true;
+    if (this.lease.set(this.#sum)) return true;
     this.answer(0);
     return false;
   }
@@ -151,24 +139,24 @@ export class CallMemory {
   /** Bytes sent and not taken by the caller. False: no room, and no call could be ended for it. */
   answer(bytes: number): boolean {
     this.#answerBytes = bytes;
-    return this.#lease.setAnyway(this.#sum);
+    return this.lease.setAnyway(this.#sum);
   }
 
   /** Another call held the same answer, and has freed it. */
   takeOverAnswer(bytes: number): void {
     this.#answerBytes = bytes;
-    this.#lease.takeOver(this.#sum);
+    this.lease.takeOver(this.#sum);
   }
 
   /** Rows read for the caller, and not sent yet. */
   rows(bytes: number): boolean {
     if (bytes === this.#rowBytes) return true;
     this.#rowBytes = bytes;
-    return this.#lease.setAnyway(this.#sum);
+    return this.lease.setAnyway(this.#sum);
   }
 
   release(): void {
-    this.#lease.release();
+    this.lease.release();
   }
 
   get #sum(): number {

@@ -47,7 +47,7 @@ export class SharedEvents {
   readonly #expansions = new WeakMap<EventRow, Expansion>();
   /** Kept expansions in the order of creation; weak, because they belong to their rows. */
   readonly #shared = new Set<{ readonly expansion: WeakRef<Expansion>; readonly bytes: number }>();
-  #bytes = 0;
+  bytes = 0;
 
   /**
    * `toWhole` makes the message of a row without an index; it returns the same message for the same
@@ -56,10 +56,6 @@ export class SharedEvents {
   constructor(toWhole: (row: EventRow) => SessionEvent, limits: SharedEventsLimits) {
     this.#toWhole = toWhole;
     this.#limits = limits;
-  }
-
-  get bytes(): number {
-    return this.#bytes;
   }
 
   /** The row's events with a number above `afterSeq`, in order. */
@@ -84,7 +80,7 @@ export class SharedEvents {
     }
     const expansion = this.#remember(row, { events, bytes });
     this.#shared.add({ expansion: new WeakRef(expansion), bytes });
-    this.#bytes += bytes;
+    this.bytes += bytes;
     this.#displace();
     return expansion;
   }
@@ -96,9 +92,9 @@ export class SharedEvents {
 
   #displace(): void {
     for (const oldest of this.#shared) {
-      if (this.#bytes <= this.#limits.bytesMax) return;
+      if (this.bytes <= this.#limits.bytesMax) return;
       this.#shared.delete(oldest);
-      this.#bytes -= oldest.bytes;
+      this.bytes -= oldest.bytes;
       const expansion = oldest.expansion.deref();
       if (expansion !== undefined) expansion.events = undefined;
     }

@@ -19,11 +19,6 @@ interface OpsDeps {
   readonly notReady: () => Promise<readonly string[]>;
 }
 
-export interface OpsServer extends Unit {
-  /** `host:port`, after the start with the port that was taken. */
-  readonly address: string;
-}
-
 interface OpsAnswer {
   readonly status: number;
   readonly contentType: string;
@@ -39,18 +34,15 @@ const CONNECTIONS_MAX = 100;
 const STOP_LIMIT_MS = 1_000;
 const CHECK_FAILED: readonly string[] = ["the readiness check"];
 
-export function createOpsServer(deps: OpsDeps, options: { readonly address: string }): OpsServer {
-  return new HttpOpsServer(deps, options);
-}
-
-class HttpOpsServer implements OpsServer {
+export class OpsServer implements Unit {
   readonly #server: Server;
-  #address: string;
+  /** `host:port`, after the start with the port that was taken. */
+  address: string;
   #started: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
 
   constructor(deps: OpsDeps, options: { readonly address: string }) {
-    this.#address = options.address;
+    this.address = options.address;
     this.#server = createServer(
       {
         maxHeaderSize: HEADER_BYTES_MAX,
@@ -60,10 +52,6 @@ class HttpOpsServer implements OpsServer {
       (request, response) => void respond(deps, request, response),
     );
     this.#server.maxConnections = CONNECTIONS_MAX;
-  }
-
-  get address(): string {
-    return this.#address;
   }
 
   start(): Promise<void> {
@@ -77,7 +65,7 @@ class HttpOpsServer implements OpsServer {
   }
 
   async #listen(): Promise<void> {
-    this.#address = await listen(this.#server, { address: this.#address, what: SERVERS.ops });
+    this.address = await listen(this.#server, { address: this.address, what: SERVERS.ops });
   }
 
   async #end(): Promise<void> {

@@ -122,28 +122,20 @@ export interface HttpOptions {
   readonly limits?: HttpLimits;
 }
 
-export interface HttpServer extends Unit {
-  /** `host:port`, after the start with the port that was taken. */
-  readonly address: string;
-}
-
 const API_PREFIX = "/api/ambient/v1";
 
 /** Sent answers may still be on their way to the kernel. */
 const LAST_BYTES_LIMIT_MS = 200;
 
-export function createHttpServer(parts: HttpParts, options: HttpOptions): HttpServer {
-  return new FastifyServer(parts, options);
-}
-
-class FastifyServer implements HttpServer {
+export class FastifyServer implements Unit {
   readonly #log: Log;
   readonly #authenticator: HttpParts["authenticator"];
   readonly #stopLimitMs: number;
   readonly #openRequests = new OpenRequests();
   readonly #app: App;
   readonly #listener: HttpListener;
-  #address: string;
+  /** `host:port`, after the start with the port that was taken. */
+  address: string;
   #started: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
   #tokenCheck: NodeJS.Timeout | undefined;
@@ -152,7 +144,7 @@ class FastifyServer implements HttpServer {
     this.#log = parts.log;
     this.#authenticator = parts.authenticator;
     this.#stopLimitMs = options.stopLimitMs;
-    this.#address = options.address;
+    this.address = options.address;
     const records = new RequestRecords(parts, options);
     const { limits = HTTP_LIMITS, connectionsMax } = options;
     this.#listener = new HttpListener(
@@ -175,10 +167,6 @@ class FastifyServer implements HttpServer {
     serveRoutes(this.#app, parts, options);
   }
 
-  get address(): string {
-    return this.#address;
-  }
-
   start(): Promise<void> {
     this.#started ??= this.#listen();
     return this.#started;
@@ -196,7 +184,7 @@ class FastifyServer implements HttpServer {
       const check = (): void => this.#openRequests.endRefused(refusalOf);
       this.#tokenCheck = setInterval(check, TOKEN_CHECK_INTERVAL_MS);
     }
-    this.#address = await this.#listener.listen(this.#address);
+    this.address = await this.#listener.listen(this.address);
   }
 
   async #end(): Promise<void> {

@@ -70,15 +70,6 @@ export interface FeedRequest<S extends StreamName> extends FeedFilter {
   readonly acquire: Acquire;
 }
 
-export interface Feeds extends Unit {
-  /** Rows were committed, here or by another instance. Never throws, never waits. */
-  wake(): void;
-  /** Throws above the limit of feeds. */
-  follow<S extends StreamName>(request: FeedRequest<S>): AsyncGenerator<FeedDelivery<S>, void>;
-  /** Acquires the lease of a watch; throws above the limit. */
-  watchSessions(request: SessionWatchRequest): AsyncGenerator<SessionDelivery, void>;
-}
-
 interface FeedParts {
   readonly reader: FeedReader;
   readonly clock: Clock;
@@ -89,11 +80,7 @@ interface FeedParts {
   readonly timers?: Timers;
 }
 
-export function createFeeds(parts: FeedParts, limits: FeedLimits): Feeds {
-  return new FeedRegistry(parts, limits);
-}
-
-class FeedRegistry implements Feeds {
+export class Feeds implements Unit {
   readonly #parts: Required<Omit<FeedParts, "metrics">>;
   readonly #metrics: FeedParts["metrics"];
   readonly #limits: FeedLimits;
@@ -126,10 +113,12 @@ class FeedRegistry implements Feeds {
     await this.#horizon.stop();
   }
 
+  /** Rows were committed, here or by another instance. Never throws, never waits. */
   wake(): void {
     this.#horizon.wake();
   }
 
+  /** Throws above the limit of feeds. */
   async *follow<S extends StreamName>(
     request: FeedRequest<S>,
   ): AsyncGenerator<FeedDelivery<S>, void> {
@@ -150,6 +139,7 @@ class FeedRegistry implements Feeds {
     }
   }
 
+  /** Acquires the lease of a watch; throws above the limit. */
   async *watchSessions(request: SessionWatchRequest): AsyncGenerator<SessionDelivery, void> {
     if (this.#isStopped) throw shuttingDown();
     const lease = this.#parts.watchLimits.acquire(request.acquire);
@@ -201,19 +191,15 @@ class Follower<S extends StreamName> {
   readonly #parts: FollowerParts;
   readonly #request: FeedRequest<S>;
   readonly #wait: FeedWait;
-  #position: FeedPosition;
+  position: FeedPosition;
   /** The rows that `follow` yields next. */
   #delivery: FeedDelivery<S> | undefined;
 
   constructor(parts: FollowerParts, request: FeedRequest<S>) {
     this.#parts = parts;
     this.#request = request;
-    this.#position = request.from;
+    this.position = request.from;
     this.#wait = new FeedWait(parts, request.signal);
-  }
-
-  get position(): FeedPosition {
-    return this.#position;
   }
 
   end(reason: ServiceError): void {
@@ -235,26 +221,26 @@ class Follower<S extends StreamName> {
     while (horizon.server === undefined && !wait.isOver) await wait.next();
     if (server !== "" && horizon.isAnother(server, from)) this.#rewind();
     let rewinds: number | undefined;
-    let reported = this.#position;
+    let reported = this.position;
     let reportedAtMs = clock.monotonicMs();
     while (!wait.isOver) {
       if (rewinds !== undefined && rewinds !== horizon.rewinds) this.#rewind();
       rewinds = horizon.rewinds;
       server = horizon.server ?? server;
       const began = beganAt();
-      const isLive = began !== undefined && this.#position.atMicros >= began;
+      const isLive = began !== undefined && this.position.atMicros >= began;
       const now = wait.hasFailed ? "degraded" : isLive ? "live" : "catching_up";
       const isDue = clock.monotonicMs() - reportedAtMs >= limits.progressIntervalMs;
-      if (now !== state || (isDue && reported !== this.#position)) {
+      if (now !== state || (isDue && reported !== this.position)) {
         state = now;
-        reported = this.#position;
+        reported = this.position;
         reportedAtMs = clock.monotonicMs();
         yield { kind: "state", state, position: reported, server };
         continue;
       }
       if (snapshotOnly && isLive) return;
       const end = horizon.micros;
-      if (end === undefined || this.#position.atMicros >= end) {
+      if (end === undefined || this.position.atMicros >= end) {
         await wait.next();
         continue;
       }
@@ -270,7 +256,7 @@ class Follower<S extends StreamName> {
     const { rewinds } = this.#parts.horizon;
     const page = await this.#page(beforeMicros);
     if (page === undefined || rewinds !== this.#parts.horizon.rewinds) return false;
-    this.#position = page.position;
+    this.position = page.position;
     if (page.rows.length === 0) return false;
     this.#delivery = { kind: "rows", rows: page.rows, server };
     return true;
@@ -284,7 +270,7 @@ class Follower<S extends StreamName> {
   }
 
   #rewind(): void {
-    this.#position = this.#parts.horizon.rewound(this.#position);
+    this.position = this.#parts.horizon.rewound(this.position);
   }
 
   /** Undefined after a failure, which is tried again after a pause. */
@@ -292,7 +278,7 @@ class Follower<S extends StreamName> {
     const { reader, limits, page } = this.#parts;
     const { stream, projectId, eventTypes } = this.#request;
     const { pageRowsMax: rowsMax, pageBytesMax: bytesMax } = limits;
-    const bounds = { after: this.#position, beforeMicros, rowsMax, bytesMax };
+    const bounds = { after: this.position, beforeMicros, rowsMax, bytesMax };
     const request = { stream, projectId, eventTypes, ...bounds };
     return this.#wait.read(() => page(() => reader.page(request)), { stream });
   }

@@ -73,11 +73,12 @@ export class Horizon {
   readonly #feeds = new Set<() => void>();
   #state = NO_HORIZON;
   #last: Answered | undefined;
-  #rewinds = 0;
+  /** How often the feeds had to go back. */
+  rewinds = 0;
   #looksStarted = 0;
   /** Looks that had started before the last answered one, and that one. */
   #looksAnswered = 0;
-  #isFailing = false;
+  isFailing = false;
   #looking: Promise<void> | undefined;
   #wasWoken = false;
   #delayMs = LOOK_INTERVAL_MS;
@@ -97,15 +98,6 @@ export class Horizon {
   /** Undefined before the first answer. */
   get server(): string | undefined {
     return this.#last?.look.server;
-  }
-
-  /** How often the feeds had to go back. */
-  get rewinds(): number {
-    return this.#rewinds;
-  }
-
-  get isFailing(): boolean {
-    return this.#isFailing;
   }
 
   /** The clock of the database now; undefined before the first answer. */
@@ -192,10 +184,10 @@ export class Horizon {
       const look = await reader.look();
       if (this.#feeds.size > 0) this.#observe(look, sentMs);
       this.#looksAnswered = started;
-      this.#isFailing = false;
+      this.isFailing = false;
     } catch (error) {
-      if (!this.#isFailing) log.warn({ err: error }, "feed look failed");
-      this.#isFailing = true;
+      if (!this.isFailing) log.warn({ err: error }, "feed look failed");
+      this.isFailing = true;
       this.#slower();
     }
   }
@@ -211,7 +203,7 @@ export class Horizon {
   #observe(look: Look, sentMs: number): void {
     const last = this.#last;
     if (last !== undefined && hasGoneBack(last, look, sentMs)) {
-      this.#rewinds += 1;
+      this.rewinds += 1;
       this.#state = NO_HORIZON;
       this.#parts.log.warn({ server: look.server }, "feeds_rewound");
     }

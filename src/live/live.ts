@@ -48,39 +48,6 @@ export interface WatchRequest<S extends StreamName> {
   readonly acquire?: Acquire;
 }
 
-export interface Live extends Unit, WakeUps {
-  /** Rows that are on disk; rows of one session arrive in order. Never throws, never waits. */
-  onCommit(rows: readonly StoredRow[]): void;
-  /** The session is deleted: its watches end with SESSION_DELETED. */
-  onDelete(sessionId: string): void;
-  /** Rows at the session's beginning were erased: no watcher gets them from memory any more. */
-  onErase(sessionId: string): void;
-  /** Another database server answers: the last rows seen from the previous server are looked up. */
-  onOtherServer(): void;
-  /**
-   * Resolves with a watcher that hears of every later commit and knows where the session stands.
-   * Rejects above the limit of watchers, and when the session is deleted, the service stops, or
-   * the database is unavailable. The caller must call `leave` on the watcher, or run its `follow` to
-   * the end.
-   */
-  attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>>;
-  /** Both streams, with one lease and one head. */
-  attachBoth(request: Omit<WatchRequest<"events">, "stream">): Promise<BothWatchers>;
-  counts(): LiveCounts;
-  readonly limits: WatchLimits;
-}
-
-interface BothWatchers {
-  readonly events: Watcher<"events">;
-  readonly messages: Watcher<"messages">;
-}
-
-interface LiveCounts {
-  readonly watchers: number;
-  readonly sessions: number;
-  readonly windowBytes: number;
-}
-
 interface LiveDependencies {
   readonly reader: LedgerReader;
   readonly clock: Clock;
@@ -91,11 +58,7 @@ interface LiveDependencies {
   readonly onLost?: (sessionId: string) => void;
 }
 
-export function createLive(dependencies: LiveDependencies, limits: LiveLimits): Live {
-  return new LiveRegistry(dependencies, limits);
-}
-
-class LiveRegistry implements Live {
+export class Live implements Unit, WakeUps {
   readonly #parts: WatcherParts & TailParts;
   readonly #reads: Reads;
   readonly #heads: Heads;
@@ -142,12 +105,13 @@ class LiveRegistry implements Live {
     await this.#parts.reads.close();
   }
 
-  counts(): LiveCounts {
+  counts() {
     const { memory } = this.#parts;
     const sessions = this.sessionIds().length;
     return { watchers: this.limits.service.used, sessions, windowBytes: memory.bytes };
   }
 
+  /** Rows that are on disk; rows of one session arrive in order. Never throws, never waits. */
   onCommit(rows: readonly StoredRow[]): void {
     const { messages, events } = this.#tails;
     if (messages.size === 0 && events.size === 0) return;
@@ -164,14 +128,17 @@ class LiveRegistry implements Live {
     for (const [tail, own] of added.events) tail.onCommit(own, publishedAtMs);
   }
 
+  /** The session is deleted: its watches end with SESSION_DELETED. */
   onDelete(sessionId: string): void {
     this.#end(sessionId, sessionDeleted(sessionId));
   }
 
+  /** Rows at the session's beginning were erased: no watcher gets them from memory any more. */
   onErase(sessionId: string): void {
     for (const tail of this.#tailsOf(sessionId)) tail.empty();
   }
 
+  /** Another database server answers: the last rows seen from the previous server are looked up. */
   onOtherServer(): void {
     this.#suspect(this.sessionIds());
   }
@@ -268,6 +235,11 @@ class LiveRegistry implements Live {
     }
   }
 
+  /**
+   * Resolves with a watcher that gets every later commit and knows the head of the session. Rejects
+   * above the limit of watchers, and when the session is deleted, the service stops, or the database
+   * is unavailable. The caller must call `leave` on the watcher, or run its `follow` to the end.
+   */
   async attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>> {
     const { stream, sessionId, signal, acquire } = request;
     for (;;) {
@@ -298,7 +270,8 @@ class LiveRegistry implements Live {
     }
   }
 
-  async attachBoth(request: Omit<WatchRequest<"events">, "stream">): Promise<BothWatchers> {
+  /** Both streams, with one lease and one head. */
+  async attachBoth(request: Omit<WatchRequest<"events">, "stream">) {
     const { sessionId, signal } = request;
     for (;;) {
       if (this.#stopped) throw shuttingDown();

@@ -76,17 +76,23 @@ export class Tail<S extends StreamName> {
   /** The highest number that a commit or hint stated while the tail was opening. */
   #hintedHead = 0n;
   /** The highest number that is known to have been committed. */
-  #seenSeq = 0n;
+  seenSeq = 0n;
   /** The last row that a watcher was given, or could have been given. */
   #seenRow: Seen["row"];
-  #suspicions = 0;
-  #emptied = 0;
-  #isSuspect = false;
+  /**
+   * How often the tail was suspected: an answer to a question from before the last suspicion proves
+   * nothing.
+   */
+  suspicions = 0;
+  /** How often rows in memory became worthless: erased, suspect, or too many. */
+  emptied = 0;
+  isSuspect = false;
   #reading = false;
   #failures = 0;
   #cancelRetry: (() => void) | undefined;
   #closed = false;
-  #ended: ServiceError | undefined;
+  /** The reason of `end`. */
+  ended: ServiceError | undefined;
 
   constructor(parts: TailParts, stream: S, sessionId: string) {
     this.#parts = parts;
@@ -103,58 +109,32 @@ export class Tail<S extends StreamName> {
     return this.#failures > 0 && this.#window !== undefined && needsRead(this.#window);
   }
 
-  /** The reason of `end`. */
-  get ended(): ServiceError | undefined {
-    return this.#ended;
-  }
-
-  get seenSeq(): bigint {
-    return this.#seenSeq;
-  }
-
   get seen(): Seen {
     const { stream, sessionId } = this;
-    return { stream, sessionId, head: this.#seenSeq, row: this.#seenRow };
-  }
-
-  get isSuspect(): boolean {
-    return this.#isSuspect;
-  }
-
-  /**
-   * How often the tail was suspected: an answer to a question from before the last suspicion proves
-   * nothing.
-   */
-  get suspicions(): number {
-    return this.#suspicions;
-  }
-
-  /** How often rows in memory became worthless: erased, suspect, or too many. */
-  get emptied(): number {
-    return this.#emptied;
+    return { stream, sessionId, head: this.seenSeq, row: this.#seenRow };
   }
 
   /** Held and seen rows may be lost: no watcher gets anything before `confirm`. */
   suspect(): void {
     if (this.#closed) return;
-    this.#suspicions += 1;
+    this.suspicions += 1;
     this.#hintedHead = 0n;
     if (this.#window === undefined) return;
     this.empty();
     this.#window = undefined;
-    this.#isSuspect = true;
+    this.isSuspect = true;
   }
 
   /** The last seen row exists; the next head opens the tail again. */
   confirm(): void {
-    this.#isSuspect = false;
+    this.isSuspect = false;
   }
 
   /** Notes a row that was read, for one watcher or for all of them. */
   observe(row: RowOf<S> | undefined): void {
     if (row === undefined) return;
     const last = lastSeqOf(row);
-    if (last > this.#seenSeq) this.#seenSeq = last;
+    if (last > this.seenSeq) this.seenSeq = last;
     if (this.#seenRow !== undefined && row.seq <= this.#seenRow.seq) return;
     this.#seenRow = { seq: row.seq, id: row.id };
   }
@@ -166,8 +146,8 @@ export class Tail<S extends StreamName> {
 
   /** The table has the stream up to `head`; the first call opens the tail. */
   onHead(head: bigint): void {
-    if (this.#closed || this.#isSuspect) return;
-    if (head > this.#seenSeq) this.#seenSeq = head;
+    if (this.#closed || this.isSuspect) return;
+    if (head > this.seenSeq) this.seenSeq = head;
     if (this.#window !== undefined) return this.onHint(head);
     this.#become(hint(openWindow<WindowRow<S>>(head), this.#hintedHead));
     this.wakeAll();
@@ -191,7 +171,7 @@ export class Tail<S extends StreamName> {
   onCommit(rows: readonly RowOf<S>[], publishedAtMs: number): void {
     if (this.#closed) return;
     const [first] = rows;
-    if (first !== undefined && first.seq <= this.#seenSeq && !this.#isSuspect) {
+    if (first !== undefined && first.seq <= this.seenSeq && !this.isSuspect) {
       // Ordinarily a page read was faster than the answer of the commit.
       if (!this.#hasRow(first)) this.#parts.onRepeat(this.sessionId);
     }
@@ -232,13 +212,13 @@ export class Tail<S extends StreamName> {
   }
 
   empty(): void {
-    this.#emptied += 1;
+    this.emptied += 1;
     if (this.#window !== undefined) this.#become(emptied(this.#window));
   }
 
   /** Ends the tail, and every watcher with the reason. */
   end(reason: ServiceError): void {
-    this.#ended ??= reason;
+    this.ended ??= reason;
     this.close();
     this.wakeAll();
   }
@@ -277,12 +257,12 @@ export class Tail<S extends StreamName> {
     const { reads, limits } = this.#parts;
     const { stream, sessionId } = this;
     const page = { rowsMax: limits.pageRowsMax, bytesMax: limits.pageBytesMax };
-    const before = this.#suspicions;
+    const before = this.suspicions;
     try {
       const rows = await reads.pageAfter({ stream, sessionId, after: asked.head, ...page });
       if (this.#closed) return;
       this.#failures = 0;
-      if (this.#window === undefined || this.#suspicions !== before) {
+      if (this.#window === undefined || this.suspicions !== before) {
         this.#reading = false;
         return this.#read();
       }
@@ -354,22 +334,18 @@ export class WindowMemory {
   readonly #bytesMax: number;
   /** The windows that hold rows; the one with the oldest append comes first. */
   readonly #windows = new Set<MeasuredWindow>();
-  #bytes = 0;
+  bytes = 0;
 
   constructor(limits: { readonly windowsBytesMax: number }) {
     this.#bytesMax = limits.windowsBytesMax;
   }
 
-  get bytes(): number {
-    return this.#bytes;
-  }
-
   onChange(window: MeasuredWindow, byBytes: number): void {
-    this.#bytes += byBytes;
+    this.bytes += byBytes;
     this.#windows.delete(window);
     if (window.windowBytes > 0) this.#windows.add(window);
     for (const oldest of this.#windows) {
-      if (this.#bytes <= this.#bytesMax) break;
+      if (this.bytes <= this.#bytesMax) break;
       oldest.empty();
     }
   }

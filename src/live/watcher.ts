@@ -94,7 +94,8 @@ export class Watcher<S extends StreamName> {
   readonly #tail: Tail<S>;
   readonly #signal: AbortSignal;
   readonly #onLeave: () => void;
-  #head: SessionHead | undefined;
+  /** The session's position when the watch began; `undefined` when the session did not exist. */
+  head: SessionHead | undefined;
   #wake: (() => void) | undefined;
   #failures = 0;
   /** Rows of the next page: PostgreSQL reads all of them before it knows which fit the bytes. */
@@ -117,14 +118,9 @@ export class Watcher<S extends StreamName> {
     watch.signal.addEventListener("abort", this.wake, { once: true });
   }
 
-  /** The session's position when the watch began; `undefined` when the session did not exist. */
-  get head(): SessionHead | undefined {
-    return this.#head;
-  }
-
   /** The session's head, read after the watcher began to hear of commits. */
   begin(head: SessionHead | undefined): void {
-    this.#head = head;
+    this.head = head;
     this.throwIfEnded();
   }
 
@@ -217,7 +213,7 @@ export class Watcher<S extends StreamName> {
     if (this.#failures > 0 || this.#tail.degraded || this.#parts.othersAreLate()) {
       return "degraded";
     }
-    const beganAt = this.#head === undefined ? 0n : headOf(this.#head, this.#tail.stream);
+    const beganAt = this.head === undefined ? 0n : headOf(this.head, this.#tail.stream);
     return cursor < beganAt ? "catching_up" : "live";
   }
 

@@ -71,7 +71,7 @@ class BidiCall implements BidiCaller<Message> {
   #isRequesting = false;
   /** The message that arrived inside the request for it. */
   #arrived: Buffer | undefined;
-  #unsentBytes = 0;
+  unsentBytes = 0;
 
   constructor(
     parts: {
@@ -95,10 +95,6 @@ class BidiCall implements BidiCaller<Message> {
 
   get memory(): CallMemory | undefined {
     return this.#call.memory;
-  }
-
-  get unsentBytes(): number {
-    return this.#unsentBytes;
   }
 
   begin(handle: BidiStreamHandler): void {
@@ -130,10 +126,10 @@ class BidiCall implements BidiCaller<Message> {
   send(message: Message): void {
     if (this.#hasEnded) return;
     const bytes = this.#codec.encode(message);
-    this.#unsentBytes += bytes.length;
+    this.unsentBytes += bytes.length;
     this.tick(); // The handler may have stored some of its messages meanwhile.
     this.#call.send(bytes, () => {
-      this.#unsentBytes -= bytes.length;
+      this.unsentBytes -= bytes.length;
       if (!this.#hasEnded) this.#guarded(() => this.#receiver?.onDrain());
     });
   }
@@ -150,7 +146,7 @@ class BidiCall implements BidiCaller<Message> {
   /** No event reports that a handler holds fewer bytes, so its count is read regularly. */
   tick(): void {
     this.#requests.setBufferedBytes(this.#bufferedBytes);
-    this.#requests.setUnsentBytes(this.#unsentBytes);
+    this.#requests.setUnsentBytes(this.unsentBytes);
   }
 
   end(error?: ServiceError): void {

@@ -18,24 +18,20 @@ interface OpenStreamCall {
 export class OpenCalls {
   readonly #streams = new Set<OpenStreamCall>();
   readonly #emptied = Promise.withResolvers<void>();
-  #handlersRunning = 0;
+  handlersRunning = 0;
   #isClosed = false;
-
-  get handlersRunning(): number {
-    return this.#handlersRunning;
-  }
 
   /** Throws when the server stops. Each `enter` that returned needs its `leave`. */
   enter(stream?: OpenStreamCall): void {
     if (this.#isClosed) throw shuttingDown();
-    this.#handlersRunning += 1;
+    this.handlersRunning += 1;
     if (stream !== undefined) this.#streams.add(stream);
   }
 
   leave(stream?: OpenStreamCall): void {
-    this.#handlersRunning -= 1;
+    this.handlersRunning -= 1;
     if (stream !== undefined) this.#streams.delete(stream);
-    if (this.#isClosed && this.#handlersRunning === 0) this.#emptied.resolve();
+    if (this.#isClosed && this.handlersRunning === 0) this.#emptied.resolve();
   }
 
   /** For a stream of another package, such as health: a stop ends it, and does not wait for it. */
@@ -57,7 +53,7 @@ export class OpenCalls {
   close(): Promise<void> {
     this.#isClosed = true;
     for (const stream of this.#streams) stream.fail(shuttingDown());
-    if (this.#handlersRunning === 0) this.#emptied.resolve();
+    if (this.handlersRunning === 0) this.#emptied.resolve();
     return this.#emptied.promise;
   }
 }

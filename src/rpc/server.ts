@@ -83,13 +83,6 @@ const LIMITS: RpcLimits = {
   receivedBytesMax: 256 * 1024 * 1024,
 };
 
-export interface RpcServer extends Unit {
-  /** `host:port`, after the start with the port that was taken. */
-  readonly address: string;
-  /** The answer of health; true after `start`, and false for good once `stop` was called. */
-  setServing(isServing: boolean): void;
-}
-
 export interface RpcServerDeps extends Omit<AnswerDeps, "openCalls" | "callers" | "incoming"> {
   readonly handlers: SessionHandlers;
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
@@ -102,11 +95,7 @@ export interface RpcServerDeps extends Omit<AnswerDeps, "openCalls" | "callers" 
   readonly memory?: FairShare | undefined;
 }
 
-export function createRpcServer(deps: RpcServerDeps, options: RpcServerOptions): RpcServer {
-  return new GrpcServer(deps, options);
-}
-
-class GrpcServer implements RpcServer {
+export class GrpcServer implements Unit {
   readonly #log: AnswerDeps["log"];
   readonly #callers: RpcServerDeps["authenticator"];
   readonly #options: RpcServerOptions;
@@ -116,7 +105,8 @@ class GrpcServer implements RpcServer {
   readonly #health = new Health([SessionService.typeName]);
   readonly #server: Server;
   readonly #listener: GrpcListener;
-  #address: string;
+  /** `host:port`, after the start with the port that was taken. */
+  address: string;
   #started: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
   #ticking: NodeJS.Timeout | undefined;
@@ -130,7 +120,7 @@ class GrpcServer implements RpcServer {
     this.#log = deps.log;
     this.#callers = callers;
     this.#options = options;
-    this.#address = options.address;
+    this.address = options.address;
     const all =
       memory ?? new FairShare({ max: limits.receivedBytesMax, stalledTicksMax: STALLED_TICKS });
     const callerMemory = new CallerMemory(all, callers);
@@ -154,10 +144,7 @@ class GrpcServer implements RpcServer {
     }
   }
 
-  get address(): string {
-    return this.#address;
-  }
-
+  /** The answer of health; true after `start`, and false for good once `stop` was called. */
   setServing(isServing: boolean): void {
     if (this.#stopped === undefined) this.#health.set(isServing);
   }
@@ -174,7 +161,7 @@ class GrpcServer implements RpcServer {
 
   async #listen(): Promise<void> {
     this.#ticking = setInterval(() => this.#tick(), this.#options.tickMs ?? TICK_MS);
-    this.#address = await this.#listener.listen(this.#options.address);
+    this.address = await this.#listener.listen(this.#options.address);
     this.setServing(true);
   }
 

@@ -17,7 +17,7 @@ import { createRateLimits } from "../../src/ingest/rate-limits.ts";
 import { databaseUnavailable } from "../../src/ingest/refusal.ts";
 import { createLog } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { createRpcServer } from "../../src/rpc/server.ts";
+import { GrpcServer } from "../../src/rpc/server.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
 import { readByAddress } from "../../src/store/pages.ts";
@@ -60,7 +60,7 @@ const ingest: Pick<Ingest, "push"> = {
 const metrics = createMetrics();
 const rates = createRateLimits({ clock: systemClock, metrics }, config);
 const parts = { ingest, rates, clock: systemClock, metrics, groups: new OpenGroups() };
-const rpc = createRpcServer(
+const rpc = new GrpcServer(
   {
     log: createLog({ level: "info", pretty: false, to: "stderr" }),
     metrics,

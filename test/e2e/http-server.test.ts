@@ -10,7 +10,7 @@ import { FairShare } from "../../src/base/fair-share.ts";
 import type { Snapshot } from "../../src/conversation/snapshot.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 import { HTTP_LIMITS } from "../../src/http/plumbing/listener.ts";
-import { createHttpServer, type HttpOptions, type HttpServer } from "../../src/http/server.ts";
+import { FastifyServer, type HttpOptions } from "../../src/http/server.ts";
 import {
   HTTP_OPTIONS,
   type HttpFixture,
@@ -32,8 +32,8 @@ const PATH = "/api/ambient/v1/sessions/s";
 const HEAD = "Host: localhost\r\n";
 const JSON_HEAD = `${HEAD}Content-Type: application/json\r\n`;
 
-function newServer(options: Partial<HttpOptions> = {}): HttpServer {
-  return createHttpServer(httpParts(), { ...HTTP_OPTIONS, ...options });
+function newServer(options: Partial<HttpOptions> = {}): FastifyServer {
+  return new FastifyServer(httpParts(), { ...HTTP_OPTIONS, ...options });
 }
 
 /** A watch that says it is live, and then nothing until it is over. */
@@ -52,7 +52,7 @@ function quietWatch(seen: { context?: CallContext; isOver?: boolean } = {}) {
 
 const asStream = { headers: { accept: "text/event-stream" } };
 
-describeUnitContract<HttpServer>("the HTTP server", {
+describeUnitContract<FastifyServer>("the HTTP server", {
   create: () => newServer(),
   isOfUse: async ({ address }) => (await fetch(`http://${address}/openapi.json`)).ok,
   remains: listenerOf,

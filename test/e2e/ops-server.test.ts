@@ -1,6 +1,6 @@
 /** The private port, asked by real HTTP. */
 import { describe, expect, test } from "vitest";
-import { createOpsServer, type OpsServer } from "../../src/http/ops.ts";
+import { OpsServer } from "../../src/http/ops.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { describeUnitContract, listenerOf } from "../support/unit-contract.ts";
@@ -11,7 +11,7 @@ function newOps(
   notReady: () => Promise<readonly string[]> = async () => [],
   address = "127.0.0.1:0",
 ): OpsServer {
-  return createOpsServer({ log: silent, metrics: createMetrics(), notReady }, { address });
+  return new OpsServer({ log: silent, metrics: createMetrics(), notReady }, { address });
 }
 
 async function started(notReady?: () => Promise<readonly string[]>) {

@@ -22,7 +22,7 @@ import {
 import { systemClock } from "@session-ledger/base/clock";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { createRpcServer, type RpcServer } from "../../src/rpc/server.ts";
+import { GrpcServer } from "../../src/rpc/server.ts";
 import { ANYBODY } from "../support/callers.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { callHeaders, FLAG, FRAME, frame, http2Frame, PREFACE } from "../support/http2-frames.ts";
@@ -32,9 +32,9 @@ import { describeUnitContract, isListening, listenerOf } from "../support/unit-c
 const { getSession, watchSessionEvents } = SessionService.method;
 const SERVICE = "ambient.v1.SessionService";
 
-function newServer(address: string): RpcServer {
+function newServer(address: string): GrpcServer {
   const log = createLogTo({ write: () => undefined }, "silent");
-  return createRpcServer(
+  return new GrpcServer(
     { log, metrics: createMetrics(), clock: systemClock, handlers: {}, authenticator: ANYBODY },
     { address, reflection: false, logCalls: "all", stopLimitMs: 1_000 },
   );
@@ -45,7 +45,7 @@ function socketTo(address: string): Socket {
   return createConnection({ host, port: Number(port) });
 }
 
-describeUnitContract<RpcServer>("the gRPC server", {
+describeUnitContract<GrpcServer>("the gRPC server", {
   create: () => newServer("127.0.0.1:0"),
   isOfUse: ({ address }) => isListening(address),
   remains: listenerOf,

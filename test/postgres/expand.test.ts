@@ -25,7 +25,7 @@ import { createListHandlers } from "../../src/handlers/pages.ts";
 import { microsOf } from "../../src/contract/times.ts";
 import { createWatchHandlers } from "../../src/handlers/watch.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
-import { createLive } from "../../src/live/live.ts";
+import { Live } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { append } from "../../src/store/append.ts";
 import { type PageRequest, readPage } from "../../src/store/pages.ts";
@@ -59,7 +59,7 @@ const context: CallContext = {
 const { database } = ledger;
 const reader = createReader(database);
 const log = createLogTo({ write: () => undefined }, "silent");
-const live = createLive({ reader, clock: systemClock, log }, LIVE_LIMITS);
+const live = new Live({ reader, clock: systemClock, log }, LIVE_LIMITS);
 const lists = createListHandlers({
   ...reader,
   readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),

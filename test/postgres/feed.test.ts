@@ -7,13 +7,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
 import type { FairShare } from "../../src/base/fair-share.ts";
-import {
-  createFeeds,
-  FEED_LIMITS,
-  type FeedDelivery,
-  type FeedRequest,
-  type Feeds,
-} from "../../src/live/feeds.ts";
+import { Feeds, FEED_LIMITS, type FeedDelivery, type FeedRequest } from "../../src/live/feeds.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { WatchLimits } from "../../src/live/watch-limits.ts";
 import { createLogTo } from "../../src/observability/log.ts";
@@ -64,7 +58,7 @@ function instance(database: Database, limits: { readonly pageRowsMax?: number } 
       return look;
     },
   };
-  const feeds = createFeeds(
+  const feeds = new Feeds(
     { reader: counting, watchLimits: new WatchLimits(LIVE_LIMITS), clock: systemClock, log },
     { ...FEED_LIMITS, ...limits, pollIntervalMs: 50 },
   );

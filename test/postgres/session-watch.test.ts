@@ -3,7 +3,7 @@ import { sql } from "drizzle-orm";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
 import type { FairShare } from "../../src/base/fair-share.ts";
-import { createFeeds, FEED_LIMITS } from "../../src/live/feeds.ts";
+import { Feeds, FEED_LIMITS } from "../../src/live/feeds.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { WatchLimits } from "../../src/live/watch-limits.ts";
 import type { SessionDelivery, SessionWatchRequest } from "../../src/live/session-watch.ts";
@@ -38,7 +38,7 @@ class Watch implements AsyncDisposable {
   constructor(request: Partial<SessionWatchRequest> = {}) {
     const watchLimits = new WatchLimits(LIVE_LIMITS);
     const reader = createFeedReader(ledger.database);
-    this.#feeds = createFeeds(
+    this.#feeds = new Feeds(
       { reader, watchLimits, clock: systemClock, log },
       { ...FEED_LIMITS, pollIntervalMs: 50 },
     );

@@ -14,7 +14,7 @@ import { systemClock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { createIngest, type Ingest } from "../../src/ingest/ingest.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
-import { createLive, type Live } from "../../src/live/live.ts";
+import { Live } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
@@ -65,7 +65,7 @@ async function startReplica(url: string): Promise<Replica> {
   await database.start();
   const reader = createReader(database);
   const log = createLogTo({ write: () => undefined }, "silent");
-  const live = createLive({ reader, clock: systemClock, log }, LIMITS);
+  const live = new Live({ reader, clock: systemClock, log }, LIMITS);
   const ingest = createIngest(
     {
       writer: ledgerWriter(database),

@@ -11,7 +11,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
-import { createLive, type Live } from "../../src/live/live.ts";
+import { Live } from "../../src/live/live.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import type { Delivery, Watcher } from "../../src/live/watcher.ts";
 import { createLogTo } from "../../src/observability/log.ts";
@@ -162,7 +162,7 @@ class World {
   constructor() {
     const log = createLogTo({ write: () => undefined }, "silent");
     this.table.fast = false;
-    this.live = createLive(
+    this.live = new Live(
       { reader: this.table, clock: systemClock, timers: this.timers, log },
       LIMITS,
     );

@@ -3,12 +3,7 @@ import { text } from "node:stream/consumers";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { systemClock } from "@session-ledger/base/clock";
 import type { Admission } from "../../src/http/plumbing/admission.ts";
-import {
-  createHttpServer,
-  type HttpOptions,
-  type HttpParts,
-  type HttpServer,
-} from "../../src/http/server.ts";
+import { FastifyServer, type HttpOptions, type HttpParts } from "../../src/http/server.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
 import { type LogRecord, logRecords } from "./rpc-fixture.ts";
@@ -16,7 +11,7 @@ import { type LogRecord, logRecords } from "./rpc-fixture.ts";
 type Handlers = HttpParts["handlers"];
 
 export interface HttpFixture extends AsyncDisposable {
-  readonly server: HttpServer;
+  readonly server: FastifyServer;
   readonly metrics: Metrics;
   readonly records: readonly LogRecord[];
   /** A request to the API, by its path below the prefix. */
@@ -97,7 +92,7 @@ export async function startHttp(
 ): Promise<HttpFixture> {
   const { log, ...logged } = logRecords();
   const parts = httpParts({ ...given, handlers, log });
-  const server = createHttpServer(parts, { ...HTTP_OPTIONS, ...options });
+  const server = new FastifyServer(parts, { ...HTTP_OPTIONS, ...options });
   await server.start();
   return {
     server,

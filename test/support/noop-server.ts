@@ -12,7 +12,7 @@ import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import { systemClock } from "@session-ledger/base/clock";
 import { createLog } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { createRpcServer } from "../../src/rpc/server.ts";
+import { GrpcServer } from "../../src/rpc/server.ts";
 import { ANYBODY } from "./callers.ts";
 
 const [, , address = "127.0.0.1:0"] = process.argv;
@@ -41,7 +41,7 @@ function answerTo(request: PushSessionEventRequest): SessionEvent {
   };
 }
 
-const server = createRpcServer(
+const server = new GrpcServer(
   {
     log: createLog({ level: "info", pretty: false, to: "stderr" }),
     metrics: createMetrics(),

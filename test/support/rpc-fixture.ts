@@ -4,12 +4,7 @@ import { systemClock } from "@session-ledger/base/clock";
 import type { PushSessionEventsRequest } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import type { BidiReceiver } from "../../src/contract/context.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
-import {
-  createRpcServer,
-  type RpcServer,
-  type RpcServerDeps,
-  type RpcServerOptions,
-} from "../../src/rpc/server.ts";
+import { GrpcServer, type RpcServerDeps, type RpcServerOptions } from "../../src/rpc/server.ts";
 import { ANYBODY } from "./callers.ts";
 import { RpcClient } from "./grpc-client.ts";
 
@@ -42,7 +37,7 @@ export function logRecords() {
 
 /** A gRPC server over the given handlers on a free loopback port, and a client of it. */
 export interface RpcFixture extends AsyncDisposable {
-  readonly server: RpcServer;
+  readonly server: GrpcServer;
   readonly client: RpcClient;
   readonly metrics: Metrics;
   readonly records: readonly LogRecord[];
@@ -72,7 +67,7 @@ export async function startRpc(
 ): Promise<RpcFixture> {
   const { log, ...logged } = logRecords();
   const metrics = createMetrics();
-  const server = createRpcServer(
+  const server = new GrpcServer(
     { log, metrics, clock: systemClock, handlers, authenticator: ANYBODY, ...parts },
     { address: "127.0.0.1:0", reflection: true, logCalls: "all", stopLimitMs: 5_000, ...options },
   );

@@ -1,6 +1,6 @@
 /** Live delivery over a slow table, and callers that record their rows. */
 import { systemClock } from "@session-ledger/base/clock";
-import { createLive, type Live } from "../../src/live/live.ts";
+import { Live } from "../../src/live/live.ts";
 import { LIVE_LIMITS, type LiveLimits } from "../../src/live/limits.ts";
 import type { LiveState } from "../../src/live/watcher.ts";
 import { createLogTo } from "../../src/observability/log.ts";
@@ -29,7 +29,7 @@ export function watching(limits: Partial<LiveLimits> = {}): Watching {
   const timers = new ManualTimers();
   const metrics = createMetrics();
   const log = createLogTo({ write: () => undefined }, "silent");
-  const live = createLive(
+  const live = new Live(
     { reader: table, clock: systemClock, timers, metrics, log },
     { ...LIVE_LIMITS, ...limits },
   );

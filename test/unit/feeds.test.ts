@@ -2,13 +2,7 @@
 import { expect, test } from "vitest";
 import type { Clock } from "@session-ledger/base/clock";
 import type { Lease, FairShare } from "../../src/base/fair-share.ts";
-import {
-  createFeeds,
-  FEED_LIMITS,
-  type FeedDelivery,
-  type FeedRequest,
-  type Feeds,
-} from "../../src/live/feeds.ts";
+import { Feeds, FEED_LIMITS, type FeedDelivery, type FeedRequest } from "../../src/live/feeds.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { WatchLimits } from "../../src/live/watch-limits.ts";
 import { createLogTo } from "../../src/observability/log.ts";
@@ -32,7 +26,7 @@ class Bench implements FeedReader {
   offsetMicros = 0n;
   #ms = 0;
   readonly clock: Clock = { nowMicros: () => NOW, monotonicMs: () => this.#ms };
-  readonly feeds = createFeeds(
+  readonly feeds = new Feeds(
     {
       reader: this,
       watchLimits: new WatchLimits(LIVE_LIMITS),

@@ -6,7 +6,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { createAdmission } from "../../src/http/plumbing/admission.ts";
-import { createHttpServer, type HttpParts } from "../../src/http/server.ts";
+import { FastifyServer, type HttpParts } from "../../src/http/server.ts";
 import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
 
 const SESSIONS = "/api/ambient/v1/sessions";
@@ -18,7 +18,7 @@ afterEach(async () => {
 });
 
 async function serving(parts: Parameters<typeof httpParts>[0]) {
-  const server = createHttpServer(httpParts(parts), HTTP_OPTIONS);
+  const server = new FastifyServer(httpParts(parts), HTTP_OPTIONS);
   await server.start();
   ended.push(() => server.stop());
   return (path: string, init?: RequestInit) => fetch(`http://${server.address}${path}`, init);
@@ -91,7 +91,7 @@ describe("a request", () => {
 
   test("is checked with all its authorization headers, not only the first", async () => {
     const given: (readonly string[])[] = [];
-    const server = createHttpServer(
+    const server = new FastifyServer(
       httpParts(
         asking((values) => {
           given.push(values);

@@ -94,7 +94,8 @@ export class StreamCommits implements RowSink {
   /** The seqs of the first and the last event that this stream has committed; 0 before the first. */
   #firstSeq = 0n;
   #lastSeq = 0n;
-  #rowsHandedOver = 0;
+  /** The number of rows handed over so far. */
+  rowsHandedOver = 0;
   /** The last number that the caller knows of. */
   #acknowledgedSeq: bigint;
   #isOwed = false;
@@ -130,11 +131,6 @@ export class StreamCommits implements RowSink {
     return this.#gathered.rows.length;
   }
 
-  /** The number of rows handed over so far. */
-  get rowsHandedOver(): number {
-    return this.#rowsHandedOver;
-  }
-
   addMerged(row: CompressedRow<FragmentEvent>): void {
     this.#gathered.addMerged(row);
   }
@@ -155,7 +151,7 @@ export class StreamCommits implements RowSink {
     const { rows } = gathered;
     this.#gathered = new GatheredRows();
     this.#inFlight += 1;
-    this.#rowsHandedOver += rows.length;
+    this.rowsHandedOver += rows.length;
     this.#parts.streamMetrics.onHandover(handover, rows.length);
     const push = {
       sessionId,
@@ -259,15 +255,17 @@ interface EventCounts {
 export class StreamNumbers {
   /** The last number before this stream. */
   readonly #base: bigint;
-  #received = 0;
+  /** The number of events received, with refused ones. */
+  received = 0;
   #handedOver = 0;
   #committed = 0;
   /** The events that are settled and not handed over. */
   #settled: EventCounts = noEvents();
   /** The events from the first one of the open group. */
   #open: EventCounts = noEvents();
-  #unacknowledgedBytes = 0;
-  #refusedEvents = 0;
+  /** Payload bytes of everything that is not committed. */
+  unacknowledgedBytes = 0;
+  refusedEvents = 0;
 
   constructor({ lastClientSeq }: Pick<OpenedStream, "lastClientSeq">) {
     this.#base = lastClientSeq;
@@ -275,33 +273,19 @@ export class StreamNumbers {
 
   /** The number of the event that comes next. */
   get next(): bigint {
-    return this.#base + BigInt(this.#received + 1);
+    return this.#base + BigInt(this.received + 1);
   }
 
   get lastCommitted(): bigint {
     return this.#base + BigInt(this.#committed);
   }
 
-  /** The number of events received, with refused ones. */
-  get received(): number {
-    return this.#received;
-  }
-
-  get refusedEvents(): number {
-    return this.#refusedEvents;
-  }
-
   get isCommitted(): boolean {
-    return this.#committed === this.#received;
+    return this.#committed === this.received;
   }
 
   get unacknowledgedEvents(): number {
-    return this.#received - this.#committed;
-  }
-
-  /** Payload bytes of everything that is not committed. */
-  get unacknowledgedBytes(): number {
-    return this.#unacknowledgedBytes;
+    return this.received - this.#committed;
   }
 
   /** Payload bytes of the open group, with the events that were refused meanwhile. */
@@ -325,7 +309,7 @@ export class StreamNumbers {
 
   addRefused(payloadBytes: number): void {
     this.#receive(payloadBytes);
-    this.#refusedEvents += 1;
+    this.refusedEvents += 1;
     const part = this.#open.events > 0 ? this.#open : this.#settled;
     part.events += 1;
     part.refused += 1;
@@ -333,8 +317,8 @@ export class StreamNumbers {
   }
 
   #receive(payloadBytes: number): void {
-    this.#received += 1;
-    this.#unacknowledgedBytes += payloadBytes;
+    this.received += 1;
+    this.unacknowledgedBytes += payloadBytes;
   }
 
   /** Counts the open group as settled, with the events refused meanwhile. */
@@ -360,7 +344,7 @@ export class StreamNumbers {
   /** Call this in the order of `take`. */
   commit({ events, payloadBytes }: Handover): void {
     this.#committed += events;
-    this.#unacknowledgedBytes -= payloadBytes;
+    this.unacknowledgedBytes -= payloadBytes;
   }
 }
 

@@ -17,7 +17,7 @@ export const SERVED_REQUEST = "servedRequest";
 
 export class ServedRequest extends Call {
   readonly #stopping: () => ServiceError | undefined;
-  #isStream = false;
+  isStream = false;
   /** Ends the reading of the body. */
   onCut: ((error: ServiceError) => void) | undefined;
   /** The refusal, for the record. */
@@ -39,15 +39,11 @@ export class ServedRequest extends Call {
     return this.memory.lease.hasRoom;
   }
 
-  get isStream(): boolean {
-    return this.#isStream;
-  }
-
   /** A stream does not end by itself, so a stop must end it. */
   becomeStream(): void {
     const stopping = this.#stopping();
     if (stopping !== undefined) throw stopping;
-    this.#isStream = true;
+    this.isStream = true;
     this.setWorking(false);
   }
 
@@ -61,7 +57,7 @@ export class ServedRequest extends Call {
    * it.
    */
   stop(reason: ServiceError): void {
-    if (this.#isStream) this.#abort(reason);
+    if (this.isStream) this.#abort(reason);
   }
 
   /** The answer is complete, or the connection is gone. */
@@ -75,7 +71,7 @@ export class ServedRequest extends Call {
    * This caller holds the most memory, and others need it. A started answer cannot be taken back.
    */
   #cut(error: ServiceError, response: ServerResponse): void {
-    const canTell = this.#isStream ? !response.writableNeedDrain : !response.headersSent;
+    const canTell = this.isStream ? !response.writableNeedDrain : !response.headersSent;
     this.refusal ??= error;
     this.onCut?.(error);
     this.#abort(error);

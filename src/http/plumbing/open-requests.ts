@@ -9,15 +9,11 @@ import type { ServedRequest } from "./call-context.ts";
 export class OpenRequests {
   readonly #open = new Set<ServedRequest>();
   readonly #emptied = Promise.withResolvers<void>();
-  #stopping: ServiceError | undefined;
+  /** The error for new requests; undefined while the service runs. */
+  stopping: ServiceError | undefined;
 
   get count(): number {
     return this.#open.size;
-  }
-
-  /** The error for new requests; undefined while the service runs. */
-  get stopping(): ServiceError | undefined {
-    return this.#stopping;
   }
 
   enter(request: ServedRequest): void {
@@ -40,17 +36,17 @@ export class OpenRequests {
 
   /** Ends the streams; resolves when every answer was sent. */
   close(): Promise<void> {
-    this.#stopping = new ServiceError(
+    this.stopping = new ServiceError(
       "unavailable",
       "SHUTTING_DOWN",
       "the service is shutting down",
     );
-    for (const request of this.#open) request.stop(this.#stopping);
+    for (const request of this.#open) request.stop(this.stopping);
     this.#settle();
     return this.#emptied.promise;
   }
 
   #settle(): void {
-    if (this.#stopping !== undefined && this.#open.size === 0) this.#emptied.resolve();
+    if (this.stopping !== undefined && this.#open.size === 0) this.#emptied.resolve();
   }
 }
