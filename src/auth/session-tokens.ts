@@ -38,13 +38,6 @@ import { RefusedToken, refusedBy, type TokenVerifier, type Verified } from "./re
 export const SESSION_TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
 export type SessionTokenRole = (typeof SESSION_TOKEN_ROLES)[number];
 
-interface IssuedToken {
-  /** The `jti`, for the audit record, which must not contain the token. */
-  readonly id: string;
-  readonly token: string;
-  readonly expiresAtMs: number;
-}
-
 /** RFC 8725, section 3.11: a type of their own, so that no other verifier accepts them. */
 export const SESSION_TOKEN_TYPE = "session-ledger+jwt";
 const ISSUER = "session-ledger";
@@ -129,12 +122,15 @@ export class SessionTokens implements Unit, TokenVerifier {
     return this.#keys.some((one) => one.key === key);
   }
 
-  /** The caller must check that the session exists. */
+  /**
+   * The caller must check that the session exists. `id` is the `jti`, for the audit record, which must
+   * not contain the token.
+   */
   async issue(of: {
     readonly sessionId: string;
     readonly role: SessionTokenRole;
     readonly ttlMs: number;
-  }): Promise<IssuedToken> {
+  }): Promise<{ readonly id: string; readonly token: string; readonly expiresAtMs: number }> {
     const { sessionId, role, ttlMs } = of;
     const { SignJWT } = await import("jose");
     if (this.#isDue()) await this.#rotate();

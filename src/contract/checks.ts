@@ -4,13 +4,13 @@ import { CATALOGUE } from "@session-ledger/agui/catalogue";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { VALUE_DEPTH_MAX } from "@session-ledger/agui/payload";
 import { elementSpans, memberSpans, outline } from "@session-ledger/agui/spans";
-import { ServiceError, type Violation } from "@session-ledger/base/errors";
-import { ID_BYTES_MAX } from "@session-ledger/base/ids";
+import { ServiceError, type Violation, invalidArgument } from "@session-ledger/base/errors";
+import { ID_BYTES_MAX, isSessionId } from "@session-ledger/base/ids";
 import { FEEDBACK_KEY } from "../store/rows.ts";
 import { checkTimestamp } from "./times.ts";
 
 /** The maximum of PostgreSQL's bigint. */
-const EPOCH_MAX = 2n ** 63n - 1n;
+export const INT64_MAX = 2n ** 63n - 1n;
 /** The types of AG-UI. */
 export const EVENT_TYPES: readonly string[] = CATALOGUE.map(({ type }) => type);
 export const EVENT_TYPE_FORM = /^[A-Z][A-Z0-9_]{0,63}$/;
@@ -22,6 +22,12 @@ export type Check = Violation | undefined;
 /** The violations among the checks, in their order. */
 export function violationsOf(checks: readonly Check[]): readonly Violation[] {
   return checks.filter((check) => check !== undefined);
+}
+
+/** Throws the violations among the checks, if any. */
+export function refuse(checks: readonly Check[]): void {
+  const violations = violationsOf(checks);
+  if (violations.length > 0) throw invalidArgument(violations);
 }
 
 /**
@@ -44,6 +50,20 @@ export function checkTextBytes(field: string, text: string | undefined, bytesMax
   return checkText(field, text);
 }
 
+/** The fields of the contract that name a session. */
+type SessionIdField = "session_id" | "id" | "new_id" | "parent_session_id";
+
+/** The violation of a session id that a caller sent. */
+export function checkSessionId(
+  sessionId: string,
+  field: SessionIdField = "session_id",
+): Violation | undefined {
+  if (sessionId === "") return { field, description: `${field} is required` };
+  if (isSessionId(sessionId)) return undefined;
+  const description = `${field} must be 1 to ${ID_BYTES_MAX} bytes of [A-Za-z0-9._:-], not . or ..`;
+  return { field, description };
+}
+
 const OF_FEEDBACK = new RegExp(FEEDBACK_KEY);
 
 export function checkKey(key: string): Check {
@@ -53,8 +73,8 @@ export function checkKey(key: string): Check {
 }
 
 export function checkEpoch(epoch: bigint | undefined): Check {
-  if (epoch === undefined || epoch <= EPOCH_MAX) return undefined;
-  return { field: "producer_epoch", description: `producer_epoch must be at most ${EPOCH_MAX}` };
+  if (epoch === undefined || epoch <= INT64_MAX) return undefined;
+  return { field: "producer_epoch", description: `producer_epoch must be at most ${INT64_MAX}` };
 }
 
 export function checkTime(field: string, time: Timestamp | undefined): Check {

@@ -2,7 +2,7 @@ import type { DescMessage, DescService, MessageShape } from "@bufbuild/protobuf"
 import type { GenServiceMethods } from "@bufbuild/protobuf/codegenv2";
 import type { CallMemory } from "../auth/caller-memory.ts";
 import { ANONYMOUS, type Principal } from "../auth/principal.ts";
-import type { ServiceError } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Span } from "../observability/trace.ts";
 
 /** The facts about a call that a handler needs, for every protocol. */
@@ -138,3 +138,12 @@ export type Handlers<S extends DescService & { readonly method: GenServiceMethod
         : BidiStream<I, O>
     : never;
 };
+
+/** The error with which Node's timers and streams reject when their signal is aborted. */
+export function isAbort(error: unknown): boolean {
+  return error instanceof Error && error.name === "AbortError";
+}
+
+export function shuttingDown(): ServiceError {
+  return new ServiceError("unavailable", "SHUTTING_DOWN", "the service is shutting down");
+}

@@ -2,7 +2,7 @@
  * Converts between the wire's timestamps and our microseconds. Digits finer than a microsecond are
  * cut off, never rounded: a time that is compared, stored and read again must stay the same.
  */
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Timestamp, Duration } from "@bufbuild/protobuf/wkt";
 import type { Violation } from "@session-ledger/base/errors";
 
 const MICROS_PER_SECOND = 1_000_000n;
@@ -18,6 +18,15 @@ export function microsOf(timestamp: Timestamp): bigint {
   return (
     timestamp.seconds * MICROS_PER_SECOND + BigInt(Math.floor(timestamp.nanos / NANOS_PER_MICRO))
   );
+}
+
+export function optionalMicros(time: Timestamp | undefined): bigint | undefined {
+  return time === undefined ? undefined : microsOf(time);
+}
+
+/** Not rounded: a wait of a nanosecond is a wait. Seconds of 64 bits are exact enough to be refused. */
+export function durationMs({ seconds, nanos }: Duration): number {
+  return Number(seconds) * 1_000 + nanos / 1e6;
 }
 
 export function timestampOf(micros: bigint): Timestamp {

@@ -3,11 +3,10 @@ import { type JsonObject, parseExactObject } from "@session-ledger/agui/json";
 import { actorOf } from "../auth/principal.ts";
 import { acquireFor } from "../auth/caller-memory.ts";
 import type { Clock } from "@session-ledger/base/clock";
-import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Timers } from "@session-ledger/base/timers";
-import { violationsOf } from "../contract/checks.ts";
+import { refuse, checkSessionId } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import type { Live } from "../live/live.ts";
 import type { LiveState, Watcher } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
@@ -115,8 +114,7 @@ export async function attachAgui(
   { sessionId }: Pick<AguiRequest, "sessionId">,
   context: CallContext,
 ): Promise<Attached> {
-  const violations = violationsOf([checkSessionId(sessionId)]);
-  if (violations.length > 0) throw invalidArgument(violations);
+  refuse([checkSessionId(sessionId)]);
   const { sessionPolicy, runStaleAfterMs: staleAfterMs, runWaitMs: waitMs } = setup.options;
   const stale = new StaleRun(setup, { staleAfterMs, waitMs });
   const signal = AbortSignal.any([context.signal, stale.signal]);

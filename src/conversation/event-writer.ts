@@ -255,6 +255,7 @@ function textOf(content: unknown): string {
 
 /** The frames of server-sent events for an AG-UI client. */
 export type AguiFrame = AguiEventFrame | { readonly comment: string };
+export type AguiFrames = AsyncGenerator<AguiFrame, void, undefined>;
 
 interface AguiEventFrame {
   /** The last log number that the client has seen after this frame. */

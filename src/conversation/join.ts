@@ -58,6 +58,7 @@ import {
   textFrames,
   waitingFrame,
   EventWriter,
+  type AguiFrames,
 } from "./event-writer.ts";
 import { createReplay, type LivePosition } from "./replay.ts";
 import { messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
@@ -68,10 +69,7 @@ import type { CallContext } from "../contract/context.ts";
 export type { AguiRequest } from "./attach.ts";
 export type { AguiFrame } from "./event-writer.ts";
 
-export type AguiJoin = (
-  request: AguiRequest,
-  context: CallContext,
-) => AsyncGenerator<AguiFrame, void, undefined>;
+export type AguiJoin = (request: AguiRequest, context: CallContext) => AguiFrames;
 
 export function createAguiJoin(parts: AguiParts, options: AguiOptions): AguiJoin {
   const setup = { ...parts, options };
@@ -94,8 +92,6 @@ export function createAguiJoin(parts: AguiParts, options: AguiOptions): AguiJoin
     } while (isReplayed);
   };
 }
-
-type Frames = AsyncGenerator<AguiFrame, void, undefined>;
 
 const NOTHING_OPEN: PlacedOpenings = { before: [], after: [] };
 
@@ -128,7 +124,7 @@ class Join {
   }
 
   /** Begins with the snapshot, or at the place that a replay has reached. */
-  async *frames(place: LivePosition | undefined): Frames {
+  async *frames(place: LivePosition | undefined): AguiFrames {
     const { events, messages, stale } = this.#attached;
     const { upToSeq } = this.#request;
     await this.#open(place);
@@ -187,7 +183,7 @@ class Join {
     this.#resume(writer, newestMicros);
   }
 
-  async *#onDelivery(delivery: MergedDelivery): Frames {
+  async *#onDelivery(delivery: MergedDelivery): AguiFrames {
     if (delivery.stream === "messages") {
       // Only the state of the events is reported; both streams have the same causes.
       if (delivery.kind === "rows") yield* this.#onMessages(delivery.rows);
@@ -200,7 +196,7 @@ class Join {
     }
   }
 
-  async *#onMessages(rows: readonly MessageRow[]): Frames {
+  async *#onMessages(rows: readonly MessageRow[]): AguiFrames {
     const writer = this.#writer;
     if (writer === undefined) return;
     const messages = rows
@@ -213,7 +209,7 @@ class Join {
     else if (!this.#isDeferred) yield* this.#restart();
   }
 
-  async *#onEvents(rows: readonly EventRow[]): Frames {
+  async *#onEvents(rows: readonly EventRow[]): AguiFrames {
     for (const row of rows) {
       const isExpanded = this.#request.replay === "events" && row.fragments !== undefined;
       for (const event of isExpanded ? expand(row) : [row]) {
@@ -234,7 +230,7 @@ class Join {
   }
 
   /** The whole sequence, as the session is now; inside of the client's run if that is the newest. */
-  async *#restart(ended?: EndedRun): Frames {
+  async *#restart(ended?: EndedRun): AguiFrames {
     const seen: Cut = { events: this.#seq, messages: this.#messageSeq };
     const { sessionId } = this.#request;
     const joined = await joinAt(this.#parts, sessionId, (transcripts) =>

@@ -38,13 +38,17 @@ import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import type { CanonicalEvent } from "@session-ledger/agui/canonical/event";
 import { type Generation, generationOf } from "@session-ledger/agui/generation/served";
 import { FORGET, OWNS_ACTIVITIES } from "./client-messages.ts";
-import { type AguiFrame, eventFrames, EventWriter, stateFrame } from "./event-writer.ts";
+import {
+  type AguiFrame,
+  eventFrames,
+  EventWriter,
+  stateFrame,
+  type AguiFrames,
+} from "./event-writer.ts";
 import { LEAVES, Transcript, withoutAnswered } from "@session-ledger/agui/transcript/transcript";
 import { newestMicrosOf, type FoldedMessages } from "./snapshot.ts";
 import { transcriptTooLarge } from "./folding.ts";
 import type { Cut } from "./merging.ts";
-
-type Frames = AsyncGenerator<AguiFrame, void, undefined>;
 
 /**
  * The place of a client that continues with the live tail. Its owner calls `leave` of `attached`.
@@ -152,7 +156,7 @@ class Replay {
     );
   }
 
-  async *frames(): Frames {
+  async *frames(): AguiFrames {
     const { events, head } = this.#attached;
     const { follow, canWait } = this.#request;
     yield* this.#messageFrames();
@@ -185,7 +189,7 @@ class Replay {
   }
 
   /** The messages whose place is here. */
-  async *#messageFrames(): Frames {
+  async *#messageFrames(): AguiFrames {
     for (;;) {
       const rows = this.#upcoming.takeAt(this.#seq);
       if (rows.length === 0) return;
@@ -196,7 +200,7 @@ class Replay {
     }
   }
 
-  async *#rowFrames(row: EventRow): Frames {
+  async *#rowFrames(row: EventRow): AguiFrames {
     // Otherwise the client comes here because its snapshot was too large.
     const isExpanded = this.#request.replay === "events";
     const { head } = this.#attached;

@@ -22,15 +22,14 @@
  *
  * A shared fold is aborted when its last caller has left.
  */
-import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { historyLost, sessionDeleted, sessionNotFound } from "../store/failure.ts";
-import { violationsOf } from "../contract/checks.ts";
+import { checkSessionId, refuse } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import { Fold } from "./fold.ts";
 import type { Snapshot } from "./snapshot.ts";
 import { SharedFold, type RowsLimits, OversizedSessions } from "./folding.ts";
@@ -191,8 +190,7 @@ export class Transcripts implements Unit {
 
   /** For a session that must exist. */
   async read(sessionId: string, { upToSeq, signal, caller }: TranscriptRequest): Promise<Snapshot> {
-    const violations = violationsOf([checkSessionId(sessionId)]);
-    if (violations.length > 0) throw invalidArgument(violations);
+    refuse([checkSessionId(sessionId)]);
     const cut = await this.#existing(sessionId);
     if (upToSeq === undefined) return this.snapshot(sessionId, cut, signal);
     if (upToSeq > cut.events) throw beyondHead(cut.events);

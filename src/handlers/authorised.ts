@@ -10,6 +10,7 @@
  * An id that no session can have passes to the handler, which reports the error in the id. For
  * callers who see every session the check is synchronous and costs no extra promise.
  */
+import { checkSessionId } from "../contract/checks.ts";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type Action, METHOD_ACTIONS, pushActionOf } from "../auth/actions.ts";
 import type { Audit, Authorizer } from "../auth/authorizer.ts";
@@ -30,7 +31,6 @@ import { auditedCancel, auditedFork, audited, auditedClaim } from "./audited.ts"
 import type { CancelHandlers } from "./turns/cancel-run.ts";
 import type { RunsHandlers } from "./runs.ts";
 import type { AguiRun } from "./agui-run.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import type {
   PushSessionEventsRequest,

@@ -4,7 +4,7 @@ import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_p
 import { actorOf } from "../auth/principal.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "@session-ledger/base/errors";
-import { violationsOf } from "../contract/checks.ts";
+import { refuse } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
@@ -73,7 +73,7 @@ function createConversationHandlers({
       };
     },
     async listRuns({ sessionId, pageSize, pageToken }, context) {
-      const violations = violationsOf([
+      refuse([
         pageSize >= 0 && pageSize <= RUNS_MAX
           ? undefined
           : {
@@ -87,7 +87,6 @@ function createConversationHandlers({
               description: "page_token must be next_page_token of the page before, or empty",
             },
       ]);
-      if (violations.length > 0) throw invalidArgument(violations);
       const afterSeq = pageToken === "" ? 0n : BigInt(pageToken);
       const runsMax = pageSize === 0 ? RUNS_MAX : pageSize;
       const page = await runs.listRuns({ sessionId, afterSeq, runsMax }, context);

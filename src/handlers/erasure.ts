@@ -3,14 +3,13 @@
  * sessions.
  */
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { checkTextBytes, type Check } from "../contract/checks.ts";
+import { checkTextBytes, type Check, refuse, checkSessionId } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import type { ErasedSession } from "../maintenance/erase.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { sessionNotFound } from "../store/failure.ts";
 import type { SessionRecord } from "../store/sessions.ts";
-import { refuse, toSession } from "./sessions.ts";
+import { toSession } from "./sessions.ts";
 
 const REASON_BYTES_MAX = 1_024;
 

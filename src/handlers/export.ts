@@ -6,6 +6,7 @@
  * A file with missing rows must not look complete, so the rows are counted up to the head. Only the
  * beginning of a session may be missing, after retention has erased it.
  */
+import { checkSessionId } from "../contract/checks.ts";
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { serverBusy, acquire } from "../auth/caller-memory.ts";
 import type { JsonObject } from "@session-ledger/agui/json";
@@ -19,7 +20,6 @@ import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
 import type { CallContext } from "../contract/context.ts";
 import { rowBytesOf, toSessionMessage } from "../contract/rows-to-wire.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 
 export interface ExportHandlers {
   /** Each element stands for one row and yields that row's events on demand. */

@@ -19,12 +19,11 @@ import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf, type Principal, userIdOf } from "../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
-import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
-import { type Check, checkTextBytes, violationsOf } from "../contract/checks.ts";
+import { type Check, checkTextBytes, checkSessionId, refuse } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import { toSessionEvent } from "../contract/rows-to-wire.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import type { Transcripts } from "../conversation/transcripts.ts";
 import type { Ingest } from "../ingest/ingest.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
@@ -64,8 +63,7 @@ export function createFeedbackHandlers(
 ): Pick<Handlers<typeof SessionService>, "giveFeedback"> {
   return {
     async giveFeedback(request, context) {
-      const violations = violationsOf(checksOf(request));
-      if (violations.length > 0) throw invalidArgument(violations);
+      refuse(checksOf(request));
       const { sessionId, messageId, kind, comment } = request;
       const { principal, signal } = context;
       parts.rates.take(principal, sessionId, Buffer.byteLength(comment));

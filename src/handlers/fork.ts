@@ -7,13 +7,12 @@ import type {
 import { type Principal, userIdOf } from "../auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { RateLimits } from "../ingest/rate-limits.ts";
-import { type Check, checkKey } from "../contract/checks.ts";
+import { type Check, checkKey, checkSessionId, refuse } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import type { Forked, ForkRequest } from "../store/fork.ts";
 import type { SessionRecord } from "../store/sessions.ts";
-import { refuse, toSession } from "./sessions.ts";
+import { toSession } from "./sessions.ts";
 
 /** A copy is one statement: with 200,000 rows, or 128 MiB, it ends well before STATEMENT_TIMEOUT_MS. */
 const FORK_ROWS_MAX = 200_000;

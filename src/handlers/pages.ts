@@ -2,7 +2,6 @@
  * The two page reads. The contract defines `next_after_seq` and the other fields; the store counts
  * rows.
  */
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type {
   ListSessionEventsRequest,
   ListSessionEventsResponse,
@@ -13,7 +12,6 @@ import type {
   ListSessionMessagesResponse,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { invalidArgument } from "@session-ledger/base/errors";
 import type { Page, PageFilter, PageRequest, TimeSpan } from "../store/pages.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
@@ -24,12 +22,12 @@ import {
   checkMessageTypeFilter,
   checkText,
   checkTime,
-  violationsOf,
+  checkSessionId,
+  refuse,
 } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import { toRawEvents, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
-import { checkSessionId } from "../contract/session-id.ts";
-import { microsOf } from "../contract/times.ts";
+import { optionalMicros } from "../contract/times.ts";
 
 const PAGE_ROWS_DEFAULT = 100;
 const PAGE_ROWS_MAX = 1_000;
@@ -200,7 +198,7 @@ function cursorsOf(page: Pick<Page<StreamName>, "nextAfter" | "nextBefore" | "ha
 }
 
 function check(request: ListSessionMessagesRequest | ListSessionEventsRequest): void {
-  const violations = violationsOf([
+  refuse([
     checkSessionId(request.sessionId),
     checkPageSize(request.pageSize),
     checkCursors(request),
@@ -210,7 +208,6 @@ function check(request: ListSessionMessagesRequest | ListSessionEventsRequest): 
     checkTime("created_after", request.createdAfter),
     checkTime("created_before", request.createdBefore),
   ]);
-  if (violations.length > 0) throw invalidArgument(violations);
 }
 
 function checkPageSize(pageSize: number): Check {
@@ -253,10 +250,6 @@ function filterOf(
     createdBeforeMicros: optionalMicros(createdBefore),
     ...(span === undefined ? {} : { span }),
   };
-}
-
-function optionalMicros(time: Timestamp | undefined): bigint | undefined {
-  return time === undefined ? undefined : microsOf(time);
 }
 
 /**

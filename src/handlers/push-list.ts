@@ -12,12 +12,11 @@
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError, type Violation } from "@session-ledger/base/errors";
 import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
-import { type Check, checkEpoch, checkKey, violationsOf } from "../contract/checks.ts";
+import { type Check, checkEpoch, checkKey, checkSessionId, refuse } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import { storedBytesOf } from "../store/rows.ts";
-import { payloadsDigest, type PushOptions, refuse, storePush } from "./push.ts";
+import { payloadsDigest, type PushOptions, storePush } from "./push.ts";
 import type { PushEventParts } from "./push-session-event.ts";
 import { countRenamed } from "./new-row.ts";
 import { GatheredRows, type RowSink, StreamNumbers } from "./push-stream/commits.ts";
@@ -65,14 +64,12 @@ export function createEventListHandlers(
   return {
     async pushEventList(list, context) {
       const { sessionId, payloads, idempotencyKey, producerEpoch: epoch } = list;
-      refuse(
-        violationsOf([
-          checkSessionId(sessionId),
-          checkCount(payloads),
-          checkKey(idempotencyKey),
-          checkEpoch(epoch),
-        ]),
-      );
+      refuse([
+        checkSessionId(sessionId),
+        checkCount(payloads),
+        checkKey(idempotencyKey),
+        checkEpoch(epoch),
+      ]);
       const gathered = new ListRows();
       const eventType = await addAll(payloads, {
         acceptor: new EventAcceptor(acceptor),

@@ -2,6 +2,7 @@
  * PushSessionEvent: checks the form of an event, lets AG-UI's catalogue validate it, and stores its
  * rows in the table of events: one, or those of a group.
  */
+import { optionalMicros } from "../contract/times.ts";
 import type { PushSessionEventRequest } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { PAYLOAD_BYTES_MAX, readPayload } from "@session-ledger/agui/payload";
@@ -11,7 +12,7 @@ import {
   type ValidatedEvent,
   type SplitOptions,
 } from "@session-ledger/agui/split-event";
-import { invalidArgument, type Violation } from "@session-ledger/base/errors";
+import { invalidArgument } from "@session-ledger/base/errors";
 import {
   checkFragments,
   encodeFragments,
@@ -19,25 +20,24 @@ import {
 } from "@session-ledger/compressor/fragments";
 import { rewrittenIndex } from "@session-ledger/compressor/rewrite";
 import {
+  type Check,
   checkEpoch,
   checkKey,
   checkText,
   checkTime,
   refuseLargeIndex,
   refuseLargePayload,
-  violationsOf,
+  refuse,
+  checkSessionId,
 } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { toSessionEvent } from "../contract/rows-to-wire.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { countRenamed, newEventRow } from "./new-row.ts";
 import {
-  optionalMicros,
   pushOf,
   type PushOptions,
   type PushParts,
-  refuse,
   storePush,
   type UnattributedPush,
 } from "./push.ts";
@@ -60,7 +60,7 @@ export function createPushSessionEvent(
   // Payload and fragment index together: a stored row must fit in one response.
   const rowBytesMax = Math.max(payloadBytesMax, PAYLOAD_BYTES_MAX);
   return async (request, context) => {
-    refuse(violationsIn(request));
+    refuse(checksOf(request));
     refuseLargePayload(request.payload, payloadBytesMax);
     const payload = redactor?.payload(request.payload) ?? request.payload;
     const nowMicros = clock.nowMicros();
@@ -76,12 +76,12 @@ export function createPushSessionEvent(
   };
 }
 
-function violationsIn(request: PushSessionEventRequest): readonly Violation[] {
+function checksOf(request: PushSessionEventRequest): readonly Check[] {
   const required =
     request.eventType === ""
       ? { field: "event_type", description: "event_type is required" }
       : checkText("event_type", request.eventType);
-  return violationsOf([
+  return [
     checkSessionId(request.sessionId),
     required,
     checkText("payload", request.payload),
@@ -89,7 +89,7 @@ function violationsIn(request: PushSessionEventRequest): readonly Violation[] {
     checkEpoch(request.producerEpoch),
     checkTime("completed_at", request.completedAt),
     checkTime("created_at", request.createdAt),
-  ]);
+  ];
 }
 
 type EventRows = readonly [ValidatedEvent, ...ValidatedEvent[]];

@@ -1,29 +1,28 @@
 /** PushSessionMessage: checks the form of a message, and stores it in the table of messages. */
+import { optionalMicros } from "../contract/times.ts";
 import type { PushSessionMessageRequest } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { checkMessageType } from "@session-ledger/agui/message-types";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
-import type { Violation } from "@session-ledger/base/errors";
 import {
+  type Check,
   checkEpoch,
   checkKey,
   checkText,
   checkTextBytes,
   checkTime,
   refuseLargePayload,
-  violationsOf,
+  checkSessionId,
+  refuse,
 } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { senderText, toSessionMessage } from "../contract/rows-to-wire.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import type { NewRow } from "../store/rows.ts";
 import { rowId } from "./new-row.ts";
 import {
-  optionalMicros,
   pushOf,
   type PushOptions,
   type PushParts,
-  refuse,
   storePush,
   type UnattributedPush,
 } from "./push.ts";
@@ -37,7 +36,7 @@ export function createPushSessionMessage(
 ): Handlers<typeof SessionService>["pushSessionMessage"] {
   const { clock, redactor } = parts;
   return async (request, context) => {
-    refuse(violationsIn(request));
+    refuse(checksOf(request));
     refuseLargePayload(request.payload, payloadBytesMax);
     const push = pushWith(request, { redactor, nowMicros: clock.nowMicros() });
     const { rows, deduplicated } = await storePush(parts, push, context);
@@ -47,9 +46,9 @@ export function createPushSessionMessage(
   };
 }
 
-function violationsIn(request: PushSessionMessageRequest): readonly Violation[] {
+function checksOf(request: PushSessionMessageRequest): readonly Check[] {
   const { sender } = request;
-  return violationsOf([
+  return [
     checkSessionId(request.sessionId),
     checkMessageType(request.eventType),
     checkText("payload", request.payload),
@@ -62,7 +61,7 @@ function violationsIn(request: PushSessionMessageRequest): readonly Violation[] 
     checkTextBytes("sender.channel", sender?.channel, SENDER_BYTES_MAX),
     checkTextBytes("sender.channel_id", sender?.channelId, SENDER_BYTES_MAX),
     checkTextBytes("sender.thread_id", sender?.threadId, SENDER_BYTES_MAX),
-  ]);
+  ];
 }
 
 function pushWith(

@@ -4,14 +4,11 @@
  * session is deleted, the key, the epoch, and the room in the session.
  */
 import { hash } from "node:crypto";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import type { Clock } from "@session-ledger/base/clock";
-import { invalidArgument, type Violation } from "@session-ledger/base/errors";
 import { actorOf } from "../auth/principal.ts";
 import type { CallContext } from "../contract/context.ts";
-import { microsOf } from "../contract/times.ts";
 import type { Ingest } from "../ingest/ingest.ts";
 import type { Acknowledged } from "../ingest/queue.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
@@ -98,12 +95,4 @@ export function payloadsDigest(eventType: string, payloads: readonly string[]): 
 
 function plainBigint(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? value.toString() : value;
-}
-
-export function optionalMicros(time: Timestamp | undefined): bigint | undefined {
-  return time === undefined ? undefined : microsOf(time);
-}
-
-export function refuse(violations: readonly Violation[]): void {
-  if (violations.length > 0) throw invalidArgument(violations);
 }

@@ -8,13 +8,12 @@
 import { isObject } from "@session-ledger/agui/json";
 import { outcomeOf, type RunOutcome } from "@session-ledger/agui/run-end";
 import type { Clock } from "@session-ledger/base/clock";
-import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { joined, type RunStretch, type RunsReader } from "../store/runs.ts";
-import { violationsOf } from "../contract/checks.ts";
+import { checkSessionId, refuse } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import type { Transcripts } from "../conversation/transcripts.ts";
 
 /**
@@ -80,8 +79,7 @@ export function createRunsHandlers(
   return {
     async listRuns(request, context) {
       const { sessionId, afterSeq } = request;
-      const violations = violationsOf([checkSessionId(sessionId)]);
-      if (violations.length > 0) throw invalidArgument(violations);
+      refuse([checkSessionId(sessionId)]);
       const head = (await reader.heads([sessionId])).get(sessionId);
       if (head === undefined) throw sessionNotFound(sessionId);
       if (head.deleted) throw sessionDeleted(sessionId);
@@ -120,19 +118,12 @@ async function unansweredIn(
   }
 }
 
-interface FoundRuns {
-  readonly stretches: readonly RunStretch[];
-  /** The last run that was seen; it may lie after the page. */
-  readonly newest: RunStretch | undefined;
-  readonly nextAfter: bigint;
-  readonly hasMore: boolean;
-}
-
+/** `newest` is the last run that was seen; it may lie after the page. */
 async function collect(
   reader: RunsReader,
   { sessionId, afterSeq, runsMax }: RunsRequest,
   context: CallContext,
-): Promise<FoundRuns> {
+) {
   const stretches: RunStretch[] = [];
   let after = afterSeq;
   let cut = afterSeq > 0n ? await reader.runOpenAt(sessionId, afterSeq) : undefined;

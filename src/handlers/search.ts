@@ -5,7 +5,7 @@ import type { SearchTextsRequest } from "@session-ledger/proto/ambient/v1/search
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
-import { checkTextBytes, checkTime, violationsOf } from "../contract/checks.ts";
+import { checkTextBytes, checkTime, refuse } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { microsOf, timestampOf } from "../contract/times.ts";
 import type { TextMatch, SearchCursor, SearchPage, SearchRequest } from "../search/find.ts";
@@ -30,8 +30,7 @@ export function createSearchHandlers(
         throw new ServiceError("failed_precondition", "SEARCH_OFF", message);
       }
       const cursor = request.pageToken === "" ? undefined : cursorIn(request);
-      const violations = violationsOf(checksOf(request, cursor));
-      if (violations.length > 0) throw invalidArgument(violations);
+      refuse(checksOf(request, cursor));
       const { query, projectId, sessionId, role, eventType, pageSize, after, before } = request;
       const page = await find({
         query,

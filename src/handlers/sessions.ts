@@ -25,9 +25,14 @@ import {
   WALKED_MAX,
 } from "../store/session-list.ts";
 import type { NewSession, SessionChange, SessionRecord, SessionScope } from "../store/sessions.ts";
-import { type Check, checkTextBytes, checkTime, violationsOf } from "../contract/checks.ts";
+import {
+  type Check,
+  checkTextBytes,
+  checkTime,
+  refuse,
+  checkSessionId,
+} from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import { microsOf, timestampOf } from "../contract/times.ts";
 
 const NAME_BYTES_MAX = 1_024;
@@ -309,11 +314,6 @@ function placeIn(token: string, wanted: ListOrder): SessionsPage["from"] | undef
 function inRange(field: string, value: number, max: number): Violation | undefined {
   if (value >= 0 && value <= max) return undefined;
   return { field, description: `${field} must be 1 to ${max}, or 0 for the default` };
-}
-
-export function refuse(checks: readonly Check[]): void {
-  const violations = violationsOf(checks);
-  if (violations.length > 0) throw invalidArgument(violations);
 }
 
 function existing(id: string, record: SessionRecord | undefined): SessionRecord {

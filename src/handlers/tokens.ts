@@ -7,11 +7,10 @@ import {
 } from "../auth/session-tokens.ts";
 import { invalidArgument } from "@session-ledger/base/errors";
 import { sessionNotFound } from "../store/failure.ts";
-import { type Check, violationsOf } from "../contract/checks.ts";
+import { type Check, violationsOf, checkSessionId } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import type { SessionStore } from "./sessions.ts";
-import { timestampOf } from "../contract/times.ts";
+import { timestampOf, durationMs } from "../contract/times.ts";
 
 export interface TokenParts {
   readonly tokens: Pick<SessionTokens, "issue">;
@@ -22,12 +21,6 @@ export interface TokenParts {
 const TTL_DEFAULT_MS = 3_600_000;
 const ROLE_DEFAULT = "runner";
 
-/** The fields of a wire Duration, without the generated type. */
-interface Span {
-  readonly seconds: bigint;
-  readonly nanos: number;
-}
-
 export function createTokenHandlers(
   { tokens, store, audit }: TokenParts,
   { sessionTokenTtlMaxMs: ttlMaxMs }: { readonly sessionTokenTtlMaxMs: number },
@@ -35,7 +28,7 @@ export function createTokenHandlers(
   return {
     async issueSessionToken({ sessionId, role: named, ttl }, { principal }) {
       const role = roleOf(named);
-      const ttlMs = ttl === undefined ? Math.min(TTL_DEFAULT_MS, ttlMaxMs) : msOf(ttl);
+      const ttlMs = ttl === undefined ? Math.min(TTL_DEFAULT_MS, ttlMaxMs) : durationMs(ttl);
       const violations = violationsOf([
         checkSessionId(sessionId),
         checkRole(role),
@@ -65,11 +58,6 @@ function checkRole(role: SessionTokenRole | undefined): Check {
   if (role !== undefined) return undefined;
   const description = `role must be one of ${SESSION_TOKEN_ROLES.join(", ")}, or empty for ${ROLE_DEFAULT}`;
   return { field: "role", description };
-}
-
-/** The seconds of a duration may have 64 bits; as a number they are exact enough to be refused. */
-function msOf({ seconds, nanos }: Span): number {
-  return Number(seconds) * 1_000 + nanos / 1_000_000;
 }
 
 function checkTtl(ttlMs: number, ttlMaxMs: number): Check {

@@ -1,4 +1,5 @@
 /** The watch of sessions: checks the form, then passes on what live/session-watch.ts delivers. */
+import { refuse } from "../contract/checks.ts";
 import { create } from "@bufbuild/protobuf";
 import { EventType, type WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
@@ -11,7 +12,7 @@ import { flatMap } from "../base/pull.ts";
 import type { Handlers } from "../contract/context.ts";
 import type { Feeds } from "../live/feeds.ts";
 import type { SessionChanged } from "../live/session-watch.ts";
-import { belongingChecks, refuse, toSession } from "./sessions.ts";
+import { belongingChecks, toSession } from "./sessions.ts";
 import { WATCH_STATE } from "./watch.ts";
 
 const TYPES = {

@@ -18,7 +18,6 @@ import {
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type CallMemory, acquireFor, serverBusy } from "../auth/caller-memory.ts";
-import { invalidArgument } from "@session-ledger/base/errors";
 import { Pull } from "../base/pull.ts";
 import type { Live } from "../live/live.ts";
 import type { Delivery, LiveState, Watcher } from "../live/watcher.ts";
@@ -33,7 +32,7 @@ import {
   type StoredRow,
   type StreamName,
 } from "../store/rows.ts";
-import { checkEventTypeFilter, checkText, violationsOf } from "../contract/checks.ts";
+import { checkEventTypeFilter, checkText, checkSessionId, refuse } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import {
   rowBytesOf,
@@ -41,7 +40,6 @@ import {
   toSessionEvent,
   toSessionMessage,
 } from "../contract/rows-to-wire.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import { SHARED_EVENTS_LIMITS, SharedEvents } from "./shared-events.ts";
 import { create } from "@bufbuild/protobuf";
 import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
@@ -225,12 +223,11 @@ function* wireOf<S extends StreamName, M>(
 }
 
 function check(request: RowsWatchRequest): void {
-  const violations = violationsOf([
+  refuse([
     checkSessionId(request.sessionId),
     "eventTypes" in request ? checkEventTypeFilter(request.eventTypes) : undefined,
     "runId" in request ? checkText("run_id", request.runId) : undefined,
   ]);
-  if (violations.length > 0) throw invalidArgument(violations);
 }
 
 function filterOf(request: WatchSessionEventsRequest): ((row: EventRow) => boolean) | undefined {

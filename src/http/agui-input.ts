@@ -12,6 +12,7 @@
  * worst input found, half a million objects with one distinct key each, takes 92 MB and 1 s.
  * - Parsed and reduced in one synchronous step, so at most one parsed input exists at a time.
  */
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { IncomingMessage } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { serverBusy } from "../auth/caller-memory.ts";
@@ -129,12 +130,6 @@ function tooMuch(bound: string): ServiceError {
   return invalidArgument([{ field: "", description: `the body must ${bound}` }]);
 }
 
-type Members = Readonly<Record<string, unknown>>;
-
-function isObject(value: unknown): value is Members {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
 /** From an input, or from the one in an envelope. */
 function runInputInBody(body: unknown): RunInputParts | undefined {
   if (!isObject(body)) return undefined;
@@ -156,7 +151,7 @@ function reducedBody(body: unknown): unknown {
   };
 }
 
-function reducedInput(input: Members, path: "" | "body."): Members {
+function reducedInput(input: JsonObject, path: "" | "body."): JsonObject {
   const { threadId, runId, protocolVersion, messages, resume, forwardedProps } = input;
   return {
     threadId: short(threadId, `${path}threadId`),

@@ -1,4 +1,5 @@
 /** The answers of routes, and their description in the OpenAPI document. */
+import type { ServedMethods } from "../handlers/authorised.ts";
 import { toBinary } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { FastifyReply } from "fastify";
@@ -10,6 +11,11 @@ import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
 import { timestampOf } from "../contract/times.ts";
 import { PROBLEM_TYPE } from "./plumbing/problem.ts";
+
+/** The handlers that the routes of a file call. */
+export interface RouteParts<M extends keyof ServedMethods> {
+  readonly handlers: Pick<ServedMethods, M>;
+}
 
 export const JSON_TYPE = "application/json";
 
@@ -157,7 +163,7 @@ export function messageItem(
     created_at: timeJson(message.createdAt),
     sent_at: timeJson(message.sentAt),
     sender: message.sender && senderJson(message.sender),
-    recorded_at: recordedJson(recordedMicros),
+    recorded_at: microsJson(recordedMicros),
   });
 }
 
@@ -189,7 +195,7 @@ export function eventItem(
     event_count: String(event.eventCount),
     run_id: event.runId === "" ? undefined : JSON.stringify(event.runId),
     fragments: fragments && event.fragments ? `"${base64Of(event.fragments)}"` : undefined,
-    recorded_at: recordedJson(recordedMicros),
+    recorded_at: microsJson(recordedMicros),
   });
 }
 
@@ -229,7 +235,7 @@ function timeJson(time: Timestamp | undefined): string | undefined {
   return time === undefined ? undefined : `"${rfc3339Of(time)}"`;
 }
 
-function recordedJson(micros: bigint | undefined): string | undefined {
+export function microsJson(micros: bigint | undefined): string | undefined {
   return micros === undefined ? undefined : timeJson(timestampOf(micros));
 }
 

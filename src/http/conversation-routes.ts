@@ -1,38 +1,27 @@
 /** The conversation of a session: its runs, and its transcript. */
+import type { ServedReads } from "../handlers/authorised.ts";
 import { z } from "zod";
-import type { RunSummary, RunsHandlers, RunsPage, RunStatus } from "../handlers/runs.ts";
+import type { RunSummary, RunsPage, RunStatus } from "../handlers/runs.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
-import { timestampOf } from "../contract/times.ts";
-import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import {
   answer,
   JSON_TYPE,
   jsonArray,
   jsonObject,
   PROBLEMS,
-  rfc3339Of,
   sendJson,
   seqNumber,
   timeText,
+  microsJson,
 } from "./answers.ts";
 import { countParameter, seqParameter, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 
-export interface ConversationRouteParts {
-  readonly runs: RunsHandlers;
-  readonly transcripts: TranscriptHandlers;
-}
-
-export function conversationRoutes(app: App, parts: ConversationRouteParts): void {
-  runRoutes(app, parts);
-  transcriptRoutes(app, parts);
-}
-
 /** Each run takes a read of two payloads, of up to 3 MiB. */
 const LIMIT = { fallback: 100, max: 100 };
 
-function runRoutes(app: App, { runs }: ConversationRouteParts): void {
+export function runRoutes(app: App, { runs }: Pick<ServedReads, "runs">): void {
   app.get("/sessions/:id/runs", { schema: RUNS }, async (request, reply) => {
     const { after_seq: afterSeq = 0n, limit: runsMax } = request.query;
     const asked = { sessionId: request.params.id, afterSeq, runsMax };
@@ -57,16 +46,12 @@ function runJson(run: RunSummary): string {
     status: JSON.stringify(run.status),
     first_seq: run.firstSeq.toString(),
     last_seq: run.lastSeq.toString(),
-    started_at: timeJson(run.startedAtMicros),
-    ended_at: endedAtMicros === undefined ? undefined : timeJson(endedAtMicros),
+    started_at: microsJson(run.startedAtMicros),
+    ended_at: microsJson(endedAtMicros),
     raw_events: run.rawEvents.toString(),
     rows: run.rows.toString(),
     bytes: run.bytes.toString(),
   });
-}
-
-function timeJson(micros: bigint): string {
-  return `"${rfc3339Of(timestampOf(micros))}"`;
 }
 
 const STATUSES = [
@@ -131,7 +116,10 @@ const READABLE = {
 } as const;
 
 /** The conversation as an AG-UI client would show it, as data or as readable text. */
-function transcriptRoutes(app: App, { transcripts }: ConversationRouteParts): void {
+export function transcriptRoutes(
+  app: App,
+  { transcripts }: Pick<ServedReads, "transcripts">,
+): void {
   app.get("/sessions/:id/transcript", { schema: TRANSCRIPT }, async (request, reply) => {
     const { id } = request.params;
     const { up_to_seq: upToSeq, format } = request.query;

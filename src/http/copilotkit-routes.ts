@@ -20,6 +20,7 @@
  *
  * A page with a single endpoint sends the same requests in an envelope: `{ method, params, body }`.
  */
+import { checkSessionId } from "../contract/checks.ts";
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
@@ -28,7 +29,6 @@ import type { AguiRun, AguiRunRequest } from "../handlers/agui-run.ts";
 import type { CancelHandlers } from "../handlers/turns/cancel-run.ts";
 import type { AguiFrame } from "../conversation/join.ts";
 import type { CallContext } from "../contract/context.ts";
-import { checkSessionId } from "../contract/session-id.ts";
 import type { AguiInputs } from "./agui-input.ts";
 import { INPUT_ERROR, runAgentInput, sendAguiStream } from "./agui-routes.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";

@@ -24,11 +24,10 @@ import {
   type SessionMessage,
   WatchSessionMessagesRequestSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
-import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { EventHistory, HistoryHandlers } from "../handlers/pages.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { flatMap, only, Pull } from "../base/pull.ts";
-import type { CallContext, Handlers } from "../contract/context.ts";
+import type { CallContext } from "../contract/context.ts";
 import {
   answer,
   eventItem,
@@ -40,6 +39,7 @@ import {
   PROBLEMS,
   sendJson,
   seqNumber,
+  type RouteParts,
 } from "./answers.ts";
 import {
   countParameter,
@@ -54,13 +54,10 @@ import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
 import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 
-export interface EventRouteParts extends EventStreamOptions {
-  readonly handlers: HistoryHandlers &
-    Pick<
-      Handlers<typeof SessionService>,
-      "watchSessionMessages" | "watchSessionEvents" | "listSessionEvents"
-    >;
-}
+export type EventRouteParts = EventStreamOptions &
+  RouteParts<
+    keyof HistoryHandlers | "watchSessionMessages" | "watchSessionEvents" | "listSessionEvents"
+  >;
 
 export interface LiveQuery {
   readonly after_seq?: bigint | undefined;
@@ -302,7 +299,10 @@ async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerato
  * The fields around the items are those that older clients expect of a list. Each list starts a
  * separate page at its cursor, so `page` is 1, and `size` is the number of items.
  */
-function historyJson({ page, total, recordedMicros }: EventHistory, query: HistoryForm): string {
+function historyJson(
+  { page, total, recordedMicros }: EventHistory,
+  query: Readonly<Record<"isFiltered" | "descending" | "fragments", boolean>>,
+): string {
   const { isFiltered, descending, fragments } = query;
   return jsonObject({
     kind: '"SessionEventList"',
@@ -318,12 +318,6 @@ function historyJson({ page, total, recordedMicros }: EventHistory, query: Histo
     next_before_seq: descending ? page.nextBeforeSeq.toString() : undefined,
     has_more: String(page.hasMore),
   });
-}
-
-interface HistoryForm {
-  readonly isFiltered: boolean;
-  readonly descending: boolean;
-  readonly fragments: boolean;
 }
 
 /** Of a page of events. */

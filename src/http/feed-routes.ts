@@ -12,20 +12,24 @@ import {
   WatchEventsRequestSchema,
   WatchMessagesRequestSchema,
 } from "@session-ledger/proto/ambient/v1/feed_pb";
-import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { flatMap } from "../base/pull.ts";
-import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
-import { answer, eventItem, eventType, feedItem, messageItem, PROBLEMS } from "./answers.ts";
+import {
+  answer,
+  eventItem,
+  eventType,
+  feedItem,
+  messageItem,
+  PROBLEMS,
+  type RouteParts,
+} from "./answers.ts";
 import { STATE_NAMES } from "./event-routes.ts";
 import { flagParameter, listParameter, textParameter, timeParameter } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { streamContextOf } from "./plumbing/call-context.ts";
 import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 
-export interface FeedRouteParts extends EventStreamOptions {
-  readonly handlers: Pick<Handlers<typeof SessionService>, "watchEvents" | "watchMessages">;
-}
+type FeedRouteParts = EventStreamOptions & RouteParts<"watchEvents" | "watchMessages">;
 
 export function feedRoutes(app: App, parts: FeedRouteParts): void {
   app.get("/events", { schema: EVENTS }, (request, reply) => {
@@ -98,30 +102,20 @@ const parameters = {
 };
 
 const ABOUT =
-  "`id:` is the cursor to continue from, `data:` the row with `project_id` and `recorded_at`. Begins with the oldest row, or behind `Last-Event-ID` or else `cursor`. Rows may come again after a break. For the roles admin and service.";
+  "Server-sent events: `id:` is the cursor to continue from, `data:` the row with `project_id` and `recorded_at`. Begins with the oldest row, or behind `Last-Event-ID` or else `cursor`. Rows may come again after a break. For the roles admin and service.";
 
-const EVENTS = {
-  operationId: "watchEvents",
-  summary: "The events of all sessions",
-  description: `Server-sent events: ${ABOUT}`,
+const feedSchema = (operationId: string, rows: string, type?: z.ZodType<string>) => ({
+  operationId,
+  summary: `The ${rows} of all sessions`,
+  description: ABOUT,
   tags: ["feeds"],
   headers,
   querystring: z.strictObject({
     ...parameters,
-    event_type: listParameter("Only of this type; may be repeated.", eventType),
+    event_type: listParameter("Only of this type; may be repeated.", type),
   }),
   response: { 200: answer("A stream.", z.string(), "text/event-stream"), ...PROBLEMS },
-};
+});
 
-const MESSAGES = {
-  operationId: "watchMessages",
-  summary: "The messages of all sessions",
-  description: `Server-sent events: ${ABOUT}`,
-  tags: ["feeds"],
-  headers,
-  querystring: z.strictObject({
-    ...parameters,
-    event_type: listParameter("Only of this type; may be repeated."),
-  }),
-  response: { 200: answer("A stream.", z.string(), "text/event-stream"), ...PROBLEMS },
-};
+const EVENTS = feedSchema("watchEvents", "events", eventType);
+const MESSAGES = feedSchema("watchMessages", "messages");

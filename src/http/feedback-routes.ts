@@ -2,18 +2,19 @@
 import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
 import { GiveFeedbackRequestSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
-import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { Handlers } from "../contract/context.ts";
-import { answer, eventItem, eventItemSchema, PROBLEMS, sendJson } from "./answers.ts";
+import {
+  answer,
+  eventItem,
+  eventItemSchema,
+  PROBLEMS,
+  sendJson,
+  type RouteParts,
+} from "./answers.ts";
 import { NO_QUERY, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 
-export interface FeedbackRouteParts {
-  readonly handlers: Pick<Handlers<typeof SessionService>, "giveFeedback">;
-}
-
-export function feedbackRoutes(app: App, { handlers }: FeedbackRouteParts): void {
+export function feedbackRoutes(app: App, { handlers }: RouteParts<"giveFeedback">): void {
   app.post("/sessions/:id/messages/:message/feedback", { schema: GIVE }, async (request, reply) => {
     const { id: sessionId, message: messageId } = request.params;
     const { kind, comment, trace_id: traceId } = request.body;

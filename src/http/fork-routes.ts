@@ -1,28 +1,19 @@
 /** What ForkSession of gRPC is, for pages: protobuf's own JSON mapping, as of the other sessions' routes. */
-import { create, toJson } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
-import {
-  ForkSessionRequestSchema,
-  SessionSchema,
-  type SessionService,
-} from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { ForkSessionRequestSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ServiceError } from "@session-ledger/base/errors";
-import type { Handlers } from "../contract/context.ts";
-import { answer, PROBLEMS, sendJson } from "./answers.ts";
+import { answer, PROBLEMS, sendJson, type RouteParts } from "./answers.ts";
 import { keyOf } from "./message-routes.ts";
 import { NO_QUERY, SESSION_ID, seqParameter, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { renamed, withNames } from "./plumbing/problem.ts";
-import { EMITTED, sessionSchema } from "./session-routes.ts";
-
-export interface ForkRouteParts {
-  readonly handlers: Pick<Handlers<typeof SessionService>, "forkSession">;
-}
+import { sessionJson, sessionSchema } from "./session-routes.ts";
 
 const JSON_NAMES = { new_id: "newId", at_seq: "atSeq", at_message_seq: "atMessageSeq" };
 
-export function forkRoutes(app: App, { handlers }: ForkRouteParts): void {
+export function forkRoutes(app: App, { handlers }: RouteParts<"forkSession">): void {
   app.post("/sessions/:id/fork", { schema: FORK }, async (request, reply) => {
     const { newId = "", atSeq = 0n, atMessageSeq = 0n } = request.body;
     const idempotencyKey = keyOf(request.headers["idempotency-key"]);
@@ -33,8 +24,7 @@ export function forkRoutes(app: App, { handlers }: ForkRouteParts): void {
         throw withNames(ServiceError.from(error), (name) => renamed(name, JSON_NAMES));
       });
     void reply.header("location", session.metadata?.href);
-    const text = JSON.stringify(toJson(SessionSchema, session, EMITTED));
-    return sendJson(reply, text, { status: 201 });
+    return sendJson(reply, sessionJson(session), { status: 201 });
   });
 }
 

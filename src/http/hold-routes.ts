@@ -1,32 +1,23 @@
 /** The hold of a session. */
-import { create, toJson } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
-import {
-  HoldSessionRequestSchema,
-  SessionSchema,
-  type SessionService,
-} from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { Handlers } from "../contract/context.ts";
-import { answer, PROBLEMS, sendJson } from "./answers.ts";
+import { HoldSessionRequestSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { answer, PROBLEMS, sendJson, type RouteParts } from "./answers.ts";
 import { NO_QUERY, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
-import { EMITTED, sessionSchema } from "./session-routes.ts";
+import { sessionJson, sessionSchema } from "./session-routes.ts";
 
-export interface HoldRouteParts {
-  readonly handlers: Pick<Handlers<typeof SessionService>, "holdSession">;
-}
-
-export function holdRoutes(app: App, { handlers }: HoldRouteParts): void {
+export function holdRoutes(app: App, { handlers }: RouteParts<"holdSession">): void {
   app.put("/sessions/:id/hold", { schema: HOLD }, async (request, reply) => {
     const asked = create(HoldSessionRequestSchema, { ...request.params, ...request.body });
     const session = await handlers.holdSession(asked, callContextOf(request));
-    return sendJson(reply, JSON.stringify(toJson(SessionSchema, session, EMITTED)));
+    return sendJson(reply, sessionJson(session));
   });
   app.delete("/sessions/:id/hold", { schema: RELEASE }, async (request, reply) => {
     const asked = create(HoldSessionRequestSchema, { ...request.params, release: true });
     const session = await handlers.holdSession(asked, callContextOf(request));
-    return sendJson(reply, JSON.stringify(toJson(SessionSchema, session, EMITTED)));
+    return sendJson(reply, sessionJson(session));
   });
 }
 

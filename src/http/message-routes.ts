@@ -7,9 +7,7 @@ import {
   PushSessionMessageRequestSchema,
   type SenderSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
-import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument } from "@session-ledger/base/errors";
-import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
@@ -22,6 +20,7 @@ import {
   PROBLEMS,
   senderSchema,
   sendJson,
+  type RouteParts,
 } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
@@ -40,10 +39,7 @@ import {
   timeParameter,
 } from "./parameters.ts";
 
-export interface MessageRouteParts extends EventRouteParts {
-  readonly handlers: EventRouteParts["handlers"] &
-    Pick<Handlers<typeof SessionService>, "pushSessionMessage">;
-}
+type MessageRouteParts = EventRouteParts & RouteParts<"pushSessionMessage">;
 
 /** The meaning of an empty event_type: a person writes from a browser. */
 const DEFAULT_TYPE = "user";

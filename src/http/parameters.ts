@@ -3,10 +3,10 @@
  * value that does not parse is refused by name. A repeated parameter arrives as an array and is
  * refused too. The descriptions go into the OpenAPI document.
  */
+import { INT64_MAX } from "../contract/checks.ts";
 import { z } from "zod";
 import { ID_BYTES_MAX, SESSION_ID_PATTERN } from "@session-ledger/base/ids";
 
-const SEQ_MAX = 2n ** 63n - 1n;
 const DIGITS = /^\d{1,19}$/;
 /** RFC 3339, section 5.6: a zone is required. Digits finer than a microsecond are cut off. */
 const TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$/i;
@@ -35,7 +35,7 @@ export const NO_QUERY = z.strictObject({});
 
 export function seqParameter(description: string) {
   return z
-    .preprocess(seqOf, z.bigint({ error: `must be a whole number from 0 to ${SEQ_MAX}` }))
+    .preprocess(seqOf, z.bigint({ error: `must be a whole number from 0 to ${INT64_MAX}` }))
     .optional()
     .meta({ description, type: "integer", format: "int64", minimum: 0 });
 }
@@ -113,7 +113,7 @@ function seqOf(text: unknown): unknown {
     return Number.isSafeInteger(text) && text >= 0 ? BigInt(text) : text;
   if (text === undefined || !isDigits(text)) return text;
   const seq = BigInt(text);
-  return seq <= SEQ_MAX ? seq : text;
+  return seq <= INT64_MAX ? seq : text;
 }
 
 function isDigits(text: unknown): text is string {

@@ -7,9 +7,7 @@ import {
   SearchTextsRequestSchema,
   type SearchTextsResponse,
 } from "@session-ledger/proto/ambient/v1/search_pb";
-import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ServiceError } from "@session-ledger/base/errors";
-import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
 import {
   answer,
@@ -20,17 +18,14 @@ import {
   sendJson,
   seqNumber,
   timeText,
+  type RouteParts,
 } from "./answers.ts";
 import { countParameter, textParameter, timeParameter } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { renamed, withNames } from "./plumbing/problem.ts";
 
-export interface SearchRouteParts {
-  readonly handlers: Pick<Handlers<typeof SessionService>, "searchTexts">;
-}
-
-export function searchRoutes(app: App, { handlers }: SearchRouteParts): void {
+export function searchRoutes(app: App, { handlers }: RouteParts<"searchTexts">): void {
   app.get("/search", { schema: SEARCH }, async (request, reply) => {
     const { q: query, project: projectId, session: sessionId, role, ...asked } = request.query;
     const { type: eventType, after, before, order, limit: pageSize, cursor: pageToken } = asked;

@@ -6,22 +6,14 @@
  *                                          ├─ all answered ───────────────────────────► stopped
  *                                          └─ stopLimitMs passed, connections cut ──► stopped
  */
+import type { ServedMethods, ServedReads } from "../handlers/authorised.ts";
 import { z } from "zod";
-import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Authenticator } from "../auth/authenticator.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
 import type { Principal } from "../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { isDoneWithin } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
-import type { Handlers } from "../contract/context.ts";
-import type { ExportHandlers } from "../handlers/export.ts";
-import type { HistoryHandlers } from "../handlers/pages.ts";
-import type { EventListHandlers } from "../handlers/push-list.ts";
-import type { RunsHandlers } from "../handlers/runs.ts";
-import type { AguiRun } from "../handlers/agui-run.ts";
-import type { CancelHandlers } from "../handlers/turns/cancel-run.ts";
-import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import type { LoggedCalls } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
@@ -36,7 +28,7 @@ import { NO_QUERY } from "./parameters.ts";
 import { type App, createApp } from "./plumbing/app.ts";
 import { answer, DENIALS, sendJson } from "./answers.ts";
 import { callerRoutes } from "./caller-routes.ts";
-import { conversationRoutes } from "./conversation-routes.ts";
+import { runRoutes, transcriptRoutes } from "./conversation-routes.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
 import { feedbackRoutes } from "./feedback-routes.ts";
 import { forkRoutes } from "./fork-routes.ts";
@@ -62,36 +54,8 @@ import { sessionRoutes } from "./session-routes.ts";
 import { UnsentFrames } from "./sse.ts";
 import { turnRoutes } from "./turn-routes.ts";
 
-export interface HttpParts {
-  readonly handlers: HistoryHandlers &
-    EventListHandlers &
-    CancelHandlers &
-    Pick<
-      Handlers<typeof SessionService>,
-      | "createSession"
-      | "forkSession"
-      | "listSessions"
-      | "searchTexts"
-      | "getSession"
-      | "updateSession"
-      | "updateSessionStatus"
-      | "deleteSession"
-      | "holdSession"
-      | "pushSessionMessage"
-      | "pushSessionEvents"
-      | "claimTurn"
-      | "giveFeedback"
-      | "listSessionEvents"
-      | "watchSessionMessages"
-      | "watchSessionEvents"
-      | "watchEvents"
-      | "watchMessages"
-      | "watchSessions"
-    >;
-  readonly runs: RunsHandlers;
-  readonly transcripts: TranscriptHandlers;
-  readonly runAgent: AguiRun;
-  readonly exports: ExportHandlers;
+export interface HttpParts extends ServedReads {
+  readonly handlers: ServedMethods;
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
   readonly authorizer: Authorizer;
   /** Started before this server; without it nothing is encrypted. */
@@ -224,7 +188,8 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
       sessionRoutes(api, streams);
       holdRoutes(api, parts);
       forkRoutes(api, parts);
-      conversationRoutes(api, parts);
+      runRoutes(api, parts);
+      transcriptRoutes(api, parts);
       messageRoutes(api, streams);
       turnRoutes(api, parts);
       feedbackRoutes(api, parts);

@@ -10,7 +10,7 @@ import {
   ListSessionsResponseSchema,
   SessionOrder,
   SessionSchema,
-  type SessionService,
+  type Session,
   type SessionWatchEvent,
   UpdateSessionRequestSchema,
   UpdateSessionStatusRequestSchema,
@@ -18,9 +18,8 @@ import {
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
-import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
-import { answer, JSON_TYPE, PROBLEMS, sendJson, timeText } from "./answers.ts";
+import { answer, JSON_TYPE, PROBLEMS, sendJson, timeText, type RouteParts } from "./answers.ts";
 import { STATE_NAMES, stateParameter } from "./event-routes.ts";
 import {
   flagParameter,
@@ -39,9 +38,8 @@ import { renamed, withNames } from "./plumbing/problem.ts";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
 import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 
-export interface SessionRouteParts extends EventStreamOptions {
-  readonly handlers: Pick<
-    Handlers<typeof SessionService>,
+type SessionRouteParts = EventStreamOptions &
+  RouteParts<
     | "createSession"
     | "listSessions"
     | "watchSessions"
@@ -50,10 +48,13 @@ export interface SessionRouteParts extends EventStreamOptions {
     | "updateSessionStatus"
     | "deleteSession"
   >;
-}
 
 /** A field that every session has is present even when it is empty. */
-export const EMITTED = { alwaysEmitImplicit: true } as const;
+const EMITTED = { alwaysEmitImplicit: true } as const;
+
+export function sessionJson(session: Session): string {
+  return JSON.stringify(toJson(SessionSchema, session, EMITTED));
+}
 
 const PAGE_MAX = 10_000;
 const SIZE = { fallback: 100, max: 1_000 };
@@ -152,18 +153,17 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
       .createSession(asked, callContextOf(request))
       .catch((error: unknown) => Promise.reject(withJsonNames(ServiceError.from(error))));
     void reply.header("location", session.metadata?.href);
-    const text = JSON.stringify(toJson(SessionSchema, session, EMITTED));
-    return sendJson(reply, text, { status: 201 });
+    return sendJson(reply, sessionJson(session), { status: 201 });
   });
   app.get("/sessions/:id", { schema: GET }, async (request, reply) => {
     const asked = create(GetSessionRequestSchema, request.params);
     const session = await handlers.getSession(asked, callContextOf(request));
-    return sendJson(reply, JSON.stringify(toJson(SessionSchema, session, EMITTED)));
+    return sendJson(reply, sessionJson(session));
   });
   app.patch("/sessions/:id", { schema: UPDATE }, async (request, reply) => {
     const asked = create(UpdateSessionRequestSchema, { ...request.body, id: request.params.id });
     const session = await handlers.updateSession(asked, callContextOf(request));
-    return sendJson(reply, JSON.stringify(toJson(SessionSchema, session, EMITTED)));
+    return sendJson(reply, sessionJson(session));
   });
   app.patch("/sessions/:id/status", { schema: REPORT }, async (request, reply) => {
     const { startTime, completionTime, capabilities, ...body } = request.body;
@@ -177,7 +177,7 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
     const session = await handlers
       .updateSessionStatus(asked, callContextOf(request))
       .catch((error: unknown) => Promise.reject(withJsonNames(ServiceError.from(error))));
-    return sendJson(reply, JSON.stringify(toJson(SessionSchema, session, EMITTED)));
+    return sendJson(reply, sessionJson(session));
   });
   app.delete("/sessions/:id", { schema: DELETE }, async (request, reply) => {
     const asked = create(DeleteSessionRequestSchema, request.params);

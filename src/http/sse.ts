@@ -26,7 +26,7 @@ import type { FastifyReply } from "fastify";
 import { type CallMemory, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
-import type { CallContext } from "../contract/context.ts";
+import { isAbort, type CallContext } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
@@ -223,11 +223,6 @@ function errorEvent(error: ServiceError): SseFrame {
   // beginning.
   const id = error.reason === "CURSOR_BEYOND_HEAD" ? { id: "0" } : {};
   return { event: "error", data, ...id, ...retry };
-}
-
-/** The error with which Node's timers and streams reject when their signal is aborted. */
-function isAbort(error: unknown): boolean {
-  return error instanceof Error && error.name === "AbortError";
 }
 
 /**

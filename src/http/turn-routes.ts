@@ -1,13 +1,12 @@
 /** The claim of a turn, for runners that speak HTTP only, and the cancel of a run: as over gRPC. */
+import { INT64_MAX } from "../contract/checks.ts";
 import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
-import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import {
   CancelRunRequestSchema,
   ClaimTurnRequestSchema,
   type ClaimTurnResponse,
 } from "@session-ledger/proto/ambient/v1/turns_pb";
-import type { Handlers } from "../contract/context.ts";
 import {
   answer,
   eventItem,
@@ -19,16 +18,13 @@ import {
   PROBLEMS,
   sendJson,
   seqNumber,
+  type RouteParts,
 } from "./answers.ts";
 import { NO_QUERY, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 
-export interface TurnRouteParts {
-  readonly handlers: Pick<Handlers<typeof SessionService>, "cancelRun" | "claimTurn">;
-}
-
-export function turnRoutes(app: App, { handlers }: TurnRouteParts): void {
+export function turnRoutes(app: App, { handlers }: RouteParts<"cancelRun" | "claimTurn">): void {
   app.post("/sessions/:id/turns", { schema: CLAIM }, async (request, reply) => {
     const { run_started: runStarted, wait, ...body } = request.body;
     const asked = create(ClaimTurnRequestSchema, {
@@ -65,8 +61,6 @@ function turnJson(turn: ClaimTurnResponse): string {
     lost_run_id: lostRunId === "" ? undefined : JSON.stringify(lostRunId),
   });
 }
-
-const INT64_MAX = 2n ** 63n - 1n;
 
 /** A number, or its digits as text: JavaScript rounds numbers above 2^53. */
 function wholeNumber(description: string) {

@@ -99,12 +99,10 @@ export function shuttingDown(): ServiceError {
  * published before the watch existed.
  */
 
-type Answer = SessionHead | undefined;
-
 export class Heads {
   readonly #reads: Reads;
   readonly #idsMax: number;
-  readonly #asked = new Map<string, PromiseWithResolvers<Answer>>();
+  readonly #asked = new Map<string, PromiseWithResolvers<SessionHead | undefined>>();
   #running = false;
 
   constructor(reads: Reads, limits: { readonly headIdsMax: number }) {
@@ -113,10 +111,10 @@ export class Heads {
   }
 
   /** `undefined` without such a session. */
-  ask(sessionId: string): Promise<Answer> {
+  ask(sessionId: string): Promise<SessionHead | undefined> {
     let question = this.#asked.get(sessionId);
     if (question === undefined) {
-      question = Promise.withResolvers<Answer>();
+      question = Promise.withResolvers<SessionHead | undefined>();
       this.#asked.set(sessionId, question);
     }
     if (!this.#running) void this.#run();

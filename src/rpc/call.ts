@@ -25,7 +25,7 @@ import {
 } from "@grpc/grpc-js";
 import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 import { type ErrorCode, invalidArgument, ServiceError } from "@session-ledger/base/errors";
-import { Call, type BidiRecord } from "../contract/context.ts";
+import { Call, type BidiRecord, isAbort } from "../contract/context.ts";
 import { googleStatusOf, STATUS_CODES } from "../contract/google-status.ts";
 import type { CallRecords } from "../observability/call-records.ts";
 import type { CallMetrics, Metrics } from "../observability/metrics.ts";
@@ -142,11 +142,6 @@ export class ServedCall extends Call {
     const counts = record?.counts;
     this.#records.ended({ startedMs, request, error, counts, span: this.span });
   }
-}
-
-/** The error with which Node's timers and streams reject when their signal is aborted. */
-function isAbort(error: unknown): boolean {
-  return error instanceof Error && error.name === "AbortError";
 }
 
 export interface RpcEnd {

@@ -1,5 +1,6 @@
+import { shuttingDown } from "../contract/context.ts";
 import type { Principal } from "../auth/principal.ts";
-import { ServiceError } from "@session-ledger/base/errors";
+import type { ServiceError } from "@session-ledger/base/errors";
 
 /** A call that does not end by itself, so a stop must end it. */
 interface OpenStreamCall {
@@ -56,8 +57,4 @@ export class OpenCalls {
     if (this.handlersRunning === 0) this.#emptied.resolve();
     return this.#emptied.promise;
   }
-}
-
-function shuttingDown(): ServiceError {
-  return new ServiceError("unavailable", "SHUTTING_DOWN", "the service is shutting down");
 }

@@ -12,16 +12,11 @@ import { sharedEncoderOf } from "./encode.ts";
 import { type MethodDeps, receiveOne } from "./receive.ts";
 import type { Arrived, OneRequest } from "./requests.ts";
 
-export type ServerStreamHandler = (
-  request: Message,
-  context: CallContext,
-) => AsyncIterable<Message>;
-
 /** Answers the calls of one method that has one request and a stream of answers. */
 export function serverStream(
   deps: MethodDeps,
   method: DescMethod,
-  handle: ServerStreamHandler,
+  handle: (request: Message, context: CallContext) => AsyncIterable<Message>,
 ): (wire: ServerInterceptingCallInterface, arrived: Arrived) => void {
   const { openCalls } = deps;
   const decode = decoderOf(method.input);

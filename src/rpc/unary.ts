@@ -7,13 +7,11 @@ import { encoderOf } from "./encode.ts";
 import { type MethodDeps, receiveOne } from "./receive.ts";
 import type { Arrived, OneRequest } from "./requests.ts";
 
-export type UnaryHandler = (request: Message, context: CallContext) => Promise<Message>;
-
 /** Answers the unary calls of one method. */
 export function unary(
   deps: MethodDeps,
   method: DescMethod,
-  handle: UnaryHandler,
+  handle: (request: Message, context: CallContext) => Promise<Message>,
 ): (wire: ServerInterceptingCallInterface, arrived: Arrived) => void {
   const { openCalls } = deps;
   const decode = decoderOf(method.input);

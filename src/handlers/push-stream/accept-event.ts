@@ -43,8 +43,10 @@ import {
   checkTime,
   refuseLargePayload,
   violationsOf,
+  refuse,
+  INT64_MAX,
+  checkSessionId,
 } from "../../contract/checks.ts";
-import { checkSessionId } from "../../contract/session-id.ts";
 import { microsOf } from "../../contract/times.ts";
 
 /** Remembered frames: messages, tool calls and subagents may send their fragments alternately. */
@@ -161,12 +163,11 @@ export class EventAcceptor {
   /** Makes the checks of a unary push, in the same order. */
   #split(event: RawEvent, nowMicros: bigint): SplitRows {
     const { eventType, payload, occurredAt } = event;
-    const violations = violationsOf([
+    refuse([
       checkText("event_type", eventType),
       checkText("payload", payload),
       checkTime("occurred_at", occurredAt),
     ]);
-    if (violations.length > 0) throw invalidArgument(violations);
     refuseLargePayload(payload, this.#options.payloadBytesMax);
     const redacted = this.#options.redactor?.besidesDelta(payload);
     const createdAtMicros = timeOf(event, nowMicros);
@@ -256,9 +257,6 @@ function timeOf({ occurredAt }: RawEvent, nowMicros: bigint): bigint {
   return occurredAt === undefined ? nowMicros : microsOf(occurredAt);
 }
 
-/** The highest number of an event: PostgreSQL's bigint. */
-export const CLIENT_SEQ_MAX = 2n ** 63n - 1n;
-
 const MAX_AGE_MS_MAX = 5_000;
 const MAX_TEXT_BYTES_MAX = 65_536;
 
@@ -300,8 +298,8 @@ export function repeatedEvents(
   if (first > next) return violation(field, `at most ${next}, the next number, but is ${first}`);
   const repeated = next - first;
   if (repeated >= events.length) return events.length;
-  if (first + BigInt(events.length) - 1n > CLIENT_SEQ_MAX)
-    return violation(field, `such that no number is above ${CLIENT_SEQ_MAX}`);
+  if (first + BigInt(events.length) - 1n > INT64_MAX)
+    return violation(field, `such that no number is above ${INT64_MAX}`);
   return Number(repeated); // The number is below events.length.
 }
 

@@ -23,10 +23,9 @@ import { actorOf } from "../../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
-import { checkTextBytes, violationsOf } from "../../contract/checks.ts";
+import { checkTextBytes, checkSessionId, refuse } from "../../contract/checks.ts";
 import type { CallContext, Handlers } from "../../contract/context.ts";
 import { toSessionMessage } from "../../contract/rows-to-wire.ts";
-import { checkSessionId } from "../../contract/session-id.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
 import { TurnMoved } from "../../ingest/refusal.ts";
@@ -220,14 +219,13 @@ function pushOf(
 }
 
 function refuseFaults({ sessionId, runId, reason }: CancelRunRequest): void {
-  const violations = violationsOf([
+  refuse([
     checkSessionId(sessionId),
     runId === ""
       ? { field: "run_id", description: "run_id is required" }
       : checkTextBytes("run_id", runId, ID_BYTES_MAX),
     checkTextBytes("reason", reason, REASON_BYTES_MAX),
   ]);
-  if (violations.length > 0) throw invalidArgument(violations);
 }
 
 function runNotFound(

@@ -9,6 +9,7 @@
  *    │                 └─ claim ── committed ─────────────────────────► answered
  *    └── another claim or run came first ──┘   (a lost run is ended, and no message waits: wait)
  */
+import { durationMs } from "../../contract/times.ts";
 import { hash } from "node:crypto";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
@@ -21,11 +22,18 @@ import { splitRawEvent } from "@session-ledger/agui/split-event";
 import { applyEdits, dropEdits, memberSpans } from "@session-ledger/agui/spans";
 import { actorOf } from "../../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
-import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
-import { checkEpoch, checkText, refuseLargePayload, violationsOf } from "../../contract/checks.ts";
+import { ServiceError, type Violation } from "@session-ledger/base/errors";
+import {
+  type Check,
+  checkEpoch,
+  checkText,
+  refuseLargePayload,
+  INT64_MAX,
+  checkSessionId,
+  refuse,
+} from "../../contract/checks.ts";
 import type { CallContext, Handlers } from "../../contract/context.ts";
 import { toSessionEvent, toSessionMessage } from "../../contract/rows-to-wire.ts";
-import { checkSessionId } from "../../contract/session-id.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
 import { TurnMoved } from "../../ingest/refusal.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
@@ -44,7 +52,6 @@ import { type RunStarted, runStarted, sessionMetadataOf } from "./run-started.ts
 const MESSAGES_DEFAULT = 10;
 const MESSAGES_MAX = 1_000;
 const WAIT_MS_MAX = 60_000;
-const SEQ_MAX = 2n ** 63n - 1n;
 /** Messages and the start of the run together; one message may be larger. */
 const TURN_BYTES_MAX = 3 * 1024 * 1024;
 const LOST =
@@ -124,8 +131,7 @@ class TurnClaim {
   #lost: { readonly runId: string; readonly epoch: bigint } | undefined;
 
   constructor(parts: ClaimParts, options: ClaimOptions, { request, context }: ClaimCall) {
-    const violations = violationsIn(request);
-    if (violations.length > 0) throw invalidArgument(violations);
+    refuse(checksOf(request));
     refuseLargePayload(request.runStarted, options.payloadBytesMax);
     const { sessionId } = request;
     const text = parts.redactor?.payload(request.runStarted) ?? request.runStarted;
@@ -135,7 +141,7 @@ class TurnClaim {
     this.#context = context;
     this.#started = runStarted(text, { sessionId, mode: options.validation });
     this.#key = `claim:${this.#started.runId}`;
-    this.#waitMs = request.wait === undefined ? 0 : msOf(request.wait);
+    this.#waitMs = request.wait === undefined ? 0 : durationMs(request.wait);
     this.#untilMs = parts.clock.monotonicMs() + this.#waitMs;
   }
 
@@ -174,7 +180,7 @@ class TurnClaim {
     const state = await this.#parts.turns.readTurn({
       sessionId,
       key: this.#key,
-      upToSeq: upToSeq === 0n ? SEQ_MAX : upToSeq,
+      upToSeq: upToSeq === 0n ? INT64_MAX : upToSeq,
       rowsMax: messagesMax === 0 ? MESSAGES_DEFAULT : messagesMax,
       bytesMax: TURN_BYTES_MAX - Buffer.byteLength(payload),
       redeliver,
@@ -331,9 +337,9 @@ function keyReused(): ServiceError {
   return new ServiceError("already_exists", "KEY_REUSED", message);
 }
 
-function violationsIn(request: ClaimTurnRequest): readonly Violation[] {
+function checksOf(request: ClaimTurnRequest): readonly Check[] {
   const { messagesMax, upToSeq, envelopeTokens, wait } = request;
-  return violationsOf([
+  return [
     checkSessionId(request.sessionId),
     checkEpoch(request.producerEpoch),
     atLeast("up_to_seq", upToSeq >= 0n),
@@ -350,16 +356,13 @@ function violationsIn(request: ClaimTurnRequest): readonly Violation[] {
       ? undefined
       : { field: "wait", description: `wait must be 0 to ${WAIT_MS_MAX / 1_000} seconds` },
     atLeast("envelope_tokens", envelopeTokens >= 0n),
-  ]);
+  ];
 }
 
 function isWait(wait: Duration): boolean {
-  return wait.seconds >= 0n && wait.nanos >= 0 && wait.nanos < 1e9 && msOf(wait) <= WAIT_MS_MAX;
-}
-
-/** Not rounded: a wait of a nanosecond is a wait. */
-function msOf({ seconds, nanos }: Duration): number {
-  return Number(seconds) * 1_000 + nanos / 1e6;
+  return (
+    wait.seconds >= 0n && wait.nanos >= 0 && wait.nanos < 1e9 && durationMs(wait) <= WAIT_MS_MAX
+  );
 }
 
 function atLeast(field: string, holds: boolean): Violation | undefined {

@@ -9,6 +9,7 @@
  *    └─────────────┴───── in another state by now ──────────────────────┘
  *    └── the run is over, or was never cancelled ────────────────────────────────────────► false
  */
+import { INT64_MAX } from "../../contract/checks.ts";
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import { splitRawEvent } from "@session-ledger/agui/split-event";
 import type { Clock } from "@session-ledger/base/clock";
@@ -24,7 +25,6 @@ import type { OpenGroups } from "../push-stream/open-groups.ts";
 
 /** A producer without an epoch is not fenced. After this many tries its last events do not count. */
 const TRIES_MAX = 5;
-const EPOCH_MAX = 2n ** 63n - 1n;
 /** The rows are ours, and legal in each mode. */
 const MODE: ValidationMode = "strict";
 
@@ -67,12 +67,12 @@ async function raise(
 ): Promise<bigint> {
   const raised = above(state);
   const seen = { turnSeq: undefined, openRunId, epoch: state.epoch, eventSeq: undefined };
-  await ingest.push({ ...pushTo(sessionId, seen), epoch: raised }, staysWanted);
+  await ingest.push({ ...pushTo(sessionId, seen), epoch: raised }, () => false);
   return raised;
 }
 
 function above({ epoch = 0n }: RunState): bigint {
-  return epoch === EPOCH_MAX ? epoch : epoch + 1n;
+  return epoch === INT64_MAX ? epoch : epoch + 1n;
 }
 
 interface CancelledEnd {
@@ -110,7 +110,7 @@ async function end(
   const eventSeq = isLast ? undefined : folded?.cut.events;
   const seen = { turnSeq: undefined, openRunId: runId, epoch: seenEpoch, eventSeq };
   const push = { ...pushTo(sessionId, seen), epoch, rows, bytes: storedBytesOf(rows) };
-  await ingest.push(push, staysWanted);
+  await ingest.push(push, () => false);
 }
 
 /** A session without a transcript gets no ENDs in its log. Its clients still get them. */
@@ -133,8 +133,4 @@ function pushTo(sessionId: string, seen: SeenState): Push {
     rows: [],
     bytes: 0,
   };
-}
-
-function staysWanted(): boolean {
-  return false;
 }

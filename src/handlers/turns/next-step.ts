@@ -9,13 +9,12 @@
  *   no run is open ── messages wait ─────────────────────────────► claim: start the run
  *                └─── no message waits ──────────────────────────► wait
  */
+import { INT64_MAX } from "../../contract/checks.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { noEpochAbove, staleEpoch } from "../../ingest/refusal.ts";
 import type { Claim, MessageRow, SeenState } from "../../store/rows.ts";
 import type { TurnState } from "../../store/turns.ts";
 
-/** The maximum of PostgreSQL's bigint. */
-const EPOCH_MAX = 2n ** 63n - 1n;
 const RUN_OPEN_RETRY_AFTER_MS = 1_000;
 
 export type TurnStep =
@@ -41,7 +40,7 @@ export interface ClaimStep {
 export function nextStep(state: TurnState, wanted: bigint): TurnStep {
   const { repeatedSeq, openRunId, arrivals, epoch: highest = 0n } = state;
   if (repeatedSeq !== undefined) return { kind: "repeat", seq: repeatedSeq };
-  if (wanted === 0n && highest === EPOCH_MAX) return refuse(noEpochAbove(highest));
+  if (wanted === 0n && highest === INT64_MAX) return refuse(noEpochAbove(highest));
   if (wanted !== 0n && wanted < highest) return refuse(staleEpoch(wanted));
   const isHigher = wanted > highest;
   if (openRunId !== "" && !isHigher) return refuse(runOpen(state));

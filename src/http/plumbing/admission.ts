@@ -8,12 +8,12 @@
  * only a caller that may push no message at all is refused. The handler looks at the session: a caller
  * whose roles do not allow the type gets PERMISSION_DENIED, whether the session exists or not.
  */
+import { checkSessionId } from "../../contract/checks.ts";
 import type { FastifyRequest } from "fastify";
 import { type Action, ALLOWED, ROUTE_ACTIONS, type Served } from "../../auth/actions.ts";
 import type { Authenticator } from "../../auth/authenticator.ts";
 import type { Authorizer } from "../../auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../../auth/principal.ts";
-import { checkSessionId } from "../../contract/session-id.ts";
 
 export interface Admission {
   /** Announces a route; throws when the table does not have it. */

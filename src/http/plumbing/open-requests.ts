@@ -1,5 +1,6 @@
+import { shuttingDown } from "../../contract/context.ts";
 import type { Principal } from "../../auth/principal.ts";
-import { ServiceError } from "@session-ledger/base/errors";
+import type { ServiceError } from "@session-ledger/base/errors";
 import type { ServedRequest } from "./call-context.ts";
 
 /**
@@ -36,11 +37,7 @@ export class OpenRequests {
 
   /** Ends the streams; resolves when every answer was sent. */
   close(): Promise<void> {
-    this.stopping = new ServiceError(
-      "unavailable",
-      "SHUTTING_DOWN",
-      "the service is shutting down",
-    );
+    this.stopping = shuttingDown();
     for (const request of this.#open) request.stop(this.stopping);
     this.#settle();
     return this.#emptied.promise;

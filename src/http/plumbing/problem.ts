@@ -15,16 +15,6 @@ import {
 
 export const PROBLEM_TYPE = "application/problem+json";
 
-export interface Problem {
-  readonly type: "about:blank";
-  readonly title: string;
-  readonly status: number;
-  /** Absent for a defect. */
-  readonly detail: string | undefined;
-  readonly reason: ErrorReason;
-  readonly violations: readonly Violation[] | undefined;
-}
-
 /** A refusal that only HTTP has: its status differs from the usual status of its code. */
 export class HttpRefusal extends ServiceError {
   readonly status: number;
@@ -117,7 +107,7 @@ export function statusOf(error: ServiceError): number {
 }
 
 /** The part of an error that the caller may read. */
-export function problemOf(error: ServiceError, names = FIELD_NAMES): Problem {
+export function problemOf(error: ServiceError, names = FIELD_NAMES) {
   const status = statusOf(error);
   const violations = error.violations.map(({ field, description }) => ({
     field: renamed(field, names),
@@ -127,6 +117,7 @@ export function problemOf(error: ServiceError, names = FIELD_NAMES): Problem {
     type: "about:blank",
     title: STATUS_CODES[status] ?? "Client Closed Request",
     status,
+    // A defect has no detail.
     detail: error.code === "internal" ? undefined : renamed(error.message, names),
     reason: error.reason,
     violations: violations.length === 0 ? undefined : violations,

@@ -117,15 +117,16 @@ export class HeadPoll {
     this.#set({ failing: false });
   }
 
-  #set({ failing = this.#failing, hints = this.#hints }: PollState): void {
+  #set({
+    failing = this.#failing,
+    hints = this.#hints,
+  }: {
+    readonly failing?: boolean;
+    readonly hints?: Hints;
+  }): void {
     const wasLate = this.isLate;
     this.#failing = failing;
     this.#hints = hints;
     if (this.isLate !== wasLate) this.#parts.watched.onLatenessChange();
   }
-}
-
-interface PollState {
-  readonly failing?: boolean;
-  readonly hints?: Hints;
 }
