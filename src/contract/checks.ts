@@ -31,9 +31,8 @@ export function refuse(checks: readonly Check[]): void {
 }
 
 /**
- * PostgreSQL text cannot hold U+0000. It cannot hold half of a surrogate pair either, which JSON
- * can write and protobuf cannot. The JSON escapes for them in a payload are ordinary characters and
- * allowed.
+ * PostgreSQL text cannot hold U+0000, nor half of a surrogate pair, which JSON can write. JSON
+ * escapes for them in a payload are ordinary characters.
  */
 export function checkText(field: string, text: string | undefined): Check {
   if (text === undefined) return undefined;
@@ -135,16 +134,12 @@ export function checkBodyDepth(text: string): Check {
   return { field: "", description: `the body must be at most ${BODY_DEPTH_MAX} levels deep` };
 }
 
-/**
- * The limit of members whose keys are checked one by one. Our bodies have two members, and each
- * check costs objects.
- */
+/** The limit of members whose keys are checked one by one; our bodies have two. */
 const NAMED_MEMBERS_MAX = 64;
 
 /**
- * Returns the first key that occurs twice in an object that JSON.parse has read from this text;
- * empty with too many members to find its name. JSON.parse takes the last value of a
- * repeated key. A proxy that checks the first value would let the last one pass unchecked.
+ * The first key that an object in this text has twice; empty with too many members to find its
+ * name. JSON.parse takes the last value, and a proxy may have checked the first one.
  */
 export function repeatedKey(text: string, object: object): string | undefined {
   const { commas } = outline(text);

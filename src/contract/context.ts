@@ -10,9 +10,7 @@ export interface CallContext {
   readonly principal: Principal;
   /** Aborted when the caller leaves, its deadline passes, or the service stops. */
   readonly signal: AbortSignal;
-  /**
-   * The same fact without a signal: a signal costs one object per call, and a push reads this once.
-   */
+  /** The same fact without a signal, which costs one object per call; a push reads it once. */
   readonly hasEnded: boolean;
   /** The span of the call; undefined where no trace is recorded. */
   readonly span?: Span | undefined;
@@ -69,10 +67,7 @@ type ServerStream<I extends DescMessage, O extends DescMessage> = (
   context: CallContext,
 ) => AsyncIterable<MessageShape<O>>;
 
-/**
- * A stream in both directions, as callbacks instead of generators: with many small messages, two
- * promises per message cost more than the handling of the message.
- */
+/** A stream in both directions, as callbacks: two promises per small message cost too much. */
 type BidiStream<I extends DescMessage, O extends DescMessage> = (
   caller: BidiCaller<MessageShape<O>>,
 ) => BidiReceiver<MessageShape<I>>;
@@ -92,15 +87,9 @@ export interface BidiCaller<M> {
   end(error?: ServiceError): void;
 }
 
-/**
- * One call of a stream in both directions, as a receiver of its caller's messages. Nothing here may
- * throw.
- */
+/** Receives the messages of one call with streams in both directions. Nothing here may throw. */
 export interface BidiReceiver<M> {
-  /**
-   * Takes the next message. False: no message may come until `resume`; the messages
-   * stay with the caller until then.
-   */
+  /** Takes the next message. False: none may come until `resume`; they stay with the caller. */
   onMessage(message: M): boolean;
   /** Takes a message that cannot be decoded. No message comes after it. */
   onDecodeError(error: ServiceError): void;
@@ -121,10 +110,7 @@ export interface BidiRecord {
   readonly counts: Readonly<Record<string, number>>;
 }
 
-/**
- * One function per method of the generated service, with the generated messages as input and
- * output.
- */
+/** One function per method of the generated service, with its generated messages. */
 export type Handlers<S extends DescService & { readonly method: GenServiceMethods }> = {
   readonly [K in keyof S["method"]]: S["method"][K] extends {
     readonly methodKind: infer Kind;

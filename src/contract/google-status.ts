@@ -73,9 +73,8 @@ function boundedViolations(violations: readonly Violation[]): Violation[] {
 const encoder = new TextEncoder();
 
 /**
- * Cuts a text to at most `bytesMax` bytes of UTF-8. Half a surrogate pair, which a description may
- * quote from a payload, becomes U+FFFD: grpc-js percent-encodes the message with encodeURI, which
- * would throw.
+ * Cuts a text to at most `bytesMax` bytes of UTF-8. Half a surrogate pair, for example of a quoted
+ * payload, becomes U+FFFD: encodeURI in grpc-js would throw.
  */
 function cut(text: string, bytesMax: number): string {
   const whole = text.slice(0, bytesMax + 1).toWellFormed();

@@ -1,9 +1,8 @@
 /**
- * Stored rows as the messages of the contract. Every row of every push, page and watch passes here,
- * so the messages are written out as literals: `create()` takes 0.45 µs for a SessionEvent with its
- * timestamp, the literal under 0.1 µs, and both encode to the same bytes (Node 24.21, protobuf-es
- * 2.17; the equality is pinned by test/unit/rows-to-wire.test.ts). Fields without a value exist
- * as `undefined`, so that all messages of a type share one shape.
+ * Stored rows as the messages of the contract, written as literals: `create()` takes 0.45 µs for a
+ * SessionEvent, a literal under 0.1 µs, for the same bytes (Node 24.21, protobuf-es 2.17;
+ * test/unit/rows-to-wire.test.ts). All messages of a type have the same fields, so they share one
+ * shape.
  */
 import { fromBinary, fromJsonString, toJsonString } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
@@ -71,10 +70,9 @@ export function toSessionEvent(row: EventRow, deduplicated = false): SessionEven
 }
 
 /**
- * Raw events as messages of the contract: the events of a merged row with a number above `afterSeq`,
- * in order, made on demand, each under its own number. They carry the row's id, stand for one event
- * each, and have no index and no completed_at. A row without an index is one message, the row
- * itself.
+ * The events of a merged row above `afterSeq`, made on demand, each under its own number. They have
+ * the row's id, count as one event each, and have no index and no completed_at. A row without an
+ * index is one message.
  */
 export function* toRawEvents(
   row: EventRow,
@@ -119,9 +117,8 @@ export function senderOf(text: string): Sender {
 }
 
 /**
- * An event row as the driver read it, as a message: gRPC copies the columns to the wire form
- * (`write`), and HTTP reads fields, which are decoded then. `write` gives the bytes of toBinary
- * (test/unit/rows-to-wire.test.ts).
+ * An event row as the driver read it. gRPC copies the columns to the wire form (`write`, with the
+ * bytes of toBinary: test/unit/rows-to-wire.test.ts); HTTP reads fields, which are decoded then.
  */
 export class ReadSessionEvent implements SessionEvent {
   readonly $typeName = "ambient.v1.SessionEvent";

@@ -1,8 +1,7 @@
 /**
- * Shares the event loop fairly. An async generator that never has to wait passes its values on in
- * promises, and the event loop runs promises before anything else. So a sender of much data asks
- * here between two pieces, and gives the others a turn of the event loop after it has run for a
- * while.
+ * Shares the event loop fairly: the loop runs promises before anything else, and a generator that
+ * never waits passes its values on in promises. So a sender of much data asks here between two
+ * pieces.
  */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 

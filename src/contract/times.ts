@@ -1,6 +1,6 @@
 /**
- * Converts between the wire's timestamps and our microseconds. Digits finer than a microsecond are
- * cut off, never rounded: a time that is compared, stored and read again must stay the same.
+ * Converts timestamps of the wire to microseconds and back. Finer digits are cut off, never
+ * rounded: a time that is compared, stored and read again must stay the same.
  */
 import type { Timestamp, Duration } from "@bufbuild/protobuf/wkt";
 import type { Violation } from "@session-ledger/base/errors";

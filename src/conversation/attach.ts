@@ -22,19 +22,13 @@ export interface AguiRequest {
   readonly protocolVersion: string | undefined;
   /** True: the answer stays open for further runs. */
   readonly follow: boolean;
-  /**
-   * True: a session without a run is waited for; with `follow`, without a limit. False: the answer
-   * ends at once.
-   */
+  /** True: a session without a run is waited for; with `follow`, without a limit. */
   readonly canWait: boolean;
   /** `events`: every event from the beginning, as it was before it was merged into a row. */
   readonly replay: "snapshot" | "events";
   /** From the client's RunAgentInput: the messages that the client has. */
   readonly messages: readonly ClientMessage[];
-  /**
-   * The number of a user message. The answer lasts until a run that has taken the row has ended;
-   * without an open run, nothing is sent before the next one begins.
-   */
+  /** The number of a user message: the answer lasts until a run that has taken it has ended. */
   readonly answers: bigint | undefined;
   /** The session as it was before the next event after this one, and nothing that came later. */
   readonly upToSeq?: bigint | undefined;
@@ -65,9 +59,7 @@ export interface AguiOptions {
   readonly runStaleAfterMs: number;
   /** The longest wait for the first run of a session, and for the run that takes a message. */
   readonly runWaitMs: number;
-  /**
-   * The limit for the longest event of a snapshot, in characters; above it the session is replayed.
-   */
+  /** The limit for the longest event of a snapshot, in characters; above it, a replay. */
   readonly snapshotLengthMax: number;
   /** Replays at once: each holds the session up to its place. */
   readonly replaysMax: number;
@@ -123,8 +115,7 @@ export async function attachAgui(
     .attachBoth({ sessionId, signal, acquire: acquireFor(context) })
     .catch((error: unknown) => {
       const isDeleted = error instanceof ServiceError && error.reason === "SESSION_DELETED";
-      // Another instance may have deleted the session, and then no handler of this instance has
-      // dropped the transcript.
+      // Another instance may have deleted the session: then no handler here has dropped it.
       if (isDeleted) setup.transcripts.drop(sessionId);
       throw error;
     });
@@ -154,10 +145,7 @@ export async function attachAgui(
   };
 }
 
-/**
- * The session up to that cut or a later one, and the event of its capabilities, which belongs after the
- * snapshots. Clients of all versions accept a CUSTOM event in a run.
- */
+/** The session up to that cut or a later one, and the CUSTOM event of its capabilities. */
 export async function joinAt(
   { transcripts, capabilitiesOf }: AguiParts,
   sessionId: string,
@@ -180,13 +168,11 @@ interface StaleLimits {
 }
 
 /**
- * Detects silence in the stream of one client: the followed run has stalled, or the session still
- * has no run. Each stream has one timer. When it fires, it checks the newest
- * event and is set again for the remaining time, so a row costs no timer.
- *
- * Silence counts only while a row would arrive: not while the database cannot be read, and not
- * while the client stands still and its stream with it. After an outage the silence starts again at
- * zero, because the runner could not push either, and may return later than the watch.
+ * Detects silence in the stream of one client: the followed run has stalled, or the session has no
+ * run. One timer per stream checks the newest event and is set again for the rest, so a row costs
+ * no timer. Silence counts only while a row would arrive: not while the database cannot be read,
+ * nor while the client stands still. After an outage it starts at zero, because the runner may
+ * return later than the watch.
  */
 class StaleRun {
   readonly #parts: { readonly clock: Clock; readonly timers: Timers };
@@ -238,9 +224,7 @@ class StaleRun {
     this.#cancel = undefined;
   }
 
-  /**
-   * The watch has a new state. When it becomes live, the times of the rows give the age of the silence.
-   */
+  /** When the watch becomes live, the times of the rows give the age of the silence. */
   setState(state: LiveState): void {
     if (state === "live") {
       if (this.#wasAway && this.#newestMicros !== undefined)

@@ -1,19 +1,13 @@
 /**
- * The effect of a snapshot on a client that already has messages, such as a returning client.
- * Messages in both stay where they are, and the others are put after them (`apply/default.ts` of
- * @ag-ui/client, 0.0.59 and 1.0.0). A message that left the conversation and returned to it while
- * the client was away would be in another place than in the log.
- *
- * A client sends its whole messages, and they are held as long as its answer lasts. So only the
- * needed fields of each message are held, up to a bound.
+ * The effect of a snapshot on a client that already has messages: those in both stay in place, and
+ * the others follow (`apply/default.ts` of @ag-ui/client, 0.0.59 and 1.0.0). So a message that left
+ * and returned would be in another place than in the log. Of a client's messages only the needed
+ * fields are stored, up to a bound, while its answer lasts.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 
-/**
- * Reasoning and activities survive a snapshot that has none; clients themselves add user and tool
- * messages.
- */
+/** Reasoning and activities survive a snapshot; clients themselves add the other two. */
 type ClientMessageRole = "reasoning" | "activity" | "user" | "tool";
 
 /** A message that a client states it has. */
@@ -65,9 +59,8 @@ export function reorders(
 }
 
 /**
- * Refuses a client whose last message was typed in it, or comes from one of its tools, and was
- * never in the log: the snapshot would delete the message silently. A message that the log had and
- * lost is not refused.
+ * Refuses a client whose last message is of its user or of one of its tools and was never in the
+ * log: the snapshot would delete it silently. A message that the log has lost is accepted.
  */
 export function refuseUnstored(
   clientMessages: readonly ClientMessage[],
@@ -111,10 +104,7 @@ function tooMuch(field: string, bound: string): ServiceError {
   return invalidArgument([{ field, description: `${field} must have ${bound}` }]);
 }
 
-/**
- * Makes 1.0.0 drop the activities that a snapshot leaves out; earlier versions drop them only
- * where the snapshot has another activity.
- */
+/** Makes 1.0.0 drop activities that a snapshot omits; before, only if it has another activity. */
 export const OWNS_ACTIVITIES: JsonObject = {
   "@ag-ui/client": { authoritativeActivityTypes: null },
 };
@@ -125,17 +115,11 @@ const PLACEHOLDER: JsonObject = { id: ID, role: "developer", content: "" };
 /**
  * Makes a client forget its messages before a snapshot. A client keeps messages in place that are
  * in the snapshot too, and keeps reasoning and activities where the snapshot has none
- * (`apply/default.ts` of @ag-ui/client, 0.0.59 and 1.0.0). So for a returning client, a message
- * that was inserted in the middle meanwhile (for example a tool's result) would be in another place
- * than in the log, and a message that left the log would stay.
- *
- * Clients state which messages they have, but not which activities. So in a session that ever had
- * an activity, every client is made to forget first.
- *
- * After these events a client has no message. They also remove reasoning and activities: a snapshot
- * replaces those of a client when the snapshot has some. Of several messages with one id that the
- * client has, the last counts, so the others here have no effect; the same in 0.0.59 and 1.0.0
- * (test/e2e/agui.test.ts).
+ * (`apply/default.ts` of @ag-ui/client, 0.0.59 and 1.0.0). So a message that was inserted in the
+ * middle would be in another place than in the log, and a message that left the log would stay.
+ * Clients do not state their activities, so in a session that ever had one, every client forgets
+ * first. Of several messages with one id in the client, the last counts, so the others here have no
+ * effect (test/e2e/agui.test.ts).
  */
 export const FORGET: readonly JsonObject[] = [
   { type: "MESSAGES_SNAPSHOT", messages: [PLACEHOLDER] },

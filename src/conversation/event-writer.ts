@@ -1,10 +1,7 @@
 /**
  * Turns rows of a session into the frames for one client. Events outside of runs are withheld,
- * because clients accept no events between runs; when the next run begins, the client lacks them.
- *
- * User messages come as text inside the open run. Between runs they come in the input of an extra
- * run, which the log does not have. A client adds messages of an input only if it does not
- * have them.
+ * because clients accept none. User messages come as text inside the open run; between runs in the
+ * input of an extra run, which adds only messages that the client lacks.
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { LiveState } from "../live/watcher.ts";
@@ -150,10 +147,7 @@ export class EventWriter {
     return { frames, isIncomplete: false };
   }
 
-  /**
-   * The messages of rows, in order; `seq` is the last number of an event that the client has been
-   * given.
-   */
+  /** `seq` is the last number of an event that the client has been given. */
   writeMessages(rows: readonly RowMessages[], seq: bigint): WriterOutput {
     const { canonical, snapshotFrames, onMessages } = this.#parts;
     const messages: JsonObject[] = [];
@@ -260,10 +254,7 @@ export type AguiFrames = AsyncGenerator<AguiFrame, void, undefined>;
 interface AguiEventFrame {
   /** The last log number that the client has seen after this frame. */
   readonly id: string;
-  /**
-   * An event as JSON text. An event that many clients share is UTF-8 bytes, so that no client needs
-   * a copy.
-   */
+  /** An event as JSON text; as UTF-8 bytes if many clients share it, so that none needs a copy. */
   readonly data: string | Uint8Array;
   /** True when no run is open after this frame. */
   readonly endsRun: boolean;

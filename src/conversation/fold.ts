@@ -1,7 +1,6 @@
 /**
  * A session's rows, folded up to one cut: the open constructs, and the transcript that a client
- * would show. Between two rows a fold is complete, so a reader sees a moment that really
- * existed.
+ * would show. Between two rows a fold is complete: such a moment existed.
  */
 import type { JsonObject } from "@session-ledger/agui/json";
 import type { RawEvent } from "@session-ledger/compressor/expand";
@@ -51,10 +50,7 @@ export class Fold {
     return !this.#canonical.hasSpeech;
   }
 
-  /**
-   * The memory it holds, as packages/agui/src/transcript/weight.ts estimates it; without the texts made
-   * from it.
-   */
+  /** Its memory by packages/agui/src/transcript/weight.ts, without the texts made from it. */
   get bytes(): number {
     const rowBytes = this.#messageRows.length * MESSAGE_ROW_BYTES;
     return this.#canonical.bytes + this.#transcript.bytes + this.#failureBytes + rowBytes;
@@ -98,10 +94,7 @@ export class Fold {
     this.#newestMicros = raw.createdAtMicros;
   }
 
-  /**
-   * The id of the message that has this id, or that the row with this id became; undefined:
-   * none.
-   */
+  /** The id of the message with this id, or of the row with this id; undefined: none. */
   messageOf(id: string): string | undefined {
     if (this.#transcript.has(id)) return id;
     const row = this.#messageRows.find(({ rowId }) => rowId === id);

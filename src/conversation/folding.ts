@@ -1,15 +1,11 @@
 /**
- * The work of a fold (transcripts.ts): one shared fold for all callers that wait for the same session, the
- * rows in pages and slices, and the sessions that are too large.
+ * The work of transcripts.ts: shared folds, rows in pages and slices, sessions that are too large.
  */
 import { setImmediate as turnOfEventLoop, setTimeout as rest } from "node:timers/promises";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { ServiceError } from "@session-ledger/base/errors";
 
-/**
- * One piece of work for all callers that wait for it. When the last caller has left, the work is
- * aborted.
- */
+/** One piece of work for all callers that wait for it; aborted when the last one has left. */
 export class SharedFold {
   readonly #controller = new AbortController();
   readonly #done: Promise<void>;
@@ -21,10 +17,7 @@ export class SharedFold {
     this.#done.catch(() => undefined); // The waiting callers get the error, if any are left.
   }
 
-  /**
-   * Rejects as the fold does, or when the signal aborts. A fold that is ending already is only
-   * awaited.
-   */
+  /** Rejects as the fold does, or when the signal aborts. An ending fold is only awaited. */
   async join(signal: AbortSignal | undefined): Promise<void> {
     if (this.#controller.signal.aborted) {
       await this.#done.catch(() => undefined);
@@ -72,9 +65,8 @@ export interface RowsLimits {
   readonly sliceBytesMax: number;
   /**
    * The pause after a row that is larger than a slice. The parse of 1 MB may take 60 ms, and a
-   * request needs many turns, because the answers of the database arrive one by one. With a turn
-   * alone, the slowest other request took 390 ms while such rows were folded; with 10 ms after each
-   * row, 127 ms.
+   * request needs many turns of the event loop: the slowest one took 390 ms during such rows with a
+   * turn after each, and 127 ms with 10 ms.
    */
   readonly restMs: number;
 }
@@ -94,8 +86,8 @@ export interface Slice<R extends CountedRow> {
 }
 
 /**
- * The rows of a stream of a session, in pages; the next page is read while one is folded. Ends when it has
- * reached the wanted number.
+ * The rows of a stream in pages, up to the wanted number; the next page is read while one is
+ * folded.
  */
 export async function* rowsAfter<R extends CountedRow>(
   readRows: ReadRows<R>,
@@ -161,10 +153,9 @@ function* slicesOf<R extends CountedRow>(
 const KNOWN_MAX = 10_000;
 
 /**
- * The sessions whose transcript is larger than this service holds in memory, and the number where
- * it became so. The events before that number do not change, so a later number is not worth another
- * fold. Retention may make the session small again. The service notices that when it has forgotten
- * the session, at the latest after a restart.
+ * The sessions whose transcript is too large, and the number where it became so: a later number is
+ * not worth another fold. If retention makes a session small, it is folded again when it has been
+ * forgotten here, at the latest after a restart.
  */
 export class OversizedSessions {
   readonly #from = new BoundedMap<string, bigint>(KNOWN_MAX);

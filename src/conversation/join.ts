@@ -265,8 +265,7 @@ class Join {
     this.#seq = snapshot.cut.events;
     this.#messageSeq = snapshot.cut.messages;
     this.#snapshotMicros = snapshot.newestMicros ?? 0n;
-    // Events before the first run are in its snapshot, and capabilities after it. A client may also
-    // have other messages, which must go.
+    // Its snapshot has earlier events. Other messages of the client must go.
     const hasMore = snapshot.seq > 0n || capabilities.length > 0;
     const hasOther = hasMore || this.#request.messages.length > 0;
     const hasWithheld = this.#isDeferred || (!hasSnapshot && hasOther);
@@ -314,10 +313,7 @@ class Join {
     for (const opening of after) yield* this.#eventFrames(opening);
   }
 
-  /**
-   * True when the client has messages that the snapshot would put in another order, or would not
-   * remove.
-   */
+  /** True when the snapshot would reorder messages of the client, or would not remove them. */
   #needsReset(snapshot: Snapshot): boolean {
     const { messages: clientMessages } = this.#request;
     if (snapshot.hadActivities) return true; // Clients do not state which activities they have.

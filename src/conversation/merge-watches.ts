@@ -1,7 +1,6 @@
 /**
  * Merges both watches of one client. If both have rows, messages come first, because they cause the
- * events. The next delivery of a watch is requested only after the previous one was taken, so a slow
- * client holds at most one delivery of each.
+ * events. A slow client holds at most one delivery of each.
  */
 import assert from "node:assert/strict";
 import type { Delivery } from "../live/watcher.ts";
@@ -23,10 +22,7 @@ interface Slot {
   isPending: boolean;
 }
 
-/**
- * Ends with the first watch that ends; throws its error. The caller leaves both watches: a watch
- * that waits for its next row is not awaited.
- */
+/** Ends with the first watch that ends; throws its error. The caller leaves both watches. */
 export async function* mergeWatches({
   events,
   messages,

@@ -9,11 +9,9 @@ export interface PlacedOpenings {
 }
 
 /**
- * Places the openings of a client that joins. A START of a message that is in the client's snapshot
- * changes nothing. A START of a message that is not in it (a MESSAGES_SNAPSHOT removed the message
- * while it was open) would make the message again. Sent before the snapshot, the START makes the
- * message too, but the snapshot removes it again, and the construct stays open, as it does for a
- * client that never left.
+ * Places the openings of a client that joins. A START of a message in its snapshot changes nothing.
+ * A START of another one (a MESSAGES_SNAPSHOT removed the message while it was open) would make the
+ * message again. Sent before the snapshot, which removes the message, it only opens the construct.
  */
 export function placeOpenings(
   openings: readonly JsonObject[],

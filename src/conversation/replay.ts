@@ -1,20 +1,13 @@
 /**
- * Sends a session event by event from its beginning, with the user messages in their places. A client
- * asks for a replay, or gets one if its snapshot is too large. A replay ends as a join does: with the
- * run that is the newest when the replay has reached the head that the log had at its beginning. If
- * that run is still open, the join continues it.
+ * Sends a session event by event from its beginning, with the user messages in their places. A
+ * client asks for a replay, or gets one if its snapshot is too large. It ends as a join does, with
+ * the run that was the newest at its beginning; if that run is open, the join continues.
  *
- * A returning client still has its messages, and deltas would be appended to them. So the first run
- * begins with an empty snapshot. A client that may have messages which that snapshot does not
- * remove is made to forget those too (client-messages.ts).
- *
- * Events between runs also come as a snapshot of that moment, so the replay reduces the log along
- * the way. It holds the session up to its place, and therefore few replays run at once. Callers
- * share this limit: a caller with fewer replays takes a lease from the caller with the most. A live viewer
- * holds no such state, and is not counted.
- *
- * An interrupt that a later run has answered would be pending in the client until that run ends, so
- * it is not sent as an interrupt.
+ * The deltas would be appended to messages that a returning client has, so the first run begins
+ * with an empty snapshot, and the client may have to forget other messages (client-messages.ts).
+ * Events between runs come as a snapshot, so the replay folds the log up to its place. Callers
+ * share the limit of replays for that. An interrupt that a later run has answered is not sent: it
+ * would be pending until that run ends.
  */
 import type { JsonObject } from "@session-ledger/agui/json";
 import { acquire } from "../auth/caller-memory.ts";
@@ -50,9 +43,7 @@ import { newestMicrosOf, type FoldedMessages } from "./snapshot.ts";
 import { transcriptTooLarge } from "./folding.ts";
 import type { Cut } from "./merging.ts";
 
-/**
- * The place of a client that continues with the live tail. Its owner calls `leave` of `attached`.
- */
+/** Where a client continues with the live tail. Its owner calls `leave` of `attached`. */
 export interface LivePosition {
   readonly attached: Attached;
   readonly deliveries: AsyncGenerator<Delivery<"events">, void, undefined>;
@@ -64,10 +55,7 @@ export interface LivePosition {
   readonly newestMicros: bigint;
 }
 
-/**
- * Ends with the place from which the join continues, or with undefined when nothing is left
- * to send.
- */
+/** Ends with the place from which the join continues, or with undefined. */
 type ReplayFrames = (
   request: AguiRequest,
   context: CallContext,
@@ -206,8 +194,7 @@ class Replay {
     const { head } = this.#attached;
     const { conformant } = row;
     for (const event of isExpanded ? expand(row) : [row]) {
-      // A million withheld events reach no sender that would give up its turn, so the loop does it
-      // here.
+      // A million withheld events reach no sender that would give up its turn.
       const turn = this.#slice.turn();
       if (turn !== undefined) await turn;
       if (this.#signal.aborted) return;
@@ -255,10 +242,7 @@ class Replay {
     if (this.#transcript.bytes > replayBytesMax) throw transcriptTooLarge(this.#seq);
   }
 
-  /**
-   * The first snapshot of an activity also overwrites one that the client has from an earlier
-   * connection.
-   */
+  /** The first snapshot of an activity also overwrites that of an earlier connection. */
   #replacing(value: JsonObject): JsonObject {
     const keeps = value["type"] === "ACTIVITY_SNAPSHOT" && value["replace"] === false;
     return keeps && !this.#transcript.has(value["messageId"]) ? { ...value, replace: true } : value;

@@ -101,8 +101,8 @@ interface InputPosition {
 }
 
 /**
- * Undefined: nothing is new. `known` is undefined for a session that does not exist. Throws the
- * violations in the new parts.
+ * Undefined: nothing is new. `current` is undefined without a session. Throws the violations in the
+ * new parts.
  */
 export function newRowIn(
   input: RunInputParts,

@@ -37,18 +37,12 @@ export function newestMicrosOf(row: EventRow): bigint {
   return row.completedAtMicros ?? row.createdAtMicros;
 }
 
-/**
- * A fold at one number. The fold continues to change, so all parts are serialised at once, and only
- * once for all callers before the next row.
- */
+/** A fold at one number. The fold changes, so its parts are serialised at once, for all callers. */
 export class Snapshot {
   readonly cut: Cut;
   /** The time of the newest row; undefined without one. */
   readonly newestMicros: bigint | undefined;
-  /**
-   * The RUN_ERROR of a run that failed before it began, without another run; a client accepts
-   * it unchanged.
-   */
+  /** The RUN_ERROR of a run that failed before it began, without another run. */
   readonly failure: JsonObject | undefined;
   readonly messagesText: string;
   /** Undefined: no state was ever set. */
@@ -212,10 +206,7 @@ export class Snapshot {
     return Math.max(this.messagesText.length, this.stateText?.length ?? 0);
   }
 
-  /**
-   * MESSAGES_SNAPSHOT, and STATE_SNAPSHOT if any, as UTF-8; all clients share the
-   * bytes.
-   */
+  /** MESSAGES_SNAPSHOT, and STATE_SNAPSHOT if any, as UTF-8 that all clients share. */
   servedAs(generation: Generation): readonly Uint8Array[] {
     const existing = this.#served.get(generation);
     if (existing !== undefined) return existing;
@@ -245,9 +236,7 @@ export function objectsOf(text: string): readonly JsonObject[] {
   return Array.isArray(values) ? values.filter(isObject) : [];
 }
 
-/**
- * The limit of the JSON. The layout of 64 Mi characters takes 10 s, during which nothing else runs.
- */
+/** Of the JSON: the layout of 64 Mi characters takes 10 s, during which nothing else runs. */
 const READABLE_CHARS_MAX = 8_388_608;
 
 function tooLargeToRead(): ServiceError {

@@ -41,10 +41,7 @@ export interface TranscriptCacheLimits extends RowsLimits {
   readonly bytesMax: number;
   /** The limit for the estimated memory of one fold. */
   readonly foldBytesMax: number;
-  /**
-   * Sessions that are folded at once when more than a page is missing, and when at most a page is
-   * missing.
-   */
+  /** Sessions that are folded at once if more than a page is missing, and if less. */
   readonly longFoldsMax: number;
   readonly shortFoldsMax: number;
   /** Sessions that wait for one of those folds. */
@@ -170,8 +167,7 @@ export class Transcripts implements Unit {
     }
     if (entry.isDropped) throw sessionDeleted(sessionId);
     if (entry.isForgotten) {
-      // The fold was forgotten: the head must be read again to know whether the numbers are still
-      // committed.
+      // The head must be read again: the numbers may not be committed any more.
       return this.#folded(sessionId, await this.#currentCut(sessionId, cut), signal);
     }
     return entry;

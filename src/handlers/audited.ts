@@ -12,9 +12,8 @@ type ClaimTurn = Handlers<typeof SessionService>["claimTurn"];
 type ForkSession = Handlers<typeof SessionService>["forkSession"];
 
 /**
- * Writes an audit record of an action that cannot be undone: the old texts are gone too. An
- * interrupted action may be done in part: an erasure whose caller left has deleted its session and
- * some of the rows.
+ * Audits an action that cannot be undone: the old texts are lost too. An interrupted action may be
+ * done in part, for example an erasure whose caller left.
  */
 export function audited<R extends { readonly id: string }, A>(
   audit: Audit,
@@ -69,9 +68,8 @@ export function auditedCancel<R extends { readonly sessionId: string }>(
 }
 
 /**
- * Writes an audit record of each fork, also for a repeated request: the history has another name now.
- * Ids are shared by all projects. A caller with a scope who chose one could take the id of a session to
- * come, and learn which ids are taken.
+ * Audits each fork, also for a repeated request. Ids are shared by all projects: a caller with a
+ * scope who chose one could take that of a later session, and learn which ids are taken.
  */
 export function auditedFork(audit: Audit, handle: ForkSession): ForkSession {
   return async (request, context) => {

@@ -151,9 +151,7 @@ function authorisedSessions(parts: AuthorisingParts, served: Methods) {
   } satisfies Partial<Methods>;
 }
 
-/**
- * Reads that only HTTP offers in this form. `talk` also pushes, by a method with its own check.
- */
+/** Reads that only HTTP offers in this form. `runAgent` also pushes, with its own check. */
 export function authorisedReads(
   { authorizer }: AuthorisingParts,
   { runs, transcripts, exports, runAgent }: ServedReads,
@@ -248,10 +246,7 @@ function pushStream(
   };
 }
 
-/**
- * A new session belongs to the project of its maker, and a feed has the rows of its reader's
- * project. The request may name that project or none.
- */
+/** The request may name the caller's project or none. */
 function ofProject(
   { authorizer, audit }: AuthorisingParts,
   method: string,

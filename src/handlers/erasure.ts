@@ -1,7 +1,4 @@
-/**
- * Erases one session, or holds it so that nobody does; retention erases the old beginnings of all
- * sessions.
- */
+/** Erases one session, or holds it so that nobody does. */
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { checkTextBytes, type Check, refuse, checkSessionId } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
@@ -15,10 +12,7 @@ const REASON_BYTES_MAX = 1_024;
 
 /** The store, as these handlers need it. */
 export interface ErasureStore {
-  /**
-   * Calls `marked` once the session refuses every push. Returns undefined without a session
-   * to erase.
-   */
+  /** Calls `marked` once the session refuses every push. Undefined: no such session. */
   eraseSession(
     sessionId: string,
     call: { readonly marked: () => void; readonly signal: AbortSignal },

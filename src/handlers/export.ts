@@ -1,10 +1,7 @@
 /**
- * Exports a whole session, as it stood when the export began, for a file. Rows are read a page at a
- * time and only on demand, so an export holds one page, and a merged row is expanded while it is
- * written.
- *
- * A file with missing rows must not look complete, so the rows are counted up to the head. Only the
- * beginning of a session may be missing, after retention has erased it.
+ * Exports a session, as it stood when the export began, for a file. It holds one page, and expands
+ * a merged row while it is written. Rows are counted up to the head, so that a file with missing
+ * rows cannot look complete; only the beginning may be missing, after retention.
  */
 import { checkSessionId } from "../contract/checks.ts";
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";

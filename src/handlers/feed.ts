@@ -1,8 +1,6 @@
 /**
- * The two feeds: check the form, read the cursor, then pass on what live/feeds.ts delivers.
- *
- * A cursor names the feed, the server process whose clock made it, and the place: the time of the
- * last row and its session and number. So a feed that continues begins inside the rows of one time.
+ * The two feeds. A cursor names the feed, the server process whose clock made it, and the position:
+ * time, session and number of the last row, so a feed can continue inside the rows of one time.
  */
 import { create } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
@@ -110,7 +108,7 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
     const act = { principal, action: "feed.read", sessionId: undefined } as const;
     let isAudited = false;
     const pull = new Pull(deliveries, (delivery) => {
-      // The first delivery shows that the feed has a seat.
+      // The first delivery shows that the feed has a lease.
       if (!isAudited) audit.done(act, { stream, projectId });
       isAudited = true;
       return framesOf(call, delivery);

@@ -67,10 +67,7 @@ export function createForkHandlers({
 /** The namespace of the ids of forks with a key, made at random. */
 const KEYED = "5d1b7f0e-6c38-4d0b-9a55-3f6e1f7c2a94";
 
-/**
- * A key of one project gives no id that another project's key gives, so it is no way to find or to take a
- * foreign id. Only callers who see every session choose `new_id` (audited.ts).
- */
+/** Only callers who see every session choose `new_id` (audited.ts); keys hold for a project. */
 function idFor(
   { sessionId, newId, idempotencyKey }: ForkSessionRequest,
   { projectId = null }: { readonly projectId?: Principal["projectId"] | null },

@@ -1,7 +1,7 @@
 /**
- * Reads that can keep a connection of the database for long: lists, searches, forks, and
- * transcripts of earlier moments. Each takes a seat. Half of the connections for reads have a seat, so the
- * other half is free for other reads. One caller takes at most half of the seats.
+ * Reads that can hold a connection of the database for long: lists, searches, forks, and
+ * transcripts of earlier moments. They have half of the connections for reads, and one caller has
+ * half of that.
  */
 import { actorOf } from "../auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";

@@ -3,10 +3,7 @@ import type { ValidatedEvent } from "@session-ledger/agui/split-event";
 import type { Metrics } from "../observability/metrics.ts";
 import type { NewRow } from "../store/rows.ts";
 
-/**
- * The row of an event that AG-UI or the compressor has accepted. More fields of `event` (its place,
- * say) stay in the row and are not stored.
- */
+/** The row of an accepted event. Other fields of `event`, such as its place, are not stored. */
 export function newEventRow(
   event: Omit<NewRow, "id" | "fragments" | "sender" | "sentAtMicros">,
   fragments: Uint8Array | undefined,
@@ -29,8 +26,8 @@ const pool = new Uint8Array(256 * RANDOM_BYTES);
 let used = pool.length;
 
 /**
- * UUIDv7 for rows. The `uuid` package asks the system for sixteen random bytes per id, which took 4
- * % of a busy service; here the bytes come from a pool that is filled for 256 ids at a time.
+ * UUIDv7 for rows, with random bytes for 256 ids at a time: the `uuid` package asks the system for
+ * each id, which took 4 % of a busy service.
  */
 export function rowId(): string {
   if (used === pool.length) {

@@ -1,7 +1,4 @@
-/**
- * The two page reads. The contract defines `next_after_seq` and the other fields; the store counts
- * rows.
- */
+/** The two page reads. The contract counts events; the store counts rows. */
 import type {
   ListSessionEventsRequest,
   ListSessionEventsResponse,
@@ -114,8 +111,7 @@ export function createListHandlers(
     const expand = "expand" in request && request.expand;
     const { afterSeq, beforeSeq, itemsMax } = boundsOf(request);
     const readAfter = (after: bigint): Promise<Page<S>> => {
-      // The caller already has this many events of the row that holds the cursor; its page does not
-      // count them.
+      // Events of the row with the cursor that the caller has; they do not count for its page.
       const seen = afterSeq > after ? Number(afterSeq - after) : 0;
       return reader.readPage({
         stream,
@@ -130,8 +126,7 @@ export function createListHandlers(
         ...(expand ? { eventsMax: itemsMax + seen } : { undecoded: true }),
       });
     };
-    // Without `expand` a cursor is almost always between two rows, so the page is read while the
-    // cursor is looked up.
+    // Without `expand` a cursor is mostly between two rows: look it up and read at once.
     const [heads, after, expected] = await Promise.all([
       reader.heads([sessionId]),
       reader.resolveCursor({ stream, sessionId, afterSeq, expand }),
@@ -253,9 +248,8 @@ function filterOf(
 }
 
 /**
- * Cuts a page of raw events out of a page of rows. Either end of the page may lie inside a merged
- * row: at the caller's cursor, or where the page is full. A row without an index is never cut; the
- * page has all of it or nothing.
+ * Cuts a page of raw events out of a page of rows. Both ends may lie inside a merged row. A row
+ * without an index is never cut.
  */
 
 export interface RawPageRequest {
@@ -265,10 +259,7 @@ export interface RawPageRequest {
   readonly beforeSeq: bigint | undefined;
   readonly descending: boolean;
   readonly eventsMax: number;
-  /**
-   * The limit for payloads and run ids together. A page ends before the event that would exceed it,
-   * but holds at least one event.
-   */
+  /** Of payloads and run ids together; the page has at least one event. */
   readonly bytesMax: number;
 }
 
@@ -329,10 +320,7 @@ function cursorsWithin(
   };
 }
 
-/**
- * The cursors of a page that holds all of its rows: the cursors of the rows, limited to the
- * caller's bounds.
- */
+/** The cursors of a page with all of its rows, limited to the caller's bounds. */
 function cursorsAround(
   { rows, nextAfter, nextBefore }: Page<"events">,
   { afterSeq, beforeSeq, descending }: RawPageRequest,

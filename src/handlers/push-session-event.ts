@@ -1,6 +1,6 @@
 /**
  * PushSessionEvent: checks the form of an event, lets AG-UI's catalogue validate it, and stores its
- * rows in the table of events: one, or those of a group.
+ * rows: one, or those of a group.
  */
 import { optionalMicros } from "../contract/times.ts";
 import type { PushSessionEventRequest } from "@session-ledger/proto/ambient/v1/events_pb";
@@ -45,10 +45,7 @@ import type { OpenGroups } from "./push-stream/open-groups.ts";
 
 export interface PushEventParts extends PushParts {
   readonly metrics: Pick<Metrics, "aguiRenamed">;
-  /**
-   * Open groups of this replica's push streams. A unary push closes the group of its session first,
-   * so earlier events commit first.
-   */
+  /** A unary push closes the group of its session first, so earlier events commit first. */
   readonly groups: Pick<OpenGroups, "close">;
 }
 
@@ -132,10 +129,7 @@ function pushWith(
   return pushOf(request, "events", rows, rest);
 }
 
-/**
- * The index for a row whose payload is redacted: the `rawEvent` of each event may have a secret, and
- * the row's payload has only the first one.
- */
+/** Each event's `rawEvent` may have a secret, and the payload has only the first one. */
 function redactedIndex(
   { payload, fragments }: PushSessionEventRequest,
   row: ValidatedEvent,
@@ -152,10 +146,7 @@ function redactedIndex(
   throw invalidArgument([{ field: "fragments.raw_events", description }]);
 }
 
-/**
- * The fragment index in its stored form: checked against its row, and encoded in the one canonical
- * way.
- */
+/** The fragment index in its stored form: checked, and encoded in the one canonical way. */
 function indexOf(fragments: FragmentIndex, row: ValidatedEvent, rowBytesMax: number): Uint8Array {
   refuse(checkFragments(row, fragments));
   const index = encodeFragments(fragments);

@@ -1,7 +1,6 @@
 /**
- * The common part of pushes: the digest of their content, and the way to ingest. The contract sets
- * the order of the checks: the form, the rate limits, then under the session's lock whether the
- * session is deleted, the key, the epoch, and the room in the session.
+ * The common part of pushes. The contract sets the order of the checks: the form, the rate limits,
+ * then under the session's lock whether it is deleted, the key, the epoch, and the room.
  */
 import { hash } from "node:crypto";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
@@ -52,10 +51,9 @@ interface PushRequest {
 }
 
 /**
- * The push of these rows. The digest of a keyed push tells whether a retry has the same
- * content. The digest covers the fields as received, except key and epoch. It is made before
- * redaction, which may change with a release. `rest` holds the fields that only one kind of push
- * has.
+ * The digest of a keyed push tells whether a retry has the same content: all received fields except
+ * key and epoch, before redaction, which may change with a release. `rest` has the fields of one
+ * kind of push.
  */
 export function pushOf(
   request: PushRequest,

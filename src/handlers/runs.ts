@@ -1,9 +1,8 @@
 /**
- * Lists the runs of a session, a page at a time; a page always holds whole runs. The store returns
- * stretches of rows; this file joins the parts of a run and decides its status. A full page ends
- * before the run that begins after it. A page never ends inside a run: a long run is added up to
- * its end with several bounded statements, as long as the caller waits. A run that began at or
- * before the cursor belongs to an earlier page, and its rest after the cursor is skipped.
+ * Lists the runs of a session, a page at a time. The store returns stretches of rows; this file
+ * joins the parts of a run and decides its status. A page never ends inside a run: several bounded
+ * statements add a long one, as long as the caller waits. A run that began at or before the cursor
+ * is skipped.
  */
 import { isObject } from "@session-ledger/agui/json";
 import { outcomeOf, type RunOutcome } from "@session-ledger/agui/run-end";
@@ -66,10 +65,7 @@ export interface RunsParts {
   readonly clock: Clock;
 }
 
-/**
- * The limit of statements for a page that finds no run; after them the page tells how far it
- * looked.
- */
+/** Statements for a page that finds no run; then the page tells how far it looked. */
 const EMPTY_LOOKS_MAX = 5;
 
 export function createRunsHandlers(

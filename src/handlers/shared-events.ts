@@ -1,16 +1,14 @@
 /**
- * Raw events of rows that go to many watchers. The events are made once per row for all watchers,
- * so they are also encoded only once. An expanded row of tokens takes a hundred times its memory
- * and more, and a window holds hundreds of rows. So only the most recently expanded rows are kept,
- * within a bound for the whole process, and large rows are never kept. The events of other rows are
- * made again for each watcher.
+ * Raw events of rows that go to many watchers: made once per row, so that they are also encoded
+ * once. An expanded row of tokens takes more than a hundred times its memory, so only the most
+ * recently expanded rows stay, within a bound for the process.
  *
- *   asked ──► kept? ── yes ──► the same messages
+ *   asked ──► cached? ── yes ──► the same messages
  *               └ no ──► expands to more than the bound of a row?
- *                          ├ no ──► made, kept; those kept the longest go, down to the bound of all
- *                          └ yes ─► walked, event by event; that it is large is remembered
+ *                          ├ no ──► made, cached; the oldest ones go, down to the bound of all
+ *                          └ yes ─► walked, event by event; the row is remembered as large
  *
- * Nothing here keeps a row in memory: when a window drops a row, the row's events are freed too.
+ * Nothing here keeps a row in memory: when a window drops a row, its events are freed too.
  */
 import assert from "node:assert/strict";
 import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
@@ -20,14 +18,13 @@ import { toRawEvents } from "../contract/rows-to-wire.ts";
 export interface SharedEventsLimits {
   /** The limit for one row's events; a larger row is not shared. */
   readonly rowBytesMax: number;
-  /** The limit for all kept events, including freed ones that were not noticed yet. */
+  /** Of all cached events, including freed ones that were not noticed yet. */
   readonly bytesMax: number;
 }
 
 /**
- * Starting points. A row of 10 KiB of text, as the compressor makes it, takes 1.1 MB when its
- * tokens have four characters; watchers that wait at the head get the same few rows within
- * milliseconds.
+ * A row of 10 KiB of text takes 1.1 MB when its tokens have four characters; watchers at the head
+ * get the same few rows within milliseconds.
  */
 export const SHARED_EVENTS_LIMITS: SharedEventsLimits = {
   rowBytesMax: 2_097_152,
@@ -45,14 +42,11 @@ export class SharedEvents {
   readonly #toWhole: (row: EventRow) => SessionEvent;
   readonly #limits: SharedEventsLimits;
   readonly #expansions = new WeakMap<EventRow, Expansion>();
-  /** Kept expansions in the order of creation; weak, because they belong to their rows. */
+  /** Cached expansions in the order of creation; weak, because they belong to their rows. */
   readonly #shared = new Set<{ readonly expansion: WeakRef<Expansion>; readonly bytes: number }>();
   bytes = 0;
 
-  /**
-   * `toWhole` makes the message of a row without an index; it returns the same message for the same
-   * row.
-   */
+  /** `toWhole` makes the one message of a row without an index. */
   constructor(toWhole: (row: EventRow) => SessionEvent, limits: SharedEventsLimits) {
     this.#toWhole = toWhole;
     this.#limits = limits;
@@ -118,6 +112,5 @@ function* eventsOf(
   }
 }
 
-// Heap per event besides its payload's characters: 0.17 to 0.32 KB (100,000 events with and without
-// timestamps, encoded or not, after a collection, Node 24.21).
+// Per event without its payload: 0.17 to 0.32 KB (100,000 events, after a collection, Node 24.21).
 const EVENT_BYTES = 320;

@@ -37,8 +37,7 @@ export function createTokenHandlers(
       if (violations.length > 0 || role === undefined) throw invalidArgument(violations);
       if ((await store.getSession(sessionId)) === undefined) throw sessionNotFound(sessionId);
       const { id, token, expiresAtMs } = await tokens.issue({ sessionId, role, ttlMs });
-      // The only record of the issuer of a token and of its session. The record has the token's id
-      // and never the token.
+      // The only record of who issued a token, and for which session. It never has the token.
       const act = { principal, action: "token.issue", sessionId } as const;
       audit.done(act, { tokenId: id, role, expiresAt: new Date(expiresAtMs).toISOString() });
       return {

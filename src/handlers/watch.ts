@@ -1,10 +1,8 @@
 /**
- * The two watches: check the form, find the cursor, then forward the rows of live delivery.
- * docs/watch.md specifies the states of a watch.
- *
- * Rows of a window are the same objects for all its watchers, and so are the messages made of them:
- * the adapter encodes each once. A filter is applied here, row by row, so it never holds a cursor
- * back. With state frames the caller learns the last number that the service has examined.
+ * The two watches: check the form, find the cursor, forward the rows of live delivery (states:
+ * docs/watch.md). Watchers of a window share rows and messages, so each is encoded once. The filter
+ * is applied here and never holds a cursor back: state frames have the last number that was
+ * examined.
  */
 import {
   type SessionEvent,
@@ -45,9 +43,7 @@ import { create } from "@bufbuild/protobuf";
 import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 
 export interface WatchOptions {
-  /**
-   * auto: a watch waits for a session that does not exist; strict: the watch ends with NOT_FOUND.
-   */
+  /** auto: a watch waits for a session that does not exist; strict: NOT_FOUND. */
   readonly sessionPolicy: "auto" | "strict";
 }
 
@@ -202,8 +198,7 @@ function* wireOf<S extends StreamName, M>(
   const { sessionId, stateFrames } = request;
   if (delivery.kind === "state") {
     const asked = expanded === undefined ? 0n : cursorIn(request);
-    // For a cursor inside a row, the watch starts at the row's beginning, which is below the
-    // caller's cursor.
+    // For a cursor inside a row, the watch starts below it, at the row's beginning.
     const seq = delivery.seq > asked ? delivery.seq : asked;
     if (stateFrames) yield call.toFrame({ sessionId, state, seq });
     return;
@@ -250,10 +245,7 @@ function onceARow<R extends StoredRow, M>(toWire: (row: R) => M): (row: R) => M 
   };
 }
 
-/**
- * Frames of a watch that are not rows: they tell the watch's state and the last number that the
- * service has examined.
- */
+/** Frames that are not rows: the watch's state, and the last number that was examined. */
 
 interface StateFrame {
   readonly sessionId: string;

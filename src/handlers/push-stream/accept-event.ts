@@ -53,9 +53,9 @@ import { microsOf } from "../../contract/times.ts";
 const FRAMES_MAX = 4;
 
 /**
- * The longest payload whose frame is remembered. A frame keeps alive the text it was cut from, and
- * no limit counts that text as unacknowledged: four texts of a megabyte were 4 MiB for each open
- * stream. Larger fragments are rare, and are parsed each time.
+ * The longest payload whose frame is remembered. A frame keeps its text alive, which no limit
+ * counts: four texts of a megabyte were 4 MiB for each open stream. Larger fragments are parsed
+ * each time.
  */
 const FRAME_UNITS_MAX = 16_384;
 
@@ -223,8 +223,7 @@ function knownFrameOf(event: RawEvent, row: AguiRow): KnownFrame | undefined {
 }
 
 /**
- * The frame of an accepted fragment. Its `delta` must be a string: only the text of a string may
- * differ between fragments of one frame.
+ * Its `delta` must be a string: only the text of a string differs between fragments of one frame.
  */
 function frameWith(payload: string, gaps: Gaps, isTimed: boolean): Frame | undefined {
   const { delta, timestamp } = gaps;
@@ -283,8 +282,7 @@ export function checkOpen(open: Open): readonly Violation[] {
 }
 
 /**
- * The number of events at the beginning of a batch that are known already, or the violation of the
- * batch.
+ * The count of events at the beginning of a batch that are known, or the violation of the batch.
  */
 export function repeatedEvents(
   { firstClientSeq: first, events }: Pick<Batch, "firstClientSeq" | "events">,

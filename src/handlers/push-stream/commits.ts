@@ -1,12 +1,8 @@
 /**
- * The rows of one push stream on their way to disk. Rows are gathered, given to ingest with the
- * range of numbers they stand for, and counted when they are committed.
- *
- * While one push is under way, new rows are gathered for the next push. So a stream commits as
- * often as the disk allows and not once per row. A second push follows the first only when many
- * rows wait (ingest commits a session's pushes one after the other anyway), or when a caller needs
- * the rows in ingest at once. After ingest has rejected one push, it stores no later push of the
- * stream, so the first rejection ends the stream.
+ * The rows of one push stream on their way to disk. While one push is under way, rows are gathered
+ * for the next one, so a stream commits as often as the disk allows. A second push follows the
+ * first only when many rows wait, or when a caller needs them in ingest at once. After a rejected
+ * push, ingest stores no later one of the stream, so the first rejection ends it.
  */
 import type { ValidatedEvent as AguiRow } from "@session-ledger/agui/split-event";
 import { type ErrorReason, ServiceError } from "@session-ledger/base/errors";
@@ -29,9 +25,7 @@ const IN_FLIGHT_MAX = 2;
 
 export interface CommitParts {
   readonly ingest: Pick<Ingest, "push">;
-  /**
-   * Reads from the store whether committed events of the stream are lost, and after which number.
-   */
+  /** Whether committed events of the stream are lost, and after which number. */
   readonly lostAfter: (opening: StreamOpening) => Promise<bigint | undefined>;
   readonly streamMetrics: StreamMetrics;
 }
@@ -112,10 +106,7 @@ export class StreamCommits implements RowSink {
     this.#isOwed = true;
   }
 
-  /**
-   * The acknowledgement to send: of a new number, or an owed one once no push is under way that
-   * would bring a newer number.
-   */
+  /** Of a new number, or an owed one once no push is under way that would bring a newer number. */
   get acknowledgement(): CommittedSeqs | undefined {
     const { lastCommitted: lastClientSeq, isCommitted } = this.numbers;
     const isDue = lastClientSeq > this.#acknowledgedSeq || (this.#isOwed && isCommitted);
@@ -181,10 +172,7 @@ export class StreamCommits implements RowSink {
     this.#stream.onSettle(failure);
   }
 
-  /**
-   * When the push that follows the last committed one is refused, the committed events may be lost;
-   * the store tells.
-   */
+  /** A refusal right after the last committed push may mean that committed events are lost. */
   async #failureOf({ firstClientSeq }: Handover, failure: ServiceError): Promise<ServiceError> {
     const lastClientSeq = this.numbers.lastCommitted;
     const mayBeLoss = failure instanceof RangeGap || MAY_BE_LOSS.has(failure.reason);
@@ -241,9 +229,7 @@ export interface Handover {
   readonly payloadBytes: number;
 }
 
-/**
- * The effect of an event on the open group: the event stands alone, began a group, or joined it.
- */
+/** An event stands alone, began a group, or joined it. */
 export type GroupStep = "none" | "began" | "joined";
 
 interface EventCounts {

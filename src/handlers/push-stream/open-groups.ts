@@ -1,8 +1,7 @@
 /**
- * The push streams of this replica by session: at most one per session, the newest. Other code uses
- * this class to close the open group of a session, to tell its client, or to end its stream. The rule of one stream per
- * session belongs to the table (storage.md); this class only tells the older stream at once, and
- * not at its next commit.
+ * The newest push stream of each session on this replica: other code closes its group, sends to its
+ * client, or ends it. The table decides which stream is the newest (storage.md); this class only
+ * ends the older one at once.
  */
 import type {
   Cancel,
@@ -31,9 +30,7 @@ export class OpenGroups {
   /** The newest cancel that the client of a stream knows of. */
   readonly #sentCancels = new WeakMap<StreamOfSession, bigint>();
 
-  /**
-   * Ends the older of two streams of a session; false when the entering stream is the older one.
-   */
+  /** Ends the older of two streams of a session; false when the entering one is older. */
   enter(stream: StreamOfSession): boolean {
     const other = this.#streams.get(stream.sessionId);
     if (other !== undefined && isNewer(other.opened, stream.opened)) {
@@ -72,10 +69,7 @@ export class OpenGroups {
   }
 }
 
-/**
- * The answers for two openings of one session may arrive in any order; the table has numbered the
- * openings.
- */
+/** The answers for two openings may arrive in any order; the table has numbered them. */
 function isNewer(one: OpenedStream, other: OpenedStream): boolean {
   return one.epoch === other.epoch ? one.stream > other.stream : one.epoch > other.epoch;
 }
@@ -95,9 +89,8 @@ interface Left {
 }
 
 /**
- * The redactors of push streams that have ended. The rest of a secret is recognised when the client
- * comes back to this process, if it continues exactly where it stopped: a repeated event would be
- * read twice. Nothing outlives the process: another process does not know the first half of a secret.
+ * The redactors of ended push streams: the rest of a secret is recognised when the client returns
+ * to this process and continues exactly where it stopped. Nothing outlives the process.
  */
 export class LeftRedactors {
   readonly #left = new BoundedMap<string, Left>(SESSIONS_MAX);

@@ -10,7 +10,7 @@
  *            │      a frame that is wrong     │  │   ingest, nothing waits ──────────────► over
  *            │      a refusal, where asked    │  ├── replaced, deleted, ingest refused ──► over
  *            ▼                                ▼
- *          ending: the group is closed; when all is committed and told ── OK or the error ──► over
+ *          ending: the group is closed; when all is acknowledged ── OK or the error ────────► over
  *
  * The events that were sent and the events on disk share one line of numbers (commits.ts), so a
  * break at any moment loses nothing: the next stream begins after the last committed event.
@@ -46,25 +46,18 @@ import {
 } from "./accept-event.ts";
 import { RowBuilder, type RowBuilderOptions } from "./row-builder.ts";
 
-/**
- * Uncommitted events of one stream: small events must not fill the memory below the limit of bytes.
- */
+/** Uncommitted events of one stream: a limit for many small ones, which have few bytes. */
 const EVENTS_MAX = 65_536;
 /** Refusals and acknowledgements that a slow reader has not taken yet. */
 const UNSENT_BYTES_MAX = 64 * 1024;
-/**
- * The longest time other callers may wait for one frame; checked each time after a fixed amount of
- * work.
- */
+/** The longest time other callers may wait for one frame, checked after this much work. */
 const TURN_MS = 10;
 const TURN_UNITS = 65_536;
 /** The cost of an event without content, in units of a payload. */
 const EVENT_UNITS = 64;
 
 export interface OpenStreamParts extends CommitParts {
-  /**
-   * Charges one message of that many bytes; answers for how many milliseconds nothing may be read.
-   */
+  /** Charges a message; answers for how many milliseconds nothing may be read. */
   readonly charge: (bytes: number) => ReturnType<RateLimits["charge"]>;
   readonly timers: Timers;
   readonly groups: Pick<OpenGroups, "leave">;
@@ -356,10 +349,7 @@ export class PushStream implements StreamOfSession {
     });
   }
 
-  /**
-   * Takes nothing more. Received events are committed and acknowledged, then comes the refusal,
-   * then the end.
-   */
+  /** Received events are committed and acknowledged, then comes the refusal, then the end. */
   #end(error: ServiceError | undefined, refusedBytes?: number): false {
     if (this.#state !== "open") return false;
     this.#state = "ending";
@@ -414,10 +404,7 @@ export class PushStream implements StreamOfSession {
     );
   }
 
-  /**
-   * An error in a callback without a caller must not be lost: a defect ends the stream, and not the
-   * service.
-   */
+  /** A defect in a callback ends the stream, and not the service. */
   #guarded(act: () => void): void {
     try {
       act();

@@ -41,7 +41,7 @@ export interface PushStreamParts
   readonly ingest: Pick<Ingest, "push" | "open">;
   readonly groups: Pick<OpenGroups, "enter" | "leave">;
   readonly metrics: PushStreamMetrics & Pick<Metrics, "limitUse">;
-  /** Called when a stream of a session with a cancelled run has begun. */
+  /** Called when a stream of a session with a cancelled run has opened. */
   readonly cancelled: () => void;
 }
 

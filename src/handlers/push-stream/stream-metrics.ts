@@ -1,10 +1,7 @@
 import type { Metrics } from "../../observability/metrics.ts";
 import { countRenamed, type RenamedRow } from "../new-row.ts";
 
-/**
- * The causes that close a group: the next event, its age, the caller's flush, bytes, a unary push,
- * the end.
- */
+/** The next event, its age, the caller's flush, bytes, a unary push, the end of the stream. */
 export const GROUP_CLOSINGS = ["event", "age", "flush", "bytes", "push", "end"] as const;
 export type GroupClosing = (typeof GROUP_CLOSINGS)[number];
 
@@ -20,10 +17,7 @@ export type PushStreamMetrics = Pick<
   | "aguiRenamed"
 >;
 
-/**
- * Counts for all push streams of this replica, once per hand-over: once per event would be too
- * often.
- */
+/** For all push streams of this replica, once per hand-over: once per event would be too often. */
 export class StreamMetrics {
   readonly #metrics: PushStreamMetrics;
   readonly #groups: ReadonlyMap<GroupClosing, { inc(): void }>;

@@ -1,7 +1,6 @@
 /**
- * Claims that wait for a message. Each one is a watch of its session's messages, so a commit here, a
- * hint of another instance or the poll of heads wakes it, and nothing runs while no message comes:
- * the end of its time is one timer. A stop of the service ends all of them.
+ * Claims that wait for a message. Each is a watch of its session's messages with one timer: a
+ * commit here, a hint of another instance or the poll of heads wakes it. A stop ends all.
  */
 import { acquireFor } from "../../auth/caller-memory.ts";
 import type { Clock } from "@session-ledger/base/clock";

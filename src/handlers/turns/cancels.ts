@@ -3,7 +3,7 @@
  * runs that are still open after the time of grace. The table has all of its state, so any replica
  * continues after a killed one.
  *
- *   a cancel here, a hint, an opened stream, a timer ──► look ──┬─► the push stream is here: told once
+ *   a cancel here, a hint, an opened stream, a timer ──► look ──┬─► the push stream is here: sent once
  *                  ▲                                            └─► the time is over: the run is ended
  *                  └──── in a second, or when the next time is over ────┘
  *

@@ -1,7 +1,6 @@
 /**
- * The start of the run of a claim: the caller's RUN_STARTED, checked once, and stored with the
- * service's own `metadata.session`. The text is edited and not printed again, so the rest of the
- * payload keeps its bytes.
+ * The start of the run of a claim: the caller's RUN_STARTED, checked once and stored with the
+ * service's own `metadata.session`. The text is edited, so the rest keeps its bytes.
  */
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import { isObject } from "@session-ledger/agui/json";
