@@ -34,12 +34,10 @@ export interface InputLimits {
 
 export const INPUT_LIMITS: InputLimits = {
   /**
-   * Messages and state are at most a snapshot of 8 Mi characters each, plus additions of the
-   * client. No known client sends an input near this size.
+   * Messages and state are at most a snapshot of 8 Mi characters each, and additions of the client.
    */
   bytesMax: 16 * 1024 * 1024,
-  // One mark in 17 bytes of the largest input. A message has four or more marks, and is longer than
-  // 68 bytes.
+  // One mark in 17 bytes of the largest input; a message has four or more, in more than 68 bytes.
   marksMax: 1_000_000,
   depthMax: BODY_DEPTH_MAX,
 };
@@ -102,10 +100,7 @@ const BRACKET = 0x5b;
 /** From an opening brace or bracket to the closing one. */
 const CLOSING = 2;
 
-/**
- * Counts bytes: in UTF-8 these bytes occur in no other character. Invalid JSON is found by the
- * parser.
- */
+/** Counts bytes: in UTF-8 these occur in no other character. The parser finds invalid JSON. */
 function checkMarks(bytes: Buffer, { marksMax, depthMax }: InputLimits): void {
   let marks = 0;
   let level = 0;

@@ -1,6 +1,6 @@
 /**
- * A session as an AG-UI agent: `new HttpAgent({ url }).runAgent()` sends a RunAgentInput and reads
- * events until the answer ends. The new parts of the input are stored as a message of the session.
+ * A session as an AG-UI agent, for `new HttpAgent({ url }).runAgent()`. New parts of the input
+ * become a message of the session.
  */
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
@@ -103,13 +103,10 @@ const RUN = {
 };
 
 /**
- * Events for AG-UI clients, and the last event of an answer that ends early.
- *
- * A client takes the end of an answer for the end of the run, with or without RUN_FINISHED. So when
- * an answer ends early (the service stops, the session is deleted, the database fails), the client
- * gets a RUN_ERROR that is not stored, with the reason as its code. A client that asks again gets
- * the session in its newest state. Between two runs no run can be taken for ended, and clients
- * accept no second RUN_ERROR. Between runs the error is a comment.
+ * Events for AG-UI clients. A client takes the end of an answer for the end of the run. So an
+ * answer that ends early (the service stops, the session is deleted, the database fails) ends with
+ * a RUN_ERROR that is not stored and has the reason as its code. Between runs clients accept none,
+ * and the error is a comment.
  */
 
 export function sendAguiStream(

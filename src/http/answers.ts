@@ -19,10 +19,7 @@ export interface RouteParts<M extends keyof ServedMethods> {
 
 export const JSON_TYPE = "application/json";
 
-/**
- * Sends text that is JSON already, as bytes: to text fastify would add a charset, which JSON does
- * not have.
- */
+/** As bytes: to text fastify would add a charset, which JSON does not have. */
 export function sendJson(
   reply: FastifyReply,
   text: string,
@@ -74,8 +71,7 @@ export function answer(description: string, schema: z.ZodType, type = JSON_TYPE)
 
 /**
  * Rows in the form of HTTP's older clients: snake_case, numbers as JSON numbers, times with
- * microseconds. The JSON is written as text: JSON.stringify takes no bigint, and a seq above 2^53 -
- * 1 must not be rounded. A JSON number may have any number of digits.
+ * microseconds. Written as text, because a seq above 2^53 - 1 must not be rounded.
  */
 
 const NANOS_PER_MICRO = 1_000;

@@ -1,24 +1,15 @@
 /**
  * The requests of CopilotKit's client (@copilotkit/core 1.75.0) to a runtime, as far as a ledger
- * can answer them: the list of agents, a connection to an agent, a run of it, and the stop of its
- * open run. The thread is the session. The
- * agent may have any name, because a session is one conversation for every agent name. But a page
- * only uses agents that `info` has named, or that the page registers (`registerProxiedAgent`).
- * Without a name the client asks for `default`.
+ * can answer them: the list of agents, connect, run, and stop. The thread is the session. The agent
+ * may have any name, but a page only uses agents that `info` names or the page registers
+ * (`registerProxiedAgent`); the default is `default`. A page with a single endpoint sends the same
+ * in an envelope: `{ method, params, body }`.
  *
- * The answers are those to any AG-UI client, but `connect` stores nothing: a typed message is
- * refused. There are two more differences. Both have one
- * cause: the agent counts as running, and a chat as busy, until the answer has ended
- * (`connectWithoutEventVerification`).
- *
- * - A session without a run gets an empty answer at once, as from CopilotKit's own runtime, and so
- * does a connection to a session that does not exist. A refusal would be shown to a user who opens
- * an empty chat.
- * - The answer does not wait for further runs, unless the page states that it only watches. The
- * page states it in its `properties`, which arrive as forwardedProps: an app can set nothing else
- * of the input.
- *
- * A page with a single endpoint sends the same requests in an envelope: `{ method, params, body }`.
+ * `connect` stores nothing: a new message is refused. The agent counts as running, and a chat as
+ * busy, until the answer has ended (`connectWithoutEventVerification`). So a session without a run,
+ * or an unknown one, gets an empty answer at once, as from CopilotKit's own runtime. And the answer
+ * waits for further runs only if the page states in its `properties` (forwardedProps) that it only
+ * watches.
  */
 import { checkSessionId } from "../contract/checks.ts";
 import type { FastifyReply } from "fastify";
@@ -155,9 +146,8 @@ interface Stop {
 }
 
 /**
- * Asks to end a run of the thread. The core names its own request (`runId`) after a `run`, and no run
- * after a `connect`: then it means the open one. The client does not look at the answer; it is that of
- * CopilotKit's own runtime.
+ * The core names its own request (`runId`) after a `run`, and no run after a `connect`: then it
+ * means the open one. The answer is that of CopilotKit's own runtime.
  */
 async function stop(
   { handlers }: Pick<CopilotKitRouteParts, "handlers">,

@@ -1,9 +1,7 @@
 /**
- * Events pushed over HTTP, so that a function, a browser or curl can be a runner. The body is one
- * event, an array, or a line an event (NDJSON). A request is one push: stored whole or not at all;
- * `Idempotency-Key` makes a repetition safe, and `Producer-Epoch` fences.
- *
- * The text of an event is its payload, byte for byte, so a body is cut into events and not printed again.
+ * Events pushed over HTTP: one, an array, or a line an event (NDJSON). A request is one push,
+ * stored whole or not at all; `Idempotency-Key` makes a repetition safe, and `Producer-Epoch`
+ * fences. The text of an event is its payload, so a body is cut and not printed again.
  */
 import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";

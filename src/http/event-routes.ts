@@ -64,10 +64,7 @@ export interface LiveQuery {
   readonly state_frames: boolean;
 }
 
-/**
- * The headers that a watching client may send; read here and not by the framework, which would name
- * them in lower case in errors.
- */
+/** Read here: the framework would name them in lower case in errors. */
 export const liveHeaders = z.looseObject({
   "last-event-id": z.string().optional().meta({
     description: "Of a stream: only what has a higher number. The id that was seen last.",
@@ -193,18 +190,14 @@ async function followEvents(
     expand ? row.payload : eventItem(row, { fragments });
   const frames = framesOf(rows, textOf, {
     named: query.state_frames,
-    // Without this, a client that loses the stream before its first event would start at a later
-    // "now".
+    // Without it, a client that loses the stream before its first event would skip some.
     place: cursor.seq === undefined ? afterSeq : undefined,
     idOf: ({ seq, eventCount }) => (expand ? seq : seq + BigInt(eventCount) - 1n),
   });
   await sendEventStream(reply, context, cursor.naming(frames), parts);
 }
 
-/**
- * The number that "now" means; 0 for a session that does not exist yet, which the watch waits for
- * or refuses.
- */
+/** The number that "now" means; 0 for a session that does not exist. */
 async function headOf(
   { handlers }: EventRouteParts,
   sessionId: string,
@@ -295,10 +288,7 @@ async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerato
   }
 }
 
-/**
- * The fields around the items are those that older clients expect of a list. Each list starts a
- * separate page at its cursor, so `page` is 1, and `size` is the number of items.
- */
+/** Older clients expect these fields of a list. Each list starts at its cursor, so `page` is 1. */
 function historyJson(
   { page, total, recordedMicros }: EventHistory,
   query: Readonly<Record<"isFiltered" | "descending" | "fragments", boolean>>,

@@ -1,9 +1,7 @@
 /**
- * A session as a file: JSON lines, compressed when the caller accepts gzip. The file is sent while
- * the session is read, at the caller's pace. An error after the first chunk has no place in the
- * answer, so the connection is reset. Under HTTP/1.1 the last chunk is then missing. Under 1.0,
- * where the end of the connection is the end of the answer, only a reset distinguishes a broken
- * file from a complete one.
+ * A session as a file: JSON lines, compressed with gzip if accepted, sent while the session is
+ * read. After the first chunk an error resets the connection: only that distinguishes a broken file
+ * from a complete one, also under HTTP/1.0.
  */
 import type { ServerResponse } from "node:http";
 import { Readable } from "node:stream";
@@ -215,10 +213,7 @@ function oneLine(json: string): string {
   return json.replaceAll(/[\r\n]+/g, " ");
 }
 
-/**
- * Ids are `[A-Za-z0-9._:-]`. Not every file system accepts a colon, and the prefix prevents a
- * leading dot.
- */
+/** Not every file system accepts the colon of an id, and the prefix prevents a leading dot. */
 function fileNameOf(sessionId: string, stream: StreamName | "history"): string {
   return `session-${sessionId.replaceAll(":", "_")}.${stream}.jsonl`;
 }

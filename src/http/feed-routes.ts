@@ -1,7 +1,7 @@
 /**
- * The two feeds as server-sent events. An event's id is its cursor, so the Last-Event-ID of a
- * returning client continues; it wins over `cursor`, because an EventSource requests the same URL
- * each time. A frame without a row is a comment, and moves the id of the client to its cursor.
+ * The two feeds as server-sent events. An event's id is its cursor. Last-Event-ID wins over
+ * `cursor`, because an EventSource requests the same URL each time. A frame without a row is a
+ * comment and an id.
  */
 import { create } from "@bufbuild/protobuf";
 import type { FastifyRequest } from "fastify";

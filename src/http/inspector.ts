@@ -1,6 +1,6 @@
 /**
- * The inspector: a page for people, made from `web/` and served as files. The page holds no data and
- * needs no token; it calls the public API of this port with the token of its reader.
+ * The inspector: a page made from `web/`, served as files without a token. It calls the public API
+ * with its reader's token.
  */
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";

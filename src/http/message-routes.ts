@@ -88,8 +88,7 @@ export function messageRoutes(app: App, parts: MessageRouteParts): void {
       ...(sender === undefined ? {} : { sender: senderOf(sender) }),
     });
     const message = await handlers.pushSessionMessage(asked, callContextOf(request));
-    // A retry gets the first answer again, also 201: its caller must not have to handle another
-    // case.
+    // A retry gets the first answer, also 201: its caller must not handle another case.
     if (message.deduplicated) void reply.header("idempotent-replayed", "true");
     return sendJson(reply, messageItem(message), { status: 201 });
   });

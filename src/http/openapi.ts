@@ -1,6 +1,5 @@
 /**
- * Makes the OpenAPI document from the routes' own schemas, so that the two cannot differ. The server
- * loads this file and its packages when the document is asked for.
+ * Makes the OpenAPI document from the routes' own schemas. Loaded when the document is asked for.
  */
 import swagger from "@fastify/swagger";
 import { fastify, type FastifySchema, type HTTPMethods } from "fastify";
@@ -41,9 +40,8 @@ export async function documentOf(routes: readonly DescribedRoute[]): Promise<str
 }
 
 /**
- * Zod omits the default from the schema of a parameter that is parsed from text; this adds it. It
- * replaces the plug-in's own handling of types that JSON Schema cannot express. We use one of them:
- * an undefined answer has no content.
+ * Adds the default of a parameter that is parsed from text, which zod omits. Replaces the plug-in's
+ * handling of types without JSON Schema; we use one: an undefined answer.
  */
 function describe({
   zodSchema,
@@ -58,8 +56,8 @@ function describe({
 }
 
 /**
- * Each schema is described twice, as input and as output; ours are only ever one of the two. A schema
- * that only an unused one refers to is unused too.
+ * Each schema is described as input and as output, and ours are only one of the two. What only an
+ * unused schema refers to is unused too.
  */
 function withoutUnused<D extends object>(document: D): D {
   const text = JSON.stringify(document);

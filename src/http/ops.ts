@@ -1,7 +1,4 @@
-/**
- * The private port: `/healthz`, `/readyz` and `/metrics`, for orchestrators and Prometheus. The
- * port serves no session data and needs no framework.
- */
+/** The private port for orchestrators and Prometheus. It serves no session data. */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { packageVersion } from "../observability/version.ts";
 import { within } from "@session-ledger/base/timers";
@@ -13,9 +10,7 @@ import { close, listen, SERVERS } from "../transport/listen.ts";
 interface OpsDeps {
   readonly log: Log;
   readonly metrics: Metrics;
-  /**
-   * The parts that are not ready, each with its reason. When the list is empty, traffic may come.
-   */
+  /** The parts that are not ready, each with its reason. */
   readonly notReady: () => Promise<readonly string[]>;
 }
 

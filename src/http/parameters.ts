@@ -1,7 +1,6 @@
 /**
- * The parameters of the routes, parsed and described in one place. A query parameter is text. A
- * value that does not parse is refused by name. A repeated parameter arrives as an array and is
- * refused too. The descriptions go into the OpenAPI document.
+ * The parameters of the routes. A query parameter is text; a wrong or repeated one is refused by
+ * name. The descriptions go into the OpenAPI document.
  */
 import { INT64_MAX } from "../contract/checks.ts";
 import { z } from "zod";

@@ -61,9 +61,7 @@ export interface HttpParts extends ServedReads {
   /** Started before this server; without it nothing is encrypted. */
   readonly tls?: TlsMaterial | undefined;
   readonly tracer?: Tracer | undefined;
-  /**
-   * The memory held for callers, shared by both servers; when absent, this server makes its own.
-   */
+  /** Memory for callers, shared by both servers; when absent, this server makes its own. */
   readonly memory?: FairShare | undefined;
   readonly log: Log;
   readonly metrics: Metrics;

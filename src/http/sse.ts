@@ -39,10 +39,7 @@ export interface EventStreamOptions {
   readonly unsent: UnsentFrames;
   /** The time from one write to the comment that shows that the stream lives. */
   readonly heartbeatMs: number;
-  /**
-   * Makes the frame of an error after the first frame; without it the frame is an event named
-   * `error`.
-   */
+  /** The frame of an error after the first frame; the default is an event named `error`. */
   readonly failure?: (error: ServiceError) => SseFrame;
 }
 
@@ -62,7 +59,7 @@ const LAST_WRITE_LIMIT_MS = 1_000;
 
 /**
  * Resolves when the stream is over and the source has run its `finally`. Rejects, without an
- * answer, with the error that the source throws before its first frame: the route passes it on.
+ * answer, with an error before the first frame.
  */
 export async function sendEventStream(
   reply: FastifyReply,
@@ -136,7 +133,7 @@ class OpenStream {
     this.#response.write(openingText(retryMs));
   }
 
-  /** Resolves when there is room for the next frame. */
+  /** Resolves when room is free for the next frame. */
   async send(frame: SseFrame): Promise<void> {
     if (this.hasEnded) return;
     this.#heartbeat.refresh();
@@ -168,9 +165,7 @@ class OpenStream {
     this.end((this.#options.failure ?? errorEvent)(error));
   }
 
-  /**
-   * Node would keep the connection for further requests, which a stopping service does not take.
-   */
+  /** Closes the connection, which Node would keep for further requests. */
   stop(reason: unknown): void {
     const { socket, closed } = this.#response;
     if (closed) return;
@@ -189,8 +184,8 @@ class OpenStream {
   }
 
   /**
-   * Node encodes a text to bytes, and holds them until they are sent; given bytes are not copied.
-   * For a text Node allocates three bytes per character, for any text.
+   * Node holds a text as bytes until it is sent, in three bytes per character. Given bytes are not
+   * copied.
    */
   #write(frame: SseFrame): void {
     for (const part of frameParts(frame)) {
@@ -219,19 +214,15 @@ function errorEvent(error: ServiceError): SseFrame {
   const { retryAfterMs: retryMs } = error;
   const data = JSON.stringify(problemOf(error));
   const retry = retryMs === undefined ? {} : { retryMs };
-  // The client's number may belong to another row by now: its next connection starts at the
-  // beginning.
+  // The number may belong to another row by now: the next connection starts at 0.
   const id = error.reason === "CURSOR_BEYOND_HEAD" ? { id: "0" } : {};
   return { event: "error", data, ...id, ...retry };
 }
 
 /**
- * Server-sent events as text (https://html.spec.whatwg.org/multipage/server-sent-events.html). A
- * parser ends a line at CR, LF and CR LF. We write LF only, because the clients of AG-UI (0.0.59
- * and 1.0.0) cut frames at LF LF and lines at LF, and at nothing else. Both kinds of parsers join
- * `data:` lines with LF. So the format cannot carry a CR: every line break in `data` arrives as LF.
- * Between the tokens of a JSON text every line break is equal white space, and JSON strings contain
- * none.
+ * Server-sent events as text (https://html.spec.whatwg.org/multipage/server-sent-events.html). We
+ * write LF only, because clients of AG-UI (0.0.59 and 1.0.0) cut lines at nothing else. Every line
+ * break in `data` arrives as LF; between the tokens of a JSON text that is equal white space.
  */
 export type SseFrame = SseEvent | SsePosition | SseComment;
 
@@ -242,15 +233,13 @@ export interface SseEvent {
   readonly event?: string;
   /** The time that an EventSource waits before it connects again. */
   readonly retryMs?: number;
-  /**
-   * Bytes are one line of UTF-8 and are written unchanged: many streams may share the same bytes.
-   */
+  /** Bytes are one line of UTF-8, written unchanged: many streams may share them. */
   readonly data: string | Uint8Array;
 }
 
 /**
- * An id without an event: a parser keeps the id and emits nothing. It marks the start of a stream
- * that has sent nothing yet, so that a client that loses the stream comes back to that place.
+ * An id without an event, which a parser keeps. It marks the start of a stream that has sent
+ * nothing, so that a client comes back to that place.
  */
 export interface SsePosition {
   readonly id: string;
@@ -306,13 +295,13 @@ function retryLine(retryMs: number): string {
 const BYTES_PER_CHAR = 3;
 
 /**
- * Frames that clients have not taken yet, charged to their callers. Bytes that many streams share
- * are counted once: for the first stream that holds them, and after it for the next one.
+ * Frames that clients have not taken, charged to their callers. Shared bytes are charged to the
+ * first stream that holds them, then to the next one.
  */
 export class UnsentFrames {
   readonly #shared = new Map<Uint8Array, Set<CallMemory>>();
 
-  /** The stream stands still with this frame. False: there is no room. */
+  /** The stream waits with this frame. False: no room is free. */
   hold(frame: SseFrame, memory: CallMemory): boolean {
     const data = "comment" in frame ? frame.comment : (frame.data ?? "");
     if (typeof data === "string") return memory.answer(data.length * BYTES_PER_CHAR);

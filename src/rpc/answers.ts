@@ -56,9 +56,7 @@ export function answersOf(
 }
 
 interface MethodAdapter {
-  /**
-   * The handler fits the kind of the adapter: `SessionHandlers` ties each handler to its method.
-   */
+  /** The handler fits the adapter: `SessionHandlers` ties each handler to its method. */
   adapt(deps: MethodDeps, method: DescMethod, handler: unknown): CallHandler;
 }
 
@@ -95,9 +93,8 @@ function unimplemented(
 }
 
 /**
- * A generated service in the form that grpc-js wants, with plain bytes: the serializers do nothing
- * here. grpc-js turns an error of a deserializer into INTERNAL, but a request that cannot be
- * decoded is the caller's fault. So the handling code decodes.
+ * A generated service for grpc-js, with plain bytes: grpc-js turns an error of a deserializer into
+ * INTERNAL, but a broken request is the caller's fault. So the handling code decodes.
  */
 export function definitionOf(service: DescService): ServiceDefinition {
   return Object.fromEntries(

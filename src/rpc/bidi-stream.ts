@@ -49,7 +49,7 @@ export function bidiStream(
         admit(call, { callers, metadata }, () => bidi.begin(handle));
       },
       onReceiveMessage: (bytes: Buffer) => requests.read(bytes, (message) => bidi.onBytes(message)),
-      // Node ends the reading side of a reset stream before it reports the reset. For a moment, a
+      // Node ends the reading side of a reset stream before it reports the reset: for a moment, a
       // caller who left looks like one who has sent everything.
       onReceiveHalfClose: () => void setImmediate(() => bidi.onHalfClose()),
       onCancel: () => {

@@ -244,9 +244,8 @@ export function statusOf(error: ServiceError): StatusObject {
 export type OwnStatus = Parameters<ServerInterceptingCallInterface["sendStatus"]>[0];
 
 /**
- * Turns refusals that grpc-js makes itself into errors of ours, so that they are counted, logged
- * and explained like any other error. The texts are grpc-js 1.14's (server-interceptors.js); an
- * unknown text is a defect. test/e2e/rpc-server.test.ts provokes each of them.
+ * Turns refusals of grpc-js into errors of ours, to count and log them. The texts are those of
+ * grpc-js 1.14 (server-interceptors.js; test/e2e/rpc-server.test.ts); another one is a defect.
  */
 function transportRefusal(own: OwnStatus): ServiceError {
   if (own.code === status.DEADLINE_EXCEEDED) {

@@ -1,7 +1,6 @@
 /**
- * The layer below grpc-js: the HTTP/2 server that grpc-js makes and hides, its connections, and the
- * headers of its calls. This file uses two private members of grpc-js, and no other file does. A
- * missing member is detected when the server is made, and not later.
+ * Below grpc-js: its HTTP/2 server, its connections, and the headers of its calls. Only this file
+ * uses private members of grpc-js, two; a missing one fails the start.
  */
 import { EventEmitter } from "node:events";
 import {
@@ -21,10 +20,7 @@ import { type Arrived, type Encoding, type RequestParts, Unpacking } from "./req
 
 /** From the connection, or the end of its TLS handshake, to the client's first SETTINGS. */
 const PREFACE_LIMIT_MS = 5_000;
-/**
- * Calls with too large headers on one connection, from a client that has not confirmed our
- * SETTINGS; one more such call closes the connection.
- */
+/** Calls with too large headers on one connection, before the client has confirmed our SETTINGS. */
 const TOO_LARGE_MAX = 100;
 
 /** Watches the connections and calls of the HTTP/2 server, below grpc-js. */
@@ -95,10 +91,7 @@ export class Connections {
     session.once("close", () => clearTimeout(timer));
   }
 
-  /**
-   * Resets a call whose headers are too large, as Node does once the client has confirmed our
-   * SETTINGS.
-   */
+  /** As Node does once the client has confirmed our SETTINGS. */
   resetTooLarge(stream: ServerHttp2Stream): void {
     const { session } = stream;
     if (session === undefined) return;
@@ -116,29 +109,21 @@ export class Connections {
 }
 
 /**
- * The limit for all headers of a call, as with HTTP/1.1. Node resets the stream of a call with
- * more, but only after the client has confirmed our SETTINGS; headersAreTooLarge() checks the calls
- * before that.
+ * The limit for all headers of a call, as with HTTP/1.1. Node checks it only after the client has
+ * confirmed our SETTINGS; headersAreTooLarge() checks the calls before that.
  */
 const HEADER_BYTES_MAX = 16 * 1024;
 const HEADERS_MAX = 128;
-/**
- * The bytes that SETTINGS_MAX_HEADER_LIST_SIZE counts per field besides its name and value (RFC
- * 9113, 6.5.2).
- */
+/** What SETTINGS_MAX_HEADER_LIST_SIZE counts per field besides name and value (RFC 9113, 6.5.2). */
 const FIELD_BYTES = 32;
 /** Settings in one frame; seven are in use. */
 const SETTINGS_MAX = 16;
-/**
- * After this number of wrong frames, or of streams above the limit that were told to wait, the
- * connection ends.
- */
+/** The connection ends after this many wrong frames, or streams above the limit. */
 const INVALID_FRAMES_MAX = 100;
 const REJECTED_STREAMS_MAX = 100;
 /**
- * Streams that their caller opens and resets (CVE-2023-44487): this many at once, and then this
- * many per second, before the connection ends. The values are nghttp2's own. A client that cancels
- * many watches and late calls stays below them.
+ * Streams that their caller opens and resets (CVE-2023-44487): this many at once, then per second,
+ * before the connection ends. nghttp2's own values; a client that cancels many watches stays below.
  */
 const STREAM_RESETS_BURST = 1_000;
 const STREAM_RESETS_PER_SECOND = 33;
@@ -177,12 +162,9 @@ const ENCODING = "grpc-encoding";
 
 /**
  * Corrects the headers of a call before grpc-js reads them, and returns the compression of its
- * messages.
- *
- * Node keeps the first of several `authorization` headers and drops the others. Here they become a
- * list, which grpc-js passes on. grpc-js decompresses any number of messages at once, each up to
- * the largest request. So the headers tell it that the messages are not compressed, and it passes
- * on the bytes.
+ * messages. Node keeps the first of several `authorization` headers; here they become a list, which
+ * grpc-js passes on. grpc-js would decompress any number of messages at once, so the headers state
+ * no compression, and it passes on the bytes.
  */
 export function preparedHeaders(
   headers: IncomingHttpHeaders,

@@ -13,17 +13,15 @@ import { invalidArgument } from "@session-ledger/base/errors";
 import { readBatchFrame } from "./batch-frame.ts";
 
 /**
- * Fast readers of the ordinary encoding, for messages that arrive by the hundred thousand per
- * second.
+ * Fast readers of the plain encoding, for messages that arrive by the hundred thousand per second.
  */
 const PLAIN_READERS: ReadonlyMap<string, (bytes: Uint8Array) => Message | undefined> = new Map([
   [PushSessionEventsRequestSchema.typeName, readBatchFrame],
 ]);
 
 /**
- * Decodes a caller's bytes to a message. Unknown fields are skipped: a request from a
- * newer client must work, and no code here would send the fields on. protobuf-es itself refuses
- * strings that are not UTF-8 for proto3 (test/unit/rpc-decode.test.ts pins it).
+ * Unknown fields are skipped: a request from a newer client must work. protobuf-es itself refuses
+ * strings that are not UTF-8 (test/unit/rpc-decode.test.ts).
  */
 export function decoderOf<D extends DescMessage>(desc: D): (bytes: Uint8Array) => MessageShape<D> {
   const options = { readUnknownFields: false };
@@ -46,8 +44,7 @@ export function decoderOf<D extends DescMessage>(desc: D): (bytes: Uint8Array) =
 
 /**
  * Strings and messages in one message. A frame of 4 MiB has room for two million empty events,
- * which take 0.7 s and 260 MiB to decode before any code can count them; no request of ours has
- * this many parts.
+ * which take 0.7 s and 260 MiB to decode before they can be counted.
  */
 const PARTS_MAX = 131_072;
 
@@ -61,12 +58,11 @@ interface FieldForm {
 type MessageForm = ReadonlyMap<number, FieldForm>;
 
 /**
- * Throws when the bytes do not have the form of the message: each known field has the wire type of
- * its kind, and nested messages and lists end at their stated length. protobuf-es checks neither. It
- * reads `22 02 0a 05`, a Timestamp whose seconds have the wire type of a string, as five seconds,
- * and lets a nested message continue into the bytes after it. A misread request is worse than a
- * refused one, and the walk takes a tenth of the time for decoding a push. All other checks (tags,
- * UTF-8, the end of the bytes) are left to the decoder that runs afterwards.
+ * Throws when a known field does not have the wire type of its kind, or a nested message or list
+ * does not end at its stated length. protobuf-es checks neither: it reads `22 02 0a 05`, a
+ * Timestamp whose seconds are a string, as five seconds, and lets a nested message continue into
+ * the bytes after it. The walk takes a tenth of the time for decoding a push; the decoder makes all
+ * other checks.
  */
 export function formCheckOf(desc: DescMessage): (bytes: Uint8Array) => void {
   const form = formOf(desc);

@@ -1,7 +1,4 @@
-/**
- * Health and reflection. Anyone may call them without a token, and a call may last, so their number
- * and their requests have limits of their own.
- */
+/** Health and reflection: anyone may call them, for long, so they have separate limits. */
 import { constants, type Http2Session, type ServerHttp2Stream } from "node:http2";
 import {
   create,
@@ -151,9 +148,8 @@ function tooMany(): ServiceError {
 const BYTES_MAX = 64 * 1024;
 
 /**
- * A request that is large, or does not end, is cut; so is a long conversation with reflection,
- * whose client can begin another. The memory of the request is freed at its end: a watch of health
- * may stay for days.
+ * Cuts a request that is large or does not end, and a long conversation with reflection. Frees the
+ * memory of the request at its end: a watch of health may stay for days.
  */
 class HealthAndReflectionRequest extends Incoming {
   readonly #parts: RequestParts;
@@ -188,8 +184,8 @@ class HealthAndReflectionRequest extends Incoming {
 }
 
 /**
- * Server reflection for these files, all their imports, and health. grpcurl and similar tools need it
- * to list, describe and call methods without a .proto file. v1alpha is v1 under an older name.
+ * Server reflection for these files, their imports, and health: for grpcurl and similar tools.
+ * v1alpha is v1 under an older name.
  */
 export function addReflection(server: Server, files: readonly DescFile[]): void {
   const known = closureOf([...files, file_grpc_health_v1_health]);

@@ -22,14 +22,13 @@ const CALL_BYTES = 16 * 1024;
 /** The cost of a chunk in addition to its bytes: the objects that hold it (220 bytes and more, Node 24). */
 const CHUNK_COST_BYTES = 256;
 /**
- * A chunk is a slice of one read from the socket, and keeps the whole read alive. The first chunk
- * of a request may do that. A later one that is smaller than this part of the read is copied.
+ * A chunk is a slice of one read from the socket, and keeps it alive. A later chunk of a request
+ * that is smaller than this part of its read is copied.
  */
 const COPIED_PART = 4;
 /**
- * A message in this many pieces, with this few bytes on average, is an attack, and not a slow
- * network: a client packs its bytes into frames. A stream that is not read has a window of 64 KiB,
- * and no event of AG-UI is small enough to fill it with this many pieces.
+ * A message in this many pieces, with this few bytes on average, is an attack: a client packs its
+ * bytes into frames, and no event of AG-UI is small enough to fill a window of 64 KiB with them.
  */
 const CHUNKS_MAX = 1_024;
 const CHUNK_BYTES_MIN = 64;
@@ -70,8 +69,7 @@ export abstract class Incoming {
     this.#cutConnection = cut;
     // oxlint-disable-next-line typescript/unbound-method -- Called with its stream.
     this.#push = stream.push;
-    // Node calls this with every chunk. An event would come only with a read, which may never
-    // happen.
+    // Node calls this with every chunk; an event would come only with a read.
     stream.push = (chunk: Chunk) => this.#onPush(chunk);
   }
 
@@ -108,9 +106,8 @@ export abstract class Incoming {
   }
 
   /**
-   * The call has ended for its caller. While the caller still sends, the stream stays open, and so
-   * does grpc-js's copy of the request. RFC 9113, 8.1, lets a server end such a stream without an
-   * error.
+   * The call has ended for its caller. While the caller sends, the stream and grpc-js's copy of the
+   * request stay. RFC 9113, 8.1, lets a server end such a stream without an error.
    */
   protected closeStream(): void {
     this.#isDropping = true;
@@ -119,10 +116,7 @@ export abstract class Incoming {
     if (!this.stream.closed) setImmediate(() => this.#reset(FIRST_LOOK_MS));
   }
 
-  /**
-   * A reset overtakes a status that waits after answers, so the reset waits until the status was
-   * sent.
-   */
+  /** A reset overtakes a status that waits after answers, so it waits until the status was sent. */
   #reset(nextLookMs: number): void {
     const { stream } = this;
     if (stream.closed || stream.destroyed) return;
@@ -138,8 +132,8 @@ export abstract class Incoming {
   }
 
   /**
-   * An unread answer stays with the stream until the stream is reset. An answer that was just sent
-   * leaves within moments, and the status after it: an immediate reset would overtake the status.
+   * An unread answer stays until the stream is reset. One that was just sent leaves within moments,
+   * and its status after it: an immediate reset would overtake it.
    */
   #resetUnread(nextLookMs: number): void {
     const { stream } = this;
@@ -182,17 +176,14 @@ function copyOf(chunk: Buffer): Buffer {
 }
 
 /**
- * Lateness is counted in ticks of one second: the limits are 5 to 60 seconds, and reading the clock
- * for every chunk would cost more.
+ * Lateness is counted in ticks: the limits are 5 to 60 s, and a clock read per chunk costs more.
  */
 export const TICK_MS = 1_000;
 /** A caller must take some bytes of an answer within this number of ticks, or the call ends. */
 export const STALLED_TICKS = UNREAD_LIMIT_MS / TICK_MS;
 /** The ticks in which a request, or a message of a stream, must be complete. */
 const COMPLETE_TICKS_MAX = 60;
-/**
- * When other callers need the memory: the ticks for a request, and for a message that stands still.
- */
+/** When other callers need the memory: for a request, and for a message that stands still. */
 const PRESSED_TICKS_MAX = 5;
 
 /** A request or message that is incomplete. */

@@ -26,9 +26,8 @@ export interface GrpcListenerParts {
 const HTTP2 = "h2";
 
 /**
- * The TCP side of the server, with TLS on top. This class exists because grpc-js cannot reliably
- * cut a connection: a session that was told to go away waits for its peer to close, even after
- * `destroy`, and a peer that hangs never closes.
+ * The TCP side of the server, with TLS. grpc-js cannot reliably cut a connection: its session waits
+ * for the peer to close, even after `destroy`, and a peer that hangs never closes.
  */
 export class GrpcListener {
   readonly #parts: GrpcListenerParts;

@@ -13,8 +13,8 @@ interface OpenStreamCall {
 }
 
 /**
- * The calls in progress, so that a stop can end the streams, refuse new calls and wait for the
- * others. A call counts until its handler is done, even when the caller has left.
+ * The calls in progress, so that a stop can end streams, refuse new calls and wait for others. A
+ * call counts until its handler is done, even when the caller has left.
  */
 export class OpenCalls {
   readonly #streams = new Set<OpenStreamCall>();

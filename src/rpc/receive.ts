@@ -48,8 +48,8 @@ async function admitLater(
 const INCOMPLETE = { field: "", description: "the call ended before a whole request had come" };
 
 /**
- * Starts a call with a single request, and passes its bytes on when the caller is known and the
- * request is complete. The memory of the request is held until `handle` reports that it is done.
+ * Starts a call with a single request, and passes on its bytes when the caller is known and the
+ * request is complete. Its memory is freed when `handle` is done.
  */
 export function receiveOne(
   { records, callers, incoming }: Pick<MethodDeps, "records" | "callers" | "incoming">,
@@ -77,8 +77,7 @@ export function receiveOne(
     },
     onReceiveHalfClose: () => {
       if (message !== undefined) return request.unpacked(message, deliver);
-      // A frame that is shorter than its stated length looks the same from here. So does, for a
-      // moment, a caller who left.
+      // So looks a frame that is shorter than stated, and, for a moment, a caller who left.
       setImmediate(() => call.fail(invalidArgument([INCOMPLETE])));
     },
     onCancel: () => {

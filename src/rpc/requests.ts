@@ -161,9 +161,7 @@ export class ManyRequests extends CallRequests {
     this.onPassed();
   }
 
-  /**
-   * The message has arrived; `then` gets its decompressed bytes, at once if it was not compressed.
-   */
+  /** `then` gets the decompressed bytes, at once if the message was not compressed. */
   read(message: Buffer, then: (bytes: Buffer) => void): void {
     this.#isAwaited = false;
     this.partialRequests.onComplete(this);
@@ -174,10 +172,7 @@ export class ManyRequests extends CallRequests {
     });
   }
 
-  /**
-   * The handler has taken the message, if any, and keeps this number of bytes of all its
-   * messages.
-   */
+  /** The handler has taken the message, if any, and buffers this number of bytes. */
   release(bufferedBytes: number): void {
     this.#bufferedBytes = bufferedBytes;
     this.#hold(0);
@@ -242,19 +237,16 @@ export class ManyRequests extends CallRequests {
 const FRAME_HEAD_BYTES = 5;
 
 /**
- * Whether a message arrived compressed: grpc-js gives a view of the frame, and the flag of the
- * frame is five bytes before the message (test/e2e/rpc-requests.test.ts has one of each in one
- * call).
+ * grpc-js gives a view of the frame, whose flag is five bytes before the message
+ * (test/e2e/rpc-requests.test.ts).
  */
 export function isPacked(message: Buffer): boolean {
   return new Uint8Array(message.buffer, message.byteOffset - FRAME_HEAD_BYTES, 1)[0] === 1;
 }
 
 /**
- * Requests that are decompressed at once. Four kilobytes can become as many megabytes, so
- * decompression takes at most this number times the largest request; and two of libuv's four
- * threads stay free for other work. grpc-js itself would decompress the messages of all calls at
- * once.
+ * Requests that are decompressed at once: four kilobytes can become as many megabytes, and two of
+ * libuv's four threads stay free. grpc-js would decompress the messages of all calls at once.
  */
 const UNPACKED_AT_ONCE = 2;
 

@@ -69,9 +69,7 @@ export interface RpcServerOptions {
 /** The limits of callers below the handlers. */
 export interface RpcLimits {
   readonly connectionsMax: number;
-  /**
-   * Calls of one connection at a time, watches included; the caller's library queues further calls.
-   */
+  /** Calls of one connection at a time, watches included; the caller's library queues others. */
   readonly callsPerConnectionMax: number;
   /** Bytes held for all callers together: requests, unread answers, rows for them. */
   readonly receivedBytesMax: number;
@@ -88,10 +86,7 @@ export interface RpcServerDeps extends Omit<AnswerDeps, "openCalls" | "callers" 
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
   /** Started before this server; without it nothing is encrypted. */
   readonly tls?: TlsMaterial | undefined;
-  /**
-   * The memory held for callers, shared by both servers; when absent, this server makes its own.
-   * The server ticks it.
-   */
+  /** Memory for callers, shared by both servers and ticked here; when absent, of this server. */
   readonly memory?: FairShare | undefined;
 }
 
@@ -203,8 +198,7 @@ export class GrpcServer implements Unit {
         return new ServerInterceptingCall(wire, { start: refuse });
       }
       if (!method.responseStream) return new ServerInterceptingCall(wire);
-      // Health's watches and reflection have no end of their own, and would delay a stop up to its
-      // limit.
+      // Health's watches and reflection do not end, and would delay a stop up to its limit.
       const forget = this.#openCalls.adopt({ fail: (error) => wire.sendStatus(statusOf(error)) });
       return new ServerInterceptingCall(wire, { start: (next) => next({ onCancel: forget }) });
     };
@@ -213,8 +207,7 @@ export class GrpcServer implements Unit {
 
 function newServer(options: RpcServerOptions, intercept: ServerInterceptor): Server {
   const { keepalive = KEEPALIVE, requestBytesMax = REQUEST_BYTES_MAX } = options;
-  // grpc-js writes to stderr only lines that a caller can cause, and quotes the caller's headers in
-  // them.
+  // grpc-js writes only lines that a caller can cause, with the caller's headers in them.
   setLogVerbosity(logVerbosity.NONE);
   return new Server({
     "grpc.max_receive_message_length": requestBytesMax,

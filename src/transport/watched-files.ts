@@ -262,8 +262,8 @@ async function readTls({ certFile, keyFile, clientCaFile }: TlsFiles) {
     key,
     ...(ca === undefined ? {} : { ca }),
     minVersion: "TLSv1.2",
-    // New keys each time: a resumed TLS session does not show a certificate again, and its
-    // certificate could be from an authority that is not trusted any more.
+    // New each time: a resumed session shows no certificate, and its authority may not be trusted
+    // any more.
     ticketKeys: randomBytes(48),
   } as const satisfies SecureContextOptions;
   try {

@@ -1,12 +1,11 @@
 /**
- * Authenticates and authorises a caller before any other part of a request is read. The route is
- * checked against the table here, so a caller without the right learns that and nothing about its
- * parameters. The handlers check each call against the same table again, as they do for gRPC. A
- * route without a row in the table is not served.
+ * Authenticates and authorises a caller before any other part of a request is read, so a caller
+ * without the right learns that and nothing about its parameters. The handlers check each call
+ * again, as for gRPC. A route without a row in the table is not served.
  *
- * The type of a message is in its body, and decides which role may push it. So before the body is read,
- * only a caller that may push no message at all is refused. The handler looks at the session: a caller
- * whose roles do not allow the type gets PERMISSION_DENIED, whether the session exists or not.
+ * The type of a message is in its body, and decides which role may push it. So only a caller that
+ * may push no message at all is refused here; the handler refuses the others with
+ * PERMISSION_DENIED.
  */
 import { checkSessionId } from "../../contract/checks.ts";
 import type { FastifyRequest } from "fastify";
@@ -64,7 +63,7 @@ function servedBy(method: string, url: string): Served | "public" {
   return served;
 }
 
-/** One of the two pushes; one that the roles allow, if there is one. */
+/** One of the two pushes; one that the roles allow, if any. */
 function pushOf({ roles }: Principal): Action {
   const maySpeakForUsers = roles.some((role) => ALLOWED["message.push.user"].includes(role));
   return maySpeakForUsers ? "message.push.user" : "message.push.other";

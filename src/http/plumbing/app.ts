@@ -1,6 +1,6 @@
 /**
- * fastify with the settings of this service: the steps of every request before its route, and the
- * form of every error. Route files are plugins of this `App`.
+ * fastify for this service: the steps of every request before its route, and the form of errors.
+ * Route files are plugins of this `App`.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import {
@@ -56,10 +56,7 @@ export interface AppParts {
   readonly openRequests: OpenRequests;
   readonly records: RequestRecords;
   readonly admission: Admission;
-  /**
-   * Only this machine can reach the service, so a request for another host name is an attack by DNS
-   * rebinding.
-   */
+  /** Only this machine can reach the service: another host name is an attack by DNS rebinding. */
   readonly isOnLoopback: boolean;
   readonly serverFactory: FastifyServerFactory;
   /** Answers bytes that are no request, and late requests; when absent, the framework does. */
@@ -73,9 +70,8 @@ export interface AppParts {
 const MEMORY_BYTES_MAX = 256 * 1024 * 1024;
 
 /**
- * Makes fastify check requests with Zod; without these compilers it would load ajv and a
- * serializer. The routes send text that is JSON already. fastify's types name ajv, so this is only
- * an object.
+ * Makes fastify check requests with Zod; otherwise it would load ajv and a serializer. Its types
+ * name ajv, so this is an object.
  */
 export const CHECKED_BY_ZOD: object = {
   schemaController: {
@@ -94,10 +90,7 @@ function checkOf({ schema }: { readonly schema: z.ZodType }) {
   };
 }
 
-/**
- * The request line already bounds a path parameter; the handlers report that a session id is too
- * long.
- */
+/** The request line bounds a path parameter; the handlers report a session id that is too long. */
 const PARAMETER_CHARS_MAX = 16 * 1024;
 
 export interface AppOptions {
@@ -135,8 +128,7 @@ export function createApp(parts: AppParts, options: AppOptions): App {
       sendProblem(reply, error);
     },
   }).withTypeProvider<ZodTypeProvider>();
-  // Only JSON is accepted: a page of another origin can post a form or plain text without
-  // permission.
+  // A page of another origin can post a form or plain text without permission.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(
     "application/json",
@@ -204,8 +196,7 @@ function serveAll(
     served.setWorking(false);
     served.memory?.answer(lengthOf(payload));
     limitUnread(reply.raw, UNREAD_LIMIT_MS);
-    // The connection of an upload is closed later: a close before the end of its body could overtake
-    // the answer.
+    // The connection of an upload is closed later: its close could overtake the answer.
     if (openRequests.stopping !== undefined && !served.isStream)
       void reply.header("connection", "close");
     done(null, payload);
@@ -213,9 +204,8 @@ function serveAll(
   app.setErrorHandler((cause, request, reply) => {
     const error = refusalOf(cause);
     servedRequestOf(request).refusal = error;
-    // fastify would close the connection of a body that it does not read. A client that still sends
-    // then gets a reset, and never reads the reason. With an open connection, Node reads the rest
-    // and drops it.
+    // fastify would close the connection of a body that it does not read, and a client that still
+    // sends would get a reset and no reason. Node reads the rest and drops it.
     void reply.removeHeader("connection");
     if (LEFT_BODY.has(error.reason) && !request.raw.complete) leaveBody(request.raw, reply.raw);
     sendProblem(reply, error);
@@ -287,10 +277,7 @@ function unknownAddress(routes: RouteTable, sendPage: AppParts["sendUnknownPage"
   };
 }
 
-/**
- * The id from the path, or from a request of CopilotKit's client: the thread in the path, the body
- * or its envelope.
- */
+/** From the path, or from a request of CopilotKit's client: the thread, or in the envelope. */
 function sessionIdOf({ params, body }: FastifyRequest): string | undefined {
   const input = memberOf(body, "body") ?? body;
   const named = [memberOf(params, "id"), memberOf(params, "thread"), memberOf(input, "threadId")];

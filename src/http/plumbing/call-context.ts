@@ -1,7 +1,6 @@
 /**
- * A request as the handlers see it: a call with a signal. The call ends with its answer, or when
- * the caller leaves. A stream also ends when the service stops, and the reason of its signal then
- * says so.
+ * A request as the handlers see it: a call that ends with its answer, or when the caller leaves. A
+ * stream also ends when the service stops, with that reason.
  */
 import type { ServerResponse } from "node:http";
 import type { FastifyRequest } from "fastify";
@@ -23,10 +22,7 @@ export class ServedRequest extends Call {
   /** The refusal, for the record. */
   refusal: ServiceError | undefined;
 
-  /**
-   * `stopping` returns the error for a request that would become a stream during a stop of the
-   * service.
-   */
+  /** `stopping` returns the error for a request that would become a stream during a stop. */
   constructor(stopping: () => ServiceError | undefined) {
     super();
     this.#stopping = stopping;
@@ -52,10 +48,7 @@ export class ServedRequest extends Call {
     if (this.memory !== undefined) this.memory.lease.canRevoke = !isWorking;
   }
 
-  /**
-   * The service stops, or the caller's token has ended. A request that ends by itself runs to
-   * it.
-   */
+  /** The service stops, or the token has ended. Any other request than a stream continues. */
   stop(reason: ServiceError): void {
     if (this.isStream) this.#abort(reason);
   }
@@ -67,9 +60,7 @@ export class ServedRequest extends Call {
     if (wasLeft) this.#abort(new ServiceError("cancelled", "CANCELLED", "the caller left"));
   }
 
-  /**
-   * This caller holds the most memory, and others need it. A started answer cannot be taken back.
-   */
+  /** Others need this caller's memory. A started answer cannot be taken back. */
   #cut(error: ServiceError, response: ServerResponse): void {
     const canTell = this.isStream ? !response.writableNeedDrain : !response.headersSent;
     this.refusal ??= error;
@@ -94,10 +85,7 @@ export function callContextOf(request: FastifyRequest): CallContext {
   return servedRequestOf(request);
 }
 
-/**
- * The context of a stream: a stop of the service ends it. Throws when the service is already
- * stopping.
- */
+/** A stop of the service ends a stream. Throws when the service is stopping already. */
 export function streamContextOf(request: FastifyRequest): CallContext {
   const served = servedRequestOf(request);
   served.becomeStream();

@@ -1,11 +1,7 @@
 /**
  * Lets the pages of named origins read answers and send requests (https://fetch.spec.whatwg.org,
- * "HTTP extensions"). The browser of a page asks before a request that a plain form could not send,
- * and hides an answer whose headers do not name the page's origin.
- *
- * Tokens travel in `authorization`, which a page has to set itself, so no answer allows credentials
- * (cookies, client certificates). The answer names one origin and never `*`. It depends on `Origin`,
- * so every answer has a Vary header for caches.
+ * "HTTP extensions"). Tokens travel in `authorization`, which a page sets itself, so no answer
+ * allows credentials. The answer names one origin and never `*`, so it varies by `Origin`.
  */
 import type { IncomingHttpHeaders } from "node:http";
 import type { FastifyReply } from "fastify";

@@ -30,9 +30,8 @@ function parseValue(text: string): unknown {
 }
 
 /**
- * Copies the pieces together as they arrive: each piece is an object otherwise, and a transfer in
- * chunks of one byte would turn one byte into a hundred. Node reads and drops the rest of a body
- * that is refused in the middle.
+ * Copies the pieces together as they arrive: in chunks of one byte, objects of pieces would take a
+ * hundred times the body. Node reads and drops the rest of a refused body.
  */
 export function receive(
   request: FastifyRequest,
@@ -135,10 +134,8 @@ function notJson(where: string | undefined): ServiceError {
 }
 
 /**
- * Finds the place where a text stops being JSON. V8 names the place for most mistakes, but for an
- * unexpected token it quotes the text instead. Then a binary search finds the place. A prefix that
- * ends before the mistake fails only because it ends too early, and a longer prefix fails because
- * of the mistake. So the search takes as many parses as the length has bits.
+ * Finds where a text stops being JSON. For an unexpected token V8 quotes the text and no position,
+ * so a binary search finds it: a prefix that ends before the mistake fails only at its end.
  */
 
 /** The longest text that is searched: 17 parses of this size take some milliseconds. */

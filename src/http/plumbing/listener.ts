@@ -1,6 +1,6 @@
 /**
- * The HTTP server below the framework: its address, its limits, and its answers to bytes that never
- * become a request. Those answers are written to the socket, as problems like all others.
+ * The HTTP server below the framework: its address, its limits, and its answers, as problems, to
+ * bytes that never become a request.
  */
 import {
   createServer,
@@ -27,10 +27,7 @@ import {
 import type { TlsMaterial } from "../../transport/watched-files.ts";
 import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
 
-/**
- * Requests of one connection that wait for their answers. Hardly any client sends a second one
- * early.
- */
+/** Requests of one connection that wait for their answers; few clients send a second one early. */
 const UNANSWERED_MAX = 16;
 
 export interface HttpListenerOptions {
@@ -116,8 +113,7 @@ export class HttpListener {
     if (!isSocket(socket)) return;
     const answer = this.#answers.get(socket);
     const error = refusalOf(cause);
-    // In the middle of an answer an error cannot be sent: the client would read it as part of the
-    // answer.
+    // In the middle of an answer the client would read an error as part of it.
     const isMidAnswer = answer !== undefined && answer.headersSent && !answer.writableFinished;
     if (isReset(cause) || !socket.writable || isMidAnswer) {
       socket.destroy();
@@ -218,8 +214,7 @@ export const HTTP_LIMITS: HttpLimits = {
   headersLimitMs: 10_000,
   // 4 MiB, the default limit of a request, within this time is 70 KiB/s.
   requestLimitMs: 60_000,
-  // Above the 60 s after which load balancers (AWS, nginx) close an idle connection: the side that
-  // may still send must be the one that closes.
+  // Above the 60 s of load balancers (AWS, nginx): the side that may still send must close.
   keepAliveMs: 72_000,
   checkIntervalMs: 1_000,
 };
@@ -232,8 +227,5 @@ export function limitUnread({ socket }: ServerResponse, limitMs: number): void {
 /** The longest time that a stream continues after its token has expired, or was removed. */
 export const TOKEN_CHECK_INTERVAL_MS = 1_000;
 
-/**
- * Each stream takes a connection, and streams are limited as watchers; this number more is for
- * other requests.
- */
+/** Streams are limited as watchers, and each takes a connection; these are for other requests. */
 export const CONNECTIONS_WITHOUT_STREAM_MAX = 1_024;

@@ -4,8 +4,8 @@ import type { ServiceError } from "@session-ledger/base/errors";
 import type { ServedRequest } from "./call-context.ts";
 
 /**
- * The requests in progress, so that a stop can end the streams, refuse new requests and wait for
- * the others. A request counts until its answer is sent, or its caller has left.
+ * The requests in progress, so that a stop can end streams, refuse new requests and wait for
+ * others. A request counts until its answer is sent, or its caller has left.
  */
 export class OpenRequests {
   readonly #open = new Set<ServedRequest>();

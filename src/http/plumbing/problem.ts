@@ -1,6 +1,6 @@
 /**
- * Our errors in the form of RFC 9457. `type` is always `about:blank`: the status gives the kind of
- * problem, and `reason`, the same word that gRPC callers get, gives the exact one.
+ * Our errors in the form of RFC 9457. `type` is always `about:blank`: the status gives the kind,
+ * and `reason`, as in gRPC, the exact problem.
  */
 import { STATUS_CODES } from "node:http";
 import type { z } from "zod";
@@ -57,9 +57,7 @@ export function notJsonType(description: string): HttpRefusal {
   return fieldRefusal(415, "Content-Type", description, { accept: "application/json" });
 }
 
-/**
- * The caller left, so no one reads this status. It is for logs and metrics, with nginx's number.
- */
+/** Nobody reads this status; it is nginx's number, for logs and metrics. */
 export const CLIENT_CLOSED_REQUEST = 499;
 
 /** The one place where our error codes become HTTP statuses. */
@@ -81,9 +79,8 @@ export const HTTP_STATUS = {
 } as const satisfies Record<ErrorCode, number>;
 
 /**
- * `overloaded` also covers objects that are too large, and those have a status of their own. 413 is
- * for requests that are too large. A transcript is too large for every caller, so its status must
- * not make clients retry, as 429 and 5xx do.
+ * Of `overloaded`: 413 for requests that are too large; a transcript is too large for every caller,
+ * so its status must not make clients retry, as 429 and 5xx do.
  */
 const STATUS_OF_REASON: Partial<Record<ErrorReason, number>> = {
   PAYLOAD_TOO_LARGE: 413,
@@ -149,10 +146,7 @@ export function problemHeaders(error: ServiceError): Readonly<Record<string, str
   return { ...headers, "retry-after": String(Math.ceil(error.retryAfterMs / 1_000)) };
 }
 
-/**
- * Descriptions begin with the name of their field; an index or a path after the name stays
- * unchanged.
- */
+/** Descriptions begin with the name of their field; a path after the name stays unchanged. */
 export function renamed(text: string, names: FieldNames): string {
   const name = /^[a-z_]+/.exec(text)?.[0] ?? "";
   const known = Object.hasOwn(names, name) ? names[name] : undefined;

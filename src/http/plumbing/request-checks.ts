@@ -53,13 +53,10 @@ function decoded(text: string): string | undefined {
 }
 
 /**
- * Against DNS rebinding: a web page can make its own host name resolve to 127.0.0.1. Then it can
- * call a service on this machine as its own origin, and without tokens the service would answer.
- * The page cannot forge the name in `Host`. So a service that only this machine can reach answers
- * only to names of this machine.
- *
- * Node keeps the first of two Host headers, and a proxy before the service may have checked the
- * other, so two are always refused (RFC 9112, 3.2). HTTP/1.1 requires one Host; no page speaks
+ * Against DNS rebinding: a page that makes its host name resolve to 127.0.0.1 calls a service on
+ * this machine as its own origin, but cannot forge `Host`. So a service that only this machine can
+ * reach answers only to names of this machine. Node keeps the first of two Host headers, and a
+ * proxy may have checked the other, so two are always refused (RFC 9112, 3.2). No page speaks
  * HTTP/1.0.
  */
 export function checkHost(
@@ -77,10 +74,7 @@ export function checkHost(
   return fieldRefusal(421, "Host", "Host must be localhost or a loopback address");
 }
 
-/**
- * A name with or without the brackets of an IPv6 address. Names are not resolved: RFC 6761 defines
- * `localhost`.
- */
+/** With or without brackets. Names are not resolved: RFC 6761 defines `localhost`. */
 export function isLoopbackName(name: string): boolean {
   const bare = name.replace(/^\[(.*)\]$/, "$1").toLowerCase();
   return bare === "localhost" || bare === "::1" || (isIP(bare) === 4 && bare.startsWith("127."));
@@ -93,10 +87,7 @@ export function checkContentCoding(coding: string | undefined): ServiceError | u
   });
 }
 
-/**
- * The served routes, to distinguish a wrong method from a wrong path, which the framework cannot
- * do.
- */
+/** The served routes: the framework cannot distinguish a wrong method from a wrong path. */
 export class RouteTable {
   readonly #methods = new Map<string, Set<string>>();
 
@@ -133,9 +124,8 @@ export class RouteTable {
 const JSON_TYPES = ["application/json", "application/*", "*/*"];
 
 /**
- * Whether a resource with a JSON form is answered as a stream of events: when the header names the
- * stream and does not name JSON with a higher weight. A `*` is no request for an answer without an
- * end, and at the same weight a name wins over it.
+ * Whether a resource with a JSON form is answered as a stream: the header names the stream, and
+ * JSON with no higher weight. `*` asks for no stream, and a name wins over it at the same weight.
  */
 export function wantsEventStream(accept: string | undefined): boolean {
   const weights = weightsOf(accept);
@@ -148,9 +138,8 @@ export function wantsEventStream(accept: string | undefined): boolean {
 }
 
 /**
- * Whether an answer may be compressed with gzip: when the weight of gzip is at least that of no
- * compression. When no encoding is accepted at all, the answer goes out uncompressed, as RFC 9110,
- * section 12.5.3, recommends.
+ * Whether the weight of gzip is at least that of no compression. Without any accepted encoding the
+ * answer is not compressed (RFC 9110, section 12.5.3).
  */
 export function acceptsGzip(acceptEncoding: string | undefined): boolean {
   const weights = weightsOf(acceptEncoding);

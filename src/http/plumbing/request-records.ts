@@ -101,8 +101,8 @@ export class RequestRecords {
 }
 
 /**
- * The name of the field that is at fault, as in the answer; an unknown field has none,
- * because the caller made it up.
+ * The field at fault, as in the answer; an unknown one has no name here, because the caller made it
+ * up.
  */
 function fieldOf(error: ServiceError): { readonly field?: string } {
   const named = problemOf(error).violations?.find(({ field }) => field !== "")?.field;
