@@ -1,10 +1,8 @@
 #!/usr/bin/env node
 /**
- * The composition root: arguments and environment in, exit code out. The first SIGINT or SIGTERM
- * starts an orderly stop, the second ends the process at once.
- *
- * The service, the store and the import are loaded by the commands that need them: `push` and `tail`
- * start without them.
+ * The composition root: arguments and environment in, exit code out. The second SIGINT or SIGTERM
+ * ends the process at once. Commands load the service, the store and the import when they need
+ * them.
  */
 import { once } from "node:events";
 import { existsSync } from "node:fs";
@@ -17,10 +15,7 @@ import { type Config, configForLog, loadClientConfig, loadConfig } from "./confi
 import { createLog } from "./observability/log.ts";
 
 const ending = endingSignal();
-/**
- * An abandoned step of a start, such as a connection without an answer, would keep the process
- * alive.
- */
+/** An abandoned step of a start would keep the process alive. */
 let isStartLeft = false;
 
 const io: CliIo = {
@@ -80,10 +75,7 @@ async function serve(config: Config): Promise<number> {
   return 0;
 }
 
-/**
- * The absolute path, because DATA_DIR is relative to the directory in which the service was
- * started.
- */
+/** Absolute: DATA_DIR is relative to the directory in which the service was started. */
 function dataOf(config: Config): string {
   const { databaseUrl } = configForLog(config);
   if (databaseUrl !== "embedded") return String(databaseUrl);

@@ -40,10 +40,7 @@ export interface Postgres {
   readonly refusal: () => ServiceError | undefined;
 }
 
-/**
- * The database and the units before it: the embedded server, if no other is configured, and the
- * schema.
- */
+/** The database and the units before it: the embedded server, if it is used, and the schema. */
 export function createPostgres(
   config: Config,
   { log, metrics }: { readonly log: Log; readonly metrics: Metrics },

@@ -72,17 +72,13 @@ import { checkFree, SERVERS } from "./transport/listen.ts";
 import { TlsMaterial } from "./transport/watched-files.ts";
 
 /**
- * A byte that is held for a caller costs up to 2.1 bytes of resident memory, with its copies and
- * garbage (`npm run bench -- hostile`). This factor keeps the growth of memory within
- * RECEIVED_BYTES_MAX and 128 MiB.
+ * A byte for a caller costs up to 2.1 bytes of resident memory, with copies and garbage (`npm run
+ * bench -- hostile`). With this factor it grows by at most RECEIVED_BYTES_MAX and 128 MiB.
  */
 const RESIDENT_PER_HELD_BYTE = 1.5;
 
 export interface Service extends Unit {
-  /**
-   * Rejects with the signal's reason if the signal aborts first; then the start has released
-   * everything.
-   */
+  /** Rejects with the signal's reason if it aborts first; then everything is released. */
   start(signal?: AbortSignal): Promise<void>;
   /** `host:port`, valid after start. */
   readonly grpcAddress: string;
@@ -164,8 +160,7 @@ async function checkPorts(config: Config): Promise<void> {
 }
 
 /**
- * Undefined without OTEL_EXPORTER_OTLP_ENDPOINT. The first of all units, so that it sees the last
- * call end.
+ * Undefined without OTEL_EXPORTER_OTLP_ENDPOINT. The first unit, so that it sees the last call end.
  */
 function createTracingOf(config: Config, base: ServiceBase): Tracing | undefined {
   const { otlpEndpoint: endpoint, otelServiceName: serviceName } = config;

@@ -1,8 +1,7 @@
 /**
- * The one table of actions: which roles may do them, and on which objects. Every RPC and every
- * route is in it; test/unit/auth-actions.test.ts compares the table with the contract and with the
- * served routes. So a new method needs a decision before it can be called. docs/security.md shows
- * the same table to operators.
+ * Which roles may do each action, and on which objects. A new RPC or route needs a decision here
+ * before it can be called: test/unit/auth-actions.test.ts compares the table with both.
+ * docs/security.md shows it to operators.
  */
 import type { CallerRole } from "./principal.ts";
 
@@ -167,8 +166,8 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served | "public">> = {
   "POST /copilotkit/agent/:agent/connect": "session.read",
   "POST /copilotkit/agent/:agent/run": "session.read",
   "POST /copilotkit/agent/:agent/stop/:thread": "run.cancel",
-  // The envelope names the request: connect, run, or info, which is contract.read and has the same
-  // roles; or stop, which is run.cancel, and is checked when the envelope is open.
+  // The envelope names the request: connect, run and info have this action's roles; stop is
+  // run.cancel, and is checked when the envelope is open.
   "POST /copilotkit": "session.read",
 };
 

@@ -30,15 +30,13 @@ export interface Authenticator extends Unit {
   readonly asks: boolean;
   /**
    * Takes every value of `authorization`, unchanged. Throws or rejects with UNAUTHENTICATED, with
-   * one text for all faults of a token except its age; with a retryable error when the token cannot
-   * be verified now. The call is synchronous when the token is known.
+   * one text for all faults of a token except its age, or with a retryable error. Synchronous for a
+   * cached token.
    */
   authenticate(authorization: readonly string[]): Principal | Promise<Principal>;
   /**
-   * The error that ends a stream of this principal: its token expired, is gone from the file, or
-   * was signed with a key that is gone. Undefined: the stream may continue. A principal is
-   * recognised by its identity, and not by its fields: pass the object that `authenticate`
-   * returned.
+   * The error that ends a stream of this principal: its token expired or was removed, or the key
+   * was. Undefined: the stream may continue. Pass the object that `authenticate` returned.
    */
   refusalOf(principal: Principal): ServiceError | undefined;
 }

@@ -51,8 +51,7 @@ export class RoleAndScope {
 
   /**
    * Throws or rejects with PERMISSION_DENIED or NOT_FOUND. Synchronous for unscoped callers and
-   * known sessions. Without a session id only the roles are checked. For an action on one session,
-   * the id may be missing only when its form is wrong.
+   * cached sessions. Without a session id, or with one of a wrong form, only the roles are checked.
    */
   authorize(
     principal: Principal,
@@ -112,10 +111,7 @@ interface Act {
   readonly sessionId: string | undefined;
 }
 
-/**
- * Records refused callers, completed acts of admins, and runs that a claim has ended: records in the
- * log, and a count.
- */
+/** Logs and counts refused callers, completed acts of admins, and runs that a claim has ended. */
 export interface Audit {
   denied(act: Act, reason: Denial): void;
   /** The caller is unknown; `reason` is a fixed word, and never a part of the request. */
@@ -124,8 +120,7 @@ export interface Audit {
   done(act: Act, fields?: Readonly<Record<string, string | number>>): void;
 }
 
-// Counted separately: anyone can cause thousands of the second kind, and hide the first kind among
-// them.
+// Counted separately: anyone can cause thousands of the second kind, and would hide the first.
 type AuditKind = "denied" | "authenticate";
 
 export function createAudit(parts: {

@@ -11,9 +11,8 @@ import { actorOf, type Principal } from "./principal.ts";
 const UNKNOWN = "?";
 
 /**
- * An answer ends when none of its bytes leaves for this time, which equals the limit of a request.
- * The gRPC server counts it in ticks. The HTTP server uses Node's socket timeout, which counts
- * written bytes, so a slow client that still reads is not cut.
+ * An answer ends when none of its bytes leaves for this time. The gRPC server counts ticks; HTTP
+ * uses Node's socket timeout, which counts written bytes, so a slow client that reads is not cut.
  */
 export const UNREAD_LIMIT_MS = 60_000;
 
@@ -112,7 +111,7 @@ export class CallMemory {
     this.lease.resize(this.#sum);
   }
 
-  /** Bytes of the request that are kept. False: no room is free, although the bytes are held. */
+  /** Bytes of the request in memory. False: they are counted, but no room is free. */
   request(bytes: number): boolean {
     this.#requestBytes = bytes;
     return this.lease.set(this.#sum);
@@ -175,9 +174,8 @@ interface CallOf {
 }
 
 /**
- * Takes one of a limited number of leases, until the caller releases it. Throws when none is
- * free, and ends the call when another caller with fewer leases needs one. A call without memory (in
- * tests) is never ended.
+ * Takes a lease until the caller releases it. Throws when none is free, and ends the call when a
+ * caller with fewer leases needs one. A call without memory (in tests) is never ended.
  */
 export function acquire(limit: FairShare, call: CallOf, refusal: () => ServiceError): Lease {
   const { memory, principal } = call;

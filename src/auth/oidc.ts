@@ -1,7 +1,6 @@
 /**
- * JWTs of an OpenID Connect issuer. No claim is read before jose has verified the signature with a
- * key of the issuer and an allowed algorithm. Then issuer, audience and times are checked, and only
- * then the principal is read.
+ * JWTs of an OpenID Connect issuer. jose verifies signature, issuer, audience and times; only then
+ * the principal is read.
  */
 import type { createLocalJWKSet, JWK, JWSHeaderParameters, JWTPayload } from "jose";
 import { z } from "zod";
@@ -122,8 +121,7 @@ function projectIn(claim: unknown): string | undefined {
 
 /**
  * First the whole path as one name, because some issuers name claims by URLs; else each dot enters
- * an object. Undefined: the claim is absent. Null: a dot meets a value that is not an object, so
- * the claim is unreadable.
+ * an object. Undefined: absent. Null: unreadable, because a dot meets another value.
  */
 function claimAt(claims: JWTPayload, path: string): unknown {
   if (Object.hasOwn(claims, path)) return claims[path];
@@ -164,9 +162,8 @@ interface KeyInForce {
 }
 
 /**
- * The keys from the last read, of a file or a URL. A key that is also in the next set stays the same
- * object, so the tokens it signed stay accepted without another check. A key that is missing in the
- * next set is out of force at once.
+ * The keys from the last read. A key that is also in the next set stays the same object, so its
+ * tokens stay accepted without a check. A key that is missing in the next set ends at once.
  */
 export class IssuerKeys {
   #byText: ReadonlyMap<string, KeyInForce> = new Map();
@@ -199,9 +196,8 @@ export class IssuerKeys {
   }
 
   /**
-   * The one key that fits the header of a token; undefined when no key fits, or more than one. Each
-   * key is a separate set for jose, which checks the allowed use of a key (`use`, `key_ops`,
-   * `alg`, the curve) and refuses private and symmetric keys.
+   * The one key that fits the header of a token; undefined without one, or with several. Each key
+   * is a separate set for jose, which checks `use`, `key_ops`, `alg` and the curve.
    */
   async find(header: JWSHeaderParameters) {
     const { createLocalJWKSet, errors } = await import("jose");

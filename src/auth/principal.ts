@@ -30,10 +30,7 @@ export const ANONYMOUS: Principal = {
   expiresAtMs: undefined,
 };
 
-/**
- * The name of a writer on its rows, with its kind: `static:ops`, `oidc:f81d4fae`,
- * `session:ID:runner`. Undefined when the service asks for no token.
- */
+/** The name of a writer on its rows: `static:ops`, `oidc:f81d4fae`, `session:ID:runner`. */
 export function actorOf({ kind, id }: Principal): string | undefined {
   if (kind === "anonymous") return undefined;
   // The id of a session token already has this prefix.

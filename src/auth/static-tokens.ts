@@ -1,11 +1,8 @@
 /**
  * Tokens that the operator configures, `{"tokens":[{"id","token" or
- * "tokenSha256","roles","project"?}]}`.
- *
- * The comparison leaks nothing about a token through its time. The presented value is hashed and
- * looked up by its SHA-256. The time of the look-up depends on bits of a digest that the sender
- * cannot control without the token. For a found entry, all bytes are always compared. So an
- * attacker must guess the whole token, and short tokens are refused.
+ * "tokenSha256","roles","project"?}]}`. The time of a comparison reveals nothing: tokens are looked
+ * up by their SHA-256, which a sender cannot control, and the bytes of a found digest are compared
+ * in constant time. Short tokens are refused.
  */
 import { hash, timingSafeEqual } from "node:crypto";
 import { z } from "zod";
@@ -82,8 +79,8 @@ export function parseStaticTokens(json: string): readonly StaticToken[] {
 }
 
 /**
- * Two tokens with one id could not be distinguished in the log, and two entries with one token
- * would have no clear caller. `others` are the tokens of the other setting.
+ * Two tokens with one id look the same in the log; one token with two ids has no clear caller.
+ * `others` are the tokens of the other setting.
  */
 function refuseDuplicates(
   tokens: readonly StaticToken[],

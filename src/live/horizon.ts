@@ -8,7 +8,7 @@
  *
  * A writer is listed from before it takes the time of its rows until after they are visible. So a
  * transaction that is not in W has rows that are visible already, or takes a time after t. Only
- * one candidate is kept: while a transaction stays open, the horizon stands still, and the looks become
+ * one candidate is held: while a transaction stays open, the horizon stands still, and the looks become
  * rarer. A look happens soon after a commit is announced, by this instance or another, and at the
  * interval of the poll; without feeds it does not run.
  *
@@ -118,7 +118,7 @@ export class Horizon {
     };
   }
 
-  /** Looks at the database until the returned function is called; `looked` hears of every look. */
+  /** Looks at the database until the returned function is called; `looked` is called after every look. */
   join(looked: () => void): () => void {
     this.#feeds.add(looked);
     this.wake();

@@ -16,10 +16,7 @@ export interface LiveLimits {
   readonly pageBytesMax: number;
   /** Pages read from the table at once; further reads wait for their turn. */
   readonly pageReadsMax: number;
-  /**
-   * A read without an answer by then has failed. The limit is above the statement timeout of the
-   * database.
-   */
+  /** A read without an answer by then has failed; above the database's statement timeout. */
   readonly readLimitMs: number;
   /** Sessions in one query for heads on behalf of starting watches. */
   readonly headIdsMax: number;

@@ -37,14 +37,9 @@ import { type LiveMetrics, Watcher, type WatcherParts } from "./watcher.ts";
 export interface WatchRequest<S extends StreamName> {
   readonly stream: S;
   readonly sessionId: string;
-  /**
-   * An abort ends the watch. While the watch waits, nothing else can end it from the caller's side.
-   */
+  /** An abort ends the watch; nothing else can end it from the caller's side while it waits. */
   readonly signal: AbortSignal;
-  /**
-   * Acquires a lease for the caller, or throws the refusal. When absent, all watches belong to one
-   * caller.
-   */
+  /** Acquires a lease, or throws the refusal. When absent, all watches belong to one caller. */
   readonly acquire?: Acquire;
 }
 
@@ -164,8 +159,7 @@ export class Live implements Unit, WakeUps {
   }
 
   /**
-   * Applies an answered head, or the absence of the session. A head below one that was seen before
-   * the question means lost rows.
+   * Applies an answered head. A head below one that was seen before the question: rows are lost.
    */
   #onHead(
     sessionId: string,
@@ -255,8 +249,7 @@ export class Live implements Unit, WakeUps {
         const head = await this.#heads.ask(sessionId);
         this.#poll.onAnswer();
         this.#onHead(sessionId, head, before);
-        // After a loss of rows, or a doubt, the attach starts again with another watcher, which has
-        // seen none of the lost rows.
+        // After a loss of rows, or a doubt, attach again with a watcher that has seen none of them.
         const isLost = tail.ended?.reason === "CURSOR_BEYOND_HEAD";
         if (!isLost && !tail.isSuspect && tail.suspicions === suspicions) {
           watcher.begin(head);
@@ -293,10 +286,7 @@ export class Live implements Unit, WakeUps {
     }
   }
 
-  /**
-   * Counts a watcher in. Its tail exists before the head is asked for, so the watcher misses
-   * nothing.
-   */
+  /** The tail exists before the head is asked for, so the watcher misses nothing. */
   #enter<S extends StreamName>(stream: S, sessionId: string): Tail<S> {
     const tail = this.#tails[stream].get(sessionId) ?? new Tail<S>(this.#parts, stream, sessionId);
     this.#tails[stream].set(sessionId, tail);

@@ -1,13 +1,11 @@
 /**
- * Every read that live delivery makes of the table. Only few pages are read at once, so thousands
- * of watchers that return together leave the pool to the pushes. Every read ends, and `close` waits
- * for all of them. The other reads wait in order; at most one waits for each watcher and each
- * window.
+ * Every read that live delivery makes of the table. Few pages are read at once, so thousands of
+ * returning watchers leave the pool to the pushes. Every read ends, and `close` waits for all.
  *
- * A read that is not answered in time has failed, because much depends on one: a poll that hangs
- * would hide the commits of all other replicas. The server's statement_timeout is no help when the
- * answer is lost on the way, or when the question never left: postgres.js 3.4.9 can keep one for
- * ever on a connection that was cut while a write was pending (test/postgres/watch.test.ts met it).
+ * A read that is not answered in time has failed: a poll that hangs would hide the commits of all
+ * other replicas. The server's statement_timeout does not help when an answer is lost, or the
+ * question never left: postgres.js 3.4.9 can keep one for ever on a connection that was cut while a
+ * write was pending (test/postgres/watch.test.ts met it).
  */
 import { ServiceError } from "@session-ledger/base/errors";
 import type { PageAfter } from "../store/pages.ts";
@@ -92,11 +90,9 @@ export function shuttingDown(): ServiceError {
 }
 
 /**
- * Answers where a session stands, which every starting watch asks. At most one query is in flight.
- * All questions that arrive meanwhile share the next query, so a thousand watches that start
- * together cost two or three queries. An answer never comes from a query that began before the
- * question: such an answer could be older than the caller's cursor, or than a commit that was
- * published before the watch existed.
+ * The head of a session, which every starting watch asks. At most one query is in flight, and all
+ * questions that arrive meanwhile share the next one. An answer never comes from a query that began
+ * before the question: it could be older than the caller's cursor, or than a published commit.
  */
 
 export class Heads {

@@ -102,8 +102,8 @@ export class SessionWatch {
   }
 
   /**
-   * Reads the next changes, for `#delivery`: no variable of `follow` may hold them (base/pull.ts).
-   * Whether the page was full, or undefined after a failure.
+   * For `#delivery`: no variable of `follow` may hold changes (base/pull.ts). Answers whether the
+   * page was full; undefined after a failure.
    */
   async #read(horizonMicros: bigint): Promise<boolean | undefined> {
     const { horizon, reads } = this.#parts;

@@ -43,10 +43,7 @@ import {
 /** A row in the window. */
 export interface WindowRow<S extends StreamName> extends Row {
   readonly row: RowOf<S>;
-  /**
-   * The time its commit was published here, on the monotonic clock; `undefined` if the row was
-   * read.
-   */
+  /** When its commit was published here, on the monotonic clock; `undefined` if it was read. */
   readonly publishedAtMs: number | undefined;
 }
 
@@ -79,10 +76,7 @@ export class Tail<S extends StreamName> {
   seenSeq = 0n;
   /** The last row that a watcher was given, or could have been given. */
   #seenRow: Seen["row"];
-  /**
-   * How often the tail was suspected: an answer to a question from before the last suspicion proves
-   * nothing.
-   */
+  /** Counts doubts: an answer to a question from before the last one proves nothing. */
   suspicions = 0;
   /** How often rows in memory became worthless: erased, suspect, or too many. */
   emptied = 0;
@@ -154,8 +148,8 @@ export class Tail<S extends StreamName> {
   }
 
   /**
-   * A hint that the stream has rows up to `head`. A hint never opens the tail: rows below a
-   * window's floor must certainly be in the table, and a hint may be wrong.
+   * A hint never opens the tail: rows below a window's floor must be in the table, and a hint may
+   * be wrong.
    */
   onHint(head: bigint): void {
     if (this.#closed) return;
@@ -293,8 +287,8 @@ export class Tail<S extends StreamName> {
   }
 }
 
-// Heap per event row without its payload: 0.8 KB for the row in the window and 0.3 KB for the
-// message made from it (after a collection, 100,000 rows, Node 24.21).
+// Per event row without its payload: 0.8 KB in the window, 0.3 KB for its message (100,000 rows,
+// after a collection, Node 24.21).
 const ROW_BYTES = 1_120;
 
 function windowRowsOf<S extends StreamName>(
@@ -320,9 +314,8 @@ function bytesOf(row: StoredRow): number {
 }
 
 /**
- * Bounds the memory of all windows together. Above the bound, the windows with the oldest appends
- * are emptied completely: their watchers most likely have all rows already, and a watcher that has
- * not reads the table.
+ * Bounds the memory of all windows. The windows with the oldest appends are emptied first: their
+ * watchers most likely have all rows, and the others read the table.
  */
 interface MeasuredWindow {
   readonly windowBytes: number;

@@ -28,10 +28,7 @@ import type { Timers } from "@session-ledger/base/timers";
 export type LiveState = "catching_up" | "live" | "degraded";
 
 export type Delivery<S extends StreamName> =
-  /**
-   * The next rows, in order. Rows with `shared` are the same objects for every watcher that gets
-   * them.
-   */
+  /** The next rows, in order. Those with `shared` are the same objects for every watcher. */
   | { readonly kind: "rows"; readonly rows: readonly RowOf<S>[]; readonly shared: boolean }
   /** The watch has a new state, after every number up to `seq` was delivered or found absent. */
   | { readonly kind: "state"; readonly state: LiveState; readonly seq: bigint };
@@ -42,8 +39,8 @@ interface Follow<S extends StreamName> extends RowForm {
   /** The watch delivers up to this number, then ends. */
   readonly until: bigint | undefined;
   /**
-   * With it, PostgreSQL reads the next page while the consumer sends one. Called with the rows in
-   * memory: those of both pages when the next one is read, and none when the watch waits.
+   * With it, PostgreSQL reads the next page while the consumer sends one. Called with the rows of
+   * both pages then, and with none when the watch waits.
    */
   readonly onRows?: ((rows: readonly RowOf<S>[]) => void) | undefined;
 }
@@ -61,10 +58,7 @@ interface Ahead<S extends StreamName> {
   readonly page: Promise<TablePage<S>>;
 }
 
-/**
- * The lag is observed only for watchers that were waiting; a watcher below the head is late by its
- * own choice.
- */
+/** The lag is observed for watchers that were waiting; one below the head chose to be late. */
 export type LiveMetrics = Pick<Metrics, "watchers" | "watchLagSeconds" | "limitUse">;
 
 /** A page that its bytes ended is followed by a page of this many times its rows, at most. */
@@ -129,9 +123,7 @@ export class Watcher<S extends StreamName> {
     if (ended !== undefined) throw ended;
   }
 
-  /**
-   * A field, because it is passed as a listener: one closure per watcher instead of one per wait.
-   */
+  /** A field, because it is a listener: one closure per watcher instead of one per wait. */
   readonly wake = (): void => {
     const wake = this.#wake;
     this.#wake = undefined;
@@ -159,8 +151,8 @@ export class Watcher<S extends StreamName> {
   }
 
   /**
-   * Finds the next delivery; false when the watch is over. In a separate method, because a
-   * generator that waits would keep the rows of its last delivery (base/pull.ts).
+   * False when the watch is over. A separate method: a generator that waits would hold the rows of
+   * its last delivery (base/pull.ts).
    */
   async #advance(follow: Follow<S>): Promise<boolean> {
     const { until } = follow;
@@ -273,8 +265,7 @@ export class Watcher<S extends StreamName> {
       const last = rows.at(-1);
       this.#tail.observe(last);
       this.#pageRows = this.#rowsAfter(rows.length, { isLast: (last?.seq ?? floor) >= floor });
-      // Every row up to the floor was committed before the read began. If none exists, those rows
-      // were erased, and a second read would find nothing either.
+      // Every row up to the floor was committed before the read, so missing ones were erased.
       return { rows, seq: last === undefined ? floor : lastSeqOf(last) };
     } catch (error) {
       if (this.#hasEnded) return { rows: [], seq: cursor };

@@ -57,10 +57,7 @@ export function hint<R extends Row>(window: Window<R>, head: bigint): Window<R> 
   return head > window.hintedHead ? { ...window, hintedHead: head } : window;
 }
 
-/**
- * Appends rows that were committed here, or read from the table after `head`. Rows that do not
- * follow the head count as a hint.
- */
+/** Appends rows that were committed here, or read after `head`. Other rows count as a hint. */
 export function append<R extends Row>(
   window: Window<R>,
   rows: readonly R[],
@@ -86,10 +83,10 @@ export function append<R extends Row>(
 }
 
 /**
- * Adds a page of the table that was read after `head` when `known` was the highest stated number.
- * Rows missing below the page's first row were erased: the window continues after the gap. When a
- * page is empty and `known` has not risen since the read began, the rows do not exist. Another read
- * at once would repeat that answer, so the caller waits for the next hint.
+ * Adds a page that was read after `head` when `hintedHead` was the highest stated number. Rows
+ * missing below its first row were erased: the window continues after the gap. If the page is empty
+ * and `hintedHead` has not risen since, the rows do not exist, and the caller waits for the next
+ * hint.
  */
 export function fill<R extends Row>(
   window: Window<R>,
@@ -123,10 +120,7 @@ export type Taken<R extends Row> =
   /** Nothing new: wait until the window changes. */
   | { readonly kind: "wait" };
 
-/**
- * The next step of a watcher at `cursor` (the last number it has); at least one row
- * if any.
- */
+/** The next step of a watcher whose last number is `cursor`; at least one row if any. */
 export function take<R extends Row>(
   window: Window<R>,
   cursor: bigint,

@@ -68,10 +68,7 @@ export class HeadPoll {
     this.#cancel = this.#parts.timers.after(this.#intervalMs, () => this.now());
   }
 
-  /**
-   * Polls at once. During a poll, requests one more, because the running poll may have read too
-   * early.
-   */
+  /** During a poll, requests one more, because the running one may have read too early. */
   now(): void {
     if (this.#stopped) return;
     this.#again = true;

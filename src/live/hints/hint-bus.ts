@@ -52,10 +52,7 @@ const NO_HINT_BUS: HintBus = {
   stop: () => Promise.resolve(),
 };
 
-/**
- * A `*` costs one query for all watched sessions, and under load every other instance may send
- * many.
- */
+/** A `*` costs a query for all watched sessions, and every other instance may send many. */
 const MISSED_INTERVAL_MS = 50;
 
 const INSTANCE_TTL_MS = 60_000;
@@ -154,15 +151,13 @@ class PostgresHintBus implements HintBus {
 }
 
 /**
- * The port through which the service hears that another replica has committed. Every source of such
- * news calls this port. All calls are hints: a hint that is late, repeated, out of order, lost or
- * wrong costs time and no row. The poll of heads is one such source, built in as the backstop.
+ * News of commits by other replicas. All calls are hints: one that is late, repeated, out of order,
+ * lost or wrong costs time and no row. The poll of heads is the backstop.
  */
 export interface WakeUps {
   /**
-   * A hint that a session stands at least at `head`; 0 means "not stated". A hinted deletion is
-   * looked up in the table first. A hint for a session without watchers costs one look-up in
-   * memory.
+   * A session stands at least at `head`; 0: not stated. A hinted deletion is looked up in the
+   * table. Without watchers a hint costs one look-up in memory.
    */
   onHint(sessionId: string, head: SessionHead): void;
   /** Hints may have been lost: all watched sessions are looked up at once. */

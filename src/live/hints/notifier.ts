@@ -166,10 +166,7 @@ export const ANNOUNCEMENT_BYTES_MAX = 7_999;
 
 const FORM = "1";
 const ANY = "*";
-/**
- * The characters that a session id may have in an announcement, all of one byte. The contract
- * allows fewer.
- */
+/** Characters of one byte that a session id may have here. The contract allows fewer. */
 const ID_FORM = /^[!-.0-~]+$/;
 const ENTRY_FORM = /^([!-.0-~]+)\/(\d{1,19})\/(\d{1,19})(\/d)?$/;
 

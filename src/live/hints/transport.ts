@@ -8,13 +8,13 @@ import {
 } from "../../store/listen.ts";
 
 /**
- * Carries announcements between instances: NOTIFY over the pool, LISTEN over a connection of its
- * own. Announcements are hints and may be lost; the poll finds what a lost one named.
+ * Carries announcements between instances: NOTIFY over the pool, LISTEN over its own connection.
+ * Announcements may be lost; the poll finds the rest.
  */
 export interface Transport {
   /**
-   * Opens a connection that receives announcements, also those of this instance. Rejects if no
-   * connection opens within a limit, and soon after the abort of `signal`.
+   * Opens a connection that receives announcements, also own ones. Rejects if none opens within a
+   * limit, and soon after the abort of `signal`.
    */
   open(onMessage: (text: string) => void, signal: AbortSignal): Promise<ListenerConnection>;
   /** Sends to all instances; resolves when PostgreSQL has the text. */
@@ -26,14 +26,9 @@ const CHANNEL = "session_ledger";
 
 interface TransportOptions {
   readonly database: Database;
-  /**
-   * The server for LISTEN: the same database, without a pooler in between. Read again for every
-   * connection.
-   */
+  /** The server for LISTEN, without a pooler in between; read for every connection. */
   readonly url: () => string;
-  /**
-   * DATABASE_SCHEMA: instances on another schema of the database must not hear of these sessions.
-   */
+  /** DATABASE_SCHEMA: instances on another schema must not get these announcements. */
   readonly schema?: string | undefined;
 }
 
