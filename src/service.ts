@@ -1,12 +1,12 @@
 /**
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
- *   traces (if on) ─► ports are free ─► TLS ─► files of tokens and keys are read ─► embedded PostgreSQL (without DATABASE_URL)
- *     ─► schema ─► pool ─► tokens ─► live ─► feeds ─► wake-ups ─► ingest ─► transcripts ─► cancels ─► retention ─► texts of search ─► ops port ─► HTTP and gRPC, which stop together ─► waiting claims ─► readiness
+ *   traces ─► ports are free ─► TLS ─► files of tokens ─► embedded PostgreSQL ─► schema ─► pool
+ *     ─► tokens ─► live ─► feeds ─► wake-ups ─► ingest ─► transcripts ─► cancels ─► retention
+ *     ─► texts of search ─► ops port ─► HTTP and gRPC together ─► waiting claims ─► readiness
  *
- * So a stop first ends the parts that callers see (health, watches, calls in progress), then
- * commits the waiting pushes and announces them to the other instances, and closes the database
- * last. Used by `serve` and by the end-to-end tests.
+ * So a stop first ends the parts that callers see, then commits and announces the waiting pushes,
+ * and closes the database last.
  */
 import { randomUUID } from "node:crypto";
 import { MESSAGE_ROOM_BYTES } from "@session-ledger/agui/payload";

@@ -1,12 +1,9 @@
 /**
  * Tokens for one session, which the service itself issues and verifies, and the keys that sign them.
  *
- * The `typ` in the header distinguishes them from an OIDC issuer's tokens. It only chooses the
- * verifier: each verifier uses its own keys and its own issuer. OIDC_ISSUER is a URL, so it never
- * equals the issuer name used here. The session is the whole scope. A session never changes its
- * project, so a project claim would decide nothing.
- *
- * All instances on one database share the keys. Two keys exist, the current and the previous one:
+ * The `typ` in the header only chooses the verifier, which has its own keys and its own issuer.
+ * The session is the whole scope: it never changes its project. All instances on one database share
+ * the keys. Two keys exist, the current and the previous one:
  *
  *   made ── KEY_AHEAD_MS ──► current: it signs ── rotateAfterMs ──► previous ── the next one has signed
  *     │                                                                          for one life of a token
@@ -16,13 +13,10 @@
  *   a token names an unknown key ──► read again, once in COOL_DOWN_MS
  *   READ_MS passed ──► read again: the key of a deleted row is not valid any more
  *
- * A new key waits before it signs because of COOL_DOWN_MS: anyone can keep the cool-down active with
- * tokens that name unknown keys, and until its end another instance would not find a key that signs
- * at once.
- *
- * Ages are those of the database's clock. If two instances make a key at the same time, both keys are
- * valid, and the newer one signs. The first key is made when the first token is issued: a service that
- * issues no token has no key.
+ * A new key waits before it signs, because anyone can keep the cool-down active with tokens that
+ * name unknown keys, and another instance would not find the key until its end. Ages are those of
+ * the database's clock. If two instances make a key at once, both are valid, and the newer one
+ * signs. A service that issues no token has no key.
  */
 import { randomUUID } from "node:crypto";
 import type { CryptoKey, JWK, JWTPayload } from "jose";

@@ -2,25 +2,21 @@
  * Serves a session to an AG-UI client that connects at any time. The client gets the same messages
  * and state as a client that was connected from the beginning:
  *
- *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► capabilities ─► questions of
- *     a graph ─► STARTs of open constructs ─► the live tail from exactly the next row ─► the end of the run, and of the answer
+ *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► capabilities
+ *     ─► questions of a graph ─► STARTs of open constructs ─► the live tail from the next row
+ *     ─► the end of the run, and of the answer
  *
- * The watches of both streams begin before the session is folded, so no row is lost between the
- * two, and they continue from the cut of the fold. The end of an ended run follows at once. A
- * session that has messages and no run comes as the snapshot of a run that the log does not have.
- * Without either the client waits for a run, up to a limit. With `follow` it waits without a limit,
- * and stays for further runs and messages.
+ * The watches of both streams begin before the session is folded and continue from the cut of the
+ * fold, so no row is lost. The end of an ended run follows at once. A session that has messages and
+ * no run comes as the snapshot of a run that the log does not have. Without either the client waits
+ * for a run, up to a limit; with `follow` it waits without one, and stays for further runs.
  *
- * A client that has typed a message gets its answer (`answers`): the open run, if any, and
- * every run up to the one that has taken the message. Without an open run the client keeps its
- * messages as they are until a run begins.
+ * A client with a new message gets its answer (`answers`): the open run, if any, and every run up to
+ * the one that has taken the message. Until a run begins, it keeps its messages as they are.
  *
- * Clients accept no events between runs. If such events existed, clients lack them when the next
- * run begins. Then they get the whole sequence again, from the fold at that moment, and rows of the
- * watches up to its cut are skipped.
- *
- * A session whose snapshot is larger than one frame of a client is replayed, row by row
- * (replay.ts).
+ * Clients accept no events between runs. If the log has some, clients get the whole sequence again
+ * when the next run begins, and rows of the watches up to that fold's cut are skipped. A session
+ * whose snapshot is larger than one frame of a client is replayed (replay.ts).
  */
 import type { Snapshot } from "./snapshot.ts";
 import { type Generation, generationOf } from "@session-ledger/agui/generation/served";
@@ -112,7 +108,7 @@ class Join {
   #hasEnded = false;
   /** The client has messages that the next snapshot must remove. */
   #mustForget = false;
-  /** The client has typed a message, and has been sent nothing yet. */
+  /** The client has a new message, and has been sent nothing yet. */
   #isDeferred = false;
   isTooLarge = false;
 

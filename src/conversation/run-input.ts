@@ -1,5 +1,5 @@
 /**
- * The new parts of a client's RunAgentInput: typed messages, results of the client's tools, and
+ * The new parts of a client's RunAgentInput: messages, results of the client's tools, and
  * answers to interrupts. A client sends its whole conversation each time, and the log decides which
  * parts are new:
  *
@@ -148,7 +148,7 @@ export function newRowIn(
 }
 
 interface UnstoredMessage extends InputMessage {
-  /** It is typed again, in a new branch. */
+  /** It is repeated, in a new branch. */
   readonly isRepeated?: boolean;
 }
 

@@ -8,19 +8,14 @@
  *               page ──► slice ──► turn of the event loop ──► … ──► done ────┘ cached, or too large
  *
  * A shared fold begins at the cut of the entry (merging.ts) and continues up to the latest wanted
- * one. A failed read ends it and leaves the fold at its last row, which is correct: the next caller
- * continues from that row. A fold that throws is in the middle of a row, and is dropped.
+ * one; it is aborted when its last caller has left. After a failed read the next caller continues
+ * from the last row. A fold that throws is in the middle of a row, and is dropped.
  *
- * The cached folds are bounded by their estimated memory, with the texts made from them: a payload of
- * 1 MB may take 22 MB when it is parsed. The fold that was requested the longest ago is dropped
- * first. A session that is larger than the bound is folded and not cached. Running folds are never
- * dropped. Long folds (more than a page is missing) and short folds have separate limits: a session
- * that needs one page never queues after one that needs all of them. Folds up to a past number take
- * turns with other long reads, by caller, because other callers cannot use their result.
- *
- * One fold has a bound too. A fold above it is dropped, and the session is remembered as too large.
- *
- * A shared fold is aborted when its last caller has left.
+ * The cached folds are bounded by their estimated memory, with their texts: a payload of 1 MB may
+ * take 22 MB when it is parsed. The fold that was requested the longest ago is dropped first, and
+ * running folds never. One fold has a bound too; above it the session counts as too large. Long
+ * folds (more than a page is missing) and short ones have separate limits, so one page never queues
+ * after whole sessions. Folds up to a past number take turns with other long reads, by caller.
  */
 import { ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";

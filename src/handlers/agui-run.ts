@@ -1,13 +1,13 @@
 /**
- * Talk over AG-UI: what a client has typed becomes a message of the session, and the answer follows
- * the run that takes the message.
+ * A run of an AG-UI client: the new parts of its input become a message of the session, and the
+ * answer follows the run that takes the message.
  *
  *   input ── nothing new ──────────────────────────────────────────────► join
  *        ├── new ── pushed as one `user` row ── stored, or stored before ─► join, until its run ends
  *        └── known, and no run has taken it: the client asks again ──────► join, until its run ends
  *
- * The key of the row is the id of the first new message, or of its call for a result of a tool. So a repeated request stores nothing twice,
- * also while the first one is on its way. A request with more messages than one on its way has the
+ * The key of the row is the id of the first new message, or of the call of a tool's result, so a
+ * repeated request stores nothing twice. A request with more messages than one on its way has the
  * same key and another content: then the log is read again, and has the first messages by then.
  */
 import { create } from "@bufbuild/protobuf";
@@ -32,7 +32,7 @@ import type { Metrics } from "../observability/metrics.ts";
 export interface AguiRunRequest extends Omit<AguiRequest, "answers"> {
   /** The parts of the input that may be new. */
   readonly runInput: RunInputParts | undefined;
-  /** True: the request only reads, and a typed message is refused. */
+  /** True: the request only reads, and a new message is refused. */
   readonly isReadOnly: boolean;
 }
 

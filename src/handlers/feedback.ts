@@ -1,17 +1,14 @@
 /**
- * What a person thinks of a message, as a META event. It is no event of a producer: it has no epoch, so
- * no fence refuses it and it takes over nothing, and it is not checked against the order of events.
- *
- * The keys of one person's feedback on one message are numbered. A changed mind takes the next number,
- * and the same feedback again is the row of the last number:
+ * Feedback of a person on a message, as a META event without an epoch: no fence refuses it, and it
+ * is not checked against the order of events. The keys of one person's feedback on one message are
+ * numbered:
  *
  *   read the newest ── the same content ────────────────────────────► that row
  *        ▲          └─ other, or none: push under the next number ──► the new row
  *        └──────────── another call was first ◄──────┘
  *
- * The limits of rows and bytes of a session do not count feedback. Feedback has three limits: messages on
- * which one person gave feedback, the same of all people, and changes of one feedback. The first two are
- * counted before the push, so calls at the same time may exceed them by their number.
+ * The limits of a session do not count feedback, which has three: messages with feedback of one
+ * person, of all, and changes of one feedback. Concurrent calls may exceed the first two.
  */
 import { hash } from "node:crypto";
 import type { GiveFeedbackRequest } from "@session-ledger/proto/ambient/v1/conversation_pb";

@@ -1,7 +1,6 @@
 /**
- * The input of AG-UI clients. They send everything they have: messages, state, tools. The service
- * uses little of it, and the answers last long. So the input is received, parsed and freed
- * here.
+ * The input of AG-UI clients, which send all their messages, state and tools. The service uses
+ * little of it, and the answers last long, so the input is received, parsed and freed here.
  *
  *   received ── in the memory of its caller ──► weighed ──► parsed ──► reduced ──► the route, the answer
  *      └── 413 too large, 429 no room                │

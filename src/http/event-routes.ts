@@ -1,8 +1,7 @@
 /**
- * The events of a session, as pages and live; and the two watches of the contract as server-sent
- * events. An event's id is its number, so the
- * Last-Event-ID of a returning client is its cursor. That cursor wins over `after_seq`, because an
- * EventSource requests the same URL each time.
+ * The events of a session, as pages and live, and the two watches of the contract as server-sent
+ * events. An event's id is its number. Last-Event-ID wins over `after_seq`, because an EventSource
+ * requests the same URL each time.
  *
  *   messages   from the beginning, or after the cursor
  *   events     from now on, or after the cursor: each event as it was pushed, byte for byte except

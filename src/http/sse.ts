@@ -8,18 +8,14 @@
  *
  * - The first frame decides the status: a refused watch is a 4xx or 503, and never a 200 that ends.
  * The headers wait for the first frame, so a source without data begins with a comment.
- * - The source is asked for the next frame when the connection has room again (a `write() ===
- * false` is waited for). So a client that does not read holds one frame and the socket's buffer,
- * and its source stands still. That client gets no heartbeats either: they would wait in the same
- * buffer. The held bytes are charged to the caller, and the stream is cut when no byte leaves for
- * UNREAD_LIMIT_MS.
- * - A fast client never makes the source wait; so other work gets a turn of the event loop every
- * few milliseconds.
- * - A later error cannot change the status: it is sent as the last event, and the stream ends
- * normally. A stream that ends without it was cut by the network.
- * - The source is ended by its `return`, which runs its `finally`. A source that waits for a
- * promise does not see that. It must also watch the signal of the context, which is aborted when
- * the client leaves and, with a ServiceError as the reason, when the service stops.
+ * - The source is asked for the next frame when the connection has room again. So a client that does
+ * not read holds one frame and the socket's buffer, charged to its caller, and gets no heartbeats.
+ * The stream is cut when no byte leaves for UNREAD_LIMIT_MS.
+ * - A fast client never makes the source wait, so other work gets turns of the event loop.
+ * - A later error is the last event, and the stream ends normally. Without it, the network has cut
+ * the stream.
+ * - The source is ended by its `return`. A source that waits for a promise must also watch the
+ * signal of the context: the client left or, with a ServiceError as the reason, the service stops.
  */
 import type { ServerResponse } from "node:http";
 import type { FastifyReply } from "fastify";

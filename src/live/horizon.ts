@@ -1,5 +1,5 @@
 /**
- * The horizon of feeds: the time up to which the rows of all sessions are complete. Every row that
+ * The horizon of feeds, a low watermark: the time up to which the rows of all sessions are complete. Every row that
  * was recorded before it is visible to a read that begins now, and no further one will come. It is
  * found by looks at the database, which all feeds of an instance share:
  *
@@ -7,14 +7,13 @@
  *                                W is not ──► candidate t ── later looks list none of W ──┘
  *
  * A writer is listed from before it takes the time of its rows until after they are visible. So a
- * transaction that is not in W has rows that are visible already, or takes a time after t. Only
- * one candidate is held: while a transaction stays open, the horizon stands still, and the looks become
- * rarer. A look happens soon after a commit is announced, by this instance or another, and at the
- * interval of the poll; without feeds it does not run.
+ * transaction that is not in W has rows that are visible already, or takes a time after t. While a
+ * transaction stays open, the low watermark does not move, and looks become rarer. A look follows a
+ * commit here or on another instance, and the interval of the poll; without feeds none runs.
  *
  * The rule needs a clock that does not go back. When another server process answers (a restart, a
- * failover to a machine with another clock, a restored backup), or the clock has fallen behind ours,
- * the horizon is found again, and every feed goes back by REWIND_MS.
+ * failover, a restored backup), or the clock has fallen behind ours, the horizon is found again, and
+ * every feed goes back by REWIND_MS.
  */
 import type { Clock } from "@session-ledger/base/clock";
 import type { Timers } from "@session-ledger/base/timers";

@@ -3,8 +3,8 @@
  * state, at least once. They are read from the table (store/session-changes.ts), so a slow reader
  * holds one page, and gets one change of a session instead of many.
  *
- *   a look of the horizon ──► read what changed since the place ──► the place is the horizon
- *                                      └─ a full page ──► the place is its last change
+ *   a look of the horizon ──► read changes after the position ──► the position is the horizon
+ *                                      └─ a full page ──► the position is its last change
  *
  * A read also has changes above the horizon, which it does not wait for. The next read has them
  * again, and finds them in `#reported`, unless the session has changed since. A session that was

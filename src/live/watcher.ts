@@ -5,11 +5,10 @@
  *   cursor below the window's head  ──► rows of the window, a delivery
  *   cursor at the head              ──► wait until the tail changes
  *
- * The consumer pulls. While the consumer does not pull, the watcher reads at most one page ahead, if
- * the consumer counts its memory, and buffers nothing else. So the cursor of a slow consumer drops
- * below the window and reads pages. Before every
- * step the watcher checks whether it has ended and whether its state has changed. Only the promise
- * of a wait stays pending; an abort, the end of the tail and the end of a delay resolve it.
+ * The consumer pulls. Until then the watcher reads at most one page ahead, if the consumer counts
+ * its memory, and buffers nothing else: the cursor of a slow consumer drops below the window and
+ * reads pages. Before every step the watcher checks its end and its state. An abort, the end of the
+ * tail and the end of a delay resolve the promise of a wait.
  */
 import assert from "node:assert/strict";
 import { backoffMs } from "@session-ledger/base/backoff";

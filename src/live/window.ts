@@ -8,7 +8,7 @@
  *
  * Numbers are contiguous, so `head + 1` is the only row that may be appended without asking the
  * table. A commit with a later number, and a hint of a commit by another replica, only raise
- * `known`; the caller then reads from `head` until the two are equal. A lost hint costs time, and a
+ * `hintedHead`; the caller then reads from `head` until the two are equal. A lost hint costs time, and a
  * slow watcher costs one page at a time; neither costs another watcher anything.
  *
  * A window is a value: no function changes its argument. A commit must not copy thousands of rows,

@@ -7,9 +7,8 @@
  *     ├── half-close ──► onHalfClose
  *     └── cancelled, deadline, stop ──► onClose
  *
- * grpc-js delivers an arrived message inside the request for it. A request for the next message
- * from it would exhaust the stack when a caller sends many small messages, so a loop requests
- * them.
+ * grpc-js delivers an arrived message inside the request for it, so a loop requests messages:
+ * nested requests would exhaust the stack.
  */
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";

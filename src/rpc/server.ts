@@ -1,6 +1,6 @@
 /**
- * The gRPC server: our service by the adapters in this folder, and health and reflection
- * (health-and-reflection.ts). Every call passes one interceptor, which handles our calls in place of grpc-js.
+ * The gRPC server: our service, health and reflection. One interceptor handles our calls in place of
+ * grpc-js.
  *
  *   new ── start ──► serving ── stop ──► health is NOT_SERVING
  *                                          │ streams end with UNAVAILABLE, new calls get it

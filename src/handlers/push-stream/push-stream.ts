@@ -12,15 +12,13 @@
  *            ▼                                ▼
  *          ending: the group is closed; when all is acknowledged ── OK or the error ────────► over
  *
- * The events that were sent and the events on disk share one line of numbers (commits.ts), so a
- * break at any moment loses nothing: the next stream begins after the last committed event.
+ * Sent events and events on disk share one line of numbers (commits.ts), so a break at any moment
+ * loses nothing: the next stream begins after the last committed event.
  *
- * The group is closed by its compressor, by its age, by a flush, by a unary push of the session, by
- * the limit of unacknowledged bytes, and at the end. At that limit the caller sends nothing before
- * the next acknowledgement, so the group must not wait for its age. At most one acknowledgement
- * waits for a slow reader; a later acknowledgement covers all earlier ones. A frame that has arrived
- * is taken and charged to the rates of its caller; the next frame is not read before the charge is
- * paid, so it waits with its sender.
+ * The group is closed by its compressor, its age, a flush, a unary push of the session, the end, and
+ * the limit of unacknowledged bytes, where its caller waits for the next acknowledgement. At most
+ * one acknowledgement waits for a slow reader; it covers all earlier ones. A frame is charged to the
+ * rates of its caller; the next one is not read before the charge is paid.
  */
 import type {
   Batch,

@@ -1,7 +1,7 @@
 /**
  * Makes rows from the accepted events, in the order they arrived:
  *
- *   taken ──► the open group ──► redaction, if any ──► rows, to commits.ts
+ *   event ──► the open group ──► redaction, if any ──► rows, to commits.ts
  *              └─ or a separate row
  */
 import {

@@ -1,7 +1,6 @@
 /**
- * The cancels of open runs, on one replica: tells the push streams of their sessions, and ends the
- * runs that are still open after the time of grace. The table has all of its state, so any replica
- * continues after a killed one.
+ * The cancels of open runs, on one replica: sends them to the push streams of their sessions, and
+ * ends runs that are open after the time of grace. All state is in the table, for any replica.
  *
  *   a cancel here, a hint, an opened stream, a timer ──► look ──┬─► the push stream is here: sent once
  *                  ▲                                            └─► the time is over: the run is ended
