@@ -5,44 +5,14 @@
  */
 import type { CallerRole } from "./principal.ts";
 
-export type Action =
-  | "session.create"
-  | "session.read"
-  /** Makes another session with its history. */
-  | "session.fork"
-  | "session.list"
-  /** The texts of all sessions that the caller may read. */
-  | "session.search"
-  | "session.update"
-  | "session.status"
-  | "session.delete"
-  | "session.erase"
-  | "session.hold"
-  | "message.push.user"
-  | "message.push.other"
-  | "event.push"
-  | "turn.claim"
-  | "run.cancel"
-  | "feedback.give"
-  | "token.issue"
-  /** The rows of all sessions in one stream. */
-  | "feed.read"
-  /** Facts about the service itself, without a session. */
-  | "contract.read";
-
-export type Served =
-  | Action
-  /** Answers UNIMPLEMENTED to every authenticated caller. */
-  | "unserved"
-  /** `pushActionOf` returns the action once the message is known. */
-  | "by message type";
-
 /** A principal may do everything that any of its roles may do. */
-export const ALLOWED: Readonly<Record<Action, readonly CallerRole[]>> = {
+const TABLE = {
   "session.create": ["admin", "editor"],
   "session.read": ["admin", "editor", "viewer", "runner", "service"],
+  /** Makes another session with its history. */
   "session.fork": ["admin", "editor"],
   "session.list": ["admin", "editor", "viewer", "runner", "service"],
+  /** The texts of all sessions that the caller may read. */
   "session.search": ["admin", "editor", "viewer", "runner", "service"],
   "session.update": ["admin", "editor"],
   "session.status": ["admin", "runner"],
@@ -56,9 +26,21 @@ export const ALLOWED: Readonly<Record<Action, readonly CallerRole[]>> = {
   "run.cancel": ["admin", "editor"],
   "feedback.give": ["admin", "editor", "viewer"],
   "token.issue": ["admin"],
+  /** The rows of all sessions in one stream. */
   "feed.read": ["admin", "service"],
+  /** Facts about the service itself, without a session. */
   "contract.read": ["admin", "editor", "viewer", "runner", "service"],
-};
+} satisfies Readonly<Record<string, readonly CallerRole[]>>;
+
+export type Action = keyof typeof TABLE;
+export const ALLOWED: Readonly<Record<Action, readonly CallerRole[]>> = TABLE;
+
+export type Served =
+  | Action
+  /** Answers UNIMPLEMENTED to every authenticated caller. */
+  | "unserved"
+  /** `pushActionOf` returns the action once the message is known. */
+  | "by message type";
 
 /**
  * The check of a scoped caller's scope:

@@ -1,10 +1,12 @@
 /**
- * The two feeds. A cursor names the feed, the server process whose clock made it, and the position:
+ * The two feeds, and the watch of sessions. A cursor names the feed, the server process whose clock made it, and the position:
  * time, session and number of the last row, so a feed can continue inside the rows of one time.
  */
+import type { SessionChanged } from "../live/session-watch.ts";
+import { toSession, belongingChecks } from "./sessions.ts";
 import { create } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
+import { WatchState, EventType } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   type FeedEvent,
   FeedEventSchema,
@@ -13,12 +15,16 @@ import {
   type WatchEventsRequest,
   type WatchMessagesRequest,
 } from "@session-ledger/proto/ambient/v1/feed_pb";
-import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import {
+  SessionWatchEventSchema,
+  type SessionService,
+  type SessionWatchEvent,
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../auth/authorizer.ts";
 import { acquireFor, serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "@session-ledger/base/errors";
 import { isSessionId } from "@session-ledger/base/ids";
-import { Pull } from "../base/pull.ts";
+import { Pull, flatMap } from "../base/pull.ts";
 import {
   type Check,
   checkEventTypeFilter,
@@ -26,6 +32,7 @@ import {
   checkTextBytes,
   checkTime,
   violationsOf,
+  refuse,
 } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import { rowBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
@@ -34,7 +41,6 @@ import type { FeedDelivery, Feeds } from "../live/feeds.ts";
 import type { FeedPosition, FeedRow } from "../store/feed.ts";
 import type { StreamName } from "../store/rows.ts";
 import { WATCH_STATE } from "./watch.ts";
-import { createSessionWatchHandlers } from "./watch-sessions.ts";
 
 type FeedHandlers = Pick<
   Handlers<typeof SessionService>,
@@ -190,4 +196,56 @@ function placeOf(stream: StreamName, cursor: string): Place | undefined {
   if (checkTime("cursor", timestampOf(atMicros)) !== undefined) return undefined;
   if (sessionId !== "" && !isSessionId(sessionId)) return undefined;
   return { server, position: { atMicros, sessionId, seq: BigInt(seq) } };
+}
+
+const TYPES = {
+  created: EventType.CREATED,
+  updated: EventType.UPDATED,
+  deleted: EventType.DELETED,
+} as const satisfies Record<SessionChanged["change"], EventType>;
+
+function createSessionWatchHandlers(
+  feeds: Pick<Feeds, "watchSessions">,
+): Pick<Handlers<typeof SessionService>, "watchSessions"> {
+  return {
+    watchSessions(request, context) {
+      refuse(belongingChecks(request));
+      const { principal: scope, memory, signal } = context;
+      const acquire = acquireFor(context);
+      const deliveries = feeds.watchSessions({ scope, filter: request, signal, acquire });
+      return flatMap(deliveries, function* (delivery) {
+        if (delivery.kind === "state") {
+          if (request.stateFrames) yield stateFrame(WATCH_STATE[delivery.state]);
+          return;
+        }
+        const { changes } = delivery;
+        if (memory?.rows(changeBytesOf(changes)) === false) throw serverBusy();
+        for (const one of changes) yield toEvent(one);
+        memory?.rows(0);
+      });
+    },
+  };
+}
+
+function toEvent({ record, change }: SessionChanged): SessionWatchEvent {
+  const session = change === "deleted" ? {} : { session: toSession(record) };
+  const type = TYPES[change];
+  return create(SessionWatchEventSchema, { type, resourceId: record.id, ...session });
+}
+
+function stateFrame(watchState: WatchState): SessionWatchEvent {
+  return create(SessionWatchEventSchema, { watchState });
+}
+
+/** Its numbers, its times and its short texts. */
+const SESSION_BYTES = 2_048;
+
+function changeBytesOf(changes: readonly SessionChanged[]): number {
+  return changes.reduce((bytes, { record }) => {
+    const { name, prompt, labels, annotations, capabilities } = record;
+    const texts = [name, prompt, labels, annotations, capabilities].map(
+      (text) => text?.length ?? 0,
+    );
+    return texts.reduce((sum, chars) => sum + 2 * chars, bytes + SESSION_BYTES);
+  }, 0);
 }

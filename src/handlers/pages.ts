@@ -31,10 +31,6 @@ const PAGE_ROWS_MAX = 1_000;
 /** A page with its envelope fits a client's default limit of 4 MiB per message. */
 const PAGE_BYTES_MAX = 3 * 1024 * 1024;
 
-export interface PageReader {
-  readPage<S extends StreamName>(request: PageRequest<S>): Promise<Page<S>>;
-}
-
 type ListHandlers = Pick<
   Handlers<typeof SessionService>,
   "listSessionMessages" | "listSessionEvents"
@@ -49,51 +45,46 @@ export interface EventHistory {
   readonly recordedMicros: readonly bigint[];
 }
 
-export interface EventHistoryRequest {
-  readonly page: ListSessionEventsRequest;
-  readonly span: TimeSpan;
-  readonly recorded: boolean;
-}
-
 export interface MessageHistory {
   readonly page: ListSessionMessagesResponse;
   /** Of each message, if they are wanted. */
   readonly recordedMicros: readonly bigint[];
 }
 
-export interface MessageHistoryRequest {
-  readonly page: ListSessionMessagesRequest;
-  readonly recorded: boolean;
-}
-
 export interface HistoryHandlers {
   readonly readMessageHistory: (
-    request: MessageHistoryRequest,
+    request: { readonly page: ListSessionMessagesRequest; readonly recorded: boolean },
     context: CallContext,
   ) => Promise<MessageHistory>;
   readonly readEventHistory: (
-    request: EventHistoryRequest,
+    request: {
+      readonly page: ListSessionEventsRequest;
+      readonly span: TimeSpan;
+      readonly recorded: boolean;
+    },
     context: CallContext,
   ) => Promise<EventHistory>;
 }
 
 export function createListHandlers(
-  reader: LedgerReader & PageReader,
+  reader: LedgerReader & {
+    readonly readPage: <S extends StreamName>(request: PageRequest<S>) => Promise<Page<S>>;
+  },
 ): ListHandlers & HistoryHandlers {
   return {
-    async listSessionMessages(request): Promise<ListSessionMessagesResponse> {
+    async listSessionMessages(request) {
       const { page } = await read("messages", request);
       return messagesOf(page);
     },
-    async readMessageHistory({ page: request, recorded }): Promise<MessageHistory> {
+    async readMessageHistory({ page: request, recorded }) {
       const { page } = await read("messages", request, { recorded });
       return { page: messagesOf(page), recordedMicros: page.recordedMicros ?? [] };
     },
-    async listSessionEvents(request): Promise<ListSessionEventsResponse> {
+    async listSessionEvents(request) {
       const { page } = await read("events", request);
       return eventsOf(page, request);
     },
-    async readEventHistory({ page: request, span, recorded }): Promise<EventHistory> {
+    async readEventHistory({ page: request, span, recorded }) {
       const form = { span, recorded: recorded && !request.expand };
       const { page, end } = await read("events", request, form);
       const { recordedMicros = [] } = page;
@@ -184,11 +175,7 @@ function rawEventsOf(
   };
 }
 
-function cursorsOf(page: Pick<Page<StreamName>, "nextAfter" | "nextBefore" | "hasMore">): {
-  nextAfterSeq: bigint;
-  nextBeforeSeq: bigint;
-  hasMore: boolean;
-} {
+function cursorsOf(page: Pick<Page<StreamName>, "nextAfter" | "nextBefore" | "hasMore">) {
   return { nextAfterSeq: page.nextAfter, nextBeforeSeq: page.nextBefore, hasMore: page.hasMore };
 }
 
@@ -252,7 +239,7 @@ function filterOf(
  * without an index is never cut.
  */
 
-export interface RawPageRequest {
+interface RawPageRequest {
   /** The caller's own cursor, which may be any event's number. */
   readonly afterSeq: bigint;
   /** Only events below this number; undefined: no bound. */
@@ -263,7 +250,7 @@ export interface RawPageRequest {
   readonly bytesMax: number;
 }
 
-export interface RawPage {
+interface RawPage {
   readonly items: readonly SessionEvent[];
   readonly nextAfter: bigint;
   readonly nextBefore: bigint;

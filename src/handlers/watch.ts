@@ -42,11 +42,6 @@ import { SHARED_EVENTS_LIMITS, SharedEvents } from "./shared-events.ts";
 import { create } from "@bufbuild/protobuf";
 import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 
-export interface WatchOptions {
-  /** auto: a watch waits for a session that does not exist; strict: NOT_FOUND. */
-  readonly sessionPolicy: "auto" | "strict";
-}
-
 type RowsWatchRequest = WatchSessionMessagesRequest | WatchSessionEventsRequest;
 
 type WatchHandlers = Pick<
@@ -72,21 +67,22 @@ interface WatchCall<S extends StreamName, M> {
 
 export function createWatchHandlers(
   { live, reader }: { readonly live: Live; readonly reader: Pick<LedgerReader, "resolveCursor"> },
-  options: WatchOptions,
+  /** auto: a watch waits for a session that does not exist; strict: NOT_FOUND. */
+  options: { readonly sessionPolicy: "auto" | "strict" },
 ): WatchHandlers {
   const messages = {
     stream: "messages",
     passes: undefined,
     toWire: (row) => toSessionMessage(row),
     toSharedWire: onceARow((row) => toSessionMessage(row)),
-    toFrame: toMessageFrame,
+    toFrame: (frame) => create(SessionMessageSchema, frame),
     expanded: undefined,
   } satisfies Partial<WatchCall<"messages", SessionMessage>>;
   const events = {
     stream: "events",
     toWire: (row) => toSessionEvent(row),
     toSharedWire: onceARow((row) => toSessionEvent(row)),
-    toFrame: toEventFrame,
+    toFrame: (frame) => create(SessionEventSchema, frame),
   } satisfies Partial<WatchCall<"events", SessionEvent>>;
   const sharedEvents = new SharedEvents(events.toSharedWire, SHARED_EVENTS_LIMITS);
   return {
@@ -100,7 +96,9 @@ export function createWatchHandlers(
   async function* watch<S extends StreamName, M>(call: WatchCall<S, M>): AsyncGenerator<M> {
     const { stream, request, context } = call;
     check(request);
-    const watcher = await attachTo(live, call);
+    const { sessionId } = request;
+    const { signal } = context;
+    const watcher = await live.attach({ stream, sessionId, signal, acquire: acquireFor(context) });
     context.span?.event("attached");
     try {
       const { head } = watcher;
@@ -132,15 +130,6 @@ export function createWatchHandlers(
     const expand = "expand" in request && request.expand;
     return reader.resolveCursor({ stream, sessionId, afterSeq, expand });
   }
-}
-
-function attachTo<S extends StreamName>(
-  live: Live,
-  { stream, request, context }: Pick<WatchCall<S, never>, "stream" | "request" | "context">,
-): ReturnType<typeof live.attach<S>> {
-  const { sessionId } = request;
-  const { signal } = context;
-  return live.attach({ stream, sessionId, signal, acquire: acquireFor(context) });
 }
 
 /** The messages of a watch whose cursor is known. */
@@ -200,7 +189,7 @@ function* wireOf<S extends StreamName, M>(
     const asked = expanded === undefined ? 0n : cursorIn(request);
     // For a cursor inside a row, the watch starts below it, at the row's beginning.
     const seq = delivery.seq > asked ? delivery.seq : asked;
-    if (stateFrames) yield call.toFrame({ sessionId, state, seq });
+    if (stateFrames) yield call.toFrame({ sessionId, seq, watchState: WATCH_STATE[state] });
     return;
   }
   const toWire = delivery.shared ? call.toSharedWire : call.toWire;
@@ -213,7 +202,7 @@ function* wireOf<S extends StreamName, M>(
     else yield* expanded(row, delivery.shared);
   }
   if (stateFrames && last !== undefined) {
-    yield call.toFrame({ sessionId, state, seq: lastSeqOf(last) });
+    yield call.toFrame({ sessionId, seq: lastSeqOf(last), watchState: WATCH_STATE[state] });
   }
 }
 
@@ -249,7 +238,7 @@ function onceARow<R extends StoredRow, M>(toWire: (row: R) => M): (row: R) => M 
 
 interface StateFrame {
   readonly sessionId: string;
-  readonly state: LiveState;
+  readonly watchState: WatchState;
   /** The last number that the service has examined. */
   readonly seq: bigint;
 }
@@ -259,11 +248,3 @@ export const WATCH_STATE = {
   live: WatchState.LIVE,
   degraded: WatchState.DEGRADED,
 } as const satisfies Record<LiveState, WatchState>;
-
-function toMessageFrame({ sessionId, state, seq }: StateFrame): SessionMessage {
-  return create(SessionMessageSchema, { sessionId, seq, watchState: WATCH_STATE[state] });
-}
-
-function toEventFrame({ sessionId, state, seq }: StateFrame): SessionEvent {
-  return create(SessionEventSchema, { sessionId, seq, watchState: WATCH_STATE[state] });
-}

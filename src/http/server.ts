@@ -30,8 +30,6 @@ import { answer, DENIALS, sendJson } from "./answers.ts";
 import { callerRoutes } from "./caller-routes.ts";
 import { runRoutes, transcriptRoutes } from "./conversation-routes.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
-import { feedbackRoutes } from "./feedback-routes.ts";
-import { forkRoutes } from "./fork-routes.ts";
 import { exportRoutes } from "./export-routes.ts";
 import { eventPushRoutes } from "./event-push-routes.ts";
 import { eventRoutes } from "./event-routes.ts";
@@ -44,13 +42,12 @@ import {
   TOKEN_CHECK_INTERVAL_MS,
 } from "./plumbing/listener.ts";
 import { inspectorRoutes, sendUnknownPage } from "./inspector.ts";
-import { messageRoutes } from "./message-routes.ts";
+import { feedbackRoutes, messageRoutes } from "./message-routes.ts";
 import type { DescribedRoute } from "./openapi.ts";
 import { OpenRequests } from "./plumbing/open-requests.ts";
 import { RequestRecords } from "./plumbing/request-records.ts";
 import { searchRoutes } from "./search-routes.ts";
-import { holdRoutes } from "./hold-routes.ts";
-import { sessionRoutes } from "./session-routes.ts";
+import { forkRoutes, holdRoutes, sessionRoutes } from "./session-routes.ts";
 import { UnsentFrames } from "./sse.ts";
 import { turnRoutes } from "./turn-routes.ts";
 

@@ -1,4 +1,5 @@
 /** The sessions, in protobuf's own JSON mapping. */
+import { keyOf } from "./message-routes.ts";
 import { create, toJson } from "@bufbuild/protobuf";
 import { z } from "zod";
 import { EventTypeSchema } from "@session-ledger/proto/ambient/v1/common_pb";
@@ -15,6 +16,8 @@ import {
   UpdateSessionRequestSchema,
   UpdateSessionStatusRequestSchema,
   WatchSessionsRequestSchema,
+  HoldSessionRequestSchema,
+  ForkSessionRequestSchema,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
@@ -30,6 +33,7 @@ import {
   sessionParams,
   textParameter,
   timeParameter,
+  seqParameter,
 } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
@@ -52,7 +56,7 @@ type SessionRouteParts = EventStreamOptions &
 /** A field that every session has is present even when it is empty. */
 const EMITTED = { alwaysEmitImplicit: true } as const;
 
-export function sessionJson(session: Session): string {
+function sessionJson(session: Session): string {
   return JSON.stringify(toJson(SessionSchema, session, EMITTED));
 }
 
@@ -62,7 +66,7 @@ const SIZE = { fallback: 100, max: 1_000 };
 /** The JSON of protobuf has numbers of 64 bits as text. */
 const int64Text = z.string().meta({ format: "int64" });
 
-export const sessionSchema = z
+const sessionSchema = z
   .strictObject({
     metadata: z.strictObject({
       id: z.string(),
@@ -380,4 +384,98 @@ const DELETE = {
   description: "From now on it is 404, its watches end, and nothing can be pushed to it.",
   ...ONE,
   response: { 204: z.undefined().meta({ description: "Deleted." }), ...PROBLEMS },
+};
+
+export function holdRoutes(app: App, { handlers }: RouteParts<"holdSession">): void {
+  app.put("/sessions/:id/hold", { schema: HOLD }, async (request, reply) => {
+    const asked = create(HoldSessionRequestSchema, { ...request.params, ...request.body });
+    const session = await handlers.holdSession(asked, callContextOf(request));
+    return sendJson(reply, sessionJson(session));
+  });
+  app.delete("/sessions/:id/hold", { schema: RELEASE }, async (request, reply) => {
+    const asked = create(HoldSessionRequestSchema, { ...request.params, release: true });
+    const session = await handlers.holdSession(asked, callContextOf(request));
+    return sendJson(reply, sessionJson(session));
+  });
+}
+
+const HOLD = {
+  operationId: "holdSession",
+  summary: "Hold a session",
+  description:
+    "For admins. Neither retention nor a person erases it, and it is not deleted; pushes go on. Also for a deleted session.",
+  tags: ["sessions"],
+  params: sessionParams,
+  querystring: NO_QUERY,
+  body: z.strictObject(
+    {
+      reason: z
+        .string({ error: "must be a text" })
+        .meta({ description: "Why, for people; at most 1,024 bytes." }),
+    },
+    { error: "must be an object with a reason" },
+  ),
+  response: NOW,
+};
+
+const RELEASE = {
+  operationId: "releaseSession",
+  summary: "End the hold of a session",
+  tags: ["sessions"],
+  params: sessionParams,
+  querystring: NO_QUERY,
+  response: NOW,
+};
+
+const FORK_NAMES = { new_id: "newId", at_seq: "atSeq", at_message_seq: "atMessageSeq" };
+
+export function forkRoutes(app: App, { handlers }: RouteParts<"forkSession">): void {
+  app.post("/sessions/:id/fork", { schema: FORK }, async (request, reply) => {
+    const { newId = "", atSeq = 0n, atMessageSeq = 0n } = request.body;
+    const idempotencyKey = keyOf(request.headers["idempotency-key"]);
+    const asked = { sessionId: request.params.id, newId, idempotencyKey, atSeq, atMessageSeq };
+    const session = await handlers
+      .forkSession(create(ForkSessionRequestSchema, asked), callContextOf(request))
+      .catch((error: unknown) => {
+        throw withNames(ServiceError.from(error), (name) => renamed(name, FORK_NAMES));
+      });
+    void reply.header("location", session.metadata?.href);
+    return sendJson(reply, sessionJson(session), { status: 201 });
+  });
+}
+
+const FORK = {
+  operationId: "forkSession",
+  summary: "Make a session with the history of this one up to a number",
+  description:
+    "Needs `atSeq` or `atMessageSeq`, and not both. With `Idempotency-Key` the same request again gives the same session. A caller who sees every session may give a `newId` instead; another request for a taken one is 409, SESSION_EXISTS.",
+  tags: ["sessions"],
+  params: sessionParams,
+  querystring: NO_QUERY,
+  headers: z.object({
+    "idempotency-key": z.string().optional().meta({
+      description:
+        "UTF-8, at most 128 bytes. A repetition with the same key and number is answered with the fork of the first; with another number it is 409, KEY_REUSED.",
+    }),
+  }),
+  body: z.strictObject(
+    {
+      newId: z
+        .string({ error: "must be a text" })
+        .min(1, { error: "must not be empty" })
+        .optional()
+        .meta({
+          description: "The id of the new session, of a caller who sees every session.",
+          ...SESSION_ID,
+        }),
+      atSeq: seqParameter(
+        "The number of an event: the history ends with its row, and has the messages before it.",
+      ),
+      atMessageSeq: seqParameter(
+        "The number of a message: the history ends with it, and has the events before it.",
+      ),
+    },
+    { error: "must be an object with atSeq or atMessageSeq" },
+  ),
+  response: { 201: answer("The new session.", sessionSchema), ...PROBLEMS },
 };

@@ -107,8 +107,6 @@ function definitionOf(service: DescService, typeName = service.typeName): Servic
 
 /** A client watches health once per connection, and asks reflection a few questions at a time. */
 const CALLS_PER_CONNECTION_MAX = 16;
-const RETRY_AFTER_MS = 1_000;
-
 /** One connection may have a few of these calls, and all connections together `callsMax`. */
 export class HealthAndReflectionCalls {
   readonly #parts: RequestParts;
@@ -141,7 +139,7 @@ export class HealthAndReflectionCalls {
 
 function tooMany(): ServiceError {
   const message = "too many calls of health or reflection are open";
-  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: RETRY_AFTER_MS });
+  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: 1_000 });
 }
 
 /** The longest question to health or reflection is a name; a reflection client asks many. */

@@ -30,8 +30,6 @@ import { checkOpen, openFirst } from "./accept-event.ts";
 import { StreamMetrics, type PushStreamMetrics } from "./stream-metrics.ts";
 import { type OpenStreamParts, PushStream, type StreamOptions } from "./push-stream.ts";
 
-const TOO_MANY_RETRY_AFTER_MS = 1_000;
-
 export interface PushStreamParts
   extends Omit<
     OpenStreamParts,
@@ -214,6 +212,6 @@ function streamOptions(open: Open, options: PushStreamOptions): StreamOptions {
 function tooManyStreams(): ServiceError {
   const message = "too many push streams are open on this instance";
   return new ServiceError("overloaded", "TOO_MANY_STREAMS", message, {
-    retryAfterMs: TOO_MANY_RETRY_AFTER_MS,
+    retryAfterMs: 1_000,
   });
 }

@@ -15,8 +15,6 @@ import { noEpochAbove, staleEpoch } from "../../ingest/refusal.ts";
 import type { Claim, MessageRow, SeenState } from "../../store/rows.ts";
 import type { TurnState } from "../../store/turns.ts";
 
-const RUN_OPEN_RETRY_AFTER_MS = 1_000;
-
 export type TurnStep =
   | { readonly kind: "repeat"; readonly seq: bigint }
   | { readonly kind: "refuse"; readonly error: ServiceError }
@@ -69,6 +67,6 @@ function refuse(error: ServiceError): TurnStep {
 function runOpen({ openRunId, epoch = 0n }: TurnState): ServiceError {
   const message = `run ${openRunId} is open: it must end first, or a producer_epoch above ${epoch} takes over`;
   return new ServiceError("aborted", "RUN_OPEN", message, {
-    retryAfterMs: RUN_OPEN_RETRY_AFTER_MS,
+    retryAfterMs: 1_000,
   });
 }
