@@ -307,11 +307,6 @@ export interface CachedToken extends Verified {
   readonly verifier: TokenVerifier;
 }
 
-interface Refused {
-  readonly error: RefusedToken;
-  readonly untilMs: number;
-}
-
 /** Times in milliseconds: `nowMs` of the wall clock, `tickMs` of the monotonic clock. */
 interface Now {
   readonly nowMs: number;
@@ -322,7 +317,7 @@ export class TokenCache {
   readonly #limits: typeof TOKEN_CACHE_LIMITS;
   /** The longest unused entry is dropped first. */
   readonly #verified: BoundedMap<string, CachedToken>;
-  readonly #refused: BoundedMap<string, Refused>;
+  readonly #refused: BoundedMap<string, { readonly error: RefusedToken; readonly untilMs: number }>;
   readonly #checking = new Map<string, Promise<CachedToken>>();
   readonly #checks: Semaphore;
 

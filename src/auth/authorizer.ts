@@ -25,13 +25,11 @@ import type { Metrics } from "../observability/metrics.ts";
 import { type Action, ALLOWED, REACH } from "./actions.ts";
 import { isUnscoped, type Principal } from "./principal.ts";
 
-interface SessionOwners {
-  /** undefined: the session never existed. A deleted session still has its owner. */
-  ownerOf(sessionId: string): Promise<{ readonly projectId: string | undefined } | undefined>;
-}
-
 interface AuthorizerParts {
-  readonly owners: SessionOwners;
+  readonly owners: {
+    /** undefined: the session never existed. A deleted session still has its owner. */
+    ownerOf(sessionId: string): Promise<{ readonly projectId: string | undefined } | undefined>;
+  };
   readonly audit: Audit;
   /** Makes the error of a session that does not exist, the same for every caller. */
   readonly notFound: (sessionId: string) => ServiceError;

@@ -22,9 +22,8 @@ import type { Snapshot } from "./snapshot.ts";
 import { type Generation, generationOf } from "@session-ledger/agui/generation/served";
 import type { JsonObject } from "@session-ledger/agui/json";
 import type { LiveState } from "../live/watcher.ts";
-import type { EventRow, MessageRow } from "../store/rows.ts";
+import { type EventRow, type MessageRow, lastSeqOf } from "../store/rows.ts";
 import { expand } from "@session-ledger/compressor/expand";
-import { lastSeqOf } from "../store/rows.ts";
 import {
   attachAgui,
   type AguiOptions,
@@ -61,9 +60,6 @@ import { messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import type { Transcripts } from "./transcripts.ts";
 import { only, Pull } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
-
-export type { AguiRequest } from "./attach.ts";
-export type { AguiFrame } from "./event-writer.ts";
 
 export type AguiJoin = (request: AguiRequest, context: CallContext) => AguiFrames;
 

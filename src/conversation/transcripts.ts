@@ -70,7 +70,7 @@ interface TranscriptRequest {
   /** Undefined: the newest transcript. */
   readonly upToSeq: bigint | undefined;
   /** Aborts when no caller waits for it any more. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /** The caller, which shares its turns with others. */
   readonly caller?: string | undefined;
 }
@@ -81,13 +81,6 @@ export interface TranscriptHandlers {
     request: Pick<TranscriptRequest, "upToSeq"> & { readonly sessionId: string },
     context: CallContext,
   ): Promise<Snapshot>;
-}
-
-interface PastRequest {
-  readonly upToSeq: bigint;
-  readonly head: Cut;
-  readonly signal: AbortSignal | undefined;
-  readonly caller: string | undefined;
 }
 
 interface CachedFold {
@@ -302,7 +295,12 @@ export class Transcripts implements Unit {
   /** Folds from the beginning: a fold cannot go back. */
   async #foldAt(
     sessionId: string,
-    { upToSeq, head, signal, caller }: PastRequest,
+    {
+      head,
+      upToSeq,
+      signal,
+      caller,
+    }: TranscriptRequest & { readonly head: Cut; readonly upToSeq: bigint },
   ): Promise<Snapshot> {
     this.#tooLarge.check(sessionId, upToSeq);
     this.#metrics.transcripts.inc({ cache: "miss" });

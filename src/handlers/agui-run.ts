@@ -17,7 +17,9 @@ import { ServiceError, type Violation } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import type { Snapshot } from "../conversation/snapshot.ts";
-import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
+import type { AguiRequest } from "../conversation/attach.ts";
+import type { AguiFrames } from "../conversation/event-writer.ts";
+import type { AguiJoin } from "../conversation/join.ts";
 import { refuseUnstored } from "../conversation/client-messages.ts";
 import { USER_ROW_TYPE } from "@session-ledger/agui/canonical/user-messages";
 import type { Transcripts } from "../conversation/transcripts.ts";
@@ -36,10 +38,7 @@ export interface AguiRunRequest extends Omit<AguiRequest, "answers"> {
   readonly isReadOnly: boolean;
 }
 
-export type AguiRun = (
-  request: AguiRunRequest,
-  context: CallContext,
-) => AsyncGenerator<AguiFrame, void, undefined>;
+export type AguiRun = (request: AguiRunRequest, context: CallContext) => AguiFrames;
 
 interface AguiRunParts {
   readonly join: AguiJoin;

@@ -1,12 +1,12 @@
 /** Audit records of calls that have done something: one file, because authorised.ts decides who may. */
+import { ServiceError } from "@session-ledger/base/errors";
+import type { CallContext, Handlers } from "../contract/context.ts";
+import { cancelTextOf } from "./turns/cancel-run.ts";
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Action } from "../auth/actions.ts";
 import type { Audit } from "../auth/authorizer.ts";
 import { isUnscoped } from "../auth/principal.ts";
-import { ServiceError } from "@session-ledger/base/errors";
-import type { CallContext, Handlers } from "../contract/context.ts";
-import { cancelTextOf } from "./turns/cancel-run.ts";
 
 type ClaimTurn = Handlers<typeof SessionService>["claimTurn"];
 type ForkSession = Handlers<typeof SessionService>["forkSession"];

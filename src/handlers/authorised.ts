@@ -10,7 +10,6 @@
  * An id that no session can have passes to the handler, which reports the error in the id. For
  * callers who see every session the check is synchronous and costs no extra promise.
  */
-import { checkSessionId } from "../contract/checks.ts";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type Action, METHOD_ACTIONS, pushActionOf } from "../auth/actions.ts";
 import type { Audit, Authorizer } from "../auth/authorizer.ts";
@@ -36,6 +35,7 @@ import type {
   PushSessionEventsRequest,
   PushSessionEventsResponse,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import { checkSessionId } from "../contract/checks.ts";
 
 type Methods = Handlers<typeof SessionService>;
 

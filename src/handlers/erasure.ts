@@ -6,7 +6,7 @@ import type { ErasedSession } from "../maintenance/erase.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { sessionNotFound } from "../store/failure.ts";
 import type { SessionRecord } from "../store/sessions.ts";
-import { toSession } from "./sessions.ts";
+import { toSession, type SessionNews } from "./sessions.ts";
 
 const REASON_BYTES_MAX = 1_024;
 
@@ -21,15 +21,9 @@ export interface ErasureStore {
   holdSession(id: string, hold: string | null): Promise<SessionRecord | undefined>;
 }
 
-interface ErasureNews {
-  /** Called after the session is marked as deleted, and again when all of its rows are gone. */
-  readonly deleted: (sessionId: string) => void;
-  readonly changed: (sessionId: string) => void;
-}
-
 export function createErasureHandlers(
   store: ErasureStore,
-  { deleted, changed }: ErasureNews,
+  { deleted, changed }: SessionNews,
   redactor?: Redactor,
 ): Pick<Handlers<typeof SessionService>, "eraseSession" | "holdSession"> {
   return {

@@ -3,7 +3,6 @@
  * a merged row while it is written. Rows are counted up to the head, so that a file with missing
  * rows cannot look complete; only the beginning may be missing, after retention.
  */
-import { checkSessionId } from "../contract/checks.ts";
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { serverBusy, acquire } from "../auth/caller-memory.ts";
 import type { JsonObject } from "@session-ledger/agui/json";
@@ -17,6 +16,7 @@ import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
 import type { CallContext } from "../contract/context.ts";
 import { rowBytesOf, toSessionMessage } from "../contract/rows-to-wire.ts";
+import { checkSessionId } from "../contract/checks.ts";
 
 export interface ExportHandlers {
   /** Each element stands for one row and yields that row's events on demand. */
@@ -24,14 +24,9 @@ export interface ExportHandlers {
   readonly exportMessages: Export<SessionMessage>;
   /** Entries of a history; a run that is open is an entry so far. */
   exportHistory(
-    request: HistoryRequest,
+    request: { readonly sessionId: string; readonly format: HistoryFormat },
     context: CallContext,
   ): AsyncGenerator<JsonObject, void, undefined>;
-}
-
-interface HistoryRequest {
-  readonly sessionId: string;
-  readonly format: HistoryFormat;
 }
 
 type Export<T> = (sessionId: string, context: CallContext) => AsyncGenerator<T, void, undefined>;

@@ -1,9 +1,8 @@
 /**
- * The two feeds, and the watch of sessions. A cursor names the feed, the server process whose clock made it, and the position:
- * time, session and number of the last row, so a feed can continue inside the rows of one time.
+ * The two feeds, and the watch of sessions. A cursor names the feed, the server process whose clock
+ * made it, and the position: time, session and number of the last row, so a feed can continue inside
+ * the rows of one time.
  */
-import type { SessionChanged } from "../live/session-watch.ts";
-import { toSession, belongingChecks } from "./sessions.ts";
 import { create } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { WatchState, EventType } from "@session-ledger/proto/ambient/v1/common_pb";
@@ -41,6 +40,8 @@ import type { FeedDelivery, Feeds } from "../live/feeds.ts";
 import type { FeedPosition, FeedRow } from "../store/feed.ts";
 import type { StreamName } from "../store/rows.ts";
 import { WATCH_STATE } from "./watch.ts";
+import type { SessionChanged } from "../live/session-watch.ts";
+import { toSession, belongingChecks } from "./sessions.ts";
 
 type FeedHandlers = Pick<
   Handlers<typeof SessionService>,

@@ -121,7 +121,7 @@ async function addAll(
       if (faults.length >= VIOLATIONS_MAX) break;
     } else {
       firstType ??= typeOf(result);
-      rows.add({ result, payloadBytes: 0, nowMs });
+      rows.add(result, { payloadBytes: 0, nowMs });
     }
     const turn = slice.turn();
     if (turn !== undefined) await turn;

@@ -2,7 +2,6 @@
  * PushSessionEvent: checks the form of an event, lets AG-UI's catalogue validate it, and stores its
  * rows: one, or those of a group.
  */
-import { optionalMicros } from "../contract/times.ts";
 import type { PushSessionEventRequest } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { PAYLOAD_BYTES_MAX, readPayload } from "@session-ledger/agui/payload";
@@ -42,6 +41,7 @@ import {
   type UnattributedPush,
 } from "./push.ts";
 import type { OpenGroups } from "./push-stream/open-groups.ts";
+import { optionalMicros } from "../contract/times.ts";
 
 export interface PushEventParts extends PushParts {
   readonly metrics: Pick<Metrics, "aguiRenamed">;

@@ -1,5 +1,4 @@
 /** PushSessionMessage: checks the form of a message, and stores it in the table of messages. */
-import { optionalMicros } from "../contract/times.ts";
 import type { PushSessionMessageRequest } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { checkMessageType } from "@session-ledger/agui/message-types";
@@ -26,6 +25,7 @@ import {
   storePush,
   type UnattributedPush,
 } from "./push.ts";
+import { optionalMicros } from "../contract/times.ts";
 
 /** The limit of each field of a sender. */
 const SENDER_BYTES_MAX = 1_024;

@@ -1,7 +1,9 @@
 /** SearchTexts: the checks of a question, and the tokens of pages. The room `search` finds the texts. */
-import type { FoundText } from "@session-ledger/proto/ambient/v1/search_pb";
-import { SearchOrder } from "@session-ledger/proto/ambient/v1/search_pb";
-import type { SearchTextsRequest } from "@session-ledger/proto/ambient/v1/search_pb";
+import {
+  type FoundText,
+  SearchOrder,
+  type SearchTextsRequest,
+} from "@session-ledger/proto/ambient/v1/search_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
@@ -14,13 +16,9 @@ import { ROLES } from "../search/text-fold.ts";
 const TEXTS_MAX = 100;
 const QUERY_BYTES_MAX = 1_024;
 
-interface SearchParts {
-  /** Undefined: the question has no word to look for. */
-  readonly find: (request: SearchRequest) => Promise<SearchPage | undefined>;
-}
-
 export function createSearchHandlers(
-  { find }: SearchParts,
+  /** Undefined: the question has no word to look for. */
+  { find }: { readonly find: (request: SearchRequest) => Promise<SearchPage | undefined> },
   { searchLanguage: language }: { readonly searchLanguage: string | undefined },
 ): Pick<Handlers<typeof SessionService>, "searchTexts"> {
   return {

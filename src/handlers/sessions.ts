@@ -72,9 +72,10 @@ type SessionRecordHandlers = Pick<
 >;
 
 /** Called after the commit. */
-interface SessionNews {
+export interface SessionNews {
   /** A session was made, or its record was changed. */
   readonly changed: (sessionId: string) => void;
+  /** After the mark of an erasure, and again when all of its rows are deleted. */
   readonly deleted: (sessionId: string) => void;
 }
 

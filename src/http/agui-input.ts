@@ -11,17 +11,17 @@
  * worst input found, half a million objects with one distinct key each, takes 92 MB and 1 s.
  * - Parsed and reduced in one synchronous step, so at most one parsed input exists at a time.
  */
-import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { IncomingMessage } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument, type ServiceError } from "@session-ledger/base/errors";
 import { BODY_DEPTH_MAX } from "../contract/checks.ts";
-import { bytesOf, clientMessagesIn, type ClientMessage } from "../conversation/client-messages.ts";
+import { bytesOf, clientMessagesIn } from "../conversation/client-messages.ts";
 import { charsOf, parseInput, type RunInputParts, runInputIn } from "../conversation/run-input.ts";
 import type { App } from "./plumbing/app.ts";
-import { servedRequestOf } from "./plumbing/call-context.ts";
+import { callContextOf } from "./plumbing/call-context.ts";
 import { parse, receive } from "./plumbing/json-body.ts";
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 
 export interface InputLimits {
   readonly bytesMax: number;
@@ -63,12 +63,12 @@ export class AguiInputs {
   }
 
   /** Holds the messages of a reduced input for as long as the answer lasts. */
-  keep(messages: readonly unknown[] | null | undefined, { request }: FastifyReply): StoredInput {
+  keep(messages: readonly unknown[] | null | undefined, { request }: FastifyReply) {
     const clientMessages = clientMessagesIn(messages ?? [], { field: "messages" });
     const runInput = this.#inputs.get(request);
     this.#inputs.delete(request);
     const bytes = bytesOf(clientMessages) + (runInput === undefined ? 0 : 2 * charsOf(runInput));
-    if (servedRequestOf(request).memory?.request(bytes) === false) throw serverBusy();
+    if (callContextOf(request).memory?.request(bytes) === false) throw serverBusy();
     return { messages: clientMessages, runInput };
   }
 
@@ -81,14 +81,9 @@ export class AguiInputs {
       if (runInput !== undefined) this.#inputs.set(request, runInput);
       return reducedBody(body);
     } finally {
-      servedRequestOf(request).memory?.request(0);
+      callContextOf(request).memory?.request(0);
     }
   }
-}
-
-interface StoredInput {
-  readonly messages: readonly ClientMessage[];
-  readonly runInput: RunInputParts | undefined;
 }
 
 const QUOTE = 0x22;

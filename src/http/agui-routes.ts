@@ -8,7 +8,7 @@ import type { ServiceError } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import type { AguiRun } from "../handlers/agui-run.ts";
-import type { AguiFrame } from "../conversation/join.ts";
+import type { AguiFrame } from "../conversation/event-writer.ts";
 import type { AguiInputs } from "./agui-input.ts";
 import { PROBLEMS } from "./answers.ts";
 import { flagParameter, seqParameter, sessionParams } from "./parameters.ts";

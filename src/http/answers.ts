@@ -1,5 +1,4 @@
 /** The answers of routes, and their description in the OpenAPI document. */
-import type { ServedMethods } from "../handlers/authorised.ts";
 import { toBinary } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { FastifyReply } from "fastify";
@@ -11,6 +10,7 @@ import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
 import { timestampOf } from "../contract/times.ts";
 import { PROBLEM_TYPE } from "./plumbing/problem.ts";
+import type { ServedMethods } from "../handlers/authorised.ts";
 
 /** The handlers that the routes of a file call. */
 export interface RouteParts<M extends keyof ServedMethods> {

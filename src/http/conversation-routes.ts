@@ -1,5 +1,4 @@
 /** The conversation of a session: its runs, and its transcript. */
-import type { ServedReads } from "../handlers/authorised.ts";
 import { z } from "zod";
 import type { RunSummary, RunsPage, RunStatus } from "../handlers/runs.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
@@ -17,6 +16,7 @@ import {
 import { countParameter, seqParameter, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
+import type { ServedReads } from "../handlers/authorised.ts";
 
 /** Each run takes a read of two payloads, of up to 3 MiB. */
 const LIMIT = { fallback: 100, max: 100 };

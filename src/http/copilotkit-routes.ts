@@ -11,14 +11,13 @@
  * waits for further runs only if the page states in its `properties` (forwardedProps) that it only
  * watches.
  */
-import { checkSessionId } from "../contract/checks.ts";
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
 import type { AguiRun, AguiRunRequest } from "../handlers/agui-run.ts";
 import type { CancelHandlers } from "../handlers/turns/cancel-run.ts";
-import type { AguiFrame } from "../conversation/join.ts";
+import type { AguiFrame, AguiFrames } from "../conversation/event-writer.ts";
 import type { CallContext } from "../contract/context.ts";
 import type { AguiInputs } from "./agui-input.ts";
 import { INPUT_ERROR, runAgentInput, sendAguiStream } from "./agui-routes.ts";
@@ -27,6 +26,7 @@ import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
 import { NO_QUERY, SESSION_ID } from "./parameters.ts";
 import type { EventStreamOptions } from "./sse.ts";
+import { checkSessionId } from "../contract/checks.ts";
 
 export interface CopilotKitRouteParts extends EventStreamOptions {
   readonly runAgent: AguiRun;
@@ -191,7 +191,7 @@ async function* framesOf(
   runAgent: AguiRun,
   asked: AguiRunRequest,
   context: CallContext,
-): AsyncGenerator<AguiFrame, void, undefined> {
+): AguiFrames {
   let frames: Pull<AguiFrame, AguiFrame> | undefined;
   try {
     // A caller without the right is refused here.

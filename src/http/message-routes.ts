@@ -1,5 +1,4 @@
 /** The conversation: read as an array, or as a stream on request, and written to. */
-import { GiveFeedbackRequestSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import { isUtf8 } from "node:buffer";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { z } from "zod";
@@ -41,6 +40,7 @@ import {
   sessionParams,
   timeParameter,
 } from "./parameters.ts";
+import { GiveFeedbackRequestSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
 
 type MessageRouteParts = EventRouteParts & RouteParts<"pushSessionMessage">;
 

@@ -2,9 +2,9 @@
  * The parameters of the routes. A query parameter is text; a wrong or repeated one is refused by
  * name. The descriptions go into the OpenAPI document.
  */
-import { INT64_MAX } from "../contract/checks.ts";
 import { z } from "zod";
 import { ID_BYTES_MAX, SESSION_ID_PATTERN } from "@session-ledger/base/ids";
+import { INT64_MAX } from "../contract/checks.ts";
 
 const DIGITS = /^\d{1,19}$/;
 /** RFC 3339, section 5.6: a zone is required. Digits finer than a microsecond are cut off. */

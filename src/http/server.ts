@@ -6,7 +6,6 @@
  *                                          ├─ all answered ───────────────────────────► stopped
  *                                          └─ stopLimitMs passed, connections cut ──► stopped
  */
-import type { ServedMethods, ServedReads } from "../handlers/authorised.ts";
 import { z } from "zod";
 import type { Authenticator } from "../auth/authenticator.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
@@ -50,6 +49,7 @@ import { searchRoutes } from "./search-routes.ts";
 import { forkRoutes, holdRoutes, sessionRoutes } from "./session-routes.ts";
 import { UnsentFrames } from "./sse.ts";
 import { turnRoutes } from "./turn-routes.ts";
+import type { ServedMethods, ServedReads } from "../handlers/authorised.ts";
 
 export interface HttpParts extends ServedReads {
   readonly handlers: ServedMethods;

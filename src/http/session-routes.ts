@@ -1,5 +1,4 @@
 /** The sessions, in protobuf's own JSON mapping. */
-import { keyOf } from "./message-routes.ts";
 import { create, toJson } from "@bufbuild/protobuf";
 import { z } from "zod";
 import { EventTypeSchema } from "@session-ledger/proto/ambient/v1/common_pb";
@@ -41,6 +40,7 @@ import { vary } from "./plumbing/cors.ts";
 import { renamed, withNames } from "./plumbing/problem.ts";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
 import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
+import { keyOf } from "./message-routes.ts";
 
 type SessionRouteParts = EventStreamOptions &
   RouteParts<

@@ -1,5 +1,4 @@
 /** The claim of a turn, for runners that speak HTTP only, and the cancel of a run: as over gRPC. */
-import { INT64_MAX } from "../contract/checks.ts";
 import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
 import {
@@ -23,6 +22,7 @@ import {
 import { NO_QUERY, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
+import { INT64_MAX } from "../contract/checks.ts";
 
 export function turnRoutes(app: App, { handlers }: RouteParts<"cancelRun" | "claimTurn">): void {
   app.post("/sessions/:id/turns", { schema: CLAIM }, async (request, reply) => {

@@ -103,7 +103,7 @@ export class RedactedStream {
 
   push(payload: string): void {
     const result = this.#intake.accept(create(RawEventSchema, { payload }), 1n);
-    this.rows.add({ result, payloadBytes: payload.length, nowMs: this.nowMs });
+    this.rows.add(result, { payloadBytes: payload.length, nowMs: this.nowMs });
   }
 
   /** Moves the time and runs due work, as a timer would. */

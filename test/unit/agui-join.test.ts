@@ -12,7 +12,8 @@ import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb
 import { type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import { ServiceError } from "@session-ledger/base/errors";
-import { type AguiFrame, createAguiJoin } from "../../src/conversation/join.ts";
+import type { AguiFrame } from "../../src/conversation/event-writer.ts";
+import { createAguiJoin } from "../../src/conversation/join.ts";
 import { AGUI_LIMITS, type AguiOptions, type AguiRequest } from "../../src/conversation/attach.ts";
 import { clientMessagesIn } from "../../src/conversation/client-messages.ts";
 import type { CallContext } from "../../src/contract/context.ts";

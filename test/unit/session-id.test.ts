@@ -1,5 +1,5 @@
-import { checkSessionId } from "../../src/contract/checks.ts";
 import { describe, expect, test } from "vitest";
+import { checkSessionId } from "../../src/contract/checks.ts";
 
 describe("a session id", () => {
   test("that is empty is refused in the words that existing clients expect", () => {

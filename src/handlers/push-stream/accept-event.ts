@@ -15,13 +15,6 @@
  * all fragments with that frame. test/property/push-stream-intake.test.ts runs random events
  * through both paths.
  */
-import {
-  type Batch,
-  Compression,
-  type Open,
-  type RawEvent,
-} from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import { isCompressible } from "@session-ledger/agui/catalogue";
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import type { EventAddress } from "@session-ledger/agui/constructs";
 import { type ValidatedEvent as AguiRow, splitRawEvent } from "@session-ledger/agui/split-event";
@@ -48,6 +41,13 @@ import {
   checkSessionId,
 } from "../../contract/checks.ts";
 import { microsOf } from "../../contract/times.ts";
+import {
+  type Batch,
+  Compression,
+  type Open,
+  type RawEvent,
+} from "@session-ledger/proto/ambient/v1/event_stream_pb";
+import { isCompressible } from "@session-ledger/agui/catalogue";
 
 /** Remembered frames: messages, tool calls and subagents may send their fragments alternately. */
 const FRAMES_MAX = 4;

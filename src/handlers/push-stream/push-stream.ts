@@ -34,7 +34,7 @@ import { googleStatusOf } from "../../contract/google-status.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { LeftRedactors, OpenGroups, StreamOfSession } from "./open-groups.ts";
-import { type CommitParts, HANDOVER_ROWS, StreamCommits } from "./commits.ts";
+import { type CommitParts, type CommittedStream, HANDOVER_ROWS, StreamCommits } from "./commits.ts";
 import {
   type AcceptOptions,
   EventAcceptor,
@@ -70,13 +70,6 @@ export interface StreamOptions extends RowBuilderOptions {
   readonly bytesMax: number;
 }
 
-export interface StreamIdentity {
-  readonly sessionId: string;
-  readonly opened: OpenedStream;
-  /** The id of the caller who pushes. */
-  readonly actor: string | undefined;
-}
-
 type State = "open" | "ending" | "over";
 
 /** The final status of an ending stream, and the frames to send before it. */
@@ -108,7 +101,7 @@ export class PushStream implements StreamOfSession {
   constructor(
     parts: OpenStreamParts,
     caller: BidiCaller<PushSessionEventsResponse>,
-    { sessionId, opened, actor }: StreamIdentity,
+    { sessionId, opened, actor }: Omit<CommittedStream, "onSettle">,
     options: StreamOptions,
   ) {
     this.sessionId = sessionId;
@@ -256,7 +249,7 @@ export class PushStream implements StreamOfSession {
       }
       this.#refuse(result.error);
     }
-    this.#rows.add({ result, payloadBytes, nowMs });
+    this.#rows.add(result, { payloadBytes, nowMs });
     if (this.#isMuch()) this.#rows.close("bytes");
   }
 

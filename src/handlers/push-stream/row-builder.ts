@@ -4,17 +4,17 @@
  *   event ──► the open group ──► redaction, if any ──► rows, to commits.ts
  *              └─ or a separate row
  */
+import type { Redactor } from "@session-ledger/agui/redaction/redactor";
+import type { StreamingRedactor } from "@session-ledger/agui/redaction/streaming-redactor";
+import type { GroupStep, RowSink } from "./commits.ts";
+import type { FragmentEvent, AcceptResult, AcceptedFragment } from "./accept-event.ts";
+import type { GroupClosing, StreamMetrics } from "./stream-metrics.ts";
 import {
   type CompressedRow,
   Compressor,
   type CompressorLimits,
 } from "@session-ledger/compressor/compressor";
 import { gapsOf } from "@session-ledger/compressor/frame";
-import type { Redactor } from "@session-ledger/agui/redaction/redactor";
-import type { StreamingRedactor } from "@session-ledger/agui/redaction/streaming-redactor";
-import type { GroupStep, RowSink } from "./commits.ts";
-import type { FragmentEvent, AcceptResult, AcceptedFragment } from "./accept-event.ts";
-import type { GroupClosing, StreamMetrics } from "./stream-metrics.ts";
 
 export interface RowBuilderOptions {
   readonly compressor: Pick<CompressorLimits, "maxAgeMs"> & Partial<CompressorLimits>;
@@ -22,13 +22,6 @@ export interface RowBuilderOptions {
   readonly redactor: Redactor | undefined;
   /** The redactor of the stream that this one continues. */
   readonly streaming?: StreamingRedactor | undefined;
-}
-
-/** An event and its role in the stream. */
-export interface ReceivedEvent {
-  readonly result: AcceptResult;
-  readonly payloadBytes: number;
-  readonly nowMs: number;
 }
 
 export class RowBuilder {
@@ -59,7 +52,10 @@ export class RowBuilder {
     return this.#compressor.dueAtMs;
   }
 
-  add({ result, payloadBytes, nowMs }: ReceivedEvent): void {
+  add(
+    result: AcceptResult,
+    { payloadBytes, nowMs }: Readonly<Record<"payloadBytes" | "nowMs", number>>,
+  ): void {
     const { numbers } = this.#commits;
     switch (result.kind) {
       case "fragment":

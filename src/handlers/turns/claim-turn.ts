@@ -9,7 +9,6 @@
  *    │                 └─ claim ── committed ─────────────────────────► answered
  *    └── another claim or run came first ──┘   (a lost run is ended, and no message waits: wait)
  */
-import { durationMs } from "../../contract/times.ts";
 import { hash } from "node:crypto";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
@@ -48,6 +47,7 @@ import type { OpenGroups } from "../push-stream/open-groups.ts";
 import type { ArrivalWaits } from "./arrival-waits.ts";
 import { type ClaimStep, nextStep } from "./next-step.ts";
 import { type RunStarted, runStarted, sessionMetadataOf } from "./run-started.ts";
+import { durationMs } from "../../contract/times.ts";
 
 const MESSAGES_DEFAULT = 10;
 const MESSAGES_MAX = 1_000;

@@ -9,7 +9,6 @@
  *    └─────────────┴───── in another state by now ──────────────────────┘
  *    └── the run is over, or was never cancelled ────────────────────────────────────────► false
  */
-import { INT64_MAX } from "../../contract/checks.ts";
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import { splitRawEvent } from "@session-ledger/agui/split-event";
 import type { Clock } from "@session-ledger/base/clock";
@@ -22,6 +21,7 @@ import type { CancelStore, OpenCancel, RunState } from "../../store/cancels.ts";
 import { type Push, type SeenState, storedBytesOf } from "../../store/rows.ts";
 import { newEventRow } from "../new-row.ts";
 import type { OpenGroups } from "../push-stream/open-groups.ts";
+import { INT64_MAX } from "../../contract/checks.ts";
 
 /** A producer without an epoch is not fenced. After this many tries its last events do not count. */
 const TRIES_MAX = 5;

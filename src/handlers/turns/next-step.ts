@@ -9,11 +9,11 @@
  *   no run is open ── messages wait ─────────────────────────────► claim: start the run
  *                └─── no message waits ──────────────────────────► wait
  */
-import { INT64_MAX } from "../../contract/checks.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { noEpochAbove, staleEpoch } from "../../ingest/refusal.ts";
 import type { Claim, MessageRow, SeenState } from "../../store/rows.ts";
 import type { TurnState } from "../../store/turns.ts";
+import { INT64_MAX } from "../../contract/checks.ts";
 
 export type TurnStep =
   | { readonly kind: "repeat"; readonly seq: bigint }

@@ -25,13 +25,11 @@ export interface RunStarted {
   row(session: SessionMetadata, nowMicros: bigint): ValidatedEvent;
 }
 
-interface RunStartedOptions {
-  readonly sessionId: string;
-  readonly mode: ValidationMode;
-}
-
 /** Throws the violations, which name `run_started` and its members. */
-export function runStarted(text: string, { sessionId, mode }: RunStartedOptions): RunStarted {
+export function runStarted(
+  text: string,
+  { sessionId, mode }: { readonly sessionId: string; readonly mode: ValidationMode },
+): RunStarted {
   const read = readPayload(text);
   if (!read.ok) throw invalidArgument([named(read.violation)]);
   const { payload } = read;

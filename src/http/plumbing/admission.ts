@@ -7,12 +7,12 @@
  * may push no message at all is refused here; the handler refuses the others with
  * PERMISSION_DENIED.
  */
-import { checkSessionId } from "../../contract/checks.ts";
 import type { FastifyRequest } from "fastify";
 import { type Action, ALLOWED, ROUTE_ACTIONS, type Served } from "../../auth/actions.ts";
 import type { Authenticator } from "../../auth/authenticator.ts";
 import type { Authorizer } from "../../auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../../auth/principal.ts";
+import { checkSessionId } from "../../contract/checks.ts";
 
 export interface Admission {
   /** Announces a route; throws when the table does not have it. */

@@ -20,7 +20,7 @@ import { CallerMemory, serverBusy, UNREAD_LIMIT_MS } from "../../auth/caller-mem
 import type { ErrorReason, ServiceError } from "@session-ledger/base/errors";
 import { FairShare } from "../../base/fair-share.ts";
 import type { Admission } from "./admission.ts";
-import { SERVED_REQUEST, ServedRequest, servedRequestOf } from "./call-context.ts";
+import { SERVED_REQUEST, ServedRequest, callContextOf } from "./call-context.ts";
 import { Cors } from "./cors.ts";
 import {
   checkContentCoding,
@@ -182,17 +182,17 @@ function serveAll(
   });
   app.addHook("onRequest", unknownAddress(routes, parts.sendUnknownPage));
   app.addHook("onRequest", async (request) => {
-    servedRequestOf(request).setPrincipal(await admission.admit(request));
+    callContextOf(request).setPrincipal(await admission.admit(request));
   });
   app.addHook("onRequest", (request, _reply, done) => {
     done(checkQuery(request.url) ?? checkContentCoding(request.headers["content-encoding"]));
   });
   app.addHook("preHandler", (request, _reply, done) => {
-    servedRequestOf(request).setWorking(!READS.has(request.method));
+    callContextOf(request).setWorking(!READS.has(request.method));
     done();
   });
   app.addHook("onSend", (request, reply, payload, done) => {
-    const served = servedRequestOf(request);
+    const served = callContextOf(request);
     served.setWorking(false);
     served.memory?.answer(lengthOf(payload));
     limitUnread(reply.raw, UNREAD_LIMIT_MS);
@@ -203,7 +203,7 @@ function serveAll(
   });
   app.setErrorHandler((cause, request, reply) => {
     const error = refusalOf(cause);
-    servedRequestOf(request).refusal = error;
+    callContextOf(request).refusal = error;
     // fastify would close the connection of a body that it does not read, and a client that still
     // sends would get a reset and no reason. Node reads the rest and drops it.
     void reply.removeHeader("connection");

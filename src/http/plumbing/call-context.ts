@@ -75,19 +75,14 @@ export class ServedRequest extends Call {
   }
 }
 
-/** Every request of an app with `serveCalls` has one. */
-export function servedRequestOf(request: FastifyRequest): ServedRequest {
+/** The call of a request, which gets its answer even during a stop of the service. */
+export function callContextOf(request: FastifyRequest): ServedRequest {
   return request.getDecorator<ServedRequest>(SERVED_REQUEST);
-}
-
-/** The context of a request that gets its answer even during a stop of the service. */
-export function callContextOf(request: FastifyRequest): CallContext {
-  return servedRequestOf(request);
 }
 
 /** A stop of the service ends a stream. Throws when the service is stopping already. */
 export function streamContextOf(request: FastifyRequest): CallContext {
-  const served = servedRequestOf(request);
+  const served = callContextOf(request);
   served.becomeStream();
   return served;
 }

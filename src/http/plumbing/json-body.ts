@@ -5,7 +5,7 @@ import { serverBusy } from "../../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { utf8Of } from "@session-ledger/base/utf8";
 import { checkBodyDepth, repeatedKey } from "../../contract/checks.ts";
-import { servedRequestOf } from "./call-context.ts";
+import { callContextOf } from "./call-context.ts";
 import { notJsonType } from "./problem.ts";
 
 /** The first buffer of a body. */
@@ -39,7 +39,7 @@ export function receive(
   { bytesMax }: { readonly bytesMax: number },
 ): Promise<Buffer> {
   if (Number(request.headers["content-length"]) > bytesMax) return Promise.reject(tooLarge());
-  const served = servedRequestOf(request);
+  const served = callContextOf(request);
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   let bytes = Buffer.allocUnsafeSlow(0);
   let length = 0;

@@ -13,7 +13,7 @@ import { createServer as createTlsServer } from "node:https";
 import { Socket } from "node:net";
 import { Server as TlsServer } from "node:tls";
 import type { Clock } from "@session-ledger/base/clock";
-import type { ServiceError } from "@session-ledger/base/errors";
+import { codeOf, type ServiceError } from "@session-ledger/base/errors";
 import type { Log } from "../../observability/log.ts";
 import type { TransportMetrics } from "../../observability/metrics.ts";
 import {
@@ -115,7 +115,7 @@ export class HttpListener {
     const error = refusalOf(cause);
     // In the middle of an answer the client would read an error as part of it.
     const isMidAnswer = answer !== undefined && answer.headersSent && !answer.writableFinished;
-    if (isReset(cause) || !socket.writable || isMidAnswer) {
+    if (["ECONNRESET", "EPIPE"].includes(codeOf(cause)) || !socket.writable || isMidAnswer) {
       socket.destroy();
       return;
     }
@@ -155,13 +155,14 @@ export const SAFE = { "cache-control": "no-store", "x-content-type-options": "no
 
 /** Codes of Node's HTTP parser: https://nodejs.org/api/errors.html and llhttp's HPE_*. */
 function refusalOf(cause: Error): HttpRefusal {
-  const code = "code" in cause ? cause.code : undefined;
+  const code = codeOf(cause);
   if (code === "HPE_HEADER_OVERFLOW") {
     return new HttpRefusal(431, "the request line and headers are too large", {
       reason: "REQUEST_TOO_LARGE",
     });
   }
-  if (isLate(cause)) return new HttpRefusal(408, "the request did not arrive in time");
+  if (code === "ERR_HTTP_REQUEST_TIMEOUT")
+    return new HttpRefusal(408, "the request did not arrive in time");
   return new HttpRefusal(400, "this is no HTTP request");
 }
 
@@ -180,14 +181,6 @@ function rawAnswer(error: HttpRefusal): string {
 
 function bodyOf(error: ServiceError): string {
   return JSON.stringify(problemOf(error));
-}
-
-function isLate(cause: Error): boolean {
-  return "code" in cause && cause.code === "ERR_HTTP_REQUEST_TIMEOUT";
-}
-
-function isReset(cause: Error): boolean {
-  return "code" in cause && (cause.code === "ECONNRESET" || cause.code === "EPIPE");
 }
 
 function isSocket(socket: unknown): socket is Socket {
