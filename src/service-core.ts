@@ -130,11 +130,11 @@ interface NewsParts {
 /** Called after a change of a session that is on disk. */
 function newsOf({ groups, live, feeds, hints, transcripts }: NewsParts) {
   return {
-    changed: (sessionId: string): void => {
+    onChange: (sessionId: string): void => {
       feeds.wake();
       hints.announceChange(sessionId);
     },
-    deleted: (sessionId: string): void => {
+    onDelete: (sessionId: string): void => {
       groups.onDelete(sessionId);
       live.onDelete(sessionId);
       feeds.wake();

@@ -260,7 +260,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const forks = createForkHandlers({
     fork: (request) => forkSession(database, request),
     getSession: (id) => store.getSession(id),
-    changed: news.changed,
+    onChange: news.onChange,
     refusal: parts.refusal,
     rates,
   });
@@ -274,7 +274,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
         timers: systemTimers,
         metrics,
         lostAfter: (opening) => lostAfter(database, opening),
-        cancelled: look,
+        onCancelledRun: look,
       },
       { ...config, redactor },
     ),

@@ -21,7 +21,7 @@ import { FILE_POLL_MS, watchedText } from "../transport/watched-files.ts";
 import type { Audit } from "./authorizer.ts";
 import { IssuerKeys, IssuerUrl, OidcVerifier } from "./oidc.ts";
 import { ANONYMOUS, type Principal } from "./principal.ts";
-import { RefusedToken, type TokenVerifier, type Verified } from "./refused-token.ts";
+import { RefusedToken, type TokenVerifier, type VerifiedToken } from "./refused-token.ts";
 import { SESSION_TOKEN_TYPE, SessionTokens, type TokenKeyStore } from "./session-tokens.ts";
 import { digestOf, StaticTokens } from "./static-tokens.ts";
 
@@ -104,7 +104,7 @@ function createOidc(parts: AuthenticatorParts, options: AuthOptions, pollMs: num
     {
       log,
       take: (text) => keys.take(text),
-      reloaded: (outcome) => metrics.authFileReloads.inc({ file: "jwks", outcome }),
+      onReload: (outcome) => metrics.authFileReloads.inc({ file: "jwks", outcome }),
     },
     { setting: "OIDC_JWKS_FILE", path: oidcJwksFile ?? "", pollMs },
   );
@@ -187,7 +187,7 @@ class BearerTokens implements IssuingAuthenticator {
     const { kind, expiresAtMs } = principal;
     if (kind === "anonymous") return this.asks ? new RefusedToken("missing") : undefined;
     if (kind === "static") {
-      return this.#verifiers.tokens.holds(principal) ? undefined : new RefusedToken("unknown");
+      return this.#verifiers.tokens.has(principal) ? undefined : new RefusedToken("unknown");
     }
     if (expiresAtMs !== undefined && this.#now().nowMs >= expiresAtMs) {
       return new RefusedToken("expired");
@@ -303,7 +303,7 @@ export const TOKEN_CACHE_LIMITS = {
 };
 
 /** A verified token, and its verifier. */
-export interface CachedToken extends Verified {
+export interface CachedToken extends VerifiedToken {
   readonly verifier: TokenVerifier;
 }
 

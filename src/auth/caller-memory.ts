@@ -17,21 +17,21 @@ const UNKNOWN = "?";
 export const UNREAD_LIMIT_MS = 60_000;
 
 /** A connection of either server. */
-interface Closing {
+interface ClosableConnection {
   once(event: "close", listener: () => void): unknown;
 }
 
 export class CallerMemory {
   readonly all: FairShare;
   readonly #asks: boolean;
-  readonly #connections = new WeakMap<Closing, ConnectionMemory>();
+  readonly #connections = new WeakMap<ClosableConnection, ConnectionMemory>();
 
   constructor(all: FairShare, { asks }: { readonly asks: boolean }) {
     this.all = all;
     this.#asks = asks;
   }
 
-  of(connection: Closing): ConnectionMemory {
+  of(connection: ClosableConnection): ConnectionMemory {
     const existing = this.#connections.get(connection);
     if (existing !== undefined) return existing;
     const name = this.#asks ? UNKNOWN : undefined;
@@ -44,12 +44,12 @@ export class CallerMemory {
 
 export class ConnectionMemory {
   readonly #all: FairShare;
-  readonly connection: Closing;
+  readonly connection: ClosableConnection;
   /** The caller of its last call: the next call is most often of the same caller. */
   #share: ConnectionShare;
   #principal: Principal | undefined;
 
-  constructor(all: FairShare, id: CallerId & { readonly connection: Closing }) {
+  constructor(all: FairShare, id: CallerId & { readonly connection: ClosableConnection }) {
     this.#all = all;
     this.connection = id.connection;
     this.#share = all.connection(id);
@@ -97,7 +97,7 @@ export class CallMemory {
     this.end = end;
   }
 
-  get connection(): Closing {
+  get connection(): ClosableConnection {
     return this.#connection.connection;
   }
 
@@ -124,7 +124,7 @@ export class CallMemory {
   }
 
   /** For an answer that can still be refused. */
-  mayAnswer(bytes: number): boolean {
+  canAnswer(bytes: number): boolean {
     this.#answerBytes = bytes;
     if (this.lease.set(this.#sum)) return true;
     this.answer(0);

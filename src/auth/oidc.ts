@@ -16,7 +16,7 @@ import {
   RefusedToken,
   textRefused,
   type TokenVerifier,
-  type Verified,
+  type VerifiedToken,
 } from "./refused-token.ts";
 
 interface OidcOptions {
@@ -52,7 +52,7 @@ export class OidcVerifier implements TokenVerifier {
     return this.#parts.keys.trusts(key);
   }
 
-  async verify(token: string): Promise<Verified> {
+  async verify(token: string): Promise<VerifiedToken> {
     const { issuer, audience, algorithms } = this.#options;
     const signedWith: { key?: object } = {};
     try {
@@ -92,7 +92,7 @@ export class OidcVerifier implements TokenVerifier {
   }
 }
 
-function principalOf(claims: JWTPayload, options: OidcOptions): Verified["principal"] {
+function principalOf(claims: JWTPayload, options: OidcOptions): VerifiedToken["principal"] {
   const { sub, exp } = claims;
   if (typeof sub !== "string" || !SUBJECT_FORM.test(sub)) throw new RefusedToken("claims");
   if (exp === undefined || !Number.isFinite(exp)) throw new RefusedToken("claims");

@@ -75,7 +75,7 @@ export function refusedBy(cause: unknown): ServiceError {
 }
 
 /** The result for a signed token: the caller and the key. */
-export interface Verified {
+export interface VerifiedToken {
   readonly principal: Principal & { readonly expiresAtMs: number };
   /** Identifies the key by its object identity, as long as the key is in force. */
   readonly key: object;
@@ -84,7 +84,7 @@ export interface Verified {
 /** Verifies one kind of signed token completely. */
 export interface TokenVerifier {
   /** Rejects with a RefusedToken, or with a retryable ServiceError when it cannot decide. */
-  verify(token: string): Promise<Verified>;
+  verify(token: string): Promise<VerifiedToken>;
   /** False: the key is gone, and all tokens it signed are invalid. */
   trusts(key: object): boolean;
 }

@@ -26,7 +26,12 @@ import { Interval } from "../base/interval.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { RefusedToken, refusedBy, type TokenVerifier, type Verified } from "./refused-token.ts";
+import {
+  RefusedToken,
+  refusedBy,
+  type TokenVerifier,
+  type VerifiedToken,
+} from "./refused-token.ts";
 
 /** The roles of a session token; `admin` is reserved for the issuers of tokens. */
 export const SESSION_TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
@@ -144,7 +149,7 @@ export class SessionTokens implements Unit, TokenVerifier {
     return { id, token, expiresAtMs: expiresAtS * 1_000 };
   }
 
-  async verify(token: string): Promise<Verified> {
+  async verify(token: string): Promise<VerifiedToken> {
     const signedWith: { key?: SessionKey } = {};
     try {
       const { jwtVerify } = await import("jose");
@@ -333,7 +338,7 @@ const claims = z.object({
   exp: z.number(),
 });
 
-function principalOf(payload: JWTPayload): Verified["principal"] {
+function principalOf(payload: JWTPayload): VerifiedToken["principal"] {
   const parsed = claims.safeParse(payload);
   if (!parsed.success) throw new RefusedToken("claims");
   const { sub, sid, role, exp } = parsed.data;

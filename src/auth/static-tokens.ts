@@ -123,7 +123,7 @@ export class StaticTokens implements Unit {
       {
         log,
         take: (json) => this.#take(json),
-        reloaded: (outcome) => metrics.authFileReloads.inc({ file: "tokens", outcome }),
+        onReload: (outcome) => metrics.authFileReloads.inc({ file: "tokens", outcome }),
       },
       { setting: "AUTH_TOKENS_FILE", path, pollMs },
     );
@@ -160,7 +160,7 @@ export class StaticTokens implements Unit {
   }
 
   /** Whether the principal's token still exists, with the same meaning. */
-  holds(principal: Principal): boolean {
+  has(principal: Principal): boolean {
     return this.#principals.has(principal);
   }
 

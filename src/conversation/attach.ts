@@ -79,7 +79,7 @@ export interface AguiSetup extends AguiParts {
   readonly options: AguiOptions;
 }
 
-export interface Attached {
+export interface AttachedWatches {
   readonly events: Watcher<"events">;
   readonly messages: Watcher<"messages">;
   /** The session has every row up to this cut. */
@@ -94,7 +94,7 @@ export interface Attached {
   leave(): void;
 }
 
-export interface Joined {
+export interface JoinedSession {
   readonly now: Snapshot;
   /** One event, or none. */
   readonly capabilities: readonly JsonObject[];
@@ -105,7 +105,7 @@ export async function attachAgui(
   setup: AguiSetup,
   { sessionId }: Pick<AguiRequest, "sessionId">,
   context: CallContext,
-): Promise<Attached> {
+): Promise<AttachedWatches> {
   refuse([checkSessionId(sessionId)]);
   const { sessionPolicy, runStaleAfterMs: staleAfterMs, runWaitMs: waitMs } = setup.options;
   const stale = new StaleRun(setup, { staleAfterMs, waitMs });
@@ -150,7 +150,7 @@ export async function joinAt(
   { transcripts, capabilitiesOf }: AguiParts,
   sessionId: string,
   snapshot: (transcripts: Transcripts) => Promise<Snapshot>,
-): Promise<Joined> {
+): Promise<JoinedSession> {
   const [now, text] = await Promise.all([snapshot(transcripts), capabilitiesOf(sessionId)]);
   if (text === undefined) return { now, capabilities: [] };
   const value = parseExactObject(text);

@@ -30,9 +30,9 @@ import {
   type AguiParts,
   type AguiRequest,
   type AguiSetup,
-  type Attached,
+  type AttachedWatches,
   isAwaited,
-  type Joined,
+  type JoinedSession,
   joinAt,
 } from "./attach.ts";
 import { mergeWatches, type MergedDelivery } from "./merge-watches.ts";
@@ -90,7 +90,7 @@ const NOTHING_OPEN: PlacedOpenings = { before: [], after: [] };
 class Join {
   readonly #parts: AguiSetup;
   readonly #request: AguiRequest;
-  readonly #attached: Attached;
+  readonly #attached: AttachedWatches;
   readonly #generation: Generation;
   #writer: EventWriter | undefined;
   /** The first frames. */
@@ -108,7 +108,7 @@ class Join {
   #isDeferred = false;
   isTooLarge = false;
 
-  constructor(parts: AguiSetup, request: AguiRequest, attached: Attached) {
+  constructor(parts: AguiSetup, request: AguiRequest, attached: AttachedWatches) {
     this.#parts = parts;
     this.#request = request;
     this.#attached = attached;
@@ -233,14 +233,17 @@ class Join {
     yield* this.#framesFrom(joined, { isWithin });
   }
 
-  *#framesFrom(joined: Joined, { isWithin = false } = {}): Generator<AguiFrame, void, undefined> {
+  *#framesFrom(
+    joined: JoinedSession,
+    { isWithin = false } = {},
+  ): Generator<AguiFrame, void, undefined> {
     yield* this.#snapshotFrames(joined, isWithin);
     if (this.#writer !== undefined) this.#resume(this.#writer, this.#snapshotMicros);
   }
 
   /** A list, so that a client that does not read holds its frames, and not the snapshot as well. */
   #snapshotFrames(
-    { now: snapshot, capabilities }: Joined,
+    { now: snapshot, capabilities }: JoinedSession,
     isWithin: boolean,
   ): readonly AguiFrame[] {
     const { options, metrics } = this.#parts;
@@ -285,7 +288,7 @@ class Join {
 
   /** `isWithin`: the client is in the run of the snapshot. */
   *#sequenceFrames(
-    { now: snapshot, capabilities }: Joined,
+    { now: snapshot, capabilities }: JoinedSession,
     isWithin: boolean,
   ): Generator<AguiFrame, void, undefined> {
     const { run } = snapshot;

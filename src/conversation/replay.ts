@@ -22,9 +22,9 @@ import {
   type AguiRequest,
   type AguiSetup,
   attachAgui,
-  type Attached,
+  type AttachedWatches,
   isAwaited,
-  type Joined,
+  type JoinedSession,
   joinAt,
 } from "./attach.ts";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
@@ -45,7 +45,7 @@ import type { Cut } from "./merging.ts";
 
 /** Where a client continues with the live tail. Its owner calls `leave` of `attached`. */
 export interface LivePosition {
-  readonly attached: Attached;
+  readonly attached: AttachedWatches;
   readonly deliveries: AsyncGenerator<Delivery<"events">, void, undefined>;
   readonly state: LiveState;
   readonly writer: EventWriter;
@@ -67,7 +67,7 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
   parts.metrics.limitUse.share("replays", limit);
   return async function* replay(request, context) {
     const lease = acquire(limit, context, () => tooMany(replaysMax));
-    let attached: Attached | undefined;
+    let attached: AttachedWatches | undefined;
     let place: LivePosition | undefined;
     try {
       attached = await attachAgui(parts, request, context);
@@ -87,16 +87,16 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
   };
 }
 
-interface OneReplay extends Joined {
+interface OneReplay extends JoinedSession {
   readonly request: AguiRequest;
-  readonly attached: Attached;
+  readonly attached: AttachedWatches;
   readonly context: CallContext;
 }
 
 class Replay {
   readonly #parts: AguiSetup;
   readonly #request: AguiRequest;
-  readonly #attached: Attached;
+  readonly #attached: AttachedWatches;
   readonly #signal: AbortSignal;
   readonly #generation: Generation;
   readonly #writer: EventWriter;

@@ -240,9 +240,9 @@ function pushStream(
       authorizer.authorize(principal, action, sessionId);
     // A call without a session id needs no look-up and no wait.
     void allow(undefined);
-    const conversation = begin(caller);
-    if (isUnscoped(principal)) return conversation;
-    return new AuthorisedPushStream(conversation, caller, (id) => allow(named(id)));
+    const receiver = begin(caller);
+    if (isUnscoped(principal)) return receiver;
+    return new AuthorisedPushStream(receiver, caller, (id) => allow(named(id)));
   };
 }
 

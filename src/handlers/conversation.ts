@@ -59,7 +59,7 @@ function createConversationHandlers({
       const transcript = await transcripts.readTranscript(asked, context);
       const { messagesText, stateText, interruptsText, branches } = transcript;
       const chars = messagesText.length + (stateText ?? "").length + interruptsText.length;
-      if (context.memory?.mayAnswer(chars * BYTES_PER_CHAR) === false) throw serverBusy();
+      if (context.memory?.canAnswer(chars * BYTES_PER_CHAR) === false) throw serverBusy();
       return {
         $typeName: "ambient.v1.Transcript",
         sessionId,

@@ -23,16 +23,16 @@ export interface ErasureStore {
 
 export function createErasureHandlers(
   store: ErasureStore,
-  { deleted, changed }: SessionNews,
+  { onDelete, onChange }: SessionNews,
   redactor?: Redactor,
 ): Pick<Handlers<typeof SessionService>, "eraseSession" | "holdSession"> {
   return {
     async eraseSession({ id }, { signal }) {
       refuse([checkSessionId(id, "id")]);
-      const erased = await store.eraseSession(id, { marked: () => deleted(id), signal });
+      const erased = await store.eraseSession(id, { marked: () => onDelete(id), signal });
       if (erased === undefined) throw sessionNotFound(id);
       // A transcript that was requested before the mark may have been folded since.
-      deleted(id);
+      onDelete(id);
       return { $typeName: "ambient.v1.EraseSessionResponse", ...erased };
     },
     async holdSession({ id, reason, release }) {
@@ -42,7 +42,7 @@ export function createErasureHandlers(
         release ? null : (redactor?.text(reason) ?? reason),
       );
       if (record === undefined) throw sessionNotFound(id);
-      changed(id);
+      onChange(id);
       return toSession(record);
     },
   };

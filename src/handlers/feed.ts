@@ -53,13 +53,13 @@ const CURSOR_CHARS_MAX = 512;
 /** The first word of a cursor: the form and the feed. */
 const CURSOR_FORM = { events: "e1", messages: "m1" } as const;
 
-interface Place {
+interface FeedCursor {
   readonly server: string;
   readonly position: FeedPosition;
 }
 
 /** The fields of a frame around its row. */
-interface Around {
+interface FrameFields {
   readonly cursor: string;
   readonly projectId: string;
   readonly recordedAt: Timestamp | undefined;
@@ -71,7 +71,7 @@ interface FeedCall<S extends StreamName, M> {
   readonly request: WatchEventsRequest | WatchMessagesRequest;
   readonly context: CallContext;
   readonly checkTypes: (eventTypes: readonly string[]) => Check;
-  readonly toWire: (row: FeedRow<S>["row"] | undefined, around: Around) => M;
+  readonly toWire: (row: FeedRow<S>["row"] | undefined, around: FrameFields) => M;
 }
 
 export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
@@ -155,9 +155,9 @@ function* framesOf<S extends StreamName, M>(
   memory?.rows(0);
 }
 
-function checked({ stream, request, checkTypes }: FeedCall<StreamName, unknown>): Place {
+function checked({ stream, request, checkTypes }: FeedCall<StreamName, unknown>): FeedCursor {
   const { cursor, startTime, projectId, eventTypes } = request;
-  const place = cursor === "" ? beginningAt(startTime) : placeOf(stream, cursor);
+  const place = cursor === "" ? beginningAt(startTime) : cursorIn(stream, cursor);
   const violations = violationsOf([
     place === undefined
       ? { field: "cursor", description: `cursor must be one of an earlier feed of ${stream}` }
@@ -173,19 +173,19 @@ function checked({ stream, request, checkTypes }: FeedCall<StreamName, unknown>)
   return place;
 }
 
-function beginningAt(startTime: Timestamp | undefined): Place {
+function beginningAt(startTime: Timestamp | undefined): FeedCursor {
   const micros = startTime === undefined ? 0n : microsOf(startTime);
   return { server: "", position: { atMicros: micros, sessionId: "", seq: 0n } };
 }
 
-function cursorText(stream: StreamName, { server, position }: Place): string {
+function cursorText(stream: StreamName, { server, position }: FeedCursor): string {
   const { atMicros, sessionId, seq } = position;
   const words = [CURSOR_FORM[stream], server, atMicros, seq, sessionId];
   return Buffer.from(words.join(" ")).toString("base64url");
 }
 
 /** Undefined when the text is no cursor of this feed. */
-function placeOf(stream: StreamName, cursor: string): Place | undefined {
+function cursorIn(stream: StreamName, cursor: string): FeedCursor | undefined {
   if (cursor.length > CURSOR_CHARS_MAX) return undefined;
   const words = Buffer.from(cursor, "base64url").toString().split(" ");
   const [form, server = "", at = "", seq = "", sessionId = ""] = words;

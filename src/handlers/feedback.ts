@@ -147,7 +147,7 @@ function personOf(principal: Principal): string {
   return actorOf(principal) ?? "anonymous";
 }
 
-interface Given {
+interface FeedbackContent {
   readonly by: string;
   readonly key: string;
   readonly digest: Uint8Array;
@@ -158,7 +158,7 @@ interface Given {
 function pushOf(
   { clock, redactor }: FeedbackParts,
   { sessionId, messageId, kind, comment, traceId }: GiveFeedbackRequest,
-  { by, key, digest, principal }: Given,
+  { by, key, digest, principal }: FeedbackContent,
 ): Push {
   const createdAtMicros = clock.nowMicros();
   const timestamp = Number(createdAtMicros / 1_000n);

@@ -22,7 +22,7 @@ export interface ForkParts {
   readonly fork: (request: ForkRequest) => Promise<Forked>;
   readonly getSession: (id: string) => Promise<SessionRecord | undefined>;
   /** Called after the commit. */
-  readonly changed: (sessionId: string) => void;
+  readonly onChange: (sessionId: string) => void;
   /** Undefined while the disk has room. */
   readonly refusal: () => ServiceError | undefined;
   readonly rates: RateLimits;
@@ -31,7 +31,7 @@ export interface ForkParts {
 export function createForkHandlers({
   fork,
   getSession,
-  changed,
+  onChange,
   refusal,
   rates,
 }: ForkParts): Pick<Handlers<typeof SessionService>, "forkSession"> {
@@ -55,7 +55,7 @@ export function createForkHandlers({
       rates.take(principal, forkId, 0);
       const forked = await fork(asked);
       if (forked.kind !== "forked") throw refusalOf(forked, request);
-      if (!forked.again) changed(forkId);
+      if (!forked.again) onChange(forkId);
       const session = await getSession(forkId);
       if (session === undefined) throw sessionNotFound(forkId);
       if (!forked.again) rates.charge(principal, forkId, Number(session.payloadBytes));

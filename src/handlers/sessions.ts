@@ -74,14 +74,14 @@ type SessionRecordHandlers = Pick<
 /** Called after the commit. */
 export interface SessionNews {
   /** A session was made, or its record was changed. */
-  readonly changed: (sessionId: string) => void;
+  readonly onChange: (sessionId: string) => void;
   /** After the mark of an erasure, and again when all of its rows are deleted. */
-  readonly deleted: (sessionId: string) => void;
+  readonly onDelete: (sessionId: string) => void;
 }
 
 export function createSessionHandlers(
   store: SessionStore,
-  { changed, deleted }: SessionNews,
+  { onChange, onDelete }: SessionNews,
   redactor?: Redactor,
 ): SessionRecordHandlers {
   return {
@@ -99,7 +99,7 @@ export function createSessionHandlers(
       const projectId = principal.projectId ?? request.projectId;
       const createdByUserId = userIdOf(principal);
       const made = await store.createSession({ ...session, projectId, createdByUserId });
-      changed(made.id);
+      onChange(made.id);
       return toSession(made);
     },
     async getSession({ id }, { principal: scope }) {
@@ -134,22 +134,22 @@ export function createSessionHandlers(
     async deleteSession({ id }) {
       refuse([checkSessionId(id, "id")]);
       if (!(await store.deleteSession(id))) throw sessionNotFound(id);
-      deleted(id);
+      onDelete(id);
       return { $typeName: "ambient.v1.DeleteSessionResponse" };
     },
-    ...changeHandlers(store, changed, redactor),
+    ...changeHandlers(store, onChange, redactor),
   };
 }
 
 function changeHandlers(
   store: SessionStore,
-  changed: SessionNews["changed"],
+  onChange: SessionNews["onChange"],
   redactor: Redactor | undefined,
 ): Pick<SessionRecordHandlers, "updateSession" | "updateSessionStatus"> {
   const clean = (json: string): string => redactor?.payload(json) ?? json;
   const update = async (id: string, change: SessionChange): Promise<Session> => {
     const record = existing(id, await store.updateSession(id, change));
-    changed(id);
+    onChange(id);
     return toSession(record);
   };
   return {

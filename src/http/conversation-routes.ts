@@ -129,7 +129,7 @@ export function transcriptRoutes(
     // Counted before a copy is made that the caller may never read.
     const { messagesText, stateText = "", interruptsText } = transcript;
     const chars = messagesText.length + stateText.length + interruptsText.length;
-    if (context.memory?.mayAnswer(chars * COPIED_PER_CHAR) === false) throw serverBusy();
+    if (context.memory?.canAnswer(chars * COPIED_PER_CHAR) === false) throw serverBusy();
     if (format === "json") {
       const text = jsonObject({
         session_id: JSON.stringify(id),

@@ -78,7 +78,7 @@ export function exportRoutes(app: App, { exports, log }: ExportParts): void {
 
 function callOf(request: FastifyRequest, reply: FastifyReply, bytes: number): ExportCall {
   const context = callContextOf(request);
-  if (context.memory?.mayAnswer(bytes) === false) throw serverBusy();
+  if (context.memory?.canAnswer(bytes) === false) throw serverBusy();
   return { request, reply, context };
 }
 

@@ -60,7 +60,7 @@ interface HorizonParts {
 }
 
 /** The last answered look, by our monotonic clock. */
-interface Answered {
+interface LookAnswer {
   readonly look: Look;
   readonly receivedMs: number;
 }
@@ -71,7 +71,7 @@ export class Horizon {
   /** One for each feed; called after every look. */
   readonly #feeds = new Set<() => void>();
   #state = NO_HORIZON;
-  #last: Answered | undefined;
+  #last: LookAnswer | undefined;
   /** How often the feeds had to go back. */
   rewinds = 0;
   #looksStarted = 0;
@@ -117,12 +117,12 @@ export class Horizon {
     };
   }
 
-  /** Looks at the database until the returned function is called; `looked` is called after every look. */
-  join(looked: () => void): () => void {
-    this.#feeds.add(looked);
+  /** Looks at the database until the returned function is called; `onLook` is called after every look. */
+  join(onLook: () => void): () => void {
+    this.#feeds.add(onLook);
     this.wake();
     return () => {
-      this.#feeds.delete(looked);
+      this.#feeds.delete(onLook);
       if (this.#feeds.size === 0) this.#rest();
     };
   }
@@ -169,7 +169,7 @@ export class Horizon {
     this.#cancel?.();
     this.#cancel = this.#parts.timers.after(delayMs, () => {
       this.#cancel = undefined;
-      this.#looking = this.#look().finally(() => this.#looked());
+      this.#looking = this.#look().finally(() => this.#onLook());
     });
   }
 
@@ -191,7 +191,7 @@ export class Horizon {
     }
   }
 
-  #looked(): void {
+  #onLook(): void {
     this.#looking = undefined;
     if (this.#isStopped || this.#feeds.size === 0) return;
     for (const looked of this.#feeds) looked();
@@ -218,7 +218,11 @@ export class Horizon {
   }
 }
 
-function hasGoneBack({ look: before, receivedMs }: Answered, look: Look, sentMs: number): boolean {
+function hasGoneBack(
+  { look: before, receivedMs }: LookAnswer,
+  look: Look,
+  sentMs: number,
+): boolean {
   if (look.server !== before.server) return true;
   const passedMs = Number(look.atMicros - before.atMicros) / Number(MICROS_PER_MS);
   // Rounded to microseconds, hence the millisecond.

@@ -319,7 +319,7 @@ function bytesOf(row: StoredRow): number {
  */
 interface MeasuredWindow {
   readonly windowBytes: number;
-  /** Drops every row; calls `changed`. */
+  /** Drops every row; calls `onChange`. */
   empty(): void;
 }
 

@@ -51,7 +51,7 @@ interface TablePage<S extends StreamName> {
 }
 
 /** A page that was asked for before its turn; it is dropped if the window was emptied meanwhile. */
-interface Ahead<S extends StreamName> {
+interface ReadAhead<S extends StreamName> {
   readonly after: bigint;
   readonly emptied: number;
   readonly page: Promise<TablePage<S>>;
@@ -93,7 +93,7 @@ export class Watcher<S extends StreamName> {
   #failures = 0;
   /** Rows of the next page: PostgreSQL reads all of them before it knows which fit the bytes. */
   #pageRows: number;
-  #ahead: Ahead<S> | undefined;
+  #readAheadPage: ReadAhead<S> | undefined;
   #left = false;
   /** The last number that was delivered or found absent. */
   #cursor = 0n;
@@ -133,7 +133,7 @@ export class Watcher<S extends StreamName> {
   leave(): void {
     if (this.#left) return;
     this.#left = true;
-    this.#ahead = undefined;
+    this.#readAheadPage = undefined;
     this.#signal.removeEventListener("abort", this.wake);
     this.#tail.forget(this);
     this.#onLeave();
@@ -230,13 +230,15 @@ export class Watcher<S extends StreamName> {
     if (onRows === undefined || after >= floor) return;
     const page = this.#page(after, follow);
     const ahead = { after, emptied, page };
-    this.#ahead = ahead;
-    void page.then(({ rows }) => (this.#ahead === ahead ? onRows([...given, ...rows]) : undefined));
+    this.#readAheadPage = ahead;
+    void page.then(({ rows }) =>
+      this.#readAheadPage === ahead ? onRows([...given, ...rows]) : undefined,
+    );
   }
 
   async #nextPage(cursor: bigint, follow: Follow<S>): Promise<TablePage<S>> {
-    const ahead = this.#ahead;
-    this.#ahead = undefined;
+    const ahead = this.#readAheadPage;
+    this.#readAheadPage = undefined;
     if (ahead?.after === cursor) {
       const page = await ahead.page;
       if (ahead.emptied === this.#tail.emptied) return page;

@@ -15,12 +15,12 @@ import type { Tracer } from "../observability/trace.ts";
 import { bidiStream } from "./bidi-stream.ts";
 import { MethodRecords, ServedCall } from "./call.ts";
 import { admit, type MethodDeps } from "./receive.ts";
-import { type Arrived, OneRequest } from "./requests.ts";
+import { type IncomingCall, OneRequest } from "./requests.ts";
 import { serverStream } from "./server-stream.ts";
 import { unary } from "./unary.ts";
 
 /** Handles a call in place of grpc-js, from its first byte to its status. */
-type CallHandler = (wire: ServerInterceptingCallInterface, arrived: Arrived) => void;
+type CallHandler = (wire: ServerInterceptingCallInterface, arrived: IncomingCall) => void;
 
 /** A method without a handler answers UNIMPLEMENTED. */
 export type SessionHandlers = Partial<Handlers<typeof SessionService>>;

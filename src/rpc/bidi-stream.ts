@@ -21,7 +21,7 @@ import { decoderOf } from "./decode.ts";
 import { encoderOf } from "./encode.ts";
 import type { OpenCalls } from "./open-calls.ts";
 import { admit, type MethodDeps } from "./receive.ts";
-import { type Arrived, ManyRequests } from "./requests.ts";
+import { type IncomingCall, ManyRequests } from "./requests.ts";
 
 export type BidiStreamHandler = (caller: BidiCaller<Message>) => BidiReceiver<Message>;
 
@@ -35,7 +35,7 @@ export function bidiStream(
   deps: MethodDeps,
   method: DescMethod,
   handle: BidiStreamHandler,
-): (wire: ServerInterceptingCallInterface, arrived: Arrived) => void {
+): (wire: ServerInterceptingCallInterface, arrived: IncomingCall) => void {
   const { openCalls, records, callers, incoming } = deps;
   const codec = { decode: decoderOf(method.input), encode: encoderOf(method.output) };
   return (wire, arrived) => {

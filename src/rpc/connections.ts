@@ -16,7 +16,7 @@ import type { CallerMemory } from "../auth/caller-memory.ts";
 import type { FairShare } from "../base/fair-share.ts";
 import type { TransportMetrics } from "../observability/metrics.ts";
 import { PartialRequests } from "./incoming.ts";
-import { type Arrived, type Encoding, type RequestParts, Unpacking } from "./requests.ts";
+import { type IncomingCall, type Encoding, type RequestParts, Decompressor } from "./requests.ts";
 
 /** From the connection, or the end of its TLS handshake, to the client's first SETTINGS. */
 const PREFACE_LIMIT_MS = 5_000;
@@ -30,7 +30,7 @@ export class Connections {
   readonly #memory: FairShare;
   readonly #arriving = new PartialRequests();
   readonly #tooLarge = new WeakMap<Http2Session, number>();
-  #arrived: Arrived | undefined;
+  #arrived: IncomingCall | undefined;
 
   constructor(
     metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">,
@@ -42,7 +42,7 @@ export class Connections {
     this.incoming = {
       memory,
       partialRequests: this.#arriving,
-      unpacking: new Unpacking({ bytesMax: requestBytesMax }),
+      decompressor: new Decompressor({ bytesMax: requestBytesMax }),
       cut: (stream) => this.#cut(stream),
     };
   }
@@ -69,7 +69,7 @@ export class Connections {
   }
 
   /** The call that grpc-js begins at this moment. */
-  takeArrived(): Arrived {
+  takeArrived(): IncomingCall {
     const arrived = this.#arrived;
     if (arrived === undefined) throw new Error("a call began without a stream");
     this.#arrived = undefined;

@@ -39,7 +39,7 @@ import {
 } from "@session-ledger/proto/grpc/reflection/v1/reflection_pb";
 import { ServiceError } from "@session-ledger/base/errors";
 import { methodDefinitionOf } from "./answers.ts";
-import { Incoming } from "./incoming.ts";
+import { RequestStream } from "./incoming.ts";
 import type { RequestParts } from "./requests.ts";
 
 /** grpc.health.v1. The server as a whole (the empty name) and its services have one status. */
@@ -149,7 +149,7 @@ const BYTES_MAX = 64 * 1024;
  * Cuts a request that is large or does not end, and a long conversation with reflection. Frees the
  * memory of the request at its end: a watch of health may stay for days.
  */
-class HealthAndReflectionRequest extends Incoming {
+class HealthAndReflectionRequest extends RequestStream {
   readonly #parts: RequestParts;
   #received = 0;
 

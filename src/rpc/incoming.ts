@@ -41,16 +41,16 @@ const LAST_UNREAD_LOOK_MS = 32;
 
 type Chunk = Buffer | null;
 
-export interface IncomingParts {
+export interface RequestStreamParts {
   readonly memory: CallerMemory;
   /** Ends the connection of a caller who attacks. */
   readonly cut: (stream: ServerHttp2Stream) => void;
 }
 
-export abstract class Incoming {
+export abstract class RequestStream {
   readonly stream: ServerHttp2Stream;
   readonly memory: CallMemory;
-  readonly #cutConnection: IncomingParts["cut"];
+  readonly #cutConnection: RequestStreamParts["cut"];
   readonly #push: ServerHttp2Stream["push"];
   #hasEnded = false;
   #isDropping = false;
@@ -62,7 +62,7 @@ export abstract class Incoming {
   #bufferedBytes = 0;
 
   /** Make this before any byte of the request can arrive. */
-  constructor({ memory, cut }: IncomingParts, stream: ServerHttp2Stream) {
+  constructor({ memory, cut }: RequestStreamParts, stream: ServerHttp2Stream) {
     this.stream = stream;
     this.memory = memory.of(stream.session ?? stream).call((error) => this.#revoke(error));
     this.memory.begin(CALL_BYTES);

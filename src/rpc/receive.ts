@@ -3,7 +3,7 @@ import type { Authenticator } from "../auth/authenticator.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { type MethodRecords, ServedCall } from "./call.ts";
 import type { OpenCalls } from "./open-calls.ts";
-import { type Arrived, OneRequest, type RequestParts } from "./requests.ts";
+import { type IncomingCall, OneRequest, type RequestParts } from "./requests.ts";
 
 export type Callers = Pick<Authenticator, "asks" | "authenticate">;
 
@@ -53,7 +53,10 @@ const INCOMPLETE = { field: "", description: "the call ended before a whole requ
  */
 export function receiveOne(
   { records, callers, incoming }: Pick<MethodDeps, "records" | "callers" | "incoming">,
-  { wire, arrived }: { readonly wire: ServerInterceptingCallInterface; readonly arrived: Arrived },
+  {
+    wire,
+    arrived,
+  }: { readonly wire: ServerInterceptingCallInterface; readonly arrived: IncomingCall },
   handle: (call: ServedCall, request: OneRequest, bytes: Buffer) => Promise<void>,
 ): void {
   const call = new ServedCall(wire, arrived.stream, records);
@@ -76,7 +79,7 @@ export function receiveOne(
       wire.startRead(); // Needed to learn the end of the requests.
     },
     onReceiveHalfClose: () => {
-      if (message !== undefined) return request.unpacked(message, deliver);
+      if (message !== undefined) return request.decompressed(message, deliver);
       // So looks a frame that is shorter than stated, and, for a moment, a caller who left.
       setImmediate(() => call.fail(invalidArgument([INCOMPLETE])));
     },

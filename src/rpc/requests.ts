@@ -5,20 +5,20 @@ import { gunzip, inflate } from "node:zlib";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
-import { type PartialRequests, Incoming, type IncomingParts } from "./incoming.ts";
+import { type PartialRequests, RequestStream, type RequestStreamParts } from "./incoming.ts";
 import type { ServedCall } from "./call.ts";
 
 /** The parts that all calls share. */
-export interface RequestParts extends IncomingParts {
+export interface RequestParts extends RequestStreamParts {
   readonly partialRequests: PartialRequests;
-  readonly unpacking: Unpacking;
+  readonly decompressor: Decompressor;
 }
 
 /** Message encodings that the server decompresses itself. */
-export type Encoding = keyof typeof UNPACK;
+export type Encoding = keyof typeof DECOMPRESS;
 
 /** A call in HTTP/2, when only its headers have arrived. */
-export interface Arrived {
+export interface IncomingCall {
   readonly stream: ServerHttp2Stream;
   /** The headers are above the limit; the call must be reset. */
   readonly isTooLarge: boolean;
@@ -26,17 +26,17 @@ export interface Arrived {
 }
 
 /** The requests of one call of ours: its faults are the call's. */
-abstract class CallRequests extends Incoming {
+abstract class CallRequests extends RequestStream {
   protected readonly partialRequests: PartialRequests;
   protected readonly call: ServedCall;
-  readonly #unpacking: Unpacking;
+  readonly #decompressor: Decompressor;
   readonly #encoding: Encoding | undefined;
 
-  constructor(parts: RequestParts, { stream, encoding }: Arrived, call: ServedCall) {
+  constructor(parts: RequestParts, { stream, encoding }: IncomingCall, call: ServedCall) {
     super(parts, stream);
     this.partialRequests = parts.partialRequests;
     this.call = call;
-    this.#unpacking = parts.unpacking;
+    this.#decompressor = parts.decompressor;
     this.#encoding = encoding;
     call.memory = this.memory;
   }
@@ -50,15 +50,15 @@ abstract class CallRequests extends Incoming {
     this.call.fail(error);
   }
 
-  /** Calls `whole` at once if the message was not compressed, else `unpacked` later. */
-  protected unpack(
+  /** Calls `whole` at once if the message was not compressed, else `decompressed` later. */
+  protected decompress(
     message: Buffer,
     whole: (bytes: Buffer) => void,
-    unpacked: (bytes: Buffer) => void,
+    decompressed: (bytes: Buffer) => void,
   ): void {
     const encoding = this.#encoding;
-    if (encoding === undefined || !isPacked(message)) return whole(message);
-    void this.#unpacking.unpack(message, { encoding, call: this.call }, unpacked);
+    if (encoding === undefined || !isCompressed(message)) return whole(message);
+    void this.#decompressor.decompress(message, { encoding, call: this.call }, decompressed);
   }
 }
 
@@ -68,14 +68,14 @@ export class OneRequest extends CallRequests {
   /** True when the call has ended for the caller, and no byte is held below. */
   #isClosed = false;
 
-  constructor(parts: RequestParts, arrived: Arrived, call: ServedCall) {
+  constructor(parts: RequestParts, arrived: IncomingCall, call: ServedCall) {
     super(parts, arrived, call);
     this.partialRequests.requests.begin(this);
   }
 
   /** Calls `then` with the decompressed message, at once if it was not compressed. */
-  unpacked(message: Buffer, then: (bytes: Buffer) => void): void {
-    this.unpack(message, then, (bytes) => {
+  decompressed(message: Buffer, then: (bytes: Buffer) => void): void {
+    this.decompress(message, then, (bytes) => {
       this.keep(bytes.length);
       if (this.hasRoom()) then(bytes);
     });
@@ -142,7 +142,7 @@ export class ManyRequests extends CallRequests {
   #messageBytes = 0;
   #bufferedBytes = 0;
 
-  constructor(parts: RequestParts, arrived: Arrived, call: ServedCall) {
+  constructor(parts: RequestParts, arrived: IncomingCall, call: ServedCall) {
     super(parts, arrived, call);
     this.memory.lease.canWait = true;
   }
@@ -166,7 +166,7 @@ export class ManyRequests extends CallRequests {
     this.#isAwaited = false;
     this.partialRequests.onComplete(this);
     this.#hold(message.length, message.length + FRAME_HEAD_BYTES);
-    this.unpack(message, then, (bytes) => {
+    this.decompress(message, then, (bytes) => {
       this.#hold(bytes.length);
       then(bytes);
     });
@@ -240,7 +240,7 @@ const FRAME_HEAD_BYTES = 5;
  * grpc-js gives a view of the frame, whose flag is five bytes before the message
  * (test/e2e/rpc-requests.test.ts).
  */
-export function isPacked(message: Buffer): boolean {
+export function isCompressed(message: Buffer): boolean {
   return new Uint8Array(message.buffer, message.byteOffset - FRAME_HEAD_BYTES, 1)[0] === 1;
 }
 
@@ -248,15 +248,15 @@ export function isPacked(message: Buffer): boolean {
  * Requests that are decompressed at once: four kilobytes can become as many megabytes, and two of
  * libuv's four threads stay free. grpc-js would decompress the messages of all calls at once.
  */
-const UNPACKED_AT_ONCE = 2;
+const DECOMPRESSED_AT_ONCE = 2;
 
-const UNPACK = { gzip: promisify(gunzip), deflate: promisify(inflate) };
+const DECOMPRESS = { gzip: promisify(gunzip), deflate: promisify(inflate) };
 
 /** Decompresses messages in the order of their arrival; the others wait compressed. */
-export class Unpacking {
+export class Decompressor {
   readonly #bytesMax: number;
   // Each waiting message belongs to a different call, and calls are limited.
-  readonly #turns = new Semaphore({ atOnce: UNPACKED_AT_ONCE });
+  readonly #slots = new Semaphore({ atOnce: DECOMPRESSED_AT_ONCE });
 
   /** `bytesMax` is the limit of one message. */
   constructor({ bytesMax }: { readonly bytesMax: number }) {
@@ -264,20 +264,20 @@ export class Unpacking {
   }
 
   /** Calls `done`, unless the call has ended; fails the call when the message is broken. */
-  async unpack(
+  async decompress(
     message: Buffer,
     { encoding, call }: { readonly encoding: Encoding; readonly call: ServedCall },
-    done: (unpacked: Buffer) => void,
+    done: (decompressed: Buffer) => void,
   ): Promise<void> {
-    const unpacked = await this.#turns.run(async () => {
+    const decompressed = await this.#slots.run(async () => {
       if (call.hasEnded) return undefined;
       try {
-        return await UNPACK[encoding](message, { maxOutputLength: this.#bytesMax });
+        return await DECOMPRESS[encoding](message, { maxOutputLength: this.#bytesMax });
       } catch (error) {
         return call.fail(this.#refusal(error));
       }
     });
-    if (unpacked !== undefined && !call.hasEnded) done(unpacked);
+    if (decompressed !== undefined && !call.hasEnded) done(decompressed);
   }
 
   #refusal(error: unknown): ServiceError {

@@ -10,14 +10,14 @@ import { HEAD_BYTES, type ServedCall, writeHead } from "./call.ts";
 import { decoderOf } from "./decode.ts";
 import { sharedEncoderOf } from "./encode.ts";
 import { type MethodDeps, receiveOne } from "./receive.ts";
-import type { Arrived, OneRequest } from "./requests.ts";
+import type { IncomingCall, OneRequest } from "./requests.ts";
 
 /** Answers the calls of one method that has one request and a stream of answers. */
 export function serverStream(
   deps: MethodDeps,
   method: DescMethod,
   handle: (request: Message, context: CallContext) => AsyncIterable<Message>,
-): (wire: ServerInterceptingCallInterface, arrived: Arrived) => void {
+): (wire: ServerInterceptingCallInterface, arrived: IncomingCall) => void {
   const { openCalls } = deps;
   const decode = decoderOf(method.input);
   const encode = sharedEncoderOf(method.output);

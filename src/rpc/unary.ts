@@ -5,14 +5,14 @@ import type { ServedCall } from "./call.ts";
 import { decoderOf } from "./decode.ts";
 import { encoderOf } from "./encode.ts";
 import { type MethodDeps, receiveOne } from "./receive.ts";
-import type { Arrived, OneRequest } from "./requests.ts";
+import type { IncomingCall, OneRequest } from "./requests.ts";
 
 /** Answers the unary calls of one method. */
 export function unary(
   deps: MethodDeps,
   method: DescMethod,
   handle: (request: Message, context: CallContext) => Promise<Message>,
-): (wire: ServerInterceptingCallInterface, arrived: Arrived) => void {
+): (wire: ServerInterceptingCallInterface, arrived: IncomingCall) => void {
   const { openCalls } = deps;
   const decode = decoderOf(method.input);
   const encode = encoderOf(method.output);

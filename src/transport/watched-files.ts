@@ -13,7 +13,7 @@ interface WatchedFilesParts {
   /** Reads the files and uses their content; rejects when it is unusable. */
   readonly take: () => Promise<void>;
   /** Called after each change: with the error of `take` if the old content stays. */
-  readonly changed: (refusal?: unknown) => void;
+  readonly onChange: (refusal?: unknown) => void;
 }
 
 interface WatchedFilesOptions {
@@ -71,9 +71,9 @@ export class WatchedFiles implements Unit {
     if (!isSettled || now === this.#taken) return;
     try {
       await this.#take(now);
-      this.#parts.changed();
+      this.#parts.onChange();
     } catch (error) {
-      this.#parts.changed(error);
+      this.#parts.onChange(error);
     }
   }
 
@@ -94,7 +94,7 @@ interface WatchedTextParts {
   /** Throws a ServiceError that names the fault of the text, and quotes nothing of it. */
   readonly take: (text: string) => void;
   /** Called after each change. */
-  readonly reloaded: (outcome: "changed" | "failed") => void;
+  readonly onReload: (outcome: "changed" | "failed") => void;
 }
 
 interface WatchedTextOptions {
@@ -105,7 +105,7 @@ interface WatchedTextOptions {
 
 /** One file of text; its changes are logged. */
 export function watchedText(
-  { log, take, reloaded }: WatchedTextParts,
+  { log, take, onReload }: WatchedTextParts,
   { setting, path, pollMs }: WatchedTextOptions,
 ): WatchedFiles {
   return new WatchedFiles(
@@ -113,8 +113,8 @@ export function watchedText(
       async take() {
         takeSetting(setting, await readSettingFile(setting, path), take);
       },
-      changed(refusal) {
-        reloaded(refusal === undefined ? "changed" : "failed");
+      onChange(refusal) {
+        onReload(refusal === undefined ? "changed" : "failed");
         if (refusal === undefined) return log.info({ setting, path }, "file taken");
         const { message } = ServiceError.from(refusal);
         const problem = message.replace(`${setting}: `, "").replace(`${JSON.stringify(path)} `, "");
@@ -187,7 +187,7 @@ export class TlsMaterial implements Unit {
     this.#files = files;
     const paths = [files.certFile, files.keyFile, files.clientCaFile];
     this.#watched = new WatchedFiles(
-      { take: () => this.#take(), changed: (refusal) => this.#changed(refusal) },
+      { take: () => this.#take(), onChange: (refusal) => this.#onFilesChange(refusal) },
       { paths: paths.filter((path) => path !== undefined), pollMs },
     );
   }
@@ -228,7 +228,7 @@ export class TlsMaterial implements Unit {
     for (const tell of this.#listeners) tell();
   }
 
-  #changed(refusal: unknown): void {
+  #onFilesChange(refusal: unknown): void {
     const { log, metrics } = this.#parts;
     metrics.tlsReloads.inc({ outcome: refusal === undefined ? "changed" : "failed" });
     if (refusal === undefined) return log.info({}, "TLS certificate taken");

@@ -97,8 +97,8 @@ describe("a page", () => {
         repeat('p', 128), ${prompt}, ${labels}, now(), now(), 'Running', now()
       from generate_series(1, 1000) n`);
     const { listSessions: list } = createSessionHandlers(sessionStore(ledger.database), {
-      changed: () => undefined,
-      deleted: () => undefined,
+      onChange: () => undefined,
+      onDelete: () => undefined,
     });
     const context = {
       principal: { ...ANONYMOUS, projectId },

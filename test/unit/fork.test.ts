@@ -12,7 +12,7 @@ function asking(parts: Partial<ForkParts> = {}) {
   const { forkSession } = createForkHandlers({
     fork: () => new Promise((resolve) => void waiting.push(resolve)),
     getSession: () => Promise.resolve(undefined),
-    changed: () => undefined,
+    onChange: () => undefined,
     refusal: () => undefined,
     rates: { take: () => undefined, charge: () => 0 },
     ...parts,

@@ -57,7 +57,7 @@ class Bench implements Clock {
           },
         },
         lostAfter: () => Promise.resolve(undefined),
-        cancelled: () => undefined,
+        onCancelledRun: () => undefined,
         rates: {
           charge: (_payer, _sessionId, bytes) => {
             this.charged.push(bytes);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { preparedHeaders } from "../../src/rpc/connections.ts";
-import { isPacked } from "../../src/rpc/requests.ts";
+import { isCompressed } from "../../src/rpc/requests.ts";
 
 describe("the headers of a call", () => {
   test.each([
@@ -32,7 +32,7 @@ describe("the headers of a call", () => {
   test("say with the flag of the frame whether a message is compressed", () => {
     for (const flag of [0, 1]) {
       const frame = Buffer.concat([Buffer.from([flag, 0, 0, 0, 1]), Buffer.from("x")]);
-      expect(isPacked(frame.subarray(5))).toBe(flag === 1);
+      expect(isCompressed(frame.subarray(5))).toBe(flag === 1);
     }
   });
 });

@@ -26,7 +26,7 @@ test("a file that is half written at a look is read at a later one, when it is w
   const take = async (): Promise<void> => void taken.push(await readFile(path, "utf8"));
   writeFileSync(path, "old");
   const files = new WatchedFiles(
-    { take, changed: () => undefined },
+    { take, onChange: () => undefined },
     { paths: [path], pollMs: POLL_MS },
   );
   await files.start();

@@ -40,7 +40,7 @@ export interface PushStreamParts
   readonly groups: Pick<OpenGroups, "enter" | "leave">;
   readonly metrics: PushStreamMetrics & Pick<Metrics, "limitUse">;
   /** Called when a stream of a session with a cancelled run has opened. */
-  readonly cancelled: () => void;
+  readonly onCancelledRun: () => void;
 }
 
 export interface PushStreamOptions {
@@ -181,7 +181,7 @@ class PushStreamCall implements BidiReceiver<PushSessionEventsRequest> {
     if (!this.#parts.groups.enter(stream)) return;
     this.#stream = stream;
     stream.begin();
-    if (opened.isCancelled) this.#parts.cancelled();
+    if (opened.isCancelled) this.#parts.onCancelledRun();
   }
 
   #onEnd(): void {

@@ -177,7 +177,7 @@ async function earlierCancel(
   return row !== undefined && cancelTextOf(row.payload) !== undefined ? row : undefined;
 }
 
-interface Cancel {
+interface CancelPush {
   readonly state: RunState;
   readonly payload: string;
   readonly key: string | undefined;
@@ -185,7 +185,7 @@ interface Cancel {
 
 function pushOf(
   { sessionId }: CancelRunRequest,
-  { state, payload, key }: Cancel,
+  { state, payload, key }: CancelPush,
   { parts, context }: { readonly parts: CancelRunParts; readonly context: CallContext },
 ): Push {
   const { openRunId, epoch } = state;

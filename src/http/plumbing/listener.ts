@@ -57,7 +57,7 @@ export class HttpListener {
     this.#parts = parts;
     this.#server = newServer(parts.tls, options, (request, response) => {
       this.#answers.set(request.socket, response);
-      if (this.#mayAsk(request.socket, response)) this.#handle?.(request, response);
+      if (this.#canAccept(request.socket, response)) this.#handle?.(request, response);
     });
     countConnections(this.#server, "http", parts.metrics);
     this.#server.maxConnections = options.connectionsMax;
@@ -94,7 +94,7 @@ export class HttpListener {
   }
 
   /** Node emits every request in a packet at once, even a thousand, without waiting for answers. */
-  #mayAsk(socket: Socket, response: ServerResponse): boolean {
+  #canAccept(socket: Socket, response: ServerResponse): boolean {
     const unanswered = (this.#unanswered.get(socket) ?? 0) + 1;
     this.#unanswered.set(socket, unanswered);
     response.once("close", () => {

@@ -16,7 +16,7 @@ import type { Log } from "../../observability/log.ts";
 import type { Timers } from "@session-ledger/base/timers";
 
 /** The watched sessions and their watchers. */
-export interface Watched {
+export interface WatchedSessions {
   sessionIds(): readonly string[];
   /** Reads the heads of these sessions and wakes their watchers. */
   look(sessionIds: readonly string[]): Promise<void>;
@@ -29,7 +29,7 @@ type Hints = "live" | "lost" | "restored" | "polling";
 interface HeadPollParts {
   readonly timers: Timers;
   readonly log: Log;
-  readonly watched: Watched;
+  readonly watched: WatchedSessions;
 }
 
 export class HeadPoll {
