@@ -49,7 +49,7 @@ export async function openTarget(
   const file = handle.createWriteStream({ flush: true });
   let failure: unknown;
   file.on("error", (error) => (failure ??= error));
-  let isThere = true;
+  let partialExists = true;
   return {
     output: file,
     isTerminal: false,
@@ -58,14 +58,14 @@ export async function openTarget(
         file.end();
         await finished(file);
         await rename(partial, path);
-        isThere = false;
+        partialExists = false;
       } catch (error) {
         throw cannotWrite(output, error);
       }
     },
     discard: async () => {
       file.destroy();
-      if (isThere) await rm(partial, { force: true });
+      if (partialExists) await rm(partial, { force: true });
     },
     failureOf: (error) => (error === failure ? cannotWrite(output, error) : error),
   };

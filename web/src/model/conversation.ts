@@ -32,7 +32,7 @@ export interface MessageItem extends ItemBase {
   /** A row of the messages' stream said it; undefined: an event did. */
   readonly by: "person" | "agent" | undefined;
   /** The number of that row. */
-  readonly saidSeq: number | undefined;
+  readonly messageSeq: number | undefined;
   /** No run has taken it. */
   readonly isPending: boolean;
   readonly sender: JsonObject | undefined;
@@ -166,9 +166,9 @@ function messageItem(
 ): Item | undefined {
   const version = line.versionAt(at);
   if (version === undefined) return undefined;
-  const { source: said } = line;
+  const { source } = line;
   const feedback = feedbackAt(history, version.fields, at);
-  const isPending = said?.by === "person" && said.seq > takenSeq;
+  const isPending = source?.by === "person" && source.seq > takenSeq;
   const isEmpty = version.content === undefined || line.contentMark(at) === 0;
   if (isEmpty && hasCalls && feedback.length === 0) return undefined;
   return line.made([version, line.contentMark(at), feedback, isPending], () => {
@@ -189,13 +189,13 @@ function messageItem(
       id,
       role: String(role),
       // A snapshot may repeat what a person said without the name: the row still has its sender.
-      name: typeof name === "string" ? name : senderName(said?.sender),
+      name: typeof name === "string" ? name : senderName(source?.sender),
       content,
       isStreaming,
-      by: said?.by,
-      saidSeq: said?.seq,
+      by: source?.by,
+      messageSeq: source?.seq,
       isPending,
-      sender: said?.sender,
+      sender: source?.sender,
       feedback,
       message: { ...fields, ...(content !== undefined && { content }) },
     };

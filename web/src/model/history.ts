@@ -303,7 +303,7 @@ export class History {
     if (seq <= (this.taken.last ?? 0)) return;
     this.taken.set(this.#now.seq, seq);
     this.#touchEach(this.#waiting);
-    this.#waiting = this.#waiting.filter(({ source: said }) => (said?.seq ?? 0) > seq);
+    this.#waiting = this.#waiting.filter(({ source }) => (source?.seq ?? 0) > seq);
   }
 
   #changeState({ type, snapshot, delta }: JsonObject): void {
