@@ -72,8 +72,8 @@ import { checkFree, SERVERS } from "./transport/listen.ts";
 import { TlsMaterial } from "./transport/watched-files.ts";
 
 /**
- * A byte for a caller costs up to 2.1 bytes of resident memory, with copies and garbage (`npm run
- * bench -- hostile`). With this factor it grows by at most RECEIVED_BYTES_MAX and 128 MiB.
+ * A byte for a caller costs up to 2.1 bytes of resident memory, with copies and garbage
+ * (`npm run bench -- hostile`). With this factor it grows by at most RECEIVED_BYTES_MAX and 128 MiB.
  */
 const RESIDENT_PER_HELD_BYTE = 1.5;
 

@@ -205,8 +205,8 @@ export const DEFECTS: readonly Defect[] = [
       },
       {
         file: "src/handlers/turns/cancel-run.ts",
-        find: "parts.asked();",
-        replace: "TAKEN.add(runId);\n      parts.asked();",
+        find: "parts.onCancel();",
+        replace: "TAKEN.add(runId);\n      parts.onCancel();",
         times: 1,
       },
       {
