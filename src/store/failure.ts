@@ -59,8 +59,17 @@ export function failureOf(error: unknown): FailureKind {
   if (code === undefined) return "defect";
   // Outside of a connection attempt the code does not mean that the server is down.
   if (code === "ENOENT") return isConnecting(error) ? "retryable" : "defect";
+  if (code === "57014" && isCancel(error)) return "retryable";
   const sqlState = /^[0-9A-Z]{5}$/.test(code);
   return BY_CODE[code] ?? (sqlState ? BY_CLASS[code.slice(0, 2)] : undefined) ?? "defect";
+}
+
+/**
+ * A cancel without a reason: by a person, or a lock_timeout that expired in the moment in which the
+ * session became free. A server with other messages than English ones says the same as for `slow`.
+ */
+function isCancel(error: unknown): boolean {
+  return error instanceof Error && error.message.endsWith("user request");
 }
 
 /**

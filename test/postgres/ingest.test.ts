@@ -8,7 +8,14 @@ import { append } from "../../src/store/append.ts";
 import type { Database, Fields } from "../../src/store/database.ts";
 import { readPage } from "../../src/store/pages.ts";
 import type { Push, StoredRow } from "../../src/store/rows.ts";
-import { createLedger, ledgerWriter, newPush, newRow, useLedger } from "../support/ledger.ts";
+import {
+  createLedger,
+  holdSession,
+  ledgerWriter,
+  newPush,
+  newRow,
+  useLedger,
+} from "../support/ledger.ts";
 
 const LIMITS: IngestLimits = {
   batch: { rowsMax: 64, bytesMax: 1_000_000 },
@@ -342,6 +349,31 @@ describe("a batch that the limit of a session splits into turns, where the third
     });
     expect(lost).toEqual({ answers: ["stored", "OUTCOME_UNKNOWN"], seqs: [1n] });
   });
+});
+
+test("a push and an opening whose statement somebody cancels are sent again", async () => {
+  // Bug: a lock_timeout in the moment of the unlock was such a cancel, and the caller was refused.
+  const { ingest } = start();
+  const sql = postgres(ledger.url, { max: 2, onnotice: () => undefined });
+  for (const [sessionId, ask] of [
+    ["cancelled-push", () => ingest.push(newPush("cancelled-push"), stays)],
+    ["cancelled-opening", () => ingest.open({ sessionId: "cancelled-opening", epoch: 0n }, stays)],
+  ] as const) {
+    await ingest.push(newPush(sessionId), stays);
+    const held = await holdSession(sql, sessionId);
+    const asking = ask();
+    const cancelled = async (): Promise<number> => {
+      const rows = await sql`
+        select pg_cancel_backend(pid) from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock'`;
+      return rows.length;
+    };
+    await expect.poll(cancelled).toBe(1);
+    await held.release();
+    await expect(asking).resolves.toBeDefined();
+  }
+  await ingest.stop();
+  await sql.end();
 });
 
 test("a push that is given up after a lost try is not reported as not stored", async () => {
