@@ -1,8 +1,6 @@
-/** The table has exactly the served methods and routes. */
-import { createServer } from "node:http";
+/** The roles of the table; test/e2e/authorisation.test.ts holds that it has the served methods and routes. */
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import {
   type Action,
@@ -12,42 +10,9 @@ import {
   REACH,
   ROUTE_ACTIONS,
 } from "../../src/auth/actions.ts";
-import { ANONYMOUS, ROLES } from "../../src/auth/principal.ts";
-import { createApp } from "../../src/http/plumbing/app.ts";
-import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
-import { RequestRecords } from "../../src/http/plumbing/request-records.ts";
-import { serveRoutes } from "../../src/http/server.ts";
-import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
+import { ROLES } from "../../src/auth/principal.ts";
 
 const ACTIONS = Object.keys(ALLOWED);
-
-test("every RPC of the contract has an action, and no other method has one", () => {
-  const methods = SessionService.methods.map(({ name }) => name);
-  expect(Object.keys(METHOD_ACTIONS).toSorted()).toEqual(methods.toSorted());
-});
-
-test("every served route has an action, and no other route has one", async () => {
-  const seen = new Set<string>();
-  const parts = httpParts();
-  const app = createApp(
-    {
-      openRequests: new OpenRequests(),
-      records: new RequestRecords(parts, HTTP_OPTIONS),
-      admission: {
-        expect: (method, url) => seen.add(`${method === "HEAD" ? "GET" : method} ${url}`),
-        admit: () => ANONYMOUS,
-      },
-      isOnLoopback: true,
-      serverFactory: (handle) => createServer(handle),
-    },
-    HTTP_OPTIONS,
-  );
-  serveRoutes(app, parts, HTTP_OPTIONS);
-  await app.ready();
-  await app.close();
-  expect(seen.size).toBeGreaterThan(10);
-  expect([...seen].toSorted()).toEqual(Object.keys(ROUTE_ACTIONS).toSorted());
-});
 
 describe("roles", () => {
   test("every action belongs to a method or a route, and has a reach", () => {
