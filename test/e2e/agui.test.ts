@@ -506,18 +506,6 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(agent.conversation().messages).toEqual([{ id: "m1", role: "assistant", content: "a" }]);
   });
 
-  test("a client that connects again loses an activity that the log no longer has", async () => {
-    const sessionId = newSession();
-    const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
-    await push(sessionId, [started("r1"), ...text("m1", "a"), activity, finished("r1")]);
-    const agent = opened(client, sessionId);
-    await agent.connect();
-    const own = { id: "m1", role: "assistant", content: "a" };
-    await push(sessionId, [started("r2"), { ...snapshot(own), metadata: OWNS }, finished("r2")]);
-    await agent.connect();
-    expect(agent.conversation().messages).toEqual([own]);
-  });
-
   test.each<[string, readonly AguiEvent[], AguiEvent]>([
     [
       "text",

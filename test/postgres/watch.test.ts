@@ -17,7 +17,6 @@ import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { Live } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { deleteSession } from "../../src/store/deletion.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
 import { createReader, type LedgerReader } from "../../src/store/reader.ts";
 import { headOf, lastSeqOf, type StoredRow, type StreamName } from "../../src/store/rows.ts";
@@ -238,18 +237,4 @@ test("every watcher gets every row of the table once and in order", async () => 
   }
   for (const { live } of replicas)
     expect(live.counts()).toMatchObject({ watchers: 0, sessions: 0 });
-});
-
-test("a deletion on one replica ends the watches of the session on the other", async () => {
-  const [here, there] = replicas;
-  await here.ingest.push(newPush("gone"), () => false);
-  const { signal } = new AbortController();
-  const watcher = await here.live.attach({ sessionId: "gone", stream: "events", signal });
-  const deliveries = watcher.follow({ after: 0n, until: undefined });
-  const read = (async () => {
-    for await (const delivery of deliveries) {
-      if (delivery.kind === "rows") await deleteSession(there.database, "gone");
-    }
-  })();
-  await expect(read).rejects.toMatchObject({ code: "not_found", reason: "SESSION_DELETED" });
 });

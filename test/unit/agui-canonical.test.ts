@@ -5,10 +5,6 @@ import { OWNED_IDS_MAX } from "@session-ledger/agui/canonical/owners";
 import { placeOpenings } from "../../src/conversation/reopened-constructs.ts";
 import type { JsonObject } from "@session-ledger/agui/json";
 import { OPEN_CHARS_MAX, OPEN_IDS_MAX } from "@session-ledger/agui/constructs";
-import { runClient } from "../support/agui-reducers.ts";
-import { useQuietConsole } from "../support/quiet-console.ts";
-
-useQuietConsole();
 
 const BEGIN = { type: "RUN_STARTED", threadId: "t", runId: "r1" };
 const FINISH = { type: "RUN_FINISHED", threadId: "t", runId: "r1" };
@@ -384,48 +380,9 @@ describe("openings", () => {
     {
       id: "m",
       role: "assistant",
-      content: "so far",
-      metadata: { k: 2 },
       toolCalls: [{ id: "c", type: "function", function: { name: "f", arguments: '{"a' } }],
     },
-    { id: "g", role: "reasoning", content: "hm" },
   ];
-  const OPEN = [
-    text("START"),
-    call("START", { toolCallName: "f" }),
-    { type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning" },
-  ];
-
-  test.each(["0.0.59", "1.0.0"] as const)(
-    "change nothing in the messages of %s",
-    async (version) => {
-      const snapshot = { type: "MESSAGES_SNAPSHOT", messages: SNAPSHOT };
-      const { shown, error } = await runClient(version, [BEGIN, snapshot, ...OPEN]);
-      expect(error).toBeUndefined();
-      expect(JSON.parse(shown.messages)).toEqual(SNAPSHOT);
-    },
-  );
-
-  test.each(["0.0.59", "1.0.0"] as const)(
-    "leave no message that a snapshot removed in %s",
-    async (version) => {
-      const gone = { type: "TEXT_MESSAGE_START", messageId: "gone" };
-      const { before, after } = placeOpenings([...OPEN, gone], SNAPSHOT);
-      expect(before).toEqual([gone]);
-      expect(after).toEqual(OPEN);
-      const snapshot = { type: "MESSAGES_SNAPSHOT", messages: SNAPSHOT };
-      const more = { type: "TEXT_MESSAGE_CONTENT", messageId: "gone", delta: "x" };
-      const { shown, error } = await runClient(version, [
-        BEGIN,
-        ...before,
-        snapshot,
-        ...after,
-        more,
-      ]);
-      expect(error).toBeUndefined();
-      expect(JSON.parse(shown.messages)).toEqual(SNAPSHOT);
-    },
-  );
 
   test("use the current name of a tool call", () => {
     const { after } = placeOpenings([call("START", { toolCallName: "old" })], SNAPSHOT);

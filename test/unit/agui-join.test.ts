@@ -100,6 +100,15 @@ function add(table: SlowTable, event: JsonObject, createdAtMicros: bigint): Even
   return table.event("s", { eventType, payload: JSON.stringify(event), createdAtMicros });
 }
 
+/** Adds the rows that a runner that compresses pushes of these events. */
+function addMerged(table: SlowTable, events: readonly { readonly type: string }[]): EventRow[] {
+  const raw = events.map((event) => ({ eventType: event.type, payload: JSON.stringify(event) }));
+  return mergeFragments(raw).map(({ fragments: index, ...row }) => {
+    const fragments = index && toBinary(FragmentsSchema, create(FragmentsSchema, index));
+    return table.event("s", { ...row, ...(fragments && { fragments }) });
+  });
+}
+
 /** A client that reads all the time, until standStill(). */
 class Answer {
   readonly controller = new AbortController();
@@ -239,35 +248,6 @@ describe("an open run", () => {
     await quiet();
     expect(answer.shown).toMatchObject({ messages: [{ id: "m2", content: "bc" }] });
     expect(answer.shown.messages).toHaveLength(1);
-  });
-
-  test("keeps the messages in place when a tool call opened before the snapshot has the id of one", async () => {
-    const { stored, push, open } = joining();
-    const call = { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "f" };
-    const messages = [
-      { id: "m1", role: "assistant", content: "a" },
-      { id: "c", role: "assistant", content: "b" },
-    ];
-    const snapshot = { type: "MESSAGES_SNAPSHOT", messages: [] };
-    stored(started(), call, snapshot, { ...snapshot, messages });
-    const answer = open();
-    await quiet();
-    push(finished());
-    await quiet();
-    expect(answer.shown.messages).toEqual(messages);
-  });
-
-  test("drops reasoning that opened before the snapshot when the snapshot does not have it", async () => {
-    const { stored, push, open } = joining();
-    const thought = { type: "REASONING_MESSAGE_START", messageId: "t", role: "reasoning" };
-    const other = { id: "t", role: "assistant", content: "not reasoning" };
-    stored(started(), thought, { type: "MESSAGES_SNAPSHOT", messages: [other] });
-    stored({ type: "MESSAGES_SNAPSHOT", messages: [] });
-    const answer = open();
-    await quiet();
-    push({ type: "REASONING_MESSAGE_CONTENT", messageId: "t", delta: "on" }, finished());
-    await quiet();
-    expect(answer.shown.messages).toEqual([]);
   });
 
   test("loses and repeats no row between the start of the watch and the fold", async () => {
@@ -841,12 +821,7 @@ describe("a replay", () => {
 
   test("expands merged rows", async () => {
     const { open, table } = joining();
-    for (const { eventType, payload, eventCount, fragments: index } of mergeFragments(
-      log.map((event) => ({ eventType: event.type, payload: JSON.stringify(event) })),
-    )) {
-      const fragments = index && toBinary(FragmentsSchema, create(FragmentsSchema, index));
-      table.event("s", { eventType, payload, eventCount, ...(fragments && { fragments }) });
-    }
+    addMerged(table, log);
     const answer = open({ replay: "events", follow: true });
     await quiet();
     expect(answer.events.toSpliced(1, 1)).toEqual(log);
@@ -886,16 +861,6 @@ describe("a replay", () => {
       .map(({ replace }) => replace);
     expect(replaces).toEqual([true, false, true]);
     expect(answer.shown.messages).toMatchObject([{ id: "a", content: { n: 2 } }]);
-  });
-
-  test("stalls like a join", async () => {
-    const { stored, open, time } = joining();
-    stored(...log);
-    time.micros += 600_000_000n;
-    const answer = open({ replay: "events" });
-    await quiet();
-    expect(answer.events.at(-1)).toMatchObject({ code: "STALLED" });
-    expect(answer.ended).toBeNull();
   });
 
   test("is refused above the limit, until another replay ends", async () => {
@@ -956,14 +921,7 @@ describe("a replay", () => {
     for (const { ended } of viewers) expect(ended).toBeUndefined();
     const tokens = [content("m3", "a"), content("m3", "b"), content("m3", "c")];
     push(start("m3"));
-    for (const { eventType, payload, eventCount, fragments: index } of mergeFragments(
-      tokens.map((event) => ({ eventType: event.type, payload: JSON.stringify(event) })),
-    )) {
-      const fragments = index && toBinary(FragmentsSchema, create(FragmentsSchema, index));
-      live.onCommit([
-        table.event("s", { eventType, payload, eventCount, ...(fragments && { fragments }) }),
-      ]);
-    }
+    live.onCommit(addMerged(table, tokens));
     push(end("m3"), finished("r2"), state({ a: 1 }), ...text("m4", "between"), started("r3"));
     push(finished("r3"));
     await quiet();

@@ -91,26 +91,6 @@ class Call<M extends SessionEvent | SessionMessage> {
   }
 }
 
-describe("a refused watch", () => {
-  test("is OUT_OF_RANGE for a cursor above the head, and names the head", async () => {
-    const { table, events, live } = serving();
-    table.event("s", { eventCount: 7 });
-    const call = events({ sessionId: "s", afterSeq: 8n });
-    await settled();
-    expect(call.ended).toMatchObject({ code: "out_of_range", reason: "CURSOR_BEYOND_HEAD" });
-    expect(String(call.ended)).toContain("7");
-    expect(live.counts().watchers).toBe(0);
-  });
-
-  test("is NOT_FOUND for a deleted session under any policy", async () => {
-    const { table, messages } = serving();
-    table.deleted.add("s");
-    const call = messages({ sessionId: "s" });
-    await settled();
-    expect(call.ended).toMatchObject({ code: "not_found", reason: "SESSION_DELETED" });
-  });
-});
-
 describe("an unknown session", () => {
   test("is NOT_FOUND at once under the strict policy", async () => {
     const { messages, live } = serving("strict");
@@ -138,26 +118,6 @@ describe("an unknown session", () => {
 });
 
 describe("the start of a watch", () => {
-  // Rows: 1, then 2 to 4 merged, then 5.
-  const cursors: readonly (readonly [bigint, readonly bigint[]])[] = [
-    [-3n, [1n, 2n, 5n]],
-    [0n, [1n, 2n, 5n]],
-    [1n, [2n, 5n]],
-    [2n, [5n]], // The number of the merged row, the only one that old clients know.
-    [3n, [2n, 5n]], // Inside the merged row: the row is sent again, so that its rest is not lost.
-    [4n, [5n]],
-    [5n, []],
-  ];
-  test.each(cursors)("is after the cursor %d", async (afterSeq, expected) => {
-    const { table, events } = serving();
-    table.event("s");
-    table.event("s", { eventCount: 3 });
-    table.event("s");
-    const call = events({ sessionId: "s", afterSeq });
-    await settled();
-    expect(call.seqs).toEqual(expected);
-  });
-
   test("accepts a cursor of another replica that is above the local head only", async () => {
     const { table, events, live } = serving();
     const first = events({ sessionId: "s" });

@@ -22,17 +22,6 @@ describe("a row committed on this instance", () => {
     expect(table.pagesRead).toBe(0);
   });
 
-  test("is not lost when it is committed during the read of the head", async () => {
-    const { live, table } = watching();
-    table.fast = false;
-    const follower = new Follower(live, { sessionId: "s" });
-    live.onCommit([table.event("s")]);
-    table.pending[0]?.answer("began"); // As it was before the commit: no such session.
-    table.fast = true;
-    await settled();
-    expect(follower.seqs).toEqual([1n]);
-  });
-
   test("brings earlier rows of other instances with one read for all watchers", async () => {
     const { live, table } = watching();
     const followers = Array.from({ length: 50 }, () => new Follower(live, { sessionId: "s" }));
