@@ -282,17 +282,19 @@ describe("AG-UI clients", () => {
 });
 
 describe("a request of gRPC", () => {
+  /** An admin, and an editor of each of two projects. */
+  async function callers() {
+    const issuer = await sharedIssuer("tokens");
+    const of = async (...caller: Parameters<Issuer["signed"]>) =>
+      as((await issuer.signed(...caller)).token);
+    const root = await of("root", ["admin"]);
+    const [ann, eve] = [await of("ann", ["editor"], "alpha"), await of("eve", ["editor"], "beta")];
+    return { root, ann, eve, of };
+  }
+
   const bad: readonly (readonly [object, string])[] = [
-    [{ newId: "a b" }, "new_id"],
-    [{ newId: ".." }, "new_id"],
-    [{ sessionId: "" }, "session_id"],
     [{ sessionId: "same", newId: "same" }, "new_id"],
     [{ idempotencyKey: "k" }, "idempotency_key"],
-    [{ newId: "", idempotencyKey: "k".repeat(129) }, "idempotency_key"],
-    [{ atSeq: 0n }, "at_seq"],
-    [{ atSeq: -1n }, "at_seq"],
-    [{ atMessageSeq: -1n, atSeq: 0n }, "at_message_seq"],
-    [{ atSeq: 1n, atMessageSeq: 1n }, "at_message_seq"],
   ];
   test.each(bad)("with %o is refused by the field %s", async (more, field) => {
     const request = { sessionId: "s", newId: newSession(), atSeq: 1n, ...more };
@@ -337,13 +339,8 @@ describe("a request of gRPC", () => {
   });
 
   test("is for editors of the project, and leaves an audit record", async () => {
-    const issuer = await sharedIssuer("tokens");
-    const of = async (...caller: Parameters<Issuer["signed"]>) =>
-      as((await issuer.signed(...caller)).token);
-    const root = await of("root", ["admin"]);
-    const ann = await of("ann", ["editor"], "alpha");
+    const { root, ann, eve, of } = await callers();
     const bob = await of("bob", ["viewer"], "alpha");
-    const eve = await of("eve", ["editor"], "beta");
     const { metadata } = await known.unary(
       SessionService.method.createSession,
       { name: "of alpha", projectId: "alpha", labels: '{"team":"x"}' },
@@ -375,13 +372,8 @@ describe("a request of gRPC", () => {
   });
 
   test("of a caller with a scope takes no id, learns of no id, and with a key gives one fork", async () => {
-    const issuer = await sharedIssuer("tokens");
-    const of = async (...caller: Parameters<Issuer["signed"]>) =>
-      as((await issuer.signed(...caller)).token);
-    const root = await of("root", ["admin"]);
-    const ann = await of("ann", ["editor"], "alpha");
+    const { root, ann, eve, of } = await callers();
     const ben = await of("ben", ["editor"], "alpha");
-    const eve = await of("eve", ["editor"], "beta");
     const parentOf = async (projectId: string) => {
       const request = { name: "parent", projectId };
       const made = await known.unary(SessionService.method.createSession, request, root);

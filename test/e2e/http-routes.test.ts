@@ -130,9 +130,6 @@ describe("sessions", () => {
       ["labels=team", "labels.0"],
       ["order_by=name", "order_by"],
       ["order_by=waiting", "order_by"],
-      ["waiting=1", "waiting"],
-      ["phase=stopping", "phase"],
-      ["failures=1", "failures"],
     ]) {
       const refused = await ask(LIST, `/sessions?${query}`);
       expect(refused.status, `of ${query}`).toBe(400);
@@ -241,15 +238,6 @@ describe("messages", () => {
     const written: unknown = await (await ask(PATH, at, post(said))).json();
     expect(written).toMatchObject({ sender, sent_at: "2026-11-22T01:54:40.123456Z" });
     expect(await (await ask(PATH, at)).json()).toEqual([written]);
-    const wrong = { payload: "hi", sender: { id: 1, nick: "a" }, sent_at: "yesterday" };
-    const refused = await ask(PATH, at, post(wrong));
-    expect(refused.status).toBe(400);
-    expect(await problemOf(refused)).toMatchObject({
-      violations: expect.arrayContaining([
-        expect.objectContaining({ field: "sender.id" }),
-        expect.objectContaining({ field: "sent_at" }),
-      ]),
-    });
   });
 
   test("a message with an empty type is a user message", async () => {
@@ -288,18 +276,6 @@ describe("messages", () => {
     expect(await array.json()).toHaveLength(1);
     const head = await fetch(url, { method: "HEAD", headers });
     expect(head.headers.get("content-type")).toBe("application/json");
-  });
-
-  test("a payload over the limit is 413", async () => {
-    const at = `/sessions/${newSession()}/messages`;
-    const large = await ask(PATH, at, post({ payload: "x".repeat(4_170_001) }));
-    expect(large.status).toBe(413);
-    expect(await problemOf(large)).toMatchObject({
-      reason: "PAYLOAD_TOO_LARGE",
-      violations: [{ field: "payload" }],
-    });
-    const larger = await ask(PATH, at, post({ payload: "x".repeat(8_388_609) }));
-    expect(await problemOf(larger)).toMatchObject({ status: 413, reason: "REQUEST_TOO_LARGE" });
   });
 });
 
@@ -489,59 +465,29 @@ describe("the transcript", () => {
   });
 });
 
-/** What a route must refuse, with the parameter that it must name. */
+/**
+ * What a route must refuse, with the parameter that it must name. bad-input-http.test.ts has the wrong values
+ * of each parameter alone.
+ */
 type Refused = readonly [at: string, query: string, field: string];
 const REFUSED: readonly Refused[] = [
-  ["/sessions", "?page=0", "page"],
-  ["/sessions", "?page=100001", "page"],
-  ["/sessions", "?size=0", "size"],
-  ["/sessions", "?size=1001", "size"],
-  ["/sessions", "?size=x", "size"],
-  ["/sessions", "?size=1&size=2", "size"],
   ["/sessions", "?limit=1", "limit"],
-  ["/sessions/{id}", "?x=1", "x"],
-  ["/sessions/{id}/messages", "?after_seq=-1", "after_seq"],
-  ["/sessions/{id}/messages", "?after_seq=1.5", "after_seq"],
-  ["/sessions/{id}/messages", "?after_seq=", "after_seq"],
-  ["/sessions/{id}/messages", "?after_seq=9223372036854775808", "after_seq"],
   ["/sessions/{id}/messages", "?after_seq=9223372036854775807", "after_seq"],
   ["/sessions/{id}/messages", "?after_seq=1", "after_seq"],
-  ["/sessions/{id}/messages", "?afterSeq=0", "afterSeq"],
-  ["/sessions/{id}/messages", "?limit=0", "limit"],
-  ["/sessions/{id}/messages", "?limit=1001", "limit"],
-  ["/sessions/{id}/messages", "?limit=%31%", "limit"],
-  ["/sessions/{id}/events/history", "?after_seq=x", "after_seq"],
   ["/sessions/{id}/events/history", "?after_seq=7", "after_seq"],
-  ["/sessions/{id}/events/history", "?limit=1001", "limit"],
   ["/sessions/{id}/events/history", "?event_type=lower", "event_type[0]"],
   ["/sessions/{id}/events/history", "?event_type=RAW&event_type=", "event_type[1]"],
   ["/sessions/{id}/events/history", `?${"event_type=RAW&".repeat(65)}`, "event_type"],
   ["/sessions/{id}/events/history", "?run_id=a&run_id=b", "run_id"],
-  ["/sessions/{id}/events/history", "?run_id=%00", "run_id"],
-  ["/sessions/{id}/events/history", "?run_id=%zz", "run_id"],
-  ["/sessions/{id}/events/history", "?run_id=%C3", "run_id"],
-  ["/sessions/{id}/events/history", "?start_time=yesterday", "start_time"],
-  ["/sessions/{id}/events/history", "?start_time=2026-02-30T00:00:00Z", "start_time"],
-  ["/sessions/{id}/events/history", "?end_time=2026-01-01T00:00:00", "end_time"],
   // Once a page of nothing.
   [
     "/sessions/{id}/events/history",
     "?start_time=2026-01-02T00:00:00Z&end_time=2026-01-01T00:00:00Z",
     "end_time",
   ],
-  ["/sessions/{id}/events/history", "?expand=1", "expand"],
-  ["/sessions/{id}/events/history", "?fragments=1", "fragments"],
-  ["/sessions/{id}/events/history", "?descending=1", "descending"],
-  ["/sessions/{id}/events/history", "?before_seq=-1", "before_seq"],
   ["/sessions/{id}/events/history", "?before_seq=2&after_seq=1", "before_seq"],
-  ["/sessions/{id}/events/history", "?page=2", "page"],
   ["/sessions/{id}/runs", "?after_seq=7", "after_seq"],
-  ["/sessions/{id}/runs", "?limit=101", "limit"],
-  ["/sessions/{id}/runs", "?status=running", "status"],
   ["/sessions/{id}/transcript", "?up_to_seq=7", "up_to_seq"],
-  ["/sessions/{id}/transcript", "?up_to_seq=x", "up_to_seq"],
-  ["/sessions/{id}/transcript", "?format=html", "format"],
-  ["/sessions/{id}/transcript", "?format=text&format=json", "format"],
 ];
 
 describe("a refusal names the wrong parameter", () => {
@@ -584,11 +530,8 @@ describe("a refusal names the wrong parameter", () => {
 
   test.each<readonly [unknown, string]>([
     [{}, "payload"],
-    [{ payload: 1 }, "payload"],
     [{ payload: null }, "payload"],
-    [{ payload: "a\0b" }, "payload"],
     [{ payload: "x", event_type: "shout" }, "event_type"],
-    [{ payload: "x", event_type: 1 }, "event_type"],
     [{ payload: "x", eventType: "user" }, "eventType"],
     [[], ""],
     ["x", ""],
@@ -630,18 +573,4 @@ test("a key that is not ASCII is the same key over HTTP and over gRPC", async ()
   const again = await ask("/sessions/{id}/messages", at, post(body, header));
   expect(await again.json()).toMatchObject({ seq: Number(stored.seq) });
   expect(again.headers.get("idempotent-replayed")).toBe("true");
-});
-
-test("two requests at once with one key store one message", async () => {
-  const at = `/sessions/${newSession()}/messages`;
-  const key = { "idempotency-key": "k" };
-  const answers = await Promise.all(
-    Array.from({ length: 8 }, () =>
-      ask("/sessions/{id}/messages", at, post({ payload: "x" }, key)),
-    ),
-  );
-  const bodies = await Promise.all(answers.map((answer) => answer.json()));
-  expect(new Set(bodies.map((body) => JSON.stringify(body))).size).toBe(1);
-  const replayed = answers.filter(({ headers }) => headers.has("idempotent-replayed"));
-  expect(replayed).toHaveLength(7);
 });

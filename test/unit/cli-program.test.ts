@@ -267,14 +267,6 @@ describe("a wrong command line does nothing and ends with exit code 2", () => {
     expect(stdout).toBe("");
   });
 
-  test("for every problem of the environment", async () => {
-    const environment = { GRPC_ADDRESS: "0.0.0.0:9000", LOG_LEVEL: "loud" };
-    const { exitCode, stderr } = await run(["serve"], { environment });
-    expect(exitCode).toBe(2);
-    expect(stderr).toContain("LOG_LEVEL: expected");
-    expect(stderr).toContain("; GRPC_ADDRESS: expected a loopback address");
-  });
-
   test("for a wrong address of a client", async () => {
     const environment = { SESSION_LEDGER_ADDRESS: "nowhere" };
     const { exitCode, stderr } = await run(["sessions"], { environment });

@@ -107,7 +107,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "postgres/session-list",
     "of a text reads a part of the sessions for a page, and its total is a lower bound",
   ],
-  ["bytes of the reason of a cancel", "e2e/cancels", "is refused with the fields that are wrong"],
+  ["bytes of the reason of a cancel", "e2e/bad-input", "a wrong value is refused by its name"],
   ["seconds that a claim waits", "e2e/turns", "names each wrong field, and stores nothing"],
   ["exports of an instance under way", "unit/http-export", "is refused while 64 others are open"],
   [
