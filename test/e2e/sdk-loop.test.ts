@@ -8,7 +8,7 @@ import { promptsOf } from "@session-ledger/runner/internal/sdk/input";
 import { createRunner, type Runner } from "@session-ledger/runner/internal/sdk/loop";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { echo, saying, TestBridge } from "../support/echo-bridge.ts";
-import { newSession, rowsOf } from "../support/pushing.ts";
+import { createdSession, newSession, rowsOf } from "../support/pushing.ts";
 import { useService } from "../support/use-service.ts";
 import { cancel, say, standing } from "../support/turns.ts";
 
@@ -17,10 +17,15 @@ const { getSession, getTranscript } = SessionService.method;
 const { service, client } = useService();
 const { service: impatient, client: own } = useService("strict");
 
-/** A runner that runs, and its end. */
+/** A runner that runs; `stop` resolves when it has ended. */
 function running(bridge: TestBridge, options: Partial<RunnerOptions> & { sessionId: string }) {
   const runner = createRunner(bridge, { address: service.grpcAddress, ...options });
-  return { runner, ended: runner.run() };
+  const ended = runner.run();
+  const stop = async (): Promise<void> => {
+    await runner.stop();
+    await ended;
+  };
+  return { runner, stop };
 }
 
 async function typesOf(sessionId: string): Promise<readonly string[]> {
@@ -45,12 +50,11 @@ test("a run whose end the service refuses has an end, and is not given again", a
   const bridge = new TestBridge(async function* () {
     yield { type: "RUN_ERROR", message: "broken", code: 5 };
   });
-  const { runner, ended } = running(bridge, { sessionId });
+  const { runner, stop } = running(bridge, { sessionId });
   await turns(runner, 1);
   await say(client, sessionId, "two");
   await turns(runner, 2);
-  await runner.stop();
-  await ended;
+  await stop();
   expect(bridge.inputs).toHaveLength(2);
   const message = "the end of the run was refused or dropped";
   expect(await endsOf(sessionId)).toMatchObject([{ message }, { message }]);
@@ -76,10 +80,9 @@ test("an event that cannot be stored is replaced, and a run without it is ended"
   const problems: RunnerProblem[] = [];
   await say(client, sessionId, "one");
   const onProblem = (problem: RunnerProblem): void => void problems.push(problem);
-  const { runner, ended } = running(bridge, { sessionId, onProblem });
+  const { runner, stop } = running(bridge, { sessionId, onProblem });
   await turns(runner, 1);
-  await runner.stop();
-  await ended;
+  await stop();
   const rows = await rowsOf(client, "events", sessionId);
   const stored: Record<string, unknown>[] = rows.map(({ payload }) => JSON.parse(payload));
   expect(stored.slice(3)).toMatchObject([
@@ -119,15 +122,14 @@ test.each([
       : { type: "document", source: { type: "file", value: "file-1", provider: "openai" } },
   ] as const;
   const bridge = new TestBridge();
-  const { runner, ended } = running(bridge, { sessionId });
+  const { stop } = running(bridge, { sessionId });
   const agent = new Agent({
     url: `http://${service.httpAddress}/agui/sessions/${sessionId}`,
     threadId: sessionId,
     initialMessages: JSON.parse(JSON.stringify([{ id: "m1", role: "user", content }])),
   });
   await agent.runAgent();
-  await runner.stop();
-  await ended;
+  await stop();
   expect(bridge.inputs[0]?.messages[0]?.["content"]).toEqual([expect.anything(), ...content]);
 });
 
@@ -135,12 +137,11 @@ test("a runner answers each message, and gives the agent the history", async () 
   const sessionId = newSession();
   await say(client, sessionId, "one");
   const bridge = new TestBridge();
-  const { runner, ended } = running(bridge, { sessionId });
+  const { runner, stop } = running(bridge, { sessionId });
   await turns(runner, 1);
   await say(client, sessionId, "two");
   await turns(runner, 2);
-  await runner.stop();
-  await ended;
+  await stop();
   const types = await typesOf(sessionId);
   const turn = [
     "RUN_STARTED",
@@ -189,12 +190,11 @@ test("an error of the agent is RUN_ERROR with the context of the bridge, and the
     throw new Error("boom");
   });
   await say(client, sessionId, "one");
-  const { runner, ended } = running(bridge, { sessionId });
+  const { runner, stop } = running(bridge, { sessionId });
   await turns(runner, 1);
   await say(client, sessionId, "two");
   await turns(runner, 2);
-  await runner.stop();
-  await ended;
+  await stop();
   expect(await endsOf(sessionId)).toMatchObject([
     { type: "RUN_ERROR", message: "boom\n\ndisk full" },
     { type: "RUN_FINISHED" },
@@ -211,7 +211,7 @@ test("a cancel interrupts the agent, and the run ends as cancelled with all of i
     signal.throwIfAborted();
   });
   await say(client, sessionId, "one");
-  const { runner, ended } = running(bridge, { sessionId });
+  const { runner, stop } = running(bridge, { sessionId });
   await expect.poll(() => typesOf(sessionId)).toContain("TEXT_MESSAGE_CONTENT");
   const runId = bridge.inputs[0]?.runId ?? "";
   await cancel(client, { sessionId, runId, reason: "enough" });
@@ -224,8 +224,7 @@ test("a cancel interrupts the agent, and the run ends as cancelled with all of i
     "RUN_FINISHED",
   ]);
   expect(await endsOf(sessionId)).toMatchObject([{ outcome: { type: "cancelled" } }]);
-  await runner.stop();
-  await ended;
+  await stop();
 });
 
 test("an agent that ignores a cancel is left after the grace, and the next turn has a new adapter", async () => {
@@ -237,7 +236,7 @@ test("an agent that ignores a cancel is left after the grace, and the next turn 
     yield* saying(input, "hello");
   });
   await say(client, sessionId, "one");
-  const { runner, ended } = running(bridge, { sessionId, cancelGraceMs: 50 });
+  const { runner, stop } = running(bridge, { sessionId, cancelGraceMs: 50 });
   await expect.poll(() => bridge.inputs.length).toBe(1);
   await cancel(client, { sessionId, runId: bridge.inputs[0]?.runId ?? "" });
   await turns(runner, 1);
@@ -249,8 +248,7 @@ test("an agent that ignores a cancel is left after the grace, and the next turn 
   ]);
   expect(bridge.contexts).toHaveLength(2);
   expect(await standing(client, sessionId)).toEqual([3n, 0n, undefined]); // The cancel is message 2.
-  await runner.stop();
-  await ended;
+  await stop();
 });
 
 test("a run that does not end after a stop ends with RUN_ERROR, and the phase is Stopped", async () => {
@@ -260,10 +258,9 @@ test("a run that does not end after a stop ends with RUN_ERROR, and the phase is
     await new Promise(() => undefined);
   });
   await say(client, sessionId, "one");
-  const { runner, ended } = running(bridge, { sessionId, cancelGraceMs: 100 });
+  const { stop } = running(bridge, { sessionId, cancelGraceMs: 100 });
   await expect.poll(() => typesOf(sessionId)).toContain("TEXT_MESSAGE_START");
-  await runner.stop();
-  await ended;
+  await stop();
   expect(await endsOf(sessionId)).toMatchObject([{ type: "RUN_ERROR", code: "RUNNER_STOPPED" }]);
   const { phase } = await client.unary(getSession, { id: sessionId });
   expect(phase).toBe("Stopped");
@@ -279,10 +276,9 @@ test("turns keep to the limits of messages and of tokens, and to the order", asy
     const texts = ["one", "two", "three", "long ".repeat(400), "five"];
     for (const text of texts) await say(client, sessionId, text);
     const bridge = new TestBridge();
-    const { runner, ended } = running(bridge, { sessionId, ...limit });
+    const { runner, stop } = running(bridge, { sessionId, ...limit });
     await turns(runner, sizes.length);
-    await runner.stop();
-    await ended;
+    await stop();
     expect(bridge.inputs.map((input) => promptsOf(input).length)).toEqual(sizes);
     expect(bridge.inputs.flatMap(promptsOf)).toEqual(texts);
   }
@@ -290,8 +286,7 @@ test("turns keep to the limits of messages and of tokens, and to the order", asy
 
 test("a cancel that the service carries out does not end the runner", async () => {
   // The runner's grace is longer than that of the service, as if the cancel had come late.
-  const { metadata } = await own.unary(SessionService.method.createSession, { name: "cancelled" });
-  const sessionId = metadata?.id ?? "";
+  const sessionId = await createdSession(own);
   let runs = 0;
   const bridge = new TestBridge(async function* (input) {
     runs += 1;
@@ -299,12 +294,8 @@ test("a cancel that the service carries out does not end the runner", async () =
     yield* echo(input);
   });
   await say(own, sessionId, "one");
-  const runner = createRunner(bridge, {
-    address: impatient.grpcAddress,
-    sessionId,
-    cancelGraceMs: 5_000,
-  });
-  const ended = runner.run();
+  const address = impatient.grpcAddress;
+  const { runner, stop } = running(bridge, { address, sessionId, cancelGraceMs: 5_000 });
   await expect.poll(() => bridge.inputs.length).toBe(1);
   await cancel(own, { sessionId, runId: bridge.inputs[0]?.runId ?? "" });
   await say(own, sessionId, "two");
@@ -312,15 +303,14 @@ test("a cancel that the service carries out does not end the runner", async () =
   const rows = await rowsOf(own, "events", sessionId);
   const marks = rows.map(({ eventType }) => eventType).filter((type) => type.startsWith("RUN_"));
   expect(marks).toEqual(["RUN_STARTED", "RUN_FINISHED", "RUN_STARTED", "RUN_FINISHED"]);
-  await runner.stop();
-  await ended;
+  await stop();
 });
 
 test("an error of a middleware is RUN_ERROR, and one without an end too", async () => {
   const sessionId = newSession();
   await say(client, sessionId, "one");
   const bridge = new TestBridge();
-  const { runner, ended } = running(bridge, {
+  const { runner, stop } = running(bridge, {
     sessionId,
     middleware: [
       async function* (events) {
@@ -335,8 +325,7 @@ test("an error of a middleware is RUN_ERROR, and one without an end too", async 
   await turns(runner, 1);
   await say(client, sessionId, "two");
   await turns(runner, 2);
-  await runner.stop();
-  await ended;
+  await stop();
   expect(await endsOf(sessionId)).toMatchObject([
     { type: "RUN_ERROR", message: "broken middleware" },
     { type: "RUN_ERROR", message: "a middleware has dropped the end of the run" },

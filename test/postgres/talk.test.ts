@@ -9,12 +9,10 @@ import type { JsonObject } from "@session-ledger/agui/json";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
-import { readTranscriptRows } from "../../src/store/pages.ts";
-import { createReader } from "../../src/store/reader.ts";
 import type { StreamName } from "../../src/store/rows.ts";
-import { readTranscriptMessages } from "../../src/store/transcript-messages.ts";
 import { importBatch } from "../../tools/import-upstream/target.ts";
 import { newPush, newRow, useLedger } from "../support/ledger.ts";
+import { transcriptReader } from "../support/texts.ts";
 
 /** The reads of a session during its writes. */
 const READS = 40;
@@ -23,13 +21,7 @@ const ledger = await useLedger();
 
 function newTranscripts(): Transcripts {
   const { database } = ledger;
-  const reader = {
-    ...createReader(database),
-    transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
-      readTranscriptRows(database, page),
-    transcriptMessagesAfter: (page: Parameters<typeof readTranscriptMessages>[1]) =>
-      readTranscriptMessages(database, page),
-  };
+  const reader = transcriptReader(database);
   const limits = { ...TRANSCRIPT_LIMITS, bytesMax: 100_000_000, pageRowsMax: 20, sliceRowsMax: 7 };
   return new Transcripts(
     { reader, metrics: createMetrics(), pastTurns: new Semaphore({ atOnce: 1 }) },

@@ -22,16 +22,20 @@ interface Indexing extends Partial<IndexOptions> {
   readonly clock?: { monotonicMs(): number };
 }
 
-export function textIndex(database: Database, more: Indexing = {}): TextIndex {
-  const { metrics = createMetrics(), clock = { monotonicMs: () => performance.now() } } = more;
-  const reader = {
+/** Reads a session for its transcript. */
+export function transcriptReader(database: Database) {
+  return {
     ...createReader(database),
     transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
       readTranscriptRows(database, page),
     transcriptMessagesAfter: (page: Parameters<typeof readTranscriptMessages>[1]) =>
       readTranscriptMessages(database, page),
-    ...more.reader,
   };
+}
+
+export function textIndex(database: Database, more: Indexing = {}): TextIndex {
+  const { metrics = createMetrics(), clock = { monotonicMs: () => performance.now() } } = more;
+  const reader = { ...transcriptReader(database), ...more.reader };
   const options = { holder: "test", language: "english", isGentle: false, ...more };
   return new TextIndex({ database, reader, clock, log, metrics }, options);
 }

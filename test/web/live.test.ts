@@ -139,6 +139,12 @@ async function numberOf(page: Page, attribute: "aria-valuenow" | "aria-valuemax"
   return Number(await bar.getAttribute(attribute));
 }
 
+const isLive = (page: Page): Promise<void> =>
+  page
+    .getByRole("status")
+    .getByText(/^\W*live$/)
+    .waitFor();
+
 const upTo = (count: number): readonly number[] => Array.from({ length: count }, (_, n) => n);
 
 describe("a live session in chromium", needs("chromium"), () => {
@@ -148,19 +154,13 @@ describe("a live session in chromium", needs("chromium"), () => {
       await items(page).getByText("Count, please.").waitFor();
       const runner = new Runner("killed");
       await items(page).getByText("token20.").waitFor();
-      await page
-        .getByRole("status")
-        .getByText(/^\W*live$/)
-        .waitFor();
+      await isLive(page);
       await service.kill("SIGKILL");
       await page.getByRole("status").getByText("reconnecting").waitFor();
       const away = runner.count;
       await expect.poll(() => runner.count).toBeGreaterThan(away + 20);
       await restarted();
-      await page
-        .getByRole("status")
-        .getByText(/^\W*live$/)
-        .waitFor();
+      await isLive(page);
       const back = await numberOf(page, "aria-valuemax");
       await expect.poll(() => numberOf(page, "aria-valuemax")).toBeGreaterThan(back + 50);
       const count = await runner.end();
@@ -194,10 +194,7 @@ describe("a live session in chromium", needs("chromium"), () => {
       await drag(page, [0.2, 0.7]);
       const away = await numberOf(page, "aria-valuemax");
       await restarted();
-      await page
-        .getByRole("status")
-        .getByText(/^\W*live$/)
-        .waitFor();
+      await isLive(page);
       await expect.poll(() => numberOf(page, "aria-valuemax")).toBeGreaterThan(away + 100);
       await drag(page, [0.3, 0.9]);
       await page.mouse.up();
@@ -224,10 +221,7 @@ describe("a live session in chromium", needs("chromium"), () => {
         .first()
         .waitFor();
       await restarted();
-      await page
-        .getByRole("status")
-        .getByText(/^\W*live$/)
-        .waitFor();
+      await isLive(page);
       const row = region(page, "Events").getByRole("row").filter({ hasText: "RAW" });
       await expect.poll(() => row.count()).toBe(1);
     });
