@@ -88,21 +88,6 @@ test("a deadline before the commit is DEADLINE_EXCEEDED, and a retry with the ke
   }
 });
 
-test("a locked session does not hold up another session", async () => {
-  const held = newSession();
-  await push(client, "events", { sessionId: held });
-  const done: string[] = [];
-  let waits = Promise.resolve();
-  await holding(held, async () => {
-    waits = push(client, "events", { sessionId: held }).then(() => void done.push("held"));
-    await untilWaiting();
-    await push(client, "events", { sessionId: newSession() });
-    done.push("other");
-  });
-  await waits;
-  expect(done).toEqual(["other", "held"]);
-});
-
 test("a slow statement is UNAVAILABLE and stores nothing", async () => {
   const sessionId = newSession();
   const first = await push(client, "messages", { sessionId });

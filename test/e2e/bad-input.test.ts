@@ -624,17 +624,6 @@ describe("a push is accepted with", () => {
     expect(row).toMatchObject({ createdAt: START, completedAt: START });
   });
 
-  test("no created_at: the row gets the earlier of now and completed_at", async () => {
-    const sessionId = newSession();
-    const past = { seconds: 1_700_000_000n, nanos: 1_000 };
-    const before = BigInt(Date.now()) / 1_000n;
-    const complete = await push(client, "events", { sessionId, completedAt: past });
-    expect(complete.createdAt).toMatchObject(past);
-    const future = await push(client, "events", { sessionId, completedAt: YEAR_9999 });
-    expect(future.createdAt?.seconds).toBeGreaterThanOrEqual(before);
-    expect(future.createdAt?.seconds).toBeLessThanOrEqual(BigInt(Date.now()) / 1_000n);
-  });
-
   test.each([
     [undefined, 1],
     [0, 1],

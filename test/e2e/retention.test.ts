@@ -286,13 +286,6 @@ describe("an erasure of a session", () => {
     expect(again.exitCode).toBe(4);
     expect(again.stderr).toContain("SESSION_NOT_FOUND");
   });
-
-  test("also works for a deleted session", async () => {
-    const sessionId = await aged();
-    await rpc.unary(method.deleteSession, { id: sessionId });
-    const counts = await rpc.unary(method.eraseSession, { id: sessionId });
-    expect(counts).toMatchObject({ messages: 2n, events: 10n });
-  });
 });
 
 async function metrics({ opsAddress }: ServiceProcess): Promise<string> {

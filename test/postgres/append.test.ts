@@ -3,7 +3,6 @@ import { describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import { readPage } from "../../src/store/pages.ts";
 import type { Push } from "../../src/store/rows.ts";
-import { deleteSession } from "../../src/store/deletion.ts";
 import { countsOf, newPush, newRow, useLedger } from "../support/ledger.ts";
 
 const AUTO = { createMissing: true, wait: false };
@@ -57,17 +56,6 @@ describe("append", () => {
       wait: false,
     });
     expect(outcomes.map((outcome) => outcome.kind)).toEqual(["not_found", "stored"]);
-  });
-
-  test("a deleted session takes no push, not even one with a known key", async () => {
-    await run([newPush("deleted", { key: "k" })]);
-    await deleteSession(ledger.database, "deleted");
-    const outcomes = await run([
-      newPush("deleted", { key: "k" }),
-      newPush("deleted"),
-      newPush("alive"),
-    ]);
-    expect(outcomes.map((outcome) => outcome.kind)).toEqual(["deleted", "deleted", "stored"]);
   });
 
   test("a locked session is busy while others are stored, and takes pushes after the unlock", async () => {

@@ -117,21 +117,6 @@ describe("group commit", () => {
     await ingest.stop();
   });
 
-  test("a retry of a key in the batch of its first attempt gets the same row", async () => {
-    const { ingest } = start();
-    const push = () => newPush("twice", { key: "k" });
-    const [first, second, other] = await Promise.all([
-      ingest.push(push(), stays),
-      ingest.push(push(), stays),
-      ingest.push(newPush("twice"), stays),
-    ]);
-    expect([first.deduplicated, second.deduplicated]).toEqual([false, true]);
-    expect(second.rows[0]).toEqual(first.rows[0]);
-    expect(other.rows[0]?.seq).toBe(2n);
-    expect(await seqsOf("twice")).toEqual([1n, 2n]);
-    await ingest.stop();
-  });
-
   test("a row that PostgreSQL refuses fails only its own caller, anywhere in the batch", async () => {
     const { ingest } = start();
     const bad = () => newPush("poison", { rows: [newRow({ id: "no uuid" })] });

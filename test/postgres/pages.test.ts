@@ -8,7 +8,6 @@ import {
   ROWS_LOOKED_AT_MAX,
 } from "../../src/store/pages.ts";
 import { ReadEvent } from "../../src/store/columns.ts";
-import { createReader } from "../../src/store/reader.ts";
 import { lastSeqOf, type StoredRow } from "../../src/store/rows.ts";
 import { newPush, newRow, useLedger } from "../support/ledger.ts";
 
@@ -180,23 +179,6 @@ describe("pages", () => {
     expect(await readAll({ sessionId: "large", filter: rare, descending: true })).toHaveLength(
       LARGE_ROWS / 100,
     );
-  });
-
-  test("an after_seq at the end of a row, inside a row or above the head has its documented meaning", async () => {
-    const reader = createReader(ledger.database);
-    const resolve = (afterSeq: bigint) =>
-      reader.resolveCursor({ stream: "events", sessionId: "pages", afterSeq });
-    // Rows at 1 (1 event), 2 (2 events), 4 (3 events), 7 …
-    expect(await Promise.all([0n, 1n, 2n, 3n, 4n, 5n, 6n, 7n].map(resolve))).toEqual([
-      0n,
-      1n,
-      3n,
-      3n,
-      6n,
-      3n,
-      6n,
-      7n,
-    ]);
   });
 });
 

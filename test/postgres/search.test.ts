@@ -4,13 +4,10 @@ import { beforeAll, describe, expect, test } from "vitest";
 import type { FoundText } from "../../src/search/text-fold.ts";
 import { storeFound } from "../../src/search/index-store.ts";
 import { type SearchCursor, rareStatement, walkStatement } from "../../src/search/find.ts";
-import { eraseSession } from "../../src/maintenance/erase.ts";
-import { deleteSession } from "../../src/store/deletion.ts";
 import { useLedger } from "../support/ledger.ts";
 import {
   event,
   linesFor,
-  madeSession,
   NO_FILTER,
   pageOf,
   push,
@@ -179,36 +176,6 @@ describe("search finds", () => {
 });
 
 describe("search never finds", () => {
-  test("texts of foreign projects and sessions, of deleted and of erased sessions", async () => {
-    for (const [id, project] of [
-      ["a1", "a"],
-      ["a2", "a"],
-      ["b1", "b"],
-      ["b2", "b"],
-    ] as const) {
-      await madeSession(database, id, project);
-      await push(database, { sessionId: id, stream: "messages" }, [said("user", `okapi ${id}`)]);
-    }
-    await index();
-    const sessionsFor = async (more: object) =>
-      (await pageOf(database, "okapi", more)).found.map(({ key }) => key.sessionId).toSorted();
-    expect(await sessionsFor({})).toEqual(["a1", "a2", "b1", "b2"]);
-    const scoped = (projectId?: string, sessionId?: string) => ({
-      scope: { projectId, sessionId },
-    });
-    expect(await sessionsFor(scoped("a"))).toEqual(["a1", "a2"]);
-    expect(await sessionsFor({ ...scoped("a"), projectId: "b" })).toEqual([]);
-    expect(await sessionsFor({ ...scoped("a"), sessionId: "b1" })).toEqual([]);
-    expect(await sessionsFor(scoped(undefined, "b2"))).toEqual(["b2"]);
-    expect(await sessionsFor(scoped("a", "b2"))).toEqual([]);
-    await deleteSession(database, "a1");
-    expect(await sessionsFor({})).toEqual(["a2", "b1", "b2"]);
-    const call = { marked: () => undefined, counted: () => undefined };
-    await eraseSession(database, "a1", { ...call, signal: new AbortController().signal });
-    const left = await database.run(sql`select from session_texts where session_id = 'a1'`);
-    expect(left).toEqual([]);
-  });
-
   // The eraser's statement has a snapshot from before its lock.
   test("a text that is stored while its row is erased", async () => {
     await push(database, { sessionId: "race", stream: "messages" }, [said("user", "dodo")]);

@@ -285,15 +285,6 @@ describe("up_to_seq", () => {
     expect((await transcripts.read("s", { upToSeq: 3n })).messages).toHaveLength(1);
     expect((await read(transcripts)).messages).toHaveLength(2);
   });
-
-  test("is refused with its name above the head", async () => {
-    const { table, transcripts } = folding();
-    say(table, "one");
-    await expect(transcripts.read("s", { upToSeq: 4n })).rejects.toMatchObject({
-      code: "out_of_range",
-      violations: [{ field: "up_to_seq" }],
-    });
-  });
 });
 
 describeUnitContract("transcripts", {
