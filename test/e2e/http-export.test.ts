@@ -186,17 +186,6 @@ describe("an export that cannot finish", () => {
 });
 
 describe("a refused export", () => {
-  test.each([
-    ["stream=x", "stream"],
-    ["stream=", "stream"],
-    ["stream=events&stream=events", "stream"],
-    ["after_seq=1", "after_seq"],
-  ])("?%s is 400 and names %s", async (query, field) => {
-    const answer = await exported(newSession(), `?${query}`);
-    expect(answer.status).toBe(400);
-    expect(await answer.json()).toMatchObject({ violations: [{ field }] });
-  });
-
   test("of an unknown, deleted or invalid session has its own status", async () => {
     const deleted = newSession();
     await push(client, "events", { sessionId: deleted });
