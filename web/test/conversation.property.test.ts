@@ -250,8 +250,12 @@ describe("a moment", () => {
             .items.flatMap((item) =>
               item.kind === "message" && item.by === "person" ? [item] : [],
             );
-          const pending = said.filter(({ isPending }) => isPending).map(({ messageSeq }) => messageSeq);
-          const waiting = said.map(({ messageSeq = 0 }) => messageSeq).filter((own) => own > takenSeq);
+          const pending = said
+            .filter(({ isPending }) => isPending)
+            .map(({ messageSeq }) => messageSeq);
+          const waiting = said
+            .map(({ messageSeq = 0 }) => messageSeq)
+            .filter((own) => own > takenSeq);
           expect({ seq, pending }).toEqual({ seq, pending: waiting });
         }
       }),
