@@ -536,8 +536,8 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     ],
   ])(
     "a join after a snapshot that left out an open block continues the block: %s",
-    async (_name, before, goesOn) => {
-      const events = [started("r1"), ...before, goesOn, finished("r1")];
+    async (_name, before, continuation) => {
+      const events = [started("r1"), ...before, continuation, finished("r1")];
       const sessionId = newSession();
       await push(sessionId, events.slice(0, -2));
       const agent = opened(client, sessionId);

@@ -554,7 +554,7 @@ describe("serve and migrate", () => {
       expect.stringMatching(/^postgres:\/\/postgres:[\w-]+@127\.0\.0\.1:\d+\/postgres\n$/),
     ]);
     const sql = postgres(stdout.trim(), { max: 1 });
-    expect(await sql`select count(*) >= 0 as "isThere" from sessions`).toEqual([{ isThere: true }]);
+    expect(await sql`select count(*) >= 0 as "exists" from sessions`).toEqual([{ exists: true }]);
     await sql.end();
     const none = await runCommand(["embedded", "url"], { env: { DATA_DIR: directory } });
     expect(none).toMatchObject({ exitCode: 4, stdout: "" });

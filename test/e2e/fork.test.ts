@@ -59,13 +59,13 @@ const STEPS = ["say", "answer", "start", "claim", "take over", "text", "merged",
 const step = fc.constantFrom(...STEPS, "say", "claim", "text", "finish", "fail", "think", "cancel");
 
 /** A session that is made step by step, and what readers saw after each row of it. */
-class Told {
+class SteppedSession {
   readonly sessionId = newSession();
   readonly moments: Moment[] = [];
   #runs = 0;
   #texts = 0;
   #openRunId: string | undefined;
-  #isThere = false;
+  #exists = false;
 
   async do(name: string): Promise<void> {
     const { sessionId } = this;
@@ -135,7 +135,7 @@ class Told {
         return this.#emitted({ type, threadId, runId: open, message: "failed" });
       }
       case "think": {
-        if (!this.#isThere) return;
+        if (!this.#exists) return;
         const messages: readonly { readonly id: string }[] = z
           .array(z.looseObject({ id: z.string() }))
           .parse(JSON.parse((await client.unary(getTranscript, { sessionId })).messages));
@@ -169,7 +169,7 @@ class Told {
   }
 
   async #saw(stream: "events" | "messages"): Promise<void> {
-    this.#isThere = true;
+    this.#exists = true;
     const { eventSeq, messageSeq } = await client.unary(getSession, { id: this.sessionId });
     const at = stream === "events" ? { atSeq: eventSeq } : { atMessageSeq: messageSeq };
     this.moments.push({ at, seen: await seen(this.sessionId) });
@@ -186,18 +186,18 @@ describe("a fork at any row of any session", () => {
   test("is what readers saw when that row was the newest one", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 3, maxLength: 14 }), async (names) => {
-        const told = new Told();
-        for (const name of names) await told.do(name);
-        const before = await seen(told.sessionId).catch(() => undefined);
-        for (const moment of told.moments) {
-          const fork = await forkAt(told.sessionId, moment.at);
-          expect(fork).toMatchObject({ parentSessionId: told.sessionId });
+        const stepped = new SteppedSession();
+        for (const name of names) await stepped.do(name);
+        const before = await seen(stepped.sessionId).catch(() => undefined);
+        for (const moment of stepped.moments) {
+          const fork = await forkAt(stepped.sessionId, moment.at);
+          expect(fork).toMatchObject({ parentSessionId: stepped.sessionId });
           expect(await seen(idOf(fork))).toEqual(moment.seen);
         }
         // The parent is as it was, and knows its forks.
-        expect(await seen(told.sessionId).catch(() => undefined)).toEqual(before);
-        const forks = await client.unary(listSessions, { parentSessionId: told.sessionId });
-        expect(forks.metadata?.total).toBe(told.moments.length);
+        expect(await seen(stepped.sessionId).catch(() => undefined)).toEqual(before);
+        const forks = await client.unary(listSessions, { parentSessionId: stepped.sessionId });
+        expect(forks.metadata?.total).toBe(stepped.moments.length);
       }),
       properties({ runs: 40 }),
     );

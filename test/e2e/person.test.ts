@@ -86,7 +86,7 @@ function shownBy(agent: OpenClient): readonly Shown[] {
   return agent.conversation().messages.map((message) => messageSchema.parse(message));
 }
 
-const saidBy = (messages: readonly Shown[]): readonly (readonly unknown[])[] =>
+const rolesAndTexts = (messages: readonly Shown[]): readonly (readonly unknown[])[] =>
   messages.map(({ role, content: said }) => [role, said]);
 
 /** Everything that the version of the client knows of a message. */
@@ -165,7 +165,7 @@ describe.each(AGUI_CLIENTS)("$name", (client) => {
   test("the example of the writer in the README shows question and answer, in order and once", async () => {
     const sessionId = newSession();
     await runExample("writer.ts", sessionId);
-    expect(saidBy(await newcomer(client, sessionId))).toEqual([
+    expect(rolesAndTexts(await newcomer(client, sessionId))).toEqual([
       ["user", "What is the time?"],
       ["assistant", "It is noon."],
     ]);
@@ -375,7 +375,7 @@ describe.each(HTTP_CLIENTS)("$name that follows", (client) => {
     const agent = opened(client, sessionId);
     agent.say({ id: "page-1", role: "user", content: "typed" });
     await agent.connect();
-    expect(saidBy(shownBy(agent))).toEqual([["user", "typed"]]);
+    expect(rolesAndTexts(shownBy(agent))).toEqual([["user", "typed"]]);
   });
 });
 

@@ -107,8 +107,8 @@ test.skipIf(skip)(
         select pg_walfile_name(pg_switch_wal()) as name`;
       await eventually(async () => {
         const [archived] = await sql`
-          select last_archived_wal >= ${segment?.name ?? ""} as "isThere" from pg_stat_archiver`;
-        expect(archived).toEqual({ isThere: true });
+          select last_archived_wal >= ${segment?.name ?? ""} as "exists" from pg_stat_archiver`;
+        expect(archived).toEqual({ exists: true });
       });
     });
 

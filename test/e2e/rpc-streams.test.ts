@@ -207,7 +207,7 @@ describe("a bidirectional stream", () => {
     expect(await rpc.recorded("call")).toMatchObject({ code: "OK", sessionId: "s1", events: 7 });
   });
 
-  test("with a broken request calls misheard with INVALID_ARGUMENT, and reads no further", async () => {
+  test("with a broken request calls onDecodeError with INVALID_ARGUMENT, and reads no further", async () => {
     const seen: unknown[] = [];
     await using rpc = await startRpc({
       pushSessionEvents: (caller) =>
@@ -309,10 +309,10 @@ describe("a bidirectional stream", () => {
     expect((await call.next()).value.frame).toMatchObject({ value: { lastClientSeq: 7n } });
     const end = await call.next().catch((reason: unknown) => reason);
     expect(end).toMatchObject(failure ?? { done: true });
-    expect(told).toBe(0); // A handler that ended by itself gets no call of `over`.
+    expect(told).toBe(0); // A handler that ended by itself gets no call of `onClose`.
   });
 
-  test("calls over once, and not heardAll, when the caller leaves", async () => {
+  test("calls onClose once, and not onHalfClose, when the caller leaves", async () => {
     const over: unknown[] = [];
     const told = Promise.withResolvers<void>();
     await using rpc = await startRpc({

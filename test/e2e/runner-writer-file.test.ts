@@ -77,17 +77,17 @@ describe("a file", () => {
     ["while the service is not there", false],
   ])(
     "after a SIGKILL of the runner %s lets the next one send the rest, once",
-    async (_, isThere) => {
-      const sessionId = `killed-${isThere}`;
+    async (_, exists) => {
+      const sessionId = `killed-${exists}`;
       const file = join(await makeDirectory(), "spool");
       const way = await breakableWay(hostAndPort(service.grpcAddress));
-      if (!isThere) await way.cut();
+      if (!exists) await way.cut();
       const options = { address: addressOf(way), sessionId, file };
       const killed = startRunner({ ...options, firstRun: 1, runs: 1_000 });
       // What stands in the file when it is killed is what must not be lost.
       await killed.untilRun(30);
       await expect.poll(() => existsSync(file) && readFileSync(file, "utf8").length).not.toBe(0);
-      const written = isThere ? 0 : await lastRunIn(file, 10);
+      const written = exists ? 0 : await lastRunIn(file, 10);
       await killed.kill();
       await way.mend();
       const next = startRunner({ ...options, firstRun: 5_001, runs: 3 });

@@ -104,8 +104,8 @@ const SESSIONS = "/api/ambient/v1/sessions";
 const HTTP2 = { ALPNProtocols: ["h2"] } as const;
 
 async function logged(service: ServiceProcess, msg: string, since = 0): Promise<void> {
-  const isThere = (): boolean => service.log.slice(since).some((line) => line.includes(msg));
-  await expect.poll(isThere).toBe(true);
+  const isLogged = (): boolean => service.log.slice(since).some((line) => line.includes(msg));
+  await expect.poll(isLogged).toBe(true);
 }
 
 function messageOf(payload: string) {

@@ -122,7 +122,7 @@ test("a service refuses to start on a newer schema, and changes nothing", async 
   expect(stderr).toContain("newer than this version");
   expect(stderr.trimEnd().split("\n")).toHaveLength(1);
   expect(await runCommand(["migrate", "down", "--yes"], { env })).toMatchObject({ exitCode: 4 });
-  const [kept] = await newer`select to_regclass('session_events') is not null as "isThere"`;
-  expect(kept).toEqual({ isThere: true });
+  const [kept] = await newer`select to_regclass('session_events') is not null as "exists"`;
+  expect(kept).toEqual({ exists: true });
   await newer.end();
 });

@@ -128,9 +128,9 @@ export class Cluster implements AsyncDisposable {
     this.#server = parts.server;
     this.#dataDir = parts.dataDir;
     this.#log = parts.log;
-    const isThere = typeof parts.smallDisk !== "string";
-    this.smallDisk = isThere ? parts.smallDisk : undefined;
-    this.smallDiskMissing = isThere ? undefined : parts.smallDisk;
+    const hasDisk = typeof parts.smallDisk !== "string";
+    this.smallDisk = hasDisk ? parts.smallDisk : undefined;
+    this.smallDiskMissing = hasDisk ? undefined : parts.smallDisk;
   }
 
   static async start(env: Readonly<Record<string, string>>): Promise<Cluster> {

@@ -26,7 +26,7 @@ import { FeedReader } from "./feed-readers.ts";
 import { type Lockstep, watchQuietly, writeQuietly } from "./lockstep.ts";
 import { BY, type Finals, PassReader, type Target, type Ways } from "./passes.ts";
 import type { Progress } from "./progress.ts";
-import { newStreamWriter, Said, writeSession, writeStream } from "./stream-writers.ts";
+import { newStreamWriter, WriterRecords, writeSession, writeStream } from "./stream-writers.ts";
 import { runTurns, Turned } from "./turn-runners.ts";
 import { Heads, write, type WriterParts } from "./unary-writers.ts";
 import type { Weather } from "./weather.ts";
@@ -68,7 +68,7 @@ export const REST_LIMIT_MS = 60_000;
 export class Load {
   readonly history = new History();
   readonly streamWriters: readonly StreamWriter[];
-  readonly said: readonly Said[];
+  readonly writerRecords: readonly WriterRecords[];
   readonly turned: readonly Turned[];
   readonly cancelled: readonly Cancelled[];
   readonly passReaders: readonly PassReader[];
@@ -111,7 +111,9 @@ export class Load {
       newStreamWriter(sessionId, { ways: ways.grpc, random }),
     );
     const streamed = this.streamWriters.map(({ sessionId }) => sessionId);
-    this.said = names("agent", count.agentSessions).map((sessionId) => new Said(sessionId));
+    this.writerRecords = names("agent", count.agentSessions).map(
+      (sessionId) => new WriterRecords(sessionId),
+    );
     this.turned = names("turned", count.turnedSessions).map((sessionId) => new Turned(sessionId));
     this.cancelled = names("cancelled", count.cancelledSessions).map((id) => new Cancelled(id));
     const turned = this.turned.map(({ sessionId }) => sessionId);
@@ -121,7 +123,7 @@ export class Load {
     this.sessionIds = [
       ...hot,
       ...streamed,
-      ...this.said.map(({ sessionId }) => sessionId),
+      ...this.writerRecords.map(({ sessionId }) => sessionId),
       ...turned,
       ...this.cancelled.map(({ sessionId }) => sessionId),
       ...quiet.map(({ sessionId }) => sessionId),
@@ -150,9 +152,9 @@ export class Load {
         name: `stream writer of ${writer.sessionId}`,
         ended: writeStream({ progress, isOver }, writer, random.fork()),
       })),
-      ...this.said.map((said, at) => ({
-        name: `session writer of ${said.sessionId}`,
-        ended: writeSession({ progress, isOver }, said, {
+      ...this.writerRecords.map((writerRecords, at) => ({
+        name: `session writer of ${writerRecords.sessionId}`,
+        ended: writeSession({ progress, isOver }, writerRecords, {
           address: ways.grpc[at % ways.grpc.length] ?? "",
           random: random.fork(),
         }),

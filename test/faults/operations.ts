@@ -6,7 +6,15 @@ import type { Evidence } from "./verdict.ts";
 export type Operations = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
 export function operationsOf(load: Load, { stored, witness }: Evidence): Operations {
-  const { history, streamWriters, said, turned, cancelled, passReaders, feedReaders } = load;
+  const {
+    history,
+    streamWriters,
+    writerRecords: said,
+    turned,
+    cancelled,
+    passReaders,
+    feedReaders,
+  } = load;
   const cancels = cancelled.flatMap((one) => one.cancels);
   const claims = turned.flatMap((one) => one.claims);
   const groups = Map.groupBy(history.pushes, ({ sent }) =>

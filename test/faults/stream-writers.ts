@@ -73,7 +73,7 @@ function watchProgress(writer: StreamWriter, came: () => void): () => void {
 }
 
 /** The records of the session writer, and those that must be stored. */
-export class Said {
+export class WriterRecords {
   readonly sessionId: string;
   readonly events: string[] = [];
   readonly messages: string[] = [];
@@ -89,8 +89,8 @@ export class Said {
     messages: readonly Pick<StoredRow, "payload">[],
   ): readonly string[] {
     return [
-      ...differences(`${this.sessionId} events`, { said: this.events, stored: events }),
-      ...differences(`${this.sessionId} messages`, { said: this.messages, stored: messages }),
+      ...differences(`${this.sessionId} events`, { records: this.events, stored: events }),
+      ...differences(`${this.sessionId} messages`, { records: this.messages, stored: messages }),
     ];
   }
 }
@@ -98,16 +98,16 @@ export class Said {
 function differences(
   name: string,
   of: {
-    readonly said: readonly string[];
+    readonly records: readonly string[];
     readonly stored: readonly Pick<StoredRow, "payload">[];
   },
 ): readonly string[] {
   const stored = of.stored.map(({ payload }) => payload);
-  const at = of.said.findIndex((payload, index) => stored[index] !== payload);
-  if (at === -1 && stored.length === of.said.length) return [];
-  const place = at === -1 ? of.said.length : at;
-  const [said, there] = [of.said[place] ?? "nothing more", stored[place] ?? "nothing more"];
-  return [`session writer of ${name} ${place + 1}: said ${said}, and there is ${there}`];
+  const at = of.records.findIndex((payload, index) => stored[index] !== payload);
+  if (at === -1 && stored.length === of.records.length) return [];
+  const place = at === -1 ? of.records.length : at;
+  const [records, there] = [of.records[place] ?? "nothing more", stored[place] ?? "nothing more"];
+  return [`session writer of ${name} ${place + 1}: said ${records}, and there is ${there}`];
 }
 
 /** Once more than 2,000 waited at the end of a run on a busy machine, and 60 s were too short for them. */
@@ -119,10 +119,10 @@ const MESSAGES_WAITING_MAX = 500;
  */
 export async function writeSession(
   { progress, isOver }: Parts,
-  said: Said,
+  records: WriterRecords,
   { address, random }: { readonly address: string; readonly random: Random },
 ): Promise<void> {
-  const { sessionId } = said;
+  const { sessionId } = records;
   const { writer, problems } = observedWriter({
     address,
     sessionId,
@@ -140,9 +140,9 @@ export async function writeSession(
   }, LOOK_EVERY_MS);
   for (let run = 1; !isOver(); run += 1) {
     const words = 1 + random.below(PIECES_MAX); // Of no text no message is made.
-    said.messages.push(...messagesOfRun(run, words));
+    records.messages.push(...messagesOfRun(run, words));
     for (const event of eventsOfRun(run, words)) {
-      said.events.push(event);
+      records.events.push(event);
       writer.event(event);
     }
     do await delay(random.below(4 * PAUSE_MS));
@@ -151,7 +151,8 @@ export async function writeSession(
   progress.leaves(name);
   clearInterval(looking);
   const { complete, events, messages, state } = await writer.close({ timeoutMs: CLOSE_LIMIT_MS });
-  for (const { kind } of problems) said.problems.set(kind, (said.problems.get(kind) ?? 0) + 1);
+  for (const { kind } of problems)
+    records.problems.set(kind, (records.problems.get(kind) ?? 0) + 1);
   if (!complete) {
     throw new Error(`${name}: ${events} events and ${messages} messages are left, ${state}`);
   }

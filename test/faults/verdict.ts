@@ -47,7 +47,15 @@ export function verdictOf(
   load: Load,
   { witness, stored, miscounted, standing, lost }: Evidence,
 ): readonly string[] {
-  const { history, streamWriters, said, turned, cancelled, passReaders, feedReaders } = load;
+  const {
+    history,
+    streamWriters,
+    writerRecords: said,
+    turned,
+    cancelled,
+    passReaders,
+    feedReaders,
+  } = load;
   const shared = new Set(
     [...streamWriters, ...turned, ...cancelled].map(({ sessionId }) => sessionId),
   );

@@ -10,7 +10,7 @@ import { append } from "../../src/store/append.ts";
 import type { Outcome, Push, SessionLimits } from "../../src/store/rows.ts";
 import { batchesOf, heldBy, newPush, newRow, useLedger } from "../support/ledger.ts";
 
-interface Kept {
+interface StoredKey {
   readonly digest: number;
   readonly seq: bigint;
 }
@@ -21,7 +21,7 @@ class Model {
   readonly rows: { readonly stream: string; readonly seq: bigint; readonly runId: string }[] = [];
   readonly #limits: SessionLimits;
   readonly #next = { messages: 1n, events: 1n };
-  readonly #keys = new Map<string, Kept>();
+  readonly #keys = new Map<string, StoredKey>();
   #epoch = -1n;
   #run = "";
 

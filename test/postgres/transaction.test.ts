@@ -18,7 +18,7 @@ async function pidOf(transaction: Transaction): Promise<number> {
   return Number(row?.["pid"]);
 }
 
-const isThere = async (pid: number) =>
+const isConnected = async (pid: number) =>
   (await client`select from pg_stat_activity where pid = ${pid}`).length > 0;
 
 test("a transaction is committed whole, and its connection ends with it", async () => {
@@ -28,7 +28,7 @@ test("a transaction is committed whole, and its connection ends with it", async 
     return pidOf(transaction);
   });
   expect(await words()).toEqual(["a", "b"]);
-  await expect.poll(() => isThere(pid)).toBe(false);
+  await expect.poll(() => isConnected(pid)).toBe(false);
 });
 
 test("a transaction whose work fails is rolled back, and its locks are free soon", async () => {
@@ -45,7 +45,7 @@ test("a transaction whose work fails is rolled back, and its locks are free soon
 const LOSSES = {
   "between two statements": async (_: Transaction, pid: number) => {
     await client`select pg_terminate_backend(${pid})`;
-    while (await isThere(pid));
+    while (await isConnected(pid));
   },
   "in a statement": async (transaction: Transaction, pid: number) => {
     const asleep = transaction.execute(sql`select pg_sleep(4)`);

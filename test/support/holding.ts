@@ -220,8 +220,8 @@ export class WellBehavedRunner {
     return this.pushWhile(() => performance.now() < endMs);
   }
 
-  async pushWhile(goesOn: () => boolean): Promise<void> {
-    while (goesOn()) {
+  async pushWhile(isRunning: () => boolean): Promise<void> {
+    while (isRunning()) {
       const startMs = performance.now();
       await this.#push();
       this.latenciesMs.push(performance.now() - startMs);

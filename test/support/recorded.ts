@@ -78,15 +78,15 @@ export function linesOf({ events }: Stream): readonly string[] {
  */
 export function noVersionAccepts({ eventType, payload }: StreamEvent): boolean {
   const event = z.record(z.string(), z.unknown()).parse(named(JSON.parse(payload)));
-  const lacks = (...fields: readonly string[]): boolean =>
+  const isMissing = (...fields: readonly string[]): boolean =>
     fields.some((field) => typeof event[field] !== "string");
   switch (eventType) {
     case "USAGE_METADATA":
       return true;
     case "TOOL_CALL_RESULT":
-      return lacks("messageId", "toolCallId", "content");
+      return isMissing("messageId", "toolCallId", "content");
     case "RUN_ERROR":
-      return lacks("message");
+      return isMissing("message");
     default:
       return false;
   }
