@@ -95,7 +95,9 @@ export function checkEventTypeFilter(eventTypes: readonly string[]): Check {
 }
 
 export function checkMessageTypeFilter(eventTypes: readonly string[]): Check {
-  const wrong = eventTypes.findIndex((type) => !MESSAGE_TYPES.some((known) => known === type));
+  const wrong = eventTypes.findIndex(
+    (type) => !MESSAGE_TYPES.some((messageType) => messageType === type),
+  );
   if (wrong < 0) return undefined;
   const field = `event_types[${wrong}]`;
   return { field, description: `${field} must be one of ${MESSAGE_TYPES.join(", ")}` };

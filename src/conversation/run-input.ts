@@ -258,9 +258,9 @@ function newMessages(
 ): readonly InputMessage[] {
   if (current === undefined) return messages.filter(({ isLast }) => isLast);
   const isStored = ({ id }: InputMessage): boolean => typeof id === "string" && current.hasHad(id);
-  const lastKnown = messages.findLastIndex((message) => message.isLast && isStored(message));
+  const lastStored = messages.findLastIndex((message) => message.isLast && isStored(message));
   const fresh = messages.filter(
-    (message, at) => !isStored(message) && (!message.isLast || at > lastKnown),
+    (message, at) => !isStored(message) && (!message.isLast || at > lastStored),
   );
   if (!fresh.some(({ isResult }) => isResult)) return fresh;
   const { called, answered } = callsOf(current);

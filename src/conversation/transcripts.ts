@@ -83,7 +83,7 @@ export interface TranscriptHandlers {
   ): Promise<Snapshot>;
 }
 
-interface CachedFold {
+interface CachedTranscript {
   readonly sessionId: string;
   readonly fold: Fold;
   /** The latest cut that a caller has requested. */
@@ -101,7 +101,7 @@ export class Transcripts implements Unit {
   readonly #metrics: TranscriptMetrics;
   readonly #limits: TranscriptCacheLimits;
   /** The entry that was requested the longest ago comes first. */
-  readonly #entries = new Map<string, CachedFold>();
+  readonly #entries = new Map<string, CachedTranscript>();
   #bytes = 0;
   readonly #long: Semaphore;
   readonly #short: Semaphore;
@@ -144,7 +144,11 @@ export class Transcripts implements Unit {
     return snapshot;
   }
 
-  async #folded(sessionId: string, cut: Cut, signal: AbortSignal | undefined): Promise<CachedFold> {
+  async #folded(
+    sessionId: string,
+    cut: Cut,
+    signal: AbortSignal | undefined,
+  ): Promise<CachedTranscript> {
     this.#tooLarge.check(sessionId, cut.events);
     const entry = this.#entryOf(sessionId, cut);
     while (isEarlier(entry.fold.cut, cut) && !entry.isForgotten) {
@@ -230,7 +234,7 @@ export class Transcripts implements Unit {
     return this.#entries.get(sessionId)?.fold.cut ?? NOTHING;
   }
 
-  #entryOf(sessionId: string, cut: Cut): CachedFold {
+  #entryOf(sessionId: string, cut: Cut): CachedTranscript {
     const existing = this.#entries.get(sessionId);
     const isCached = existing !== undefined;
     const cache = !isCached ? "miss" : isEarlier(existing.fold.cut, cut) ? "advanced" : "hit";
@@ -250,7 +254,7 @@ export class Transcripts implements Unit {
     return entry;
   }
 
-  async #runFold(entry: CachedFold, abandoned: AbortSignal): Promise<void> {
+  async #runFold(entry: CachedTranscript, abandoned: AbortSignal): Promise<void> {
     const { sessionId, fold, wanted } = entry;
     const { events, messages } = fold.cut;
     const missing = wanted.events - events + (wanted.messages - messages);
@@ -266,7 +270,7 @@ export class Transcripts implements Unit {
     if (entry.isDropped) throw sessionDeleted(sessionId);
   }
 
-  async #advance(entry: CachedFold, abandoned: AbortSignal): Promise<void> {
+  async #advance(entry: CachedTranscript, abandoned: AbortSignal): Promise<void> {
     const { sessionId, fold } = entry;
     const isOver = (): boolean => entry.isDropped || entry.isForgotten;
     while (isEarlier(fold.cut, entry.wanted)) {
@@ -346,7 +350,7 @@ export class Transcripts implements Unit {
   }
 
   /** Caches the fold if it fits. */
-  #keep(entry: CachedFold): void {
+  #keep(entry: CachedTranscript): void {
     if (this.#entries.get(entry.sessionId) !== entry) return;
     this.#count(entry, SESSION_BYTES + entry.fold.bytesWithTexts);
     if (entry.countedBytes > this.#limits.bytesMax) this.#forget(entry);
@@ -356,13 +360,13 @@ export class Transcripts implements Unit {
     }
   }
 
-  #forget(entry: CachedFold): void {
+  #forget(entry: CachedTranscript): void {
     if (this.#entries.get(entry.sessionId) !== entry) return;
     this.#entries.delete(entry.sessionId);
     this.#count(entry, 0);
   }
 
-  #count(entry: CachedFold, bytes: number): void {
+  #count(entry: CachedTranscript, bytes: number): void {
     this.#bytes += bytes - entry.countedBytes;
     entry.countedBytes = bytes;
     this.#metrics.transcriptBytes.set(this.#bytes);

@@ -64,11 +64,11 @@ export function createFeedbackHandlers(
       const { sessionId, messageId, kind, comment } = request;
       const { principal, signal } = context;
       parts.rates.take(principal, sessionId, Buffer.byteLength(comment));
-      const knownId = await parts.transcripts
+      const storedId = await parts.transcripts
         .messageOf(sessionId, { messageId, signal })
         .catch((error: unknown) => unlessTooLarge(error, messageId));
-      if (knownId === undefined) throw messageNotFound(sessionId);
-      const event = await give(parts, { ...request, messageId: knownId }, context);
+      if (storedId === undefined) throw messageNotFound(sessionId);
+      const event = await give(parts, { ...request, messageId: storedId }, context);
       const counted = COUNTED.includes(kind) ? kind : "other";
       if (!event.deduplicated) parts.metrics.feedback.inc({ kind: counted });
       return event;

@@ -30,7 +30,7 @@ export interface ExportParts {
   readonly log: Log;
 }
 
-type StreamName = "events" | "messages";
+type ExportStream = "events" | "messages";
 
 /** The memory of an export without its page: chunks of text, and the compressor. */
 const EXPORT_BYTES = 1024 * 1024;
@@ -45,7 +45,7 @@ export function exportRoutes(app: App, { exports, log }: ExportParts): void {
   const linesOf = {
     events: (id, context) => eventLines(exports.exportEvents(id, context)),
     messages: (id, context) => messageLines(exports.exportMessages(id, context)),
-  } satisfies Record<StreamName, (id: string, context: CallContext) => AsyncIterable<string>>;
+  } satisfies Record<ExportStream, (id: string, context: CallContext) => AsyncIterable<string>>;
 
   const answerWith = async (
     { request, reply, context }: ExportCall,
@@ -214,6 +214,6 @@ function oneLine(json: string): string {
 }
 
 /** Not every file system accepts the colon of an id, and the prefix prevents a leading dot. */
-function fileNameOf(sessionId: string, stream: StreamName | "history"): string {
+function fileNameOf(sessionId: string, stream: ExportStream | "history"): string {
   return `session-${sessionId.replaceAll(":", "_")}.${stream}.jsonl`;
 }

@@ -19,7 +19,7 @@ export class FeedWait {
   #isWoken = false;
   #wake: (() => void) | undefined;
   #failures = 0;
-  #ended: ServiceError | undefined;
+  #endReason: ServiceError | undefined;
 
   constructor(parts: FeedWaitParts, signal: AbortSignal) {
     this.#parts = parts;
@@ -30,7 +30,7 @@ export class FeedWait {
 
   /** The feed ends with this error. */
   end(reason: ServiceError): void {
-    this.#ended = reason;
+    this.#endReason = reason;
     this.#onWake();
   }
 
@@ -40,7 +40,7 @@ export class FeedWait {
   }
 
   get isOver(): boolean {
-    return this.#ended !== undefined || this.#signal.aborted;
+    return this.#endReason !== undefined || this.#signal.aborted;
   }
 
   get hasFailed(): boolean {
@@ -49,7 +49,7 @@ export class FeedWait {
 
   /** At the end of the feed. */
   throwReason(): void {
-    if (this.#ended !== undefined) throw this.#ended;
+    if (this.#endReason !== undefined) throw this.#endReason;
     // The reason of the abort may be an error for the caller; a caller that left gets no error.
     if (this.#signal.reason instanceof ServiceError) throw this.#signal.reason;
   }

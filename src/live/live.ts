@@ -168,7 +168,7 @@ export class Live implements Unit, WakeUps {
   ): void {
     if (head.deleted) this.onDelete(sessionId);
     for (const [tail, seen] of before) {
-      if (tail.ended === undefined && headOf(head, tail.stream) < seen) this.#fail(sessionId);
+      if (tail.endReason === undefined && headOf(head, tail.stream) < seen) this.#fail(sessionId);
     }
     for (const tail of this.#tailsOf(sessionId)) tail.onHead(headOf(head, tail.stream));
   }
@@ -187,7 +187,7 @@ export class Live implements Unit, WakeUps {
     }));
     const lost = await this.#reads.lostOf(suspects.map(({ seen }) => seen));
     for (const { tail, before, seen } of suspects) {
-      if (tail.ended !== undefined || tail.suspicions !== before) continue;
+      if (tail.endReason !== undefined || tail.suspicions !== before) continue;
       if (lost.has(seen)) this.#fail(tail.sessionId);
       else tail.confirm();
     }
@@ -250,7 +250,7 @@ export class Live implements Unit, WakeUps {
         this.#poll.onAnswer();
         this.#onHead(sessionId, head, before);
         // After a loss of rows, or a doubt, attach again with a watcher that has seen none of them.
-        const isLost = tail.ended?.reason === "CURSOR_BEYOND_HEAD";
+        const isLost = tail.endReason?.reason === "CURSOR_BEYOND_HEAD";
         if (!isLost && !tail.isSuspect && tail.suspicions === suspicions) {
           watcher.begin(head);
           return watcher;
@@ -274,7 +274,7 @@ export class Live implements Unit, WakeUps {
       let events: Watcher<"events"> | undefined;
       try {
         events = await this.attach({ ...request, stream: "events" });
-        const isLost = tail.ended?.reason === "CURSOR_BEYOND_HEAD";
+        const isLost = tail.endReason?.reason === "CURSOR_BEYOND_HEAD";
         if (!isLost) messages.begin(events.head);
         if (!isLost) return { events, messages };
       } catch (error) {

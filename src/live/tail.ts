@@ -86,7 +86,7 @@ export class Tail<S extends StreamName> {
   #cancelRetry: (() => void) | undefined;
   #closed = false;
   /** The reason of `end`. */
-  ended: ServiceError | undefined;
+  endReason: ServiceError | undefined;
 
   constructor(parts: TailParts, stream: S, sessionId: string) {
     this.#parts = parts;
@@ -212,7 +212,7 @@ export class Tail<S extends StreamName> {
 
   /** Ends the tail, and every watcher with the reason. */
   end(reason: ServiceError): void {
-    this.ended ??= reason;
+    this.endReason ??= reason;
     this.close();
     this.wakeAll();
   }

@@ -118,8 +118,8 @@ export class Watcher<S extends StreamName> {
   }
 
   throwIfEnded(): void {
-    const { ended } = this.#tail;
-    if (ended !== undefined) throw ended;
+    const { endReason } = this.#tail;
+    if (endReason !== undefined) throw endReason;
   }
 
   /** A field, because it is a listener: one closure per watcher instead of one per wait. */
@@ -197,7 +197,7 @@ export class Watcher<S extends StreamName> {
   }
 
   get #hasEnded(): boolean {
-    return this.#signal.aborted || this.#tail.ended !== undefined;
+    return this.#signal.aborted || this.#tail.endReason !== undefined;
   }
 
   #stateAt(cursor: bigint): LiveState {

@@ -67,7 +67,7 @@ export class CallRecords {
   }
 
   /** Returns the duration. */
-  ended(end: CallEnd): number {
+  recordEnd(end: CallEnd): number {
     const { log, metrics, clock } = this.#deps;
     const { error } = end;
     if (end.span !== undefined) endSpan(end.span, end);

@@ -18,7 +18,7 @@ export type ServerName = "grpc" | "http";
 
 export interface CallMetrics {
   /** `code` is gRPC's name of the code. */
-  ended(code: string, durationMs: number): void;
+  recordEnd(code: string, durationMs: number): void;
 }
 
 // From far below one fsync to above the 5 s deadline of existing runners.
@@ -70,7 +70,7 @@ function callInstruments(make: Instruments) {
       const duration = durations.labels({ method });
       const byCode = new Map<string, Counter.Internal>();
       return {
-        ended: (code, durationMs) => {
+        recordEnd: (code, durationMs) => {
           const existing = byCode.get(code);
           const counter = existing ?? calls.labels({ method, code });
           if (existing === undefined) byCode.set(code, counter);

@@ -190,7 +190,7 @@ export class MethodRecords {
 
   ended({ startedMs, request, error, counts, span }: RpcEnd): void {
     const code = error === undefined ? "OK" : status[GRPC_STATUS[error.code]];
-    const durationMs = this.#records.ended({
+    const durationMs = this.#records.recordEnd({
       startedMs,
       where: this.#method,
       isStream: this.#isStream,
@@ -204,7 +204,7 @@ export class MethodRecords {
         ...attributesOf(counts),
       }),
     });
-    this.#metrics.ended(code, durationMs);
+    this.#metrics.recordEnd(code, durationMs);
   }
 
   failedAfterEnd(error: ServiceError): void {

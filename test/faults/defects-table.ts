@@ -267,7 +267,7 @@ export const DEFECTS: readonly Defect[] = [
       },
       {
         file: "src/live/live.ts",
-        find: "if (tail.ended === undefined && headOf(head, tail.stream) < seen) this.#fail(sessionId);",
+        find: "if (tail.endReason === undefined && headOf(head, tail.stream) < seen) this.#fail(sessionId);",
         replace: "",
         times: 1,
       },

@@ -143,7 +143,7 @@ describe("the record of a request", () => {
 
   test("is written once", () => {
     const { lines, records } = recording();
-    records.ended(END);
+    records.recordEnd(END);
     expect(lines).toEqual([
       {
         level: "info",
@@ -160,9 +160,9 @@ describe("the record of a request", () => {
 
   test("is for debugging after a success with CALL_LOG=failures, except for streams", () => {
     const { lines, records } = recording("failures");
-    records.ended(END);
-    records.ended({ ...END, isStream: true, wasLeft: true });
-    records.ended(refused(new ServiceError("not_found", "SESSION_NOT_FOUND", "secret")));
+    records.recordEnd(END);
+    records.recordEnd({ ...END, isStream: true, wasLeft: true });
+    records.recordEnd(refused(new ServiceError("not_found", "SESSION_NOT_FOUND", "secret")));
     expect(lines).toMatchObject([
       { level: "debug" },
       { level: "info", left: true },
@@ -173,34 +173,36 @@ describe("the record of a request", () => {
 
   test("has a level that shows whether the caller or the service is at fault", () => {
     const { lines, records } = recording();
-    records.ended(refused(ServiceError.from(new Error("why"))));
-    records.ended(refused(new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "m")));
-    records.ended(refused(new ServiceError("overloaded", "QUEUE_FULL", "m")));
-    records.ended(refused(new ServiceError("unavailable", "SHUTTING_DOWN", "m")));
+    records.recordEnd(refused(ServiceError.from(new Error("why"))));
+    records.recordEnd(refused(new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "m")));
+    records.recordEnd(refused(new ServiceError("overloaded", "QUEUE_FULL", "m")));
+    records.recordEnd(refused(new ServiceError("unavailable", "SHUTTING_DOWN", "m")));
     expect(lines.map(({ level }) => level)).toEqual(["error", "warn", "warn", "info"]);
     expect(lines[0]).toMatchObject({ err: { message: "why" } });
   });
 
   test("cuts a long text in place of a session id", () => {
     const { lines, records } = recording();
-    records.ended({ ...END, sessionId: "x".repeat(10_000) });
+    records.recordEnd({ ...END, sessionId: "x".repeat(10_000) });
     expect(lines[0]?.["sessionId"]).toHaveLength(128);
   });
 
   test("regression: names the field of a refusal, and no value", () => {
     const { lines, records } = recording();
     const violation = { field: "page_size", description: "secret" };
-    records.ended(refused(invalidArgument([{ field: "", description: "" }, violation])));
-    records.ended(refused(invalidArgument([{ field: "x".repeat(1_000), description: "secret" }])));
-    records.ended(refused(invalidArgument([{ field: "", description: "secret" }])));
+    records.recordEnd(refused(invalidArgument([{ field: "", description: "" }, violation])));
+    records.recordEnd(
+      refused(invalidArgument([{ field: "x".repeat(1_000), description: "secret" }])),
+    );
+    records.recordEnd(refused(invalidArgument([{ field: "", description: "secret" }])));
     expect(lines.map(({ field }) => field)).toEqual(["limit", "x".repeat(128), undefined]);
     expect(JSON.stringify(lines)).not.toContain("secret");
   });
 
   test("counts in metrics by route, method and status, also for bytes that are not a request", async () => {
     const { metrics, records } = recording();
-    records.ended(END);
-    records.ended(refused(new ServiceError("not_found", "SESSION_NOT_FOUND", "m")));
+    records.recordEnd(END);
+    records.recordEnd(refused(new ServiceError("not_found", "SESSION_NOT_FOUND", "m")));
     records.recordEarly(new ServiceError("invalid_argument", "INVALID_REQUEST", "m"));
     const text = await metrics.text();
     const name = "session_ledger_http_requests_total";

@@ -54,7 +54,7 @@ const PROTOCOLS = {
     const parts = recording();
     const records = new RequestRecords(parts, { logRequests: logged });
     const fail: Fail = (error, route = "/sessions/:id") => {
-      records.ended({ ...END, route, error });
+      records.recordEnd({ ...END, route, error });
     };
     return { ...parts, fail, msg: "request", where: "/sessions/:id" };
   },
@@ -145,7 +145,7 @@ describe("regression: streams that end well have limited log lines", () => {
     const parts = recording();
     const records = new RequestRecords(parts, { logRequests: "failures" });
     const end = { ...END, status: 200, isStream: true, error: undefined };
-    for (let n = 0; n < FLOOD; n += 1) records.ended(end);
+    for (let n = 0; n < FLOOD; n += 1) records.recordEnd(end);
     expect(parts.lines).toHaveLength(20);
     vi.advanceTimersByTime(1_000);
     expect(parts.lines.at(-1)).toMatchObject({ of: { "/sessions/:id OK": FLOOD - 20 } });
@@ -157,7 +157,7 @@ describe("regression: requests without a route, and bytes that are not a request
     const parts = recording();
     const records = new RequestRecords(parts, { logRequests: "failures" });
     for (let n = 0; n < 100; n += 1) {
-      records.ended({ ...END, route: UNKNOWN_ROUTE, status: 404 });
+      records.recordEnd({ ...END, route: UNKNOWN_ROUTE, status: 404 });
       records.recordEarly(INVALID);
     }
     expect(parts.lines).toEqual([]);
@@ -165,8 +165,8 @@ describe("regression: requests without a route, and bytes that are not a request
     expect(text).toContain('refused_total{reason="INVALID_REQUEST"} 100');
     expect(text).toContain('refused_total{reason="SESSION_NOT_FOUND"} 100');
     // Failures of the service itself are logged for every route.
-    records.ended({ ...END, route: UNKNOWN_ROUTE, error: DEFECT });
-    records.ended({ ...END, route: UNKNOWN_ROUTE, error: RATE_LIMITED });
+    records.recordEnd({ ...END, route: UNKNOWN_ROUTE, error: DEFECT });
+    records.recordEnd({ ...END, route: UNKNOWN_ROUTE, error: RATE_LIMITED });
     expect(parts.lines.map(({ level }) => level)).toEqual(["error", "warn"]);
   });
 });

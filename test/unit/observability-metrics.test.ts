@@ -100,10 +100,10 @@ describe("metrics", () => {
   test("count calls by method and code, and time them by method in seconds", async () => {
     const metrics = createMetrics();
     const push = metrics.callsOf("PushSessionEvent");
-    push.ended("OK", 3);
-    push.ended("OK", 400);
-    push.ended("RESOURCE_EXHAUSTED", 0);
-    metrics.callsOf("GetSession").ended("OK", 1);
+    push.recordEnd("OK", 3);
+    push.recordEnd("OK", 400);
+    push.recordEnd("RESOURCE_EXHAUSTED", 0);
+    metrics.callsOf("GetSession").recordEnd("OK", 1);
     metrics.refused("QUEUE_FULL");
     const lines = (await metrics.text()).split("\n");
     for (const line of [

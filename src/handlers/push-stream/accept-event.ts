@@ -85,7 +85,7 @@ export type AcceptResult =
   | { readonly kind: "rows"; readonly rows: readonly AguiRow[] }
   | { readonly kind: "refused"; readonly error: ServiceError };
 
-interface KnownFrame {
+interface CachedFrame {
   /** The type field of the event; an event may carry its type only in the payload. */
   readonly sentType: string;
   readonly eventType: string;
@@ -113,7 +113,7 @@ interface StoredPayload {
 export class EventAcceptor {
   readonly #options: AcceptOptions;
   /** The most recently matched frame comes first. */
-  readonly #frames: KnownFrame[] = [];
+  readonly #frames: CachedFrame[] = [];
 
   constructor(options: AcceptOptions) {
     this.#options = options;
@@ -154,7 +154,7 @@ export class EventAcceptor {
     // The rows of a grouped event begin with a START.
     const isFragment = row?.conformant === true && isCompressible(row.eventType);
     if (!isFragment) return { kind: "rows", rows: leavesDelta ? this.#redact(rows) : rows };
-    const frame = knownFrameOf(event, row);
+    const frame = cachedFrameOf(event, row);
     if (frame !== undefined) this.#remember(frame);
     const pieces = frame?.stored.match(row.payload);
     return this.#fragment(event, frame ?? row, { payload: row.payload, pieces, nowMicros });
@@ -185,7 +185,7 @@ export class EventAcceptor {
 
   #fragment(
     event: RawEvent,
-    like: Pick<KnownFrame, "eventType" | "address"> & Partial<KnownFrame>,
+    like: Pick<CachedFrame, "eventType" | "address"> & Partial<CachedFrame>,
     { payload, pieces, nowMicros }: StoredPayload,
   ): AcceptResult {
     const { eventType, address, stored, isMerging } = like;
@@ -198,7 +198,7 @@ export class EventAcceptor {
     };
   }
 
-  #remember(frame: KnownFrame): void {
+  #remember(frame: CachedFrame): void {
     const index = this.#frames.indexOf(frame);
     if (index >= 0) this.#frames.splice(index, 1);
     this.#frames.unshift(frame);
@@ -207,7 +207,7 @@ export class EventAcceptor {
 }
 
 /** Undefined where no later event can have the same frame, or the payload is too large to keep. */
-function knownFrameOf(event: RawEvent, row: AguiRow): KnownFrame | undefined {
+function cachedFrameOf(event: RawEvent, row: AguiRow): CachedFrame | undefined {
   if (Math.max(event.payload.length, row.payload.length) > FRAME_UNITS_MAX) return undefined;
   const gaps = gapsOf(event.payload);
   // `"timestamp":null`, which Python producers write, is the same in every event.

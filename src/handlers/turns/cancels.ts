@@ -129,7 +129,7 @@ export class Cancels implements Unit {
     if (this.#isStopped || this.#ends.has(sessionId) || this.#ends.size >= ENDS_MAX) return;
     const nowMs = this.#parts.clock.monotonicMs();
     if ((this.#failedUntilMs.get(sessionId) ?? nowMs) > nowMs) return;
-    const ending = this.#ended(cancel).finally(() => {
+    const ending = this.#endRun(cancel).finally(() => {
       const wasFull = this.#ends.size >= ENDS_MAX;
       this.#ends.delete(sessionId);
       if (wasFull) this.look();
@@ -138,7 +138,7 @@ export class Cancels implements Unit {
   }
 
   /** Never rejects: after a failure, a later look tries again. */
-  async #ended(cancel: OpenCancel): Promise<void> {
+  async #endRun(cancel: OpenCancel): Promise<void> {
     const { log, metrics, clock } = this.#parts;
     const { sessionId, runId } = cancel;
     try {

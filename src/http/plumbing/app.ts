@@ -85,8 +85,8 @@ export const CHECKED_BY_ZOD: object = {
 function checkOf({ schema }: { readonly schema: z.ZodType }) {
   return (data: unknown): { readonly value: unknown } | { readonly error: ServiceError } => {
     const { success, data: value, error } = schema.safeParse(data);
-    const known = schema instanceof z.ZodObject ? Object.keys(schema.shape) : [];
-    return success ? { value } : { error: refusalOfIssues(error.issues, known) };
+    const fields = schema instanceof z.ZodObject ? Object.keys(schema.shape) : [];
+    return success ? { value } : { error: refusalOfIssues(error.issues, fields) };
   };
 }
 
@@ -251,7 +251,7 @@ function record(
 ): void {
   const { request, reply, served, ...rest } = end;
   const wasLeft = !reply.raw.writableFinished;
-  records.ended({
+  records.recordEnd({
     ...rest,
     method: request.method,
     route: (request.is404 ? undefined : request.routeOptions.url) ?? UNKNOWN_ROUTE,

@@ -149,8 +149,8 @@ export function problemHeaders(error: ServiceError): Readonly<Record<string, str
 /** Descriptions begin with the name of their field; a path after the name stays unchanged. */
 export function renamed(text: string, names: FieldNames): string {
   const name = /^[a-z_]+/.exec(text)?.[0] ?? "";
-  const known = Object.hasOwn(names, name) ? names[name] : undefined;
-  return known === undefined ? text : known + text.slice(name.length);
+  const parameter = Object.hasOwn(names, name) ? names[name] : undefined;
+  return parameter === undefined ? text : parameter + text.slice(name.length);
 }
 
 const BY_CODE: Readonly<Record<string, () => HttpRefusal>> = {
@@ -172,8 +172,8 @@ const BY_CODE: Readonly<Record<string, () => HttpRefusal>> = {
 /** Turns an error of the framework into an error that the caller may read. */
 export function refusalOf(cause: unknown): ServiceError {
   const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
-  const known = typeof code === "string" ? BY_CODE[code] : undefined;
-  return known === undefined ? ServiceError.from(cause) : known();
+  const refusal = typeof code === "string" ? BY_CODE[code] : undefined;
+  return refusal === undefined ? ServiceError.from(cause) : refusal();
 }
 
 /** Names that other APIs have for the same parameter. */
@@ -186,19 +186,19 @@ const SYNONYMS: readonly (readonly string[])[] = [
 ];
 
 /** The parameter that an unknown one was probably meant to be. */
-function meantBy(given: string, known: readonly string[]): string | undefined {
+function meantBy(given: string, parameters: readonly string[]): string | undefined {
   const name = given
     .replaceAll(/(?<=[a-z])[A-Z]/g, "_$&")
     .replaceAll("-", "_")
     .toLowerCase();
   const same = SYNONYMS.find((names) => names.includes(name)) ?? [name];
-  return known.find((one) => same.includes(one)) ?? nearest(name, known);
+  return parameters.find((one) => same.includes(one)) ?? nearest(name, parameters);
 }
 
 /** Zod's issues by the names of the parameters; each unknown parameter is named separately. */
 export function refusalOfIssues(
   issues: readonly z.core.$ZodIssue[],
-  known: readonly string[] = [],
+  parameters: readonly string[] = [],
 ): ServiceError {
   const violations = issues.flatMap((issue) => {
     const field = issue.path.join(".");
@@ -207,7 +207,7 @@ export function refusalOfIssues(
     }
     return issue.keys.map((key) => {
       const path = field === "" ? key : `${field}.${key}`;
-      const meant = field === "" ? meantBy(key, known) : undefined;
+      const meant = field === "" ? meantBy(key, parameters) : undefined;
       const hint = meant === undefined ? "" : `; did you mean ${meant}?`;
       return { field: path, description: `${path} is not known here${hint}` };
     });

@@ -62,9 +62,9 @@ export class RequestRecords {
     );
   }
 
-  ended({ method, route, status, wasLeft, sessionId, ...end }: RequestEnd): void {
+  recordEnd({ method, route, status, wasLeft, sessionId, ...end }: RequestEnd): void {
     const { error, span } = end;
-    const durationMs = this.#records.ended({
+    const durationMs = this.#records.recordEnd({
       ...end,
       where: route,
       // Any client that reaches the port can request unknown paths, or send no requests.
@@ -87,7 +87,7 @@ export class RequestRecords {
 
   /** For bytes that never became a request. */
   recordEarly(error: ServiceError): void {
-    this.ended({
+    this.recordEnd({
       method: UNKNOWN_METHOD,
       route: UNKNOWN_ROUTE,
       status: statusOf(error),
