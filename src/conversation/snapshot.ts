@@ -144,12 +144,12 @@ export class Snapshot {
 
   /** The number of the row that answers this interrupt, if no run has taken the row. */
   answeredAt(interruptId: string): bigint | undefined {
-    return this.#canonical.turns.answeredBy(interruptId);
+    return this.#canonical.turns.answerSeqOf(interruptId);
   }
 
   /** The number of the row that answers the question of a graph, if no run has taken the row. */
   get graphAnsweredAt(): bigint | undefined {
-    return this.#canonical.turns.graphAnsweredBy;
+    return this.#canonical.turns.graphAnswerSeq;
   }
 
   get hadActivities(): boolean {

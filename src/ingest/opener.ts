@@ -19,7 +19,7 @@ import { failureOf } from "../store/failure.ts";
 import type { OpenedStream, OpeningResult, StreamRequest } from "../store/streams.ts";
 import type { LedgerWriter } from "./commit.ts";
 import {
-  callerGone,
+  callerLeft,
   databaseUnavailable,
   openingRefusal,
   queueFull,
@@ -82,7 +82,7 @@ export class Opener {
     const { writer, stop } = this.#dependencies;
     return (wait ? this.#locked : this.#free).run(async () => {
       if (stop.aborted) throw stopping();
-      if (isAbandoned()) throw callerGone();
+      if (isAbandoned()) throw callerLeft();
       return writer.openStream(request, { wait });
     });
   }

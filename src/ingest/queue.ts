@@ -16,7 +16,7 @@ import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Independent, type Push, type StoredRow } from "../store/rows.ts";
 import type { ServiceError } from "@session-ledger/base/errors";
 import type { Span } from "../observability/trace.ts";
-import { callerGone, databaseUnavailable, outcomeUnknown, RETRY_LIMIT_MS } from "./refusal.ts";
+import { callerLeft, databaseUnavailable, outcomeUnknown, RETRY_LIMIT_MS } from "./refusal.ts";
 
 /** Sessions remembered as slow; a forgotten one shares a batch again. */
 const SLOW_SESSIONS_MAX = 1_000;
@@ -223,7 +223,7 @@ export function newItem(taken: AcceptedPush): PendingPush {
 /** False: the caller left before its push was first sent. The push is refused and not stored. */
 export function refuseIfCallerLeft(item: PendingPush): boolean {
   if (item.isSent || !item.isAbandoned()) return true;
-  item.reject(callerGone());
+  item.reject(callerLeft());
   return false;
 }
 

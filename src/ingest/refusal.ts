@@ -136,7 +136,7 @@ export function stopping(): ServiceError {
   });
 }
 
-export function callerGone(): ServiceError {
+export function callerLeft(): ServiceError {
   return new ServiceError("cancelled", "CANCELLED", "the caller left before the push was sent");
 }
 

@@ -246,7 +246,7 @@ function readInstruments(make: Instruments) {
     countInstances: (count: () => number): void => {
       instances.count = count;
     },
-    instancesHeard: make.gauge(
+    instancesSeen: make.gauge(
       "instances_heard",
       "Other instances whose wake-ups arrived in the last minute; one without commits sends none.",
       [],

@@ -135,7 +135,7 @@ export async function launch(options: LaunchOptions): Promise<Server> {
         throw new LaunchError("other", `PostgreSQL was not ready in ${START_MS_MAX} ms`);
       const exit = await Promise.race([exited, sleep(POLL_MS)]);
       if (exit === undefined) continue;
-      await postmaster.goneWithin(KILL_MS_MAX); // Its last lines are still in the pipe.
+      await postmaster.exitsWithin(KILL_MS_MAX); // Its last lines are still in the pipe.
       throw new LaunchError(failureOf(lines), `PostgreSQL did not start: ${lines.join("; ")}`);
     }
     return { pid: postmaster.pid, exited, stop };
@@ -159,7 +159,7 @@ function childPostmaster(child: ChildProcess): Postmaster {
   return {
     pid: child.pid ?? -1,
     signal: (name) => void child.kill(name),
-    goneWithin: (ms) => isDoneWithin(ms, closed),
+    exitsWithin: (ms) => isDoneWithin(ms, closed),
   };
 }
 
@@ -190,7 +190,7 @@ interface Postmaster {
   readonly pid: number;
   signal(name: NodeJS.Signals): void;
   /** True as soon as it is gone, false after `ms`. */
-  goneWithin(ms: number): Promise<boolean>;
+  exitsWithin(ms: number): Promise<boolean>;
 }
 
 /**
@@ -207,7 +207,7 @@ async function shutDown(postmaster: Postmaster, fastStopMs: number): Promise<Nod
   ] as const;
   for (const [signal, ms] of steps) {
     postmaster.signal(signal);
-    if (await postmaster.goneWithin(ms)) return signal;
+    if (await postmaster.exitsWithin(ms)) return signal;
   }
   throw new Error(`PostgreSQL process ${postmaster.pid} does not end, not even by SIGKILL`);
 }
@@ -288,7 +288,7 @@ function strangerOf(pid: number, pgData: string): Postmaster {
         if (!hasCode(error, "ESRCH")) throw error;
       }
     },
-    goneWithin: async (ms) => {
+    exitsWithin: async (ms) => {
       const limit = AbortSignal.timeout(ms);
       while (!limit.aborted) {
         if (!(await isServerOf(pid, pgData))) return true;

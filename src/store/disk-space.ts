@@ -57,13 +57,13 @@ export class DiskSpace implements Unit {
       if (this.#refusal === undefined) log.info({ freeBytes: free }, "disk_has_room");
       else log.warn({ freeBytes: free, reserveBytes }, "disk_full");
     } catch (error) {
-      this.#refusal = filesGone(error);
+      this.#refusal = filesMissing(error);
       if (before !== "DATABASE_UNAVAILABLE") log.warn({ err: error }, "data_dir_gone");
     }
   }
 }
 
-function filesGone(cause: unknown): ServiceError {
+function filesMissing(cause: unknown): ServiceError {
   const message = "the files of the database are gone; nothing was stored";
   return new ServiceError("unavailable", "DATABASE_UNAVAILABLE", message, {
     cause,

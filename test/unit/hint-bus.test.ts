@@ -147,7 +147,7 @@ describe("a received announcement", () => {
 test("another instance counts as heard for a minute after its last announcement", async () => {
   const testBus = await started();
   const { transport, metrics } = testBus;
-  const heard = async () => (await metrics.instancesHeard.get()).values.map(({ value }) => value);
+  const heard = async () => (await metrics.instancesSeen.get()).values.map(({ value }) => value);
   expect(await heard()).toEqual([0]);
   const me = await testBus.name();
   for (const text of [`1 ${me} *`, "what?", "1 you s/1/2", "1 they *", "1 you *"])

@@ -116,7 +116,7 @@ export class Canonical {
 
   get turns(): Pick<
     TurnTracker,
-    "takenSeq" | "answeredBy" | "graphAnsweredBy" | "branchedBy" | "editing" | "stateOf"
+    "takenSeq" | "answerSeqOf" | "graphAnswerSeq" | "branchedBy" | "editing" | "stateOf"
   > {
     return this.#turns;
   }

@@ -80,12 +80,12 @@ export class TurnTracker {
   }
 
   /** The row with an answer to this interrupt, which no run has taken. */
-  answeredBy(interruptId: string): bigint | undefined {
+  answerSeqOf(interruptId: string): bigint | undefined {
     return this.#answers.get(interruptId)?.seq;
   }
 
   /** The row with an answer to the question of a graph, which no run has taken. */
-  get graphAnsweredBy(): bigint | undefined {
+  get graphAnswerSeq(): bigint | undefined {
     return this.#graphAnswerSeq > this.#takenSeq ? this.#graphAnswerSeq : undefined;
   }
 

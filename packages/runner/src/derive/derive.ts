@@ -58,7 +58,7 @@ export class MessageDeriver {
     this.#bytesMax = payloadBytesMax;
     // A UTF-16 unit takes at least one byte, so no payload holds more of them.
     const limits = { textCharsMax: payloadBytesMax };
-    this.#constructs = new ConstructTracker((construct) => this.#ended(construct), limits);
+    this.#constructs = new ConstructTracker((construct) => this.#onConstructEnd(construct), limits);
   }
 
   /** Takes the next event, as JSON; returns the messages that it completes, mostly none. */
@@ -105,7 +105,7 @@ export class MessageDeriver {
     }
   }
 
-  #ended({ kind, id, owner, name, isAssistants, ...content }: TrackedConstruct): void {
+  #onConstructEnd({ kind, id, owner, name, isAssistants, ...content }: TrackedConstruct): void {
     if (!isAssistants) return;
     // Subagents may use the same ids as each other and as the agent.
     const constructId = owner === undefined ? id : `${owner}/${id}`;
