@@ -138,12 +138,22 @@ async function databaseOf(options: ServiceOptions): Promise<string> {
   return (await createLedgerDatabase()).url;
 }
 
-/** Starts an ended service again with its settings, database and ports, so that its clients find it. */
-export function startAgain(
+/**
+ * Starts an ended service again with its settings, database and ports, so that its clients find it. The
+ * system may have given a port to a connection of another test: the start is repeated until that ends.
+ */
+export async function startAgain(
   ended: Pick<ServiceProcess, "env" | "dataDir" | "databaseUrl" | "grpcAddress" | "httpAddress">,
 ): Promise<ServiceProcess> {
   const { env, dataDir, databaseUrl, grpcAddress, httpAddress } = ended;
-  return startService({ env, dataDir, databaseUrl, addresses: { grpcAddress, httpAddress } });
+  const options = { env, dataDir, databaseUrl, addresses: { grpcAddress, httpAddress } };
+  for (;;) {
+    try {
+      return await startService(options);
+    } catch (error) {
+      if (!String(error).includes("ADDRESS_TAKEN")) throw error;
+    }
+  }
 }
 
 /** Ends the processes of a test and their embedded PostgreSQL; `cleanUp` then deletes the directory. */
