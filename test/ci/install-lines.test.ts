@@ -196,7 +196,7 @@ describe("in a clone", () => {
     expect(started).toContain("npx node");
   });
 
-  test("every command of the ledger is there", async () => {
+  test("every command of the ledger exists", async () => {
     const commands = linesOf("script").flatMap(
       (line) => /^npm run -s ledger -- [\w-]+/.exec(line)?.[0] ?? [],
     );

@@ -53,7 +53,7 @@ async function valuesAt(dataDir: string): Promise<readonly string[]> {
   return (await eventsOf(rpc, "s")).map(({ seq, payload }) => `${seq} ${payload}`);
 }
 
-test("a backup beside pushes has every row acknowledged before it, and is a prefix", async () => {
+test("a backup during pushes has every row acknowledged before it, and is a prefix", async () => {
   const acknowledged: string[] = [];
   const ending = new AbortController();
   const pushing = (async () => {

@@ -31,7 +31,7 @@ const pathOf = (sessionId: string, runId = "r%2F1"): string =>
   `/api/ambient/v1/sessions/${sessionId}/runs/${runId}/cancel`;
 
 describe("over HTTP", () => {
-  test("a cancel is answered with its message, and a repeated one says so", async () => {
+  test("a cancel is answered with its message, and a repeated one is marked as deduplicated", async () => {
     const sessionId = await running();
     const first = await post(pathOf(sessionId), { reason: "enough" });
     expect([first.status, first.headers.get("idempotent-replayed")]).toEqual([200, null]);
@@ -107,7 +107,7 @@ describe("CopilotKit's stop button", () => {
     },
   );
 
-  test("says whether a run was open, and nothing of a session that is not there", async () => {
+  test("reports whether a run was open, also for a session that does not exist", async () => {
     const sessionId = await running();
     const stop = (threadId: string) => post(`/copilotkit/agent/default/stop/${threadId}`);
     const envelope = (threadId: string) =>

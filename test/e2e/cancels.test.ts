@@ -207,7 +207,7 @@ describe("a cancelled run whose producer does not end it", () => {
     ).toBe(0n);
   });
 
-  test("is ended although a producer without an epoch goes on", async () => {
+  test("is ended although a producer without an epoch continues", async () => {
     const sessionId = newSession();
     await emit(one, sessionId, { type: "RUN_STARTED", threadId: "t", runId: "r1" });
     const over = new AbortController();

@@ -232,7 +232,7 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
   );
 
   test(
-    "the example without a valid token ends and says so",
+    "the example without a valid token ends and reports it",
     needs(example.tool),
     async (context) => {
       const env = await guardedEnv({ token: "not-a-token-of-anybody" });

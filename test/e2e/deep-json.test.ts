@@ -121,14 +121,21 @@ describe("in a file", () => {
     ["push", "--stream"],
   ];
 
-  test.each(commands)("%s %s is refused by its line, and the rest goes on", async (...command) => {
-    const sessionId = await createdSession(client);
-    const argv = [...command, sessionId, "--address", service.grpcAddress];
-    const { exitCode, stderr } = await runHere(argv, { input: `${lines.join("\n")}\n` });
-    expect(stderr).not.toContain("    at ");
-    expect(exitCode).toBe(1);
-    expect(stderr.match(/line \d+ refused/g)).toEqual(
-      expect.arrayContaining(["line 1 refused", "line 2 refused", `line ${lines.length} refused`]),
-    );
-  });
+  test.each(commands)(
+    "%s %s is refused by its line, and the command continues",
+    async (...command) => {
+      const sessionId = await createdSession(client);
+      const argv = [...command, sessionId, "--address", service.grpcAddress];
+      const { exitCode, stderr } = await runHere(argv, { input: `${lines.join("\n")}\n` });
+      expect(stderr).not.toContain("    at ");
+      expect(exitCode).toBe(1);
+      expect(stderr.match(/line \d+ refused/g)).toEqual(
+        expect.arrayContaining([
+          "line 1 refused",
+          "line 2 refused",
+          `line ${lines.length} refused`,
+        ]),
+      );
+    },
+  );
 });

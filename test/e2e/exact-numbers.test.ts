@@ -89,7 +89,7 @@ test("the digits of the messages of a snapshot stay, also where the agent's runn
   expect(placesIn(await joinOf(sessionId, "?replay=events"))).toEqual([1, 2]);
 });
 
-test("the digits of what is typed over AG-UI are stored", async () => {
+test("the digits of an input sent over AG-UI are stored", async () => {
   const sessionId = newSession();
   await emit(client, sessionId, { type: "RUN_STARTED", threadId: sessionId, runId: "r1" });
   await emit(client, sessionId, { type: "RUN_FINISHED", threadId: sessionId, runId: "r1" });

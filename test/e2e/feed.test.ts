@@ -152,7 +152,7 @@ describe("a feed", () => {
     feed.cancel();
   });
 
-  test("tells its place when a filter leaves out every row, and continues from there", async () => {
+  test("sends its cursor when a filter leaves out every row, and continues from that cursor", async () => {
     const before = (await snapshot({})).at(-1)?.cursor ?? "";
     await pushed(0, "filtered", 1);
     const frames = await snapshot({ cursor: before, eventTypes: ["CUSTOM"] });

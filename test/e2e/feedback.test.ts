@@ -84,7 +84,7 @@ describe("feedback", () => {
     });
   });
 
-  test("stays through a snapshot of the agent, and beside the sender of a person's message", async () => {
+  test("stays through a snapshot of the agent, and with the sender of a user message", async () => {
     const sessionId = await answered();
     const { id, seq } = await client.unary(pushSessionMessage, {
       sessionId,
@@ -106,7 +106,7 @@ describe("feedback", () => {
     });
   });
 
-  test("names a message by its row, when the row has a message with an id of its own", async () => {
+  test("names a message by its row, when the message of the row has its own id", async () => {
     const sessionId = newSession();
     const messages = [{ id: "from-page", role: "user", content: "hello" }];
     const row = await client.unary(pushSessionMessage, {
@@ -330,7 +330,7 @@ describe.each(AGUI_CLIENTS)("$name", (agui) => {
     expect(later.conversation().messages).toMatchObject(shown);
   });
 
-  test("goes on in an open run, where feedback comes as CUSTOM", async () => {
+  test("continues in an open run, where feedback comes as CUSTOM", async () => {
     const sessionId = await answered({ isOpen: true });
     const opened = agui.open(service.httpAddress, sessionId);
     const told: object[] = [];

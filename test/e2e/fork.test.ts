@@ -304,7 +304,7 @@ describe("a request of gRPC", () => {
     });
   });
 
-  test("names what is wrong with the session or the number, and another one takes no taken id", async () => {
+  test("names the wrong session or number, and another request takes no taken id", async () => {
     const sessionId = newSession();
     await emit(client, sessionId, { type: "CUSTOM", name: "n", value: 1 });
     const asked = (more: object) =>
@@ -427,7 +427,7 @@ describe("a request of gRPC", () => {
 });
 
 describe("over HTTP and the command line", () => {
-  test("a fork is made, shown and listed as the document says", async () => {
+  test("a fork is made, shown and listed as documented", async () => {
     const sessionId = newSession();
     await emit(client, sessionId, { type: "CUSTOM", name: "n", value: 1 });
     const openApi = new OpenApi(

@@ -222,7 +222,7 @@ describe("import", () => {
     expect(await transcriptOf(sessionId)).toContain("Hello you");
   });
 
-  test("refuses what is no entry, and names the field", async () => {
+  test("refuses a wrong entry, and names the field", async () => {
     const sessionId = newSession();
     const bad = { channel: "context", content: [{ role: "AI", text: "secret" }] };
     const good = { content: [{ role: "AI", text: "an answer" }] };
@@ -421,7 +421,7 @@ describe("GET /sessions/{id}/history", () => {
     expect(await answer.text()).toContain("must be one of history, history/lc4j, text");
   });
 
-  test("tells that there is no such session", async () => {
+  test("answers that the session does not exist", async () => {
     const answer = await fetch(historyUrl(newSession()));
     expect(answer.status).toBe(404);
   });

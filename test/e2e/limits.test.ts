@@ -171,7 +171,7 @@ describe("bytes a second", () => {
   });
 });
 
-test("the writer of the SDK waits as long as the refusal says and loses nothing", async () => {
+test("the writer of the SDK waits the time of the refusal and loses nothing", async () => {
   const sessionId = newSession();
   const { writer, problems } = observedWriter({
     address: service.grpcAddress,

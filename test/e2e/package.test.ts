@@ -86,7 +86,7 @@ test("regression: an old Node met a SyntaxError instead of the required version"
   expect(text).not.toMatch(/=>|\bconst\b|\blet\b|\bawait\b|\?\.|\?\?|`/);
 });
 
-test("a command keeps compiled code beside the bundle, and runs where it cannot", async () => {
+test("a command keeps compiled code next to the bundle, and runs where it cannot", async () => {
   const folder = join(home, "dist");
   await copyBundle(folder);
   const { NODE_COMPILE_CACHE: _, ...env } = process.env;
@@ -134,7 +134,7 @@ describe("npm run -s ledger", () => {
     return scripts.ledger.replace("exec node ", "");
   }
 
-  test("takes the sources where there is no bundle", async () => {
+  test("takes the sources when no bundle exists", async () => {
     expect(await loaded()).toEqual(["src"]);
   });
 

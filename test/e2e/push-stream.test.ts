@@ -509,7 +509,7 @@ describe("a group closes", () => {
     ]);
   });
 
-  test("at the byte limit, before its age, for a client that stops there", async () => {
+  test("at the byte limit, before its age, for a client that stops at this limit", async () => {
     const before = await metrics();
     const { stream, opened } = await open({ sessionId: newSession(), maxAgeMs: 5_000 });
     // Little text in large payloads: the limit of the text is far.

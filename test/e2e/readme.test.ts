@@ -247,7 +247,7 @@ describe.skipIf(inject("project") === "older-grpcurl")("the example of a runner"
   });
 
   // Regression: it died with forty lines of bytes.
-  test("a runner that a later one replaces says so in a sentence, and ends with 1", async () => {
+  test("a runner that a later one replaces reports it in a sentence, and ends with 1", async () => {
     const sessionId = "readme-two";
     await say(client, sessionId, "one");
     const first = startRunner(sessionId);
@@ -346,7 +346,7 @@ describe.skipIf(inject("project") === "older-grpcurl")("the example of a runner"
 });
 
 test.each(["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/clients.md"])(
-  "every file and folder that %s links to is there",
+  "every file and folder that %s links to exists",
   (document) => {
     const url = pathToFileURL(join(ROOT, document));
     const text = readFileSync(url, "utf8");

@@ -167,7 +167,7 @@ describe("a session without its oldest runs begins at its first row:", () => {
     }
   });
 
-  test("the transcript begins there, now and up to a number", async () => {
+  test("the transcript begins at this row, now and up to a number", async () => {
     for (const query of ["", "?up_to_seq=14"]) {
       const transcript: unknown = await (await get(`${sessionId}/transcript${query}`)).json();
       expect(transcript).toMatchObject({
@@ -183,7 +183,7 @@ describe("a session without its oldest runs begins at its first row:", () => {
     });
   });
 
-  test("the export and the command line begin there", async () => {
+  test("the export and the command line begin at this row", async () => {
     const lines = (await (await get(`${sessionId}/export`)).text()).trimEnd().split("\n");
     expect(lines).toHaveLength(7);
     expect(lines[0]).toContain('"r2"');
@@ -195,7 +195,7 @@ describe("a session without its oldest runs begins at its first row:", () => {
     expect(exported.stdout.trimEnd().split("\n")).toHaveLength(7);
   });
 
-  test("an AG-UI client begins there, with and without replay", async () => {
+  test("an AG-UI client begins at this row, with and without replay", async () => {
     const answer = await joined(services[0], sessionId);
     expect(answer).toContain("said in r2, in parts");
     expect(answer).toContain("RUN_FINISHED");

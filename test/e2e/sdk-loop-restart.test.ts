@@ -180,7 +180,7 @@ test("a runner ends when another one takes over, and the lost run is given again
   await ended;
 });
 
-test("a runner goes on through a restart of the service, in a run and while it waits", async () => {
+test("a runner continues through a restart of the service, in a run and while it waits", async () => {
   const sessionId = newSession();
   await say(client, sessionId, "one");
   let resume = (): void => undefined;

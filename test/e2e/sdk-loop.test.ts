@@ -176,7 +176,7 @@ test("a runner answers each message, and gives the agent the history", async () 
   ]);
 });
 
-test("an error of the agent is RUN_ERROR with the context of the bridge, and the runner goes on", async () => {
+test("an error of the agent is RUN_ERROR with the context of the bridge, and the runner continues", async () => {
   const sessionId = newSession();
   let runs = 0;
   const bridge = new (class extends TestBridge {

@@ -172,7 +172,7 @@ test("a killed runner of a pool takes over its own runs at its start, and sends 
   expect(await readdir(join(directory, "spool"))).toEqual([]);
 });
 
-test("a pool goes on through a restart of the service", async () => {
+test("a pool continues through a restart of the service", async () => {
   const { runner, ended } = pool();
   const [before, after] = [newSession(), newSession()];
   await say(client, before, "one");

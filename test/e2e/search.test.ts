@@ -62,7 +62,7 @@ test("callers find the texts of the sessions that they may read, and no others",
   expect(await sessionsFor("capybara")).toEqual([]);
 });
 
-test("HTTP answers as its document says, and names wrong parameters", async () => {
+test("HTTP answers as its document describes, and names wrong parameters", async () => {
   const document = await fetch(`http://${service.httpAddress}/openapi.json`, {
     headers: { authorization: `Bearer ${root.token}` },
   });

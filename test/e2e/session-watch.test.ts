@@ -76,7 +76,7 @@ describe("a watch of sessions", () => {
     expect(await watch.of(erased)).toEqual(["DELETED"]);
   });
 
-  test("tells of a session that a push has made", async () => {
+  test("reports a session that a push has made", async () => {
     await using watch = await SessionWatcher.live(other);
     const sessionId = newSession();
     await push(one, "events", { sessionId });

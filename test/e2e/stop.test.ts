@@ -361,7 +361,7 @@ test("ends the service under `npm start` too", async () => {
 
 describe("a refused start", () => {
   test.skipIf(process.platform !== "linux")(
-    "on a DATA_DIR where no directory can be made says so, and does not try for ever",
+    "on a DATA_DIR where no directory can be made reports it, and does not try for ever",
     async () => {
       const refused = await runCommand(["serve"], { env: { DATA_DIR: "/proc/session-ledger/x" } });
       expect(refused.exitCode).toBe(4);
@@ -371,7 +371,7 @@ describe("a refused start", () => {
   );
 
   test.each([["serve"], ["dump", "--output", "none"], ["backup", "none"]])(
-    "on a DATA_DIR that is a file says so in one sentence: %s",
+    "on a DATA_DIR that is a file reports it in one sentence: %s",
     async (...args) => {
       const file = join(await makeDirectory(), "file");
       await writeFile(file, "");

@@ -18,7 +18,7 @@ async function waiting(...texts: readonly string[]): Promise<string> {
 }
 
 describe("a claim", () => {
-  test("takes the waiting messages of people in order, and stores the start of the run", async () => {
+  test("takes the waiting user messages in order, and stores the start of the run", async () => {
     const sessionId = await waiting("one");
     await push(client, "messages", { sessionId, eventType: "assistant", payload: "no" });
     await say(client, sessionId, "two");
@@ -43,7 +43,7 @@ describe("a claim", () => {
     expect(await standing(client, sessionId)).toEqual([4n, 0n, undefined]);
   });
 
-  test("of the same run again gets the same answer, whatever else it says", async () => {
+  test("of the same run again gets the same answer, also with other fields in the request", async () => {
     const sessionId = await waiting("one", "two");
     const first = await claim(client, { sessionId, runId: "r1", messagesMax: 1 });
     await say(client, sessionId, "three");

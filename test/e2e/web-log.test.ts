@@ -210,7 +210,7 @@ test("the stream of rows gives each row with its index, under its last number", 
   expect(next.fragments).toBeUndefined();
 });
 
-test("the newest rows are there after the first page, and the others follow without a gap", async () => {
+test("the newest rows come with the first page, and the others follow without a gap", async () => {
   const sessionId = newSession();
   for (let from = 0; from < 3_000; from += 1_000) await events(sessionId, steps(from, 1_000));
   const opened = open(sessionId);
@@ -228,7 +228,7 @@ test("the newest rows are there after the first page, and the others follow with
   expect(log.joinedCount).toBe(3_000);
 });
 
-test("what is stored later is in the log and in the newest moment", async () => {
+test("later rows are in the log and in the newest moment", async () => {
   const sessionId = await conversation(1);
   const opened = open(sessionId);
   await untilComplete(opened);
@@ -346,7 +346,7 @@ test("regression: a call and a result of one snapshot took 0 ms", async () => {
   expect(call).toMatchObject({ kind: "tool", status: "done", resultMs: undefined });
 });
 
-test("a log goes on after its service was killed and another one runs", async () => {
+test("a log continues after its service was killed and another one runs", async () => {
   const sessionId = await conversation(1);
   const opened = open(sessionId);
   await untilComplete(opened);

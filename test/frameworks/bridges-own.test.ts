@@ -126,7 +126,7 @@ test("LangGraph: nodes are steps, also parallel ones, values are the state, writ
   expect(states.at(-1)).toMatchObject({ snapshot: { found: ["left", "right"] } });
 });
 
-test("LangGraph: a graph that was left in the middle of a turn goes on from its checkpoint", async () => {
+test("LangGraph: a graph that was left in the middle of a turn continues from its checkpoint", async () => {
   let fails = true;
   const runs: string[] = [];
   const graph = new StateGraph(MessagesAnnotation)

@@ -86,7 +86,7 @@ const isInstalled = (() => {
 })();
 
 test.skipIf(!isInstalled)(
-  "the Claude Agent SDK asks for an approval, and another bridge goes on with the answer",
+  "the Claude Agent SDK asks for an approval, and another bridge continues with the answer",
   async () => {
     const model = new StubModel();
     const server = createServer((request, response) => void model.respond(request, response));

@@ -254,7 +254,7 @@ describe("as CopilotKit's own runners", () => {
     expect(typesOf(await seen(runner, threadId))).toEqual(["RUN_STARTED", "RUN_ERROR"]);
   });
 
-  test("a stop ends the run, and what is open in it", async () => {
+  test("a stop ends the run, and every open construct in it", async () => {
     const [runner, threadId] = [replica(), newThread()];
     const agent = thinking();
     const run = ran(runner, threadId, agent);
@@ -278,7 +278,7 @@ describe("as CopilotKit's own runners", () => {
     expect(JSON.stringify(await seen(runner, threadId))).not.toContain("cancelled");
   });
 
-  test("an agent that refuses to stop goes on", async () => {
+  test("an agent that refuses to stop continues", async () => {
     const [runner, threadId] = [replica(), newThread()];
     const agent = thinking();
     const refusal = vi.spyOn(agent, "abortRun").mockImplementationOnce(() => {
@@ -400,7 +400,7 @@ describe("in several processes", () => {
   });
 });
 
-describe("beside the other doors of the ledger", () => {
+describe("together with the other APIs of the ledger", () => {
   test("the questions and the answers are messages, too", async () => {
     const [runner, threadId] = [replica(), newThread()];
     await ran(runner, threadId, saying("An answer."), { messages: [user("q", "A question?")] });

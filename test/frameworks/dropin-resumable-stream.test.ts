@@ -102,7 +102,7 @@ describe("as the package resumable-stream", () => {
     expect(await textOf(resumed)).toBe("abcdef".slice(skip));
   });
 
-  test("a stream is unknown, then there, then done", async () => {
+  test("a stream is unknown, then open, then done", async () => {
     const [id, { readable, write, close }, context] = [randomUUID(), source(), streams()];
     expect(await context.hasExistingStream(id)).toBe(null);
     expect(await context.resumeExistingStream(id)).toBe(undefined);
@@ -225,7 +225,7 @@ describe("a cancelled stream", () => {
     expect(await streams().hasExistingStream(id)).toBe("DONE");
   });
 
-  test("aborts the model of the AI SDK, and the page shows what there is", async () => {
+  test("aborts the model of the AI SDK, and the page shows the part before it", async () => {
     const [chatId, id] = [randomUUID(), randomUUID()];
     const aborted = Promise.withResolvers<unknown>();
     const model = new MockLanguageModelV4({
@@ -296,7 +296,7 @@ class Chat extends AbstractChat<UIMessage> {
 }
 
 describe("with the AI SDK", () => {
-  test("a page that is loaded again in another process goes on with the answer", async () => {
+  test("a page that is loaded again in another process continues with the answer", async () => {
     const [chatId, streamId] = [randomUUID(), randomUUID()];
     const gate = Promise.withResolvers<void>();
     const model = new MockLanguageModelV4({

@@ -102,7 +102,7 @@ test("a streamed run of the OpenAI Agents SDK is recorded", async () => {
 });
 
 describe("the chat of CopilotKit", () => {
-  test("chromium: a thread is there again after a restart", needs("chromium"), async () => {
+  test("chromium: a thread is shown again after a restart", needs("chromium"), async () => {
     toolPath("chromium");
     install("copilotkit-app");
     const browser = await openChromium();

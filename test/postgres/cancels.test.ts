@@ -85,7 +85,7 @@ test("a push without rows raises the epoch, for the state that was read", async 
   expect(await kindsOf({ ...ending, seen: { ...ending.seen, eventSeq: 1n } })).toEqual(["stored"]);
 });
 
-test("an opened stream says whether the open run is cancelled", async () => {
+test("an opened stream knows whether the open run is cancelled", async () => {
   const opened = () => openStream(ledger.database, { sessionId: "d", epoch: 1n }, OPTIONS);
   await kindsOf(started("d"));
   expect(await opened()).toMatchObject({ kind: "opened", isCancelled: false });

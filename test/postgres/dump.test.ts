@@ -86,7 +86,7 @@ test("a dump has no row that is stored while it runs", async () => {
   await copy[Symbol.asyncDispose]();
 });
 
-test("pages end at 1,000 rows, exactly and beside it, and continue", async () => {
+test("pages end at 1,000 rows, exactly and one row off, and continue", async () => {
   for (const rows of [999, 1_000, 1_001, 2_000]) await push(`pages-${rows}`, rows);
   await ledger.database.run(sql`
     insert into imported_rows select 'pages-999', stream, n, n
@@ -150,7 +150,7 @@ describe("a restore that is interrupted", () => {
 });
 
 // Bug: a restore said of a session without its rows, or with forged ones, that it was there already.
-describe("a session that is there", () => {
+describe("an existing session", () => {
   const wrongs = {
     "lacks a message": [sql`delete from session_messages where session_id = 'here' and seq = 2`],
     "lacks all events": [sql`delete from session_events where session_id = 'here'`],

@@ -258,7 +258,7 @@ describe("pages of raw events", () => {
     },
   );
 
-  test("are full from every cursor if there are enough events", async () => {
+  test("are full from every cursor when enough events exist", async () => {
     for (const cursor of CURSORS) {
       const left = RAW.filter(({ seq }) => seq > cursor).length;
       const up = await list({ afterSeq: cursor, pageSize: 3 });

@@ -171,7 +171,7 @@ describe("a fork", () => {
     }
   });
 
-  test("is a session of its own: retention, erasure and deletion of one leave the other", async () => {
+  test("is a separate session: retention, erasure and deletion of one leave the other", async () => {
     await tell("own", ...run("r1", ...spoken("m", "old")), newRow());
     await database.run(
       sql`update session_events set recorded_at = recorded_at - interval '2 days' where session_id = 'own' and seq <= 6`,
@@ -195,7 +195,7 @@ describe("a fork", () => {
     ).toEqual([{ parent_session_id: null, forked_at_seq: null }]);
   });
 
-  test("of rows that retention has erased is refused, and above them has what is left", async () => {
+  test("of rows that retention has erased is refused, and above them has the remaining rows", async () => {
     await tell("aged", ...run("r1"), newRow(), newRow());
     await database.run(
       sql`update session_events set recorded_at = recorded_at - interval '2 days' where session_id = 'aged' and seq <= 2`,
@@ -224,7 +224,7 @@ describe("a fork", () => {
     ]);
   });
 
-  test("has no epoch and no push stream, and is claimed as its history says", async () => {
+  test("has no epoch and no push stream, and is claimed by its history", async () => {
     await append(database, [newPush("epoch", { epoch: 9n })], { createMissing: true, wait: true });
     await say("epoch", "waits");
     const id = await forked("epoch", { atMessageSeq: 1n });
@@ -393,7 +393,7 @@ describe("while a fork is copied", () => {
     });
   });
 
-  test("hundreds of pushes beside many forks leave each fork with just its rows", async () => {
+  test("hundreds of pushes during many forks leave each fork with just its rows", async () => {
     await tell("crowd", newRow());
     const pushes = Array.from({ length: 100 }, async (_, at) => {
       await tell("crowd", newRow());

@@ -119,13 +119,13 @@ async function heldBeforeEach(
   }
 }
 
-test("a hold that comes before any statement of an erasure ends it, with every row that is there", async () => {
+test("a hold that comes before any statement of an erasure ends it, with every row left so far", async () => {
   const ends = await heldBeforeEach("erased", (database, id) => eraseSession(database, id, ERASE));
   expect(ends).toEqual(ends.map(({ rows }) => ({ rows, end: expect.objectContaining(HELD) })));
   expect(new Set(ends.map(({ rows }) => rows))).toEqual(new Set([6, 4, 0]));
 });
 
-test("a hold that comes before any statement of retention keeps every row that is there", async () => {
+test("a hold that comes before any statement of retention keeps every row left so far", async () => {
   const ends = await heldBeforeEach("retained", (database, sessionId) =>
     retentionPass({ database }, { ...RETAIN, sessionId }),
   );

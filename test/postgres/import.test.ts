@@ -252,7 +252,7 @@ describe(`an import that is killed twice and then completed (SEED=${seed})`, () 
     await whole();
   });
 
-  test.each(TAKEN)("copies session %s unchanged, with numbers of its own", async (sessionId) => {
+  test.each(TAKEN)("copies session %s unchanged, with new numbers", async (sessionId) => {
     const expected = expectedRows(events, sessionId);
     const rows = await into`
       select seq, event_type as "eventType", payload,

@@ -217,7 +217,7 @@ describe("group commit", () => {
   });
 });
 
-test("a session with a slow statement does not fail the others of its batch, and gets batches of its own", async () => {
+test("a session with a slow statement does not fail the others of its batch, and gets separate batches", async () => {
   // The bug: the whole batch was refused after STATEMENT_TIMEOUT_MS, and the next one with it again.
   const slow = await createLedger({ statementTimeoutMs: 2_000 });
   const client = postgres(slow.url, { max: 1, onnotice: () => undefined });

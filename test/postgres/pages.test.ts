@@ -149,7 +149,7 @@ describe("pages", () => {
     expect((await read({ sessionId: "merged", eventsMax: 1_000 })).hasMore).toBe(false);
   });
 
-  test("filters by type and time apply, and a page upwards says how far it looked", async () => {
+  test("filters by type and time apply, and an ascending page gives the last number it examined", async () => {
     const { rows } = await read({});
     const custom = rows.filter((one) => one.eventType === "CUSTOM");
     const filter = { ...FILTER, eventTypes: ["CUSTOM"] };

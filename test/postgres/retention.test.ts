@@ -195,7 +195,7 @@ describe("retention erases", () => {
     return rows.map((_, at) => at).slice(gone);
   }
 
-  test("random rows as the model says, however few a statement looks at", async () => {
+  test("random rows as the model does, however few a statement examines", async () => {
     const rowOf = (what: string, days: number): Aged => {
       if (what.startsWith("started")) return started(what.slice(8), days);
       if (what === "finished") return finished("any", days);
@@ -282,7 +282,7 @@ describe("a pass of retention", () => {
     expect((await holding(held)).events).toEqual([]);
   });
 
-  test("beside other passes and pushes erases each row once, with exact counts", async () => {
+  test("during other passes and pushes erases each row once, with exact counts", async () => {
     const ids = await Promise.all([1, 2, 3].map(() => session({ events: large() })));
     const pushing = new AbortController();
     const pushes = ids.map(async (sessionId) => {

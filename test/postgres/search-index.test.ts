@@ -143,7 +143,7 @@ test("a pass reads the new rows, active sessions each ten minutes, and all at fi
 });
 
 // Bug: a text was not found after 95 s, and nothing said so.
-test("an answer says how far the index has come", async () => {
+test("an answer gives the time that the index has reached", async () => {
   await database.run(sql`delete from leases`);
   const until = async () => (await pageOf(database, "takin")).indexedUntilMicros;
   const timeOf = async (sessionId: string) => {
@@ -196,7 +196,7 @@ test("the texts of a session with an open run are all stored again after reindex
   await unit.stop();
 });
 
-test("new rows are found by their times, and their sessions by their keys, however many there are", async () => {
+test("new rows are found by their times, and their sessions by their keys, for any number of sessions", async () => {
   await database.run(sql`
     insert into sessions (id, created_at, updated_at, message_seq, event_seq)
     select 'crowd-' || n, now(), now(), 1, 1 from generate_series(1, 5000) n`);

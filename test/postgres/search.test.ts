@@ -23,7 +23,7 @@ const { database } = ledger;
 const index = () => textIndex(database).pass();
 
 describe("search finds", () => {
-  test("messages of people, texts of agents, reasoning, results, names of tools and errors", async () => {
+  test("user messages, texts of agents, reasoning, results, names of tools and errors", async () => {
     const of = { sessionId: "all" };
     await push(database, { ...of, stream: "messages" }, [said("user", "Where is the zebra?")]);
     await push(

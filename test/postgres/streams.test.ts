@@ -66,7 +66,7 @@ describe("an opening", () => {
     expect(await ask("held", 0n)).toEqual(opened(2n, 2n));
   });
 
-  test("beside nineteen others of a new session: twenty streams, one of which is the newest", async () => {
+  test("among twenty of a new session: twenty streams, one of which is the newest", async () => {
     const wait = { createMissing: true, wait: true };
     const openings = await Promise.all(Array.from({ length: 20 }, () => ask("crowd", 0n, wait)));
     const streams = openings.flatMap((one) => (one.kind === "opened" ? [one] : []));

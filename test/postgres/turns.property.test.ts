@@ -278,7 +278,7 @@ class Played {
   }
 }
 
-test("pushes, claims, take-overs, ends and erasures leave what the model says", async () => {
+test("pushes, claims, take-overs, ends and erasures leave the state of the model", async () => {
   let sessions = 0;
   const seed = process.env["SEED"];
   await fc.assert(

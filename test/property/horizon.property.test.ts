@@ -22,7 +22,7 @@ const steps = fc.array(fc.record({ who: fc.nat(WRITERS), ticks: fc.nat(2) }), {
   size: "max",
 });
 
-test("every row before the horizon is visible when the horizon gets there, and none comes after", () => {
+test("every row before the horizon is visible when the horizon passes it, and none comes after", () => {
   let advanced = 0;
   fc.assert(
     fc.property(steps, (drawn) => {

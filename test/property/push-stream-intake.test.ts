@@ -204,7 +204,7 @@ describe("every type of fragment", () => {
     expect(framedOf(text(16_000))).toBeDefined();
   });
 
-  test("an event that no version accepts is a row of its own, and so is the grouped form", () => {
+  test("an event that no version accepts is a separate row, and so is the grouped form", () => {
     const lenient = new EventAcceptor({ ...options, validation: "lenient" });
     const odd = create(RawEventSchema, { payload: '{"type":"TEXT_MESSAGE_CONTENT","delta":"a"}' });
     const rows = [{ conformant: false, payload: odd.payload }];

@@ -847,7 +847,7 @@ describe("a replay", () => {
     expect(others).toBeGreaterThan(10);
   });
 
-  test("replaces an activity at its first snapshot, and only there", async () => {
+  test("replaces an activity at its first snapshot, and only at the first", async () => {
     const { stored, open } = joining();
     const activity = { messageId: "a", activityType: "plan" };
     const first = { type: "ACTIVITY_SNAPSHOT", ...activity, content: { n: 1 }, replace: false };

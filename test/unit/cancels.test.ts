@@ -75,7 +75,7 @@ describeUnitContract("the looks for cancels", {
   },
 });
 
-test("a stream on this replica is told of a cancel once, whatever the number of looks", async () => {
+test("a stream on this replica receives a cancel once, for any number of looks", async () => {
   const bench = new Bench();
   bench.open = [cancelOf("elsewhere", 0), cancelOf("here", 0)];
   await bench.cancels.start();

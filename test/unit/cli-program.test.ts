@@ -180,7 +180,7 @@ describe("the start of the service", () => {
     ).toBe("demo      npm run -s ledger -- demo --token-file FILE");
   });
 
-  test("says that there is no page", () => {
+  test("reports that the page is off", () => {
     expect(lines({ INSPECTOR: "off" })[0]).toMatch(/^page {6}none: INSPECTOR=off/);
   });
 

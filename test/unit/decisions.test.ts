@@ -19,7 +19,7 @@ function listed(name: string): string {
   return `- [${name.slice(0, 3)}](${name}) ${words}`;
 }
 
-test("record 042 knows the calls of gRPC, and a page for users why there is no WebSocket", () => {
+test("record 042 knows the calls of gRPC, and a page for users why WebSocket is missing", () => {
   const calls = SessionService.methods.map(({ name }) => name);
   const named = ["ListRuns", "GetTranscript"];
   expect(calls).toEqual(expect.arrayContaining(named));

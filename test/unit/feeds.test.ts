@@ -125,7 +125,7 @@ describeUnitContract("feeds", {
   remains: (feeds) => (benches.get(feeds)?.timers.pending ?? []).map(() => "a timer"),
 });
 
-test("looks only while there is a feed, at the interval of the poll, and sooner after a commit", async () => {
+test("looks only while a feed is open, at the interval of the poll, and sooner after a commit", async () => {
   const bench = new Bench();
   bench.feeds.wake();
   expect(bench.timers.pending).toEqual([]);

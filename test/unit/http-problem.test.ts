@@ -49,7 +49,7 @@ test.each<[ErrorCode, number]>([
   expect(statusOf(new ServiceError(code, "INTERNAL", "m"))).toBe(status);
 });
 
-describe("a status of its own", () => {
+describe("a separate status", () => {
   test.each(["PAYLOAD_TOO_LARGE", "REQUEST_TOO_LARGE"] as const)("belongs to %s: 413", (reason) => {
     expect(statusOf(new ServiceError("overloaded", reason, "m"))).toBe(413);
   });

@@ -94,7 +94,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "messages of a turn",
     "e2e/turns",
-    "takes the waiting messages of people in order, and stores the start of the run",
+    "takes the waiting user messages in order, and stores the start of the run",
   ],
   ["rows, and stored bytes, of a fork", "postgres/fork", "above a limit is refused by the size"],
   [
@@ -124,7 +124,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "JSON levels of a body over HTTP, and of a line of an import",
     "e2e/deep-json",
-    "is refused by its line, and the rest goes on",
+    "is refused by its line, and the command continues",
   ],
   [
     "bytes of an idempotency key, of a run id (`runId` of RUN_STARTED)",

@@ -101,7 +101,7 @@ describe("a notifier", () => {
 });
 
 describe("a transport that fails", () => {
-  test("is tried again with growing pauses and a text for all sessions; one log line says so", async () => {
+  test("is tried again with growing pauses and a text for all sessions; one log line reports it", async () => {
     const telling = new Telling();
     telling.transport = () => Promise.reject(new Error("down"));
     const delays: number[] = [];

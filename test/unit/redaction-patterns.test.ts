@@ -81,16 +81,13 @@ describe("the built-in patterns", () => {
     ["hf_", 30],
     ["eyJhbGciOiJIUzI1NiJ9.eyJ", 20],
     ["-----BEGIN PRIVATE KEY-----", 16],
-  ])(
-    "begin with %s and have %i characters at least, as docs/redaction.md says",
-    (prefix, least) => {
-      const { redactor } = redacting();
-      const secret = body(least, UPPER);
-      const short = `${prefix}${secret.slice(1)}!`;
-      expect(redactor.text(short)).toBe(short);
-      expect(redactor.text(`${prefix}${secret}!`)).not.toContain(secret);
-    },
-  );
+  ])("begin with %s and have %i characters at least, as in docs/redaction.md", (prefix, least) => {
+    const { redactor } = redacting();
+    const secret = body(least, UPPER);
+    const short = `${prefix}${secret.slice(1)}!`;
+    expect(redactor.text(short)).toBe(short);
+    expect(redactor.text(`${prefix}${secret}!`)).not.toContain(secret);
+  });
 
   test.each([
     "aws_secret_access_key = ",

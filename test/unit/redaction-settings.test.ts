@@ -20,7 +20,7 @@ function problemsOf(settings: {
 }
 
 describe("configured patterns", () => {
-  test("are masked beside the built-in ones, and counted by their own names", () => {
+  test("are masked together with the built-in ones, and counted by their own names", () => {
     const options = redactionOptions({
       redaction: "on",
       redactionPatterns: "acme=acme_[a-z0-9]{8}\n  other_1=x]y=[A-C\\]\\-=]{4}",

@@ -24,7 +24,7 @@ describe("room for arrivals", () => {
     return pushes.map((one) => (refused.has(one) ? "P" : later.has(one) ? "l" : "n")).join("");
   };
 
-  test("exists up to the limit, for messages of people alone", () => {
+  test("exists up to the limit, for user messages alone", () => {
     expect(fate([user()], 4)).toBe("n");
     expect(fate([user()], 5)).toBe("P");
     expect(fate([other(), claiming(0)], 9)).toBe("nn");

@@ -31,7 +31,7 @@ test("the parts of a text are the text, and no part is long or ends inside a cha
   );
 });
 
-test("a part ends behind a space, if there is one in its second half", () => {
+test("a part ends after a space, if its second half has one", () => {
   const [first, second] = partsOf(`${"word ".repeat(1_599)}${"y".repeat(20)}`);
   expect([first?.length, second]).toEqual([7_995, "y".repeat(20)]);
   expect(partsOf(` ${"z".repeat(8_010)}`).map((part) => part.length)).toEqual([8_000, 11]);

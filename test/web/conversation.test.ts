@@ -61,7 +61,7 @@ async function transcriptOf(sessionId: string) {
 const urlOf = (sessionId: string): string => `http://${service.httpAddress}/sessions/${sessionId}`;
 
 describe("the conversation in chromium", needs("chromium"), () => {
-  test("shows each message of five agents, and says that nothing was said", async () => {
+  test("shows each message of five agents, and reports that nothing was said", async () => {
     await inspector.visit(urlOf(empty), {}, async (page) => {
       await region(page, "Conversation").getByText("Nothing was said yet").waitFor();
       const heading = page.getByRole("heading", { name: "Nothing was said" });

@@ -55,7 +55,7 @@ const READ_COLOUR = `(() => {
 })()`;
 
 describe("in chromium", needs("chromium"), () => {
-  test("keys go from item to item, items open to what is behind them, and a call waits for its result", async () => {
+  test("keys go from item to item, items open to their details, and a call waits for its result", async () => {
     await inspector.visit(url(), {}, async (page) => {
       await isRead(page, { message: "Message of Ann", run: "Run open, start" });
       const focused = () => page.evaluate("document.activeElement.ariaLabel");

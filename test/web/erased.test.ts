@@ -35,7 +35,7 @@ async function retention(sessionId: string): Promise<void> {
 }
 
 describe("in chromium", needs("chromium"), () => {
-  test("a page keeps what retention erases, and goes on", async () => {
+  test("a page keeps the rows that retention erases, and continues", async () => {
     await aged("aged");
     await inspector.visit(urlOf("aged"), {}, async (page) => {
       await isRead(page, { message: "Message of Person", run: "Run old, end" });
@@ -71,7 +71,7 @@ describe("in chromium", needs("chromium"), () => {
   });
 
   // Bug: the page kept the field and the button, whose messages were then refused.
-  test("a session that is deleted or erased while it is shown says so, and takes nothing more", async () => {
+  test("a session that is deleted or erased while it is shown reports it, and takes nothing more", async () => {
     const { deleteSession, eraseSession } = SessionService.method;
     const ways: Readonly<Record<string, (id: string) => Promise<unknown>>> = {
       deleted: (id) => client.unary(deleteSession, { id }),

@@ -156,7 +156,7 @@ describe("the keyboard alone, in chromium,", needs("chromium"), () => {
     });
   });
 
-  test("pauses a replay, and goes on from there", async () => {
+  test("pauses a replay, and continues from that event", async () => {
     await inspector.visit(urlOf("/sessions/slow?at=1"), {}, async (page) => {
       const slider = page.getByRole("slider", { name: "Event shown" });
       const now = async () => Number(await slider.getAttribute("aria-valuenow"));

@@ -148,7 +148,7 @@ const isLive = (page: Page): Promise<void> =>
 const upTo = (count: number): readonly number[] => Array.from({ length: count }, (_, n) => n);
 
 describe("a live session in chromium", needs("chromium"), () => {
-  test("grows, comes back by itself after the service was killed, says so, and has all of it once", async () => {
+  test("grows, comes back by itself after the service was killed, reports the loss, and has all of it once", async () => {
     await say(service, "killed", { payload: "Count, please." });
     await inspector.visit(`http://${service.httpAddress}/sessions/killed`, {}, async (page) => {
       await items(page).getByText("Count, please.").waitFor();

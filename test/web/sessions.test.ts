@@ -159,7 +159,7 @@ describe("in chromium", needs("chromium"), () => {
     });
   });
 
-  test("a page outlives the service, says so, and shows what changed meanwhile", async () => {
+  test("a page outlives the service, reports the loss, and shows the changes of that time", async () => {
     await say(service, "before", { payload: "hello" });
     await inspector.visit(`${url}?q=e`, {}, async (page) => {
       await rowOf(page, "before").waitFor();

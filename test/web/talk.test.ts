@@ -103,7 +103,7 @@ describe("talk in chromium", needs("chromium"), () => {
     });
   });
 
-  test("says of an approval that somebody typed past that nobody answered it", async () => {
+  test("shows that nobody answered an approval when somebody typed past it", async () => {
     const ids = { threadId: "t", runId: "asking" };
     const interrupts = [{ id: "c-1", reason: "tool_call", toolCallId: "c-1" }];
     const asking = [

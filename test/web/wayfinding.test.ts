@@ -84,7 +84,7 @@ describe("in chromium", needs("chromium"), () => {
     });
   });
 
-  test("JSON in a text of JSON is shown as JSON, and what is none as text", async () => {
+  test("JSON in a text of JSON is shown as JSON, and other text as text", async () => {
     await inspector.visit(at("/sessions/texts"), {}, async (page) => {
       const card = page.getByRole("article", { name: /^Tool call search/ });
       await card.getByRole("button", { expanded: false }).click();
@@ -99,7 +99,7 @@ describe("in chromium", needs("chromium"), () => {
     });
   });
 
-  test("runs are compared only where there are two", async () => {
+  test("runs are compared only when two exist", async () => {
     await inspector.visit(at("/sessions/texts"), {}, async (page) => {
       const compare = page.getByRole("link", { name: "Compare runs" });
       await page.getByRole("article", { name: "Run one, end" }).waitFor();

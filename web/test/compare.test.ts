@@ -216,7 +216,7 @@ describe("the tools of two runs", () => {
     ]);
   });
 
-  test("are compared by what their JSON says", () => {
+  test("are compared by the content of their JSON", () => {
     const left = [call("a", '{"x": 1, "y": {"b": 2, "a": 1}}', "[1, 2]"), call("b", "{", "no")];
     const right = [call("a", '{"y":{"a":1,"b":2},"x":1}', "[2, 1]"), call("b", "{", undefined)];
     expect(pairs(left, right)).toEqual([

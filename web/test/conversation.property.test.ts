@@ -240,7 +240,7 @@ describe("a moment", () => {
     );
   });
 
-  test("shows the messages of people as pending until a run takes them", () => {
+  test("shows user messages as pending until a run takes them", () => {
     fc.assert(
       fc.property(sessions(legalEvents), (session) => {
         const inspected = new Inspected(session);
@@ -268,7 +268,7 @@ describe("a moment", () => {
   const run = { type: "RUN_STARTED", threadId: "t", runId: "r" };
   const start = (messageId: string) => ({ type: "TEXT_MESSAGE_START", messageId });
 
-  test("shows of the last row what there is at each number", () => {
+  test("shows of the last row the part up to each number", () => {
     const delta = (piece: string) => ({
       ...start("m"),
       type: "TEXT_MESSAGE_CONTENT",

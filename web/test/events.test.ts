@@ -55,7 +55,7 @@ test.each([
   ["TEXT_MESSAGE_END", { messageId: "m" }, "m"],
   ["RUN_FINISHED", { runId: "r", outcome: null }, "r"],
   ["USAGE", { tokens: 3 }, '{"tokens":3}'],
-])("a line of %s says what matters of it", (type, event, expected) => {
+])("a line of %s shows the important field", (type, event, expected) => {
   expect(previewOf(type, JSON.stringify(event))).toBe(expected);
 });
 

@@ -39,7 +39,7 @@ test("the marks of a list that grows, at its end or in the middle, are those of 
   expect(marks.of([])).toEqual([]);
 });
 
-test("a scrubber with little room shows an error rather than the runs beside it", () => {
+test("a scrubber with little room shows an error rather than the runs next to it", () => {
   const marks: Mark[] = Array.from({ length: 1_000 }, (_, at) => {
     const kind = at === 501 ? "error" : at % 2 === 0 ? "start" : "end";
     return { seq: at + 1, kind, runId: "" };

@@ -73,7 +73,7 @@ describe("scene", () => {
     expect(clamped(drawn, { from: -5_000, to: -4_000 }).from).toBe(whole.from);
   });
 
-  test("a press finds the bar on its line, also beside a bar that is too small to see", () => {
+  test("a press finds the bar on its line, also next to a bar that is too small to see", () => {
     const drawn = scene("time");
     const line = drawn.lines[1] ?? 0;
     expect(hitAt(drawn, { place: 700, line, reach: 10 })).toEqual({ kind: "bar", at: 1 });
@@ -93,7 +93,7 @@ describe("scene", () => {
     expect(eventAt(scene("events"), { place: 9, rows: ROWS })).toBe(10);
   });
 
-  test("ticks are round, ascend and leave out what is folded", () => {
+  test("ticks are round, ascend and leave out the folded part", () => {
     const drawn = scene("time");
     const { step, ticks } = ticksIn(drawn, wholeOf(drawn), 12);
     expect(step).toBe(500);

@@ -30,7 +30,7 @@ test("a text that is sent again before it is stored has the same key", () => {
   expect(keys.keyOf("Hello!")).toBe("key-3");
 });
 
-test("each person's message has a key of its own", () => {
+test("each user message has its own key", () => {
   const keys = Array.from({ length: 100 }, () => new SendKeys().keyOf("Hello"));
 
   expect(new Set(keys).size).toBe(100);

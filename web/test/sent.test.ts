@@ -43,7 +43,7 @@ test("regression: a question that a snapshot repeats without a name keeps its se
   expect(moment.messages).toEqual(messages);
 });
 
-test("what a subagent says and calls has its own time, and the name of the subagent", () => {
+test("messages and calls of a subagent have their own time, and the name of the subagent", () => {
   const history = new History("s");
   const ofSubagent = { subagentRunId: "sub-1" };
   const call = { toolCallId: "c", toolCallName: "look", parentMessageId: "m2" };

@@ -22,7 +22,7 @@ test("a cancel is of the run that it names", () => {
   expect(wasAskedToEnd([{ type: "user", payload, storedMs: 1 }], "r1")).toBe(false);
 });
 
-test("the answers of people name their interrupts, and no payload breaks the page", () => {
+test("the answers of users name their interrupts, and no payload breaks the page", () => {
   const payloads = [
     '{"messages":[],"resume":[{"interruptId":"i1","status":"resolved"},{"interruptId":7},null]}',
     '{"resume":"none"}',

@@ -112,7 +112,7 @@ describe("bars", () => {
     expect([...lanesOf(bars).lines]).toEqual([0, 1, 2]);
   });
 
-  test("a subagent is inside the call that began it, and what it says is inside the subagent", () => {
+  test("a subagent is inside the call that began it, and its messages are inside the subagent", () => {
     const subagents = ownStreams().find(({ scenario }) => scenario === "subagents");
     const events = subagents?.events.map(({ payload }) => JSON.parse(payload)) ?? [];
     expect(outline(timelineOf(events).bars)).toEqual([

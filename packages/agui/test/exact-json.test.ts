@@ -52,7 +52,7 @@ test.each([
   expect(JSON.stringify(parseExact(text))).toBe(text);
 });
 
-test("what is no JSON is refused as by JSON.parse", () => {
+test("refuses the same invalid JSON as JSON.parse", () => {
   for (const text of ["", "{", "01", "1.", '{"a":1.10', "[1e]"])
     expect(() => parseExact(text)).toThrow(SyntaxError);
 });

@@ -38,7 +38,7 @@ describe("VALIDATION, event by event", () => {
     expect(modes.map((mode) => takes(mode, event))).toEqual([true, true, true]);
   });
 
-  test("exact refuses META and the earlier types, and says that AG-UI 1.0 does not have them", () => {
+  test("exact refuses META and the earlier types, and names AG-UI 1.0 as the reason", () => {
     const refusal = (event: JsonObject) => {
       const raw = { eventType: "", payload: JSON.stringify(event), createdAtMicros: 0n };
       return splitRawEvent(raw, "exact");

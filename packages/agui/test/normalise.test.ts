@@ -318,7 +318,7 @@ describe("inner objects", () => {
     expect(normalised("MESSAGES_SNAPSHOT", text).split("; ")).toHaveLength(VIOLATIONS_MAX);
   });
 
-  test("stay as they are when a key is there twice or the variant is unknown", () => {
+  test("stay as they are when a key is repeated or the variant is unknown", () => {
     for (const message of [
       '{"id":"a","role":"tool","tool_call_id":"b","tool_call_id":"c"}',
       '{"id":"a","role":"robot","tool_call_id":"b"}',

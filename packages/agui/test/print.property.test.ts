@@ -13,7 +13,7 @@ const plain = fc.oneof(
   fc.constantFrom(Object(1), Object("text"), new Map([[1, 2]]), new Error("e"), "\ud800"),
 );
 
-test("a BigInt beside any value changes nothing in the value", () => {
+test("a BigInt next to any value changes nothing in the value", () => {
   fc.assert(
     fc.property(fc.array(plain), fc.dictionary(fc.string(), plain), (list, object) => {
       const text = JSON.stringify([list, object]);

@@ -212,7 +212,7 @@ function strangeViolations({ violations }: Extract<EventRows, { ok: false }>): r
   );
 }
 
-test("a group has as many events as it says, with the whole text", () => {
+test("a group has as many events as its fragment_count, with the whole text", () => {
   const group = fc.record({
     text,
     fragments: fc.nat({ max: 1_000 }),

@@ -38,7 +38,7 @@ describe("a row of a person", () => {
     }
   });
 
-  test("with a RunAgentInput says the new messages at its end, under their own ids", () => {
+  test("with a RunAgentInput gives the new messages at its end, under their own ids", () => {
     const messages = [
       { id: "1", role: "user", content: "old" },
       { id: "2", role: "assistant", content: "old" },

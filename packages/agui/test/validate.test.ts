@@ -149,7 +149,7 @@ describe("a wrong event is reported", () => {
     expect(descriptions(type, fields)).toEqual(expected);
   });
 
-  test("only with the faults of every version, when there are any", () => {
+  test("only with the faults of every version, if any exist", () => {
     expect(descriptions("CUSTOM", {})).toEqual(["payload.name must be a string, but is absent"]);
     // Each of these is fine in one version, and no version takes both.
     expect(

@@ -77,7 +77,7 @@ test("gives texts alone, as entries or with nothing around them", () => {
   ]);
 });
 
-test("an input that repeats the conversation adds what is new", () => {
+test("an input that repeats the conversation adds only the new messages", () => {
   const run = (runId: string, ids: readonly string[]) => {
     const messages = ids.map((id) => ({ id, role: "user", content: `I am ${id}` }));
     return [

@@ -104,7 +104,7 @@ describe("the value of a variable", () => {
   });
 
   // Bug: an event that JSON.stringify does not print passed as it was.
-  test("is masked beside a BigInt and a circle", async () => {
+  test("is masked next to a BigInt and a circle", async () => {
     const value: Record<string, unknown> = { secret: SECRET, id: 1n };
     value["self"] = value;
     expect(await redacted([{ type: "CUSTOM", name: "n", value }])).toEqual([

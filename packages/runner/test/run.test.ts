@@ -61,11 +61,11 @@ const FINISHED = { type: "RUN_FINISHED", threadId: "s", runId: "r" };
 const STARTED = { type: "RUN_STARTED", threadId: "s", runId: "r" };
 
 describe("a run of an agent that", () => {
-  test("says neither start nor end has both", async () => {
+  test("sends neither start nor end has both", async () => {
     expect(await runOf(async function* () {})).toEqual([STARTED, FINISHED]);
   });
 
-  test("says start and end under its own ids has those of the turn, once", async () => {
+  test("sends start and end under its own ids has those of the turn, once", async () => {
     const events = await runOf(async function* () {
       yield { type: "RUN_STARTED", threadId: "x", runId: "y" };
       yield { type: "RUN_FINISHED", threadId: "x", runId: "y", usage: USAGE };

@@ -144,7 +144,7 @@ describe("a spool's file", () => {
   });
 
   // Bug: who may write into the folder could let the writer replace any file of its user.
-  test("follows no link beside it", async () => {
+  test("follows no link in its folder", async () => {
     const victim = join(folder, "victim");
     await writeFile(victim, "mine");
     for (const name of ["linked.new", `linked.lock.${process.pid}`])

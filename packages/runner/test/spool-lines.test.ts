@@ -144,13 +144,13 @@ describe("the text of a spool's file", () => {
     expect(damageOf(whole)).toEqual({ lines: 0, firstLine: 0, events: 0, messages: 0 });
   });
 
-  test("without the line of its lane says how many records are lost", () => {
+  test("without the line of its lane reports the number of lost records", () => {
     const text = fileOf([lane(1)]).replace(/^.*"lane".*$/m, "#");
     expect(read(text)).toEqual([]);
     expect(damageOf(text)).toEqual({ lines: 1, firstLine: 2, events: 3, messages: 2 });
   });
 
-  test("keeps what is settled apart from what is lost", () => {
+  test("keeps settled records apart from lost ones", () => {
     const one = lane(1);
     let text = headerLine("s1") + producerLine(one);
     const [event] = EVENTS;
