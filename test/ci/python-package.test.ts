@@ -91,7 +91,7 @@ describe.each(MINORS)("Python 3.%i", (minor) => {
 
 /** A writer, a reader and a claim. */
 const SHOWN = [
-  "a writer goes on after lost acknowledgements and a broken connection",
+  "a writer continues after lost acknowledgements and a broken connection",
   "a reader that follows has each row once after a broken connection",
   "a cancel is heard with its run and its reason",
 ];

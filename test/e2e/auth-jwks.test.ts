@@ -179,7 +179,7 @@ describe("keys from a URL", () => {
   });
 
   test.each<[string, RequestListener]>([
-    ["says nothing", () => undefined],
+    ["sends nothing", () => undefined],
     ["never ends", (_, response) => response.write('{"keys":[')],
   ])("do not delay the start when the issuer %s", async (_what, silent) => {
     answer = silent;

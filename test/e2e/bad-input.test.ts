@@ -468,7 +468,7 @@ const COMBINATIONS: readonly Combination[] = [
   ],
   [
     "PushSessionEvent",
-    "a step that takes more texts than there are",
+    "a step that takes more texts than exist",
     chunks(
       { delta: "ab", rawEvent: { at: 1 } },
       {

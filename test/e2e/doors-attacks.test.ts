@@ -46,7 +46,7 @@ describe("a project claim in an object", () => {
   });
 
   test.each([
-    ["is not there", undefined],
+    ["is missing", undefined],
     ["is not in its object", {}],
     ["can be read", { name: "alpha" }],
   ])("that %s is taken", async (_what, project) => {

@@ -238,7 +238,7 @@ describe("a picture that a person types into a chat", () => {
       (_: string, body: object) =>
         ["/copilotkit", { method: "agent/run", params: { agentId: "default" }, body }] as const,
     ],
-  ])("by %s reaches the runner, also beside earlier ones", async (_, requestOf) => {
+  ])("by %s reaches the runner, also next to earlier ones", async (_, requestOf) => {
     const sessionId = newSession();
     for (const ids of [["u1"], ["u1", "u2"], ["u1", "u2", "u3"]]) {
       const [path, body] = requestOf(sessionId, input(sessionId, ...ids));

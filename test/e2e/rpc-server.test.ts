@@ -202,7 +202,7 @@ describe("a broken request", () => {
       gzip,
       3,
     ],
-    ["a frame that is shorter than it says", frame(whole).subarray(0, -1), {}, 3],
+    ["a frame that is shorter than its length field", frame(whole).subarray(0, -1), {}, 3],
     ["half a frame head", Buffer.from([0, 0, 0]), {}, 3],
     ["no frame", Buffer.alloc(0), {}, 3],
     ["two frames", Buffer.concat([frame(whole), frame(whole)]), {}, 12],

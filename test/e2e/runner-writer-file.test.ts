@@ -73,8 +73,8 @@ describe("a file", () => {
   const closedSchema = z.object({ closed: z.object({ complete: z.boolean(), kept: z.boolean() }) });
 
   test.each([
-    ["while the service is there", true],
-    ["while the service is not there", false],
+    ["while the service is reachable", true],
+    ["while the service is unreachable", false],
   ])(
     "after a SIGKILL of the runner %s lets the next one send the rest, once",
     async (_, exists) => {

@@ -147,9 +147,9 @@ describe("a page", () => {
 describe("the owner of a session", () => {
   test.each([
     ["is its project", "alpha-1", { projectId: "alpha" }],
-    ["is still there when it is deleted", "alpha-gone", { projectId: "alpha" }],
+    ["is still stored after its deletion", "alpha-gone", { projectId: "alpha" }],
     ["is absent for a session without a project", "free-1", { projectId: undefined }],
-    ["is not there when it never was", "never", undefined],
+    ["is absent for a session that never existed", "never", undefined],
   ])("%s", async (_name, id, owner) => {
     expect(await ownerOf(ledger.database, id)).toEqual(owner);
   });

@@ -167,7 +167,7 @@ describe("a file of tokens", () => {
   }
 
   test.each([
-    ["is not there", undefined, /AUTH_TOKENS_FILE: ".*tokens-\d+\.json" cannot be read \(ENOENT\)/],
+    ["is missing", undefined, /AUTH_TOKENS_FILE: ".*tokens-\d+\.json" cannot be read \(ENOENT\)/],
     ["is not JSON", "{", /AUTH_TOKENS_FILE: expected JSON/],
     [
       "has a wrong role",

@@ -258,7 +258,7 @@ describe("a wrong command line does nothing and ends with exit code 2", () => {
     ["export over a file", ["export", "a", "-o", import.meta.filename], "--force replaces it"],
     ["a duration without a unit", ["sessions", "--retry-for", "60"], "--retry-for"],
     ["an address without a port", ["sessions", "--address", "localhost"], "--address"],
-    ["a file that is not there", ["push", "-s", "a", "-f", "/no/such/file"], "/no/such/file"],
+    ["a missing file", ["push", "-s", "a", "-f", "/no/such/file"], "/no/such/file"],
     ["a file that is a directory", ["push", "-s", "a", "-f", "/"], "directory"],
   ])("for %s", async (_, argv, message) => {
     const { exitCode, stdout, stderr } = await run(argv);

@@ -89,7 +89,7 @@ describe("a decoded request", () => {
     ["a string field with a varint", "0801"],
     ["a varint field with a string", "2a0161"],
     ["a varint field with four bytes", "2d00000000"],
-    ["a nested message that says it has 4 GiB", "22ffffffff0f"],
+    ["a nested message with a length of 4 GiB", "22ffffffff0f"],
     ["a packed list over its end", "ba06040a018001"],
     ["a packed list over the end of its message", "ba06030a018001"],
     ["a list of varints with eight bytes", "ba06090900000000000000ff"],

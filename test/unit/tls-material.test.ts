@@ -70,7 +70,7 @@ describe("an unusable file is refused at the start, with the name of its setting
     string | RegExp,
   ])[] = [
     [
-      "a key file that is not there",
+      "a missing key file",
       async (files) => ({ ...files, keyFile: `${files.keyFile}.not`, clientCaFile: undefined }),
       /^TLS_KEY_FILE: ".*\.not" cannot be read \(ENOENT\)$/,
     ],

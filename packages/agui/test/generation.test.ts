@@ -36,7 +36,7 @@ const TABLE: Readonly<
     { type: "RAW", source: "s", event: null },
     { type: "RAW", source: "s", event: null },
   ],
-  "a state that is not there": [{ type: "STATE_SNAPSHOT" }, undefined, undefined],
+  "a missing state": [{ type: "STATE_SNAPSHOT" }, undefined, undefined],
   "optional fields of any kind": [
     {
       type: "STEP_STARTED",

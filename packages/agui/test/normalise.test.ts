@@ -34,7 +34,7 @@ describe("top level of a payload", () => {
       '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":"{\\"n\\": 1.0}"}',
     ],
     [
-      "a result beside content is an unknown key",
+      "a result next to content is an unknown key",
       "TOOL_CALL_RESULT",
       '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":"a","result":"b"}',
       '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":"a","result":"b"}',
