@@ -136,7 +136,7 @@ async function retention(
   const options = { afterMs, sessionId, dryRun, signal: io.signal };
   const summary = await io.retention(options, configOf(io));
   if (summary === undefined) {
-    tell(io, `there is no session ${sessionId}`);
+    tell(io, `session ${sessionId} does not exist`);
     return EXIT.refused;
   }
   const { messages, events, payloadBytes, ...sessions } = summary;

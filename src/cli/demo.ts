@@ -24,7 +24,7 @@ export function addDemo(program: Command, io: CliIo, finish: Finish): void {
     )
     .option("--no-agent", "only the recorded sessions; then the command ends")
     .addOption(
-      new Option("--pace <duration>", "the time in which the agent says a word")
+      new Option("--pace <duration>", "the time in which the agent writes a word")
         .argParser(durationArgument)
         .default(durationArgument(PACE), PACE),
     )
@@ -50,14 +50,14 @@ async function demo(flags: DemoFlags, io: CliIo): Promise<ExitCode> {
         const id = visible(idOf(other));
         tell(
           io,
-          `the ledger has sessions that are not of the demo, such as ${id}; add --yes to put the demo beside them`,
+          `the ledger has sessions other than those of the demo, such as ${id}; add --yes to add the demo to them`,
         );
         return EXIT.refused;
       }
       const sessions = demoSessions();
       let written = 0;
       for (const session of sessions) written += (await fillSession(session, connection)) ? 1 : 0;
-      tell(io, `recorded sessions: ${written} written, ${sessions.length - written} there before`);
+      tell(io, `recorded sessions: ${written} written, ${sessions.length - written} stored before`);
       if (flags.agent) await talk(connection, flags, io);
     } catch (error) {
       // The user has stopped the command, which is its normal end.

@@ -28,7 +28,7 @@ export function addDumpCommands(program: Command, io: CliIo, finish: Finish): vo
     .command("restore")
     .summary("store a dump or a backup")
     .description(
-      "store the sessions of a dump in the database itself, where a session that is there is never changed; or put a backup into an empty DATA_DIR",
+      "store the sessions of a dump in the database itself, and never change an existing session; or put a backup into an empty DATA_DIR",
     )
     .argument("<place>", "a file that `dump` wrote, or - for stdin; or a directory of `backup`")
     .action(async (place: string) => {
@@ -96,7 +96,7 @@ async function restoreSessions(file: string, io: CliIo): Promise<ExitCode> {
       if (named <= NAMED_MAX)
         tell(
           io,
-          `session ${visible(sessionId)} is there, and is not that of the dump (${difference}): not changed`,
+          `session ${visible(sessionId)} exists, and differs from that of the dump (${difference}): not changed`,
         );
     },
     committed: (counts: RestoreCounts) => {
@@ -138,8 +138,8 @@ function wrongFile(
 
 function summaryOf({ sessions, rows, present, refused }: RestoreCounts): string {
   const others = [
-    ...(present > 0 ? [`${present} were there already`] : []),
-    ...(refused > 0 ? [`${refused} are there and different`] : []),
+    ...(present > 0 ? [`${present} existed already`] : []),
+    ...(refused > 0 ? [`${refused} exist and differ`] : []),
   ];
   return [`restored ${sessions} sessions with ${rows} rows`, ...others].join(", ");
 }

@@ -188,13 +188,13 @@ const MEANINGS: Readonly<Record<ExitCode, string>> = {
   [EXIT.done]:
     "Done. `tail`, `feed`, `sessions --watch` and `demo` also end with this code on Ctrl-C, and `tail` and `export` at the next line after the reader of the output has gone.",
   [EXIT.incomplete]:
-    "Partly done: `push` or `import` had refused lines, `import` refused sessions, `retention` found sessions that were locked, `verify` found damaged sessions, `restore` found sessions that are there and different or a dump that is wrong from some line on, or `migrate status` found pending migrations.",
+    "Partly done: `push` or `import` had refused lines, `import` refused sessions, `retention` found sessions that were locked, `verify` found damaged sessions, `restore` found existing sessions that differ or a dump that is wrong from some line on, or `migrate status` found pending migrations.",
   [EXIT.usage]:
     "Nothing was done: an option or a setting in the environment is wrong, the database refuses its URL, or a file (of an option or of a setting) cannot be read or written, or has the wrong content.",
   [EXIT.unavailable]:
     "The service or the database could not be reached within the time of `--retry-for`. The same command can succeed later, and `push` continues where it stopped.",
   [EXIT.refused]:
-    "Refused for a reason that does not pass with time: there is no such session, `demo` found other ones, a port or a DATA_DIR is in use, `backup` or `restore` found a database or a directory, or a damaged backup, the schema is newer than this version, or instances are connected during `migrate down`.",
+    "Refused for a reason that does not pass with time: the session does not exist, `demo` found other sessions, a port or a DATA_DIR is in use, `backup` or `restore` found a database or a directory, or a damaged backup, the schema is newer than this version, or instances are connected during `migrate down`.",
   [EXIT.failed]: "A defect. stderr has the details.",
   [EXIT.interrupted]:
     "`push`, `export`, `dump`, `backup`, `retention`, `restore` or `import` was interrupted, and the same command continues where it stopped, with `push --stream` from the line that it tells; `export`, `dump` and `backup` begin again. Or `say` was interrupted before it had read its text, and sent nothing.",
@@ -209,7 +209,7 @@ const ADVICE: Readonly<Record<NoConnection, string>> = {
   refuses: "SESSION_LEDGER_TLS_CERT_FILE must be from an authority that the service trusts",
   no_tls: "without SESSION_LEDGER_TLS and SESSION_LEDGER_TLS_CA_FILE the client does not use TLS",
   nobody: `is the service running, and its gRPC on another port than ${GRPC_PORT}?`,
-  no_grpc: `the service has gRPC on port ${GRPC_PORT}, unless GRPC_ADDRESS says otherwise, and HTTP on another`,
+  no_grpc: `the service has gRPC on port ${GRPC_PORT}, unless GRPC_ADDRESS sets another one, and HTTP on a separate one`,
   closed: "check the SESSION_LEDGER_TLS settings",
 };
 

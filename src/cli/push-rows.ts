@@ -227,7 +227,7 @@ class Summary {
     const reasons = Array.from(this.#refusedByReason, ([reason, count]) => `${reason} ${count}`);
     return [
       `${this.#pushed} pushed`,
-      `${this.#deduplicated} already there`,
+      `${this.#deduplicated} already stored`,
       `${this.refused} refused${reasons.length === 0 ? "" : ` (${reasons.join(", ")})`}`,
       `in ${(elapsedMs / 1_000).toFixed(1)} s, ${perSecond}/s`,
       `session ${this.#sessionId} is at ${this.#lastSeq}`,

@@ -40,7 +40,7 @@ export function addProcessCommands(program: Command, io: CliIo, finish: Finish):
     .action(async () => {
       const config = configOf(io);
       if (config.databaseUrl !== undefined)
-        throw new UsageError("DATABASE_URL is set: there is no embedded database");
+        throw new UsageError("DATABASE_URL is set: no embedded database is used");
       await printLine(io, await io.embeddedUrl(config));
       finish(EXIT.done);
     });

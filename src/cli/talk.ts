@@ -93,7 +93,7 @@ function addCancel(program: Command, io: CliIo, finish: Finish): void {
     .argument("<session>", "the session of the run")
     .argument("[run]", "the run; default: the open one")
     .option("--reason <text>", "why, for the agent and for readers")
-    .option("--json", "the message that says so, as JSON");
+    .option("--json", "the message of the cancel, as JSON");
   addConnectionOptions(command).action(
     async (sessionId: string, runId: string | undefined, flags: CancelFlags) =>
       finish(await cancel({ sessionId, runId }, flags, io)),

@@ -134,7 +134,7 @@ function* markdown({ runId }: AgentQuestion): AgentEvents {
     `answer-${runId}`,
     `### A table
 
-| what | where it is kept | lost when a process dies |
+| part | place | lost when a process dies |
 | --- | --- | --- |
 | a message | PostgreSQL | no |
 | a word of this answer | PostgreSQL, merged with others into one row | no |
@@ -148,7 +148,7 @@ for await (const { event } of readSession({ address, sessionId: "demo-live" })) 
 }
 \`\`\`
 
-> Each word came as an event of its own. Drag the scrubber to see this answer grow again.`,
+> Each word came as a separate event. Drag the scrubber to see this answer grow again.`,
   );
 }
 

@@ -131,7 +131,7 @@ describe("demo", () => {
     const { exitCode, stderr } = await here("--no-agent");
     expect([exitCode, stderr]).toEqual([
       0,
-      "session-ledger: recorded sessions: 6 written, 0 there before\n",
+      "session-ledger: recorded sessions: 6 written, 0 stored before\n",
     ]);
     const { items } = await client.unary(listSessions, { size: 100 });
     expect(new Set(items.map(({ metadata }) => metadata?.id))).toEqual(new Set(RECORDED));
@@ -164,7 +164,7 @@ describe("demo", () => {
     const { exitCode, stderr } = await here("--no-agent");
     expect([exitCode, stderr]).toEqual([
       0,
-      "session-ledger: recorded sessions: 0 written, 6 there before\n",
+      "session-ledger: recorded sessions: 0 written, 6 stored before\n",
     ]);
     expect(await contents()).toEqual(before);
   });

@@ -95,7 +95,7 @@ test("a restored ledger with every kind of session gives the same bytes again", 
   });
   expect(await at(other, "restore", file)).toMatchObject({
     exitCode: 0,
-    stderr: "session-ledger: restored 0 sessions with 0 rows, 12 were there already\n",
+    stderr: "session-ledger: restored 0 sessions with 0 rows, 12 existed already\n",
   });
   expect((await at(other, "dump")).stdout).toBe(text);
 });
@@ -228,7 +228,7 @@ test("chosen sessions come without the keys of tokens, and never change a sessio
   const run = await runHere(["restore", "-"], { env: { DATABASE_URL: other.url }, input: text });
   expect(run.exitCode).toBe(1);
   expect(run.stderr).toMatch(
-    /^session-ledger: session known is there, and is not that of the dump \(its record is not that of the dump\): not changed\n.*restored 1 sessions with \d+ rows, 1 are there and different\n$/,
+    /^session-ledger: session known exists, and differs from that of the dump \(its record is not that of the dump\): not changed\n.*restored 1 sessions with \d+ rows, 1 exist and differ\n$/,
   );
   const rows = await other.sql`select distinct session_id from session_events`;
   expect(rows).toEqual([{ session_id: "merged" }]);

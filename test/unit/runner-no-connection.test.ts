@@ -50,7 +50,7 @@ test.each([
   ],
   [
     "Protocol error (2026-11-22T08:24:05.486Z)",
-    "the server at this address does not speak gRPC (Protocol error); the service has gRPC on port 9000, unless GRPC_ADDRESS says otherwise, and HTTP on another",
+    "the server at this address does not speak gRPC (Protocol error); the service has gRPC on port 9000, unless GRPC_ADDRESS sets another one, and HTTP on a separate one",
   ],
   [
     "Error: connect ECONNREFUSED 127.0.0.1:1",
