@@ -78,7 +78,7 @@ describe("in chromium", needs("chromium"), () => {
       await expect.poll(() => state.innerText()).not.toMatch(/changed:/);
       await expect.poll(() => new URL(page.url()).search).toBe("?at=3");
       await page.getByRole("button", { name: "Run before" }).click();
-      await state.getByText("There is no state yet").waitFor();
+      await state.getByText("No state yet at this event").waitFor();
     });
   });
 

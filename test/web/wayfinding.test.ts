@@ -69,7 +69,7 @@ describe("in chromium", needs("chromium"), () => {
 
   test("a wrong address has a page that leads to all sessions", async () => {
     await inspector.visit(at("/sesions/phone"), {}, async (page) => {
-      await page.getByText("There is nothing at this address.").waitFor();
+      await page.getByText("This address has no page.").waitFor();
       await page.getByRole("link", { name: "All sessions" }).click();
       await page.getByRole("link", { name: "phone" }).first().waitFor();
       expect(new URL(page.url()).pathname).toBe("/");

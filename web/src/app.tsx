@@ -61,7 +61,7 @@ function Shown({ view }: { readonly view: View }) {
       return <ComparePage key={view.id} id={view.id} />;
     case "nothing":
       return (
-        <Empty title="There is nothing at this address.">
+        <Empty title="This address has no page.">
           <Link to="/">All sessions</Link>
         </Empty>
       );

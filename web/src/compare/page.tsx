@@ -102,7 +102,7 @@ function Both({ left, right }: { readonly left: Side; readonly right: Side }) {
         <p>
           {right.runs?.length === 0
             ? "The other session has no run."
-            : "A run of the address is not there."}
+            : "A run of the address does not exist."}
         </p>
       </Empty>
     );

@@ -71,7 +71,7 @@ export const State = memo(function State({ moment, isLoading }: StateProps) {
       </div>
       <div className="state-tree" role="group" aria-label="Shared state">
         {state === undefined ? (
-          <Empty title="There is no state yet at this event" />
+          <Empty title="No state yet at this event" />
         ) : (
           <JsonTree value={state} marks={marks} />
         )}

@@ -232,7 +232,7 @@ function Facts({ described }: { readonly described: Described | undefined }) {
     <p className="timeline-facts" aria-hidden="true">
       {described === undefined ? (
         <span className="timeline-hint">
-          Press a bar to go there. Wheel zooms, drag moves, shift and drag selects.
+          Press a bar to go to it. Wheel zooms, drag moves, shift and drag selects.
         </span>
       ) : (
         <>

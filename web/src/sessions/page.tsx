@@ -93,7 +93,7 @@ function Nothing({ filter }: { readonly filter: SessionFilter }) {
     );
   }
   return (
-    <Empty title="There are no sessions yet.">
+    <Empty title="No sessions yet.">
       <p>
         Fill the ledger with a few recorded sessions, and an agent that answers. In the folder of
         session-ledger:
