@@ -80,7 +80,7 @@ const UNREADABLE: readonly Case[] = [
     "a key twice",
     { payload: '{"name":"a","value":1,"name":"a"}' },
     "payload.name",
-    /once, but is there twice/,
+    /once, but occurs twice/,
   ],
   ["65 levels", { payload: deep(65) }, "payload", /at most 64 levels/],
   [
@@ -126,7 +126,7 @@ const NOT_AGUI: readonly Case[] = [
     /payload\.type must be CUSTOM, as event_type is/,
   ],
   [
-    "a field that is not there",
+    "a missing field",
     content('{"messageId":"m"}'),
     "payload.delta",
     /^payload\.delta must be a string, but is absent$/,

@@ -43,7 +43,7 @@ export function readPayload(text: string, field = "payload"): ReadPayload {
   // JSON.parse keeps one of two equal keys, so more members than keys means a repeated key.
   if (keys > 0 && commas + 1 !== keys) {
     const path = pathName([field, repeatedKey(text)]);
-    return refused(path, `${path} must be there once, but is there twice`);
+    return refused(path, `${path} must occur once, but occurs twice`);
   }
   return { ok: true, payload: { text, value } };
 }

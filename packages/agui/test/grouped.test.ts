@@ -220,7 +220,7 @@ describe("a group is refused", () => {
     const text =
       '{"message_id":"m","fragment_count":0,"end_event":{"message_id":"m","message_id":"n"}}';
     expect(descriptions(push(text))).toEqual([
-      "payload.end_event.message_id must be there once, but is there twice",
+      "payload.end_event.message_id must occur once, but occurs twice",
     ]);
   });
 

@@ -10,10 +10,10 @@ describe("a payload", () => {
     ["null", "payload must be a JSON object"],
     ["[{}]", "payload must be a JSON object"],
     ['"{}"', "payload must be a JSON object"],
-    ['{"a":1,"b":2,"a":1}', "payload.a must be there once, but is there twice"],
-    ['{"type":"x","t\\u0079pe":"x"}', "payload.type must be there once, but is there twice"],
-    ['{"__proto__":1,"__proto__":2}', "payload.__proto__ must be there once, but is there twice"],
-    ['{"\\n\\ud800":1,"\\n\\ud800":2}', 'payload."\\n\\ud800" must be there once'],
+    ['{"a":1,"b":2,"a":1}', "payload.a must occur once, but occurs twice"],
+    ['{"type":"x","t\\u0079pe":"x"}', "payload.type must occur once, but occurs twice"],
+    ['{"__proto__":1,"__proto__":2}', "payload.__proto__ must occur once, but occurs twice"],
+    ['{"\\n\\ud800":1,"\\n\\ud800":2}', 'payload."\\n\\ud800" must occur once'],
   ])("of %s is refused", (text, description) => {
     const read = readPayload(text);
     expect(read.ok ? "" : read.violation.description).toContain(description);

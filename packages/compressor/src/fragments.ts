@@ -165,7 +165,7 @@ export function checkFragments(row: MergedRow, index: FragmentIndex): readonly V
       delta: delta && valueOf(payload, delta),
     }),
     rawEvents !== undefined && index.lengths.length > 0
-      ? violation("fragments.lengths", "empty beside raw_events, which has the lengths")
+      ? violation("fragments.lengths", "empty when raw_events has the lengths")
       : undefined,
     checkTimestamps(index.timestampDeltasMs, {
       eventCount,

@@ -230,7 +230,7 @@ export class RawReader {
       if (columns.length === PLACES_MAX) throw misfit(`more than ${PLACES_MAX} places`);
       place += steps.uint32();
       const span = places[place];
-      if (span === undefined) throw misfit("a place that is not there");
+      if (span === undefined) throw misfit("a missing place");
       spans.push(span);
       columns.push({ steps: steps.copy(), textAt, kind: SAME, count: 0 });
       textAt += skipSteps(steps, eventCount - 1);

@@ -5,7 +5,7 @@ import type { AgentMessage, ResumeEntry, RunInput } from "../bridge.ts";
 import type { DeveloperEvents } from "../developer-events.ts";
 
 /** A result for each call that has none: models refuse a history with a call that is not answered. */
-export const NO_RESULT = "There is no result: the run ended before the tool answered.";
+export const NO_RESULT = "No result: the run ended before the tool answered.";
 
 export const DENIED = "The call was refused.";
 
