@@ -73,7 +73,7 @@ const RUN = {
   operationId: "joinSession",
   summary: "Talk to the session, or join it, as an AG-UI client",
   description:
-    "Server-sent events: RUN_STARTED of the newest run, MESSAGES_SNAPSHOT, STATE_SNAPSHOT, what is open, and what comes until the run ends. With new messages or answers, which are stored first, the answer waits for the run that takes them and lasts until its end. `id:` is the number of the last event that is in it.",
+    "Server-sent events: RUN_STARTED of the newest run, MESSAGES_SNAPSHOT, STATE_SNAPSHOT, the open constructs, and new events until the run ends. With new messages or answers, which are stored first, the answer waits for the run that takes them and lasts until its end. `id:` is the number of the last event in it.",
   tags: ["agui"],
   params: sessionParams,
   querystring: z

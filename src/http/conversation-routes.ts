@@ -154,7 +154,7 @@ const transcriptSchema = z.strictObject({
   messages: z.array(z.looseObject({ id: z.string(), role: z.string() })),
   state: z.unknown().optional().meta({ description: "Absent: none was ever set." }),
   state_too_large: z.literal(true).optional().meta({
-    description: "There is state, but patches took it past 64 MiB.",
+    description: "The state exists, but patches took it past 64 MiB.",
   }),
   interrupts: z.array(z.looseObject({ id: z.string() })),
   branches: z.array(z.int()).meta({
@@ -166,7 +166,7 @@ const TRANSCRIPT = {
   operationId: "getTranscript",
   summary: "The reduced conversation",
   description:
-    "What an AG-UI client has that saw everything: the messages, those of people included, the state, and the interrupts that wait for an answer. The formats to read have the messages only.",
+    "The result for an AG-UI client that saw every event: all messages, those of users included, the state, and the interrupts that wait for an answer. The formats to read have the messages only.",
   tags: ["transcript"],
   params: sessionParams,
   querystring: z.strictObject({
@@ -175,7 +175,8 @@ const TRANSCRIPT = {
       .enum(["json", "text", "markdown"], { error: "must be json, text or markdown" })
       .default("json")
       .meta({
-        description: "The last two are for a person: who says what, tools and their results.",
+        description:
+          "The last two are for a person to read: messages with their authors, tools and their results.",
       }),
   }),
   response: {

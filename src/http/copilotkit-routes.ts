@@ -224,7 +224,7 @@ function refuse(): never {
 
 const TAGS = ["copilotkit"];
 const EVENTS = {
-  description: "Events; none when there is no run.",
+  description: "Events; none without a run.",
   content: { "text/event-stream": { schema: z.string() } },
 };
 const RUNTIME_INFO = z.looseObject({
@@ -242,7 +242,10 @@ const INFORM = {
   summary: "What CopilotKit's client asks of a runtime first",
   tags: TAGS,
   querystring: NO_QUERY,
-  response: { 200: answer("The agents, and what is offered.", RUNTIME_INFO), ...PROBLEMS },
+  response: {
+    200: answer("The agents, and the features of this runtime.", RUNTIME_INFO),
+    ...PROBLEMS,
+  },
 };
 
 const CONNECT = {
@@ -290,7 +293,7 @@ const STOP = {
   }),
   body: stopBody,
   response: {
-    200: answer("Whether that run was open; `message` says why not.", STOPPED),
+    200: answer("Whether that run was open; `message` has the reason if not.", STOPPED),
     ...PROBLEMS,
   },
 };

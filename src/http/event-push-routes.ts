@@ -197,7 +197,7 @@ const PUSH = {
   }),
   response: {
     200: answer(
-      "What is stored. `Idempotent-Replayed: true`: by an earlier request.",
+      "The stored numbers. `Idempotent-Replayed: true`: by an earlier request.",
       z.strictObject({ first_seq: seqNumber, last_seq: seqNumber }).meta({ id: "StoredEvents" }),
     ),
     ...PROBLEMS,

@@ -79,5 +79,5 @@ function sendPage(reply: FastifyReply): FastifyReply {
 }
 
 function nothingHere(): HttpRefusal {
-  return new HttpRefusal(404, "there is nothing at this path", { code: "not_found" });
+  return new HttpRefusal(404, "nothing exists at this path", { code: "not_found" });
 }

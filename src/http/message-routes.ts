@@ -115,7 +115,7 @@ const LIST = {
   operationId: "listMessages",
   summary: "Messages, in order",
   description:
-    "An array of the messages after `after_seq`; an empty one is the end. With `Accept: text/event-stream` a stream that goes on with what is pushed, `id:` the message's seq and `data:` the message, from `Last-Event-ID` or else `after_seq`.",
+    "An array of the messages after `after_seq`; an empty one is the end. With `Accept: text/event-stream` a stream that continues with new messages, `id:` the message's seq and `data:` the message, from `Last-Event-ID` or else `after_seq`.",
   tags: ["messages"],
   params: sessionParams,
   headers: liveHeaders,
@@ -161,7 +161,7 @@ const PUSH = {
       sent_at: timeParameter("When the sender sent it; kept and given back."),
       sender: senderSchema
         .optional()
-        .meta({ description: "Who wrote it, as another system says." }),
+        .meta({ description: "The author, as another system names it." }),
     },
     { error: "must be an object with a payload" },
   ),

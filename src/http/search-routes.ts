@@ -107,7 +107,7 @@ const SEARCH = {
   operationId: "searchTexts",
   summary: "Find texts that people and agents said",
   description:
-    "In the sessions that the caller may read. A new text is found some seconds after its end; `indexed_until` says how far the index is. FAILED_PRECONDITION (SEARCH_OFF) with SEARCH_LANGUAGE=off.",
+    "In the sessions that the caller may read. A new text is found some seconds after its end; `indexed_until` is the time that the index has reached. FAILED_PRECONDITION (SEARCH_OFF) with SEARCH_LANGUAGE=off.",
   tags: ["search"],
   querystring: z.strictObject({
     q: textParameter(

@@ -121,9 +121,9 @@ const sessionsSchema = z.strictObject({
     page: z.int(),
     size: z.int().meta({ description: "Sessions on this page." }),
     total: z.int().meta({ description: "At most 10,000." }),
-    totalIsLowerBound: z.boolean().meta({ description: "There may be more sessions." }),
+    totalIsLowerBound: z.boolean().meta({ description: "More sessions may exist." }),
   }),
-  nextPageToken: z.string().meta({ description: "For the next page; empty: there is none." }),
+  nextPageToken: z.string().meta({ description: "For the next page; empty on the last page." }),
 });
 
 export function sessionRoutes(app: App, parts: SessionRouteParts): void {

@@ -152,7 +152,7 @@ const CANCEL = {
     )
     .nullish(),
   response: {
-    200: answer("The message that says so to every reader.", messageItemSchema),
+    200: answer("The message that reports the cancel to every reader.", messageItemSchema),
     ...PROBLEMS,
   },
 };

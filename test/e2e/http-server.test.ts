@@ -246,7 +246,7 @@ test.each(["127.0.0.1:0", "0.0.0.0:0"])(
       http.server.address.replace("0.0.0.0", "127.0.0.1"),
       `GET ${PATH} HTTP/1.1\r\nHost: localhost\r\nhost: example.com\r\nConnection: close\r\n\r\n`,
     );
-    expect(answer).toMatch(/^HTTP\/1\.1 400 [^]*"Host must be there once"/);
+    expect(answer).toMatch(/^HTTP\/1\.1 400 [^]*"Host must occur once"/);
   },
 );
 

@@ -75,7 +75,7 @@ test.each([
   const answer = await ask(path);
   expect(answer.status).toBe(404);
   expect(answer.headers.get("content-type")).toBe("application/problem+json");
-  expect(await answer.json()).toMatchObject({ detail: "there is nothing at this path" });
+  expect(await answer.json()).toMatchObject({ detail: "nothing exists at this path" });
 });
 
 // A person who followed a wrong link saw JSON, and no way on.

@@ -161,7 +161,7 @@ const BY_CODE: Readonly<Record<string, () => HttpRefusal>> = {
     }),
   FST_ERR_CTP_INVALID_MEDIA_TYPE: () => notJsonType("Content-Type must be application/json"),
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
-    new HttpRefusal(400, "the body is not as long as Content-Length says"),
+    new HttpRefusal(400, "the body and Content-Length differ in length"),
   FST_ERR_BAD_URL: () => new HttpRefusal(400, "the path is not URL-encoded UTF-8"),
   FST_ERR_MAX_PARAM_LENGTH: () => new HttpRefusal(414, "the path is too long"),
   // The connection closed while the body was read.

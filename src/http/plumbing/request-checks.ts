@@ -65,7 +65,7 @@ export function checkHost(
 ): HttpRefusal | undefined {
   // In raw headers, names and values alternate.
   const hosts = rawHeaders.filter((text, at) => at % 2 === 0 && text.toLowerCase() === "host");
-  if (hosts.length > 1) return fieldRefusal(400, "Host", "Host must be there once");
+  if (hosts.length > 1) return fieldRefusal(400, "Host", "Host must occur once");
   if (!isOnLoopback) return undefined;
   if (host === undefined || host === "") {
     return httpVersion === "1.0" ? undefined : fieldRefusal(400, "Host", "Host is required");
@@ -111,7 +111,7 @@ export class RouteTable {
   refusalOf(method: string, url: string): HttpRefusal {
     const methods = this.methodsOf(url);
     if (methods.size === 0) {
-      return new HttpRefusal(404, "there is nothing at this path", { code: "not_found" });
+      return new HttpRefusal(404, "nothing exists at this path", { code: "not_found" });
     }
     const allow = [...methods].toSorted().join(", ");
     return new HttpRefusal(405, `${method} is not for this path, but ${allow}`, {
