@@ -87,7 +87,7 @@ export class OidcVerifier implements TokenVerifier {
     const found = await keys.find(header);
     if (found !== undefined) return found;
     if (!keys.isEmpty) throw new RefusedToken("unknown_key");
-    const message = "the keys of the token's issuer are not there";
+    const message = "the keys of the token's issuer are missing";
     throw new ServiceError("unavailable", "KEYS_UNAVAILABLE", message, { retryAfterMs: 5_000 });
   }
 }

@@ -190,7 +190,7 @@ export class SessionTokens implements Unit, TokenVerifier {
   /** If all keys are too young, the oldest, which most instances have read. */
   #signing(): SessionKey {
     const current = this.#keys.find((one) => this.#ageMs(one) >= KEY_AHEAD_MS) ?? this.#keys.at(-1);
-    if (current === undefined) throw new Error("there is no key for session tokens");
+    if (current === undefined) throw new Error("no key for session tokens exists");
     return current.key;
   }
 

@@ -38,7 +38,7 @@ export class Pull<T, U> {
 
   take(): U {
     const next = this.#next;
-    if (next === undefined) throw new TypeError("there is no next value");
+    if (next === undefined) throw new TypeError("no next value");
     this.#next = undefined;
     return next.value;
   }

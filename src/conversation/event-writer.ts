@@ -310,7 +310,7 @@ export interface NoRun {
 export function waitingFrame({ sessionId, sessionExists, answers, waitMs }: NoRun): AguiFrame {
   const has = sessionExists
     ? `session ${sessionId} has no run`
-    : `there is no session ${sessionId}`;
+    : `session ${sessionId} does not exist`;
   const what = answers === undefined ? has : `no run has taken message ${answers}`;
   const end = waitMs === undefined ? "" : `, and this answer ends after ${waitMs / 1_000} s`;
   return { comment: `${what} yet${end}` };
@@ -328,6 +328,6 @@ export function noRunnerEvents(run: Ids, waitMs: number): readonly JsonObject[] 
 
 /** Not stored. The id of a missing session may be a mistake, so the client gets an error. */
 export function noRunEvent({ sessionId, waitMs = 0 }: NoRun): JsonObject {
-  const message = `there was no session ${sessionId}, and no run began in it for ${waitMs / 1_000} s`;
+  const message = `session ${sessionId} did not exist, and no run began in it for ${waitMs / 1_000} s`;
   return { type: "RUN_ERROR", message, code: "NO_RUN" };
 }

@@ -354,7 +354,7 @@ function duplicatesIn<T extends { readonly text: string }>(
     const text = texts.get(name);
     if (text === undefined) texts.set(name, part.text);
     if (text === undefined || text === part.text) return [];
-    return [{ field, description: `${field} is there twice, with other content` }];
+    return [{ field, description: `${field} occurs twice, with different content` }];
   });
 }
 

@@ -108,7 +108,7 @@ function refusalOf(
     case "exists": {
       if (newId === "") return keyReused(sessionId, idempotencyKey);
       const violations = [{ field: "new_id", description: "expected the id of no session" }];
-      const message = `there is another session ${newId}`;
+      const message = `another session has the id ${newId}`;
       return new ServiceError("already_exists", "SESSION_EXISTS", message, { violations });
     }
     case "beyond": {
@@ -117,7 +117,7 @@ function refusalOf(
       return new ServiceError("out_of_range", "CURSOR_BEYOND_HEAD", message, { violations });
     }
     case "erased": {
-      const violations = [{ field, description: "expected the number of a row that is there" }];
+      const violations = [{ field, description: "expected the number of an existing row" }];
       const message = `no row of session ${sessionId} ends at or below number ${seq}: its rows were erased, or the number is inside the first row`;
       return new ServiceError("out_of_range", "ROW_ERASED", message, { violations });
     }

@@ -84,7 +84,7 @@ export function noEpochAbove(highest: bigint): ServiceError {
   return new ServiceError(
     "failed_precondition",
     "STALE_EPOCH",
-    `this session has seen producer_epoch ${highest}, the highest there is: no writer can take over`,
+    `this session has seen producer_epoch ${highest}, the highest possible number: no writer can take over`,
   );
 }
 
@@ -99,7 +99,7 @@ function beforeItLost(firstClientSeq: bigint | undefined): ServiceError {
   return new RangeGap(
     "unavailable",
     "DATABASE_UNAVAILABLE",
-    `the events before number ${firstClientSeq} of this stream could not be stored; nothing from there on was stored`,
+    `the events before number ${firstClientSeq} of this stream could not be stored; this event and later ones were not stored`,
     { retryAfterMs: RETRY_DELAY.maxMs },
   );
 }

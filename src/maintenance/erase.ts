@@ -110,7 +110,7 @@ async function forgetImported(database: Database, sessionId: string): Promise<nu
 function refuseLeft({ signal }: EraseCall): void {
   if (!signal.aborted) return;
   if (signal.reason instanceof ServiceError) throw signal.reason;
-  const message = "the caller left: the next call erases what is left of the session";
+  const message = "the caller left: the next call erases the rest of the session";
   throw new ServiceError("cancelled", "CANCELLED", message);
 }
 

@@ -52,7 +52,7 @@ export async function findBinaries(
   platform = `${process.platform}-${process.arch}`,
 ): Promise<Binaries> {
   if (!PLATFORMS.includes(platform)) {
-    throw refusal(`there is no embedded PostgreSQL for ${platform}: set DATABASE_URL`);
+    throw refusal(`no embedded PostgreSQL for ${platform} exists: set DATABASE_URL`);
   }
   let entry: string;
   try {

@@ -139,7 +139,7 @@ async function existingCluster(path: string): Promise<string | undefined> {
     return await realpath(path);
   } catch (error) {
     throw refusal(
-      `${path} is a link to a database that is not there any more: bring it back, or delete the ` +
+      `${path} is a link to a database that does not exist any more: bring it back, or delete the ` +
         "link to begin with an empty one",
       error,
     );
@@ -165,7 +165,7 @@ async function serverAccount(): Promise<Account> {
     if (account !== undefined) return account;
   }
   throw refusal(
-    "PostgreSQL does not run as root, and there is no user postgres and no user nobody: make the user " +
+    "PostgreSQL does not run as root, and neither user postgres nor user nobody exists: make the user " +
       "postgres, start the service as another user, or set DATABASE_URL",
   );
 }

@@ -71,7 +71,7 @@ export async function openCluster(
   const password = await readFile(join(directory, "password"), "utf8").catch(unlessMissing);
   if (password !== undefined) return { pgData, password: password.trim() };
   throw refusal(
-    `${join(directory, "password")} is missing: bring it back from a backup; the database beside it ` +
+    `${join(directory, "password")} is missing: bring it back from a backup; the database next to it ` +
       "takes no other password",
   );
 }
@@ -113,7 +113,7 @@ async function makeCluster(location: ClusterLocation, options: ClusterOptions): 
     await syncDirectory(draft);
     await rename(draft, location.clusterDir).catch((error: unknown) => {
       if (!hasCode(error, "ENOTEMPTY", "EEXIST", "ENOTDIR")) throw error;
-      throw refusal(`${location.clusterDir} is there, but is no database of ours`, error);
+      throw refusal(`${location.clusterDir} exists, but is no database of session-ledger`, error);
     });
     // Without this, a power cut could undo the rename, and lose every row.
     await syncDirectory(location.home);

@@ -92,7 +92,7 @@ function checkMessage(reader: BinaryReader, end: number, form: MessageForm): voi
       throw wrongType(number, wireType);
     } else reader.pos = stop;
   }
-  if (reader.pos !== end) throw new Error("a field goes on after the end of its message");
+  if (reader.pos !== end) throw new Error("a field continues after the end of its message");
 }
 
 /** A group can only be an unknown field: our messages have none. */

@@ -58,9 +58,9 @@ export async function askAgain(database: Pick<Database, "run">): Promise<void> {
 
 export async function checkLanguage(database: Database, language: string): Promise<void> {
   const [found] = await database.run(
-    sql`select exists (select from pg_ts_config where cfgname = ${language}) as there`,
+    sql`select exists (select from pg_ts_config where cfgname = ${language}) as exists`,
   );
-  if (found?.["there"] === true) return;
+  if (found?.["exists"] === true) return;
   const message = `SEARCH_LANGUAGE: expected a text search configuration of the database, like simple; got ${JSON.stringify(language)}`;
   throw new ServiceError("invalid_argument", "INVALID_REQUEST", message);
 }

@@ -215,7 +215,7 @@ export type Fields = Readonly<Record<string, Field>>;
 
 /** A bigint of an answer: the driver gives it as text. */
 export function bigintOf(field: Field | undefined): bigint {
-  if (typeof field !== "string") throw new TypeError("a number is not there");
+  if (typeof field !== "string") throw new TypeError("a number is missing");
   return BigInt(field);
 }
 

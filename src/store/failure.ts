@@ -161,7 +161,7 @@ function refusalIn(error: unknown): string | undefined {
   const code = codeOf(error);
   if (code === undefined || !(error instanceof Error)) return undefined;
   const detail = `${error.message.split("\n", 1)[0]} (${code})`;
-  if (REFUSED.test(code)) return `PostgreSQL says ${detail}`;
+  if (REFUSED.test(code)) return `PostgreSQL reports ${detail}`;
   return NO_TLS.test(code) ? `TLS failed: ${detail}` : undefined;
 }
 

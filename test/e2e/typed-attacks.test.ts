@@ -65,7 +65,7 @@ test("regression: of two typed messages with one id, the second was dropped with
   const sessionId = newSession();
   const of = (content: string) => ({ id: "u", role: "user", content });
   const field = "messages[1].id";
-  const twice = [field, `${field} is there twice, with other content`];
+  const twice = [field, `${field} occurs twice, with different content`];
   const input = (...messages: readonly object[]) => JSON.stringify({ messages });
   expect(await refusal(sessionId, input(of("one"), of("two")))).toEqual([400, twice]);
   const [answer, other] = [{ interruptId: 5 }, "x"];

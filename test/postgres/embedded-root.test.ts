@@ -93,7 +93,7 @@ describe.runIf(IS_ROOT)("as root", () => {
       ["nobody:x:65534:65534::/:/bin/false"],
       "postgres://",
     ],
-    ["is refused without any of both users", [], "there is no user postgres and no user nobody"],
+    ["is refused without any of both users", [], "neither user postgres nor user nobody exists"],
   ])("the server %s", async (_, users, expected) => {
     const dataDir = await makeDirectory();
     const passwd = join(await makeDirectory(), "passwd");
@@ -203,7 +203,9 @@ describe.runIf(IS_ROOT)("as root", () => {
       await first.start();
       await first.stop();
       await rm(systemDir, { recursive: true });
-      await expect(unit().start()).rejects.toThrow(/link to a database that is not there any more/);
+      await expect(unit().start()).rejects.toThrow(
+        /link to a database that does not exist any more/,
+      );
     });
 
     test("a cluster that its user can no longer enter is refused by name", async () => {

@@ -429,7 +429,7 @@ describe("a session without a run", () => {
     await quiet();
     expect([answer.types, answer.comments]).toEqual([
       [],
-      ["there is no session s yet, and this answer ends after 30 s", "watch_state LIVE 0"],
+      ["session s does not exist yet, and this answer ends after 30 s", "watch_state LIVE 0"],
     ]);
     push(started("r1", { input: inputOf("r1") }), ...text("m1", "one"), finished("r1"));
     await quiet();
@@ -454,7 +454,7 @@ describe("a session without a run", () => {
       expect(answer.events).toMatchObject([{ type: "RUN_ERROR", code: "NO_RUN" }]);
       expect([answer.ended, following.ended]).toEqual([null, undefined]);
       expect([live.counts().watchers, timers.pending]).toEqual([1, []]);
-      expect(following.comments[0]).toBe("there is no session s yet");
+      expect(following.comments[0]).toBe("session s does not exist yet");
       push(started(), finished());
       await quiet();
       expect(following.types.at(-1)).toBe("RUN_FINISHED");

@@ -15,7 +15,7 @@ describe("an unusable database is named without its password", () => {
   ])("with the error %s", (code, message) => {
     expect(namedError(storeError(driverError(code, message)), NAMED)).toMatchObject({
       code: "invalid_argument",
-      message: `DATABASE_URL: db.internal:5432 cannot be used: PostgreSQL says ${message} (${code})`,
+      message: `DATABASE_URL: db.internal:5432 cannot be used: PostgreSQL reports ${message} (${code})`,
     });
   });
 

@@ -306,7 +306,7 @@ export function openFirst(): ServiceError {
 }
 
 export function openOnce(): ServiceError {
-  return invalidArgument([violation("open", "there once, as the first frame")]);
+  return invalidArgument([violation("open", "sent once, as the first frame")]);
 }
 
 export function noFrame(): ServiceError {
