@@ -203,7 +203,7 @@ function useDrag({ head, goTo, onGrab }: Pick<BarProps, "head" | "goTo" | "onGra
     pressed.current = { x: clientX, seq: at };
     goTo(at);
   };
-  const letGo = (): void => {
+  const release = (): void => {
     pressed.current = undefined;
   };
   return {
@@ -220,8 +220,8 @@ function useDrag({ head, goTo, onGrab }: Pick<BarProps, "head" | "goTo" | "onGra
       if (event.shiftKey) goTo(Math.max(1, Math.round(from.seq + event.clientX - from.x)));
       else pointAt(event);
     },
-    onPointerUp: letGo,
-    onPointerCancel: letGo,
+    onPointerUp: release,
+    onPointerCancel: release,
   };
 }
 

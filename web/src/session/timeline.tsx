@@ -102,7 +102,7 @@ export const Timeline = memo(function Timeline({ cursor }: { readonly cursor: Cu
         </>
       )}
       <Facts described={describedOf(scene, { hit, selected, statuses, nowMs: liveMs })} />
-      <Spoken bar={hit === undefined ? selected : undefined} nowMs={liveMs} />
+      <Announcement bar={hit === undefined ? selected : undefined} nowMs={liveMs} />
     </section>
   );
 });
@@ -182,7 +182,7 @@ function NoTimeline({ isLoading }: { readonly isLoading: boolean }) {
 }
 
 /** The chosen bar for a screen reader. */
-function Spoken({ bar, nowMs }: { readonly bar: Bar | undefined; readonly nowMs: number }) {
+function Announcement({ bar, nowMs }: { readonly bar: Bar | undefined; readonly nowMs: number }) {
   return (
     <div className="unseen" aria-live="polite">
       {bar !== undefined && visible(spoken(describedBar(bar, { nowMs })))}
