@@ -3,7 +3,7 @@
  * because clients accept none. User messages come as text inside the open run; between runs in the
  * input of an extra run, which adds only messages that the client lacks.
  */
-import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { contentText, isObject, type JsonObject } from "@session-ledger/agui/json";
 import type { LiveState } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { USER_ROW_TYPE } from "@session-ledger/agui/canonical/user-messages";
@@ -223,7 +223,7 @@ export function endOf(run: Ids, interrupts: readonly JsonObject[]): JsonObject {
 }
 
 function eventsOfText({ id, role, name, metadata, content }: JsonObject): readonly JsonObject[] {
-  const delta = textOf(content);
+  const delta = contentText(content);
   const more = { ...(name === undefined ? {} : { name }), ...(isObject(metadata) && { metadata }) };
   return [
     { type: "TEXT_MESSAGE_START", messageId: id, role, ...more },
@@ -235,16 +235,6 @@ function eventsOfText({ id, role, name, metadata, content }: JsonObject): readon
 
 function eventOfResult({ id, toolCallId, content }: JsonObject): JsonObject {
   return { type: "TOOL_CALL_RESULT", messageId: id, toolCallId, role: "tool", content };
-}
-
-/** The text of a message, as far as it has some. */
-function textOf(content: unknown): string {
-  if (typeof content === "string") return content;
-  if (!Array.isArray(content)) return "";
-  return content
-    .filter(isObject)
-    .flatMap(({ text }) => (typeof text === "string" ? [text] : []))
-    .join("\n");
 }
 
 /** The frames of server-sent events for an AG-UI client. */

@@ -6,15 +6,8 @@ import type { Evidence } from "./verdict.ts";
 export type Operations = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
 export function operationsOf(load: Load, { stored, witness }: Evidence): Operations {
-  const {
-    history,
-    streamWriters,
-    writerRecords: said,
-    turned,
-    cancelled,
-    passReaders,
-    feedReaders,
-  } = load;
+  const { history, streamWriters, writerRecords, turned, cancelled, passReaders, feedReaders } =
+    load;
   const cancels = cancelled.flatMap((one) => one.cancels);
   const claims = turned.flatMap((one) => one.claims);
   const groups = Map.groupBy(history.pushes, ({ sent }) =>
@@ -31,9 +24,9 @@ export function operationsOf(load: Load, { stored, witness }: Evidence): Operati
       ...counted(streamWriters.flatMap(({ left }) => left).map((why) => `left, then ${why}`)),
     },
     "session writers": {
-      events: sum(said.map(({ events }) => events.length)),
-      messages: sum(said.map(({ messages }) => messages.length)),
-      ...totals(said.map(({ problems }) => problems)),
+      events: sum(writerRecords.map(({ events }) => events.length)),
+      messages: sum(writerRecords.map(({ messages }) => messages.length)),
+      ...totals(writerRecords.map(({ problems }) => problems)),
     },
     runners: {
       claims: claims.length,

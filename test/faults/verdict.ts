@@ -47,21 +47,14 @@ export function verdictOf(
   load: Load,
   { witness, stored, miscounted, standing, lost }: Evidence,
 ): readonly string[] {
-  const {
-    history,
-    streamWriters,
-    writerRecords: said,
-    turned,
-    cancelled,
-    passReaders,
-    feedReaders,
-  } = load;
+  const { history, streamWriters, writerRecords, turned, cancelled, passReaders, feedReaders } =
+    load;
   const shared = new Set(
     [...streamWriters, ...turned, ...cancelled].map(({ sessionId }) => sessionId),
   );
   const written = withAgents(
     history,
-    said.map(({ sessionId }) => sessionId),
+    writerRecords.map(({ sessionId }) => sessionId),
   );
   const pushed = witness.rows.filter(({ sessionId }) => written.has(sessionId));
   const counters = new Map([...witness.counters].filter(([sessionId]) => written.has(sessionId)));
@@ -91,7 +84,7 @@ export function verdictOf(
       const events = rows.filter(({ stream }) => stream === "events");
       return cancelProblemsOf({ sessionId, cancels, messages, events });
     }),
-    ...said.flatMap((one) => {
+    ...writerRecords.flatMap((one) => {
       const messages = messagesIn(witness, one.sessionId);
       return one.problemsIn(stored.get(one.sessionId)?.events ?? [], messages.rows);
     }),

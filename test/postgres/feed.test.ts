@@ -83,10 +83,10 @@ function asked(request: Partial<FeedRequest<"events">> = {}): FeedRequest<"event
     eventTypes: [],
     snapshotOnly: true,
     signal: new AbortController().signal,
-    acquire: (seats: FairShare, refusal) => {
-      const seat = seats.acquire(caller, 1, () => undefined);
-      if (seat === undefined) throw refusal();
-      return seat;
+    acquire: (share: FairShare, refusal) => {
+      const lease = share.acquire(caller, 1, () => undefined);
+      if (lease === undefined) throw refusal();
+      return lease;
     },
     ...request,
   };

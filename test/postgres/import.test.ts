@@ -472,9 +472,12 @@ describe("the import refuses", () => {
     url.pathname = "/no_such_database";
     const source = await runCommand(["import", "--from", url.href], { env: env() });
     const target = await runCommand(args(), { env: { DATABASE_URL: url.href } });
-    const said = `${url.host} cannot be used: PostgreSQL reports database "no_such_database" does not exist (3D000)\n`;
-    expect(source).toMatchObject({ exitCode: 2, stderr: `session-ledger: --from: ${said}` });
-    expect(target).toMatchObject({ exitCode: 2, stderr: `session-ledger: DATABASE_URL: ${said}` });
+    const refusal = `${url.host} cannot be used: PostgreSQL reports database "no_such_database" does not exist (3D000)\n`;
+    expect(source).toMatchObject({ exitCode: 2, stderr: `session-ledger: --from: ${refusal}` });
+    expect(target).toMatchObject({
+      exitCode: 2,
+      stderr: `session-ledger: DATABASE_URL: ${refusal}`,
+    });
   });
 
   test("TLS to a server without TLS", async () => {

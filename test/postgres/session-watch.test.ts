@@ -47,9 +47,9 @@ class Watch implements AsyncDisposable {
       filter: {},
       signal: new AbortController().signal,
       acquire: (share: FairShare, refusal) => {
-        const seat = share.acquire(caller, 1, () => undefined);
-        if (seat === undefined) throw refusal();
-        return seat;
+        const lease = share.acquire(caller, 1, () => undefined);
+        if (lease === undefined) throw refusal();
+        return lease;
       },
       ...request,
     });

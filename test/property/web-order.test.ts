@@ -54,7 +54,7 @@ async function serviceOrder(commits: readonly Commit[]): Promise<readonly string
     idByRow.set(row, one.id);
     return row;
   });
-  const said = talk.map((one): TranscriptMessageRow => {
+  const messages = talk.map((one): TranscriptMessageRow => {
     const times = { createdAtMicros: BigInt(one.createdMicros), sentAtMicros: undefined };
     const fields = { eventType: "user", sender: undefined, idempotencyKey: undefined };
     const row = { stream: "messages" as const, id: one.id, ...base(one), ...times, ...fields };
@@ -66,9 +66,9 @@ async function serviceOrder(commits: readonly Commit[]): Promise<readonly string
       yield { rows: logged, seq: BigInt(logged.length) };
     })(),
     messages: (async function* slice() {
-      yield { rows: said, seq: BigInt(said.length) };
+      yield { rows: messages, seq: BigInt(messages.length) };
     })(),
-    upTo: { events: BigInt(logged.length), messages: BigInt(said.length) },
+    upTo: { events: BigInt(logged.length), messages: BigInt(messages.length) },
   });
   const ids: string[] = [];
   for await (const { rows } of slices) for (const row of rows) ids.push(idByRow.get(row) ?? "");

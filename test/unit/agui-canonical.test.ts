@@ -334,8 +334,8 @@ describe("runs", () => {
     const canonical = new Canonical("S");
     const hear = (to: Canonical, seq: bigint): void => {
       const messages = [{ id: `u${seq}`, role: "user", content: "x" }];
-      const spoken = { seq, messages, isFromUser: true, key: undefined, resume: [] };
-      to.onMessages({ ...spoken, requestId: `c${seq}` });
+      const incoming = { seq, messages, isFromUser: true, key: undefined, resume: [] };
+      to.onMessages({ ...incoming, requestId: `c${seq}` });
     };
     const states = ({ turns }: Canonical) => ["c1", "c2", "c3"].map((id) => turns.stateOf(id));
     const begin = (first: number, last: number): void => {

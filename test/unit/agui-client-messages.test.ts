@@ -9,7 +9,7 @@ import {
 
 const FIELD = { field: "messages" };
 
-function kept(...ids: readonly string[]): readonly ClientMessage[] {
+function clientMessages(...ids: readonly string[]): readonly ClientMessage[] {
   return clientMessagesIn(
     ids.map((id) => ({ id, role: "assistant", content: "" })),
     FIELD,
@@ -28,13 +28,13 @@ test.each([
 ])(
   "whether a snapshot reorders a client's messages is known when it has %s",
   (_, has, log, expected) => {
-    expect(reorders(kept(...has), log)).toBe(expected);
+    expect(reorders(clientMessages(...has), log)).toBe(expected);
   },
 );
 
 test("entries of a client that are not messages are ignored", () => {
   const messages = [null, 1, "a", {}, [], { id: 7 }, { id: "x".repeat(1_025) }, { id: "a" }];
-  expect(clientMessagesIn(messages, FIELD)).toEqual(kept("a"));
+  expect(clientMessagesIn(messages, FIELD)).toEqual(clientMessages("a"));
 });
 
 test("only the used fields of a message are kept", () => {

@@ -270,7 +270,7 @@ describe("an open run", () => {
     expect(answer.shown).toMatchObject({ messages: texts });
   });
 
-  test("is watched on one seat, with one question for the head", async () => {
+  test("is one watch, with one question for the head", async () => {
     const { stored, open, live, table } = joining({
       limits: { watchersMax: 1, watchersPerSessionMax: 1 },
     });
@@ -498,8 +498,8 @@ describe("a session without a run", () => {
 
   test("replaces the client's messages of another session at its first run", async () => {
     const { push, open } = joining();
-    const kept = clientMessagesIn([{ id: "x", role: "assistant" }], { field: "messages" });
-    const answer = open({ messages: kept });
+    const accepted = clientMessagesIn([{ id: "x", role: "assistant" }], { field: "messages" });
+    const answer = open({ messages: accepted });
     await quiet();
     push(started(), ...text("m1", "new"), finished());
     await quiet();

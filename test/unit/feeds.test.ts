@@ -88,10 +88,10 @@ class Bench implements FeedReader {
   }
 }
 
-const acquire = (seats: FairShare, refusal: () => Error): Lease => {
-  const seat = seats.acquire({ name: "reader", connection: seats }, 1, () => undefined);
-  if (seat === undefined) throw refusal();
-  return seat;
+const acquire = (share: FairShare, refusal: () => Error): Lease => {
+  const lease = share.acquire({ name: "reader", connection: share }, 1, () => undefined);
+  if (lease === undefined) throw refusal();
+  return lease;
 };
 
 /** What it delivers, while the test lets time pass. */

@@ -49,6 +49,14 @@ export function textOf(value: unknown): string | undefined {
   return typeof value === "string" ? value : undefined;
 }
 
+/** The texts of a message's content, which may have parts, joined by line breaks. */
+export function contentText(content: unknown): string {
+  if (typeof content === "string") return content;
+  return objectsIn(content)
+    .flatMap(({ text }) => textOf(text) ?? [])
+    .join("\n");
+}
+
 /** `payload.messages[0].toolCallId`. */
 export function pathName(path: readonly PropertyKey[]): string {
   const name = path

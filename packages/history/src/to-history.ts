@@ -4,7 +4,7 @@
  * ENTRY_CHARS_MAX characters, and the run continues in the next: merging of rows does not move the
  * cut.
  */
-import { isObject, type JsonObject, textOf } from "@session-ledger/agui/json";
+import { contentText, isObject, type JsonObject, textOf } from "@session-ledger/agui/json";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { blockOf, errorIn, originalEntries, type EntryRole, valueOf } from "./entry.ts";
@@ -372,16 +372,6 @@ function usageIn(usage: unknown): JsonObject {
     totalTokenCount: totalTokens,
   }).filter(([, count]) => typeof count === "number");
   return counts.length === 0 ? {} : { tokenUsage: Object.fromEntries(counts) };
-}
-
-/** The texts of a message's content, which may have parts. */
-function contentText(content: unknown): string {
-  if (typeof content === "string") return content;
-  if (!Array.isArray(content)) return "";
-  return content
-    .filter(isObject)
-    .flatMap(({ text }) => (typeof text === "string" ? [text] : []))
-    .join("\n");
 }
 
 function without(block: JsonObject | undefined, member: string): JsonObject {
