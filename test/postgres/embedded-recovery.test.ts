@@ -2,6 +2,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile, readdir, writeFile } from "node:fs/promises";
+import { constants } from "node:os";
 import { join } from "node:path";
 import postgres from "postgres";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
@@ -218,9 +219,24 @@ describe("a stop that takes too long", () => {
     const impatient = createEmbeddedPostgres({ dataDir, log, fastStopMs: 1 });
     await impatient.start();
     await addRow(impatient.url);
-    await impatient.stop();
+    // A suspended server cannot end before it has both signals, however late this process is.
+    const pid = await runningPostmaster(dataDir);
+    process.kill(pid, "SIGSTOP");
+    const stopping = impatient.stop();
+    await expect.poll(() => pendingSignals(pid)).toContain("SIGQUIT");
+    process.kill(pid, "SIGCONT");
+    await stopping;
     expect((await log.until("embedded_postgres_stopped")).fields).toEqual({ signal: "SIGQUIT" });
     await unit.start();
     expect(await countRows(unit.url)).toBe(1);
   });
 });
+
+/** The signals that wait for a suspended process, as Linux has them. */
+async function pendingSignals(pid: number): Promise<readonly string[]> {
+  const status = await readFile(`/proc/${pid}/status`, "utf8");
+  const mask = BigInt(`0x${/^ShdPnd:\s+(\w+)$/m.exec(status)?.[1] ?? "0"}`);
+  return Object.entries(constants.signals)
+    .filter(([, number]) => ((mask >> BigInt(number - 1)) & 1n) === 1n)
+    .map(([name]) => name);
+}
