@@ -2,7 +2,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile, readdir, writeFile } from "node:fs/promises";
-import { constants } from "node:os";
 import { join } from "node:path";
 import postgres from "postgres";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
@@ -219,12 +218,13 @@ describe("a stop that takes too long", () => {
     const impatient = createEmbeddedPostgres({ dataDir, log, fastStopMs: 1 });
     await impatient.start();
     await addRow(impatient.url);
-    // A suspended server cannot end before it has both signals, however late this process is.
-    const pid = await runningPostmaster(dataDir);
-    process.kill(pid, "SIGSTOP");
+    // A fast stop waits for each backend, so a suspended one holds it back until the second signal.
+    const backend = await suspendedBackend(impatient.url);
     const stopping = impatient.stop();
-    await expect.poll(() => pendingSignals(pid)).toContain("SIGQUIT");
-    process.kill(pid, "SIGCONT");
+    await expect
+      .poll(() => JSON.stringify(log.entries))
+      .toContain("received immediate shutdown request");
+    process.kill(backend, "SIGCONT");
     await stopping;
     expect((await log.until("embedded_postgres_stopped")).fields).toEqual({ signal: "SIGQUIT" });
     await unit.start();
@@ -232,11 +232,12 @@ describe("a stop that takes too long", () => {
   });
 });
 
-/** The signals that wait for a suspended process, as Linux has them. */
-async function pendingSignals(pid: number): Promise<readonly string[]> {
-  const status = await readFile(`/proc/${pid}/status`, "utf8");
-  const mask = BigInt(`0x${/^ShdPnd:\s+(\w+)$/m.exec(status)?.[1] ?? "0"}`);
-  return Object.entries(constants.signals)
-    .filter(([, number]) => ((mask >> BigInt(number - 1)) & 1n) === 1n)
-    .map(([name]) => name);
+/** The process of a connection that stays open. */
+async function suspendedBackend(url: string): Promise<number> {
+  const sql = postgres(url, { max: 1, onnotice: () => undefined });
+  onTestFinished(() => sql.end({ timeout: 0 }));
+  const [row] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`;
+  const pid = row?.pid ?? -1;
+  process.kill(pid, "SIGSTOP");
+  return pid;
 }
