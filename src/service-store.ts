@@ -16,7 +16,6 @@ import { createEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
 import { forksOf } from "./store/fork.ts";
 import { readFailures } from "./store/runs.ts";
 import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
-import { readByAddress } from "./store/pages.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { eraseSession } from "./maintenance/erase.ts";
 import type { StreamName } from "./store/rows.ts";
@@ -66,7 +65,7 @@ export function createPostgres(
   const readConnections = databaseConnections - writeConnections;
   const database = createDatabase({ ...options, connectionsMax: readConnections });
   const writes = {
-    ...createDatabase({ ...options, connectionsMax: writeConnections }),
+    ...createDatabase({ ...options, connectionsMax: writeConnections, hasFixedPlans: true }),
     onAnswer: (server: Field | undefined) => database.onAnswer(server),
   };
   const seen = (freeBytes: number): void =>
@@ -148,7 +147,6 @@ export function createWriter(
       }
     },
     refusal,
-    readByAddress: (addresses) => readByAddress(database, addresses),
     openStream: (request, { wait }) => openStream(database, request, { ...options, wait }),
   };
 }

@@ -90,6 +90,8 @@ interface Remainder {
   readonly retries: Set<PendingPush>;
   /** Sessions that get a batch of their own. */
   readonly locked: Set<string>;
+  /** The count of pushes in the next batch of a session that has room for these and no more. */
+  readonly pushesMax: Map<string, number>;
   /** PostgreSQL could not take the batch: wait before the next try. */
   hasFailed: boolean;
 }
@@ -205,7 +207,12 @@ class GroupCommit implements Ingest {
   }
 
   async #batch(items: readonly PendingPush[], options: { readonly wait: boolean }): Promise<void> {
-    const remainder: Remainder = { retries: new Set(), locked: new Set(), hasFailed: false };
+    const remainder: Remainder = {
+      retries: new Set(),
+      locked: new Set(),
+      pushesMax: new Map(),
+      hasFailed: false,
+    };
     try {
       const wanted = items.filter((item) => refuseIfCallerLeft(item) && this.#canRetry(item));
       await this.#commit(wanted, options, remainder);
@@ -213,7 +220,7 @@ class GroupCommit implements Ingest {
     } finally {
       this.#queue.restore(items.filter((item) => remainder.retries.has(item)));
       const sessionIds = new Set(items.map((item) => item.push.sessionId));
-      this.#queue.release(sessionIds, { locked: remainder.locked });
+      this.#queue.release(sessionIds, remainder);
     }
   }
 
@@ -245,10 +252,6 @@ class GroupCommit implements Ingest {
     metrics.batchRows.observe(rowsOf(items));
     traceCommit(items, { fromMs: startMs, untilMs: clock.monotonicMs() }, true);
     this.#settle(items, settled, remainder);
-    const failure = settled.find((answer) => answer.kind === "failed");
-    if (failure === undefined) return;
-    const failed = items.filter((_, index) => settled[index]?.kind === "failed");
-    await this.#recover(failed, options, remainder, failure.error);
   }
 
   #settle(items: readonly PendingPush[], settled: readonly Settled[], remainder: Remainder): void {
@@ -276,7 +279,9 @@ class GroupCommit implements Ingest {
           remainder.locked.add(item.push.sessionId);
           this.#retry(item, remainder, undefined);
           break;
-        case "failed": // #commit passes failed pushes to #recover, after the settled ones.
+        case "again":
+          remainder.retries.add(item);
+          if (answer.isLater === false) addOne(remainder.pushesMax, item.push.sessionId);
           break;
       }
     }
@@ -377,4 +382,8 @@ class GroupCommit implements Ingest {
     this.#failures += 1;
     await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
   }
+}
+
+function addOne(counts: Map<string, number>, key: string): void {
+  counts.set(key, (counts.get(key) ?? 0) + 1);
 }

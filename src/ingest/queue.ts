@@ -32,6 +32,8 @@ interface SessionQueue<T> {
   waiting: T[];
   isInFlight: boolean;
   isLocked: boolean;
+  /** Of its next batch; undefined: any number. */
+  pushesMax: number | undefined;
 }
 
 export interface BatchLimits {
@@ -95,7 +97,7 @@ export class PushQueue<T extends QueuedPush> {
     const share = Math.max(1, Math.floor(rows / Math.max(1, queues.length)));
     for (const queue of queues) {
       if (rows <= 0 || bytes <= 0) break;
-      const items = head(queue.waiting, { rowsMax: Math.min(share, rows), bytesMax: bytes });
+      const items = head(queue, { rowsMax: Math.min(share, rows), bytesMax: bytes });
       rows -= sum(items, "rows");
       bytes -= sum(items, "bytes");
       this.#dispatch(queue, items);
@@ -107,7 +109,7 @@ export class PushQueue<T extends QueuedPush> {
   /** A batch of one locked session; empty without one. */
   takeLocked(limits: BatchLimits): T[] {
     for (const queue of this.#locked) {
-      const items = head(queue.waiting, limits);
+      const items = head(queue, limits);
       this.#dispatch(queue, items);
       return items;
     }
@@ -115,12 +117,19 @@ export class PushQueue<T extends QueuedPush> {
   }
 
   /** The batch that held these sessions has ended. */
-  release(sessionIds: Iterable<string>, options: { readonly locked: ReadonlySet<string> }): void {
+  release(
+    sessionIds: Iterable<string>,
+    next: {
+      readonly locked: ReadonlySet<string>;
+      readonly pushesMax: ReadonlyMap<string, number>;
+    },
+  ): void {
     for (const sessionId of sessionIds) {
       const queue = this.#sessions.get(sessionId);
       if (queue === undefined) continue;
       queue.isInFlight = false;
-      queue.isLocked = options.locked.has(sessionId);
+      queue.isLocked = next.locked.has(sessionId);
+      queue.pushesMax = next.pushesMax.get(sessionId);
       this.#classify(queue);
     }
   }
@@ -137,7 +146,7 @@ export class PushQueue<T extends QueuedPush> {
   #sessionQueue(sessionId: string): SessionQueue<T> {
     let queue = this.#sessions.get(sessionId);
     if (queue === undefined) {
-      queue = { sessionId, waiting: [], isInFlight: false, isLocked: false };
+      queue = { sessionId, waiting: [], isInFlight: false, isLocked: false, pushesMax: undefined };
       this.#sessions.set(sessionId, queue);
     }
     return queue;
@@ -172,11 +181,15 @@ export function queuedBytesOf({ bytes, rows }: Push): number {
 }
 
 /** At least one item, up to the limits, and up to one that depends on an earlier one. */
-function head<T extends QueuedPush>(waiting: readonly T[], limits: BatchLimits): T[] {
+function head<T extends QueuedPush>(
+  { waiting, pushesMax }: SessionQueue<T>,
+  limits: BatchLimits,
+): T[] {
   const taken: T[] = [];
   const independent = new Independent();
   let { rowsMax: rows, bytesMax: bytes } = limits;
   for (const item of waiting) {
+    if (taken.length === pushesMax) break;
     if (taken.length > 0 && (item.rows > rows || item.bytes > bytes)) break;
     if (!independent.admit(item.push)) break;
     taken.push(item);

@@ -118,14 +118,14 @@ function refuseLeft({ signal }: EraseCall): void {
  * Deletes the first rows of one stream of one session, one bounded batch per statement. The
  * statement takes the session's lock, deletes the rows, and subtracts just those rows from the
  * session's counts: all of it or nothing. A batch locks one session and skips a session that is
- * locked elsewhere. So a batch never waits for a lock and cannot deadlock with ledger_append. A
+ * locked elsewhere. So a batch never waits for a lock and cannot deadlock with ledger_append_pushes. A
  * batch is small, because a push of that session waits for it.
  *
  *   locked: lock, or skip ──► cut: how far ──► deleted ──► counted ──► updated: the session's counts
  *
  * It is one statement because a transaction of several ends the process when it loses its
  * connection between two of them (store/database.ts). Its snapshot is then older than its lock, unlike
- * in ledger_append. That is correct here: rows at the beginning of a stream never change and no row
+ * in ledger_append_pushes. That is correct here: rows at the beginning of a stream never change and no row
  * is added before them, so the snapshot can be wrong in one way only: it may still show rows that
  * another batch has deleted. Such a row is not deleted again and not counted. When all rows of the
  * batch are such rows, another batch held the session a moment ago, and the answer is `busy`, and

@@ -1,28 +1,33 @@
 /**
- * Appends pushes to their sessions: many in one call, one transaction, one fsync (ledger_append,
- * migrations/ledger.sql). The function stores a whole batch, or names the pushes that must be
- * refused; then the others are sent again. Each turn settles at least one push; an ordinary batch
- * takes one.
+ * Appends pushes to their sessions: many in one call, one transaction, one fsync
+ * (ledger_append_pushes, migrations/append.sql). Each session's pushes are stored together, or not at
+ * all. If one of them is refused, the others of its session are `again`: they are sent once more.
  */
+import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
+import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import {
   type Amount,
   arrange,
   type Arranged,
   type Arrangement,
-  type SessionBase,
   positionsOf,
   roomFor,
   type SessionUse,
 } from "./arrange.ts";
-import { ID_BYTES_MAX } from "@session-ledger/base/ids";
-import { type Database, SERVER_TEXT } from "./database.ts";
-import type { Outcome, Push, SessionLimits, StreamRange } from "./rows.ts";
-import { isoOf } from "./columns.ts";
+import {
+  type Database,
+  type Field,
+  type Fields,
+  type FixedStatement,
+  SERVER_TEXT,
+} from "./database.ts";
+import type { Outcome, Push, SessionLimits, StoredRow, StreamName, StreamRange } from "./rows.ts";
+import { isoOf, rowOf } from "./columns.ts";
 
 export interface AppendOptions {
   readonly createMissing: boolean;
-  /** True: wait for locked sessions, for at most lock_timeout, instead of answering `busy`. */
+  /** True: wait for the lock of one session, for at most lock_timeout, instead of answering `busy`. */
   readonly wait: boolean;
   /** Absent: a session may hold any amount. */
   readonly limits?: SessionLimits;
@@ -30,25 +35,15 @@ export interface AppendOptions {
   readonly onMost?: (amount: Amount) => void;
 }
 
-/** The answer of ledger_append: one of the four. */
-interface AppendAnswer {
-  /** Stored: session, message_seq, event_seq, open run, each from before the batch. */
-  readonly bases?: readonly (readonly [string, string, string, string | null])[];
-  /** With `bases`: the most rows, and bytes, that one of these sessions held before. */
-  readonly most?: readonly [number, number];
-  /** Nothing was stored, because of these sessions. */
-  readonly sessions?: readonly (readonly [string, "busy" | "not_found" | "deleted"])[];
-  /** Nothing was stored, because of these pushes: position, reason, number of the stored row. */
-  readonly pushes?: readonly RefusedEntry[] | null;
-  readonly ranges?: readonly RefusedEntry[] | null;
-  /**
-   * Nothing was stored, because these sessions have no room for all of it: the rows and bytes that
-   * they hold, the length of the id of their open run, and their arrivals if they are limited.
-   */
-  readonly full?: readonly (readonly [string, number, number, number, number | null])[];
-}
-type RefusedEntry = readonly [number, Verdict, string | null];
-type Verdict =
+type Verdict = "busy" | "not_found" | "deleted" | "judged" | "full";
+
+/** A refused push: its number in the batch, the reason, and the columns of the stored row. */
+type RefusedPush = readonly [
+  number,
+  RefusedKind,
+  readonly (string | number | boolean | null)[] | null,
+];
+type RefusedKind =
   | "stale_epoch"
   | "deduplicated"
   | "key_reused"
@@ -57,38 +52,10 @@ type Verdict =
   | "gap";
 
 /**
- * Resolves after commit, with one outcome per push. No push may depend on an earlier one of the
- * batch (`Independent`). Rejects with the driver's error when the first turn fails. When a later
- * turn fails, its pushes are `failed`, and those of the turns after it, never sent, `busy`.
+ * A session without room: its place, rows and bytes, the bytes of the id of its open run, and its
+ * arrivals if they are limited.
  */
-export async function append(
-  database: Database,
-  pushes: readonly Push[],
-  options: AppendOptions,
-): Promise<readonly Outcome[]> {
-  const outcomes = new Map<Push, Outcome>();
-  const turns: (readonly Push[])[] = [pushes];
-  for (let rest = turns.shift(); rest !== undefined; rest = turns.shift()) {
-    if (rest.length === 0) continue;
-    let turn: RoundResult;
-    try {
-      turn = await appendOnce(database, rest, options);
-    } catch (error) {
-      if (rest === pushes) throw error;
-      for (const push of rest) outcomes.set(push, { kind: "failed", error });
-      break;
-    }
-    for (const [push, outcome] of turn.settled) outcomes.set(push, outcome);
-    const left = rest.filter((push) => !turn.settled.has(push));
-    const next = left.filter((push) => !turn.later.has(push));
-    if (next.length === rest.length) throw new Error("ledger_append settled nothing");
-    turns.unshift(
-      next,
-      left.filter((push) => turn.later.has(push)),
-    );
-  }
-  return pushes.map((push) => outcomes.get(push) ?? { kind: "busy" });
-}
+type FullSession = readonly [number, number, number, number, number | null];
 
 /**
  * Does everything that a push does in the database, without a row. Rejects, with the driver's
@@ -100,260 +67,320 @@ export async function appendNothing(database: Database): Promise<void> {
       insert into session_messages select * from session_messages where false returning 1
     ), events as (
       insert into session_events select * from session_events where false returning 1
+    ), changed as (
+      update sessions set message_seq = message_seq where false returning 1
     )
-    select ledger_append('{}', false, false, null, null, null, '[]') as answer,
-      (select count(*) from messages) + (select count(*) from events) as rows`);
+    select count(*) from messages, events, changed`);
+  await database.attempt(fixedStatementOf(arrange([]), { createMissing: false, wait: false }));
 }
 
-/** The result of a turn. Other pushes are sent again at once, those in `later` after them. */
-interface RoundResult {
-  readonly settled: ReadonlyMap<Push, Outcome>;
-  readonly later: ReadonlySet<Push>;
-}
-
-const APPEND = `
-  select ledger_append(array(select json_array_elements_text($1::text::json)), $2::boolean, $3::boolean,
-    $4::text::json, $5::text::json, $6::text::json, $7::text::json)::text as answer,
-    ${SERVER_TEXT} as server`;
-
-async function appendOnce(
-  database: Database,
+/**
+ * Resolves after commit, with one outcome per push. No push may depend on an earlier one of the
+ * batch (`Independent`). Rejects with the driver's error.
+ */
+export async function append(
+  database: Pick<Database, "attempt" | "onAnswer">,
   pushes: readonly Push[],
   options: AppendOptions,
-): Promise<RoundResult> {
+): Promise<readonly Outcome[]> {
   const arrangement = arrange(pushes);
-  const ids = JSON.stringify([...arrangement.sessions.keys()]);
-  const values = [
-    ids,
-    options.createMissing,
-    options.wait,
-    judgedJson(pushes),
-    messagesJson(arrangement),
-    eventsJson(arrangement),
-    usedJson(arrangement, options.limits),
-  ];
-  const [row] = await database.attempt({ text: APPEND, values });
-  database.onAnswer(row?.["server"]);
-  const answer: AppendAnswer = JSON.parse(String(row?.["answer"]));
-  if (answer.most !== undefined) options.onMost?.({ rows: answer.most[0], bytes: answer.most[1] });
-  return answer.full === undefined
-    ? { settled: settled(pushes, arrangement, answer), later: NOTHING }
-    : roomInAll(pushes, answer.full, options.limits);
+  const [answer] = await database.attempt(fixedStatementOf(arrangement, options));
+  if (answer === undefined) throw new Error("ledger_append_pushes did not answer");
+  database.onAnswer(answer["server"]);
+  const rows = Number(answer["most_rows"]);
+  options.onMost?.({ rows, bytes: Number(answer["most_bytes"]) });
+  return outcomesOf(arrangement, answer, options.limits);
 }
 
-const NOTHING: ReadonlySet<Push> = new Set();
-
-function roomInAll(
-  pushes: readonly Push[],
-  full: NonNullable<AppendAnswer["full"]>,
+/** In the order of the pushes. */
+function outcomesOf(
+  { pushes, rows, uses }: Arrangement,
+  answer: Fields,
   limits: SessionLimits | undefined,
-): RoundResult {
-  if (limits === undefined) throw new Error("ledger_append kept a limit that it was not given");
-  const rooms = full.map(([sessionId, rows, bytes, runBytes, pending]) => {
-    const own = pushes.filter((push) => push.sessionId === sessionId);
-    return roomFor(own, { rows, bytes, runBytes, pending: pending ?? undefined }, limits);
+): readonly Outcome[] {
+  const verdicts = jsonOf<readonly (Verdict | null)[]>(answer["verdicts"]) ?? [];
+  const refused = new Map(
+    jsonOf<readonly RefusedPush[]>(answer["refused_pushes"])?.map((push) => [push[0], push]),
+  );
+  const full = new Map<Push, Outcome>();
+  for (const [place, ...held] of jsonOf<readonly FullSession[]>(answer["full_sessions"]) ?? []) {
+    const own = uses[place - 1]?.pushes ?? [];
+    for (const [push, outcome] of outcomesOfFull(own, held, limits)) full.set(push, outcome);
+  }
+  const places = positionsOf(rows, {
+    messageSeqs: numbersOf(answer["message_seqs"]),
+    eventSeqs: numbersOf(answer["event_seqs"]),
+    openRunIds: jsonOf(answer["open_run_ids"]) ?? [],
   });
-  return {
-    settled: new Map(rooms.flatMap(({ refused }) => [...refused])),
-    later: new Set(rooms.flatMap(({ later }) => [...later])),
-  };
-}
-
-function settled(
-  pushes: readonly Push[],
-  arrangement: Arrangement,
-  answer: AppendAnswer,
-): ReadonlyMap<Push, Outcome> {
-  const outcomes = new Map<Push, Outcome>();
-  if (answer.bases !== undefined) {
-    const bases = new Map(answer.bases.map((base) => [base[0], baseOf(base)]));
-    const places = positionsOf(arrangement.rows, bases);
-    for (const push of pushes) {
-      outcomes.set(push, { kind: "stored", places: places.get(push) ?? [] });
+  return pushes.map(({ push, use }, index): Outcome => {
+    const verdict = verdicts[use.place - 1] ?? "stored";
+    switch (verdict) {
+      case "stored":
+        return { kind: "stored", places: places.get(push) ?? [] };
+      case "judged": {
+        const [, kind, columns] = refused.get(index) ?? [index, "again", null];
+        if (kind !== "deduplicated") return { kind };
+        return { kind, row: columns === null ? undefined : storedRowOf(push, columns) };
+      }
+      case "full":
+        return full.get(push) ?? { kind: "again" };
+      case "busy":
+      case "not_found":
+      case "deleted":
+        return { kind: verdict };
     }
-  }
-  const sessions = new Map(answer.sessions);
-  for (const push of pushes) {
-    const kind = sessions.get(push.sessionId);
-    if (kind !== undefined) outcomes.set(push, { kind });
-  }
-  for (const [index, kind, seq] of [...(answer.pushes ?? []), ...(answer.ranges ?? [])]) {
-    const push = pushes[index];
-    if (push === undefined) throw new Error("ledger_append names a push that was not sent");
-    const storedSeq = seq === null ? undefined : BigInt(seq);
-    outcomes.set(push, kind === "deduplicated" ? { kind, seq: storedSeq } : { kind });
-  }
-  return outcomes;
-}
-
-function baseOf([, messageSeq, eventSeq, openRunId]: readonly [
-  string,
-  string,
-  string,
-  string | null,
-]): SessionBase {
-  return {
-    messageSeq: BigInt(messageSeq),
-    eventSeq: BigInt(eventSeq),
-    openRunId: openRunId ?? "",
-  };
-}
-
-// JSON texts: JSON.stringify escapes natively, and an array per column would be escaped in script.
-// The function reads undefined fields as null. Null instead of rows skips the statement.
-
-function judgedJson(pushes: readonly Push[]): string | null {
-  const judged = pushes.flatMap((push, u): object[] => {
-    const { sessionId: s, range } = push;
-    if (range !== undefined) return [{ u, s, ...rangeOf(range), id: push.rows[0]?.id }];
-    if (push.key === undefined && push.epoch === undefined && push.seen === undefined) return [];
-    const t = push.stream === "messages" ? "m" : "e";
-    return [{ u, s, t, ...keyOf(push), c: seenOf(push) }];
   });
-  return judged.length === 0 ? null : JSON.stringify(judged);
 }
 
-// The literals repeat nine lines: a spread takes 2.2 to 2.4 µs per row instead of 2.0 to 2.1 (Node
-// 24.21, 600-byte payloads, batches of 40, best of four runs, three times).
-
-function messagesJson({ rows }: Arrangement): string | null {
-  return rowsJson(rows, "messages", ({ push, row, offset, isKeyed }) => ({
-    s: push.sessionId,
-    p: offset.toString(),
-    id: row.id,
-    ty: row.eventType,
-    pl: row.payload,
-    key: isKeyed ? push.key : undefined,
-    dg: isKeyed ? hexOf(push.digest) : undefined,
-    act: push.actor,
-    ca: isoOf(row.createdAtMicros),
-    snd: row.sender,
-    st: isoOrUndefined(row.sentAtMicros),
-  }));
+function storedRowOf({ stream, sessionId }: Push, columns: NonNullable<RefusedPush[2]>): StoredRow {
+  const texts = columns.map((column) => (column === null ? null : Buffer.from(textOf(column))));
+  return rowOf(stream, sessionId, texts);
 }
 
-function eventsJson({ rows }: Arrangement): string | null {
-  return rowsJson(rows, "events", ({ push, row, offset, isKeyed, runId }) => ({
-    s: push.sessionId,
-    p: offset.toString(),
-    id: row.id,
-    ty: row.eventType,
-    pl: row.payload,
-    key: isKeyed ? push.key : undefined,
-    dg: isKeyed ? hexOf(push.digest) : undefined,
-    act: push.actor,
-    ca: isoOf(row.createdAtMicros),
-    co: isoOrUndefined(row.completedAtMicros),
-    n: row.eventCount,
-    w: runId !== undefined,
-    rid: runId === "" ? undefined : runId,
-    fr: hexOf(row.fragments),
-    cf: row.conformant,
-  }));
+/** As PostgreSQL writes it. */
+function textOf(column: string | number | boolean): string {
+  return typeof column === "boolean" ? (column ? "t" : "f") : String(column);
 }
 
-function rowsJson(
-  rows: readonly Arranged[],
-  stream: Push["stream"],
-  encode: (arranged: Arranged) => object,
-): string | null {
-  const encoded: object[] = [];
-  for (const arranged of rows) {
-    if (arranged.push.stream === stream) encoded.push(encode(arranged));
-  }
-  return encoded.length === 0 ? null : JSON.stringify(encoded);
+function outcomesOfFull(
+  pushes: readonly Push[],
+  [rows, bytes, runBytes, pending]: readonly [number, number, number, number | null],
+  limits: SessionLimits | undefined,
+): ReadonlyMap<Push, Outcome> {
+  if (limits === undefined)
+    throw new Error("ledger_append_pushes kept a limit that it was not given");
+  return roomFor(pushes, { rows, bytes, runBytes, pending: pending ?? undefined }, limits);
 }
 
-function keyOf(push: Push): object {
-  return { key: push.key, dg: hexOf(push.digest), ep: push.epoch?.toString() };
+/** An array of numbers, as PostgreSQL writes it; null for a session that is not there. */
+function numbersOf(field: Field | undefined): readonly (bigint | undefined)[] {
+  if (typeof field !== "string") return [];
+  const texts = field.slice(1, -1).split(",");
+  return texts.map((text) => (text === "NULL" ? undefined : BigInt(text)));
 }
 
-function seenOf({ seen, cancels }: Push): object | undefined {
-  if (seen === undefined) return undefined;
-  return {
-    t: seen.turnSeq?.toString(),
-    r: seen.openRunId === "" ? undefined : seen.openRunId,
-    e: seen.epoch?.toString(),
-    v: seen.eventSeq?.toString(),
-    x: cancels,
-  };
+function jsonOf<T>(field: Field | undefined): T | undefined {
+  return typeof field === "string" ? JSON.parse(field) : undefined;
 }
 
-function rangeOf(range: StreamRange): object {
-  return {
-    ep: range.epoch.toString(),
-    st: range.stream.toString(),
-    f: range.firstClientSeq.toString(),
-    l: range.lastClientSeq.toString(),
-  };
+/** A parameter of the function with a value for each row, or for each session. */
+interface Column<T> {
+  readonly name: string;
+  readonly type: "integer" | "bigint" | "uuid" | "timestamptz" | "bytea" | "boolean" | "text";
+  /** Undefined: null. */
+  readonly value: (item: T) => string | number | bigint | boolean | undefined;
 }
 
-function usedJson({ sessions }: Arrangement, limits: SessionLimits | undefined): string {
-  const uses = [...sessions.values()];
-  return JSON.stringify(
-    uses.map((use, index) => ({
-      ...(index === 0 && limits !== undefined ? limitsOf(uses, limits) : undefined),
-      s: use.sessionId,
-      m: use.messages.toString(),
-      e: use.events.toString(),
-      n: use.rows,
-      b: use.bytes,
-      q: use.openRunRows,
-      ep: use.epoch?.toString(),
-      cs: use.lastClientSeq?.toString(),
-      rf: use.refused === 0 ? undefined : use.refused,
-      w: use.runId !== undefined,
-      rid: use.runId === "" ? undefined : use.runId,
-      t: turnsOf(use),
-    })),
+const ROW_COLUMNS: readonly Column<Arranged>[] = [
+  { name: "sessions", type: "integer", value: ({ use }) => use.place },
+  { name: "places", type: "bigint", value: ({ offset }) => offset },
+  { name: "ids", type: "uuid", value: ({ row }) => row.id },
+  { name: "types", type: "text", value: ({ row }) => row.eventType },
+  { name: "payloads", type: "text", value: ({ row }) => row.payload },
+  { name: "created_at", type: "timestamptz", value: ({ row }) => isoOf(row.createdAtMicros) },
+  { name: "keys", type: "text", value: ({ push, isKeyed }) => (isKeyed ? push.key : undefined) },
+  {
+    name: "digests",
+    type: "bytea",
+    value: ({ push, isKeyed }) => hexOf(isKeyed ? push.digest : undefined),
+  },
+  { name: "actors", type: "text", value: ({ push }) => push.actor },
+];
+
+const MESSAGE_COLUMNS: readonly Column<Arranged>[] = [
+  ...ROW_COLUMNS,
+  { name: "senders", type: "text", value: ({ row }) => row.sender },
+  { name: "sent_at", type: "timestamptz", value: ({ row }) => isoOrUndefined(row.sentAtMicros) },
+];
+
+const EVENT_COLUMNS: readonly Column<Arranged>[] = [
+  ...ROW_COLUMNS,
+  {
+    name: "completed_at",
+    type: "timestamptz",
+    value: ({ row }) => isoOrUndefined(row.completedAtMicros),
+  },
+  {
+    name: "counts",
+    type: "integer",
+    value: ({ row }) => (row.eventCount === 1 ? undefined : row.eventCount),
+  },
+  { name: "run_ids", type: "text", value: ({ runId }) => runId },
+  { name: "fragments", type: "bytea", value: ({ row }) => hexOf(row.fragments) },
+  { name: "conformant", type: "boolean", value: ({ row }) => (row.conformant ? undefined : false) },
+];
+
+const USE_COLUMNS: readonly Column<SessionUse>[] = [
+  { name: "session_ids", type: "text", value: ({ sessionId }) => sessionId },
+  { name: "used_messages", type: "bigint", value: ({ messages }) => messages },
+  { name: "used_events", type: "bigint", value: ({ events }) => events },
+  { name: "used_rows", type: "bigint", value: ({ rows }) => rows },
+  { name: "used_bytes", type: "bigint", value: ({ bytes }) => bytes },
+  { name: "used_open_run_rows", type: "bigint", value: ({ openRunRows }) => openRunRows },
+  { name: "epochs", type: "bigint", value: ({ epoch }) => epoch },
+  { name: "client_seqs", type: "bigint", value: ({ lastClientSeq }) => lastClientSeq },
+  { name: "refused_numbers", type: "bigint", value: ({ refused }) => refused || undefined },
+  { name: "new_run_ids", type: "text", value: ({ runId }) => runId },
+  { name: "arrivals", type: "bigint", value: ({ arrivals }) => arrivals || undefined },
+  { name: "taken_arrivals", type: "bigint", value: ({ taken }) => taken || undefined },
+  { name: "new_turn_seqs", type: "bigint", value: ({ turnSeq }) => turnSeq },
+  { name: "open_turn_seqs", type: "bigint", value: ({ openTurnSeq }) => openTurnSeq },
+  { name: "run_messages", type: "bigint", value: ({ started }) => started?.messages },
+  { name: "run_arrivals", type: "bigint", value: ({ started }) => started?.arrivals },
+  { name: "cancels", type: "boolean", value: ({ cancels }) => cancels || undefined },
+];
+
+const APPEND = `
+  select message_seqs::text, event_seqs::text, array_to_json(open_run_ids)::text as open_run_ids,
+    most_rows::text, most_bytes::text, array_to_json(verdicts)::text as verdicts,
+    refused_pushes::text, full_sessions::text, ${SERVER_TEXT} as server
+  from (select string_to_array($1, E'\\x01' || $2, '') as part offset 0) parts,
+    ledger_append_pushes(create_missing => $3::boolean, wait_for_locks => $4::boolean,
+      conditions => part[1]::json, limits => part[2]::bigint[],
+      ${[
+        ...USE_COLUMNS,
+        ...MESSAGE_COLUMNS.map(({ name, type }) => ({ name: `message_${name}`, type })),
+        ...EVENT_COLUMNS.map(({ name, type }) => ({ name: `event_${name}`, type })),
+      ]
+        .map(({ name, type }, index) => `${name} => ${parameterOf(`part[${index + 3}]`, type)}`)
+        .join(", ")})`;
+
+/** A text of a column has a separator before it: so one empty text is not no text. */
+function parameterOf(part: string, type: Column<never>["type"]): string {
+  return type === "text"
+    ? `(string_to_array(${part}, E'\\x02' || $2, $2))[2:]`
+    : `${part}::${type}[]`;
+}
+
+/**
+ * All arrays are parts of one text, because the driver takes nearly a microsecond for a parameter.
+ * The parts are divided by a random text, so no payload can have it.
+ */
+function fixedStatementOf(
+  { pushes, rows, uses }: Arrangement,
+  { createMissing, wait, limits }: AppendOptions,
+): FixedStatement {
+  const random = randomUUID();
+  const ofStream = (stream: StreamName): readonly Arranged[] =>
+    rows.filter(({ push }) => push.stream === stream);
+  const parts = [
+    conditionsOf(pushes),
+    limitsOf(uses, limits),
+    ...encoded(uses, USE_COLUMNS, random),
+    ...encoded(ofStream("messages"), MESSAGE_COLUMNS, random),
+    ...encoded(ofStream("events"), EVENT_COLUMNS, random),
+  ];
+  return { text: APPEND, values: [parts.join(`\u0001${random}`), random, createMissing, wait] };
+}
+
+/** Each column as a part; empty: null. */
+function encoded<T>(
+  items: readonly T[],
+  columns: readonly Column<T>[],
+  random: string,
+): readonly string[] {
+  if (items.length === 0) return columns.map(() => "");
+  return columns.map(({ type, value }) =>
+    type === "text" ? joinedOf(items, value, random) : literalOf(items, value),
   );
 }
 
-function turnsOf({
-  arrivals,
-  started,
-  turnSeq,
-  taken,
-  openTurnSeq,
-  cancels,
-}: SessionUse): object | undefined {
-  const isChange = arrivals > 0 || started !== undefined || turnSeq !== undefined || cancels;
-  if (!isChange) return undefined;
+/** A literal of PostgreSQL, whose values need no quotes; empty when each value is null. */
+function literalOf<T>(items: readonly T[], value: Column<T>["value"]): string {
+  let text = "";
+  let isNull = true;
+  for (const item of items) {
+    const one = value(item);
+    isNull &&= one === undefined;
+    text += text === "" ? "{" : ",";
+    text += one ?? "NULL";
+  }
+  return isNull ? "" : `${text}}`;
+}
+
+/** Texts are joined, because a literal of texts would be escaped in script. */
+function joinedOf<T>(items: readonly T[], value: Column<T>["value"], random: string): string {
+  let text = "";
+  let isNull = true;
+  for (const item of items) {
+    const one = value(item);
+    isNull &&= one === undefined;
+    text += `\u0002${random}`;
+    text += one ?? random;
+  }
+  return isNull ? "" : text;
+}
+
+/** Of the pushes that are judged, by session; JSON has undefined fields as null. */
+function conditionsOf(pushes: Arrangement["pushes"]): string {
+  const conditions = pushes.flatMap(({ push, use }, number): Condition[] => {
+    const { range, key, epoch, seen, stream } = push;
+    const session = use.place;
+    if (range !== undefined) {
+      return [{ number, session, ...rangeOf(range), row_id: push.rows[0]?.id }];
+    }
+    if (key === undefined && epoch === undefined && seen === undefined) return [];
+    const digest = push.digest && `\\x${Buffer.from(push.digest).toString("hex")}`;
+    const condition = { key, digest, epoch: epoch?.toString(), state: stateOf(push) };
+    return [{ number, session, stream: stream === "messages" ? "m" : "e", ...condition }];
+  });
+  if (conditions.length === 0) return "";
+  return JSON.stringify(conditions.toSorted((one, other) => one.session - other.session));
+}
+
+interface Condition {
+  readonly number: number;
+  readonly session: number;
+  readonly [field: string]: unknown;
+}
+
+function rangeOf({ epoch, stream, firstClientSeq, lastClientSeq }: StreamRange): object {
   return {
-    u: arrivals,
-    m: started?.messages.toString(),
-    a: started?.arrivals,
-    to: turnSeq?.toString(),
-    k: taken,
-    b: openTurnSeq?.toString(),
-    x: cancels ? true : undefined,
+    epoch: epoch.toString(),
+    producer_stream: stream.toString(),
+    first: firstClientSeq.toString(),
+    last: lastClientSeq.toString(),
   };
 }
 
-/** The limits, and the amounts below which the largest part of the batch has room. */
-function limitsOf(
-  uses: readonly SessionUse[],
-  { sessionRowsMax: rx, sessionBytesMax: bx, pendingMax: px }: SessionLimits,
-): object {
+function stateOf({ seen, cancels }: Push): object | undefined {
+  if (seen === undefined) return undefined;
+  return {
+    turn_seq: seen.turnSeq?.toString(),
+    run_id: seen.openRunId === "" ? undefined : seen.openRunId,
+    epoch: seen.epoch?.toString(),
+    event_seq: seen.eventSeq?.toString(),
+    uncancelled: cancels,
+  };
+}
+
+/**
+ * The limits of a session, and the amounts up to which a session has room for the largest part of
+ * the batch: rows, bytes and arrivals of each.
+ */
+function limitsOf(uses: readonly SessionUse[], limits: SessionLimits | undefined): string {
+  if (limits === undefined) return "";
+  const { sessionRowsMax, sessionBytesMax, pendingMax } = limits;
   let rows = 0;
   let bytes = 0;
-  let arrivals = 0;
+  let hasArrivals = false;
   let pending = Number.NEGATIVE_INFINITY;
   for (const use of uses) {
     rows = Math.max(rows, use.rows);
-    arrivals += use.arrivals;
+    hasArrivals ||= use.arrivals > 0;
     pending = Math.max(pending, use.arrivals - use.taken);
     // With room for the longest id, the length of the open run's id need not be read.
     bytes = Math.max(bytes, use.bytes + use.openRunRows * ID_BYTES_MAX);
   }
-  const room = arrivals === 0 ? {} : { px, pr: px - pending };
-  return { rx, bx, rr: rx - rows, br: bx - bytes, ...room };
+  const pendingRoom = hasArrivals ? pendingMax - pending : "NULL";
+  return `{${sessionRowsMax},${sessionBytesMax},${pendingMax},${sessionRowsMax - rows},${sessionBytesMax - bytes},${pendingRoom}}`;
 }
 
 function isoOrUndefined(micros: bigint | undefined): string | undefined {
   return micros === undefined ? undefined : isoOf(micros);
 }
 
+/** Bytes in an array literal. */
 function hexOf(bytes: Uint8Array | undefined): string | undefined {
-  return bytes === undefined ? undefined : `\\x${Buffer.from(bytes).toString("hex")}`;
+  return bytes === undefined ? undefined : `"\\\\x${Buffer.from(bytes).toString("hex")}"`;
 }

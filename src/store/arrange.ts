@@ -16,6 +16,7 @@ import {
 /** A row and its place: `offset` numbers after the session's counter of its stream. */
 export interface Arranged {
   readonly push: Push;
+  readonly use: SessionUse;
   readonly row: NewRow;
   /** True when the row carries its push's key. */
   readonly isKeyed: boolean;
@@ -27,6 +28,9 @@ export interface Arranged {
 /** The use that a batch makes of one session; it grows while the rows are placed. */
 export interface SessionUse {
   readonly sessionId: string;
+  /** Among the sessions of the batch, in the order of their ids, from 1. */
+  place: number;
+  readonly pushes: Push[];
   messages: bigint;
   events: bigint;
   rows: number;
@@ -55,26 +59,30 @@ export interface SessionUse {
 }
 
 export interface Arrangement {
+  readonly pushes: readonly { readonly push: Push; readonly use: SessionUse }[];
   readonly rows: readonly Arranged[];
-  readonly sessions: ReadonlyMap<string, SessionUse>;
+  /** In the order of their ids, as bytes: ids are ASCII. */
+  readonly uses: readonly SessionUse[];
 }
 
-/** The counters and the open run of a session at the beginning of the batch. */
-export interface SessionBase {
-  readonly messageSeq: bigint;
-  readonly eventSeq: bigint;
-  readonly openRunId: string;
+/** The counters and the open runs of the sessions at the beginning of the batch, by their place. */
+interface SessionBases {
+  /** Undefined for a session that does not exist, or is held. */
+  readonly messageSeqs: readonly (bigint | undefined)[];
+  readonly eventSeqs: readonly (bigint | undefined)[];
+  readonly openRunIds: readonly (string | null)[];
 }
 
 export function arrange(pushes: readonly Push[]): Arrangement {
   const sessions = new Map<string, SessionUse>();
   const rows: Arranged[] = [];
-  for (const push of pushes) {
+  const arranged = pushes.map((push) => {
     let use = sessions.get(push.sessionId);
     if (use === undefined) {
       use = unused(push.sessionId);
       sessions.set(push.sessionId, use);
     }
+    use.pushes.push(push);
     use.epoch = push.epoch ?? use.epoch;
     use.lastClientSeq = push.range?.lastClientSeq ?? use.lastClientSeq;
     use.refused += push.range?.refused ?? 0;
@@ -84,8 +92,13 @@ export function arrange(pushes: readonly Push[]): Arrangement {
     use.turnSeq = push.claim?.turnSeq ?? use.turnSeq;
     use.cancels ||= push.cancels === true;
     for (const row of push.rows) rows.push(place(push, row, use));
-  }
-  return { rows, sessions };
+    return { push, use };
+  });
+  const uses = [...sessions.values()].sort((one, other) =>
+    one.sessionId < other.sessionId ? -1 : 1,
+  );
+  for (const [index, use] of uses.entries()) use.place = index + 1;
+  return { pushes: arranged, rows, uses };
 }
 
 function place(push: Push, row: NewRow, use: SessionUse): Arranged {
@@ -95,7 +108,7 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
     const offset = use.messages;
     use.messages += 1n;
     if (use.started !== undefined && isArrival(row)) use.started.arrivals += 1;
-    return { push, row, isKeyed, offset, runId: undefined };
+    return { push, use, row, isKeyed, offset, runId: undefined };
   }
   const offset = use.events;
   use.events += BigInt(row.eventCount);
@@ -106,26 +119,27 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
     else if (use.turnSeq === undefined) use.started = { messages: use.messages, arrivals: 0 };
   }
   const { runId } = use; // The row that ends a run belongs to that run.
-  if (!isLimited(push)) return { push, row, isKeyed, offset, runId };
+  if (!isLimited(push)) return { push, use, row, isKeyed, offset, runId };
   if (runId === undefined) use.openRunRows += 1;
   else use.bytes += Buffer.byteLength(runId);
   if (row.mark?.kind === "close") use.runId = "";
-  return { push, row, isKeyed, offset, runId };
+  return { push, use, row, isKeyed, offset, runId };
 }
 
-/** The places of each push's rows, for a known base; pushes without rows are left out. */
+/** The places of each push's rows; pushes without rows, and of sessions without a base, are left out. */
 export function positionsOf(
   rows: readonly Arranged[],
-  bases: ReadonlyMap<string, SessionBase>,
+  { messageSeqs, eventSeqs, openRunIds }: SessionBases,
 ): ReadonlyMap<Push, readonly RowPosition[]> {
   const places = new Map<Push, RowPosition[]>();
-  for (const { push, offset, runId } of rows) {
-    const base = bases.get(push.sessionId);
-    if (base === undefined) throw new Error("a stored row has no base");
-    const from = push.stream === "messages" ? base.messageSeq : base.eventSeq;
+  for (const { push, use, offset, runId } of rows) {
+    const index = use.place - 1;
+    const isMessage = push.stream === "messages";
+    const from = (isMessage ? messageSeqs : eventSeqs)[index];
+    if (from === undefined) continue;
     const at = {
       seq: from + offset + 1n,
-      runId: push.stream === "messages" ? "" : (runId ?? base.openRunId),
+      runId: isMessage ? "" : (runId ?? openRunIds[index] ?? ""),
     };
     const positions = places.get(push);
     if (positions === undefined) places.set(push, [at]);
@@ -142,6 +156,8 @@ function isLimited({ isFeedback = false }: Push): boolean {
 function unused(sessionId: string): SessionUse {
   return {
     sessionId,
+    place: 0,
+    pushes: [],
     messages: 0n,
     events: 0n,
     rows: 0,
@@ -164,11 +180,11 @@ function unused(sessionId: string): SessionUse {
  * Decides which pushes fit in a session that has no room for the whole batch, with pure functions.
  * The pushes are judged one after the other, as if each had arrived alone:
  *
- *   no room in the session      ────────────────► refused
- *   room, but not after the pushes before it ───────────────► later: judged again after those are stored
- *   room ──────────────────────────────────────────────────► goes now
+ *   no room in the session ─────────────────► full
+ *   room, but not after the pushes before it ► again, after those are stored
+ *   room ───────────────────────────────────► again
  *
- * A range of a push stream is refused here only if the ranges before it are stored or go now. A
+ * A range of a push stream is refused here only if the ranges before it are stored or fit. A
  * range after a refused one has a gap before it, and the gap is reported before the limits.
  */
 
@@ -176,11 +192,6 @@ function unused(sessionId: string): SessionUse {
 export interface Amount {
   readonly rows: number;
   readonly bytes: number;
-}
-
-export interface Room {
-  readonly refused: ReadonlyMap<Push, Outcome>;
-  readonly later: ReadonlySet<Push>;
 }
 
 /** With the length of the id of the open run, which each event row of it stores. */
@@ -191,10 +202,14 @@ export interface SessionUsage extends Amount {
 }
 
 /** For one session, in the order of the batch. */
-export function roomFor(pushes: readonly Push[], usage: SessionUsage, limits: SessionLimits): Room {
-  const refused = new Map<Push, Outcome>();
-  const later = new Set<Push>();
+export function roomFor(
+  pushes: readonly Push[],
+  usage: SessionUsage,
+  limits: SessionLimits,
+): ReadonlyMap<Push, Outcome> {
+  const outcomes = new Map<Push, Outcome>();
   let taken = usage;
+  let isLater = false;
   let isRangeLeft = false;
   // The claim of a batch comes first, and makes room for arrivals.
   const claimed = Math.max(0, pushes[0]?.claim?.taken ?? 0);
@@ -202,23 +217,21 @@ export function roomFor(pushes: readonly Push[], usage: SessionUsage, limits: Se
   for (const push of pushes) {
     const isRange = push.range !== undefined;
     // Earlier pushes may end the open run: without them its id counts, and with them perhaps not.
-    const isFirst = taken === usage && later.size === 0;
+    const isFirst = taken === usage && !isLater;
     const least = plus(isFirst ? usage : { ...usage, runBytes: 0, pending: leastPending }, push);
     const alone = push.rows.length === 0 ? undefined : excessOf(least, push, limits);
     const together = plus(taken, push);
-    if (isRange && isRangeLeft) {
-      later.add(push);
-    } else if (alone !== undefined) {
-      refused.set(push, alone);
+    if (alone !== undefined && !(isRange && isRangeLeft)) {
+      outcomes.set(push, alone);
       isRangeLeft ||= isRange;
-    } else if (later.size > 0 || excessOf(together, push, limits) !== undefined) {
-      later.add(push);
-      isRangeLeft ||= isRange;
-    } else {
-      taken = together;
+      continue;
     }
+    isLater ||= (isRange && isRangeLeft) || excessOf(together, push, limits) !== undefined;
+    if (isLater) isRangeLeft ||= isRange;
+    else taken = together;
+    outcomes.set(push, { kind: "again", isLater });
   }
-  return { refused, later };
+  return outcomes;
 }
 
 /** Counts as `arrange` does. */

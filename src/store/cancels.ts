@@ -1,6 +1,6 @@
 /**
  * A cancel is a message, and the row of its session names it until the run ends (`cancel_seq`,
- * migrations/ledger.sql). So a partial index, nearly always empty, finds the cancels of open runs.
+ * migrations/append.sql). So a partial index, nearly always empty, finds the cancels of open runs.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { TABLE } from "./columns.ts";

@@ -186,7 +186,7 @@ export type Outcome =
    * The row of an earlier push with key and content, or the first row of a committed range
    * (undefined: it has no rows, or they are erased).
    */
-  | { readonly kind: "deduplicated"; readonly seq: bigint | undefined }
+  | { readonly kind: "deduplicated"; readonly row: StoredRow | undefined }
   | { readonly kind: "key_reused" | "stale_epoch" | "not_found" | "deleted" }
   /** The range's stream is not the session's newest one. */
   | { readonly kind: "stream_replaced" }
@@ -196,8 +196,11 @@ export type Outcome =
   | { readonly kind: "turn_moved" }
   /** The session would exceed one of its limits. */
   | { readonly kind: "full"; readonly of: "rows" | "bytes" | "pending"; readonly max: number }
-  /** A later turn of the batch failed with the driver's error, after committed turns. */
-  | { readonly kind: "failed"; readonly error: unknown }
+  /**
+   * Another push of its session is refused or repeated, or the session has no room for all: nothing
+   * was stored. It is sent again; `isLater`: after those before it, which leave it no room now.
+   */
+  | { readonly kind: "again"; readonly isLater?: boolean }
   /** Another transaction holds the session: try again with it alone, and `wait`. */
   | { readonly kind: "busy" };
 

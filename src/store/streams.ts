@@ -1,6 +1,6 @@
-/** Opens push streams (ledger_open_stream). Each fences earlier ones, so a repeat does no harm. */
+/** Opens push streams (ledger_open_producer_stream). Each fences earlier ones, so a repeat does no harm. */
 import { sql } from "drizzle-orm";
-import { type Database, SERVER } from "./database.ts";
+import { bigintOf, type Database, SERVER } from "./database.ts";
 
 export interface StreamRequest {
   readonly sessionId: string;
@@ -42,27 +42,29 @@ export async function openStream(
   { createMissing, wait }: OpenOptions,
 ): Promise<OpeningResult> {
   const [row] = await database.attempt(sql`
-    select ledger_open_stream(
-      ${sessionId}::text, ${epoch.toString()}::text::bigint,
-      ${createMissing}::boolean, ${wait}::boolean)::text as answer, ${SERVER} as server`);
+    select kind, epoch::text, stream::text, client_seq::text, refused::text, cancels, ${SERVER} as server
+    from ledger_open_producer_stream(
+      ${sessionId}::text, ${epoch.toString()}::text::bigint, ${createMissing}::boolean, ${wait}::boolean)`);
   database.onAnswer(row?.["server"]);
-  const answer: OpenAnswer = JSON.parse(String(row?.["answer"]));
-  switch (answer.kind) {
+  const kind = row?.["kind"];
+  switch (kind) {
     case "opened":
       return {
-        kind: "opened",
-        epoch: BigInt(answer.epoch),
-        stream: BigInt(answer.stream),
-        lastClientSeq: BigInt(answer.client_seq),
-        refused: BigInt(answer.refused),
-        isCancelled: answer.cancelled,
+        kind,
+        epoch: bigintOf(row?.["epoch"]),
+        stream: bigintOf(row?.["stream"]),
+        lastClientSeq: bigintOf(row?.["client_seq"]),
+        refused: bigintOf(row?.["refused"]),
+        isCancelled: row?.["cancels"] !== null,
       };
     case "stale_epoch":
-      return { kind: "stale_epoch", highest: BigInt(answer.highest) };
+      return { kind, highest: bigintOf(row?.["epoch"]) };
     case "not_found":
     case "deleted":
     case "busy":
-      return answer;
+      return { kind };
+    default:
+      throw new Error("ledger_open_producer_stream did not answer");
   }
 }
 
@@ -91,16 +93,3 @@ export async function lostAfter(
   const committed = BigInt(String(row?.["client_seq"]));
   return stream < opened.stream || committed < lastClientSeq ? committed : undefined;
 }
-
-/** Numbers as text: JSON numbers do not hold 64 bits. */
-type OpenAnswer =
-  | {
-      readonly kind: "opened";
-      readonly epoch: string;
-      readonly stream: string;
-      readonly client_seq: string;
-      readonly refused: string;
-      readonly cancelled: boolean;
-    }
-  | { readonly kind: "stale_epoch"; readonly highest: string }
-  | { readonly kind: "not_found" | "deleted" | "busy" };

@@ -1,6 +1,6 @@
 /**
  * The state of a session for a claim, and the arrivals that its turn would take: one statement, one
- * snapshot, no lock; ledger_append compares it under the lock. Claims that come meanwhile share the
+ * snapshot, no lock; ledger_append_pushes compares it under the lock. Claims that come meanwhile share the
  * next statement.
  */
 import { type SQL, sql } from "drizzle-orm";

@@ -20,7 +20,6 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 import { GrpcServer } from "../../src/rpc/server.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
-import { readByAddress } from "../../src/store/pages.ts";
 import { ANYBODY } from "../support/callers.ts";
 
 const loaded = loadConfig();
@@ -32,11 +31,11 @@ const database = createDatabase({
   connectionsMax: config.databaseConnections,
   statementTimeoutMs: config.statementTimeoutMs,
   lockTimeoutMs: config.lockTimeoutMs,
+  hasFixedPlans: true,
 });
 
 const writer: BatchWriter = {
   append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),
-  readByAddress: (addresses) => readByAddress(database, addresses),
 };
 
 const ingest: Pick<Ingest, "push"> = {
@@ -50,7 +49,7 @@ const ingest: Pick<Ingest, "push"> = {
       case "refused":
         throw settled.error;
       case "busy":
-      case "failed":
+      case "again":
       case undefined:
         throw databaseUnavailable(undefined);
     }

@@ -231,8 +231,8 @@ describe("/readyz", () => {
     ["a table", "table session_events", /relation .*session_events.* does not exist/],
     [
       "the function that stores rows",
-      "function ledger_append",
-      /function ledger_append.* not exist/,
+      "function ledger_append_pushes",
+      /function ledger_append_pushes.* not exist/,
     ],
   ])(
     "is 503 with the reason while %s is missing, and 200 when it is back",

@@ -24,12 +24,14 @@ export interface Defect {
   readonly expected: RegExp;
 }
 
-const LEDGER = "src/store/migrations/ledger.sql";
+const APPEND = "src/store/migrations/append.sql";
 
 const KEPT_KEYS = `(SELECT array_agg(e.idempotency_key) FROM session_events e
-          JOIN json_to_recordset(pushes) AS k(s text, key text) ON e.session_id = k.s AND e.idempotency_key = k.key)
+          JOIN json_to_recordset(conditions) AS k(session integer, key text)
+          ON e.session_id = session_ids[k.session] AND e.idempotency_key = k.key)
         || (SELECT array_agg(m.idempotency_key) FROM session_messages m
-          JOIN json_to_recordset(pushes) AS k(s text, key text) ON m.session_id = k.s AND m.idempotency_key = k.key)`;
+          JOIN json_to_recordset(conditions) AS k(session integer, key text)
+          ON m.session_id = session_ids[k.session] AND m.idempotency_key = k.key)`;
 
 export const DEFECTS: readonly Defect[] = [
   {
@@ -115,34 +117,40 @@ export const DEFECTS: readonly Defect[] = [
     what: "the statement that locks the session also looks for the key, with the snapshot from before it waited",
     edits: [
       {
-        file: LEDGER,
-        find: "  held text[];",
-        replace: "  early text[];\n  held text[];",
+        file: APPEND,
+        find: "  locked_ids text[];",
+        replace: "  early text[];\n  locked_ids text[];",
         times: 1,
       },
       {
-        file: LEDGER,
-        find: "SELECT array_agg(s.id), json_agg(json_build_array(s.id,",
-        replace: `SELECT ${KEPT_KEYS}, array_agg(s.id), json_agg(json_build_array(s.id,`,
+        file: APPEND,
+        find: "SELECT array_agg(s.id),",
+        replace: `SELECT ${KEPT_KEYS}, array_agg(s.id),`,
+        times: 1,
+      },
+      {
+        file: APPEND,
+        find: "SELECT ARRAY[s.id],",
+        replace: `SELECT ${KEPT_KEYS}, ARRAY[s.id],`,
         times: 2,
       },
-      { file: LEDGER, find: "INTO held, bases", replace: "INTO early, held, bases", times: 2 },
+      { file: APPEND, find: "INTO locked_ids,", replace: "INTO early, locked_ids,", times: 3 },
       {
-        file: LEDGER,
-        find: "e.idempotency_key = p.key LIMIT 1)",
-        replace: "e.idempotency_key = p.key AND e.idempotency_key = ANY (early) LIMIT 1)",
+        file: APPEND,
+        find: "e.idempotency_key = push.key LIMIT 1",
+        replace: "e.idempotency_key = push.key AND e.idempotency_key = ANY (early) LIMIT 1",
         times: 1,
       },
       {
-        file: LEDGER,
-        find: "m.idempotency_key = p.key LIMIT 1)",
-        replace: "m.idempotency_key = p.key AND m.idempotency_key = ANY (early) LIMIT 1)",
+        file: APPEND,
+        find: "m.idempotency_key = push.key LIMIT 1",
+        replace: "m.idempotency_key = push.key AND m.idempotency_key = ANY (early) LIMIT 1",
         times: 1,
       },
       {
-        file: LEDGER,
-        find: "JOIN sessions s ON s.id = r.s;",
-        replace: "JOIN sessions s ON s.id = r.s ON CONFLICT DO NOTHING;",
+        file: APPEND,
+        find: "WHERE verdicts IS NULL OR verdicts[r.session] IS NULL;",
+        replace: "WHERE verdicts IS NULL OR verdicts[r.session] IS NULL ON CONFLICT DO NOTHING;",
         times: 2,
       },
     ],
@@ -164,29 +172,28 @@ export const DEFECTS: readonly Defect[] = [
     expected: /\d+ rows, and not \d+/,
   },
   {
-    name: "settled_turn_resent",
-    what: "a batch of which a turn is committed is sent again as a whole when a later turn fails",
+    name: "neighbours_undone",
+    what: "a session of a batch that is refused undoes the pushes of the other sessions",
     edits: [
       {
-        file: "src/store/append.ts",
-        find: "if (rest === pushes) throw error;",
-        replace: "throw error;",
-        times: 1,
+        file: APPEND,
+        find: "WHERE verdicts IS NULL OR verdicts[r.session] IS NULL;",
+        replace: "WHERE verdicts IS NULL;",
+        times: 2,
       },
     ],
-    kinds: ["brims_locked"],
-    expected: /refused, and stored|\d+ rows, and not \d+/,
+    kinds: ["session_locked", "brims_locked"],
+    expected:
+      /acknowledged, and not there|does not connect|counter at|there is nothing more|row, which is not there|rows, and not/,
   },
   {
     name: "claimed_without_compare",
     what: "a claim is stored in any state of the session, and not only in the one that it was made for",
     edits: [
       {
-        file: LEDGER,
-        find: `ELSE s.turn_seq <> (p.c->>'t')::bigint OR s.open_run_id IS DISTINCT FROM p.c->>'r'
-          OR s.producer_epoch IS DISTINCT FROM (p.c->>'e')::bigint OR s.event_seq <> (p.c->>'v')::bigint
-          OR ((p.c->>'x') IS NOT NULL AND s.cancel_seq IS NOT NULL) END)`,
-        replace: "ELSE false END)",
+        file: APPEND,
+        find: "verdict := 'turn_moved';",
+        replace: "verdict := NULL;",
         times: 1,
       },
     ],

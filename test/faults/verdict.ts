@@ -150,7 +150,7 @@ async function wrongCounts(
   sessionIds: readonly string[],
 ): Promise<readonly string[] | undefined> {
   const [counts] = await sql<{ all: boolean | null }[]>`
-    select bool_or(prosrc like '%payload_bytes%') as all from pg_proc where proname = 'ledger_append'`;
+    select bool_or(prosrc like '%payload_bytes%') as all from pg_proc where proname = 'ledger_append_pushes'`;
   if (counts?.all !== true) return undefined;
   const wrong = await sql<{ id: string; says: string; holds: string }[]>`
     select s.id, s.row_count || ' rows, ' || s.payload_bytes || ' bytes' as says,

@@ -6,9 +6,17 @@
 import { sql } from "drizzle-orm";
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { append } from "../../src/store/append.ts";
 import type { Outcome, Push, SessionLimits } from "../../src/store/rows.ts";
-import { batchesOf, heldBy, newPush, newRow, useLedger } from "../support/ledger.ts";
+import {
+  appendAll,
+  modelOutcomeOf,
+  type ModelOutcome,
+  batchesOf,
+  heldBy,
+  newPush,
+  newRow,
+  useLedger,
+} from "../support/ledger.ts";
 
 interface StoredKey {
   readonly digest: number;
@@ -29,7 +37,7 @@ class Model {
     this.#limits = limits;
   }
 
-  push(push: Push): Outcome {
+  push(push: Push): ModelOutcome {
     const key = push.key === undefined ? undefined : `${push.stream} ${push.key}`;
     const kept = key === undefined ? undefined : this.#keys.get(key);
     if (kept !== undefined) {
@@ -67,7 +75,7 @@ class Model {
 }
 
 /** Of two limits that both say no, a batch may name the other one. */
-function named(outcome: Outcome): Outcome | "full" {
+function named(outcome: ModelOutcome): ModelOutcome | "full" {
   return outcome.kind === "full" ? "full" : outcome;
 }
 
@@ -147,14 +155,14 @@ test("a batch does the same as its pushes one after the other", async () => {
         const outcomes: Outcome[] = [];
         for (const batch of batchesOf(pushes, size)) {
           outcomes.push(
-            ...(await append(ledger.database, batch, {
+            ...(await appendAll(ledger.database, batch, {
               createMissing: true,
               wait: true,
               limits: limit,
             })),
           );
         }
-        expect(outcomes.map(named)).toEqual(expected.map(named));
+        expect(outcomes.map(modelOutcomeOf).map(named)).toEqual(expected.map(named));
         for (const [sessionId, { held, rows }] of models) {
           expect(await heldBy(ledger, sessionId)).toEqual({ counted: held, found: held });
           expect(await rowsOf(sessionId)).toEqual(rows.toSorted(inOrder).map(printed));

@@ -3,7 +3,8 @@ import { describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import { readPage } from "../../src/store/pages.ts";
 import type { Push } from "../../src/store/rows.ts";
-import { countsOf, newPush, newRow, useLedger } from "../support/ledger.ts";
+import { FIXED_PLANS } from "../../src/store/database.ts";
+import { appendIn, countsOf, newPush, newRow, useLedger, useSql } from "../support/ledger.ts";
 
 const AUTO = { createMissing: true, wait: false };
 
@@ -47,6 +48,41 @@ describe("append", () => {
         fragments: Buffer.from(rest.fragments ?? []),
       },
     ]);
+  });
+
+  test.each(["messages", "events"] as const)(
+    "a repeated push of %s gets the row as a read gives it, in every field",
+    async (stream) => {
+      const own = { key: "k", digest: Uint8Array.of(1), stream };
+      const some = {
+        payload: '{"a":"\\u0000 ☃"}',
+        createdAtMicros: 1_700_000_000_120_000n,
+        ...(stream === "messages"
+          ? { sender: '{"userId":"u"}', sentAtMicros: 1_700_000_000_000_001n }
+          : { eventCount: 3, completedAtMicros: 1_700_000_000_000_100n, conformant: false }),
+      };
+      const fragments = stream === "events" ? Uint8Array.of(0, 255) : undefined;
+      for (const row of [newRow({ ...some, fragments }), newRow({ payload: "" })]) {
+        const sessionId = `repeated-${stream}-${row.id}`;
+        await run([newPush(sessionId, { ...own, rows: [row] })]);
+        const again = await run([newPush(sessionId, own), newPush("beside-it")]);
+        expect(again).toMatchObject([{ kind: "deduplicated" }, { kind: "stored" }]);
+        expect(again[0]).toEqual({
+          kind: "deduplicated",
+          row: (await rowsOf(sessionId, stream))[0],
+        });
+        expect(await run([newPush(sessionId, { ...own, digest: Uint8Array.of(2) })])).toEqual([
+          { kind: "key_reused" },
+        ]);
+      }
+    },
+  );
+
+  test("a refused push leaves the others of its session for the next batch, and those of others stored", async () => {
+    await run([newPush("fenced", { epoch: 5n })]);
+    const batch = [newPush("fenced", { epoch: 1n }), newPush("free-of-it"), newPush("fenced")];
+    expect((await run(batch)).map(({ kind }) => kind)).toEqual(["stale_epoch", "stored", "again"]);
+    expect(await rowsOf("fenced")).toHaveLength(1);
   });
 
   test("an unknown session is not_found when sessions are not created, and the rest is stored", async () => {
@@ -94,23 +130,24 @@ describe("append", () => {
   test("a push reads only its own sessions, also with a plan made for an almost empty table", async () => {
     // The bug: until the table was analysed, every push on a connection that had pushed before read
     // the index of all sessions, to join them by hash.
-    const client = postgres(ledger.url, { max: 1, onnotice: () => undefined });
-    const pushTo = (id: string) => async (on: postgres.TransactionSql) => {
-      const session = [{ s: id, m: "0", e: "0", n: 0, b: 0, q: 0, w: false }];
-      const judged = [{ u: 0, s: id, t: "e", key: "k", dg: "\\x01", ep: "1" }];
-      return on`select ledger_append(array[${id}], true, false, ${JSON.stringify(judged)}::text::json, null, null,
-        ${JSON.stringify(session)}::text::json)`;
-    };
-    try {
-      await client`alter table sessions set (autovacuum_enabled = false)`;
-      await client.begin(pushTo("plan-first"));
-      await client`insert into sessions (id, created_at, updated_at)
-        select 'many-' || n, now(), now() from generate_series(1, 10000) n`;
-      const counts = await countsOf(client, "sessions", pushTo("many-77"));
-      expect(counts?.seqScans).toBe(0);
-      expect(counts?.rowsByIndex).toBeLessThan(10);
-    } finally {
-      await client.end();
+    const client = useSql(ledger.url, 1, FIXED_PLANS);
+    const pushTo =
+      (...ids: readonly string[]) =>
+      (on: postgres.TransactionSql) =>
+        appendIn(
+          on,
+          ids.map((id) => newPush(id, { key: "k", digest: Uint8Array.of(1), epoch: 1n })),
+          AUTO,
+        );
+    await client`alter table sessions set (autovacuum_enabled = false)`;
+    await client.begin(pushTo("plan-first"));
+    await client.begin(pushTo("plan-second", "plan-third"));
+    await client`insert into sessions (id, created_at, updated_at)
+      select 'many-' || n, now(), now() from generate_series(1, 10000) n`;
+    for (const ids of [["many-77"], ["many-78", "many-79"]]) {
+      const counts = await countsOf(client, "sessions", pushTo(...ids));
+      expect(counts.seqScans).toBe(0);
+      expect(counts.rowsByIndex).toBeLessThan(10 * ids.length);
     }
   });
 

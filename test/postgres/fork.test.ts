@@ -217,7 +217,7 @@ describe("a fork", () => {
     const id = await forked("keys", { atSeq: 1n });
     const options = { createMissing: false, wait: true };
     expect(await append(database, [{ ...again, sessionId: id }], options)).toMatchObject([
-      { kind: "deduplicated", seq: 1n },
+      { kind: "deduplicated", row: { seq: 1n } },
     ]);
     expect(await append(database, [newPush(id, { key: "other" })], options)).toMatchObject([
       { kind: "stored" },

@@ -265,7 +265,7 @@ describe("a push without a key", () => {
     };
     const ingest: Ingest = createIngest(
       {
-        writer: { append: lost, readByAddress: lost, openStream: lost },
+        writer: { append: lost, openStream: lost },
         publish: () => undefined,
         clock: systemClock,
         metrics: createMetrics(),
@@ -369,7 +369,7 @@ test("a push that is given up after a lost try is not reported as not stored", a
   };
   const ingest = createIngest(
     {
-      writer: { append: failing, readByAddress: failing, openStream: failing },
+      writer: { append: failing, openStream: failing },
       publish: () => undefined,
       clock: systemClock,
       metrics: createMetrics(),

@@ -54,13 +54,13 @@ describe("migrations", () => {
     "a connection that is lost on the way (%s) ends the command with a reason, and nothing is done",
     async (how) => {
       let { applied } = await migrateUp(created.url);
+      await pushOne();
       // Only the step down of the first one is sure to wait for a session.
       while (applied.length > 1) ({ applied } = await migrateDown(created.url, { force: true }));
       const url = new URL(created.url);
       const proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
       url.host = addressOf(proxy);
       const watching = postgres(created.url, { max: 1 });
-      await pushOne();
       try {
         await using _ = await holdSession(client, "s");
         const down = runCommand(["migrate", "down", "--yes"], { env: { DATABASE_URL: url.href } });

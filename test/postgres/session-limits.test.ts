@@ -1,7 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { append } from "../../src/store/append.ts";
 import type { Outcome, Push } from "../../src/store/rows.ts";
-import { heldBy, newPush, newRow, useLedger } from "../support/ledger.ts";
+import { appendAll, heldBy, newPush, newRow, useLedger } from "../support/ledger.ts";
 
 const ledger = await useLedger();
 
@@ -9,7 +8,7 @@ const LIMITS = { sessionRowsMax: 3, sessionBytesMax: 1_000, pendingMax: 1_000 };
 const OPTIONS = { createMissing: true, wait: true, limits: LIMITS };
 const kinds = (outcomes: readonly Outcome[]): string => outcomes.map(({ kind }) => kind).join(" ");
 const run = async (pushes: readonly Push[]): Promise<string> =>
-  kinds(await append(ledger.database, pushes, OPTIONS));
+  kinds(await appendAll(ledger.database, pushes, OPTIONS));
 const sized = (bytes: number): Partial<Push> => ({
   rows: [newRow({ payload: "x".repeat(bytes) })],
 });
@@ -17,7 +16,7 @@ const sized = (bytes: number): Partial<Push> => ({
 describe("the limits of a session", () => {
   test("the last row with room is stored, and the next is refused by name", async () => {
     const message = newPush("rows", { stream: "messages", rows: [newRow({ payload: "hi" })] });
-    const outcomes = await append(
+    const outcomes = await appendAll(
       ledger.database,
       [newPush("rows"), message, newPush("rows"), newPush("rows")],
       OPTIONS,
@@ -56,7 +55,10 @@ describe("the limits of a session", () => {
     await run([newPush("told-a"), newPush("told-b", sized(500))]);
     const told: unknown[] = [];
     const onMost = (held: unknown): number => told.push(held);
-    await append(ledger.database, [newPush("told-a"), newPush("told-b")], { ...OPTIONS, onMost });
+    await appendAll(ledger.database, [newPush("told-a"), newPush("told-b")], {
+      ...OPTIONS,
+      onMost,
+    });
     expect(told).toEqual([{ rows: 1, bytes: 500 }]);
   });
 });

@@ -7,10 +7,18 @@
 import * as fc from "fast-check";
 import { sql } from "drizzle-orm";
 import { expect, test } from "vitest";
-import { append } from "../../src/store/append.ts";
-import type { Outcome, Push, SessionLimits, StreamRange } from "../../src/store/rows.ts";
+import type { Push, SessionLimits, StreamRange } from "../../src/store/rows.ts";
 import { openStream, type OpeningResult } from "../../src/store/streams.ts";
-import { batchesOf, heldBy, newPush, newRow, useLedger } from "../support/ledger.ts";
+import {
+  appendAll,
+  modelOutcomeOf,
+  type ModelOutcome,
+  batchesOf,
+  heldBy,
+  newPush,
+  newRow,
+  useLedger,
+} from "../support/ledger.ts";
 import { properties } from "../support/random.ts";
 
 class Model {
@@ -36,7 +44,7 @@ class Model {
     return { kind: "opened", epoch, stream, lastClientSeq: done, refused, isCancelled: false };
   }
 
-  push({ range, key, epoch, rows }: Push): Outcome {
+  push({ range, key, epoch, rows }: Push): ModelOutcome {
     const id = key ?? rows[0]?.id;
     if (key !== undefined && this.#seqs.has(key))
       return { kind: "deduplicated", seq: this.#seqs.get(key) };
@@ -60,7 +68,7 @@ class Model {
   }
 
   /** Nothing adds nothing, however much there is. */
-  #add(rows: Push["rows"]): Outcome | undefined {
+  #add(rows: Push["rows"]): ModelOutcome | undefined {
     const count = this.held.rows + rows.length;
     const bytes = rows.reduce((sum, row) => sum + Buffer.byteLength(row.payload), this.held.bytes);
     const { sessionRowsMax, sessionBytesMax } = this.#limits;
@@ -125,7 +133,7 @@ interface Client {
 
 type Act =
   | { readonly epoch: bigint; readonly expected: OpeningResult }
-  | { readonly push: Push; readonly expected: Outcome };
+  | { readonly push: Push; readonly expected: ModelOutcome };
 
 /** What the steps come to, and what is to become of it. */
 function played(
@@ -188,13 +196,13 @@ interface Played {
 async function answersTo(
   acts: readonly Act[],
   { sessionId, size, limits }: Played,
-): Promise<readonly (OpeningResult | Outcome)[]> {
+): Promise<readonly (OpeningResult | ModelOutcome)[]> {
   const options = { createMissing: true, wait: true, limits };
-  const answers: (OpeningResult | Outcome)[] = [];
+  const answers: (OpeningResult | ModelOutcome)[] = [];
   let waiting: Push[] = [];
   const flush = async (): Promise<void> => {
     for (const batch of batchesOf(waiting, size))
-      answers.push(...(await append(ledger.database, batch, options)));
+      answers.push(...(await appendAll(ledger.database, batch, options)).map(modelOutcomeOf));
     waiting = [];
   };
   for (const act of acts) {

@@ -2,6 +2,7 @@
 import { sql } from "drizzle-orm";
 import { describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
+import { FIXED_PLANS } from "../../src/store/database.ts";
 import type { Outcome, Push } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { openStream, type OpenedStream, type OpeningResult } from "../../src/store/streams.ts";
@@ -13,13 +14,14 @@ import {
   rangePush,
   useLedger,
   useSql,
+  appendIn,
 } from "../support/ledger.ts";
 
 const EPOCH_MAX = 2n ** 63n - 1n;
 const AUTO = { createMissing: true, wait: false };
 
 const ledger = await useLedger();
-const client = useSql(ledger.url, 2);
+const client = useSql(ledger.url, 2, FIXED_PLANS);
 
 const run = (pushes: readonly Push[]) => append(ledger.database, pushes, AUTO);
 const ask = (sessionId: string, epoch: bigint, options = AUTO): Promise<OpeningResult> =>
@@ -127,7 +129,7 @@ describe("ranges of a push stream", () => {
     const range = rangePush("erased", stream, { from: 1n, to: 1n });
     await run([range]);
     await client`delete from session_events where session_id = 'erased'`;
-    expect(await run([range])).toEqual([{ kind: "deduplicated", seq: undefined }]);
+    expect(await run([range])).toEqual([{ kind: "deduplicated", row: undefined }]);
   });
 });
 
@@ -143,40 +145,18 @@ describe("plans", () => {
     const range = rangePush("large", stream, { from: 1n, to: 1n });
     await run([range]);
     await run(Array.from({ length: 20 }, () => newPush("large")));
-    const { epoch: ep, stream: st } = stream;
-    const judged = [{ u: 0, s: "large", ep: `${ep}`, st: `${st}`, f: "1", l: "1" }];
-    const counts = await countsOf(client, "session_events", async (on) => {
-      const pushes = JSON.stringify(judged.map((one) => ({ ...one, id: range.rows[0]?.id })));
-      const [row] = await on`
-        select ledger_append(array['large'], true, true, ${pushes}::text::json, null, null, '[]') as answer`;
-      expect(row?.["answer"]).toEqual({
-        pushes: null,
-        ranges: [[0, "deduplicated", `${ROWS + 1}`]],
-      });
-    });
+    const counts = await countsOf(client, "session_events", async (on) =>
+      expect(await appendIn(on, [range], AUTO)).toMatchObject([
+        { kind: "deduplicated", row: { seq: BigInt(ROWS) + 1n } },
+      ]),
+    );
     expect(counts).toMatchObject({ seqScans: 0, rowsByIndex: 21 });
   });
 
   test("a range changes its session in one update that stays in its page", async () => {
     const stream = await open("hot");
-    const used = JSON.stringify([
-      { s: "hot", m: "0", e: "0", n: 0, b: 0, q: 0, cs: "2", rf: 2, w: false },
-    ]);
-    const judged = {
-      u: 0,
-      s: "hot",
-      ep: `${stream.epoch}`,
-      st: `${stream.stream}`,
-      f: "1",
-      l: "2",
-    };
-    const counts = await countsOf(
-      client,
-      "sessions",
-      async (on) => on`
-        select ledger_append(array['hot'], true, true, ${JSON.stringify([judged])}::text::json, null, null,
-          ${used}::text::json)`,
-    );
+    const range = rangePush("hot", stream, { from: 1n, to: 2n });
+    const counts = await countsOf(client, "sessions", (on) => appendIn(on, [range], AUTO));
     expect(counts).toMatchObject({ updates: 1, hotUpdates: 1, seqScans: 0 });
   });
 });

@@ -14,7 +14,7 @@ const definitions = new Map(
   (
     await ledger.database.run(
       sql`select proname as name, pg_get_functiondef(oid) as text from pg_proc
-        where proname in ('ledger_append', 'ledger_fork')`,
+        where proname in ('ledger_append_pushes', 'ledger_fork')`,
     )
   ).map(({ name, text }) => [String(name), String(text)]),
 );
@@ -40,8 +40,8 @@ function columnsOf(table: PgTable) {
 }
 
 test.each([
-  ["ledger_append", "session_messages", sessionMessages],
-  ["ledger_append", "session_events", sessionEvents],
+  ["ledger_append_pushes", "session_messages", sessionMessages],
+  ["ledger_append_pushes", "session_events", sessionEvents],
   ["ledger_fork", "session_messages", sessionMessages],
   ["ledger_fork", "session_events", sessionEvents],
 ] as const)(
@@ -52,15 +52,15 @@ test.each([
   },
 );
 
-test("ledger_append gives a new session its id and times, and leaves every other column to its default or null", () => {
+test("ledger_append_pushes gives a new session its id and times, and leaves every other column to its default or null", () => {
   const columns = columnsOf(sessions);
   const needed = columns.filter(({ notNull, hasDefault }) => notNull && !hasDefault);
-  expect(writtenBy("ledger_append", "sessions")).toEqual(needed.map(({ name }) => name));
+  expect(writtenBy("ledger_append_pushes", "sessions")).toEqual(needed.map(({ name }) => name));
 });
 
-test("ledger_append updates only columns of the table sessions", () => {
+test("ledger_append_pushes updates only columns of the table sessions", () => {
   const [, set = ""] =
-    /UPDATE sessions SET(.+?)FROM json_to_recordset/s.exec(definitionOf("ledger_append")) ?? [];
+    /UPDATE sessions SET(.+?)FROM \(/s.exec(definitionOf("ledger_append_pushes")) ?? [];
   const updated = [...set.matchAll(/^ {4}(\w+) = /gm)].map(([, name]) => name);
   expect(updated.length).toBeGreaterThan(10);
   const columns = columnsOf(sessions).map(({ name }) => name);

@@ -7,11 +7,10 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { nextStep } from "../../src/handlers/turns/next-step.ts";
 import { eraseBatch } from "../../src/maintenance/erase.ts";
-import { append } from "../../src/store/append.ts";
 import { sql } from "../../src/store/database.ts";
 import type { Push } from "../../src/store/rows.ts";
 import { createTurnStore, turnStatement } from "../../src/store/turns.ts";
-import { newPush, newRow, useLedger } from "../support/ledger.ts";
+import { appendAll, newPush, newRow, useLedger } from "../support/ledger.ts";
 
 const PUSHES = ["user", "assistant", "started", "event", "meta", "finished"] as const;
 type Pushed = (typeof PUSHES)[number];
@@ -192,7 +191,7 @@ class Played {
   async #push(pushed: Pushed): Promise<void> {
     const runId = this.#nextRun();
     const push = pushOf(this.#sessionId, pushed, runId);
-    const [outcome] = await append(ledger.database, [push], OPTIONS);
+    const [outcome] = await appendAll(ledger.database, [push], OPTIONS);
     this.#note(outcome?.kind, "stored");
     this.model.push(pushed, runId);
   }
@@ -234,7 +233,7 @@ class Played {
     const behind = asked.behind.map((pushed, at) =>
       pushOf(this.#sessionId, pushed, runIds[at] ?? ""),
     );
-    const [outcome] = await append(ledger.database, [push, ...behind], OPTIONS);
+    const [outcome] = await appendAll(ledger.database, [push, ...behind], OPTIONS);
     const isMoved = before.some((value, at) => value !== after[at]);
     this.#note(outcome?.kind, isMoved ? "turn_moved" : "stored");
     if (!isMoved) model.take(taken, { step: asked, runId });

@@ -1,16 +1,16 @@
 import { v7 as uuidv7 } from "uuid";
 import type { LedgerWriter } from "../../src/ingest/commit.ts";
-import { append } from "../../src/store/append.ts";
+import { append, type AppendOptions } from "../../src/store/append.ts";
 import {
   createDatabase as openDatabase,
   type Database,
   type DatabaseOptions,
 } from "../../src/store/database.ts";
-import { readByAddress } from "../../src/store/pages.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
 import {
   Independent,
   type NewRow,
+  type Outcome,
   type Push,
   storedBytesOf,
   type StreamName,
@@ -63,8 +63,12 @@ export async function useLedger(
 }
 
 /** Connections of a test file, which end after its tests. */
-export function useSql(url: string, max: number): postgres.Sql {
-  const client = postgres(url, { max, onnotice: () => undefined });
+export function useSql(
+  url: string,
+  max: number,
+  connection: Readonly<Record<string, string>> = {},
+): postgres.Sql {
+  const client = postgres(url, { max, onnotice: () => undefined, fetch_types: false, connection });
   afterAll(() => client.end({ timeout: 1 }));
   return client;
 }
@@ -73,7 +77,6 @@ export function useSql(url: string, max: number): postgres.Sql {
 export function ledgerWriter(database: Database): LedgerWriter {
   return {
     append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),
-    readByAddress: (addresses) => readByAddress(database, addresses),
     openStream: (request, { wait }) => openStream(database, request, { createMissing: true, wait }),
   };
 }
@@ -109,6 +112,49 @@ export function newPush(sessionId: string, push: Partial<Push> = {}): Push {
     bytes: storedBytesOf(rows),
     ...push,
   };
+}
+
+/** An outcome as models have it: of a repeated push, the number of its row. */
+export type ModelOutcome =
+  | Exclude<Outcome, { readonly kind: "deduplicated" }>
+  | { readonly kind: "deduplicated"; readonly seq: bigint | undefined };
+
+export function modelOutcomeOf(outcome: Outcome): ModelOutcome {
+  return outcome.kind === "deduplicated" ? { kind: outcome.kind, seq: outcome.row?.seq } : outcome;
+}
+
+/** Appends in a transaction of the caller, for its counts. */
+export function appendIn(
+  on: postgres.TransactionSql,
+  pushes: readonly Push[],
+  options: AppendOptions,
+): Promise<readonly Outcome[]> {
+  const attempt: Database["attempt"] = async (statement) => {
+    if (!("text" in statement)) throw new Error("append sends another statement");
+    return on.unsafe(statement.text, [...statement.values], { prepare: true });
+  };
+  return append({ attempt, onAnswer: () => undefined }, pushes, options);
+}
+
+/** The final outcome of each push: as ingest does, those of the outcome `again` are sent again. */
+export async function appendAll(
+  database: Database,
+  pushes: readonly Push[],
+  options: AppendOptions,
+): Promise<readonly Outcome[]> {
+  if (pushes.length === 0) return [];
+  const outcomes = new Map<Push, Outcome>();
+  const settle = (some: readonly Push[], settled: readonly Outcome[]): void =>
+    settled.forEach((outcome, index) => outcomes.set(some[index] ?? newPush(""), outcome));
+  settle(pushes, await append(database, pushes, options));
+  for (const isLater of [false, true]) {
+    const again = pushes.filter((push) => {
+      const outcome = outcomes.get(push);
+      return outcome?.kind === "again" && (outcome.isLater ?? false) === isLater;
+    });
+    settle(again, await appendAll(database, again, options));
+  }
+  return pushes.map((push) => outcomes.get(push) ?? { kind: "busy" });
 }
 
 /** Batches as ingest makes them: a push that depends on an earlier one begins the next batch. */

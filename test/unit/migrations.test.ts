@@ -15,7 +15,10 @@ const FROZEN: Readonly<Record<string, string>> = {
   "0001_lists.sql": "0972827b5d706ebe3507f7de0ecf6acf9c7e1f322a892176c0e6c0a8b23d3da2",
   "0002_feedback.down.sql": "70d92e32907d11fd3b733b8d10ec53f4ebafda91b4730ed158de08cbcbfc2cea",
   "0002_feedback.sql": "e66d9b5ebd9f9108c5bd1ac171276f686ea7f759dba87499078c31a8034f37a4",
+  "0003_append.down.sql": "003b188238a116dc870890e3d16a229f43dee57148c3e2e6cd5096d2be11061d",
+  "0003_append.sql": "9c524433ed95cb640cd1751f6beda84e4897e5bf8f61fd9888aa4ecc33560f64",
   "analytics.sql": "28806d4fffff56ce27622562c2e4604cb4a6a94c063784163baa6ba073b7e155",
+  "append.sql": "a922cab91146b30070507404352fa22d3e20d5896283f7377bf5b2a99fa09e94",
   "fork-0001.sql": "061badc8841f5990b2f69366aa396f3bccb57e3b7bbe86201c28327bcd037c6f",
   "fork-0002.sql": "642160fd07ed412491889b3e17f9100933832a5918fb727bdbbfe7d8785cf659",
   "fork.sql": "6665ce0247663f932441f448fd689a70920685ffb9ffe20fdb56807a634b0ae7",
@@ -29,6 +32,7 @@ const FROZEN_TIMES: Readonly<Record<string, number>> = {
   "0000_ledger": 1795398330244,
   "0001_lists": 1795734038329,
   "0002_feedback": 1795737453912,
+  "0003_append": 1795768494399,
 };
 
 const journalSchema = z.object({

@@ -10,7 +10,7 @@ import {
 } from "../../src/store/rows.ts";
 import { importedRows } from "../../src/store/schema.ts";
 import { isoOf } from "../../src/store/columns.ts";
-import type { Fields, Transaction } from "../../src/store/database.ts";
+import { bigintOf, type Fields, type Transaction } from "../../src/store/database.ts";
 
 /** The rows that a source row has become: several for a group. */
 export interface ImportRow {
@@ -41,21 +41,20 @@ export async function writeRows(
   if (rows.length === 0) return;
   const pushes = rows.map((row) => ({ push: pushOf(stream, row), oldSeq: row.oldSeq }));
   const arrangement = arrange(pushes.map(({ push }) => push));
-  const bases = new Map(
-    states.map((state) => [
-      String(state["id"]),
-      {
-        messageSeq: BigInt(String(state["message_seq"])),
-        eventSeq: BigInt(String(state["event_seq"])),
-        openRunId: typeof state["open_run_id"] === "string" ? state["open_run_id"] : "",
-      },
-    ]),
-  );
-  const places = positionsOf(arrangement.rows, bases);
+  const stateOf = new Map(states.map((state) => [state["id"], state]));
+  const inPlace = arrangement.uses.map(({ sessionId }) => stateOf.get(sessionId));
+  const places = positionsOf(arrangement.rows, {
+    messageSeqs: inPlace.map((state) => bigintOf(state?.["message_seq"])),
+    eventSeqs: inPlace.map((state) => bigintOf(state?.["event_seq"])),
+    openRunIds: inPlace.map((state) => {
+      const runId = state?.["open_run_id"];
+      return typeof runId === "string" ? runId : null;
+    }),
+  });
   const placed = pushes.map((one) => ({ ...one, places: places.get(one.push) ?? [] }));
   await insertRows(transaction, { stream, placed, recordedAtMicros });
   await insertMap(transaction, stream, placed);
-  const used = [...arrangement.sessions.values()].map((use) => ({
+  const used = arrangement.uses.map((use) => ({
     s: use.sessionId,
     m: use.messages.toString(),
     e: use.events.toString(),
