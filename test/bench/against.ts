@@ -1,14 +1,18 @@
 /**
  * Compares another checkout of the service with this one before a change lands: both run at once, each on
- * its own embedded PostgreSQL, and get the same load in turn, in reversed order in every second round. A
- * ratio is new / old: more than 1 is faster, except for CPU, where it costs more.
+ * its own embedded PostgreSQL, and get the same load in turn. A ratio is new / old: more than 1 is faster,
+ * except for CPU, where it costs more.
+ *
+ * Each round starts both sides, because one pair of processes differs by several percent as long as it
+ * lives; every second round starts them in the other order. After a turn of each that warms it up, the
+ * sides have their turns in both orders, because a later turn may be faster, or slower.
  */
 import { certificateFiles, createAuthority } from "../support/certificates.ts";
 import { v7 as uuidv7 } from "uuid";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
-import { median, ratioOf } from "./figures.ts";
+import { median, ratioOf, rounded } from "./figures.ts";
 import { askAsClient } from "./join.ts";
 import { conversation } from "./joined-session.ts";
 import { runLoad } from "./load.ts";
@@ -26,7 +30,7 @@ import {
 import { SHAPES } from "./shapes.ts";
 import { streamLoad } from "./stream.ts";
 import { runStreamLoad } from "./stream-load.ts";
-import { fanOut, pushAll } from "./watch-fan-out.ts";
+import { type FanOutFigures, fanOut, pushAll } from "./watch-fan-out.ts";
 
 const { forkSession, pushSessionEvent } = SessionService.method;
 
@@ -35,8 +39,8 @@ type Name = (typeof NAMES)[number];
 
 interface Side {
   readonly ledger: Ledger;
-  /** With TLS, a token and limits. */
-  readonly closed: Target;
+  /** Gets the pushes: the ledger, or of `doors` its replica with TLS, a token and limits. */
+  readonly target: Target;
 }
 
 interface Figure {
@@ -51,41 +55,36 @@ const READ_ROWS = 20_000;
 const JOIN_EVENTS = 6_000;
 /** Passes of one turn: a single pass is shorter than the noise of the machine. */
 const READ_PASSES = 5;
+const FAN_OUT_PASSES = 3;
 const TOKEN = "bench-token-that-is-long-enough-0123456789";
 
-type Part = (bench: Bench, side: Side) => Promise<Figure>;
-
-const PARTS: Readonly<Record<string, Part>> = {
-  push: (bench, { ledger }) => unary(bench, ledger),
-  doors: (bench, { closed }) => unary(bench, closed),
+const PARTS = {
+  push: unary,
+  doors: unary,
   stream1: (bench, { ledger }) => stream(bench, ledger, 1),
   stream50: (bench, { ledger }) => stream(bench, ledger, 50),
   read: (bench, side) => read(bench, side, "pages"),
   replay: (bench, side) => read(bench, side, "watch"),
   watch,
   join,
-};
+} as const satisfies Record<string, (bench: Bench, side: Side) => Promise<Figure>>;
+type Part = keyof typeof PARTS;
 
 export async function benchAgainst(bench: Bench): Promise<Findings> {
-  const { parts: wanted = Object.keys(PARTS), rounds, old } = bench.options;
-  const unknown = wanted.filter((part) => !Object.hasOwn(PARTS, part));
-  if (unknown.length > 0) throw new Error(`--parts: expected ${Object.keys(PARTS).join(", ")}`);
-  const sides: Readonly<Record<Name, Side>> = {
-    old: await startSide(bench, old),
-    new: await startSide(bench, undefined),
-  };
+  const { parts, rounds, old } = bench.options;
+  const names = Object.keys(PARTS).filter((name): name is Part => Object.hasOwn(PARTS, name));
+  const unknown = parts?.filter((part) => !Object.hasOwn(PARTS, part)) ?? [];
+  if (unknown.length > 0) throw new Error(`--parts: expected ${names.join(", ")}`);
   const ratios: Record<string, Findings> = {};
-  for (const [part, measure] of Object.entries(PARTS)) {
-    if (!wanted.includes(part)) continue;
-    const found: Record<Name, Figure[]> = { old: [], new: [] };
-    for (let round = 0; round <= rounds; round += 1) {
-      for (const name of round % 2 === 0 ? NAMES : NAMES.toReversed()) {
-        const figure = await measure(bench, sides[name]);
-        bench.progress(`${part}, round ${round}, ${name}: ${Math.round(figure.perSecond)}/s`);
-        if (round > 0) found[name].push(figure); // The first warms up.
-      }
+  for (const part of names) {
+    if (parts?.includes(part) === false) continue;
+    const found: Record<Name, Figure>[] = [];
+    for (let round = 1; round <= rounds; round += 1) {
+      const order = round % 2 === 1 ? NAMES : NAMES.toReversed();
+      const progress = (line: string) => bench.progress(`${part}, round ${round}, ${line}`);
+      found.push(await roundOf({ ...bench, progress }, { part, order }));
     }
-    const of = (name: Name, field: keyof Figure) => found[name].map((figure) => figure[field]);
+    const of = (name: Name, field: keyof Figure) => found.map((round) => round[name][field]);
     ratios[part] = {
       speed: ratioOf(of("new", "perSecond"), of("old", "perSecond")),
       cpu: ratioOf(of("new", "cpuMicros"), of("old", "cpuMicros")),
@@ -95,10 +94,41 @@ export async function benchAgainst(bench: Bench): Promise<Findings> {
   return { old, ratios };
 }
 
-async function startSide(bench: Bench, checkout: string | undefined): Promise<Side> {
+async function roundOf(
+  outer: Bench,
+  { part, order }: { readonly part: Part; readonly order: readonly Name[] },
+): Promise<Record<Name, Figure>> {
+  await using undo = new AsyncDisposableStack();
+  const bench = { ...outer, undo };
+  const sides = new Map<Name, Side>();
+  for (const name of order) sides.set(name, await startSide(bench, { part, name }));
+  const found: Record<Name, Figure[]> = { old: [], new: [] };
+  const back = order.toReversed();
+  // Rising, falling and curved trends are the same for both in this sequence, which Thue and Morse found.
+  for (const name of [order, order, back, back, order].flat()) {
+    const side = sides.get(name);
+    if (side === undefined) throw new Error(`${name} was not started`);
+    const figure = await PARTS[part](bench, side);
+    bench.progress(`${name}: ${Math.round(figure.perSecond)}/s`);
+    found[name].push(figure);
+  }
+  return { old: medianOf(found.old.slice(1)), new: medianOf(found.new.slice(1)) };
+}
+
+function medianOf(figures: readonly Figure[]): Figure {
+  const of = (field: keyof Figure): number => rounded(median(figures.map((one) => one[field])));
+  return { perSecond: of("perSecond"), cpuMicros: of("cpuMicros") };
+}
+
+async function startSide(
+  bench: Bench,
+  { part, name }: { readonly part: Part; readonly name: Name },
+): Promise<Side> {
+  const checkout = name === "old" ? bench.options.old : undefined;
   const env = watchersOfOneSession(FAN_OUT_WATCHERS);
   const ledger = await startLedger(bench, { env, checkout });
-  return { ledger, closed: await startClosed(bench, ledger, checkout) };
+  const isClosed = part === "doors";
+  return { ledger, target: isClosed ? await startClosed(bench, ledger, checkout) : ledger };
 }
 
 /** A replica with TLS, a token and limits. */
@@ -123,7 +153,7 @@ async function startClosed(
   return { ...closed, door: { authority: authority.certificate, token: TOKEN } };
 }
 
-async function unary(bench: Bench, target: Target): Promise<Figure> {
+async function unary(bench: Bench, { target }: Side): Promise<Figure> {
   const found = await runLoad(bench, target, {
     shape: SHAPES.sessions64,
     amount: pushAmount(bench),
@@ -152,11 +182,12 @@ async function read(bench: Bench, { ledger }: Side, by: keyof typeof REPLAYS): P
   for (let pass = 0; pass < READ_PASSES; pass += 1) {
     found.push(await REPLAYS[by](bench, ledger, session));
   }
-  const cpu = found.map(({ cpuMicrosPerRow: { service, postgres } }) => service + postgres);
-  return {
-    perSecond: median(found.map(({ rowsPerSecond }) => rowsPerSecond)),
-    cpuMicros: median(cpu),
-  };
+  return medianOf(
+    found.map(({ rowsPerSecond, cpuMicrosPerRow: { service, postgres } }) => ({
+      perSecond: rowsPerSecond,
+      cpuMicros: service + postgres,
+    })),
+  );
 }
 
 async function watch(bench: Bench, { ledger }: Side): Promise<Figure> {
@@ -164,8 +195,13 @@ async function watch(bench: Bench, { ledger }: Side): Promise<Figure> {
   const load = quick
     ? { watchers: 50, rows: 100 }
     : { watchers: FAN_OUT_WATCHERS, rows: FAN_OUT_ROWS };
-  const { rowsPerSecond, cpuMicrosPerRow } = await fanOut(bench, ledger, load);
-  return { perSecond: rowsPerSecond, cpuMicros: cpuMicrosPerRow };
+  const found: FanOutFigures[] = [];
+  for (let pass = 0; pass < FAN_OUT_PASSES; pass += 1) {
+    found.push(await fanOut(bench, ledger, load));
+  }
+  return medianOf(
+    found.map((one) => ({ perSecond: one.rowsPerSecond, cpuMicros: one.cpuMicrosPerRow })),
+  );
 }
 
 /** A client opens a session that nobody has opened before, a fork each time. CPU is not measured. */

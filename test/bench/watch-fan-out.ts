@@ -55,7 +55,8 @@ export async function fanOut(
   { watchers: count, rows }: { readonly watchers: number; readonly rows: number },
 ): Promise<FanOutFigures> {
   const sessionId = `bench-${randomUUID()}`;
-  const watchers = new Watchers(bench);
+  await using undo = new AsyncDisposableStack();
+  const watchers = new Watchers({ ...bench, undo });
   const cpuBeforeMs = await cpuMsOf(target.pid, { children: false });
   await watchers.attach({
     address: target.address,
