@@ -99,6 +99,60 @@ test("a command keeps compiled code next to the bundle, and runs where it cannot
   expect(await version()).toEqual(first);
 });
 
+describe.skipIf(process.platform === "win32")("the size of V8's young generation", () => {
+  const FLAG = "--max-semi-space-size=64";
+  const dockerfile = async () => readFile(join(ROOT, "Dockerfile"), "utf8");
+
+  /** The arguments of Node in the process of a service that refuses its settings, from first to last. */
+  async function nodeArguments(
+    [program = "", ...args]: readonly string[],
+    options: readonly string[] = [],
+  ): Promise<readonly (readonly string[])[]> {
+    const probe = `const [, path = ""] = process.argv;
+      if (/main[.]js|ledger/.test(path)) console.log("argv " + JSON.stringify(process.execArgv));`;
+    const module = `data:text/javascript,${encodeURIComponent(probe)}`;
+    const env = {
+      ...process.env,
+      PATH: `${join(ROOT, "node_modules/.bin")}:${process.env["PATH"]}`,
+      NODE_OPTIONS: [`--import=${module}`, ...options].join(" "),
+      GRPC_ADDRESS: "nowhere",
+    };
+    const { stdout } = await run(program, args, { cwd: ROOT, env }).catch((error: unknown) =>
+      z.object({ code: z.literal(2), stdout: z.string() }).parse(error),
+    );
+    const lines = [...stdout.matchAll(/^argv (.*)$/gm)].map(([, json = ""]) => json);
+    return lines.map((json) => z.array(z.string()).parse(JSON.parse(json)));
+  }
+
+  test.each([
+    ["node dist/main.js", () => [process.execPath, MAIN]],
+    ["session-ledger serve", () => [join(consumer, "session-ledger"), "serve"]],
+    ["npm start", () => ["npm", "start"]],
+    ["npm run ledger", () => ["npm", "run", "ledger", "--", "serve"]],
+    [
+      "the image",
+      async () => {
+        const lines = (await dockerfile()).matchAll(/^(?:ENTRYPOINT|CMD) (.*)$/gm);
+        return Array.from(lines, ([, json = ""]) => z.array(z.string()).parse(JSON.parse(json)));
+      },
+    ],
+  ] as const)("is set by %s, in the process that was started", async (name, command) => {
+    if (name === "session-ledger serve")
+      await symlink(join(ROOT, "bin/session-ledger.cjs"), join(consumer, "session-ledger"));
+    expect(await nodeArguments((await command()).flat())).toEqual([[], [FLAG]]);
+  });
+
+  test("is the user's, if NODE_OPTIONS or the command line has it", async () => {
+    expect(await nodeArguments(["node", MAIN], ["--max_semi_space_size=8"])).toEqual([[]]);
+    const own = "--max-semi-space-size=8";
+    expect(await nodeArguments(["node", own, MAIN, "serve"])).toEqual([[own]]);
+  });
+
+  test("stays as it is for commands, whose start takes no longer", async () => {
+    expect(await nodeArguments(["node", MAIN, "--version"])).toEqual([[]]);
+  });
+});
+
 describe("npm run -s ledger", () => {
   let checkout: string;
 
