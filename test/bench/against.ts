@@ -13,6 +13,7 @@ import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { median, ratioOf, rounded } from "./figures.ts";
+import { untilIndexed } from "./filled-session.ts";
 import { askAsClient } from "./join.ts";
 import { conversation } from "./joined-session.ts";
 import { runLoad } from "./load.ts";
@@ -174,6 +175,7 @@ async function read(bench: Bench, { ledger }: Side, by: keyof typeof REPLAYS): P
   const session = { sessionId: "bench-read", rows, rareType: "", middleMicros: 0n };
   if ((await ledger.witness.rowsOf([session.sessionId])) === 0) {
     await pushAll(bench, ledger, session);
+    await untilIndexed(ledger, session.sessionId);
     const client = new RpcClient(ledger.address);
     await checkPages(bench, client, session);
     client.close();

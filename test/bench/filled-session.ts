@@ -1,4 +1,5 @@
 /** A session to read from. */
+import { eventually } from "../support/eventually.ts";
 import type { Bench } from "./bench.ts";
 import { payloadOf } from "./bodies.ts";
 import type { Ledger } from "./servers.ts";
@@ -26,8 +27,19 @@ export async function fillSession(
   const sessionId = "bench-filled";
   const rows = Array.from({ length: options.rows }, (_, n) => ({ sessionId, row: rowOf(n) }));
   await storeRows(bench, ledger, rows);
+  await untilIndexed(ledger, sessionId);
   const middleMicros = BEGAN_MICROS + BigInt(Math.floor(options.rows / 2)) * MICROS_PER_ROW;
   return { sessionId, rows: options.rows, rareType: RARE, middleMicros };
+}
+
+/** The service reads new rows for the index of search, which would share its thread with a measured read. */
+export async function untilIndexed({ sql }: Ledger, sessionId: string): Promise<void> {
+  await eventually(async () => {
+    const [found] = await sql<{ isIndexed: boolean }[]>`
+      select max(recorded_at) < (select max(done_until) from leases) as "isIndexed"
+      from session_events where session_id = ${sessionId}`;
+    if (found?.isIndexed !== true) throw new Error(`${sessionId} is not indexed`);
+  });
 }
 
 const RARE = "STEP_STARTED";

@@ -9,18 +9,30 @@ export function framed(message: Uint8Array): Buffer {
   return body;
 }
 
-/** Cuts what comes into messages, wherever it was cut on the way. */
+/**
+ * Cuts what comes into messages, wherever it was cut on the way. The chunks of a message are put together
+ * once: with each chunk, the client took a third of the time of a page of 700 kB.
+ */
 export function messageCutter(each: (message: Buffer) => void): (chunk: Buffer) => void {
-  let rest: Buffer = Buffer.alloc(0);
+  let waiting: Buffer[] = [];
+  let bytes = 0;
+  let neededBytes = FRAME_HEAD_BYTES;
   return (chunk) => {
-    rest = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
+    waiting.push(chunk);
+    bytes += chunk.length;
+    if (bytes < neededBytes) return;
+    const all = waiting.length === 1 ? chunk : Buffer.concat(waiting, bytes);
     let at = 0;
-    while (rest.length - at >= FRAME_HEAD_BYTES) {
-      const end = at + FRAME_HEAD_BYTES + rest.readUInt32BE(at + 1);
-      if (end > rest.length) break;
-      each(rest.subarray(at + FRAME_HEAD_BYTES, end));
+    neededBytes = FRAME_HEAD_BYTES;
+    while (all.length - at >= FRAME_HEAD_BYTES) {
+      const end = at + FRAME_HEAD_BYTES + all.readUInt32BE(at + 1);
+      neededBytes = end - at;
+      if (end > all.length) break;
+      each(all.subarray(at + FRAME_HEAD_BYTES, end));
+      neededBytes = FRAME_HEAD_BYTES;
       at = end;
     }
-    rest = rest.subarray(at);
+    waiting = at === all.length ? [] : [all.subarray(at)];
+    bytes = all.length - at;
   };
 }
