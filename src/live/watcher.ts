@@ -60,9 +60,6 @@ interface ReadAhead<S extends StreamName> {
 /** The lag is observed for watchers that were waiting; one below the head chose to be late. */
 export type LiveMetrics = Pick<Metrics, "watchers" | "watchLagSeconds" | "limitUse">;
 
-/** A page that its bytes ended is followed by a page of this many times its rows, at most. */
-const PAGE_GROWTH = 1.25;
-
 /** The parts that all watchers share. */
 export interface WatcherParts {
   readonly reads: Reads;
@@ -91,8 +88,6 @@ export class Watcher<S extends StreamName> {
   head: SessionHead | undefined;
   #wake: (() => void) | undefined;
   #failures = 0;
-  /** Rows of the next page: PostgreSQL reads all of them before it knows which fit the bytes. */
-  #pageRows: number;
   #readAheadPage: ReadAhead<S> | undefined;
   #left = false;
   /** The last number that was delivered or found absent. */
@@ -107,7 +102,6 @@ export class Watcher<S extends StreamName> {
     this.#tail = watch.tail;
     this.#signal = watch.signal;
     this.#onLeave = watch.onLeave;
-    this.#pageRows = parts.limits.pageRowsMax;
     watch.signal.addEventListener("abort", this.wake, { once: true });
   }
 
@@ -256,7 +250,7 @@ export class Watcher<S extends StreamName> {
       if (this.#hasEnded) return { rows: [], seq: cursor };
     }
     const { floor, suspicions } = this.#tail;
-    const page = { rowsMax: this.#pageRows, bytesMax: limits.pageBytesMax };
+    const page = { rowsMax: limits.pageRowsMax, bytesMax: limits.pageBytesMax };
     try {
       const request = { stream, sessionId, after: cursor, ...page, undecoded };
       const rows = await reads.pageAfter(request, this.#signal);
@@ -265,7 +259,6 @@ export class Watcher<S extends StreamName> {
       if (this.#tail.suspicions !== suspicions) return { rows: [], seq: cursor };
       const last = rows.at(-1);
       this.#tail.observe(last);
-      this.#pageRows = this.#rowsAfter(rows.length, { isLast: (last?.seq ?? floor) >= floor });
       // Every row up to the floor was committed before the read, so missing ones were erased.
       return { rows, seq: last === undefined ? floor : lastSeqOf(last) };
     } catch (error) {
@@ -274,12 +267,6 @@ export class Watcher<S extends StreamName> {
       if (this.#failures === 1) log.warn({ stream, sessionId, err: error }, "live read failed");
       return { rows: [], seq: cursor };
     }
-  }
-
-  #rowsAfter(rows: number, { isLast }: { readonly isLast: boolean }): number {
-    const { pageRowsMax } = this.#parts.limits;
-    if (rows >= this.#pageRows) return Math.min(pageRowsMax, 2 * this.#pageRows);
-    return isLast ? this.#pageRows : Math.min(pageRowsMax, Math.ceil(PAGE_GROWTH * rows) + 1);
   }
 
   async #delay(delayMs: number): Promise<void> {

@@ -18,6 +18,7 @@ import {
   storedBytes,
   TABLE,
 } from "./columns.ts";
+import { boundedPage, direction } from "./bounded-page.ts";
 import { type Database, SERVER } from "./database.ts";
 import { lastSeqOf, type RowOf, type StoredRow, type StreamName } from "./rows.ts";
 import { sessionEvents } from "./schema.ts";
@@ -93,15 +94,15 @@ export async function readPage<S extends StreamName>(
   request: PageRequest<S>,
 ): Promise<Page<S>> {
   const border = request.filter === undefined ? NO_BORDER : await borderOf(database, request);
-  const { stream, sessionId, rowsMax, descending } = request;
-  const read = (await database.columns(pageStatement(request, border))).slice(0, rowsMax);
-  const [followed, server] = [COLUMNS[stream], COLUMNS[stream] + 1];
-  database.onAnswer(read[0]?.[server]?.toString());
-  const rows = read.map((columns) => rowOf(stream, sessionId, columns, request));
+  const { stream, sessionId, descending } = request;
+  const [head, ...read] = await database.columns(pageStatement(request, border));
+  const columns = COLUMNS[stream];
+  database.onAnswer(head?.[columns]?.toString());
+  const cut = typeof head?.[0] === "object" && head[0] !== null;
+  const rows = read.map((row) => rowOf(stream, sessionId, row, request));
   const recordedMicros = request.recorded
-    ? read.map((columns) => BigInt(String(columns[server + 1])))
+    ? read.map((row) => BigInt(String(row[columns + 1])))
     : undefined;
-  const cut = read.at(-1)?.[followed]?.toString() === "t";
   const last = rows.at(-1);
   const first = rows[0];
   if (descending) {
@@ -151,33 +152,22 @@ async function borderOf(database: Database, request: PageRequest<StreamName>): P
 }
 
 /** Exported for the plan test. */
-export function pageStatement(request: PageRequest<StreamName>, border: PageBorder): SQL {
-  const { stream, descending, rowsMax, bytesMax, filter, eventsMax, recorded } = request;
-  const events = eventsMax === undefined ? undefined : eventsOf(request);
+export function pageStatement(request: PageRequest<StreamName>, { seq }: PageBorder): SQL {
+  const { stream, descending, filter, eventsMax, recorded } = request;
   const inside =
-    border.seq === undefined
+    seq === undefined
       ? sql``
-      : descending
-        ? sql`and seq >= ${border.seq.toString()}::bigint`
-        : sql`and seq <= ${border.seq.toString()}::bigint`;
-  // One window of ROWS: PostgreSQL sends rows before it has read the last one. A page of 1,000
-  // takes 3.4 µs a row; with frames of RANGE and a second window for the count 4.0, without any
-  // window 2.2 (rows of 600 bytes, PostgreSQL 18.4, on a busy machine).
-  return sql`
-    select ${columnsOf(stream)}, followed, case when bytes = size then ${SERVER} end
-      ${recorded ? sql`, ${microsColumn(sql`recorded_at`)}` : sql``} from (
-      select *, ${events === undefined ? sql`` : sql`sum(${events}) over w - ${events} as events_before,`}
-        sum(size) over w as bytes, lead(seq) over w is not null as followed
-      from (
-        select *, ${bytesOf(stream)} as size
-        from ${TABLE[stream]} where ${rangeOf(request)} ${inside} ${matching(filter)}
-        order by seq ${direction(descending)} limit ${rowsMax + 1}
-      ) wanted
-      window w as (order by seq ${direction(descending)} rows unbounded preceding)
-    ) counted
-    where bytes <= ${bytesMax} ${events === undefined ? sql`` : sql`and events_before < ${eventsMax}`}
-      or bytes = size
-    order by seq ${direction(descending)}`;
+      : sql`and seq ${sql.raw(descending ? ">=" : "<=")} ${seq.toString()}::bigint`;
+  const none = sql.raw(", null".repeat(COLUMNS[stream] - 1));
+  return boundedPage(request, {
+    rows: sql`select * from ${TABLE[stream]} where ${rangeOf(request)} ${inside} ${matching(filter)}`,
+    // A filter looks at many rows for each one that it finds: so it looks only once.
+    once: filter !== undefined,
+    size: bytesOf(stream),
+    ...(eventsMax === undefined ? {} : { events: eventsOf(request) }),
+    head: sql`${none}, ${SERVER} ${recorded ? sql`, null` : sql``}`,
+    columns: sql`${columnsOf(stream)}, null ${recorded ? sql`, ${microsColumn(sql`recorded_at`)}` : sql``}`,
+  });
 }
 
 function matching(wanted: PageFilter | undefined): SQL {
@@ -225,10 +215,6 @@ function rangeOf({ sessionId, after, before }: PageRequest<StreamName>): SQL {
   return before === undefined ? from : sql`${from} and seq < ${before.toString()}::bigint`;
 }
 
-function direction(descending: boolean): SQL {
-  return descending ? sql`desc` : sql`asc`;
-}
-
 /**
  * Reads only the fields of event rows that a fold needs: a row with all of its columns costs twice
  * as much to read, here and in PostgreSQL, and a client waits for all rows of the session.
@@ -253,9 +239,10 @@ export async function readTranscriptRows(
   database: Database,
   request: TranscriptRowsAfter,
 ): Promise<readonly TranscriptRow[]> {
-  const rows = await database.run(transcriptRowsStatement(request));
-  database.onAnswer(rows[0]?.["server"]);
-  return rows.map((fields) => ({
+  const [head, ...rows] = await database.run(transcriptRowsStatement(request));
+  database.onAnswer(head?.["server"]);
+  const newest = head?.["newest"];
+  return rows.map((fields, at) => ({
     stream: "events",
     ...timesOf(fields),
     seq: BigInt(String(fields["seq"])),
@@ -263,33 +250,23 @@ export async function readTranscriptRows(
     payload: String(fields["payload"]),
     eventCount: Number(fields["event_count"]),
     conformant: fields["conformant"] === true,
-    newestMicros: typeof fields["newest"] === "string" ? BigInt(fields["newest"]) : undefined,
+    newestMicros: at === rows.length - 1 && typeof newest === "string" ? BigInt(newest) : undefined,
   }));
 }
 
 /** Exported for the plan test. */
-export function transcriptRowsStatement({
-  sessionId,
-  after,
-  rowsMax,
-  bytesMax,
-}: TranscriptRowsAfter): SQL {
-  return sql`
-    select seq, event_type, payload, event_count, conformant, ${TIMES},
-      case when lead(seq) over (order by seq) is null
-        then ${microsColumn(sql`coalesce(completed_at, created_at)`)} end as newest,
-      case when place = 1 then ${SERVER} end as server
-    from (
-      select *, row_number() over (order by seq) as place,
-        sum(octet_length(payload)) over (order by seq) as bytes
-      from (
-        select * from ${sessionEvents}
-        where session_id = ${sessionId} and seq > ${after.toString()}::bigint
-        order by seq limit ${rowsMax}
-      ) wanted
-    ) counted
-    where bytes <= ${bytesMax} or place = 1
-    order by seq`;
+export function transcriptRowsStatement(request: TranscriptRowsAfter): SQL {
+  const rows = sql`select * from ${sessionEvents}
+    where session_id = ${request.sessionId} and seq > ${request.after.toString()}::bigint`;
+  const newest = sql`(${rows} and seq < coalesce(cut.seq, 9223372036854775807) order by seq desc limit 1)`;
+  return boundedPage(request, {
+    rows,
+    size: sql`octet_length(payload)`,
+    head: sql`, null as event_type, null as payload, null as event_count, null as conformant,
+      null as recorded, null as created, ${SERVER} as server,
+      (select ${microsColumn(sql`coalesce(completed_at, created_at)`)} from ${newest} newest) as newest`,
+    columns: sql`seq, event_type, payload, event_count, conformant, ${TIMES}, null, null`,
+  });
 }
 
 /** Reads rows by number, for the answers to repeated pushes. */

@@ -3,6 +3,7 @@
  * with the time of the commit, which places them between the events.
  */
 import { type SQL, sql } from "drizzle-orm";
+import { boundedPage } from "./bounded-page.ts";
 import { microsColumn } from "./columns.ts";
 import { type Database, type Fields, SERVER } from "./database.ts";
 import { sessionMessages } from "./schema.ts";
@@ -47,8 +48,8 @@ export async function readTranscriptMessages(
   database: Database,
   request: TranscriptMessagesAfter,
 ): Promise<readonly TranscriptMessageRow[]> {
-  const rows = await database.run(transcriptMessagesStatement(request));
-  database.onAnswer(rows[0]?.["server"]);
+  const [head, ...rows] = await database.run(transcriptMessagesStatement(request));
+  database.onAnswer(head?.["server"]);
   return rows.map((fields) => {
     const times = timesOf(fields);
     return {
@@ -68,28 +69,18 @@ export async function readTranscriptMessages(
 }
 
 /** Exported for the plan test. */
-export function transcriptMessagesStatement({
-  sessionId,
-  after,
-  rowsMax,
-  bytesMax,
-  isWhole,
-}: TranscriptMessagesAfter): SQL {
-  return sql`
-    select seq, id, event_type, idempotency_key, sender, text as payload, ${TIMES},
-      ${microsColumn(sql`sent_at`)} as sent_at, case when place = 1 then ${SERVER} end as server
-    from (
-      select *, row_number() over (order by seq) as place,
-        sum(octet_length(text)) over (order by seq) as bytes
-      from (
-        select *, case when event_type = 'user' or ${isWhole} then payload else '' end as text
-        from ${sessionMessages}
-        where session_id = ${sessionId} and seq > ${after.toString()}::bigint
-        order by seq limit ${rowsMax}
-      ) wanted
-    ) counted
-    where bytes <= ${bytesMax} or place = 1
-    order by seq`;
+export function transcriptMessagesStatement(request: TranscriptMessagesAfter): SQL {
+  const { sessionId, after, isWhole } = request;
+  return boundedPage(request, {
+    rows: sql`
+      select *, case when event_type = 'user' or ${isWhole} then payload else '' end as text
+      from ${sessionMessages} where session_id = ${sessionId} and seq > ${after.toString()}::bigint`,
+    size: sql`octet_length(text)`,
+    head: sql`, null as id, null as event_type, null as idempotency_key, null as sender, null as payload,
+      null as recorded, null as created, null as sent_at, ${SERVER} as server`,
+    columns: sql`seq, id, event_type, idempotency_key, sender, text, ${TIMES},
+      ${microsColumn(sql`sent_at`)}, null`,
+  });
 }
 
 /**
