@@ -215,17 +215,12 @@ function stream<R, T>(
   };
 }
 
-async function* after<T>(
-  allowed: Promise<void>,
-  open: () => AsyncIterable<T>,
-): AsyncGenerator<T, void, undefined> {
-  await allowed;
-  const values = new Pull(open(), only);
-  try {
-    while (values.hasNext() || (await values.read())) yield values.take();
-  } finally {
-    await values.close();
-  }
+function after<T>(allowed: Promise<void>, open: () => AsyncIterable<T>): AsyncIterable<T> {
+  const opened = async (): Promise<AsyncIterable<T>> => {
+    await allowed;
+    return open();
+  };
+  return new Pull(opened, only);
 }
 
 /** Checks the roles when the stream begins, and the session when the first frame has named it. */

@@ -18,7 +18,7 @@ import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_p
 import { type CallMemory, acquireFor, serverBusy } from "../auth/caller-memory.ts";
 import { Pull } from "../base/pull.ts";
 import type { Live } from "../live/live.ts";
-import type { Delivery, LiveState, Watcher } from "../live/watcher.ts";
+import type { Delivery, LiveState } from "../live/watcher.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionNotFound } from "../store/failure.ts";
 import {
@@ -93,7 +93,13 @@ export function createWatchHandlers(
     },
   };
 
-  async function* watch<S extends StreamName, M>(call: WatchCall<S, M>): AsyncGenerator<M> {
+  function watch<S extends StreamName, M>(call: WatchCall<S, M>): Pull<Delivery<S>, M> {
+    return pullOf(call, () => follow(call));
+  }
+
+  async function follow<S extends StreamName, M>(
+    call: WatchCall<S, M>,
+  ): Promise<AsyncGenerator<Delivery<S>>> {
     const { stream, request, context } = call;
     check(request);
     const { sessionId } = request;
@@ -105,10 +111,11 @@ export function createWatchHandlers(
       const after = await cursorOf(stream, request, head);
       const end = head === undefined ? 0n : headOf(head, stream);
       const until = request.snapshotOnly ? end : undefined;
-      const pull = pullOf(call, watcher, { after, until });
-      while (pull.hasNext() || (await pull.read())) yield pull.take();
-    } finally {
+      const undecoded = call.expanded === undefined;
+      return watcher.follow({ after, until, undecoded, onRows: counterOf(call) });
+    } catch (error) {
       watcher.leave();
+      throw error;
     }
   }
 
@@ -132,16 +139,14 @@ export function createWatchHandlers(
   }
 }
 
-/** The messages of a watch whose cursor is known. */
+/** The messages of a watch, which is attached by the first read. */
 function pullOf<S extends StreamName, M>(
   call: WatchCall<S, M>,
-  watcher: Watcher<S>,
-  range: { readonly after: bigint; readonly until: bigint | undefined },
+  follow: () => Promise<AsyncGenerator<Delivery<S>>>,
 ): Pull<Delivery<S>, M> {
   const { span, memory } = call.context;
-  const how = { undecoded: call.expanded === undefined, onRows: counterOf(call) };
   let state: LiveState = "catching_up";
-  return new Pull(watcher.follow({ ...range, ...how }), (delivery) => {
+  return new Pull(follow, (delivery) => {
     if (delivery.kind === "state") {
       state = delivery.state;
       span?.event(state);
