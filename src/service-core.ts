@@ -10,11 +10,7 @@ import { Cancels } from "./handlers/turns/cancels.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { systemTimers, within } from "@session-ledger/base/timers";
 import type { Config } from "./config/config.ts";
-import {
-  TRANSCRIPT_LIMITS,
-  type TranscriptDependencies,
-  Transcripts,
-} from "./conversation/transcripts.ts";
+import { TRANSCRIPT_LIMITS, Transcripts } from "./conversation/transcripts.ts";
 import { createIngest } from "./ingest/ingest.ts";
 import { Feeds, FEED_LIMITS } from "./live/feeds.ts";
 import { createHintBus, type HintBus, type WakeUps } from "./live/hints/hint-bus.ts";
@@ -31,11 +27,9 @@ import { createWriter, type Postgres } from "./service-store.ts";
 import { createCancelStore } from "./store/cancels.ts";
 import type { Database } from "./store/database.ts";
 import { createFeedReader } from "./store/feed.ts";
-import { readTranscriptRows } from "./store/pages.ts";
 import { createReader } from "./store/reader.ts";
 import type { StoredRow } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
-import { readTranscriptMessages } from "./store/transcript-messages.ts";
 import { countWaiting } from "./store/turns.ts";
 
 /** A scrape waits no longer for the database: the other metrics matter most when it is gone. */
@@ -56,13 +50,8 @@ export function createCore(config: Config, base: ServiceBase, postgres: Postgres
   const { database, readConnections, refusal } = postgres;
   const readSlots = createReadSlots(readConnections);
   const reader = createReader(database);
-  const folded: TranscriptDependencies["reader"] = {
-    ...reader,
-    transcriptRowsAfter: (page) => readTranscriptRows(database, page),
-    transcriptMessagesAfter: (page) => readTranscriptMessages(database, page),
-  };
   const transcripts = new Transcripts(
-    { reader: folded, metrics, pastTurns: readSlots },
+    { reader, metrics, pastTurns: readSlots },
     { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
   );
   database.onOtherServer(() => transcripts.forgetAll());
@@ -107,7 +96,7 @@ export function createCore(config: Config, base: ServiceBase, postgres: Postgres
   const retention = createRetention(config, { database, log, metrics, erased });
   const language = config.searchLanguage;
   const texts = new TextIndex(
-    { ...base, database, reader: folded, pace },
+    { ...base, database, reader, pace },
     { holder: instance, language, isGentle: true },
   );
   metrics.watchWaiting(() => waitingIn(database));

@@ -61,8 +61,6 @@ import type { Database } from "./store/database.ts";
 import { createFeedbackStore } from "./store/feedback.ts";
 import { forkSession } from "./store/fork.ts";
 import { reasonOf, sessionNotFound } from "./store/failure.ts";
-import { type PageRequest, readPage } from "./store/pages.ts";
-import type { StreamName } from "./store/rows.ts";
 import { ownerOf, readCapabilities } from "./store/sessions.ts";
 import { createCancelStore } from "./store/cancels.ts";
 import { lostAfter } from "./store/streams.ts";
@@ -250,9 +248,6 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const rates = createRateLimits({ clock, metrics }, config);
   const redactor = createRedactorOf(config, metrics);
   const pushed = { ingest, groups, clock, metrics, rates, redactor };
-  const pages = {
-    readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
-  };
   const store = sessionStore(database);
   const { sessionTokens: tokens } = access.authenticator;
   const searches = createSearchHandlers({ find: (asked) => findTexts(database, asked) }, config);
@@ -292,7 +287,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       transcripts: parts.transcripts,
       metrics,
     }),
-    ...createListHandlers({ ...reader, ...pages }),
+    ...createListHandlers(reader),
     searchTexts: withReadSlot(readSlots, searches.searchTexts),
     ...sessions,
     listSessions: withReadSlot(readSlots, sessions.listSessions),

@@ -1,23 +1,15 @@
 /** The rows that a fold reads, and a fold up to a past event. */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { expand } from "@session-ledger/compressor/expand";
-import type { TranscriptRowsAfter, TranscriptRow } from "../store/pages.ts";
-import type { LedgerReader } from "../store/reader.ts";
-import type {
-  TranscriptMessagesAfter,
-  TranscriptMessageRow,
-} from "../store/transcript-messages.ts";
+import type { StoreReader } from "../store/reader.ts";
 import type { Fold } from "./fold.ts";
 import { lastNumberOf, rowsAfter, type RowsLimits } from "./folding.ts";
 import { type Cut, inOrder } from "./merging.ts";
 
-export interface FoldReader extends Pick<LedgerReader, "pageAfter"> {
-  /** Like pageAfter, with the fields that a fold needs. */
-  transcriptRowsAfter(request: TranscriptRowsAfter): Promise<readonly TranscriptRow[]>;
-  transcriptMessagesAfter(
-    request: TranscriptMessagesAfter,
-  ): Promise<readonly TranscriptMessageRow[]>;
-}
+export type FoldReader = Pick<
+  StoreReader,
+  "pageAfter" | "transcriptRowsAfter" | "transcriptMessagesAfter"
+>;
 
 interface RowsForRequest {
   readonly sessionId: string;

@@ -9,8 +9,8 @@ import type {
   ListSessionMessagesResponse,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { Page, PageFilter, PageRequest, TimeSpan } from "../store/pages.ts";
-import type { LedgerReader } from "../store/reader.ts";
+import type { Page, PageFilter, TimeSpan } from "../store/pages.ts";
+import type { StoreReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { type EventRow, headOf, lastSeqOf, type StreamName } from "../store/rows.ts";
 import {
@@ -67,9 +67,7 @@ export interface HistoryHandlers {
 }
 
 export function createListHandlers(
-  reader: LedgerReader & {
-    readonly readPage: <S extends StreamName>(request: PageRequest<S>) => Promise<Page<S>>;
-  },
+  reader: Pick<StoreReader, "heads" | "readPage" | "resolveCursor">,
 ): ListHandlers & HistoryHandlers {
   return {
     async listSessionMessages(request) {

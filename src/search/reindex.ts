@@ -5,9 +5,7 @@ import { createLog } from "../observability/log.ts";
 import { createMetrics } from "../observability/metrics.ts";
 import type { Database } from "../store/database.ts";
 import { countRuns } from "../analytics/stored.ts";
-import { readTranscriptRows } from "../store/pages.ts";
 import { createReader } from "../store/reader.ts";
-import { readTranscriptMessages } from "../store/transcript-messages.ts";
 import { checkLanguage, forgetTexts } from "./index-store.ts";
 import { TextIndex } from "./index-unit.ts";
 
@@ -32,13 +30,7 @@ export async function reindexTexts(
 ): Promise<Reindexed> {
   if (language !== undefined) await checkLanguage(database, language);
   await forgetTexts(database, sessionId);
-  const reader = {
-    ...createReader(database),
-    transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
-      readTranscriptRows(database, page),
-    transcriptMessagesAfter: (page: Parameters<typeof readTranscriptMessages>[1]) =>
-      readTranscriptMessages(database, page),
-  };
+  const reader = createReader(database);
   const metrics = createMetrics();
   const log = createLog({ level: "warn", pretty: process.stderr.isTTY, to: "stderr" });
   const index = new TextIndex(

@@ -2,8 +2,15 @@ import type { RowOf, SessionHead, StreamName } from "./rows.ts";
 import { type SQL, sql } from "drizzle-orm";
 import { TABLE } from "./columns.ts";
 import { type Database, SERVER } from "./database.ts";
-import { type PageAfter, readPage } from "./pages.ts";
+import {
+  type PageAfter,
+  type PageRequest,
+  readPage,
+  readTranscriptRows,
+  type TranscriptRowsAfter,
+} from "./pages.ts";
 import { readHeads } from "./sessions.ts";
+import { readTranscriptMessages, type TranscriptMessagesAfter } from "./transcript-messages.ts";
 
 /** The reads of live delivery. */
 export interface LedgerReader {
@@ -45,8 +52,15 @@ export interface CursorRequest {
   readonly expand?: boolean;
 }
 
-export function createReader(database: Database): LedgerReader {
+export type StoreReader = ReturnType<typeof createReader>;
+
+/** The reads of live delivery, of pages, of transcripts and of the index of search. */
+export function createReader(database: Database) {
   return {
+    readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
+    transcriptRowsAfter: (page: TranscriptRowsAfter) => readTranscriptRows(database, page),
+    transcriptMessagesAfter: (page: TranscriptMessagesAfter) =>
+      readTranscriptMessages(database, page),
     async pageAfter<S extends StreamName>(request: PageAfter<S>): Promise<readonly RowOf<S>[]> {
       const page = await readPage(database, {
         ...request,
@@ -59,7 +73,7 @@ export function createReader(database: Database): LedgerReader {
     heads: (sessionIds) => readHeads(database, sessionIds),
     resolveCursor: (request) => resolveCursor(database, request),
     lostOf: (seen) => lostOf(database, seen),
-  };
+  } satisfies LedgerReader & Readonly<Record<string, unknown>>;
 }
 
 async function resolveCursor(database: Database, request: CursorRequest): Promise<bigint> {

@@ -22,8 +22,8 @@ import {
   feedbackPrefix,
   newestStatement,
 } from "../../src/store/feedback.ts";
+import { createReader } from "../../src/store/reader.ts";
 import { ledgerWriter, newPush, newRow, useLedger } from "../support/ledger.ts";
-import { transcriptReader } from "../support/texts.ts";
 import { callOf } from "../support/callers.ts";
 
 const LIMITS = {
@@ -52,7 +52,7 @@ function instance(given: { readonly foldBytesMax?: number } = {}) {
   const parts = { clock: systemClock, metrics };
   const publish = (): void => undefined;
   const ingest = createIngest({ writer: ledgerWriter(database), publish, ...parts }, LIMITS);
-  const reader = transcriptReader(database);
+  const reader = createReader(database);
   const limits = { ...TRANSCRIPT_LIMITS, ...given, bytesMax: 10_000_000 };
   const transcripts = new Transcripts(
     { reader, metrics, pastTurns: new Semaphore({ atOnce: 1 }) },

@@ -11,8 +11,8 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
 import type { StreamName } from "../../src/store/rows.ts";
 import { importBatch } from "../../tools/import-upstream/target.ts";
+import { createReader } from "../../src/store/reader.ts";
 import { newPush, newRow, useLedger } from "../support/ledger.ts";
-import { transcriptReader } from "../support/texts.ts";
 
 /** The reads of a session during its writes. */
 const READS = 40;
@@ -21,7 +21,7 @@ const ledger = await useLedger();
 
 function newTranscripts(): Transcripts {
   const { database } = ledger;
-  const reader = transcriptReader(database);
+  const reader = createReader(database);
   const limits = { ...TRANSCRIPT_LIMITS, bytesMax: 100_000_000, pageRowsMax: 20, sliceRowsMax: 7 };
   return new Transcripts(
     { reader, metrics: createMetrics(), pastTurns: new Semaphore({ atOnce: 1 }) },

@@ -3,11 +3,9 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
-import { readTranscriptRows } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import type { NewRow, StreamName } from "../../src/store/rows.ts";
 import { createSession } from "../../src/store/sessions.ts";
-import { readTranscriptMessages } from "../../src/store/transcript-messages.ts";
 import { findTexts, type SearchPage, type SearchRequest } from "../../src/search/find.ts";
 import { TextIndex, type IndexOptions } from "../../src/search/index-unit.ts";
 import { newPush, newRow } from "./ledger.ts";
@@ -22,20 +20,9 @@ interface Indexing extends Partial<IndexOptions> {
   readonly clock?: { monotonicMs(): number };
 }
 
-/** Reads a session for its transcript. */
-export function transcriptReader(database: Database) {
-  return {
-    ...createReader(database),
-    transcriptRowsAfter: (page: Parameters<typeof readTranscriptRows>[1]) =>
-      readTranscriptRows(database, page),
-    transcriptMessagesAfter: (page: Parameters<typeof readTranscriptMessages>[1]) =>
-      readTranscriptMessages(database, page),
-  };
-}
-
 export function textIndex(database: Database, more: Indexing = {}): TextIndex {
   const { metrics = createMetrics(), clock = { monotonicMs: () => performance.now() } } = more;
-  const reader = { ...transcriptReader(database), ...more.reader };
+  const reader = { ...createReader(database), ...more.reader };
   const options = { holder: "test", language: "english", isGentle: false, ...more };
   return new TextIndex({ database, reader, clock, log, metrics }, options);
 }
