@@ -67,7 +67,7 @@ export interface HistoryHandlers {
 }
 
 export function createListHandlers(
-  reader: Pick<StoreReader, "heads" | "readPage" | "resolveCursor">,
+  reader: Pick<StoreReader, "readPage" | "resolveCursor">,
 ): ListHandlers & HistoryHandlers {
   return {
     async listSessionMessages(request) {
@@ -115,20 +115,26 @@ export function createListHandlers(
         ...(expand ? { eventsMax: itemsMax + seen } : { undecoded: true }),
       });
     };
-    // Without `expand` a cursor is mostly between two rows: look it up and read at once.
-    const [heads, after, expected] = await Promise.all([
-      reader.heads([sessionId]),
-      reader.resolveCursor({ stream, sessionId, afterSeq, expand }),
-      expand ? undefined : readAfter(afterSeq),
-    ]);
-    const head = heads.get(sessionId);
-    if (head === undefined) throw sessionNotFound(sessionId);
-    if (head.deleted) throw sessionDeleted(sessionId);
-    const end = headOf(head, stream);
+    const cursor = { stream, sessionId, afterSeq, expand };
+    let page = await readAfter(expand ? await reader.resolveCursor(cursor) : afterSeq);
+    if (page.session === undefined) throw sessionNotFound(sessionId);
+    if (page.session.deleted) throw sessionDeleted(sessionId);
+    const end = headOf(page.session, stream);
     if (afterSeq > end) throw cursorBeyondHead(end);
-    const isRead = expected !== undefined && after === afterSeq;
-    return { page: isRead ? expected : await readAfter(after), end };
+    if (!expand && !isBetweenRows(page, { afterSeq, end })) {
+      const after = await reader.resolveCursor(cursor);
+      if (after !== afterSeq) page = await readAfter(after);
+    }
+    return { page, end };
   }
+}
+
+/** False: not known. A row that begins behind the cursor shows it. */
+function isBetweenRows(
+  { rows }: Page<StreamName>,
+  { afterSeq, end }: { readonly afterSeq: bigint; readonly end: bigint },
+): boolean {
+  return afterSeq === end || [rows[0], rows.at(-1)].some((row) => row?.seq === afterSeq + 1n);
 }
 
 function messagesOf(page: Page<"messages">): ListSessionMessagesResponse {

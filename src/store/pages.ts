@@ -20,7 +20,13 @@ import {
 } from "./columns.ts";
 import { boundedPage, direction } from "./bounded-page.ts";
 import { type Database, SERVER } from "./database.ts";
-import { lastSeqOf, type RowOf, type StoredRow, type StreamName } from "./rows.ts";
+import {
+  lastSeqOf,
+  type RowOf,
+  type SessionHead,
+  type StoredRow,
+  type StreamName,
+} from "./rows.ts";
 import { sessionEvents } from "./schema.ts";
 import { type RowTimes, TIMES, timesOf } from "./transcript-messages.ts";
 
@@ -87,6 +93,8 @@ export interface Page<S extends StreamName> {
   readonly hasMore: boolean;
   /** Of each row, if the request wants them. */
   readonly recordedMicros: readonly bigint[] | undefined;
+  /** As the same statement found it; undefined: no such session. */
+  readonly session: SessionHead | undefined;
 }
 
 export async function readPage<S extends StreamName>(
@@ -96,32 +104,44 @@ export async function readPage<S extends StreamName>(
   const border = request.filter === undefined ? NO_BORDER : await borderOf(database, request);
   const { stream, sessionId, descending } = request;
   const [head, ...read] = await database.columns(pageStatement(request, border));
-  const columns = COLUMNS[stream];
-  database.onAnswer(head?.[columns]?.toString());
-  const cut = typeof head?.[0] === "object" && head[0] !== null;
+  const [end, , server, session] = (head ?? []).map((column) => column?.toString());
+  database.onAnswer(server);
+  const cut = end !== undefined;
   const rows = read.map((row) => rowOf(stream, sessionId, row, request));
-  const recordedMicros = request.recorded
-    ? read.map((row) => BigInt(String(row[columns + 1])))
-    : undefined;
+  const found = {
+    rows,
+    recordedMicros: request.recorded
+      ? read.map((row) => BigInt(String(row[COLUMNS[stream]])))
+      : undefined,
+    session: session === undefined ? undefined : headIn(session),
+  };
   const last = rows.at(-1);
   const first = rows[0];
   if (descending) {
     const lowest = last?.seq ?? request.before ?? 0n;
     return {
-      rows,
+      ...found,
       nextAfter: first === undefined ? request.after : lastSeqOf(first),
       nextBefore: cut ? lowest : (border.seq ?? lowest),
       hasMore: cut || border.more,
-      recordedMicros,
     };
   }
   const highest = last === undefined ? request.after : lastSeqOf(last);
   return {
-    rows,
+    ...found,
     nextAfter: cut || border.seq === undefined || border.seq < highest ? highest : border.seq,
     nextBefore: first?.seq ?? request.before ?? 0n,
     hasMore: cut || border.more,
-    recordedMicros,
+  };
+}
+
+/** Written by `pageStatement`. */
+function headIn(text: string): SessionHead {
+  const [messageSeq = "", eventSeq = "", deleted] = text.split(" ");
+  return {
+    messageSeq: BigInt(messageSeq),
+    eventSeq: BigInt(eventSeq),
+    deleted: deleted === "true",
   };
 }
 
@@ -153,20 +173,23 @@ async function borderOf(database: Database, request: PageRequest<StreamName>): P
 
 /** Exported for the plan test. */
 export function pageStatement(request: PageRequest<StreamName>, { seq }: PageBorder): SQL {
-  const { stream, descending, filter, eventsMax, recorded } = request;
+  const { stream, sessionId, descending, filter, eventsMax, recorded } = request;
   const inside =
     seq === undefined
       ? sql``
       : sql`and seq ${sql.raw(descending ? ">=" : "<=")} ${seq.toString()}::bigint`;
-  const none = sql.raw(", null".repeat(COLUMNS[stream] - 1));
+  const head = sql`(
+    select message_seq || ' ' || event_seq || ' ' || (deleted_at is not null)::text
+    from sessions where id = ${sessionId})`;
+  const none = sql.raw(", null".repeat(COLUMNS[stream] - 4));
   return boundedPage(request, {
     rows: sql`select * from ${TABLE[stream]} where ${rangeOf(request)} ${inside} ${matching(filter)}`,
     // A filter looks at many rows for each one that it finds: so it looks only once.
     once: filter !== undefined,
     size: bytesOf(stream),
     ...(eventsMax === undefined ? {} : { events: eventsOf(request) }),
-    head: sql`${none}, ${SERVER} ${recorded ? sql`, null` : sql``}`,
-    columns: sql`${columnsOf(stream)}, null ${recorded ? sql`, ${microsColumn(sql`recorded_at`)}` : sql``}`,
+    head: sql`, null, ${SERVER}, ${head} ${none} ${recorded ? sql`, null` : sql``}`,
+    columns: sql`${columnsOf(stream)} ${recorded ? sql`, ${microsColumn(sql`recorded_at`)}` : sql``}`,
   });
 }
 

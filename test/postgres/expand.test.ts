@@ -28,8 +28,7 @@ import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { Live } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { append } from "../../src/store/append.ts";
-import { type PageRequest, readPage } from "../../src/store/pages.ts";
-import type { NewRow, StoredRow, StreamName } from "../../src/store/rows.ts";
+import type { NewRow, StoredRow } from "../../src/store/rows.ts";
 import { createReader, holderStatement } from "../../src/store/reader.ts";
 import { newPush, newRow, useLedger } from "../support/ledger.ts";
 import { mergeFragments } from "../support/merging.ts";
@@ -60,10 +59,7 @@ const { database } = ledger;
 const reader = createReader(database);
 const log = createLogTo({ write: () => undefined }, "silent");
 const live = new Live({ reader, clock: systemClock, log }, LIVE_LIMITS);
-const lists = createListHandlers({
-  ...reader,
-  readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
-});
+const lists = createListHandlers(reader);
 const watches = createWatchHandlers({ live, reader }, { sessionPolicy: "auto" });
 const expanded = { sessionId: SESSION, expand: true };
 const list = (init: ListInit) =>

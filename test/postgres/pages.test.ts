@@ -173,6 +173,7 @@ describe("pages", () => {
       nextAfter: BigInt(ROWS_LOOKED_AT_MAX),
       nextBefore: 0n,
       hasMore: true,
+      session: { messageSeq: 0n, eventSeq: BigInt(LARGE_ROWS), deleted: false },
     });
     const rare = { ...FILTER, eventTypes: ["CUSTOM"] };
     expect(await readAll({ sessionId: "large", filter: rare })).toHaveLength(LARGE_ROWS / 100);
