@@ -98,19 +98,19 @@ function outcomesOf(
   answer: Fields,
   limits: SessionLimits | undefined,
 ): readonly Outcome[] {
-  const verdicts = jsonOf<readonly (Verdict | null)[]>(answer["verdicts"]) ?? [];
-  const refused = new Map(
-    jsonOf<readonly RefusedPush[]>(answer["refused_pushes"])?.map((push) => [push[0], push]),
-  );
+  const verdicts: readonly (Verdict | null)[] = jsonOf(answer["verdicts"]);
+  const refusals: readonly RefusedPush[] = jsonOf(answer["refused_pushes"]);
+  const refused = new Map(refusals.map((push) => [push[0], push]));
+  const fullSessions: readonly FullSession[] = jsonOf(answer["full_sessions"]);
   const full = new Map<Push, Outcome>();
-  for (const [place, ...held] of jsonOf<readonly FullSession[]>(answer["full_sessions"]) ?? []) {
+  for (const [place, ...held] of fullSessions) {
     const own = uses[place - 1]?.pushes ?? [];
     for (const [push, outcome] of outcomesOfFull(own, held, limits)) full.set(push, outcome);
   }
   const places = positionsOf(rows, {
     messageSeqs: numbersOf(answer["message_seqs"]),
     eventSeqs: numbersOf(answer["event_seqs"]),
-    openRunIds: jsonOf(answer["open_run_ids"]) ?? [],
+    openRunIds: jsonOf(answer["open_run_ids"]),
   });
   return pushes.map(({ push, use }, index): Outcome => {
     const verdict = verdicts[use.place - 1] ?? "stored";
@@ -159,8 +159,9 @@ function numbersOf(field: Field | undefined): readonly (bigint | undefined)[] {
   return texts.map((text) => (text === "NULL" ? undefined : BigInt(text)));
 }
 
-function jsonOf<T>(field: Field | undefined): T | undefined {
-  return typeof field === "string" ? JSON.parse(field) : undefined;
+/** A list as JSON text, which its reader gives a type; null: empty. */
+function jsonOf(field: Field | undefined): readonly [] {
+  return typeof field === "string" ? JSON.parse(field) : [];
 }
 
 /** A parameter of the function with a value for each row, or for each session. */

@@ -94,7 +94,7 @@ export function arrange(pushes: readonly Push[]): Arrangement {
     for (const row of push.rows) rows.push(place(push, row, use));
     return { push, use };
   });
-  const uses = [...sessions.values()].sort((one, other) =>
+  const uses = [...sessions.values()].toSorted((one, other) =>
     one.sessionId < other.sessionId ? -1 : 1,
   );
   for (const [index, use] of uses.entries()) use.place = index + 1;

@@ -46,7 +46,7 @@ export async function openStream(
     from ledger_open_producer_stream(
       ${sessionId}::text, ${epoch.toString()}::text::bigint, ${createMissing}::boolean, ${wait}::boolean)`);
   database.onAnswer(row?.["server"]);
-  const kind = row?.["kind"];
+  const kind = String(row?.["kind"]);
   switch (kind) {
     case "opened":
       return {
