@@ -19,9 +19,7 @@ import { storedBytesOf } from "../store/rows.ts";
 import { payloadsDigest, type PushOptions, storePush } from "./push.ts";
 import type { PushEventParts } from "./push-session-event.ts";
 import { countRenamed } from "./new-row.ts";
-import { GatheredRows, type RowSink, StreamNumbers } from "./push-stream/commits.ts";
-import { EventAcceptor, type AcceptResult } from "./push-stream/accept-event.ts";
-import { RowBuilder } from "./push-stream/row-builder.ts";
+import { lastSeqOfRows, RowBuilder } from "./push-stream/row-builder.ts";
 
 /** A list is committed whole, by one statement. A push stream has no such limit. */
 export const LIST_EVENTS_MAX = 10_000;
@@ -56,7 +54,6 @@ export function createEventListHandlers(
   { validation, payloadBytesMax }: PushOptions,
 ): EventListHandlers {
   const { clock, metrics, groups, redactor } = parts;
-  const acceptor = { validation, payloadBytesMax, merges: true, redactor };
   const compressor = {
     ...COMPRESSOR_LIMITS,
     payloadBytesMax: Math.min(payloadBytesMax, COMPRESSOR_LIMITS.payloadBytesMax),
@@ -70,18 +67,16 @@ export function createEventListHandlers(
         checkKey(idempotencyKey),
         checkEpoch(epoch),
       ]);
-      const gathered = new ListRows();
-      const eventType = await addAll(payloads, {
-        acceptor: new EventAcceptor(acceptor),
-        rows: new RowBuilder(gathered, UNCOUNTED, { compressor, redactor }),
-        clock,
-      });
-      const bytes = storedBytesOf(gathered.rows);
+      const accept = { validation, payloadBytesMax, merges: true, redactor };
+      const rows = new RowBuilder({ ...accept, compressor });
+      const eventType = await addAll(payloads, { rows, clock });
+      const built = rows.take();
+      const bytes = storedBytesOf(built.rows);
       const key = idempotencyKey === "" ? undefined : idempotencyKey;
       const push = {
         sessionId,
         stream: "events",
-        rows: gathered.rows,
+        rows: built.rows,
         bytes,
         key,
         digest: key === undefined ? undefined : payloadsDigest(eventType, payloads),
@@ -91,10 +86,10 @@ export function createEventListHandlers(
       const { rows: stored, deduplicated } = await storePush(parts, push, context, () =>
         groups.close(sessionId),
       );
-      if (!deduplicated) countRenamed(metrics, gathered.renamed);
+      if (!deduplicated) countRenamed(metrics, built.renamed);
       const [first] = stored;
       if (first === undefined) throw new Error("a list of events became no row");
-      return { firstSeq: first.seq, lastSeq: gathered.lastSeq(first.seq), deduplicated };
+      return { firstSeq: first.seq, lastSeq: lastSeqOfRows(built, first.seq), deduplicated };
     },
   };
 }
@@ -102,11 +97,7 @@ export function createEventListHandlers(
 /** Adds the rows of every event, or throws the faults of those that are refused. */
 async function addAll(
   payloads: readonly string[],
-  {
-    acceptor,
-    rows,
-    clock,
-  }: { readonly acceptor: EventAcceptor; readonly rows: RowBuilder; readonly clock: Clock },
+  { rows, clock }: { readonly rows: RowBuilder; readonly clock: Clock },
 ): Promise<string> {
   const nowMicros = clock.nowMicros();
   const nowMs = clock.monotonicMs();
@@ -115,13 +106,12 @@ async function addAll(
   const slice = new TimeSlice();
   for (const [index, payload] of payloads.entries()) {
     const event = { $typeName: "ambient.v1.RawEvent", eventType: "", payload } as const;
-    const result = acceptor.accept(event, nowMicros);
-    if (result.kind === "refused") {
+    const result = rows.add(event, { nowMs, nowMicros });
+    if (result.ok) {
+      firstType ??= result.eventType;
+    } else {
       faults.push(...faultsOf(result.error, index));
       if (faults.length >= VIOLATIONS_MAX) break;
-    } else {
-      firstType ??= typeOf(result);
-      rows.add(result, { payloadBytes: 0, nowMs });
     }
     const turn = slice.turn();
     if (turn !== undefined) await turn;
@@ -141,19 +131,6 @@ function faultsOf({ code, reason, message, violations }: ServiceError, index: nu
   if (code === "invalid_argument") return faults;
   throw new ServiceError(code, reason, place + message, { violations: faults });
 }
-
-function typeOf(event: Exclude<AcceptResult, { readonly kind: "refused" }>): string {
-  if (event.kind === "fragment") return event.event.eventType;
-  return event.rows[0]?.eventType ?? "";
-}
-
-/** Rows without numbers of a client. */
-class ListRows extends GatheredRows implements RowSink {
-  readonly numbers = new StreamNumbers({ lastClientSeq: 0n });
-}
-
-/** The metrics count the groups of push streams. */
-const UNCOUNTED = { onGroupClose: (): void => undefined };
 
 function checkCount({ length }: readonly unknown[]): Check {
   if (length > 0 && length <= LIST_EVENTS_MAX) return undefined;

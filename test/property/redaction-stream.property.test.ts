@@ -119,7 +119,7 @@ function run(drawn: readonly Step[], { merges }: { readonly merges: boolean }) {
   const sent: string[] = [];
   let refused = 0;
   for (const step of drawn) {
-    if (step.kind === "flush") stream.rows.close("flush");
+    if (step.kind === "flush") stream.close("flush");
     else if (step.kind === "pause") stream.pass(step.ms);
     else {
       stream.push(step.payload);
@@ -127,8 +127,8 @@ function run(drawn: readonly Step[], { merges }: { readonly merges: boolean }) {
       else sent.push(step.payload);
     }
   }
-  stream.rows.close("end");
-  expect(stream.rows.isOpen).toBe(false);
+  stream.close("end");
+  expect(stream.rows.dueAtMs).toBeUndefined();
   expect(stream.numbers.next).toBe(BigInt(sent.length + refused + 1));
   const stored = stream.events();
   expect(stream.numbers.refusedEvents).toBe(refused);
@@ -189,7 +189,7 @@ test("a row that ends in what may be a secret is masked, and so is the rest of i
   stream.pass(MAX_AGE_MS);
   stream.push(custom);
   stream.push(JSON.stringify({ ...content, delta: `${"e".repeat(32)} is it` }));
-  stream.rows.close("end");
+  stream.close("end");
   expect(stream.events()).toEqual([
     JSON.stringify({ ...content, delta: "see ghp_" }),
     JSON.stringify({ ...content, delta: "****" }),
@@ -209,7 +209,7 @@ test("a secret that is longer than the searched tail is masked to its end", () =
   ];
   for (const delta of deltas)
     stream.push(JSON.stringify({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta }));
-  stream.rows.close("end");
+  stream.close("end");
   const stored = stream.events().map((payload) => eventSchema.parse(JSON.parse(payload)).delta);
   expect(stored.join("")).toMatch(
     /^-----BEGIN PRIVATE KEY-----\*+-----END PRIVATE KEY-----\nIt is\.$/,
@@ -229,7 +229,7 @@ test("the begin or end of a text or run ends no secret", () => {
     stream.push(JSON.stringify({ ...fragment, delta: "ghp_abcd" }));
     stream.push(JSON.stringify(event));
     stream.push(JSON.stringify({ ...fragment, delta: `${"e".repeat(32)} is it` }));
-    stream.rows.close("end");
+    stream.close("end");
     expect(stream.events()).toEqual([
       JSON.stringify({ ...fragment, delta: "ghp_****" }),
       JSON.stringify(event),
@@ -245,7 +245,7 @@ test("a CHUNK without a message id continues the text of the last message", () =
   chunk("ghp_", "m");
   chunk("a".repeat(20));
   chunk("b".repeat(20));
-  stream.rows.close("end");
+  stream.close("end");
   expect(stream.events().join()).not.toMatch(/aa|bb/);
 });
 
@@ -258,7 +258,7 @@ test("a CHUNK is also read as a new message if clients may read it that way", ()
     push(custom);
     push({ type: "TEXT_MESSAGE_CHUNK", delta });
   }
-  stream.rows.close("end");
+  stream.close("end");
   expect(stream.events().join()).not.toMatch(/aa|bb|CC/);
   expect(stream.events().join()).toContain("p_");
 });

@@ -139,10 +139,10 @@ test.each([[true], [false]])(
           if (!("does" in one)) {
             sent.push(JSON.stringify(one));
             stream.push(JSON.stringify(one));
-          } else if (one.does === "flush") stream.rows.close("flush");
+          } else if (one.does === "flush") stream.close("flush");
           else stream.pass(1_000);
         }
-        stream.rows.close("end");
+        stream.close("end");
         expect(stream.numbers.refusedEvents).toBe(0);
         const out = new Map(textsOf(stream.events()));
         for (const [where, whole] of textsOf(sent)) {

@@ -8,8 +8,6 @@ import { RawEventSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb
 import { decodeFragments } from "@session-ledger/compressor/fragments";
 import { expand } from "@session-ledger/compressor/expand";
 import { StreamCommits } from "../../src/handlers/push-stream/commits.ts";
-import { EventAcceptor } from "../../src/handlers/push-stream/accept-event.ts";
-import { StreamMetrics } from "../../src/handlers/push-stream/stream-metrics.ts";
 import { RowBuilder } from "../../src/handlers/push-stream/row-builder.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
@@ -59,21 +57,21 @@ export function withMasksOf(text: string, other: string): string {
 export const MAX_AGE_MS = 250;
 
 /** Shared by all streams: each registry watches the process for good. */
-const streamMetrics = new StreamMetrics(createMetrics());
+const metrics = createMetrics();
 
 export class RedactedStream {
   readonly rows: RowBuilder;
-  readonly #intake: EventAcceptor;
   readonly #commits: StreamCommits;
   readonly #stored: NewRow[] = [];
   nowMs = 1_000;
 
   constructor(redactor: Redactor | undefined, { merges = true } = {}) {
-    this.#intake = new EventAcceptor({
+    this.rows = new RowBuilder({
       validation: "strict",
       payloadBytesMax: 1_048_576,
       merges,
       redactor,
+      compressor: { maxAgeMs: MAX_AGE_MS },
     });
     this.#commits = new StreamCommits(
       {
@@ -84,7 +82,7 @@ export class RedactedStream {
           },
         },
         lostAfter: () => Promise.resolve(undefined),
-        streamMetrics,
+        metrics,
       },
       {
         sessionId: "s",
@@ -92,25 +90,29 @@ export class RedactedStream {
         actor: undefined,
         onSettle: () => undefined,
       },
+      this.rows,
     );
-    const compressor = { maxAgeMs: MAX_AGE_MS };
-    this.rows = new RowBuilder(this.#commits, streamMetrics, { compressor, redactor });
   }
 
-  get numbers() {
-    return this.#commits.numbers;
+  get numbers(): Pick<StreamCommits, "next" | "refusedEvents"> {
+    return this.#commits;
   }
 
   push(payload: string): void {
-    const result = this.#intake.accept(create(RawEventSchema, { payload }), 1n);
-    this.rows.add(result, { payloadBytes: payload.length, nowMs: this.nowMs });
+    const event = create(RawEventSchema, { payload });
+    const result = this.rows.add(event, { nowMs: this.nowMs, nowMicros: 1n });
+    if (result.ok) this.#commits.addAccepted(payload.length, result.step);
+    else this.#commits.addRefused(payload.length);
+  }
+
+  close(by: "flush" | "end"): void {
+    if (this.rows.close(by)) this.#commits.closeGroup();
   }
 
   /** Moves the time and runs due work, as a timer would. */
   pass(ms: number): void {
     this.nowMs += ms;
-    if (this.nowMs >= (this.rows.dueAtMs ?? Number.POSITIVE_INFINITY))
-      this.rows.closeDue(this.nowMs);
+    if (this.rows.closeDue(this.nowMs)) this.#commits.closeGroup();
   }
 
   /** Payloads of all events that are rows so far, in order. */

@@ -25,8 +25,18 @@ export interface StreamOfSession {
   fence(error: ServiceError): void;
 }
 
+/** Sessions with remembered redactors; the session that was left the longest ago is forgotten first. */
+const REDACTORS_MAX = 1_024;
+
+interface LeftRedactor {
+  readonly epoch: bigint;
+  readonly lastClientSeq: bigint;
+  readonly redactor: StreamingRedactor;
+}
+
 export class OpenGroups {
   readonly #streams = new Map<string, StreamOfSession>();
+  readonly #left = new BoundedMap<string, LeftRedactor>(REDACTORS_MAX);
   /** The newest cancel that the client of a stream knows of. */
   readonly #sentCancels = new WeakMap<StreamOfSession, bigint>();
 
@@ -42,8 +52,25 @@ export class OpenGroups {
     return true;
   }
 
-  leave(stream: StreamOfSession): void {
-    if (this.#streams.get(stream.sessionId) === stream) this.#streams.delete(stream.sessionId);
+  leave(stream: StreamOfSession, left?: LeftRedactor): void {
+    const { sessionId } = stream;
+    if (this.#streams.get(sessionId) === stream) this.#streams.delete(sessionId);
+    left?.redactor.leave();
+    if (left !== undefined) this.#left.set(sessionId, left);
+  }
+
+  /**
+   * The redactor of an ended stream: the rest of a secret is recognised when the client returns to
+   * this process and continues exactly where it stopped. Nothing outlives the process.
+   */
+  takeRedactor(
+    sessionId: string,
+    opened: Pick<OpenedStream, "epoch" | "lastClientSeq">,
+  ): StreamingRedactor | undefined {
+    const left = this.#left.get(sessionId);
+    this.#left.delete(sessionId);
+    const isNext = left?.epoch === opened.epoch && left.lastClientSeq === opened.lastClientSeq;
+    return isNext ? left.redactor : undefined;
   }
 
   has(sessionId: string): boolean {
@@ -77,36 +104,4 @@ function isNewer(one: OpenedStream, other: OpenedStream): boolean {
 function fenced(older: StreamOfSession, newer: StreamOfSession): ServiceError {
   const { epoch } = older.opened;
   return epoch === newer.opened.epoch ? streamReplaced() : staleEpoch(epoch);
-}
-
-/** Sessions with remembered texts; the session that was left the longest ago is forgotten first. */
-const SESSIONS_MAX = 1_024;
-
-interface Left {
-  readonly epoch: bigint;
-  readonly lastClientSeq: bigint;
-  readonly redactor: StreamingRedactor;
-}
-
-/**
- * The redactors of ended push streams: the rest of a secret is recognised when the client returns
- * to this process and continues exactly where it stopped. Nothing outlives the process.
- */
-export class LeftRedactors {
-  readonly #left = new BoundedMap<string, Left>(SESSIONS_MAX);
-
-  leave(sessionId: string, left: Left): void {
-    left.redactor.leave();
-    this.#left.set(sessionId, left);
-  }
-
-  take(
-    sessionId: string,
-    opened: Pick<OpenedStream, "epoch" | "lastClientSeq">,
-  ): StreamingRedactor | undefined {
-    const left = this.#left.get(sessionId);
-    this.#left.delete(sessionId);
-    const isNext = left?.epoch === opened.epoch && left.lastClientSeq === opened.lastClientSeq;
-    return isNext ? left.redactor : undefined;
-  }
 }

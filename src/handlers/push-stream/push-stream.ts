@@ -32,16 +32,17 @@ import type { Timers } from "@session-ledger/base/timers";
 import type { BidiCaller } from "../../contract/context.ts";
 import { googleStatusOf } from "../../contract/google-status.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
+import type { Metrics } from "../../observability/metrics.ts";
 import type { OpenedStream } from "../../store/streams.ts";
-import type { LeftRedactors, OpenGroups, StreamOfSession } from "./open-groups.ts";
-import { type CommitParts, type CommittedStream, HANDOVER_ROWS, StreamCommits } from "./commits.ts";
+import type { OpenGroups, StreamOfSession } from "./open-groups.ts";
 import {
-  type AcceptOptions,
-  EventAcceptor,
-  noFrame,
-  openOnce,
-  repeatedEvents,
-} from "./accept-event.ts";
+  type CommitMetrics,
+  type CommitParts,
+  type CommittedStream,
+  HANDOVER_ROWS,
+  StreamCommits,
+} from "./commits.ts";
+import { noFrame, openOnce, repeatedEvents } from "./accept-event.ts";
 import { RowBuilder, type RowBuilderOptions } from "./row-builder.ts";
 
 /** Uncommitted events of one stream: a limit for many small ones, which have few bytes. */
@@ -58,13 +59,12 @@ export interface OpenStreamParts extends CommitParts {
   /** Charges a message; answers for how many milliseconds nothing may be read. */
   readonly charge: (bytes: number) => ReturnType<RateLimits["charge"]>;
   readonly timers: Timers;
-  readonly groups: Pick<OpenGroups, "leave">;
-  readonly leftRedactors: LeftRedactors;
+  readonly groups: Pick<OpenGroups, "leave" | "takeRedactor">;
   readonly clock: Clock;
+  readonly metrics: CommitMetrics & Pick<Metrics, "pushStreamPauses">;
 }
 
 export interface StreamOptions extends RowBuilderOptions {
-  readonly accept: AcceptOptions;
   readonly stopOnRefused: boolean;
   /** The limit of payload bytes that are not committed; above it nothing is read. */
   readonly bytesMax: number;
@@ -84,7 +84,6 @@ export class PushStream implements StreamOfSession {
   readonly #parts: OpenStreamParts;
   readonly #options: StreamOptions;
   readonly #caller: BidiCaller<PushSessionEventsResponse>;
-  readonly #acceptor: EventAcceptor;
   readonly #commits: StreamCommits;
   readonly #rows: RowBuilder;
   #state: State = "open";
@@ -109,22 +108,22 @@ export class PushStream implements StreamOfSession {
     this.#parts = parts;
     this.#options = options;
     this.#caller = caller;
-    this.#acceptor = new EventAcceptor(options.accept);
+    const streaming = parts.groups.takeRedactor(sessionId, opened);
+    this.#rows = new RowBuilder({ ...options, streaming });
     const onSettle = (error: ServiceError | undefined): void =>
       this.#guarded(() => this.#onSettle(error));
-    this.#commits = new StreamCommits(parts, { sessionId, opened, actor, onSettle });
-    const streaming = parts.leftRedactors.take(sessionId, opened);
-    this.#rows = new RowBuilder(this.#commits, parts.streamMetrics, { ...options, streaming });
+    this.#commits = new StreamCommits(parts, { sessionId, opened, actor, onSettle }, this.#rows);
   }
 
   get counts(): Readonly<Record<"events" | "refused" | "rows", number>> {
-    const { numbers, rowsHandedOver, rowsWaiting } = this.#commits;
-    const rows = rowsHandedOver + rowsWaiting + (this.#rows.isOpen ? 1 : 0);
-    return { events: numbers.received, refused: numbers.refusedEvents, rows };
+    const { received, refusedEvents, rowsHandedOver } = this.#commits;
+    const { rowsWaiting, dueAtMs } = this.#rows;
+    const rows = rowsHandedOver + rowsWaiting + (dueAtMs === undefined ? 0 : 1);
+    return { events: received, refused: refusedEvents, rows };
   }
 
   get bufferedBytes(): number {
-    return this.#commits.numbers.unacknowledgedBytes;
+    return this.#commits.unacknowledgedBytes;
   }
 
   /** Answers the opening. */
@@ -175,15 +174,19 @@ export class PushStream implements StreamOfSession {
   /** The call is over; the received events are still committed. */
   onClose(): void {
     if (this.#state === "over") return;
-    this.#rows.close("end");
+    this.#closeGroup("end");
     this.#commits.handOver({ now: true });
     this.#leave();
   }
 
   closeGroup(): void {
     if (this.#state === "over") return;
-    this.#rows.close("push");
+    this.#closeGroup("push");
     this.#commits.handOver({ now: true });
+  }
+
+  #closeGroup(by: Parameters<RowBuilder["close"]>[0]): void {
+    if (this.#rows.close(by)) this.#commits.closeGroup();
   }
 
   fence(error: ServiceError): void {
@@ -193,8 +196,7 @@ export class PushStream implements StreamOfSession {
   }
 
   #onBatch(batch: Batch): boolean {
-    const { numbers } = this.#commits;
-    const repeated = repeatedEvents(batch, numbers.next);
+    const repeated = repeatedEvents(batch, this.#commits.next);
     if (typeof repeated !== "number") return this.#end(invalidArgument([repeated]));
     // A client that repeats committed events gets an acknowledgement.
     if (repeated > 0) this.#commits.owe();
@@ -241,31 +243,32 @@ export class PushStream implements StreamOfSession {
   ): void {
     const payloadBytes = Buffer.byteLength(event.payload);
     this.#frameBytes = (this.#frameBytes ?? 0) + payloadBytes;
-    const result = this.#acceptor.accept(event, nowMicros);
-    if (result.kind === "refused") {
-      if (this.#options.stopOnRefused) {
-        this.#end(result.error, payloadBytes);
-        return;
-      }
+    const result = this.#rows.add(event, { nowMs, nowMicros });
+    if (result.ok) {
+      this.#commits.addAccepted(payloadBytes, result.step);
+    } else if (this.#options.stopOnRefused) {
+      this.#end(result.error, payloadBytes);
+      return;
+    } else {
       this.#refuse(result.error);
+      this.#commits.addRefused(payloadBytes);
     }
-    this.#rows.add(result, { payloadBytes, nowMs });
-    if (this.#isMuch()) this.#rows.close("bytes");
+    if (this.#isMuch()) this.#closeGroup("bytes");
   }
 
   /** The caller may wait for an acknowledgement: the open group must not wait for its age. */
   #isMuch(): boolean {
-    const { numbers } = this.#commits;
+    const { unacknowledgedBytes, openBytes, unacknowledgedEvents } = this.#commits;
     const { bytesMax } = this.#options;
     return (
-      numbers.unacknowledgedBytes >= bytesMax ||
-      numbers.openBytes * 2 >= bytesMax ||
-      numbers.unacknowledgedEvents >= EVENTS_MAX
+      unacknowledgedBytes >= bytesMax ||
+      openBytes * 2 >= bytesMax ||
+      unacknowledgedEvents >= EVENTS_MAX
     );
   }
 
   #flush(): void {
-    this.#rows.close("flush");
+    this.#closeGroup("flush");
     this.#commits.handOver();
     this.#commits.owe();
     this.#acknowledge();
@@ -273,13 +276,13 @@ export class PushStream implements StreamOfSession {
 
   /** True when the next event must wait for a commit, for the connection, or for the rate limit. */
   #isFull(): boolean {
-    const { numbers, rowsWaiting } = this.#commits;
+    const { unacknowledgedBytes, unacknowledgedEvents } = this.#commits;
     return (
       this.#state !== "open" ||
       this.#cancelPause !== undefined ||
-      numbers.unacknowledgedBytes >= this.#options.bytesMax ||
-      numbers.unacknowledgedEvents >= EVENTS_MAX ||
-      rowsWaiting >= HANDOVER_ROWS ||
+      unacknowledgedBytes >= this.#options.bytesMax ||
+      unacknowledgedEvents >= EVENTS_MAX ||
+      this.#rows.rowsWaiting >= HANDOVER_ROWS ||
       this.#caller.unsentBytes > UNSENT_BYTES_MAX
     );
   }
@@ -317,7 +320,7 @@ export class PushStream implements StreamOfSession {
 
   /** Before the acknowledgement that covers the number of the next event. */
   #refuse(error: ServiceError): void {
-    const clientSeq = this.#commits.numbers.next;
+    const clientSeq = this.#commits.next;
     const status = googleStatusOf(error);
     this.send({ case: "refused", value: { $typeName: "ambient.v1.Refused", clientSeq, status } });
   }
@@ -328,11 +331,11 @@ export class PushStream implements StreamOfSession {
 
   /** Charges the frame, and pauses until the charge is paid. */
   #chargeFrame(): void {
-    const { charge, timers, streamMetrics } = this.#parts;
+    const { charge, timers, metrics } = this.#parts;
     const waitMs = charge(this.#frameBytes ?? 0);
     this.#frameBytes = undefined;
     if (waitMs === 0) return;
-    streamMetrics.onPause();
+    metrics.pushStreamPauses.inc();
     this.#cancelPause?.();
     this.#cancelPause = timers.after(waitMs, () => {
       this.#cancelPause = undefined;
@@ -346,7 +349,7 @@ export class PushStream implements StreamOfSession {
     this.#state = "ending";
     this.#isListening = false;
     this.#events = [];
-    this.#rows.close("end");
+    this.#closeGroup("end");
     this.#commits.handOver();
     this.#ending = { error, refusedBytes };
     this.#finish(this.#ending);
@@ -354,14 +357,13 @@ export class PushStream implements StreamOfSession {
   }
 
   #finish(ending: Ending): void {
-    const { numbers } = this.#commits;
-    if (!numbers.isCommitted) return;
+    if (!this.#commits.isCommitted) return;
     this.#acknowledge({ now: true });
     const { error, refusedBytes } = ending;
     if (error !== undefined && refusedBytes !== undefined) {
       ending.refusedBytes = undefined;
       this.#refuse(error);
-      numbers.addRefused(refusedBytes);
+      this.#commits.addRefused(refusedBytes);
       this.#commits.handOver();
       return;
     }
@@ -379,11 +381,9 @@ export class PushStream implements StreamOfSession {
     this.#frameBytes = undefined;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
-    this.#parts.groups.leave(this);
     const { redactor } = this.#rows;
-    if (redactor === undefined) return;
-    const left = { epoch: this.opened.epoch, lastClientSeq: this.#commits.numbers.next - 1n };
-    this.#parts.leftRedactors.leave(this.sessionId, { ...left, redactor });
+    const left = { epoch: this.opened.epoch, lastClientSeq: this.#commits.next - 1n };
+    this.#parts.groups.leave(this, redactor && { ...left, redactor });
   }
 
   /** One timer, which is set again only after it has run: groups change much more often. */
@@ -407,7 +407,7 @@ export class PushStream implements StreamOfSession {
   #closeDue(): void {
     this.#cancelTimer = undefined;
     const nowMs = this.#parts.clock.monotonicMs();
-    this.#rows.closeDue(nowMs);
+    if (this.#rows.closeDue(nowMs)) this.#commits.closeGroup();
     this.#commits.handOver();
     this.#arm(nowMs);
   }

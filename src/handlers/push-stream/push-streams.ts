@@ -25,20 +25,18 @@ import type { Metrics } from "../../observability/metrics.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { BidiCaller, BidiReceiver, BidiRecord, Handlers } from "../../contract/context.ts";
-import { type OpenGroups, LeftRedactors } from "./open-groups.ts";
+import type { OpenGroups } from "./open-groups.ts";
 import { checkOpen, openFirst } from "./accept-event.ts";
-import { StreamMetrics, type PushStreamMetrics } from "./stream-metrics.ts";
+import { GROUP_CLOSINGS } from "./row-builder.ts";
 import { type OpenStreamParts, PushStream, type StreamOptions } from "./push-stream.ts";
 
 export interface PushStreamParts
-  extends Omit<
-    OpenStreamParts,
-    "groups" | "streamMetrics" | "leftRedactors" | "ingest" | "charge"
-  > {
+  extends Omit<OpenStreamParts, "groups" | "metrics" | "leftRedactors" | "ingest" | "charge"> {
   readonly rates: Pick<RateLimits, "charge">;
   readonly ingest: Pick<Ingest, "push" | "open">;
-  readonly groups: Pick<OpenGroups, "enter" | "leave">;
-  readonly metrics: PushStreamMetrics & Pick<Metrics, "limitUse">;
+  readonly groups: OpenStreamParts["groups"] & Pick<OpenGroups, "enter">;
+  readonly metrics: OpenStreamParts["metrics"] &
+    Pick<Metrics, "limitUse" | "pushStreams" | "pushStreamGroups">;
   /** Called when a stream of a session with a cancelled run has opened. */
   readonly onCancelledRun: () => void;
 }
@@ -55,11 +53,11 @@ export interface PushStreamOptions {
 }
 
 export function createPushStreamHandlers(
-  { metrics, ...parts }: PushStreamParts,
+  parts: PushStreamParts,
   options: PushStreamOptions,
 ): Pick<Handlers<typeof SessionService>, "pushSessionEvents"> {
-  const streamMetrics = new StreamMetrics(metrics);
-  const leftRedactors = new LeftRedactors();
+  const { metrics } = parts;
+  const closed = new Map(GROUP_CLOSINGS.map((by) => [by, metrics.pushStreamGroups.labels({ by })]));
   const openStreams = new FairShare({ max: options.pushStreamsMax });
   metrics.limitUse.share("push_streams", openStreams);
   return {
@@ -67,26 +65,24 @@ export function createPushStreamHandlers(
       const lease = acquire(openStreams, caller, tooManyStreams);
       const onEnd = (): void => {
         lease.release();
-        streamMetrics.setStreams(openStreams.used);
+        metrics.pushStreams.set(openStreams.used);
       };
-      streamMetrics.setStreams(openStreams.used);
-      return new PushStreamCall({ ...parts, streamMetrics, leftRedactors }, caller, {
+      metrics.pushStreams.set(openStreams.used);
+      return new PushStreamCall(parts, caller, {
         ...options,
+        onGroupClose: (by) => closed.get(by)?.inc(),
         onEnd,
       });
     },
   };
 }
 
-type PushStreamCallParts = Omit<PushStreamParts, "metrics"> &
-  Pick<OpenStreamParts, "streamMetrics" | "leftRedactors">;
-
-interface PushStreamCallOptions extends PushStreamOptions {
+interface PushStreamCallOptions extends PushStreamOptions, Pick<StreamOptions, "onGroupClose"> {
   readonly onEnd: () => void;
 }
 
 class PushStreamCall implements BidiReceiver<PushSessionEventsRequest> {
-  readonly #parts: PushStreamCallParts;
+  readonly #parts: PushStreamParts;
   readonly #caller: BidiCaller<PushSessionEventsResponse>;
   readonly #options: PushStreamCallOptions;
   #sessionId = "";
@@ -95,7 +91,7 @@ class PushStreamCall implements BidiReceiver<PushSessionEventsRequest> {
   #cancelWait: (() => void) | undefined;
 
   constructor(
-    parts: PushStreamCallParts,
+    parts: PushStreamParts,
     caller: BidiCaller<PushSessionEventsResponse>,
     options: PushStreamCallOptions,
   ) {
@@ -192,20 +188,20 @@ class PushStreamCall implements BidiReceiver<PushSessionEventsRequest> {
   }
 }
 
-function streamOptions(open: Open, options: PushStreamOptions): StreamOptions {
+function streamOptions(open: Open, options: PushStreamCallOptions): StreamOptions {
   const { textBytesMax, maxAgeMs } = COMPRESSOR_LIMITS;
-  const { validation, payloadBytesMax, redactor } = options;
-  const merges = open.compression !== Compression.OFF;
+  const { payloadBytesMax, pushStreamBytesMax: bytesMax } = options;
   return {
-    accept: { validation, payloadBytesMax, merges, redactor },
-    redactor,
+    ...options,
+    merges: open.compression !== Compression.OFF,
+    redactor: options.redactor,
     compressor: {
       textBytesMax: open.maxTextBytes === 0 ? textBytesMax : open.maxTextBytes,
       maxAgeMs: open.maxAgeMs === 0 ? maxAgeMs : open.maxAgeMs,
       payloadBytesMax: Math.min(payloadBytesMax, COMPRESSOR_LIMITS.payloadBytesMax),
     },
     stopOnRefused: open.stopOnRefused,
-    bytesMax: options.pushStreamBytesMax,
+    bytesMax,
   };
 }
 
