@@ -21,8 +21,8 @@ const OCCURRED_AT = 0x1a;
 const SECONDS = 0x08;
 const NANOS = 0x10;
 
-/** The limit of events; the general decoder refuses larger frames without making the events. */
-const EVENTS_MAX = 131_072;
+/** The limit of events; decode.ts refuses larger frames without making the events. */
+export const FRAME_EVENTS_MAX = 131_072;
 
 const INT32_MAX = 2 ** 31 - 1;
 /** For bytes that are not UTF-8. A text with this character goes to the general decoder. */
@@ -59,7 +59,7 @@ class PlainReader {
     }
     const events: RawEvent[] = [];
     while (this.#at < bytes.length) {
-      if (bytes[this.#at++] !== EVENT || events.length === EVENTS_MAX) return undefined;
+      if (bytes[this.#at++] !== EVENT || events.length === FRAME_EVENTS_MAX) return undefined;
       const event = this.#event();
       if (event === undefined) return undefined;
       events.push(event);

@@ -129,17 +129,13 @@ const STREAM_RESETS_BURST = 1_000;
 const STREAM_RESETS_PER_SECOND = 33;
 
 /** Call this before the server makes its HTTP/2 server. */
-export function limitHttp2(
-  server: Server,
-  { callsPerConnectionMax }: { readonly callsPerConnectionMax: number },
-): void {
+export function limitHttp2(server: Server): void {
   const options: unknown = Reflect.get(server, "commonServerOptions");
-  if (typeof options !== "object" || options === null) throw new Error("grpc-js has no options");
+  if (typeof options !== "object" || options === null || !("settings" in options)) {
+    throw new Error("grpc-js has no options");
+  }
   const limits: ServerOptions = {
-    settings: {
-      maxConcurrentStreams: callsPerConnectionMax,
-      maxHeaderListSize: HEADER_BYTES_MAX,
-    },
+    settings: { ...Object(options.settings), maxHeaderListSize: HEADER_BYTES_MAX },
     maxHeaderListPairs: HEADERS_MAX,
     maxSettings: SETTINGS_MAX,
     maxSessionInvalidFrames: INVALID_FRAMES_MAX,

@@ -126,8 +126,8 @@ export class GrpcServer implements Unit {
     });
     const answerDeps = { ...deps, openCalls: this.#openCalls, callers, incoming };
     const answers = answersOf(answerDeps, deps.handlers, options);
-    this.#server = newServer(options, this.#interceptor(answers));
-    limitHttp2(this.#server, limits);
+    this.#server = newServer(options, limits, this.#interceptor(answers));
+    limitHttp2(this.#server);
     const injector = this.#server.createConnectionInjector(ServerCredentials.createInsecure());
     this.#connections.watch(this.#server);
     const onConnection = (socket: Socket): void => injector.injectConnection(socket);
@@ -205,12 +205,17 @@ export class GrpcServer implements Unit {
   }
 }
 
-function newServer(options: RpcServerOptions, intercept: ServerInterceptor): Server {
+function newServer(
+  options: RpcServerOptions,
+  { callsPerConnectionMax }: RpcLimits,
+  intercept: ServerInterceptor,
+): Server {
   const { keepalive = KEEPALIVE, requestBytesMax = REQUEST_BYTES_MAX } = options;
   // grpc-js writes only lines that a caller can cause, with the caller's headers in them.
   setLogVerbosity(logVerbosity.NONE);
   return new Server({
     "grpc.max_receive_message_length": requestBytesMax,
+    "grpc.max_concurrent_streams": callsPerConnectionMax,
     "grpc.keepalive_time_ms": keepalive.intervalMs,
     "grpc.keepalive_timeout_ms": keepalive.timeoutMs,
     // Channelz counts every call and message for a service that is not offered.
