@@ -33,7 +33,7 @@ import { createAudit, RoleAndScope } from "./auth/authorizer.ts";
 import { createAuthenticator } from "./auth/authenticator.ts";
 import { addressText } from "@session-ledger/base/address";
 import { systemClock } from "@session-ledger/base/clock";
-import { FairShare } from "./base/fair-share.ts";
+import { Budget } from "./base/budget.ts";
 import { systemTimers } from "@session-ledger/base/timers";
 import { startAll, stopAll, together, type Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
@@ -53,7 +53,6 @@ import {
   createRedactor,
   type Redactor,
 } from "@session-ledger/agui/redaction/redactor";
-import { STALLED_TICKS } from "./rpc/incoming.ts";
 import { GrpcServer } from "./rpc/server.ts";
 import { type ServiceBase, type Core, createCore } from "./service-core.ts";
 import { createPostgres, erasureStore, sessionStore, tokenKeyStore } from "./service-store.ts";
@@ -74,6 +73,8 @@ import { TlsMaterial } from "./transport/watched-files.ts";
  * (`npm run bench -- hostile`). With this factor it grows by at most RECEIVED_BYTES_MAX and 128 MiB.
  */
 const RESIDENT_PER_HELD_BYTE = 1.5;
+/** One caller may hold half of the memory, so a request of the largest size always has room. */
+const REQUESTS_MIN = 4;
 
 export interface Service extends Unit {
   /** Rejects with the signal's reason if it aborts first; then everything is released. */
@@ -193,18 +194,17 @@ interface EdgeParts extends ServiceBase, Core {
 /** The two servers that callers reach. */
 function createEdges(config: Config, parts: EdgeParts) {
   const { access, database, reader, live, transcripts, clock, metrics } = parts;
-  const memory = new FairShare({
-    max: config.receivedBytesMax / RESIDENT_PER_HELD_BYTE,
-    stalledTicksMax: STALLED_TICKS,
+  const requestBytesMax = Math.max(
+    config.requestBytesMax,
+    config.payloadBytesMax + MESSAGE_ROOM_BYTES,
+  );
+  const memory = new Budget({
+    max: Math.max(config.receivedBytesMax / RESIDENT_PER_HELD_BYTE, REQUESTS_MIN * requestBytesMax),
   });
   metrics.limitUse.share("bytes", memory);
   const handlers = createHandlers(config, parts);
   const shared = { ...parts, ...access, memory, handlers };
   const { stopLimitMs } = config;
-  const requestBytesMax = Math.max(
-    config.requestBytesMax,
-    config.payloadBytesMax + MESSAGE_ROOM_BYTES,
-  );
   const rpc = new GrpcServer(shared, {
     address: addressText(config.grpcAddress),
     reflection: config.grpcReflection,

@@ -206,7 +206,7 @@ export const SERVICE_SETTINGS = {
     amount(8_388_608, 68_719_476_736),
     "268435456",
   ).means(
-    "Memory for the bytes that are held for all callers: unanswered requests, unread answers. A held byte counts as 1.5. Above it the caller that holds the most gives way (SERVER_BUSY).",
+    "Memory for the bytes that are held for all callers: unanswered requests, unread answers. A held byte counts as 1.5. One caller may hold half of what the others leave; above it a new call is refused (SERVER_BUSY).",
   ),
   principalBytesPerSecondMax: setting("PRINCIPAL_BYTES_PER_SECOND", BYTES, "134217728").means(
     "Bytes pushed by one caller; 0: no limit. A push, and a frame of a push stream, counts as its payload and 3,072 bytes. Above it: RESOURCE_EXHAUSTED (RATE_LIMITED); a push stream is read slower.",

@@ -1,7 +1,7 @@
 import type { DescMessage, DescService, MessageShape } from "@bufbuild/protobuf";
 import type { GenServiceMethods } from "@bufbuild/protobuf/codegenv2";
-import type { CallMemory } from "../auth/caller-memory.ts";
-import { ANONYMOUS, type Principal } from "../auth/principal.ts";
+import { actorOf, ANONYMOUS, type Principal } from "../auth/principal.ts";
+import type { Budget, Caller, CallMemory, Reservation } from "../base/budget.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Span } from "../observability/trace.ts";
 
@@ -34,7 +34,6 @@ export class Call implements CallContext {
   /** Called before the handler runs. */
   setPrincipal(principal: Principal): void {
     this.#principal = principal;
-    this.memory?.setPrincipal(principal);
   }
 
   get hasEnded(): boolean {
@@ -55,6 +54,17 @@ export class Call implements CallContext {
     this.#abortedBy = error;
     this.#controller?.abort(error);
   }
+}
+
+/** The caller as the shared limits know it: its name, or without tokens its connection. */
+export function callerOf({ principal, memory }: Pick<CallContext, "principal" | "memory">): Caller {
+  return actorOf(principal) ?? memory?.caller;
+}
+
+/** Reserves a part of a limit for the caller, or throws the refusal. */
+export function reserveFor(context: Pick<CallContext, "principal" | "memory">) {
+  return (limit: Budget, refusal: () => ServiceError): Reservation =>
+    limit.mustReserve(callerOf(context), refusal);
 }
 
 type Unary<I extends DescMessage, O extends DescMessage> = (

@@ -1,12 +1,11 @@
 /** The beginning of every AG-UI answer: the request is checked, and the watches begin. */
 import { type JsonObject, parseExactObject } from "@session-ledger/agui/json";
 import { actorOf } from "../auth/principal.ts";
-import { acquireFor } from "../auth/caller-memory.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Timers } from "@session-ledger/base/timers";
 import { refuse, checkSessionId } from "../contract/checks.ts";
-import type { CallContext } from "../contract/context.ts";
+import { type CallContext, reserveFor } from "../contract/context.ts";
 import type { Live } from "../live/live.ts";
 import type { LiveState, Watcher } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
@@ -112,7 +111,7 @@ export async function attachAgui(
   const signal = AbortSignal.any([context.signal, stale.signal]);
   const cachedCut = setup.transcripts.cachedCut(sessionId);
   const { events, messages } = await setup.live
-    .attachBoth({ sessionId, signal, acquire: acquireFor(context) })
+    .attachBoth({ sessionId, signal, acquire: reserveFor(context) })
     .catch((error: unknown) => {
       const isDeleted = error instanceof ServiceError && error.reason === "SESSION_DELETED";
       // Another instance may have deleted the session: then no handler here has dropped it.

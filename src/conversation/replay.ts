@@ -10,11 +10,10 @@
  * would be pending until that run ends.
  */
 import type { JsonObject } from "@session-ledger/agui/json";
-import { acquire } from "../auth/caller-memory.ts";
 import { ServiceError } from "@session-ledger/base/errors";
-import { FairShare } from "../base/fair-share.ts";
+import { Budget } from "../base/budget.ts";
 import { expand } from "@session-ledger/compressor/expand";
-import type { CallContext } from "../contract/context.ts";
+import { type CallContext, callerOf } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import type { Delivery, LiveState } from "../live/watcher.ts";
 import { type EventRow, lastSeqOf } from "../store/rows.ts";
@@ -63,10 +62,10 @@ type ReplayFrames = (
 
 export function createReplay(parts: AguiSetup): ReplayFrames {
   const { replaysMax } = parts.options;
-  const limit = new FairShare({ max: replaysMax });
+  const limit = new Budget({ max: replaysMax });
   parts.metrics.limitUse.share("replays", limit);
   return async function* replay(request, context) {
-    const lease = acquire(limit, context, () => tooMany(replaysMax));
+    const reserved = limit.mustReserve(callerOf(context), () => tooMany(replaysMax));
     let attached: AttachedWatches | undefined;
     let place: LivePosition | undefined;
     try {
@@ -82,7 +81,7 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
       return place;
     } finally {
       if (place === undefined) attached?.leave();
-      lease.release();
+      reserved.release();
     }
   };
 }

@@ -2,7 +2,7 @@
 import { RunStatus } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../auth/principal.ts";
-import { serverBusy } from "../auth/caller-memory.ts";
+import { serverBusy } from "../base/budget.ts";
 import { invalidArgument } from "@session-ledger/base/errors";
 import { refuse } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
@@ -59,7 +59,7 @@ function createConversationHandlers({
       const transcript = await transcripts.readTranscript(asked, context);
       const { messagesText, stateText, interruptsText, branches } = transcript;
       const chars = messagesText.length + (stateText ?? "").length + interruptsText.length;
-      if (context.memory?.canAnswer(chars * BYTES_PER_CHAR) === false) throw serverBusy();
+      if (context.memory?.resize("answer", chars * BYTES_PER_CHAR) === false) throw serverBusy();
       return {
         $typeName: "ambient.v1.Transcript",
         sessionId,

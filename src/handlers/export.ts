@@ -4,17 +4,16 @@
  * rows cannot look complete; only the beginning may be missing, after retention.
  */
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { serverBusy, acquire } from "../auth/caller-memory.ts";
 import type { JsonObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
-import { FairShare } from "../base/fair-share.ts";
+import { Budget, serverBusy } from "../base/budget.ts";
 import { HistoryExport, type HistoryFormat } from "@session-ledger/history/to-history";
 import { expand, type RawEvent } from "@session-ledger/compressor/expand";
 import type { LimitUse } from "../observability/limit-metrics.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
-import type { CallContext } from "../contract/context.ts";
+import { type CallContext, callerOf } from "../contract/context.ts";
 import { rowBytesOf, toSessionMessage } from "../contract/rows-to-wire.ts";
 import { checkSessionId } from "../contract/checks.ts";
 
@@ -41,7 +40,7 @@ export function createExportHandlers(
   reader: Pick<LedgerReader, "heads" | "pageAfter">,
   limitUse: Pick<LimitUse, "watch" | "share">,
 ): ExportHandlers {
-  const limit = new FairShare({ max: EXPORTS_MAX });
+  const limit = new Budget({ max: EXPORTS_MAX });
   limitUse.watch("exports", () => limit.used / EXPORTS_MAX);
   limitUse.share("exports", limit);
 
@@ -60,7 +59,7 @@ export function createExportHandlers(
     const violation = checkSessionId(sessionId);
     if (violation !== undefined) throw invalidArgument([violation]);
     const { signal, memory } = context;
-    const lease = acquire(limit, context, tooMany);
+    const place = limit.mustReserve(callerOf(context), tooMany);
     try {
       const end = headOf(await headOfLiving(sessionId), stream);
       const page = { stream, sessionId, rowsMax: PAGE_ROWS_MAX, bytesMax: PAGE_BYTES_MAX };
@@ -68,7 +67,7 @@ export function createExportHandlers(
       while (after < end) {
         const rows = await reader.pageAfter({ ...page, after });
         await headOfLiving(sessionId); // A deleted session is not exported any further.
-        if (memory?.rows(rowBytesOf(rows)) === false) throw serverBusy();
+        if (memory?.resize("rows", rowBytesOf(rows)) === false) throw serverBusy();
         for (const row of rows) {
           if (after !== 0n && row.seq !== after + 1n) throw erased(sessionId);
           after = lastSeqOf(row);
@@ -81,7 +80,7 @@ export function createExportHandlers(
         throw erased(sessionId);
       }
     } finally {
-      lease.release();
+      place.release();
     }
   }
 

@@ -20,7 +20,7 @@ import {
   type SessionWatchEvent,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../auth/authorizer.ts";
-import { acquireFor, serverBusy } from "../auth/caller-memory.ts";
+import { serverBusy } from "../base/budget.ts";
 import { invalidArgument } from "@session-ledger/base/errors";
 import { isSessionId } from "@session-ledger/base/ids";
 import { Pull, flatMap } from "../base/pull.ts";
@@ -33,7 +33,7 @@ import {
   violationsOf,
   refuse,
 } from "../contract/checks.ts";
-import type { CallContext, Handlers } from "../contract/context.ts";
+import { type CallContext, type Handlers, reserveFor } from "../contract/context.ts";
 import { rowBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
 import { microsOf, timestampOf } from "../contract/times.ts";
 import type { FeedDelivery, Feeds } from "../live/feeds.ts";
@@ -110,7 +110,7 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
       eventTypes: request.eventTypes,
       snapshotOnly: request.snapshotOnly,
       signal,
-      acquire: acquireFor(context),
+      acquire: reserveFor(context),
     });
     const act = { principal, action: "feed.read", sessionId: undefined } as const;
     let isAudited = false;
@@ -142,7 +142,7 @@ function* framesOf<S extends StreamName, M>(
     return;
   }
   const { rows } = delivery;
-  if (memory?.rows(rowBytesOf(rows.map(({ row }) => row))) === false) throw serverBusy();
+  if (memory?.resize("rows", rowBytesOf(rows.map(({ row }) => row))) === false) throw serverBusy();
   for (const { row, projectId: owner = "", recordedAtMicros: atMicros } of rows) {
     const at = { atMicros, sessionId: row.sessionId, seq: row.seq };
     yield toWire(row, {
@@ -152,7 +152,7 @@ function* framesOf<S extends StreamName, M>(
       watchState: WatchState.UNSPECIFIED,
     });
   }
-  memory?.rows(0);
+  memory?.resize("rows", 0);
 }
 
 function checked({ stream, request, checkTypes }: FeedCall<StreamName, unknown>): FeedCursor {
@@ -212,7 +212,7 @@ function createSessionWatchHandlers(
     watchSessions(request, context) {
       refuse(belongingChecks(request));
       const { principal: scope, memory, signal } = context;
-      const acquire = acquireFor(context);
+      const acquire = reserveFor(context);
       const deliveries = feeds.watchSessions({ scope, filter: request, signal, acquire });
       return flatMap(deliveries, function* (delivery) {
         if (delivery.kind === "state") {
@@ -220,9 +220,9 @@ function createSessionWatchHandlers(
           return;
         }
         const { changes } = delivery;
-        if (memory?.rows(changeBytesOf(changes)) === false) throw serverBusy();
+        if (memory?.resize("rows", changeBytesOf(changes)) === false) throw serverBusy();
         for (const one of changes) yield toEvent(one);
-        memory?.rows(0);
+        memory?.resize("rows", 0);
       });
     },
   };

@@ -15,7 +15,7 @@ import {
   type WatchSessionMessagesRequest,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { type CallMemory, acquireFor, serverBusy } from "../auth/caller-memory.ts";
+import { type CallMemory, serverBusy } from "../base/budget.ts";
 import { Pull } from "../base/pull.ts";
 import type { Live } from "../live/live.ts";
 import type { Delivery, LiveState } from "../live/watcher.ts";
@@ -31,7 +31,7 @@ import {
   type StreamName,
 } from "../store/rows.ts";
 import { checkEventTypeFilter, checkText, checkSessionId, refuse } from "../contract/checks.ts";
-import type { CallContext, Handlers } from "../contract/context.ts";
+import { type CallContext, type Handlers, reserveFor } from "../contract/context.ts";
 import {
   rowBytesOf,
   toRawEvents,
@@ -104,7 +104,7 @@ export function createWatchHandlers(
     check(request);
     const { sessionId } = request;
     const { signal } = context;
-    const watcher = await live.attach({ stream, sessionId, signal, acquire: acquireFor(context) });
+    const watcher = await live.attach({ stream, sessionId, signal, acquire: reserveFor(context) });
     context.span?.event("attached");
     try {
       const { head } = watcher;
@@ -159,14 +159,14 @@ function pullOf<S extends StreamName, M>(
 /** Rows of a window are shared by all its watchers, and are counted with the windows. */
 function charge(delivery: Delivery<StreamName>, memory: CallMemory | undefined): void {
   const isOwn = delivery.kind === "rows" && !delivery.shared;
-  if (memory?.rows(isOwn ? rowBytesOf(delivery.rows) : 0) === false) throw serverBusy();
+  if (memory?.resize("rows", isOwn ? rowBytesOf(delivery.rows) : 0) === false) throw serverBusy();
 }
 
 /** Counts the rows in memory; a call without a count of its memory reads no page ahead. */
 function counterOf({ context: { memory } }: Pick<WatchCall<never, never>, "context">) {
   if (memory === undefined) return undefined;
   return (rows: readonly StoredRow[]): void => {
-    if (!memory.rows(rowBytesOf(rows))) memory.end(serverBusy());
+    if (!memory.resize("rows", rowBytesOf(rows))) memory.end(serverBusy());
   };
 }
 

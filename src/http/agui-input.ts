@@ -13,7 +13,7 @@
  */
 import type { IncomingMessage } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { serverBusy } from "../auth/caller-memory.ts";
+import { serverBusy } from "../base/budget.ts";
 import { invalidArgument, type ServiceError } from "@session-ledger/base/errors";
 import { BODY_DEPTH_MAX } from "../contract/checks.ts";
 import { bytesOf, clientMessagesIn } from "../conversation/client-messages.ts";
@@ -68,7 +68,7 @@ export class AguiInputs {
     const runInput = this.#inputs.get(request);
     this.#inputs.delete(request);
     const bytes = bytesOf(clientMessages) + (runInput === undefined ? 0 : 2 * charsOf(runInput));
-    if (callContextOf(request).memory?.request(bytes) === false) throw serverBusy();
+    if (callContextOf(request).memory?.resize("request", bytes) === false) throw serverBusy();
     return { messages: clientMessages, runInput };
   }
 
@@ -81,7 +81,7 @@ export class AguiInputs {
       if (runInput !== undefined) this.#inputs.set(request, runInput);
       return reducedBody(body);
     } finally {
-      callContextOf(request).memory?.request(0);
+      callContextOf(request).memory?.resize("request", 0);
     }
   }
 }

@@ -1,7 +1,7 @@
 /** The conversation of a session: its runs, and its transcript. */
 import { z } from "zod";
 import type { RunSummary, RunsPage, RunStatus } from "../handlers/runs.ts";
-import { serverBusy } from "../auth/caller-memory.ts";
+import { serverBusy } from "../base/budget.ts";
 import {
   answer,
   JSON_TYPE,
@@ -107,8 +107,8 @@ const RUNS = {
   },
 };
 
-/** The text is joined, and then encoded in up to three bytes per character. */
-const COPIED_PER_CHAR = 4;
+/** The texts are joined, and then encoded. */
+const COPIES = 2;
 
 const READABLE = {
   text: "text/plain; charset=utf-8",
@@ -128,8 +128,9 @@ export function transcriptRoutes(
     const transcript = await transcripts.readTranscript(asked, context);
     // Counted before a copy is made that the caller may never read.
     const { messagesText, stateText = "", interruptsText } = transcript;
-    const chars = messagesText.length + stateText.length + interruptsText.length;
-    if (context.memory?.canAnswer(chars * COPIED_PER_CHAR) === false) throw serverBusy();
+    const texts = [messagesText, stateText, interruptsText];
+    const bytes = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
+    if (context.memory?.resize("answer", bytes * COPIES) === false) throw serverBusy();
     if (format === "json") {
       const text = jsonObject({
         session_id: JSON.stringify(id),

@@ -10,7 +10,7 @@ import { createGzip } from "node:zlib";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { serverBusy, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
+import { serverBusy, UNREAD_LIMIT_MS } from "../base/budget.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { CallContext } from "../contract/context.ts";
 import type { ExportHandlers } from "../handlers/export.ts";
@@ -78,7 +78,7 @@ export function exportRoutes(app: App, { exports, log }: ExportParts): void {
 
 function callOf(request: FastifyRequest, reply: FastifyReply, bytes: number): ExportCall {
   const context = callContextOf(request);
-  if (context.memory?.canAnswer(bytes) === false) throw serverBusy();
+  if (context.memory?.resize("answer", bytes) === false) throw serverBusy();
   return { request, reply, context };
 }
 

@@ -18,8 +18,7 @@ import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
 import type { TlsMaterial } from "../transport/watched-files.ts";
-import type { FairShare } from "../base/fair-share.ts";
-import { CallerMemory } from "../auth/caller-memory.ts";
+import type { Budget } from "../base/budget.ts";
 import { createAdmission } from "./plumbing/admission.ts";
 import { AguiInputs } from "./agui-input.ts";
 import { aguiRoutes } from "./agui-routes.ts";
@@ -59,7 +58,7 @@ export interface HttpParts extends ServedReads {
   readonly tls?: TlsMaterial | undefined;
   readonly tracer?: Tracer | undefined;
   /** Memory for callers, shared by both servers; when absent, this server makes its own. */
-  readonly memory?: FairShare | undefined;
+  readonly memory?: Budget | undefined;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
@@ -118,7 +117,7 @@ export class FastifyServer implements Unit {
         isOnLoopback: isLoopbackName(hostOf(options.address)),
         serverFactory: (handle) => this.#listener.serving(handle),
         clientError: (error, socket) => this.#listener.refuse(error, socket),
-        memory: parts.memory && new CallerMemory(parts.memory, parts.authenticator),
+        memory: parts.memory,
         sendUnknownPage: options.inspector ? sendUnknownPage : undefined,
       },
       options,

@@ -19,7 +19,7 @@
  */
 import type { ServerResponse } from "node:http";
 import type { FastifyReply } from "fastify";
-import { type CallMemory, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
+import { type CallMemory, UNREAD_LIMIT_MS } from "../base/budget.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
 import { isAbort, type CallContext } from "../contract/context.ts";
@@ -300,16 +300,16 @@ export class UnsentFrames {
   /** The stream waits with this frame. False: no room is free. */
   hold(frame: SseFrame, memory: CallMemory): boolean {
     const data = "comment" in frame ? frame.comment : (frame.data ?? "");
-    if (typeof data === "string") return memory.answer(data.length * BYTES_PER_CHAR);
+    if (typeof data === "string") return memory.resize("answer", data.length * BYTES_PER_CHAR);
     const holders = this.#shared.get(data) ?? new Set();
     this.#shared.set(data, holders);
     holders.add(memory);
-    return holders.size > 1 || memory.answer(data.length);
+    return holders.size > 1 || memory.resize("answer", data.length);
   }
 
   /** The stream continues, or is gone. */
   release(frame: SseFrame, memory: CallMemory): void {
-    memory.answer(0);
+    memory.resize("answer", 0);
     if ("comment" in frame || !(frame.data instanceof Uint8Array)) return;
     const { data } = frame;
     const holders = this.#shared.get(data);
@@ -318,6 +318,6 @@ export class UnsentFrames {
     holders.delete(memory);
     const [next] = holders;
     if (next === undefined) this.#shared.delete(data);
-    else if (payer === memory) next.takeOverAnswer(data.length);
+    else if (payer === memory) next.takeOver("answer", data.length);
   }
 }

@@ -12,7 +12,7 @@
 import assert from "node:assert/strict";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
-import { FairShare } from "../base/fair-share.ts";
+import { Budget } from "../base/budget.ts";
 import { only, Pull } from "../base/pull.ts";
 import { Semaphore } from "../base/semaphore.ts";
 import { systemTimers, type Timers } from "@session-ledger/base/timers";
@@ -85,7 +85,7 @@ export class Feeds implements Unit {
   readonly #metrics: FeedParts["metrics"];
   readonly #limits: FeedLimits;
   readonly #horizon: Horizon;
-  readonly #feedShare: FairShare;
+  readonly #feedShare: Budget;
   readonly #pages: Semaphore;
   readonly #changes = new Map<string, Promise<ChangesPage>>();
   readonly #following = new Set<Follower<StreamName>>();
@@ -97,7 +97,7 @@ export class Feeds implements Unit {
     this.#metrics = metrics;
     this.#limits = limits;
     this.#horizon = new Horizon(this.#parts, limits);
-    this.#feedShare = new FairShare({ max: limits.feedsMax });
+    this.#feedShare = new Budget({ max: limits.feedsMax });
     this.#pages = new Semaphore({ atOnce: limits.pageReadsMax });
     metrics?.limitUse.share("feeds", this.#feedShare);
     metrics?.feedLag(() => this.#lagMs / 1_000);

@@ -12,7 +12,7 @@
  */
 import type { Clock } from "@session-ledger/base/clock";
 import type { ServiceError } from "@session-ledger/base/errors";
-import type { Lease } from "../base/fair-share.ts";
+import type { Reservation } from "../base/budget.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { LedgerReader } from "../store/reader.ts";
@@ -39,7 +39,7 @@ export interface WatchRequest<S extends StreamName> {
   readonly sessionId: string;
   /** An abort ends the watch; nothing else can end it from the caller's side while it waits. */
   readonly signal: AbortSignal;
-  /** Acquires a lease, or throws the refusal. When absent, all watches belong to one caller. */
+  /** Reserves a watch, or throws the refusal. When absent, the service itself watches. */
   readonly acquire?: Acquire;
 }
 
@@ -296,7 +296,7 @@ export class Live implements Unit, WakeUps {
     return tail;
   }
 
-  #leave<S extends StreamName>(tail: Tail<S>, leases: readonly Lease[]): void {
+  #leave<S extends StreamName>(tail: Tail<S>, leases: readonly Reservation[]): void {
     this.limits.release(tail.sessionId, leases);
     this.#parts.metrics?.watchers.dec({ stream: tail.stream });
     tail.watchers -= 1;

@@ -1,30 +1,30 @@
 /** The limits of watches: one for the service, and one for each watched session. */
 import { ServiceError } from "@session-ledger/base/errors";
-import { type Lease, FairShare } from "../base/fair-share.ts";
+import { Budget, type Reservation } from "../base/budget.ts";
 import type { LiveLimits } from "./limits.ts";
 
-/** Acquires a lease for the caller, or throws the refusal. */
-export type Acquire = (limit: FairShare, refusal: () => ServiceError) => Lease;
+/** Reserves a part for the caller, or throws the refusal. */
+export type Acquire = (limit: Budget, refusal: () => ServiceError) => Reservation;
 
 export class WatchLimits {
-  readonly service: FairShare;
-  readonly #sessions = new Map<string, FairShare>();
+  readonly service: Budget;
+  readonly #sessions = new Map<string, Budget>();
   readonly #perSessionMax: number;
 
   constructor(limits: Pick<LiveLimits, "watchersMax" | "watchersPerSessionMax">) {
-    this.service = new FairShare({ max: limits.watchersMax });
+    this.service = new Budget({ max: limits.watchersMax });
     this.#perSessionMax = limits.watchersPerSessionMax;
   }
 
   /** For a watch of all sessions. */
-  acquire(acquire: Acquire): Lease {
+  acquire(acquire: Acquire): Reservation {
     return acquire(this.service, () => tooMany("the service", this.service.max));
   }
 
-  /** For a watch of one session. Without `acquire` all watches belong to one caller. */
-  acquireFor(sessionId: string, acquire: Acquire = acquireForAll): readonly Lease[] {
+  /** For a watch of one session. Without `acquire` the service itself watches. */
+  acquireFor(sessionId: string, acquire: Acquire = acquireForAll): readonly Reservation[] {
     const max = this.#perSessionMax;
-    const ofSession = this.#sessions.get(sessionId) ?? new FairShare({ max });
+    const ofSession = this.#sessions.get(sessionId) ?? new Budget({ max });
     const lease = this.acquire(acquire);
     try {
       const second = acquire(ofSession, () => tooMany("the session", max));
@@ -36,18 +36,14 @@ export class WatchLimits {
     }
   }
 
-  release(sessionId: string, leases: readonly Lease[]): void {
+  release(sessionId: string, leases: readonly Reservation[]): void {
     for (const lease of leases) lease.release();
     if (this.#sessions.get(sessionId)?.used === 0) this.#sessions.delete(sessionId);
   }
 }
 
-const ALL = { name: undefined, connection: {} };
-
-function acquireForAll(limit: FairShare, refusal: () => ServiceError): Lease {
-  const lease = limit.acquire(ALL, 1, () => undefined);
-  if (lease === undefined) throw refusal();
-  return lease;
+function acquireForAll(limit: Budget, refusal: () => ServiceError): Reservation {
+  return limit.mustReserve(undefined, refusal);
 }
 
 function tooMany(of: string, max: number): ServiceError {

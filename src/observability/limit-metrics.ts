@@ -17,7 +17,6 @@ type SharedLimit = "bytes" | "watches" | "feeds" | "push_streams" | "exports" | 
 interface SharedPool {
   readonly used: number;
   readonly callers: number;
-  readonly ended: number;
   readonly refused: number;
 }
 
@@ -108,13 +107,8 @@ function sharedInstruments(shared: ReadonlyMap<SharedLimit, SharedPool>, make: I
   );
   gauge("shared_limit_callers", "Callers that use a shared limit.", ({ callers }) => callers);
   counter(
-    "shared_limit_ended_total",
-    "Calls ended for the sake of another caller, or because their caller did not read.",
-    ({ ended }) => ended,
-  );
-  counter(
     "shared_limit_refused_total",
-    "Calls refused because their caller uses the most of a shared limit.",
+    "Calls that found no room: their caller has half of what the others leave.",
     ({ refused }) => refused,
   );
 }

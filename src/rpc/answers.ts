@@ -13,9 +13,8 @@ import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
 import { bidiStream } from "./bidi-stream.ts";
-import { MethodRecords, ServedCall } from "./call.ts";
-import { admit, type MethodDeps } from "./receive.ts";
-import { type IncomingCall, OneRequest } from "./requests.ts";
+import { MethodRecords } from "./records.ts";
+import { type CallParts, type IncomingCall, type MethodDeps, OneRequestCall } from "./serve.ts";
 import { serverStream } from "./server-stream.ts";
 import { unary } from "./unary.ts";
 
@@ -25,7 +24,7 @@ type CallHandler = (wire: ServerInterceptingCallInterface, arrived: IncomingCall
 /** A method without a handler answers UNIMPLEMENTED. */
 export type SessionHandlers = Partial<Handlers<typeof SessionService>>;
 
-export interface AnswerDeps extends Omit<MethodDeps, "records"> {
+export interface AnswerDeps extends CallParts {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
@@ -44,10 +43,8 @@ export function answersOf(
     SessionService.methods.map((method) => {
       const handler = handlerOf.get(method.localName);
       const adapter = handler === undefined ? undefined : ADAPTERS[method.methodKind];
-      const { openCalls, callers, incoming } = deps;
-      const { metrics } = deps;
-      const methodRecords = new MethodRecords({ records, metrics }, method);
-      const methodDeps = { openCalls, callers, incoming, records: methodRecords };
+      const methodRecords = new MethodRecords({ records, metrics: deps.metrics }, method);
+      const methodDeps = { ...deps, records: methodRecords };
       const answer =
         adapter?.adapt(methodDeps, method, handler) ?? unimplemented(methodDeps, method);
       return [methodDefinitionOf(method).path, answer];
@@ -67,28 +64,11 @@ const ADAPTERS: Readonly<Record<DescMethod["methodKind"], MethodAdapter | undefi
   client_streaming: undefined, // The contract has no such method.
 };
 
-function unimplemented(
-  { records, callers, incoming }: MethodDeps,
-  method: DescMethod,
-): CallHandler {
+function unimplemented(deps: MethodDeps, method: DescMethod): CallHandler {
+  const message = `${method.name} is not implemented in this version`;
   return (wire, arrived) => {
-    const call = new ServedCall(wire, arrived.stream, records);
-    const request = new OneRequest(incoming, arrived, call);
-    const message = `${method.name} is not implemented in this version`;
-    wire.start({
-      onReceiveMetadata: (metadata) => {
-        call.startSpan(metadata);
-        admit(call, { callers, metadata }, () =>
-          call.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", message)),
-        );
-      },
-      onReceiveMessage: () => undefined,
-      onReceiveHalfClose: () => undefined,
-      onCancel: () => {
-        call.onCancel();
-        request.close();
-      },
-    });
+    const call = new OneRequestCall(deps, { wire, arrived }, { isStream: false });
+    call.refuse(new ServiceError("unimplemented", "NOT_IMPLEMENTED", message));
   };
 }
 

@@ -7,21 +7,21 @@
  *     ├── half-close ──► onHalfClose
  *     └── cancelled, deadline, stop ──► onClose
  *
+ * The memory of a window is reserved with the call. A larger message is reserved when its head has
+ * arrived, until the handler has it; then the bytes count that the handler reports. Without room the
+ * stream is not read on, until it has.
+ *
  * grpc-js delivers an arrived message inside the request for it, so a loop requests messages:
  * nested requests would exhaust the stack.
  */
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
-import type { CallMemory } from "../auth/caller-memory.ts";
-import type { Principal } from "../auth/principal.ts";
+import { CALL_BYTES, type CallMemory, SMALL_BYTES } from "../base/budget.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { BidiCaller, BidiReceiver } from "../contract/context.ts";
-import { ServedCall } from "./call.ts";
 import { decoderOf } from "./decode.ts";
 import { encoderOf } from "./encode.ts";
-import type { OpenCalls } from "./open-calls.ts";
-import { admit, type MethodDeps } from "./receive.ts";
-import { type IncomingCall, ManyRequests } from "./requests.ts";
+import { type IncomingCall, LATE_TICKS, type MethodDeps, ServedCall } from "./serve.ts";
 
 export type BidiStreamHandler = (caller: BidiCaller<Message>) => BidiReceiver<Message>;
 
@@ -30,139 +30,163 @@ interface Codec {
   readonly encode: (message: Message) => Buffer;
 }
 
+/** The bytes that a stream may receive before they are read: HTTP/2's default window. */
+const WINDOW_BYTES = 64 * 1024;
+
+/** https://zlib.net/zlib_tech.html: no more than 1032 to 1. */
+const DEFLATE_RATIO_MAX = 1_032;
+
 /** Answers the calls of one method with streams in both directions. */
 export function bidiStream(
   deps: MethodDeps,
   method: DescMethod,
   handle: BidiStreamHandler,
 ): (wire: ServerInterceptingCallInterface, arrived: IncomingCall) => void {
-  const { openCalls, records, callers, incoming } = deps;
   const codec = { decode: decoderOf(method.input), encode: encoderOf(method.output) };
-  return (wire, arrived) => {
-    const call = new ServedCall(wire, arrived.stream, records);
-    const requests = new ManyRequests(incoming, arrived, call);
-    const bidi = new BidiCall({ wire, call, requests, openCalls }, codec);
-    wire.start({
-      onReceiveMetadata: (metadata) => {
-        call.startSpan(metadata);
-        admit(call, { callers, metadata }, () => bidi.begin(handle));
-      },
-      onReceiveMessage: (bytes: Buffer) => requests.read(bytes, (message) => bidi.onBytes(message)),
-      // Node ends the reading side of a reset stream before it reports the reset: for a moment, a
-      // caller who left looks like one who has sent everything.
-      onReceiveHalfClose: () => void setImmediate(() => bidi.onHalfClose()),
-      onCancel: () => {
-        call.onCancel();
-        requests.close();
-      },
-    });
-  };
+  return (wire, arrived) => new BidiCall(deps, { wire, arrived }, codec).receive(handle);
 }
 
-class BidiCall implements BidiCaller<Message> {
-  readonly #wire: ServerInterceptingCallInterface;
-  readonly #call: ServedCall;
-  readonly #requests: ManyRequests;
-  readonly #openCalls: OpenCalls;
+class BidiCall extends ServedCall implements BidiCaller<Message> {
+  readonly isStream = true;
   readonly #codec: Codec;
   #receiver: BidiReceiver<Message> | undefined;
-  #hasEnded = false;
+  /** True when the handler may hear nothing more. */
+  #hasLeft = false;
   #isRequesting = false;
+  /** The next message was requested, and has not arrived. */
+  #isAwaited = false;
+  /** No room is free for the bytes that the stream needs. */
+  #isPaused = false;
+  /** The handler wants a message, which waits for room. */
+  #isBlocked = false;
   /** The message that arrived inside the request for it. */
   #arrived: Buffer | undefined;
+  /** Stated sizes of messages that the handler does not have yet, the next one first. */
+  readonly #sizes: number[] = [];
+  #lateTicks = 0;
+  #unsentTicks = 0;
   unsentBytes = 0;
 
   constructor(
-    parts: {
-      readonly wire: ServerInterceptingCallInterface;
-      readonly call: ServedCall;
-      readonly requests: ManyRequests;
-      readonly openCalls: OpenCalls;
-    },
+    deps: MethodDeps,
+    {
+      wire,
+      arrived,
+    }: { readonly wire: ServerInterceptingCallInterface; readonly arrived: IncomingCall },
     codec: Codec,
   ) {
-    this.#wire = parts.wire;
-    this.#call = parts.call;
-    this.#requests = parts.requests;
-    this.#openCalls = parts.openCalls;
+    super(deps, wire, arrived);
     this.#codec = codec;
   }
 
-  get principal(): Principal {
-    return this.#call.principal;
+  receive(handle: BidiStreamHandler): void {
+    this.wire.start({
+      onReceiveMetadata: (metadata) => this.admit(metadata, () => this.#start(handle)),
+      onReceiveMessage: (bytes: Buffer) => {
+        this.#isAwaited = false;
+        this.#lateTicks = 0;
+        this.decompress(bytes, (message) => this.#onBytes(message));
+      },
+      // Node ends the reading side of a reset stream before it reports the reset: for a moment, a
+      // caller who left looks like one who has sent everything.
+      onReceiveHalfClose: () => void setImmediate(() => this.#onHalfClose()),
+      onCancel: () => this.onCancel(),
+    });
   }
 
-  get memory(): CallMemory | undefined {
-    return this.#call.memory;
+  protected override reserve(): CallMemory {
+    return super.reserve({
+      fixedBytes: CALL_BYTES + WINDOW_BYTES,
+      includedBytes: SMALL_BYTES + WINDOW_BYTES,
+    });
   }
 
-  begin(handle: BidiStreamHandler): void {
-    const { signal } = this.#call;
+  #start(handle: BidiStreamHandler): void {
+    const { signal } = this;
     try {
-      this.#openCalls.enter(this);
+      this.startHandling();
     } catch (error) {
-      return this.#call.fail(error);
+      return this.fail(error);
     }
     signal.addEventListener("abort", () => this.#onAbort(ServiceError.from(signal.reason)));
-    this.#call.sendHeaders();
+    this.sendHeaders();
     this.#guarded(() => {
       const receiver = handle(this);
       this.#receiver = receiver;
-      this.#call.setRecord(() => receiver.record);
+      this.setRecord(() => receiver.record);
       this.#requestMore();
     });
   }
 
-  onBytes(bytes: Buffer): void {
-    if (this.#isRequesting) this.#arrived = bytes;
-    else this.#deliver(bytes);
+  onMessageHead(bytes: number, isPacked: boolean): boolean {
+    const { requestBytesMax } = this.deps;
+    if (bytes > requestBytesMax) return true; // grpc-js refuses it.
+    const unpackedMax = Math.min(requestBytesMax, bytes * DEFLATE_RATIO_MAX);
+    this.#sizes.push(isPacked ? bytes + unpackedMax : bytes);
+    this.#reserveMessages();
+    return true;
   }
 
-  onHalfClose(): void {
-    if (!this.#hasEnded) this.#guarded(() => this.#receiver?.onHalfClose());
+  onPieces(bytes: number): boolean {
+    const last = this.#sizes.length - 1;
+    this.#sizes[last] = (this.#sizes[last] ?? 0) + bytes;
+    this.#reserveMessages();
+    return true;
   }
+
+  onRequestEnd(): void {}
 
   send(message: Message): void {
-    if (this.#hasEnded) return;
+    if (this.#hasLeft) return;
     const bytes = this.#codec.encode(message);
     this.unsentBytes += bytes.length;
-    this.tick(); // The handler may have stored some of its messages meanwhile.
-    this.#call.send(bytes, () => {
+    this.sendBytes(bytes, () => {
       this.unsentBytes -= bytes.length;
-      if (!this.#hasEnded) this.#guarded(() => this.#receiver?.onDrain());
+      this.#unsentTicks = 0;
+      if (!this.#hasLeft) this.#guarded(() => this.#receiver?.onDrain());
     });
   }
 
   resume(): void {
-    this.#requests.release(this.#bufferedBytes);
+    this.#reserveMessages();
     this.#requestMore();
   }
 
-  fail(error: ServiceError): void {
-    this.#call.fail(error);
+  end(error?: ServiceError): void {
+    if (this.#hasLeft) return;
+    this.#leave();
+    if (error === undefined) this.succeed();
+    else this.fail(error);
   }
 
   /** No event reports that a handler holds fewer bytes, so its count is read regularly. */
   tick(): void {
-    this.#requests.setBufferedBytes(this.#bufferedBytes);
-    this.#requests.setUnsentBytes(this.unsentBytes);
+    this.#reserveMessages();
+    if (this.memory?.resize("answer", this.unsentBytes) === false) this.failBusy();
+    const isLate = this.#isAwaited && this.incoming.hasPart && !this.#isPaused;
+    this.#lateTicks = isLate ? this.#lateTicks + 1 : 0;
+    this.#unsentTicks = this.unsentBytes > 0 || this.hasEnded ? this.#unsentTicks + 1 : 0;
+    if (this.#lateTicks > LATE_TICKS) this.failLate();
+    else if (this.#unsentTicks > LATE_TICKS) this.endUnread();
   }
 
-  end(error?: ServiceError): void {
-    if (this.#hasEnded) return;
-    this.#leave();
-    if (error === undefined) this.#call.succeed();
-    else this.#call.fail(error);
+  #onBytes(bytes: Buffer): void {
+    if (this.hasEnded) return;
+    if (this.#isRequesting) this.#arrived = bytes;
+    else this.#deliver(bytes);
   }
 
-  get #bufferedBytes(): number {
-    return this.#receiver?.bufferedBytes ?? 0;
+  #onHalfClose(): void {
+    if (!this.#hasLeft) this.#guarded(() => this.#receiver?.onHalfClose());
   }
 
   #deliver(first: Buffer | undefined): void {
     let bytes = first;
-    while (bytes !== undefined && !this.#hasEnded && this.#deliverOne(bytes)) {
-      this.#requests.release(this.#bufferedBytes);
+    while (bytes !== undefined && !this.#hasLeft) {
+      const wantsMore = this.#deliverOne(bytes);
+      this.#sizes.shift();
+      this.#reserveMessages();
+      if (!wantsMore) return;
       bytes = this.#requestNext();
     }
   }
@@ -173,13 +197,15 @@ class BidiCall implements BidiCaller<Message> {
 
   /** Requests the next message when room is free; returns it when it has already arrived. */
   #requestNext(): Buffer | undefined {
-    if (!this.#requests.canRequest(() => this.#requestMore())) return undefined;
+    const hasWhole = this.#sizes.length > (this.incoming.hasPart ? 1 : 0);
+    this.#isBlocked = this.#isPaused && !hasWhole;
+    if (this.#isBlocked) return undefined;
+    this.#isAwaited = true;
     this.#isRequesting = true;
-    this.#wire.startRead();
+    this.wire.startRead();
     this.#isRequesting = false;
     const arrived = this.#arrived;
     this.#arrived = undefined;
-    if (arrived === undefined) this.#requests.onRequested();
     return arrived;
   }
 
@@ -196,9 +222,28 @@ class BidiCall implements BidiCaller<Message> {
     try {
       return receiver.onMessage(message);
     } catch (error) {
-      this.#call.fail(error);
+      this.fail(error);
       return false;
     }
+  }
+
+  /** Reserves what has been stated and what the handler keeps, or stops reading until it is. */
+  #reserveMessages(): void {
+    const { memory } = this;
+    if (memory === undefined) return;
+    const bytes = sum(this.#sizes) + (this.#receiver?.bufferedBytes ?? 0);
+    if (memory.resize("request", bytes)) return this.#onRoom();
+    if (!this.#isPaused) this.stream.pause();
+    this.#isPaused = true;
+    memory.wait("request", bytes, () => this.#onRoom());
+  }
+
+  #onRoom(): void {
+    if (!this.#isPaused) return;
+    this.#isPaused = false;
+    if (this.hasEnded) return;
+    if (this.#isBlocked) this.#requestMore();
+    else if (this.#isAwaited) this.stream.resume();
   }
 
   /** A handler that throws is a defect; the call ends, so that its caller does not wait. */
@@ -206,22 +251,28 @@ class BidiCall implements BidiCaller<Message> {
     try {
       act();
     } catch (error) {
-      this.#call.fail(error);
+      this.fail(error);
     }
   }
 
   #onAbort(error: ServiceError): void {
-    if (this.#hasEnded) return;
+    if (this.#hasLeft) return;
     this.#leave();
     try {
       this.#receiver?.onClose(error);
     } catch (failure) {
-      this.#call.fail(failure);
+      this.fail(failure);
     }
   }
 
   #leave(): void {
-    this.#hasEnded = true;
-    this.#openCalls.leave(this);
+    this.#hasLeft = true;
+    this.stopHandling();
   }
+}
+
+function sum(sizes: readonly number[]): number {
+  let bytes = 0;
+  for (const size of sizes) bytes += size;
+  return bytes;
 }

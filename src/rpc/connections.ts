@@ -12,11 +12,9 @@ import {
   type ServerOptions,
 } from "node:http2";
 import type { Server } from "@grpc/grpc-js";
-import type { CallerMemory } from "../auth/caller-memory.ts";
-import type { FairShare } from "../base/fair-share.ts";
 import type { TransportMetrics } from "../observability/metrics.ts";
-import { PartialRequests } from "./incoming.ts";
-import { type IncomingCall, type Encoding, type RequestParts, Decompressor } from "./requests.ts";
+import type { Encoding } from "./decompress.ts";
+import type { IncomingCall } from "./serve.ts";
 
 /** From the connection, or the end of its TLS handshake, to the client's first SETTINGS. */
 const PREFACE_LIMIT_MS = 5_000;
@@ -25,26 +23,12 @@ const TOO_LARGE_MAX = 100;
 
 /** Watches the connections and calls of the HTTP/2 server, below grpc-js. */
 export class Connections {
-  readonly incoming: RequestParts;
-  readonly #metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">;
-  readonly #memory: FairShare;
-  readonly #arriving = new PartialRequests();
+  readonly #metrics: Pick<TransportMetrics, "connectionsClosed">;
   readonly #tooLarge = new WeakMap<Http2Session, number>();
   #arrived: IncomingCall | undefined;
 
-  constructor(
-    metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">,
-    memory: CallerMemory,
-    { requestBytesMax }: { readonly requestBytesMax: number },
-  ) {
+  constructor(metrics: Pick<TransportMetrics, "connectionsClosed">) {
     this.#metrics = metrics;
-    this.#memory = memory.all;
-    this.incoming = {
-      memory,
-      partialRequests: this.#arriving,
-      decompressor: new Decompressor({ bytesMax: requestBytesMax }),
-      cut: (stream) => this.#cut(stream),
-    };
   }
 
   /** Call this after `limitHttp2`, and before any connection. */
@@ -76,12 +60,6 @@ export class Connections {
     return arrived;
   }
 
-  tick(): void {
-    this.#memory.tick();
-    this.#arriving.tick({ isPressed: this.#memory.isFull });
-    this.#metrics.receivedBytes.set(this.#memory.used);
-  }
-
   #session(session: ServerHttp2Session): void {
     const timer = setTimeout(() => {
       this.#metrics.connectionsClosed.inc({ server: "grpc", why: "preface" });
@@ -97,11 +75,12 @@ export class Connections {
     if (session === undefined) return;
     const calls = (this.#tooLarge.get(session) ?? 0) + 1;
     this.#tooLarge.set(session, calls);
-    if (calls > TOO_LARGE_MAX) this.#cut(stream);
+    if (calls > TOO_LARGE_MAX) this.cut(stream);
     else stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }
 
-  #cut({ session }: ServerHttp2Stream): void {
+  /** Ends the connection of a caller who attacks. */
+  cut({ session }: ServerHttp2Stream): void {
     if (session === undefined || session.destroyed) return;
     this.#metrics.connectionsClosed.inc({ server: "grpc", why: "flood" });
     session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
@@ -148,8 +127,8 @@ export function limitHttp2(server: Server): void {
 
 /** Each character of a raw header is one byte. */
 function headersAreTooLarge(rawHeaders: readonly string[]): boolean {
-  const fields = rawHeaders.length / 2;
-  const bytes = rawHeaders.reduce((sum, text) => sum + text.length, fields * FIELD_BYTES);
+  let bytes = (rawHeaders.length / 2) * FIELD_BYTES;
+  for (const text of rawHeaders) bytes += text.length;
   return bytes > HEADER_BYTES_MAX;
 }
 

@@ -38,9 +38,11 @@ import {
   ServerReflectionResponseSchema,
 } from "@session-ledger/proto/grpc/reflection/v1/reflection_pb";
 import { ServiceError } from "@session-ledger/base/errors";
+import { CALL_BYTES, type Reservation } from "../base/budget.ts";
 import { methodDefinitionOf } from "./answers.ts";
-import { RequestStream } from "./incoming.ts";
-import type { RequestParts } from "./requests.ts";
+import { HEAD_BYTES, IncomingBytes, type IncomingOwner } from "./incoming.ts";
+import type { OpenCall } from "./open-calls.ts";
+import { type CallParts, LATE_TICKS } from "./serve.ts";
 
 /** grpc.health.v1. The server as a whole (the empty name) and its services have one status. */
 export class Health {
@@ -109,12 +111,12 @@ function definitionOf(service: DescService, typeName = service.typeName): Servic
 const CALLS_PER_CONNECTION_MAX = 16;
 /** One connection may have a few of these calls, and all connections together `callsMax`. */
 export class HealthAndReflectionCalls {
-  readonly #parts: RequestParts;
+  readonly #parts: CallParts;
   readonly #callsMax: number;
   readonly #byConnection = new WeakMap<Http2Session, number>();
   #open = 0;
 
-  constructor(parts: RequestParts, { callsMax }: { readonly callsMax: number }) {
+  constructor(parts: CallParts, { callsMax }: { readonly callsMax: number }) {
     this.#parts = parts;
     this.#callsMax = callsMax;
   }
@@ -125,9 +127,11 @@ export class HealthAndReflectionCalls {
     if (session === undefined) return tooMany(); // The connection is gone.
     const own = this.#byConnection.get(session) ?? 0;
     if (own >= CALLS_PER_CONNECTION_MAX || this.#open >= this.#callsMax) return tooMany();
+    const reservation = this.#parts.budget.reserve(UNKNOWN, CALL_BYTES);
+    if (reservation === undefined) return tooMany();
     this.#count(session, 1);
     stream.once("close", () => this.#count(session, -1));
-    void new HealthAndReflectionRequest(this.#parts, stream);
+    void new HealthAndReflectionRequest(this.#parts, stream, reservation);
     return undefined;
   }
 
@@ -145,39 +149,57 @@ function tooMany(): ServiceError {
 /** The longest question to health or reflection is a name; a reflection client asks many. */
 const BYTES_MAX = 64 * 1024;
 
+/** The callers need no token, so all of them are one caller. */
+const UNKNOWN = "?";
+
 /**
  * Cuts a request that is large or does not end, and a long conversation with reflection. Frees the
  * memory of the request at its end: a watch of health may stay for days.
  */
-class HealthAndReflectionRequest extends RequestStream {
-  readonly #parts: RequestParts;
+class HealthAndReflectionRequest implements IncomingOwner, OpenCall {
+  readonly isStream = false;
+  readonly #parts: CallParts;
+  readonly #stream: ServerHttp2Stream;
+  readonly #reservation: Reservation;
   #received = 0;
+  #lateTicks = 0;
 
-  constructor(parts: RequestParts, stream: ServerHttp2Stream) {
-    super(parts, stream);
+  constructor(parts: CallParts, stream: ServerHttp2Stream, reservation: Reservation) {
     this.#parts = parts;
-    parts.partialRequests.requests.begin(this);
-    stream.once("close", () => this.onEnd());
+    this.#stream = stream;
+    this.#reservation = reservation;
+    parts.openCalls.add(this);
+    void new IncomingBytes(stream, this);
+    stream.once("close", () => this.onRequestEnd());
   }
 
-  onTimeout(): void {
-    this.stream.close(constants.NGHTTP2_CANCEL);
+  onMessageHead(bytes: number): boolean {
+    return this.onPieces(HEAD_BYTES + bytes);
   }
 
-  protected onChunk(chunk: Buffer): boolean {
-    this.#received += chunk.length;
+  onPieces(bytes: number): boolean {
+    this.#received += bytes;
     if (this.#received <= BYTES_MAX) return true;
-    this.onRevoke();
+    this.fail();
     return false;
   }
 
-  protected onEnd(): void {
-    this.#parts.partialRequests.requests.end(this);
-    this.memory.release();
+  onRequestEnd(): void {
+    this.#parts.openCalls.delete(this);
+    this.#reservation.release();
   }
 
-  protected onRevoke(): void {
-    this.stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  onFlood(): void {
+    this.#parts.cut(this.#stream);
+  }
+
+  tick(): void {
+    this.#lateTicks += 1;
+    if (this.#lateTicks > LATE_TICKS) this.#stream.close(constants.NGHTTP2_CANCEL);
+  }
+
+  fail(): void {
+    this.#stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }
 }
 

@@ -2,8 +2,11 @@ import { shuttingDown } from "../contract/context.ts";
 import type { Principal } from "../auth/principal.ts";
 import type { ServiceError } from "@session-ledger/base/errors";
 
-/** A call that does not end by itself, so a stop must end it. */
-interface OpenStreamCall {
+export interface OpenCall {
+  /** The call does not end by itself, so a stop must end it, and its caller may lose the right to it. */
+  readonly isStream: boolean;
+  /** True: a handler works on the call, so its caller is known. */
+  readonly isHandling?: boolean;
   /** Undefined: anyone may make the call. */
   readonly principal?: Principal;
   /** Answers with the error, unless the call has ended already. */
@@ -13,47 +16,50 @@ interface OpenStreamCall {
 }
 
 /**
- * The calls in progress, so that a stop can end streams, refuse new calls and wait for others. A
- * call counts until its handler is done, even when the caller has left.
+ * The calls in progress, so that late ones end, and so that a stop can end streams, refuse new calls
+ * and wait for others. A handler counts until it is done, even when the caller has left.
  */
 export class OpenCalls {
-  readonly #streams = new Set<OpenStreamCall>();
+  readonly #calls = new Set<OpenCall>();
   readonly #emptied = Promise.withResolvers<void>();
   handlersRunning = 0;
   #isClosed = false;
 
-  /** Throws when the server stops. Each `enter` that returned needs its `leave`. */
-  enter(stream?: OpenStreamCall): void {
-    if (this.#isClosed) throw shuttingDown();
-    this.handlersRunning += 1;
-    if (stream !== undefined) this.#streams.add(stream);
+  /** A call began; it is open until `delete`, when its last byte has left. */
+  add(call: OpenCall): void {
+    this.#calls.add(call);
   }
 
-  leave(stream?: OpenStreamCall): void {
+  delete(call: OpenCall): void {
+    this.#calls.delete(call);
+  }
+
+  /** A handler begins. Throws when the server stops. Each `enter` that returned needs its `leave`. */
+  enter(): void {
+    if (this.#isClosed) throw shuttingDown();
+    this.handlersRunning += 1;
+  }
+
+  leave(): void {
     this.handlersRunning -= 1;
-    if (stream !== undefined) this.#streams.delete(stream);
     if (this.#isClosed && this.handlersRunning === 0) this.#emptied.resolve();
   }
 
-  /** For a stream of another package, such as health: a stop ends it, and does not wait for it. */
-  adopt(stream: OpenStreamCall): () => void {
-    this.#streams.add(stream);
-    return () => this.#streams.delete(stream);
-  }
-
-  /** Ends the streams whose callers may not continue. */
+  /** Ends late calls, and the streams whose callers may not continue. */
   tick(refusalOf: (principal: Principal) => ServiceError | undefined): void {
-    for (const stream of this.#streams) {
-      const error = stream.principal === undefined ? undefined : refusalOf(stream.principal);
-      if (error === undefined) stream.tick?.();
-      else stream.fail(error);
+    for (const call of this.#calls) {
+      const { isStream, isHandling = false, principal } = call;
+      const isKnown = isStream && isHandling && principal !== undefined;
+      const error = isKnown ? refusalOf(principal) : undefined;
+      if (error === undefined) call.tick?.();
+      else call.fail(error);
     }
   }
 
   /** Ends the streams with UNAVAILABLE and takes no new call; resolves when no handler runs. */
   close(): Promise<void> {
     this.#isClosed = true;
-    for (const stream of this.#streams) stream.fail(shuttingDown());
+    for (const call of this.#calls) if (call.isStream) call.fail(shuttingDown());
     if (this.handlersRunning === 0) this.#emptied.resolve();
     return this.#emptied.promise;
   }

@@ -1,16 +1,18 @@
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
-import { serverBusy } from "../auth/caller-memory.ts";
-import type { Principal } from "../auth/principal.ts";
-import type { ServiceError } from "@session-ledger/base/errors";
 import { forEach } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import { ReadSessionEvent } from "../contract/rows-to-wire.ts";
-import { HEAD_BYTES, type ServedCall, writeHead } from "./call.ts";
 import { decoderOf } from "./decode.ts";
 import { sharedEncoderOf } from "./encode.ts";
-import { type MethodDeps, receiveOne } from "./receive.ts";
-import type { IncomingCall, OneRequest } from "./requests.ts";
+import { HEAD_BYTES } from "./incoming.ts";
+import {
+  type IncomingCall,
+  LATE_TICKS,
+  type MethodDeps,
+  OneRequestCall,
+  writeHead,
+} from "./serve.ts";
 
 /** Answers the calls of one method that has one request and a stream of answers. */
 export function serverStream(
@@ -18,18 +20,17 @@ export function serverStream(
   method: DescMethod,
   handle: (request: Message, context: CallContext) => AsyncIterable<Message>,
 ): (wire: ServerInterceptingCallInterface, arrived: IncomingCall) => void {
-  const { openCalls } = deps;
   const decode = decoderOf(method.input);
   const encode = sharedEncoderOf(method.output);
 
-  const answer = async (call: ServedCall, from: OneRequest, bytes: Buffer): Promise<void> => {
+  const answer = async (call: OneRequestCall, bytes: Buffer): Promise<void> => {
     const out = new OutgoingFrames(call, encode);
     try {
-      openCalls.enter(out);
+      call.startHandling();
     } catch (error) {
       return call.fail(error);
     }
-    from.acquire({ canEnd: true });
+    call.onHandlingTick = () => out.tick();
     try {
       const request = call.accept(decode(bytes));
       call.sendHeaders(); // Sent at once: the headers tell a watcher that it is attached.
@@ -38,12 +39,14 @@ export function serverStream(
     } catch (error) {
       call.fail(error);
     } finally {
-      openCalls.leave(out);
-      from.release();
+      call.stopHandling();
     }
   };
 
-  return (wire, arrived) => receiveOne(deps, { wire, arrived }, answer);
+  return (wire, arrived) => {
+    const call = new OneRequestCall(deps, { wire, arrived }, { isStream: true });
+    call.receive((bytes) => void answer(call, bytes));
+  };
 }
 
 /**
@@ -63,16 +66,16 @@ const framePool: Buffer[] = [];
  * after its `finally`, when the call has ended.
  */
 async function sendAll(
-  call: ServedCall,
+  call: OneRequestCall,
   messages: AsyncIterable<Message>,
   out: OutgoingFrames,
 ): Promise<void> {
   // A message of an ended call is never flushed, so no code may wait for it.
   call.signal.addEventListener("abort", () => out.open(), { once: true });
   const whenRead = async (opened: Promise<void>): Promise<boolean> => {
-    out.tick();
+    out.count();
     await opened;
-    out.tick();
+    out.count();
     return !call.hasEnded;
   };
   try {
@@ -95,36 +98,32 @@ const COPIES_PER_BYTE = 3;
  * the handler has to wait: few writes for a replay, and no late live row.
  */
 class OutgoingFrames {
-  readonly #call: ServedCall;
+  readonly #call: OneRequestCall;
   readonly #encode: (message: Message) => Buffer;
   #frame: Buffer | undefined;
   #frameEnd = 0;
   #unsentBytes = 0;
+  #lateTicks = 0;
   #isForcedOpen = false;
   #waiting: PromiseWithResolvers<void> | undefined;
 
-  constructor(call: ServedCall, encode: (message: Message) => Buffer) {
+  constructor(call: OneRequestCall, encode: (message: Message) => Buffer) {
     this.#call = call;
     this.#encode = encode;
   }
 
-  get principal(): Principal {
-    return this.#call.principal;
-  }
-
-  fail(error: ServiceError): void {
-    this.#call.fail(error);
-  }
-
-  /**
-   * Counts bytes that the caller has not taken: at once for a stream that stands still, else once
-   * per second, because a fast caller takes every message before a check.
-   */
+  /** A fast caller takes every message before a check, so only a stream that stands still is counted. */
   tick(): void {
+    this.count();
+    this.#lateTicks = this.#unsentBytes > 0 ? this.#lateTicks + 1 : 0;
+    if (this.#lateTicks > LATE_TICKS) this.#call.endUnread();
+  }
+
+  /** Counts the bytes that the caller has not taken. */
+  count(): void {
     const { memory } = this.#call;
-    if (memory === undefined) return;
-    memory.lease.awaitsCaller = this.#unsentBytes > 0;
-    if (!memory.answer(this.#unsentBytes * COPIES_PER_BYTE)) this.#call.fail(serverBusy());
+    const bytes = this.#unsentBytes * COPIES_PER_BYTE;
+    if (memory?.resize("answer", bytes) === false) this.#call.failBusy();
   }
 
   send(message: Message): void {
@@ -168,6 +167,7 @@ class OutgoingFrames {
     this.#call.sendFramed(sent, () => {
       if (isFull) releaseFrame(frame);
       this.#unsentBytes -= bytes;
+      this.#lateTicks = 0;
       if (this.#unsentBytes < UNSENT_BYTES_MAX) this.#waiting?.resolve();
     });
   }

@@ -22,20 +22,20 @@ import {
   SessionService,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { file_google_rpc_error_details } from "@session-ledger/proto/google/rpc/error_details_pb";
-import { CallerMemory } from "../auth/caller-memory.ts";
 import type { Authenticator } from "../auth/authenticator.ts";
-import { FairShare } from "../base/fair-share.ts";
+import { Budget } from "../base/budget.ts";
 import { isDoneWithin } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
 import type { TlsMaterial } from "../transport/watched-files.ts";
 import { type AnswerDeps, answersOf, definitionOf, type SessionHandlers } from "./answers.ts";
 import type { LoggedCalls } from "../observability/call-records.ts";
-import { statusOf } from "./call.ts";
+import { Decompressor } from "./decompress.ts";
 import { Connections, limitHttp2 } from "./connections.ts";
 import { addReflection, HealthAndReflectionCalls, Health } from "./health-and-reflection.ts";
-import { STALLED_TICKS, TICK_MS } from "./incoming.ts";
 import { GrpcListener } from "./listener.ts";
-import { OpenCalls } from "./open-calls.ts";
+import { type OpenCall, OpenCalls } from "./open-calls.ts";
+import { type CallParts, TICK_MS } from "./serve.ts";
+import { statusOf } from "./status.ts";
 
 /** The default limit of one request, compressed or not. */
 export const REQUEST_BYTES_MAX = 4 * 1024 * 1024;
@@ -81,13 +81,13 @@ const LIMITS: RpcLimits = {
   receivedBytesMax: 256 * 1024 * 1024,
 };
 
-export interface RpcServerDeps extends Omit<AnswerDeps, "openCalls" | "callers" | "incoming"> {
+export interface RpcServerDeps extends Omit<AnswerDeps, keyof CallParts> {
   readonly handlers: SessionHandlers;
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
   /** Started before this server; without it nothing is encrypted. */
   readonly tls?: TlsMaterial | undefined;
-  /** Memory for callers, shared by both servers and ticked here; when absent, of this server. */
-  readonly memory?: FairShare | undefined;
+  /** Memory for callers, shared by both servers; when absent, this server makes its own. */
+  readonly memory?: Budget | undefined;
 }
 
 export class GrpcServer implements Unit {
@@ -95,6 +95,8 @@ export class GrpcServer implements Unit {
   readonly #callers: RpcServerDeps["authenticator"];
   readonly #options: RpcServerOptions;
   readonly #openCalls = new OpenCalls();
+  readonly #memory: Budget;
+  readonly #metrics: AnswerDeps["metrics"];
   readonly #connections: Connections;
   readonly #healthAndReflection: HealthAndReflectionCalls;
   readonly #health = new Health([SessionService.typeName]);
@@ -113,18 +115,24 @@ export class GrpcServer implements Unit {
     const { requestBytesMax = REQUEST_BYTES_MAX } = options;
     const limits: RpcLimits = { ...LIMITS, ...options.limits };
     this.#log = deps.log;
+    this.#metrics = deps.metrics;
     this.#callers = callers;
     this.#options = options;
     this.address = options.address;
-    const all =
-      memory ?? new FairShare({ max: limits.receivedBytesMax, stalledTicksMax: STALLED_TICKS });
-    const callerMemory = new CallerMemory(all, callers);
-    this.#connections = new Connections(deps.metrics, callerMemory, { requestBytesMax });
-    const { incoming } = this.#connections;
-    this.#healthAndReflection = new HealthAndReflectionCalls(incoming, {
+    this.#memory = memory ?? new Budget({ max: limits.receivedBytesMax });
+    this.#connections = new Connections(deps.metrics);
+    const callParts: CallParts = {
+      openCalls: this.#openCalls,
+      callers,
+      budget: this.#memory,
+      decompressor: new Decompressor({ bytesMax: requestBytesMax }),
+      requestBytesMax,
+      cut: (stream) => this.#connections.cut(stream),
+    };
+    this.#healthAndReflection = new HealthAndReflectionCalls(callParts, {
       callsMax: limits.connectionsMax,
     });
-    const answerDeps = { ...deps, openCalls: this.#openCalls, callers, incoming };
+    const answerDeps = { ...deps, ...callParts };
     const answers = answersOf(answerDeps, deps.handlers, options);
     this.#server = newServer(options, limits, this.#interceptor(answers));
     limitHttp2(this.#server);
@@ -177,7 +185,7 @@ export class GrpcServer implements Unit {
   }
 
   #tick(): void {
-    this.#connections.tick();
+    this.#metrics.receivedBytes.set(this.#memory.used);
     this.#openCalls.tick((principal) => this.#callers.refusalOf(principal));
   }
 
@@ -199,8 +207,10 @@ export class GrpcServer implements Unit {
       }
       if (!method.responseStream) return new ServerInterceptingCall(wire);
       // Health's watches and reflection do not end, and would delay a stop up to its limit.
-      const forget = this.#openCalls.adopt({ fail: (error) => wire.sendStatus(statusOf(error)) });
-      return new ServerInterceptingCall(wire, { start: (next) => next({ onCancel: forget }) });
+      const call: OpenCall = { isStream: true, fail: (error) => wire.sendStatus(statusOf(error)) };
+      this.#openCalls.add(call);
+      const onCancel = (): void => this.#openCalls.delete(call);
+      return new ServerInterceptingCall(wire, { start: (next) => next({ onCancel }) });
     };
   }
 }

@@ -1,11 +1,9 @@
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import type { CallContext } from "../contract/context.ts";
-import type { ServedCall } from "./call.ts";
 import { decoderOf } from "./decode.ts";
 import { encoderOf } from "./encode.ts";
-import { type MethodDeps, receiveOne } from "./receive.ts";
-import type { IncomingCall, OneRequest } from "./requests.ts";
+import { type IncomingCall, type MethodDeps, OneRequestCall } from "./serve.ts";
 
 /** Answers the unary calls of one method. */
 export function unary(
@@ -13,32 +11,26 @@ export function unary(
   method: DescMethod,
   handle: (request: Message, context: CallContext) => Promise<Message>,
 ): (wire: ServerInterceptingCallInterface, arrived: IncomingCall) => void {
-  const { openCalls } = deps;
   const decode = decoderOf(method.input);
   const encode = encoderOf(method.output);
 
-  const answer = async (call: ServedCall, from: OneRequest, bytes: Buffer): Promise<void> => {
+  const answer = async (call: OneRequestCall, bytes: Buffer): Promise<void> => {
     try {
-      openCalls.enter();
+      call.startHandling();
     } catch (error) {
       return call.fail(error);
     }
-    from.acquire({ canEnd: false });
     try {
-      const response = await handle(call.accept(decode(bytes)), call);
-      const answered = encode(response);
-      from.holdAnswer(answered.length);
-      call.send(answered, ignoreFlush);
-      call.succeed();
+      call.answer(encode(await handle(call.accept(decode(bytes)), call)));
     } catch (error) {
       call.fail(error);
     } finally {
-      openCalls.leave();
-      from.release();
+      call.stopHandling();
     }
   };
 
-  return (wire, arrived) => receiveOne(deps, { wire, arrived }, answer);
+  return (wire, arrived) => {
+    const call = new OneRequestCall(deps, { wire, arrived }, { isStream: false });
+    call.receive((bytes) => void answer(call, bytes));
+  };
 }
-
-function ignoreFlush(): void {}

@@ -132,7 +132,7 @@ function callsIn(line: string): ReadonlyMap<string, number> {
 }
 
 function isOurs(url: string): boolean {
-  return url.startsWith(`${ROOT}src/`) || url.startsWith(`${ROOT}gen/`);
+  return ["src/", "packages/", "gen/"].some((folder) => url.startsWith(`${ROOT}${folder}`));
 }
 
 function smallest(

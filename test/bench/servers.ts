@@ -70,7 +70,8 @@ const UNLIMITED = {
 
 /** The limit of watchers of one session. Older checkouts have a setting for it. */
 export function watchersOfOneSession(count: number): Readonly<Record<string, string>> {
-  return { WATCHERS_MAX: String(8 * count), WATCHERS_PER_SESSION_MAX: String(count) };
+  // One caller gets half of them; the limit of one session is an eighth of all.
+  return { WATCHERS_MAX: String(16 * count), WATCHERS_PER_SESSION_MAX: String(2 * count) };
 }
 
 /** Without announcements between the instances. */

@@ -12,7 +12,7 @@ import {
 } from "@session-ledger/proto/ambient/v1/events_pb";
 import { SessionSchema, SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type ErrorCode, invalidArgument, ServiceError } from "@session-ledger/base/errors";
-import { GRPC_STATUS } from "../../src/rpc/call.ts";
+import { GRPC_STATUS } from "../../src/rpc/status.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import { REQUEST_BYTES_MAX } from "../../src/rpc/server.ts";
 import { frame, rawCall } from "../support/http2-frames.ts";

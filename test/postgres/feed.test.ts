@@ -6,7 +6,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
-import type { FairShare } from "../../src/base/fair-share.ts";
+import type { Budget } from "../../src/base/budget.ts";
 import { Feeds, FEED_LIMITS, type FeedDelivery, type FeedRequest } from "../../src/live/feeds.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { WatchLimits } from "../../src/live/watch-limits.ts";
@@ -83,11 +83,7 @@ function asked(request: Partial<FeedRequest<"events">> = {}): FeedRequest<"event
     eventTypes: [],
     snapshotOnly: true,
     signal: new AbortController().signal,
-    acquire: (share: FairShare, refusal) => {
-      const lease = share.acquire(caller, 1, () => undefined);
-      if (lease === undefined) throw refusal();
-      return lease;
-    },
+    acquire: (limit: Budget, refusal) => limit.mustReserve(caller, refusal),
     ...request,
   };
 }

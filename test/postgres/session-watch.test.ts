@@ -2,7 +2,7 @@
 import { sql } from "drizzle-orm";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
-import type { FairShare } from "../../src/base/fair-share.ts";
+import type { Budget } from "../../src/base/budget.ts";
 import { Feeds, FEED_LIMITS } from "../../src/live/feeds.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { WatchLimits } from "../../src/live/watch-limits.ts";
@@ -46,11 +46,7 @@ class Watch implements AsyncDisposable {
       scope: EVERYTHING,
       filter: {},
       signal: new AbortController().signal,
-      acquire: (share: FairShare, refusal) => {
-        const lease = share.acquire(caller, 1, () => undefined);
-        if (lease === undefined) throw refusal();
-        return lease;
-      },
+      acquire: (limit: Budget, refusal) => limit.mustReserve(caller, refusal),
       ...request,
     });
   }

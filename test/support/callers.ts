@@ -16,9 +16,7 @@ import {
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ANONYMOUS, type Principal, type CallerRole, ROLES } from "../../src/auth/principal.ts";
 import type { RpcClient } from "./grpc-client.ts";
-import { EventEmitter } from "node:events";
-import { CallerMemory } from "../../src/auth/caller-memory.ts";
-import { FairShare } from "../../src/base/fair-share.ts";
+import { Budget, CallMemory } from "../../src/base/budget.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 import type { Authenticator } from "../../src/auth/authenticator.ts";
 
@@ -274,13 +272,11 @@ function decoded(part: string): object {
   return JSON.parse(Buffer.from(part, "base64url").toString());
 }
 
-/** A call of the named caller on its own connection. A shared limit can end it. */
+/** A call of the named caller. */
 export function callOf(id: string): CallContext {
-  const connection = new CallerMemory(new FairShare({ max: 1e9 }), { asks: true }).of(
-    new EventEmitter(),
-  );
   const controller = new AbortController();
-  const memory = connection.call((error) => controller.abort(error));
+  const end = (error: Error): void => controller.abort(error);
+  const memory = new CallMemory(new Budget({ max: 1e9 }), `static:${id}`, { end });
   const principal: Principal = { ...ANONYMOUS, kind: "static", id };
   return { principal, signal: controller.signal, hasEnded: false, memory };
 }

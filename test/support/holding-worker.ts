@@ -11,6 +11,7 @@ import {
   ListSessionEventsRequestSchema,
   WatchSessionEventsRequestSchema,
 } from "@session-ledger/proto/ambient/v1/events_pb";
+import { ClaimTurnRequestSchema } from "@session-ledger/proto/ambient/v1/turns_pb";
 import { API, type HoldingOrder, LARGE, REPLAY, spreadSession, type Way } from "./holding.ts";
 import { frame } from "./http2-frames.ts";
 import { pace } from "./eventually.ts";
@@ -76,7 +77,8 @@ class Holder {
     }: {
       readonly message: Buffer;
       readonly ends: "both" | "answer" | "none";
-      readonly beginsWith?: "response" | "readable";
+      /** `sent`: the call has no answer for long. */
+      readonly beginsWith?: "response" | "readable" | "sent";
     },
   ): Promise<void> {
     const stream = session.request({
@@ -88,13 +90,16 @@ class Holder {
     });
     stream.on("error", () => undefined);
     const closed = new Promise<void>((resolve) => stream.once("close", () => resolve()));
-    const opened = new Promise<void>((resolve) => stream.once(beginsWith, () => resolve()));
+    const opened = new Promise<void>((resolve) =>
+      stream.once(beginsWith === "sent" ? "response" : beginsWith, () => resolve()),
+    );
     stream.once("response", (headers) => this.#count(headers["grpc-status"] ?? "begun"));
     stream.on("trailers", (headers) => this.#count(headers["grpc-status"] ?? "ended"));
     this.sentBytes += message.length;
     const sent = new Promise<void>((resolve) => stream.write(message, () => resolve()));
     if (ends === "both") stream.end();
-    await Promise.race([opened, closed, ...(ends === "none" ? [sent] : [])]);
+    const beginsWhenSent = ends === "none" || beginsWith === "sent";
+    await Promise.race([opened, closed, ...(beginsWhenSent ? [sent] : [])]);
   }
 
   /** Resolves when the answer begins, of which no more is read, or when the connection ends. */
@@ -111,8 +116,10 @@ class Holder {
       socket.once("data", (chunk) => {
         const status = /^HTTP\/1.1 (\d+)/.exec(chunk.toString("latin1"))?.[1] ?? "no status";
         this.#count(status);
-        const begin = (): void => {
-          if (socket.bytesRead < readBytes && status === "200") return;
+        const begin = (piece = chunk): void => {
+          // A stream without room ends with an error event, in a last piece of chunked coding.
+          const hasEnded = piece.toString("latin1").endsWith("0\r\n\r\n");
+          if (socket.bytesRead < readBytes && status === "200" && !hasEnded) return;
           if (!reads) socket.pause();
           resolve();
         };
@@ -178,6 +185,11 @@ function onSockets(holder: Holder, begin: (at: number) => Promise<void>): Promis
   return Promise.all(Array.from({ length: holder.order.calls }, (_, at) => begin(at)));
 }
 
+/** Of the RUN_STARTED of a claim that waits. */
+const RUN_STARTED_BYTES = 900_000;
+/** As long as a claim may wait. */
+const CLAIM_SECONDS = 60n;
+
 const HOLD: Readonly<Record<Way, (holder: Holder) => Promise<unknown>>> = {
   "unread transcripts": (holder) =>
     onSockets(holder, () => holder.request(`GET ${API}/sessions/${LARGE}/transcript`, {})),
@@ -225,6 +237,15 @@ const HOLD: Readonly<Record<Way, (holder: Holder) => Promise<unknown>>> = {
         reads: true,
       }),
     ),
+  "waiting claims": (holder) =>
+    onSessions(holder, { perSession: CALLS_A_CONNECTION }, (session, at) => {
+      const note = "x".repeat(RUN_STARTED_BYTES);
+      const runStarted = JSON.stringify({ type: "RUN_STARTED", runId: "r", metadata: { note } });
+      const wait = { seconds: CLAIM_SECONDS };
+      const sessionId = `hostile-claim-${at}`;
+      const message = messageOf(ClaimTurnRequestSchema, { sessionId, runStarted, wait });
+      return holder.call(session, "ClaimTurn", { message, ends: "both", beginsWith: "sent" });
+    }),
 };
 
 /** `idle watches` wait at the head of empty sessions; all others have unread rows. */

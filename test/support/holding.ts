@@ -1,5 +1,5 @@
 /**
- * Ten ways to make the service hold memory, or a place, for a caller that does not move. The caller runs
+ * Eleven ways to make the service hold memory, or a place, for a caller that does not move. The caller runs
  * in a thread of its own (holding-worker.ts). Here are the sessions with large rows that the ways need,
  * the start and end of a way, and the calls of another caller meanwhile.
  */
@@ -22,6 +22,7 @@ export const WAYS = {
   "idle push streams": 1_000,
   "unread exports": 64,
   "replays that follow": 8,
+  "waiting claims": 600,
 } as const;
 export type Way = keyof typeof WAYS;
 export const WAY_NAMES = Object.keys(WAYS).filter((name): name is Way => name in WAYS);
@@ -148,6 +149,7 @@ export async function anotherGets(
         stream.send({ frame: { case: "open", value: { sessionId: "another" } } });
         await stream.next();
       });
+    case "waiting claims":
     case "unary answers on closed windows":
     case "requests that do not end":
       return streamed(grpcAddress, (client) => {

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { ErrorEvent, EventSource } from "eventsource";
 import { eventually } from "./eventually.ts";
-import type { ConnectionMemory } from "../../src/auth/caller-memory.ts";
+import { type Budget, CallMemory } from "../../src/base/budget.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import { type Duplex, duplexPair } from "node:stream";
@@ -138,10 +138,7 @@ export interface Streaming {
 
 export async function streaming(
   source: AsyncIterable<SseFrame>,
-  {
-    memory: connection,
-    ...options
-  }: Partial<EventStreamOptions> & { readonly memory?: ConnectionMemory } = {},
+  { memory: budget, ...options }: Partial<EventStreamOptions> & { readonly memory?: Budget } = {},
 ): Promise<Streaming> {
   const log: string[] = [];
   const metrics = createMetrics();
@@ -151,7 +148,7 @@ export async function streaming(
   const context = {
     signal,
     principal: ANONYMOUS,
-    memory: connection?.call(() => cut()),
+    memory: budget && new CallMemory(budget, {}, { end: () => cut() }),
     get hasEnded() {
       return signal.aborted;
     },

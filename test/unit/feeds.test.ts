@@ -1,7 +1,8 @@
 /** When feeds look at the database, and what makes them go back; the database is a double. */
 import { expect, test } from "vitest";
 import type { Clock } from "@session-ledger/base/clock";
-import type { Lease, FairShare } from "../../src/base/fair-share.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
+import type { Budget, Reservation } from "../../src/base/budget.ts";
 import { Feeds, FEED_LIMITS, type FeedDelivery, type FeedRequest } from "../../src/live/feeds.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { WatchLimits } from "../../src/live/watch-limits.ts";
@@ -88,11 +89,8 @@ class Bench implements FeedReader {
   }
 }
 
-const acquire = (share: FairShare, refusal: () => Error): Lease => {
-  const lease = share.acquire({ name: "reader", connection: share }, 1, () => undefined);
-  if (lease === undefined) throw refusal();
-  return lease;
-};
+const acquire = (limit: Budget, refusal: () => ServiceError): Reservation =>
+  limit.mustReserve("reader", refusal);
 
 /** What it delivers, while the test lets time pass. */
 function collecting(feed: AsyncGenerator<FeedDelivery<"events">>) {

@@ -12,9 +12,7 @@ import * as fc from "fast-check";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { ServiceError } from "@session-ledger/base/errors";
 import { frameParts, openingText, type SseFrame, UnsentFrames } from "../../src/http/sse.ts";
-import { EventEmitter } from "node:events";
-import { CallerMemory } from "../../src/auth/caller-memory.ts";
-import { FairShare } from "../../src/base/fair-share.ts";
+import { Budget, CALL_BYTES } from "../../src/base/budget.ts";
 import { answerTo, Received, Source, streaming } from "../support/http-clients.ts";
 import { properties } from "../support/random.ts";
 
@@ -246,12 +244,10 @@ describe("a stream", () => {
     expect(received.text.replaceAll(/[^ab]/g, "")).toContain("b".repeat(data.length));
   });
 
-  test("that hangs with a large frame is ended in favour of newer ones, and one with a small frame is not", async () => {
+  test("that hangs with a frame that has no room is cut, and those that hang already are not", async () => {
     const unsent = new UnsentFrames();
-    const memoryOfAll = new FairShare({ max: 1_500_000 });
-    const callers = new CallerMemory(memoryOfAll, { asks: false });
+    const memory = new Budget({ max: 2_200_000 });
     const stalled = async (data: string | Uint8Array) => {
-      const memory = callers.of(new EventEmitter());
       const stream = await waitingStream({ unsent, memory }, { data });
       const client = stream.connect();
       client.write("GET /stream/1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -259,18 +255,14 @@ describe("a stream", () => {
       for (let waits = 0; waits < 5; waits += 1) await turn();
       return stream;
     };
-    const small = await stalled("s".repeat(90_000));
     const shared = Buffer.alloc(1_000_000, "a");
     const old = [await stalled(shared), await stalled(shared)];
-    const smallBytes = 3 * 90_000;
-    expect(memoryOfAll.used).toBe(1_000_000 + smallBytes);
-    expect(old.map(({ source }) => source.left)).toEqual([false, false]);
+    expect(memory.used).toBeGreaterThan(1_000_000);
+    expect(memory.used).toBeLessThanOrEqual(1_000_000 + 2 * CALL_BYTES);
     const newer = await stalled(Buffer.alloc(1_000_000, "b"));
-    await expect.poll(() => old.every(({ source }) => source.left)).toBe(true);
-    expect(memoryOfAll.used).toBe(1_000_000 + smallBytes);
-    expect([newer.source.left, small.source.left]).toEqual([false, false]);
-    newer.controller.abort();
-    small.controller.abort();
+    await expect.poll(() => newer.source.left).toBe(true);
+    expect(old.map(({ source }) => source.left)).toEqual([false, false]);
+    for (const { controller } of old) controller.abort();
   });
 
   test("lets other work run while its caller keeps up", async () => {

@@ -32,7 +32,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "bytes held for callers",
     "e2e/rpc-requests",
-    "that have half arrived are counted, and those of the largest caller are refused first",
+    "reserve their stated size, and a caller with half of the memory gets no more",
   ],
   [
     "seconds without a sent byte of an answer",
@@ -47,7 +47,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "push streams of an instance",
     "e2e/push-stream-ends",
-    "refuses a stream above its limit, and opens the next when one has ended",
+    "refuses a stream above half of its limit, and opens the next when one has ended",
   ],
   [
     "uncommitted payload bytes of a push stream",

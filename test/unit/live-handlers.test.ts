@@ -1,6 +1,5 @@
 /** The watch calls: their refusals, starts, filters and state frames. */
 import { ANONYMOUS } from "../../src/auth/principal.ts";
-import { EventEmitter } from "node:events";
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
@@ -14,9 +13,8 @@ import {
   type WatchSessionMessagesRequest,
   WatchSessionMessagesRequestSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { ServiceError } from "@session-ledger/base/errors";
-import { FairShare } from "../../src/base/fair-share.ts";
+import { Budget, CALL_BYTES, CallMemory } from "../../src/base/budget.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 import { createWatchHandlers } from "../../src/handlers/watch.ts";
 import type { LiveLimits } from "../../src/live/limits.ts";
@@ -250,8 +248,11 @@ test("a watch ends with SERVER_BUSY when the page that was read ahead has no roo
   const handlers = createWatchHandlers({ live, reader: table }, { sessionPolicy: "auto" });
   const controller = new AbortController();
   // One page takes 2,056 bytes.
-  const callers = new CallerMemory(new FairShare({ max: 3_000 }), { asks: false });
-  const memory = callers.of(new EventEmitter()).call((error) => controller.abort(error));
+  const memory = new CallMemory(
+    new Budget({ max: 2 * (CALL_BYTES + 3_000) }),
+    {},
+    { end: (error) => controller.abort(error), includedBytes: 0 },
+  );
   const { signal } = controller;
   const context = { principal: ANONYMOUS, hasEnded: false, signal, memory };
   const rows = handlers.watchSessionEvents(

@@ -13,7 +13,7 @@ import {
 import { CallRecords } from "../../src/observability/call-records.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { MethodRecords } from "../../src/rpc/call.ts";
+import { MethodRecords } from "../../src/rpc/records.ts";
 import { handClock } from "../support/auth.ts";
 import type { LogRecord } from "../support/rpc-fixture.ts";
 
@@ -46,7 +46,7 @@ const PROTOCOLS = {
     const fail: Fail = (error, name = "GetSession") => {
       const method = { ...SessionService.method.getSession, name };
       const end = { startedMs: 0, request: { id: "s1" }, error };
-      new MethodRecords({ ...parts, records }, method).ended(end);
+      new MethodRecords({ ...parts, records }, method).recordEnd(end);
     };
     return { ...parts, fail, msg: "call", where: "GetSession" };
   },
@@ -135,7 +135,7 @@ describe("regression: streams that end well have limited log lines", () => {
     const { watchSessionEvents } = SessionService.method;
     const records = new MethodRecords({ ...parts, records: all }, watchSessionEvents);
     const end = { startedMs: 0, request: { sessionId: "s1" }, error: undefined };
-    for (let n = 0; n < FLOOD; n += 1) records.ended(end);
+    for (let n = 0; n < FLOOD; n += 1) records.recordEnd(end);
     expect(parts.lines).toHaveLength(20);
     vi.advanceTimersByTime(1_000);
     expect(parts.lines.at(-1)).toMatchObject({ of: { "WatchSessionEvents OK": FLOOD - 20 } });

@@ -59,7 +59,6 @@ describe("metrics", () => {
       "search_index_passed_timestamp_seconds",
       "sessions_waiting",
       "shared_limit_callers",
-      "shared_limit_ended_total",
       "shared_limit_held",
       "shared_limit_refused_total",
       "sse_streams",

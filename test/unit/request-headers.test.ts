@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { preparedHeaders } from "../../src/rpc/connections.ts";
-import { isCompressed } from "../../src/rpc/requests.ts";
+import { isCompressed } from "../../src/rpc/decompress.ts";
 
 describe("the headers of a call", () => {
   test.each([

@@ -9,7 +9,7 @@ import {
 } from "@session-ledger/proto/google/rpc/error_details_pb";
 import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
-import { statusOf } from "../../src/rpc/call.ts";
+import { statusOf } from "../../src/rpc/status.ts";
 
 function detailsOf(answer: StatusObject) {
   const [bytes] = answer.metadata.get("grpc-status-details-bin");

@@ -2,7 +2,7 @@ import { Metadata, status } from "@grpc/grpc-js";
 import { inspect } from "node:util";
 import { describe, expect, test } from "vitest";
 import { ServiceError } from "@session-ledger/base/errors";
-import { GRPC_STATUS, statusOf } from "../../src/rpc/call.ts";
+import { GRPC_STATUS, statusOf } from "../../src/rpc/status.ts";
 import { failureFrom, RpcFailure } from "@session-ledger/runner/internal/failure";
 
 /** The error that grpc-js throws for a call with this status. */

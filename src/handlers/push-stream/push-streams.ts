@@ -15,8 +15,7 @@ import {
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../../auth/principal.ts";
 import type { ValidationMode } from "@session-ledger/agui/validate";
-import { acquire } from "../../auth/caller-memory.ts";
-import { FairShare } from "../../base/fair-share.ts";
+import { Budget } from "../../base/budget.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 import type { Ingest } from "../../ingest/ingest.ts";
@@ -24,7 +23,13 @@ import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { Metrics } from "../../observability/metrics.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { OpenedStream } from "../../store/streams.ts";
-import type { BidiCaller, BidiReceiver, BidiRecord, Handlers } from "../../contract/context.ts";
+import {
+  type BidiCaller,
+  type BidiReceiver,
+  type BidiRecord,
+  callerOf,
+  type Handlers,
+} from "../../contract/context.ts";
 import type { OpenGroups } from "./open-groups.ts";
 import { checkOpen, openFirst } from "./accept-event.ts";
 import { GROUP_CLOSINGS } from "./row-builder.ts";
@@ -58,13 +63,13 @@ export function createPushStreamHandlers(
 ): Pick<Handlers<typeof SessionService>, "pushSessionEvents"> {
   const { metrics } = parts;
   const closed = new Map(GROUP_CLOSINGS.map((by) => [by, metrics.pushStreamGroups.labels({ by })]));
-  const openStreams = new FairShare({ max: options.pushStreamsMax });
+  const openStreams = new Budget({ max: options.pushStreamsMax });
   metrics.limitUse.share("push_streams", openStreams);
   return {
     pushSessionEvents(caller) {
-      const lease = acquire(openStreams, caller, tooManyStreams);
+      const place = openStreams.mustReserve(callerOf(caller), tooManyStreams);
       const onEnd = (): void => {
-        lease.release();
+        place.release();
         metrics.pushStreams.set(openStreams.used);
       };
       metrics.pushStreams.set(openStreams.used);

@@ -2,12 +2,11 @@
  * Claims that wait for a message. Each is a watch of its session's messages with one timer: a
  * commit here, a hint of another instance or the poll of heads wakes it. A stop ends all.
  */
-import { acquireFor } from "../../auth/caller-memory.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Timers } from "@session-ledger/base/timers";
 import type { Unit } from "../../base/unit.ts";
-import type { CallContext } from "../../contract/context.ts";
+import { type CallContext, reserveFor } from "../../contract/context.ts";
 import type { Live } from "../../live/live.ts";
 import type { Metrics } from "../../observability/metrics.ts";
 import { isArrival } from "../../store/rows.ts";
@@ -73,7 +72,7 @@ export class ArrivalWaits implements Unit {
   async #arrived({ sessionId, afterSeq, context }: Wait, signal: AbortSignal): Promise<boolean> {
     const request = { stream: "messages", sessionId, signal } as const;
     try {
-      const watcher = await this.#parts.live.attach({ ...request, acquire: acquireFor(context) });
+      const watcher = await this.#parts.live.attach({ ...request, acquire: reserveFor(context) });
       for await (const delivery of watcher.follow({ after: afterSeq, until: undefined })) {
         if (delivery.kind === "rows" && delivery.rows.some(isArrival)) return true;
       }

@@ -16,9 +16,8 @@ import {
 } from "fastify";
 import type { ZodTypeProvider } from "fastify-type-provider-zod";
 import { z } from "zod";
-import { CallerMemory, serverBusy, UNREAD_LIMIT_MS } from "../../auth/caller-memory.ts";
 import type { ErrorReason, ServiceError } from "@session-ledger/base/errors";
-import { FairShare } from "../../base/fair-share.ts";
+import { Budget, serverBusy, UNREAD_LIMIT_MS } from "../../base/budget.ts";
 import type { Admission } from "./admission.ts";
 import { SERVED_REQUEST, ServedRequest, callContextOf } from "./call-context.ts";
 import { Cors } from "./cors.ts";
@@ -62,7 +61,7 @@ export interface AppParts {
   /** Answers bytes that are no request, and late requests; when absent, the framework does. */
   readonly clientError?: (error: Error, socket: unknown) => void;
   /** When absent, the server makes its own. */
-  readonly memory?: CallerMemory | undefined;
+  readonly memory?: Budget | undefined;
   /** Answers a browser that is sent to an unknown address; when absent, a problem does. */
   readonly sendUnknownPage?: ((reply: FastifyReply) => Promise<FastifyReply>) | undefined;
 }
@@ -145,8 +144,7 @@ function serveAll(
   { openRequests, records, admission, cors, ...parts }: AppParts & { readonly cors: Cors },
 ): void {
   const routes = new RouteTable();
-  const all = new FairShare({ max: MEMORY_BYTES_MAX });
-  const { isOnLoopback, memory = new CallerMemory(all, { asks: false }) } = parts;
+  const { isOnLoopback, memory = new Budget({ max: MEMORY_BYTES_MAX }) } = parts;
   app.addHook("onRoute", ({ method, url }) => {
     routes.add(method, url);
     for (const one of [method].flat()) admission.expect(one, url);
@@ -165,11 +163,7 @@ function serveAll(
     });
     void reply.headers(SAFE);
     cors.answer(request.headers, reply);
-    const hasRoom = served.chargeTo(memory.of(request.raw.socket), reply.raw);
-    const refusal =
-      openRequests.stopping ??
-      (hasRoom ? undefined : serverBusy()) ??
-      checkHost(request.raw, { isOnLoopback });
+    const refusal = openRequests.stopping ?? checkHost(request.raw, { isOnLoopback });
     if (refusal === undefined && request.is404) {
       const methods = routes.methodsOf(request.url);
       if (methods.size > 0 && cors.isPreflight(request.method, request.headers)) {
@@ -181,25 +175,27 @@ function serveAll(
     done(refusal);
   });
   app.addHook("onRequest", unknownAddress(routes, parts.sendUnknownPage));
-  app.addHook("onRequest", async (request) => {
-    callContextOf(request).setPrincipal(await admission.admit(request));
+  app.addHook("onRequest", async (request, reply) => {
+    callContextOf(request).admit(await admission.admit(request), memory, reply);
   });
   app.addHook("onRequest", (request, _reply, done) => {
     done(checkQuery(request.url) ?? checkContentCoding(request.headers["content-encoding"]));
   });
-  app.addHook("preHandler", (request, _reply, done) => {
-    callContextOf(request).setWorking(!READS.has(request.method));
-    done();
-  });
   app.addHook("onSend", (request, reply, payload, done) => {
     const served = callContextOf(request);
-    served.setWorking(false);
-    served.memory?.answer(lengthOf(payload));
+    // The answer takes over the memory of the request.
+    served.memory?.resize("request", 0);
+    const hasRoom = served.memory?.resize("answer", lengthOf(payload)) ?? true;
     limitUnread(reply.raw, UNREAD_LIMIT_MS);
     // The connection of an upload is closed later: its close could overtake the answer.
     if (openRequests.stopping !== undefined && !served.isStream)
       void reply.header("connection", "close");
-    done(null, payload);
+    if (hasRoom) return done(null, payload);
+    const error = serverBusy();
+    served.refusal = error;
+    void reply.code(statusOf(error)).headers(problemHeaders(error)).type(PROBLEM_TYPE);
+    void reply.removeHeader("content-length");
+    done(null, Buffer.from(JSON.stringify(problemOf(error))));
   });
   app.setErrorHandler((cause, request, reply) => {
     const error = refusalOf(cause);
@@ -225,8 +221,6 @@ function leaveBody(request: IncomingMessage, response: ServerResponse): void {
   const end = (): void => void (request.complete || request.socket.destroy());
   response.once("finish", () => setTimeout(end, LEFT_BODY_LIMIT_MS).unref());
 }
-
-const READS = new Set(["GET", "HEAD", "OPTIONS"]);
 
 function lengthOf(payload: unknown): number {
   return typeof payload === "string" || Buffer.isBuffer(payload) ? payload.length : 0;

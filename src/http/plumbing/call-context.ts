@@ -3,13 +3,11 @@
  * stream also ends when the service stops, with that reason.
  */
 import type { ServerResponse } from "node:http";
-import type { FastifyRequest } from "fastify";
-import type { ConnectionMemory } from "../../auth/caller-memory.ts";
+import type { FastifyReply, FastifyRequest } from "fastify";
 import { ServiceError } from "@session-ledger/base/errors";
+import { actorOf, type Principal } from "../../auth/principal.ts";
+import { type Budget, CallMemory } from "../../base/budget.ts";
 import { Call, type CallContext } from "../../contract/context.ts";
-
-/** The objects of Node and the framework that a request has in addition to its bytes: an estimate. */
-const REQUEST_BYTES = 16 * 1024;
 
 /** The name of the property on fastify's request. */
 export const SERVED_REQUEST = "servedRequest";
@@ -28,11 +26,12 @@ export class ServedRequest extends Call {
     this.#stopping = stopping;
   }
 
-  /** Counts its memory from here on; false: no room is free for one more. */
-  chargeTo(connection: ConnectionMemory, response: ServerResponse): boolean {
-    this.memory = connection.call((error) => this.#cut(error, response));
-    this.memory.begin(REQUEST_BYTES);
-    return this.memory.lease.hasRoom;
+  /** The caller is known. Throws when no room is free for one more request of it. */
+  admit(principal: Principal, budget: Budget, { raw }: FastifyReply): void {
+    this.setPrincipal(principal);
+    if (this.hasEnded) return; // The caller left meanwhile.
+    const caller = actorOf(principal) ?? raw.socket ?? raw;
+    this.memory = new CallMemory(budget, caller, { end: (error) => this.#cut(error, raw) });
   }
 
   /** A stream does not end by itself, so a stop must end it. */
@@ -40,12 +39,6 @@ export class ServedRequest extends Call {
     const stopping = this.#stopping();
     if (stopping !== undefined) throw stopping;
     this.isStream = true;
-    this.setWorking(false);
-  }
-
-  /** True while a handler does work that cannot be undone. */
-  setWorking(isWorking: boolean): void {
-    if (this.memory !== undefined) this.memory.lease.canRevoke = !isWorking;
   }
 
   /** The service stops, or the token has ended. Any other request than a stream continues. */
@@ -60,7 +53,7 @@ export class ServedRequest extends Call {
     if (wasLeft) this.#abort(new ServiceError("cancelled", "CANCELLED", "the caller left"));
   }
 
-  /** Others need this caller's memory. A started answer cannot be taken back. */
+  /** The memory of the request did not fit. A started answer cannot be taken back. */
   #cut(error: ServiceError, response: ServerResponse): void {
     const canTell = this.isStream ? !response.writableNeedDrain : !response.headersSent;
     this.refusal ??= error;

@@ -1,7 +1,7 @@
 /** Request bodies: JSON in UTF-8, and nothing else. */
 import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
-import { serverBusy } from "../../auth/caller-memory.ts";
+import { serverBusy } from "../../base/budget.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { utf8Of } from "@session-ledger/base/utf8";
 import { checkBodyDepth, repeatedKey } from "../../contract/checks.ts";
@@ -38,16 +38,20 @@ export function receive(
   payload: IncomingMessage,
   { bytesMax }: { readonly bytesMax: number },
 ): Promise<Buffer> {
-  if (Number(request.headers["content-length"]) > bytesMax) return Promise.reject(tooLarge());
+  const declaredBytes = Number(request.headers["content-length"] ?? 0);
+  if (declaredBytes > bytesMax) return Promise.reject(tooLarge());
   const served = callContextOf(request);
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+  if (served.memory?.resize("request", declaredBytes) === false) {
+    return Promise.reject(serverBusy());
+  }
   let bytes = Buffer.allocUnsafeSlow(0);
   let length = 0;
   const take = (piece: Buffer): void => {
     if (length + piece.length > bytesMax) return leave(tooLarge());
     if (length + piece.length > bytes.length) {
-      const roomBytes = roomFor(length + piece.length);
-      if (served.memory?.request(roomBytes) === false) return leave(serverBusy());
+      const roomBytes = Math.max(declaredBytes, roomFor(length + piece.length));
+      if (served.memory?.resize("request", roomBytes) === false) return leave(serverBusy());
       const larger = Buffer.allocUnsafeSlow(roomBytes);
       bytes.copy(larger, 0, 0, length);
       bytes = larger;
@@ -55,15 +59,16 @@ export function receive(
     length += piece.copy(bytes, length);
   };
   const end = (): void => {
+    // The body is there, so its value is only counted.
+    served.memory?.takeOver("request", length * PARSED_PER_BYTE);
     served.onCut = undefined;
-    served.memory?.request(length * PARSED_PER_BYTE);
     resolve(bytes.subarray(0, length));
   };
   const leave = (error: Error): void => {
     served.onCut = undefined;
     payload.off("data", take).off("end", end).resume();
     bytes = Buffer.allocUnsafeSlow(0);
-    served.memory?.request(0);
+    served.memory?.resize("request", 0);
     reject(error);
   };
   served.onCut = leave;
