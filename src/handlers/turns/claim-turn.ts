@@ -20,6 +20,7 @@ import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
 import { splitRawEvent } from "@session-ledger/agui/split-event";
 import { applyEdits, dropEdits, memberSpans } from "@session-ledger/agui/spans";
 import { actorOf } from "../../auth/principal.ts";
+import { serverBusy } from "../../base/budget.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError, type Violation } from "@session-ledger/base/errors";
 import {
@@ -48,6 +49,9 @@ import type { ArrivalWaits } from "./arrival-waits.ts";
 import { type ClaimStep, nextStep } from "./next-step.ts";
 import { type RunStarted, runStarted, sessionMetadataOf } from "./run-started.ts";
 import { durationMs } from "../../contract/times.ts";
+
+/** A claim that waits holds its RUN_STARTED as the request, its text, parsed and as a row. */
+const WAITING_COPIES = 3;
 
 const MESSAGES_DEFAULT = 10;
 const MESSAGES_MAX = 1_000;
@@ -198,6 +202,8 @@ class TurnClaim {
     const afterSeq = state?.messageSeq ?? 0n;
     if (this.#waitMs === 0 || (upToSeq !== 0n && upToSeq <= afterSeq)) return false;
     const [untilMs, context] = [this.#untilMs, this.#context];
+    const copiedBytes = WAITING_COPIES * this.#request.runStarted.length;
+    if (context.memory?.resize("rows", copiedBytes) === false) throw serverBusy();
     return this.#parts.waits.next({ sessionId, afterSeq, untilMs, context });
   }
 
