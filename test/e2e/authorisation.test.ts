@@ -444,7 +444,7 @@ describe("the removal of a static token", () => {
   });
 });
 
-test("a caller with all eight replays loses one when another caller asks", async () => {
+test("a caller has half of the eight replays, and another caller finds room beside it", async () => {
   const sessionId = await made();
   // More than the buffers of a connection take: an unread replay does not end.
   const large = { type: "CUSTOM", name: "n", value: "v".repeat(1_000_000) };
@@ -462,21 +462,17 @@ test("a caller with all eight replays loses one when another caller asks", async
       body: "{}",
     });
   const unread: Response[] = [];
-  for (let count = 0; count < 8; count += 1) unread.push(await replay(root));
+  for (let count = 0; count < 4; count += 1) unread.push(await replay(root));
   expect(unread.map(({ status }) => status)).toEqual(unread.map(() => 200));
   expect((await replay(root)).status).toBe(429);
   const read = await replay(editor);
   expect(read.status).toBe(200);
   expect(await read.text()).toContain("RUN_FINISHED");
-  // The service cuts the oldest a second after its end: read before that, it would end normally.
   await eventually(async () => {
     const metrics = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
-    expect(metrics).toContain('session_ledger_sse_streams{route="/agui/sessions/:id"} 7');
+    expect(metrics).toContain('session_ledger_sse_streams{route="/agui/sessions/:id"} 4');
   });
-  // A caller that stands still is cut off; one whose connection still takes bytes gets the reason.
-  const lost = await unread[0]?.text().catch(String);
-  expect(lost).toMatch(/^TypeError: terminated$|"code":"TOO_MANY_WATCHERS"\}\n\n$/);
-  for (const { body } of unread.slice(1)) await body?.cancel();
+  for (const { body } of unread) await body?.cancel();
 });
 
 describe("a write with a token", () => {

@@ -254,7 +254,13 @@ export const DEFECTS: readonly Defect[] = [
     edits: [
       {
         file: "src/http/plumbing/json-body.ts",
-        find: "if (served.memory?.request(roomBytes) === false) return leave(serverBusy());",
+        find: 'if (served.memory?.resize("request", declaredBytes) === false) {',
+        replace: "if (declaredBytes < 0) {",
+        times: 1,
+      },
+      {
+        file: "src/http/plumbing/json-body.ts",
+        find: 'if (served.memory?.resize("request", roomBytes) === false) return leave(serverBusy());',
         replace: "",
         times: 1,
       },
