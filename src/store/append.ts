@@ -218,6 +218,10 @@ const USE_COLUMNS: readonly Column<SessionUse>[] = [
   { name: "used_rows", type: "bigint", value: ({ rows }) => rows },
   { name: "used_bytes", type: "bigint", value: ({ bytes }) => bytes },
   { name: "used_open_run_rows", type: "bigint", value: ({ openRunRows }) => openRunRows },
+];
+
+/** Of streams, runs and turns: most unary pushes change none. */
+const CHANGE_COLUMNS: readonly Column<SessionUse>[] = [
   { name: "epochs", type: "bigint", value: ({ epoch }) => epoch },
   { name: "client_seqs", type: "bigint", value: ({ lastClientSeq }) => lastClientSeq },
   { name: "refused_numbers", type: "bigint", value: ({ refused }) => refused || undefined },
@@ -240,6 +244,7 @@ const APPEND = `
       conditions => part[1]::json, limits => part[2]::bigint[],
       ${[
         ...USE_COLUMNS,
+        ...CHANGE_COLUMNS,
         ...MESSAGE_COLUMNS.map(({ name, type }) => ({ name: `message_${name}`, type })),
         ...EVENT_COLUMNS.map(({ name, type }) => ({ name: `event_${name}`, type })),
       ]
@@ -268,10 +273,18 @@ function fixedStatementOf(
     conditionsOf(pushes),
     limitsOf(uses, limits),
     ...encoded(uses, USE_COLUMNS, random),
+    ...encoded(uses.some(hasChange) ? uses : [], CHANGE_COLUMNS, random),
     ...encoded(ofStream("messages"), MESSAGE_COLUMNS, random),
     ...encoded(ofStream("events"), EVENT_COLUMNS, random),
   ];
   return { text: APPEND, values: [parts.join(`\u0001${random}`), random, createMissing, wait] };
+}
+
+function hasChange(use: SessionUse): boolean {
+  const { epoch, lastClientSeq, refused, runId, arrivals, taken, turnSeq, started, cancels } = use;
+  const isOfStream = epoch !== undefined || lastClientSeq !== undefined || refused > 0;
+  const isOfTurn = arrivals > 0 || taken !== 0 || turnSeq !== undefined || started !== undefined;
+  return isOfStream || isOfTurn || runId !== undefined || cancels;
 }
 
 /** Each column as a part; empty: null. */
