@@ -152,7 +152,7 @@ function outcomesOfFull(
   return roomFor(pushes, { rows, bytes, runBytes, pending: pending ?? undefined }, limits);
 }
 
-/** An array of numbers, as PostgreSQL writes it; null for a session that is not there. */
+/** An array of numbers, as PostgreSQL writes it; null for a session that does not exist. */
 function numbersOf(field: Field | undefined): readonly (bigint | undefined)[] {
   if (typeof field !== "string") return [];
   const texts = field.slice(1, -1).split(",");

@@ -40,7 +40,7 @@ test("a text is counted for each stream, in the bytes that Node needs for it", (
   expect(all.used).toBe(0);
 });
 
-test("a stream without room for its frame is told so, and those that hold one keep it", () => {
+test("a stream without room does not hold its frame, and streams that hold one keep it", () => {
   const { all, hold } = holding({ max: 6 * CALL_BYTES });
   const shared = new Uint8Array(CALL_BYTES);
   const held = [hold(shared), hold(shared)];

@@ -59,7 +59,7 @@ export function receive(
     length += piece.copy(bytes, length);
   };
   const end = (): void => {
-    // The body is there, so its value is only counted.
+    // The body has arrived, so its value is counted and cannot be refused.
     served.memory?.takeOver("request", length * PARSED_PER_BYTE);
     served.onCut = undefined;
     resolve(bytes.subarray(0, length));

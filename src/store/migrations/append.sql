@@ -349,7 +349,7 @@ END
 $$;
 --> statement-breakpoint
 -- Makes a new stream the newest of its session, so every push in progress of an older stream is refused.
--- It is a transaction of its own that locks, then judges and writes with a new snapshot, as
+-- It is a separate transaction that locks, then judges and writes with a new snapshot, as
 -- ledger_append_pushes does. Epoch 0 stands for the highest epoch plus 1. Without wait_for_locks a held
 -- session is `busy`. With `stale_epoch`, epoch is the highest that the session has.
 CREATE FUNCTION ledger_open_producer_stream(
