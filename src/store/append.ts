@@ -22,7 +22,7 @@ import {
   type FixedStatement,
   SERVER_TEXT,
 } from "./database.ts";
-import type { Outcome, Push, SessionLimits, StoredRow, StreamName, StreamRange } from "./rows.ts";
+import type { Outcome, Push, SessionLimits, StoredRow, StreamRange } from "./rows.ts";
 import { isoOf, rowOf } from "./columns.ts";
 
 export interface AppendOptions {
@@ -164,76 +164,126 @@ function jsonOf(field: Field | undefined): readonly [] {
   return typeof field === "string" ? JSON.parse(field) : [];
 }
 
-/** A parameter of the function with a value for each row, or for each session. */
-interface Column<T> {
-  readonly name: string;
-  readonly type: "integer" | "bigint" | "uuid" | "timestamptz" | "bytea" | "boolean" | "text";
-  /** Undefined: null. */
-  readonly value: (item: T) => string | number | bigint | boolean | undefined;
+type ArrayType = "integer" | "bigint" | "uuid" | "timestamptz" | "bytea" | "boolean" | "text";
+
+/** Undefined: null. */
+type Value = string | number | bigint | boolean | undefined;
+
+/** The arrays with a value for each row or session; the same names are parameters of the function. */
+const MESSAGE_ARRAYS = {
+  message_sessions: "integer",
+  message_places: "bigint",
+  message_ids: "uuid",
+  message_types: "text",
+  message_payloads: "text",
+  message_created_at: "timestamptz",
+  message_keys: "text",
+  message_digests: "bytea",
+  message_actors: "text",
+  message_senders: "text",
+  message_sent_at: "timestamptz",
+} as const;
+
+type ValuesOf<Arrays> = Readonly<Record<keyof Arrays, Value>>;
+
+function messageValues(arranged: Arranged): ValuesOf<typeof MESSAGE_ARRAYS> {
+  const { push, row, use, offset, isKeyed } = arranged;
+  return {
+    message_sessions: use.place,
+    message_places: offset,
+    message_ids: row.id,
+    message_types: row.eventType,
+    message_payloads: row.payload,
+    message_created_at: isoOf(row.createdAtMicros),
+    message_keys: isKeyed ? push.key : undefined,
+    message_digests: isKeyed && push.digest ? hexOf(push.digest) : undefined,
+    message_actors: push.actor,
+    message_senders: row.sender,
+    message_sent_at: row.sentAtMicros === undefined ? undefined : isoOf(row.sentAtMicros),
+  };
 }
 
-const ROW_COLUMNS: readonly Column<Arranged>[] = [
-  { name: "sessions", type: "integer", value: ({ use }) => use.place },
-  { name: "places", type: "bigint", value: ({ offset }) => offset },
-  { name: "ids", type: "uuid", value: ({ row }) => row.id },
-  { name: "types", type: "text", value: ({ row }) => row.eventType },
-  { name: "payloads", type: "text", value: ({ row }) => row.payload },
-  { name: "created_at", type: "timestamptz", value: ({ row }) => isoOf(row.createdAtMicros) },
-  { name: "keys", type: "text", value: ({ push, isKeyed }) => (isKeyed ? push.key : undefined) },
-  {
-    name: "digests",
-    type: "bytea",
-    value: ({ push, isKeyed }) => hexOf(isKeyed ? push.digest : undefined),
-  },
-  { name: "actors", type: "text", value: ({ push }) => push.actor },
-];
+const EVENT_ARRAYS = {
+  event_sessions: "integer",
+  event_places: "bigint",
+  event_ids: "uuid",
+  event_types: "text",
+  event_payloads: "text",
+  event_created_at: "timestamptz",
+  event_keys: "text",
+  event_digests: "bytea",
+  event_actors: "text",
+  event_completed_at: "timestamptz",
+  event_counts: "integer",
+  event_run_ids: "text",
+  event_fragments: "bytea",
+  event_conformant: "boolean",
+} as const;
 
-const MESSAGE_COLUMNS: readonly Column<Arranged>[] = [
-  ...ROW_COLUMNS,
-  { name: "senders", type: "text", value: ({ row }) => row.sender },
-  { name: "sent_at", type: "timestamptz", value: ({ row }) => isoOrUndefined(row.sentAtMicros) },
-];
+function eventValues(arranged: Arranged): ValuesOf<typeof EVENT_ARRAYS> {
+  const { push, row, use, offset, isKeyed, runId } = arranged;
+  const { completedAtMicros } = row;
+  return {
+    event_sessions: use.place,
+    event_places: offset,
+    event_ids: row.id,
+    event_types: row.eventType,
+    event_payloads: row.payload,
+    event_created_at: isoOf(row.createdAtMicros),
+    event_keys: isKeyed ? push.key : undefined,
+    event_digests: isKeyed && push.digest ? hexOf(push.digest) : undefined,
+    event_actors: push.actor,
+    event_completed_at: completedAtMicros === undefined ? undefined : isoOf(completedAtMicros),
+    event_counts: row.eventCount === 1 ? undefined : row.eventCount,
+    event_run_ids: runId,
+    event_fragments: row.fragments && hexOf(row.fragments),
+    event_conformant: row.conformant ? undefined : false,
+  };
+}
 
-const EVENT_COLUMNS: readonly Column<Arranged>[] = [
-  ...ROW_COLUMNS,
-  {
-    name: "completed_at",
-    type: "timestamptz",
-    value: ({ row }) => isoOrUndefined(row.completedAtMicros),
-  },
-  {
-    name: "counts",
-    type: "integer",
-    value: ({ row }) => (row.eventCount === 1 ? undefined : row.eventCount),
-  },
-  { name: "run_ids", type: "text", value: ({ runId }) => runId },
-  { name: "fragments", type: "bytea", value: ({ row }) => hexOf(row.fragments) },
-  { name: "conformant", type: "boolean", value: ({ row }) => (row.conformant ? undefined : false) },
-];
+const USE_ARRAYS = {
+  session_ids: "text",
+  used_messages: "bigint",
+  used_events: "bigint",
+  used_rows: "bigint",
+  used_bytes: "bigint",
+  used_open_run_rows: "bigint",
+  epochs: "bigint",
+  client_seqs: "bigint",
+  refused_numbers: "bigint",
+  new_run_ids: "text",
+  arrivals: "bigint",
+  taken_arrivals: "bigint",
+  new_turn_seqs: "bigint",
+  open_turn_seqs: "bigint",
+  run_messages: "bigint",
+  run_arrivals: "bigint",
+  cancels: "boolean",
+} as const;
 
-const USE_COLUMNS: readonly Column<SessionUse>[] = [
-  { name: "session_ids", type: "text", value: ({ sessionId }) => sessionId },
-  { name: "used_messages", type: "bigint", value: ({ messages }) => messages },
-  { name: "used_events", type: "bigint", value: ({ events }) => events },
-  { name: "used_rows", type: "bigint", value: ({ rows }) => rows },
-  { name: "used_bytes", type: "bigint", value: ({ bytes }) => bytes },
-  { name: "used_open_run_rows", type: "bigint", value: ({ openRunRows }) => openRunRows },
-];
+function useValues(use: SessionUse): ValuesOf<typeof USE_ARRAYS> {
+  return {
+    session_ids: use.sessionId,
+    used_messages: use.messages,
+    used_events: use.events,
+    used_rows: use.rows,
+    used_bytes: use.bytes,
+    used_open_run_rows: use.openRunRows,
+    epochs: use.epoch,
+    client_seqs: use.lastClientSeq,
+    refused_numbers: use.refused || undefined,
+    new_run_ids: use.runId,
+    arrivals: use.arrivals || undefined,
+    taken_arrivals: use.taken || undefined,
+    new_turn_seqs: use.turnSeq,
+    open_turn_seqs: use.openTurnSeq,
+    run_messages: use.started?.messages,
+    run_arrivals: use.started?.arrivals,
+    cancels: use.cancels || undefined,
+  };
+}
 
-/** Of streams, runs and turns: most unary pushes change none. */
-const CHANGE_COLUMNS: readonly Column<SessionUse>[] = [
-  { name: "epochs", type: "bigint", value: ({ epoch }) => epoch },
-  { name: "client_seqs", type: "bigint", value: ({ lastClientSeq }) => lastClientSeq },
-  { name: "refused_numbers", type: "bigint", value: ({ refused }) => refused || undefined },
-  { name: "new_run_ids", type: "text", value: ({ runId }) => runId },
-  { name: "arrivals", type: "bigint", value: ({ arrivals }) => arrivals || undefined },
-  { name: "taken_arrivals", type: "bigint", value: ({ taken }) => taken || undefined },
-  { name: "new_turn_seqs", type: "bigint", value: ({ turnSeq }) => turnSeq },
-  { name: "open_turn_seqs", type: "bigint", value: ({ openTurnSeq }) => openTurnSeq },
-  { name: "run_messages", type: "bigint", value: ({ started }) => started?.messages },
-  { name: "run_arrivals", type: "bigint", value: ({ started }) => started?.arrivals },
-  { name: "cancels", type: "boolean", value: ({ cancels }) => cancels || undefined },
-];
+const ARRAYS = Object.entries<ArrayType>({ ...USE_ARRAYS, ...MESSAGE_ARRAYS, ...EVENT_ARRAYS });
 
 const APPEND = `
   select message_seqs::text, event_seqs::text, array_to_json(open_run_ids)::text as open_run_ids,
@@ -242,17 +292,10 @@ const APPEND = `
   from (select string_to_array($1, E'\\x01' || $2, '') as part offset 0) parts,
     ledger_append_pushes(create_missing => $3::boolean, wait_for_locks => $4::boolean,
       conditions => part[1]::json, limits => part[2]::bigint[],
-      ${[
-        ...USE_COLUMNS,
-        ...CHANGE_COLUMNS,
-        ...MESSAGE_COLUMNS.map(({ name, type }) => ({ name: `message_${name}`, type })),
-        ...EVENT_COLUMNS.map(({ name, type }) => ({ name: `event_${name}`, type })),
-      ]
-        .map(({ name, type }, index) => `${name} => ${parameterOf(`part[${index + 3}]`, type)}`)
-        .join(", ")})`;
+      ${ARRAYS.map(([name, type], index) => `${name} => ${parameterOf(`part[${index + 3}]`, type)}`).join(", ")})`;
 
-/** A text of a column has a separator before it: so one empty text is not no text. */
-function parameterOf(part: string, type: Column<never>["type"]): string {
+/** A text has a separator before it: so one empty text is not no text. */
+function parameterOf(part: string, type: ArrayType): string {
   return type === "text"
     ? `(string_to_array(${part}, E'\\x02' || $2, $2))[2:]`
     : `${part}::${type}[]`;
@@ -267,62 +310,47 @@ function fixedStatementOf(
   { createMissing, wait, limits }: AppendOptions,
 ): FixedStatement {
   const random = randomUUID();
-  const ofStream = (stream: StreamName): readonly Arranged[] =>
-    rows.filter(({ push }) => push.stream === stream);
-  const parts = [
-    conditionsOf(pushes),
-    limitsOf(uses, limits),
-    ...encoded(uses, USE_COLUMNS, random),
-    ...encoded(uses.some(hasChange) ? uses : [], CHANGE_COLUMNS, random),
-    ...encoded(ofStream("messages"), MESSAGE_COLUMNS, random),
-    ...encoded(ofStream("events"), EVENT_COLUMNS, random),
-  ];
+  const messages: ValuesOf<typeof MESSAGE_ARRAYS>[] = [];
+  const events: ValuesOf<typeof EVENT_ARRAYS>[] = [];
+  for (const arranged of rows) {
+    if (arranged.push.stream === "messages") messages.push(messageValues(arranged));
+    else events.push(eventValues(arranged));
+  }
+  const parts = [conditionsOf(pushes), limitsOf(uses, limits)];
+  addArrays(parts, { arrays: USE_ARRAYS, values: uses.map(useValues), random });
+  addArrays(parts, { arrays: MESSAGE_ARRAYS, values: messages, random });
+  addArrays(parts, { arrays: EVENT_ARRAYS, values: events, random });
   return { text: APPEND, values: [parts.join(`\u0001${random}`), random, createMissing, wait] };
 }
 
-function hasChange(use: SessionUse): boolean {
-  const { epoch, lastClientSeq, refused, runId, arrivals, taken, turnSeq, started, cancels } = use;
-  const isOfStream = epoch !== undefined || lastClientSeq !== undefined || refused > 0;
-  const isOfTurn = arrivals > 0 || taken !== 0 || turnSeq !== undefined || started !== undefined;
-  return isOfStream || isOfTurn || runId !== undefined || cancels;
-}
-
-/** Each column as a part; empty: null. */
-function encoded<T>(
-  items: readonly T[],
-  columns: readonly Column<T>[],
-  random: string,
-): readonly string[] {
-  if (items.length === 0) return columns.map(() => "");
-  return columns.map(({ type, value }) =>
-    type === "text" ? joinedOf(items, value, random) : literalOf(items, value),
-  );
-}
-
-/** A literal of PostgreSQL, whose values need no quotes; empty when each value is null. */
-function literalOf<T>(items: readonly T[], value: Column<T>["value"]): string {
-  let text = "";
-  let isNull = true;
-  for (const item of items) {
-    const one = value(item);
-    isNull &&= one === undefined;
-    text += text === "" ? "{" : ",";
-    text += one ?? "NULL";
+/**
+ * Adds each array as a part, which is empty when all of its values are null. Values of most types need no
+ * quotes in a literal of PostgreSQL. Texts are joined, because a literal of them is escaped in script.
+ */
+function addArrays<Arrays extends Readonly<Record<string, ArrayType>>>(
+  parts: string[],
+  {
+    arrays,
+    values,
+    random,
+  }: {
+    readonly arrays: Arrays;
+    readonly values: readonly ValuesOf<Arrays>[];
+    readonly random: string;
+  },
+): void {
+  for (const name in arrays) {
+    const isText = arrays[name] === "text";
+    let part = "";
+    let isNull = true;
+    for (const value of values) {
+      const one = value[name];
+      isNull &&= one === undefined;
+      if (isText) part += `\u0002${random}${one ?? random}`;
+      else part += `${part === "" ? "{" : ","}${one ?? "NULL"}`;
+    }
+    parts.push(isNull ? "" : isText ? part : `${part}}`);
   }
-  return isNull ? "" : `${text}}`;
-}
-
-/** Texts are joined, because a literal of texts would be escaped in script. */
-function joinedOf<T>(items: readonly T[], value: Column<T>["value"], random: string): string {
-  let text = "";
-  let isNull = true;
-  for (const item of items) {
-    const one = value(item);
-    isNull &&= one === undefined;
-    text += `\u0002${random}`;
-    text += one ?? random;
-  }
-  return isNull ? "" : text;
 }
 
 /** Of the pushes that are judged, by session; JSON has undefined fields as null. */
@@ -390,11 +418,7 @@ function limitsOf(uses: readonly SessionUse[], limits: SessionLimits | undefined
   return `{${sessionRowsMax},${sessionBytesMax},${pendingMax},${sessionRowsMax - rows},${sessionBytesMax - bytes},${pendingRoom}}`;
 }
 
-function isoOrUndefined(micros: bigint | undefined): string | undefined {
-  return micros === undefined ? undefined : isoOf(micros);
-}
-
 /** Bytes in an array literal. */
-function hexOf(bytes: Uint8Array | undefined): string | undefined {
-  return bytes === undefined ? undefined : `"\\\\x${Buffer.from(bytes).toString("hex")}"`;
+function hexOf(bytes: Uint8Array): string {
+  return `"\\\\x${Buffer.from(bytes).toString("hex")}"`;
 }
