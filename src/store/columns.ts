@@ -214,6 +214,12 @@ function secondsColumn(name: string): SQL {
   return sql.raw(`extract(epoch from ${name}) as ${name}`);
 }
 
+/** Of a time as PostgreSQL writes it in UTC, like `2026-11-27 10:00:00.5+00`. */
+export function microsOfTime(time: string): bigint {
+  const [seconds = "", fraction = ""] = time.replace(" ", "T").replace(/\+00$/, "").split(".");
+  return BigInt(Date.parse(`${seconds}Z`)) * MICROS_PER_MS + BigInt(fraction.padEnd(6, "0"));
+}
+
 export function microsColumn(column: SQLWrapper): SQL {
   return sql`(extract(epoch from ${column}) * 1000000)::bigint`;
 }

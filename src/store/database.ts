@@ -182,6 +182,7 @@ function connectPool(options: DatabaseOptions, lost: () => void): Pool {
     connection: {
       application_name: "session-ledger",
       TimeZone: "UTC",
+      DateStyle: "ISO",
       // Set here and not left to the server: "acknowledged" means "on disk".
       synchronous_commit: "on",
       statement_timeout: options.statementTimeoutMs,

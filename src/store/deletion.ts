@@ -3,9 +3,7 @@ import { and, eq, isNull } from "drizzle-orm";
 import { type Database, type Fields, type SQL, sql } from "./database.ts";
 import { sessionHeld } from "./failure.ts";
 import { sessions } from "./schema.ts";
-import { RECORD, type SessionRecord } from "./sessions.ts";
-
-const now = sql`clock_timestamp()`;
+import { NOW, RECORD, type SessionRecord } from "./sessions.ts";
 
 /** Takes the lock of pushes. False: deleted before, or none. Rejects for a held session. */
 export async function deleteSession(database: Database, id: string): Promise<boolean> {
@@ -25,8 +23,8 @@ export async function markDeleted(
     with found as materialized (
       select hold from sessions where id = ${id} and (${unless}) is false for no key update
     ), marked as (
-      update sessions set deleted_at = coalesce(deleted_at, clock_timestamp()),
-        updated_at = clock_timestamp(), changed_at = clock_timestamp()
+      update sessions set deleted_at = coalesce(deleted_at, ${NOW}),
+        updated_at = ${NOW}, changed_at = ${NOW}
       from found where id = ${id} and found.hold is null returning message_seq, event_seq
     )
     select found.hold, marked.* from found left join marked on true`);
@@ -47,7 +45,7 @@ export async function holdSession(
   const [record] = await database.query((drizzle) =>
     drizzle
       .update(sessions)
-      .set({ hold, updatedAt: now, changedAt: now })
+      .set({ hold, updatedAt: NOW, changedAt: NOW })
       .where(and(eq(sessions.id, id), isNull(sessions.erasedAt)))
       .returning(RECORD),
   );

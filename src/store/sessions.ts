@@ -1,9 +1,9 @@
 /** The records of sessions: create, read, update. */
-import { and, eq, isNotNull, isNull, type SQL, sql } from "drizzle-orm";
+import { and, eq, isNotNull, isNull, type SQL, sql, type SQLWrapper } from "drizzle-orm";
 import { type Database, SERVER } from "./database.ts";
 import type { SessionHead } from "./rows.ts";
 import { sessions } from "./schema.ts";
-import { isoOf, microsColumn } from "./columns.ts";
+import { isoOf, microsOfTime } from "./columns.ts";
 
 export interface SessionRecord {
   readonly id: string;
@@ -79,8 +79,9 @@ export interface SessionChange {
   readonly completionTimeMicros?: bigint | undefined;
 }
 
-export const micros = (column: Parameters<typeof microsColumn>[0]) =>
-  sql<bigint>`${microsColumn(column)}`.mapWith((value: unknown) => BigInt(String(value)));
+/** The plain column: a sharded engine refuses expressions in RETURNING. */
+export const micros = (column: SQLWrapper) =>
+  sql<bigint>`${column}`.mapWith((value: unknown) => microsOfTime(String(value)));
 
 export const RECORD = {
   id: sessions.id,
@@ -112,19 +113,20 @@ export const RECORD = {
   hold: sessions.hold,
 };
 
-const now = sql`clock_timestamp()`;
-/** clock_timestamp() advances between two columns, and statement_timestamp() is before the lock. */
-const MADE = sql`select clock_timestamp() as at`;
-const created = sql`(select at from made)`;
+/**
+ * The time of a change. A statement with parameters locks its tables when its parameters arrive, and takes
+ * this time after that, when it is executed; so the horizon of feeds (live/horizon.ts) holds for it. It may
+ * be from before a wait for the session, for which the horizon waits too.
+ */
+export const NOW = sql`statement_timestamp()`;
 
 export async function createSession(
   database: Database,
   session: NewSession,
 ): Promise<SessionRecord> {
-  const times = { createdAt: created, updatedAt: created, changedAt: created };
+  const times = { createdAt: NOW, updatedAt: NOW, changedAt: NOW };
   const [record] = await database.query((drizzle) =>
     drizzle
-      .with(drizzle.$with("made", { at: sql`at` }).as(MADE))
       .insert(sessions)
       .values({ ...session, ...times })
       .returning(RECORD),
@@ -229,8 +231,8 @@ export async function updateSession(
     drizzle
       .update(sessions)
       .set({
-        updatedAt: now,
-        changedAt: now,
+        updatedAt: NOW,
+        changedAt: NOW,
         ...texts,
         ...(start === undefined ? {} : { startTime: isoOf(start) }),
         ...(completion === undefined ? {} : { completionTime: isoOf(completion) }),

@@ -11,7 +11,7 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import { createFeedReader } from "../../src/store/feed.ts";
 import { changesStatement } from "../../src/store/session-changes.ts";
-import { deleteSession } from "../../src/store/deletion.ts";
+import { deleteSession, holdSession } from "../../src/store/deletion.ts";
 import { createSession, type NewSession, updateSession } from "../../src/store/sessions.ts";
 import { useLedger, useSql } from "../support/ledger.ts";
 import { Random, seedOfRun } from "../support/random.ts";
@@ -135,6 +135,40 @@ describe("a watch of sessions", () => {
     const told = await watch.upTo(`${ids.at(-1)} created`);
     expect(told).toEqual(ids.map((id) => `${id} created`));
     expect(watch.deliveries - deliveries).toBeGreaterThanOrEqual(4);
+  });
+
+  test("never gets a change with a time from before its transaction held the table", async () => {
+    const { database } = ledger;
+    const id = await make();
+    for (const change of [
+      () => make(),
+      () => updateSession(database, id, { name: "late" }),
+      () => holdSession(database, id, null),
+      () => deleteSession(database, id),
+    ]) {
+      const locked = Promise.withResolvers<void>();
+      const over = Promise.withResolvers<void>();
+      const holder = client.begin(async (open) => {
+        await open`lock table sessions in access exclusive mode`;
+        locked.resolve();
+        await over.promise;
+        return open<{ at: string }[]>`select clock_timestamp()::text as at`;
+      });
+      await locked.promise;
+      const changed = change();
+      await expect
+        .poll(
+          () =>
+            client`select 1 from pg_locks where relation = 'sessions'::regclass and not granted`,
+        )
+        .toHaveLength(1);
+      over.resolve();
+      const [before] = await holder;
+      await changed;
+      const [newest] = await client`
+        select max(changed_at) > ${before?.at ?? ""}::timestamptz as "isLater" from sessions`;
+      expect(newest?.["isLater"]).toBe(true);
+    }
   });
 
   test("does not wait for an open transaction, and has its change after the commit", async () => {
