@@ -228,7 +228,7 @@ class SessionGroup {
     const { id } = content;
     if (typeof id !== "string") throw new WrongDump(`line ${line.number}: session.id is missing`);
     const isNew = (await this.#insert("session", [line])) > 0;
-    const isOther = !isNew && !(await this.#isEqual(line));
+    const isOther = !isNew && !(await this.#isEqual(line, id));
     this.#difference = isOther ? "its record is not that of the dump" : undefined;
     const counts = { message: 0, event: 0, imported: 0 };
     let batched: SessionKind = "message";
@@ -315,16 +315,16 @@ class SessionGroup {
       lines,
       sql`
       insert into ${tableOf(kind)} (${into}) select ${values} from ${rowsOf(kind, lines)}
-      ${isSessionKind(kind) ? sql`` : sql`on conflict do nothing`} returning 1`,
+      ${isSessionKind(kind) ? sql`` : sql`on conflict do nothing`} returning ${sql.join(names.slice(0, 1).map(columnNamed), sql``)}`,
     );
     return inserted.length;
   }
 
-  async #isEqual(line: DumpLine): Promise<boolean> {
+  async #isEqual(line: DumpLine, id: string): Promise<boolean> {
     const found = await this.#checked(
       [line],
       sql`
-      select 1 from ${rowsOf("session", [line])} join sessions s on s.id = r.id
+      select 1 from ${rowsOf("session", [line])} join sessions s on s.id = ${id}
       where not ${isDistinct("s", this.#columns.session)}`,
     );
     return found.length > 0;

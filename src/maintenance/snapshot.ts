@@ -24,10 +24,9 @@ export async function* sessionIds(
   transaction: Transaction,
   chosen: readonly string[] | undefined,
 ): AsyncGenerator<string, void, undefined> {
-  const from =
-    chosen === undefined ? sql`sessions` : sql`(select distinct id from ${listed(chosen)}) c`;
+  const wanted = chosen === undefined ? sql`true` : isAmong(chosen);
   await transaction.execute(
-    sql`declare ids no scroll cursor for select id from ${from} order by id collate "C"`,
+    sql`declare ids no scroll cursor for select id from sessions where ${wanted} order by id collate "C"`,
   );
   for (;;) {
     const ids = await transaction.execute(sql.raw(`fetch ${IDS_MAX} from ids`));
@@ -41,12 +40,12 @@ export async function refuseUnknown(
   chosen: readonly string[] | undefined,
 ): Promise<void> {
   if (chosen === undefined) return;
-  const [unknown] = await transaction.execute(sql`
-    select id from ${listed(chosen)} where not exists (select from sessions s where s.id = wanted.id)
-    limit 1`);
-  if (unknown !== undefined) throw sessionNotFound(String(unknown["id"]));
+  const found = await transaction.execute(sql`select id from sessions where ${isAmong(chosen)}`);
+  const known = new Set(found.map(({ id }) => id));
+  const unknown = chosen.find((id) => !known.has(id));
+  if (unknown !== undefined) throw sessionNotFound(unknown);
 }
 
-function listed(ids: readonly string[]): SQL {
-  return sql`json_array_elements_text(${JSON.stringify(ids)}::text::json) as wanted(id)`;
+function isAmong(ids: readonly string[]): SQL {
+  return sql`id = any (array(select json_array_elements_text(${JSON.stringify(ids)}::text::json)))`;
 }

@@ -178,9 +178,9 @@ export function walkStatement(request: SearchRequest): SQL {
     select session_id, digest, part, created_at, ${rank} as rank
     from (${newest} limit ${WALKED_MAX}) walked where words @@ ${whole(request)}`;
   return sql`
-    with page as materialized (
+    with matched as materialized (${matched}), page as materialized (
       select m.*, s.name, s.project_id, ${microsColumn(sql`m.created_at`)} as micros
-      from (${matched}) m ${sessionOf(request)}
+      from matched m ${sessionOf(request)}
       order by ${order} limit ${textsMax + 1} offset ${skipped(cursor)}
     ), walked_to as (
       select session_id as end_session, digest as end_digest, part as end_part,
@@ -210,12 +210,20 @@ function skipped(cursor: SearchCursor | undefined): number {
   return cursor !== undefined && "skipped" in cursor ? cursor.skipped : 0;
 }
 
-/** With LIMIT each look-up is a walk down the key, for any statistics. */
+/**
+ * The list of ids makes each look-up a walk down the key, for any statistics. With coalesce the planner has
+ * no use for an index of the other conditions.
+ */
 function sessionOf({ scope, projectId }: SearchRequest): SQL {
-  return sql`cross join lateral (
-    select name, project_id from ${sessions}
-    where ${sessions.id} = m.session_id and ${listedIn({ scope, filter: { projectId } })} limit 1
-  ) s`;
+  return sql`join (
+    select id, name, project_id from ${sessions}
+    where id = any (array(select session_id from matched)) 
+      and coalesce(${listedIn({ scope, filter: { projectId } })}, false)
+  ) s on s.id = m.session_id`;
+}
+
+function nameOf(row: Fields): string {
+  return JSON.stringify([row["session_id"], row["digest"], row["part"]]);
 }
 
 function keyOf(row: Fields): TextKey {
@@ -247,27 +255,24 @@ async function withExcerpts(
   { request: { language }, asked, page }: Excerpting,
 ): Promise<readonly TextMatch[]> {
   if (page.length === 0) return [];
-  const keys = JSON.stringify(
-    page.map((row, n) => ({ n, s: row["session_id"], d: row["digest"], p: row["part"] })),
-  );
+  const keys = page
+    .map(keyOf)
+    .map(({ sessionId, digest, part }) => sql`(${sessionId}, ${digest}::uuid, ${part}::int)`);
   const excerpt =
     asked.runs.length > 0
-      ? sql`t.text`
-      : sql`ts_headline(${language}::text::regconfig, t.text, ${tsqueryOf(asked, language)},
-          case when length(t.text) <= ${SHORT_CHARS_MAX} then ${`${MARKED}, HighlightAll=true`} else ${FRAGMENTS} end)`;
+      ? sql`text`
+      : sql`ts_headline(${language}::text::regconfig, text, ${tsqueryOf(asked, language)},
+          case when length(text) <= ${SHORT_CHARS_MAX} then ${`${MARKED}, HighlightAll=true`} else ${FRAGMENTS} end)`;
   const rows = await database.run(
     sql`
-      select k.n, t.run_id, t.stream, t.seq, t.role, t.event_type, ${excerpt} as excerpt
-      from json_to_recordset(${keys}::text::json) as k(n int, s text, d uuid, p int)
-      cross join lateral (
-        select * from ${sessionTexts} where session_id = k.s and digest = k.d and part = k.p limit 1
-      ) t
-      order by k.n`,
+      select session_id, digest, part, run_id, stream, seq, role, event_type, ${excerpt} as excerpt
+      from ${sessionTexts} where (session_id, digest, part) in (${sql.join(keys, sql`, `)})`,
     AD_HOC,
   );
-  return rows.flatMap((row) => {
-    const of = page[Number(row["n"])];
-    if (of === undefined) return [];
+  const byName = new Map(rows.map((row) => [nameOf(row), row]));
+  return page.flatMap((of) => {
+    const row = byName.get(nameOf(of));
+    if (row === undefined) return [];
     const text = String(row["excerpt"]);
     return [
       {

@@ -64,11 +64,11 @@ type FullSession = readonly [number, number, number, number, number | null];
 export async function appendNothing(database: Database): Promise<void> {
   await database.attempt(sql`
     with messages as (
-      insert into session_messages select * from session_messages where false returning 1
+      insert into session_messages select * from session_messages where false returning seq
     ), events as (
-      insert into session_events select * from session_events where false returning 1
+      insert into session_events select * from session_events where false returning seq
     ), changed as (
-      update sessions set message_seq = message_seq where false returning 1
+      update sessions set message_seq = message_seq where false returning id
     )
     select count(*) from messages, events, changed`);
   await database.attempt(fixedStatementOf(arrange([]), { createMissing: false, wait: false }));

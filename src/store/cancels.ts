@@ -5,7 +5,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { TABLE } from "./columns.ts";
 import { type Database, type Fields, SERVER } from "./database.ts";
-import { readByAddress } from "./pages.ts";
+import { readRow } from "./pages.ts";
 import type { MessageRow } from "./rows.ts";
 
 /** The state of a session for a cancel, and for the end of a cancelled run. */
@@ -65,37 +65,37 @@ export function createCancelStore(database: Database): CancelStore {
         repeatedSeq: numberOf(row["stored_seq"]),
       };
     },
-    async readCancel(sessionId, seq) {
-      const [row] = await readByAddress(database, [{ stream: "messages", sessionId, seq }]);
-      return row?.stream === "messages" ? row : undefined;
-    },
+    readCancel: (sessionId, seq) => readRow(database, { stream: "messages", sessionId, seq }),
     async openCancels(page) {
-      const rows = await database.run(openCancelsStatement(page));
-      return rows.map((row) => ({
-        sessionId: String(row["id"]),
-        runId: String(row["open_run_id"]),
-        seq: BigInt(String(row["cancel_seq"])),
-        payload: textOf(row["payload"]),
-        waitedMs: row["waited_ms"] === null ? undefined : Number(row["waited_ms"]),
-      }));
+      const open: OpenCancel[] = [];
+      for (const row of await database.run(openCancelsStatement(page))) {
+        const [sessionId, seq] = [String(row["id"]), BigInt(String(row["cancel_seq"]))];
+        const [message] = await database.run(cancelStatement(sessionId, seq));
+        open.push({
+          sessionId,
+          runId: String(row["open_run_id"]),
+          seq,
+          payload: textOf(message?.["payload"]),
+          waitedMs: message && Number(message["waited_ms"]),
+        });
+      }
+      return open;
     },
   };
 }
 
-/** Exported for the plan test. */
+/** Exported for the plan test, as the other statement. */
 export function openCancelsStatement({ after, rowsMax }: CancelsPage): SQL {
   return sql`
-    select s.id, s.open_run_id, s.cancel_seq, asked.payload, asked.waited_ms
-    from (
-      select id, open_run_id, cancel_seq from sessions
-      where deleted_at is null and cancel_seq is not null and id > ${after}
-      order by id limit ${rowsMax}
-    ) s
-    left join lateral (
-      select payload, extract(epoch from clock_timestamp() - recorded_at) * 1000 as waited_ms
-      from ${TABLE.messages} where session_id = s.id and seq = s.cancel_seq
-    ) asked on true
-    order by s.id`;
+    select id, open_run_id, cancel_seq from sessions
+    where deleted_at is null and cancel_seq is not null and id > ${after}
+    order by id limit ${rowsMax}`;
+}
+
+export function cancelStatement(sessionId: string, seq: bigint): SQL {
+  return sql`
+    select payload, extract(epoch from clock_timestamp() - recorded_at) * 1000 as waited_ms
+    from ${TABLE.messages} where session_id = ${sessionId} and seq = ${seq.toString()}::bigint`;
 }
 
 function textOf(field: Fields[string] | undefined): string | undefined {

@@ -134,21 +134,27 @@ function lookedAtMaxOf({ rowsMax, projectId, eventTypes }: FeedPageRequest<Strea
 
 /**
  * The rows that fit, and the last examined row. The index has only the time: rows of one time are
- * one batch, and are sorted here. With LIMIT each look-up of a session walks its key, for any
- * statistics. Exported for the plan test.
+ * one batch, and are sorted here. The list of ids makes each look-up of a session a walk down its key,
+ * for any statistics. Exported for the plan test.
  */
 export function feedStatement(request: FeedPageRequest<StreamName>): SQL {
   const { stream, after, beforeMicros, rowsMax, bytesMax, projectId, eventTypes } = request;
   const from = sql`${isoOf(after.atMicros)}::timestamptz`;
   const types = JSON.stringify(eventTypes);
   const passes = sql.join([
-    sql`s.id is not null`,
+    sql`s.id is not null and s.deleted_at is null`,
     projectId === undefined ? sql`` : sql` and s.project_id = ${projectId}`,
     eventTypes.length === 0
       ? sql``
       : sql` and event_type = any (array(select json_array_elements_text(${types}::text::json)))`,
   ]);
   return sql`
+    with wanted as materialized (
+      select * from ${TABLE[stream]}
+      where recorded_at >= ${from} and recorded_at < ${isoOf(beforeMicros)}::timestamptz
+        and (recorded_at, session_id, seq) > (${from}, ${after.sessionId}, ${after.seq.toString()}::bigint)
+      order by recorded_at, session_id, seq limit ${lookedAtMaxOf(request)}
+    )
     select ${columnsOf(stream)}, session_id, project_id, fits,
       ${microsColumn(sql`recorded_at`)} as recorded_at, looked_at, passed
     from (
@@ -160,16 +166,10 @@ export function feedStatement(request: FeedPageRequest<StreamName>): SQL {
           sum(${bytesOf(stream)}) filter (where passes) over upwards as bytes
         from (
           select wanted.*, s.project_id, ${passes} as passes
-          from (
-            select * from ${TABLE[stream]}
-            where recorded_at >= ${from} and recorded_at < ${isoOf(beforeMicros)}::timestamptz
-              and (recorded_at, session_id, seq) > (${from}, ${after.sessionId}, ${after.seq.toString()}::bigint)
-            order by recorded_at, session_id, seq limit ${lookedAtMaxOf(request)}
-          ) wanted
-          left join lateral (
-            select id, project_id from sessions
-            where id = wanted.session_id and deleted_at is null limit 1
-          ) s on true
+          from wanted left join (
+            select id, project_id, deleted_at from sessions
+            where id = any (array(select session_id from wanted))
+          ) s on s.id = wanted.session_id
         ) found
         window upwards as (order by recorded_at, session_id, seq
           rows between unbounded preceding and current row)

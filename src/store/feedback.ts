@@ -2,7 +2,7 @@
 import { hash } from "node:crypto";
 import { type SQL, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
-import { readByAddress } from "./pages.ts";
+import { readRow } from "./pages.ts";
 import { type EventRow, FEEDBACK_KEY } from "./rows.ts";
 import { sessionEvents } from "./schema.ts";
 
@@ -69,10 +69,7 @@ export function createFeedbackStore(database: Database): FeedbackStore {
       const [row] = await database.run(countsStatement(sessionId, prefix));
       return { ofPerson: Number(row?.["of_person"]), ofSession: Number(row?.["of_session"]) };
     },
-    async read(sessionId, seq) {
-      const [row] = await readByAddress(database, [{ stream: "events", sessionId, seq }]);
-      return row?.stream === "events" ? row : undefined;
-    },
+    read: (sessionId, seq) => readRow(database, { stream: "events", sessionId, seq }),
   };
 }
 

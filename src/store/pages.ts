@@ -20,13 +20,7 @@ import {
 } from "./columns.ts";
 import { boundedPage, direction } from "./bounded-page.ts";
 import { type Database, SERVER } from "./database.ts";
-import {
-  lastSeqOf,
-  type RowOf,
-  type SessionHead,
-  type StoredRow,
-  type StreamName,
-} from "./rows.ts";
+import { lastSeqOf, type RowOf, type SessionHead, type StreamName } from "./rows.ts";
 import { sessionEvents } from "./schema.ts";
 import { type RowTimes, TIMES, timesOf } from "./transcript-messages.ts";
 
@@ -292,38 +286,19 @@ export function transcriptRowsStatement(request: TranscriptRowsAfter): SQL {
   });
 }
 
-/** Reads rows by number, for the answers to repeated pushes. */
-
-export interface RowAddress {
-  readonly stream: StreamName;
+interface RowAddress<S extends StreamName> {
+  readonly stream: S;
   readonly sessionId: string;
   readonly seq: bigint;
 }
 
-/** In the order of the request, a statement a stream; undefined: erased meanwhile. */
-export async function readByAddress(
+/** For the answers to repeated pushes. Undefined: erased meanwhile. */
+export async function readRow<S extends StreamName>(
   database: Database,
-  addresses: readonly RowAddress[],
-): Promise<readonly (StoredRow | undefined)[]> {
-  const found = new Map<string, StoredRow>();
-  for (const stream of ["messages", "events"] as const) {
-    const wanted = addresses.filter((address) => address.stream === stream);
-    if (wanted.length === 0) continue;
-    const list = JSON.stringify(
-      wanted.map(({ sessionId, seq }) => ({ s: sessionId, n: seq.toString() })),
-    );
-    const rows = await database.columns(sql`
-      select ${columnsOf(stream)}, stored.session_id
-      from json_to_recordset(${list}::text::json) as w(s text, n bigint)
-      cross join lateral (select * from ${TABLE[stream]} where session_id = w.s and seq = w.n limit 1) stored`);
-    for (const columns of rows) {
-      const row = rowOf(stream, String(columns[COLUMNS[stream]]), columns);
-      found.set(addressKey(row), row);
-    }
-  }
-  return addresses.map((address) => found.get(addressKey(address)));
-}
-
-function addressKey({ stream, sessionId, seq }: RowAddress): string {
-  return `${stream} ${sessionId} ${seq}`;
+  { stream, sessionId, seq }: RowAddress<S>,
+): Promise<RowOf<S> | undefined> {
+  const [columns] = await database.columns(sql`
+    select ${columnsOf(stream)} from ${TABLE[stream]}
+    where session_id = ${sessionId} and seq = ${seq.toString()}::bigint`);
+  return columns && rowOf(stream, sessionId, columns);
 }

@@ -25,7 +25,7 @@ export interface LedgerReader {
   resolveCursor(request: CursorRequest): Promise<bigint>;
   /**
    * The positions that do not hold, because the database went back: the head is lower, or another
-   * row has the number. A number without a row was erased, and is valid. One statement for all.
+   * row has the number. A number without a row was erased, and is valid.
    */
   lostOf(seen: readonly Seen[]): Promise<ReadonlySet<Seen>>;
 }
@@ -96,32 +96,23 @@ export function holderStatement({ sessionId, afterSeq }: CursorRequest): SQL {
     order by seq desc limit 1`;
 }
 
-async function lostOf(database: Database, seen: readonly Seen[]): Promise<ReadonlySet<Seen>> {
-  const texts = seen.map(({ stream, sessionId, head, row }, at) => ({
-    at,
-    e: stream === "events",
-    s: sessionId,
-    h: head.toString(),
-    n: row?.seq.toString(),
-    id: row?.id,
-  }));
-  const rows = await database.run(sql`
-    select seen.at, ${SERVER} as server, now.after > seen.n and now.id <> seen.id as other,
-      coalesce(case when seen.e then s.event_seq else s.message_seq end, 0) < seen.h as shorter
-    from json_to_recordset(${JSON.stringify(texts)}::text::json)
-      as seen(at integer, e boolean, s text, h bigint, n bigint, id uuid)
-    left join sessions s on s.id = seen.s
-    left join lateral (
-      (select id, seq + event_count as after from ${TABLE.events}
-        where seen.e and session_id = seen.s and seq <= seen.n order by seq desc limit 1)
-      union all
-      (select id, seq + 1 from ${TABLE.messages}
-        where not seen.e and session_id = seen.s and seq = seen.n)
-    ) now on true`);
-  database.onAnswer(rows[0]?.["server"]);
-  const lost = new Set<number>();
-  for (const { at, other, shorter } of rows) {
-    if (other === true || shorter === true) lost.add(Number(at));
+async function lostOf(database: Database, all: readonly Seen[]): Promise<ReadonlySet<Seen>> {
+  const lost = new Set<Seen>();
+  for (const seen of all) {
+    const [now] = await database.run(lostStatement(seen));
+    database.onAnswer(now?.["server"]);
+    if (now?.["other"] === true || now?.["shorter"] === true) lost.add(seen);
   }
-  return new Set(seen.filter((_, at) => lost.has(at)));
+  return lost;
+}
+
+function lostStatement({ stream, sessionId, head, row }: Seen): SQL {
+  const [counter, count] =
+    stream === "events" ? ["event_seq", "event_count"] : ["message_seq", "1"];
+  return sql`
+    select ${SERVER} as server, coalesce(
+        (select ${sql.raw(counter)} from sessions where id = ${sessionId}), 0) < ${head.toString()}::bigint as shorter,
+      (select seq + ${sql.raw(count)} > ${row?.seq.toString() ?? null}::bigint and id <> ${row?.id ?? null}::uuid
+        from ${TABLE[stream]} where session_id = ${sessionId} and seq <= ${row?.seq.toString() ?? null}::bigint
+        order by seq desc limit 1) as other`;
 }

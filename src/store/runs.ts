@@ -170,6 +170,9 @@ export function joined(left: RunStretch, right: RunStretch): RunStretch | undefi
 /** A run's end is its last row, or near to it. */
 const ROWS_LOOKED_AT_MAX = 32;
 
+/** Sessions that are read at once. */
+const READ_AT_ONCE_MAX = 16;
+
 /** A page of 1,000 sessions would otherwise read up to a thousand payloads of any size. */
 const PAYLOAD_BYTES_MAX = 4_096;
 
@@ -190,33 +193,32 @@ export async function readFailures(
   database: Database,
   sessionIds: readonly string[],
 ): Promise<ReadonlyMap<string, FailedRun>> {
-  if (sessionIds.length === 0) return new Map();
-  const rows = await database.run(sql`
-    select asked.id, ended.seq, ended.run_id, ended.at, ended.payload
-    from json_array_elements_text(${JSON.stringify(sessionIds)}::text::json) as asked(id)
-    cross join lateral (
-      select seq, event_type, run_id,
-        ${microsColumn(sql`coalesce(completed_at, created_at)`)} as at,
-        case when octet_length(payload) <= ${PAYLOAD_BYTES_MAX} then payload end as payload
-      from (
-        select * from ${sessionEvents} where session_id = asked.id
-        order by seq desc limit ${ROWS_LOOKED_AT_MAX}
-      ) newest
-      where conformant and event_type in ('RUN_FINISHED', 'RUN_ERROR')
-      order by seq desc limit 1
-    ) ended
-    where ended.event_type = 'RUN_ERROR'`);
-  return new Map(
-    rows.map((row) => [
-      String(row["id"]),
-      {
-        runId: String(row["run_id"] ?? ""),
-        seq: bigintOf(row["seq"]),
-        atMicros: bigintOf(row["at"]),
-        payload: typeof row["payload"] === "string" ? row["payload"] : undefined,
-      },
-    ]),
-  );
+  const failures = new Map<string, FailedRun>();
+  const read = async (sessionId: string): Promise<void> => {
+    const [row] = await database.run(lastEndStatement(sessionId));
+    if (row?.["event_type"] !== "RUN_ERROR") return;
+    failures.set(sessionId, {
+      runId: String(row["run_id"] ?? ""),
+      seq: bigintOf(row["seq"]),
+      atMicros: bigintOf(row["at"]),
+      payload: typeof row["payload"] === "string" ? row["payload"] : undefined,
+    });
+  };
+  for (let from = 0; from < sessionIds.length; from += READ_AT_ONCE_MAX)
+    await Promise.all(sessionIds.slice(from, from + READ_AT_ONCE_MAX).map(read));
+  return failures;
+}
+
+function lastEndStatement(sessionId: string): SQL {
+  return sql`
+    select seq, event_type, run_id, ${microsColumn(sql`coalesce(completed_at, created_at)`)} as at,
+      case when octet_length(payload) <= ${PAYLOAD_BYTES_MAX} then payload end as payload
+    from (
+      select * from ${sessionEvents} where session_id = ${sessionId}
+      order by seq desc limit ${ROWS_LOOKED_AT_MAX}
+    ) newest
+    where conformant and event_type in ('RUN_FINISHED', 'RUN_ERROR')
+    order by seq desc limit 1`;
 }
 
 function stretchOf(fields: Fields): RunStretch {

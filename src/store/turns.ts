@@ -1,22 +1,17 @@
 /**
  * The state of a session for a claim, and the arrivals that its turn would take: one statement, one
- * snapshot, no lock; ledger_append_pushes compares it under the lock. Claims that come meanwhile share the
- * next statement.
+ * snapshot, no lock; ledger_append_pushes compares it under the lock.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { columnsOf, messageColumns, rowOf, storedBytes, TABLE } from "./columns.ts";
 import { type Database, type Fields, SERVER } from "./database.ts";
-import { readByAddress, readPage } from "./pages.ts";
+import { readPage, readRow } from "./pages.ts";
 import type { EventRow, MessageRow } from "./rows.ts";
 
 /** The newest events that are searched for output of the lost run. */
 const NEWEST_EVENTS_MAX = 100;
 /** Arrivals of one turn; a turn has fewer when its messages are large. */
 const TURN_ROWS_MAX = 1_000;
-/** Statements of claims in flight; the next claims wait for one of them. */
-const READS_MAX = 2;
-/** Claims of one statement. Each of them may have 3 MiB of arrivals. */
-const CLAIMS_MAX = 16;
 
 export interface TurnRequest {
   readonly sessionId: string;
@@ -68,11 +63,12 @@ export interface ClaimedRange {
 
 export function createTurnStore(database: Database): TurnStore {
   return {
-    readTurn: sharedReads(database),
-    async readStarted(sessionId, seq) {
-      const [row] = await readByAddress(database, [{ stream: "events", sessionId, seq }]);
-      return row?.stream === "events" ? row : undefined;
+    async readTurn(request) {
+      const rows = await database.run(turnStatement(request));
+      database.onAnswer(rows[0]?.["server"]);
+      return stateOf(request.sessionId, rows);
     },
+    readStarted: (sessionId, seq) => readRow(database, { stream: "events", sessionId, seq }),
     async readTaken(sessionId, { first, last }) {
       const taken: MessageRow[] = [];
       for (let after = first - 1n; after < last; ) {
@@ -95,43 +91,6 @@ export function createTurnStore(database: Database): TurnStore {
   };
 }
 
-interface WaitingClaim {
-  readonly request: TurnRequest;
-  readonly resolve: (state: TurnState | undefined) => void;
-  readonly reject: (error: unknown) => void;
-}
-
-/** A claim that finds no statement in flight is read at once, alone. */
-function sharedReads(database: Database): TurnStore["readTurn"] {
-  const waiting: WaitingClaim[] = [];
-  let reads = 0;
-  async function read(claims: readonly WaitingClaim[]): Promise<void> {
-    try {
-      const rows = await database.run(turnStatement(claims.map(({ request }) => request)));
-      database.onAnswer(rows[0]?.["server"]);
-      const found = Map.groupBy(rows, (row) => Number(row["claim"]));
-      claims.forEach(({ request, resolve }, at) => {
-        resolve(stateOf(request.sessionId, found.get(at) ?? []));
-      });
-    } catch (error) {
-      for (const { reject } of claims) reject(error);
-    } finally {
-      reads -= 1;
-      readNext();
-    }
-  }
-  function readNext(): void {
-    if (waiting.length === 0 || reads === READS_MAX) return;
-    reads += 1;
-    void read(waiting.splice(0, CLAIMS_MAX));
-  }
-  return (request) =>
-    new Promise((resolve, reject) => {
-      waiting.push({ request, resolve, reject });
-      readNext();
-    });
-}
-
 const ARRIVALS = {
   eventTypes: ["user"],
   runId: "",
@@ -140,58 +99,43 @@ const ARRIVALS = {
 };
 
 /** Exported for the plan test. The conditions stand where they keep a part from being computed. */
-export function turnStatement(requests: readonly TurnRequest[]): SQL {
-  const asked = requests.map((request, claim) => ({
-    claim,
-    session_id: request.sessionId,
-    key: request.key,
-    up_to_seq: request.upToSeq.toString(),
-    rows_max: request.rowsMax,
-    bytes_max: request.bytesMax,
-    redeliver: request.redeliver,
-  }));
+export function turnStatement(request: TurnRequest): SQL {
+  const { sessionId: id, key, upToSeq, rowsMax, bytesMax, redeliver } = request;
   return sql`
-    select asked.claim, state.deleted, state.message_seq, state.event_seq, state.turn_seq,
-      state.pending_count, state.open_run_id, state.producer_epoch, state.from_seq,
-      state.redelivered, stored.seq as stored_seq, ${SERVER} as server, arrivals.*
-    from json_to_recordset(${JSON.stringify(asked)}::text::json) asked (claim int, session_id text,
-      key text, up_to_seq bigint, rows_max int, bytes_max bigint, redeliver boolean)
-    cross join lateral (
-      select s.id, s.deleted_at is not null as deleted, s.message_seq, s.event_seq, s.turn_seq,
-        s.pending_count, s.open_run_id, s.producer_epoch,
-        coalesce(back.seq, s.turn_seq) as from_seq, coalesce(back.arrivals, 0) as redelivered
-      from sessions s
-      left join lateral (
-        select s.open_turn_seq as seq, (
-          select count(*) from ${TABLE.messages} where session_id = s.id
-            and seq > s.open_turn_seq and seq <= s.turn_seq and event_type = 'user') as arrivals
-        where asked.redeliver and s.open_turn_seq is not null and (
+    with state as materialized (
+      select deleted_at is not null as deleted, message_seq, event_seq, turn_seq, pending_count,
+        open_run_id, producer_epoch, (
+          select seq from ${TABLE.events}
+          where session_id = ${id} and idempotency_key = ${key} limit 1) as stored_seq,
+        case when ${redeliver}::boolean and open_turn_seq is not null and (
           select event_type from (
-            select seq, event_type from ${TABLE.events} where session_id = s.id
+            select seq, event_type from ${TABLE.events} where session_id = ${id}
             order by seq desc limit ${NEWEST_EVENTS_MAX}
           ) newest where event_type <> 'META' order by seq desc limit 1) = 'RUN_STARTED'
-      ) back on true
-      where s.id = asked.session_id limit 1
-    ) state
-    left join lateral (
-      select seq from ${TABLE.events}
-      where session_id = state.id and idempotency_key = asked.key limit 1
-    ) stored on true
-    left join lateral (
+        then open_turn_seq end as back_seq
+      from sessions where id = ${id}
+    ), turn as materialized (
+      select *, coalesce(back_seq, turn_seq) as from_seq, case when back_seq is null then 0 else (
+        select count(*) from ${TABLE.messages} where session_id = ${id}
+          and seq > back_seq and seq <= turn_seq and event_type = 'user') end as redelivered
+      from state
+    )
+    select turn.*, ${SERVER} as server, arrivals.*
+    from turn left join (
       select ${columnsOf("messages")} from (
         select *, sum(${storedBytes("messages")}) over (order by seq) as bytes,
           row_number() over (order by seq) as place
         from (
           select * from ${TABLE.messages}
-          where stored.seq is null and state.pending_count + state.redelivered > 0
-            and session_id = state.id and seq > state.from_seq
-            and seq <= asked.up_to_seq and event_type = 'user'
-          order by seq limit asked.rows_max
+          where (select stored_seq is null and pending_count + redelivered > 0 from turn)
+            and session_id = ${id} and seq > (select from_seq from turn)
+            and seq <= ${upToSeq.toString()}::bigint and event_type = 'user'
+          order by seq limit ${rowsMax}
         ) wanted
       ) counted
-      where bytes <= asked.bytes_max or place = 1
+      where bytes <= ${bytesMax}::bigint or place = 1
     ) arrivals on true
-    order by asked.claim, arrivals.seq`;
+    order by arrivals.seq`;
 }
 
 /** Looks at this number of waiting sessions, so that a scrape stays cheap. */

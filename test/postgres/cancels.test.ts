@@ -1,7 +1,11 @@
 /** Cancels in the table: judged under the lock, named by the session until the run ends, found by an index. */
 import { expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
-import { createCancelStore, openCancelsStatement } from "../../src/store/cancels.ts";
+import {
+  cancelStatement,
+  createCancelStore,
+  openCancelsStatement,
+} from "../../src/store/cancels.ts";
 import { sql } from "../../src/store/database.ts";
 import type { Push } from "../../src/store/rows.ts";
 import { openStream } from "../../src/store/streams.ts";
@@ -118,9 +122,10 @@ test("the cancels of open runs are found by their index among many running sessi
     insert into sessions (id, created_at, updated_at, open_run_id)
     select 'many-' || n, now(), now(), 'r' from generate_series(1, 5000) n`);
   await ledger.database.run(sql`analyze sessions`);
-  const lines = await ledger.database.run(
-    sql`explain ${openCancelsStatement({ after: "", rowsMax: 500 })}`,
-  );
+  const statements = [openCancelsStatement({ after: "", rowsMax: 500 }), cancelStatement("e1", 1n)];
+  const lines = [];
+  for (const statement of statements)
+    lines.push(...(await ledger.database.run(sql`explain ${statement}`)));
   const plan = lines.map((line) => String(line["QUERY PLAN"])).join("\n");
   expect(plan).toMatch(/sessions_cancelled/);
   expect(plan).toMatch(/session_messages_session_id_seq_pk/);

@@ -314,7 +314,7 @@ test("the state of a claim is read by primary keys and the index of keys", async
     bytesMax: 1,
     redeliver: true,
   };
-  const lines = await ledger.database.run(sql`explain ${turnStatement([request])}`);
+  const lines = await ledger.database.run(sql`explain ${turnStatement(request)}`);
   const plan = lines.map((line) => String(line["QUERY PLAN"])).join("\n");
   expect(plan).toMatch(/session_messages_session_id_seq_pk/);
   expect(plan).toMatch(/session_events_key/);
