@@ -253,7 +253,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const searches = createSearchHandlers({ find: (asked) => findTexts(database, asked) }, config);
   const sessions = createSessionHandlers(store, news, redactor);
   const forks = createForkHandlers({
-    fork: (request) => forkSession(database, request),
+    fork: (request) => forkSession(parts.writeDatabase, request),
     getSession: (id) => store.getSession(id),
     onChange: news.onChange,
     refusal: parts.refusal,
@@ -293,7 +293,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     listSessions: withReadSlot(readSlots, sessions.listSessions),
     forkSession: withReadSlot(readSlots, forks.forkSession),
     ...parts.conversation.handlers,
-    ...createErasureHandlers(erasureStore(database, metrics), news, redactor),
+    ...createErasureHandlers(erasureStore(parts.writeDatabase, metrics), news, redactor),
     ...createWatchHandlers({ live, reader }, config),
     ...createFeedHandlers(feeds, access.audit),
     ...createTokenHandlers({ tokens, store, ...access }, config),

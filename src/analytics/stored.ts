@@ -1,4 +1,4 @@
-/** Runs and calls as they are stored (ledger_store_texts in texts.sql), and open runs as they are read again. */
+/** Runs and calls as they are stored (ledger_store_session_texts in session.sql), and open runs as they are read again. */
 import type { ModelUsage } from "@session-ledger/agui/run-end";
 import { isoOf, microsColumn } from "../store/columns.ts";
 import { bigintOf, type Database, type Field, type SQL, sql } from "../store/database.ts";

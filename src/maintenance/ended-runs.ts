@@ -8,8 +8,7 @@ import { sessionEvents } from "../store/schema.ts";
 import { isoOf, microsColumn } from "../store/columns.ts";
 
 /** A session, and the result of one probe of the index. */
-export interface RetentionCandidate {
-  readonly sessionId: string;
+interface RetentionCandidate {
   /** Undefined: the session has no events, or is erased or held. */
   readonly first: FirstRow | undefined;
 }
@@ -25,11 +24,10 @@ interface FirstRow {
 export async function sessionsAfter(
   database: Database,
   { after, sessionsMax }: { readonly after: string; readonly sessionsMax: number },
-): Promise<readonly RetentionCandidate[]> {
-  return candidates(
-    database,
-    sql`select * from sessions where id > ${after} order by id limit ${sessionsMax}`,
-  );
+): Promise<readonly string[]> {
+  const rows = await database.run(sql`
+    select id from sessions where id > ${after} order by id limit ${sessionsMax}`);
+  return rows.map(({ id }) => String(id));
 }
 
 /** Undefined: no such session. */
@@ -37,41 +35,24 @@ export async function candidateOf(
   database: Database,
   sessionId: string,
 ): Promise<RetentionCandidate | undefined> {
-  const [candidate] = await candidates(
-    database,
-    sql`select * from sessions where id = ${sessionId}`,
-  );
-  return candidate;
-}
-
-async function candidates(
-  database: Database,
-  sessions: SQL,
-): Promise<readonly RetentionCandidate[]> {
-  const rows = await database.run(candidatesStatement(sessions));
-  return rows.map((row) => {
-    const seq = row["seq"];
-    if (typeof seq !== "string") return { sessionId: String(row["id"]), first: undefined };
-    const recordedAtMicros = BigInt(String(row["recorded_at"]));
-    const isOpen = row["is_open"] === true;
-    return {
-      sessionId: String(row["id"]),
-      first: { seq: BigInt(seq), recordedAtMicros, isOpen },
-    };
-  });
+  const [row] = await database.run(candidateStatement(sessionId));
+  if (row === undefined) return undefined;
+  const seq = row["seq"];
+  if (typeof seq !== "string") return { first: undefined };
+  const recordedAtMicros = BigInt(String(row["recorded_at"]));
+  return { first: { seq: BigInt(seq), recordedAtMicros, isOpen: row["is_open"] === true } };
 }
 
 /** Exported for the plan test. */
-export function candidatesStatement(sessions: SQL): SQL {
+export function candidateStatement(sessionId: string): SQL {
   return sql`
-    select s.id, beginning.seq, ${microsColumn(sql`beginning.recorded_at`)} as recorded_at,
+    select beginning.seq, ${microsColumn(sql`beginning.recorded_at`)} as recorded_at,
       beginning.run_id = s.open_run_id as is_open
-    from (${sessions}) s
-    left join lateral (
+    from sessions s left join (
       select seq, recorded_at, run_id from ${sessionEvents}
-      where session_id = s.id and s.erased_at is null and s.hold is null order by seq limit 1
-    ) beginning on true
-    order by s.id`;
+      where session_id = ${sessionId} order by seq limit 1
+    ) beginning on s.erased_at is null and s.hold is null
+    where s.id = ${sessionId}`;
 }
 
 interface EndedRunsRequest {

@@ -15,11 +15,12 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "@session-ledger/base/errors";
-import { isCounted, isoOf, storedBytes, TABLE } from "../store/columns.ts";
-import { type Database, type Fields, sql, type SQL } from "../store/database.ts";
+import { isoOf, storedBytes, TABLE } from "../store/columns.ts";
+import { type Database, type Fields, sql } from "../store/database.ts";
 import { sessionHeld } from "../store/failure.ts";
 import type { StreamName } from "../store/rows.ts";
 import { importedRows } from "../store/schema.ts";
+import { NOW } from "../store/sessions.ts";
 import { markDeleted } from "../store/deletion.ts";
 
 /** Rows that this call deleted; an earlier, interrupted call may have deleted others. */
@@ -58,7 +59,7 @@ export async function eraseSession(
         forked_at_seq = null, forked_at_message_seq = null,
         labels = null, annotations = null, capabilities = null, open_run_id = null,
         open_turn_seq = null, cancel_seq = null, pending_count = 0, waiting_since = null,
-        row_count = 0, payload_bytes = 0, erased_at = clock_timestamp()
+        row_count = 0, payload_bytes = 0, erased_at = ${NOW}
       where id = ${sessionId} and erased_at is null and hold is null
         and message_seq = ${String(heads["message_seq"])}::bigint
         and event_seq = ${String(heads["event_seq"])}::bigint returning id`);
@@ -100,10 +101,10 @@ async function eraseStream(
 /** Deletes the record of the rows' places in an imported database. */
 async function forgetImported(database: Database, sessionId: string): Promise<number> {
   const forgotten = await database.run(sql`
-    delete from ${importedRows} where (session_id, stream, old_seq) in (
-      select session_id, stream, old_seq from ${importedRows}
+    delete from ${importedRows} where session_id = ${sessionId} and (stream, old_seq) in (
+      select stream, old_seq from ${importedRows}
       where session_id = ${sessionId} limit ${ERASED_ROWS_MAX})
-    returning 1`);
+    returning old_seq`);
   return forgotten.length;
 }
 
@@ -115,23 +116,10 @@ function refuseLeft({ signal }: EraseCall): void {
 }
 
 /**
- * Deletes the first rows of one stream of one session, one bounded batch per statement. The
- * statement takes the session's lock, deletes the rows, and subtracts just those rows from the
- * session's counts: all of it or nothing. A batch locks one session and skips a session that is
+ * Deletes the first rows of one stream of one session, one bounded batch per statement: the function
+ * ledger_erase_rows (store/migrations/session.sql). A batch locks one session and skips a session that is
  * locked elsewhere. So a batch never waits for a lock and cannot deadlock with ledger_append_pushes. A
  * batch is small, because a push of that session waits for it.
- *
- *   locked: lock, or skip ──► cut: how far ──► deleted ──► counted ──► updated: the session's counts
- *
- * It is one statement because a transaction of several ends the process when it loses its
- * connection between two of them (store/database.ts). Its snapshot is then older than its lock, unlike
- * in ledger_append_pushes. That is correct here: rows at the beginning of a stream never change and no row
- * is added before them, so the snapshot can be wrong in one way only: it may still show rows that
- * another batch has deleted. Such a row is not deleted again and not counted. When all rows of the
- * batch are such rows, another batch held the session a moment ago, and the answer is `busy`, and
- * never "no rows left". The counts are subtracted from the locked version of the session's row:
- * PostgreSQL follows the row to its newest version. A function deletes the texts that search has of the
- * rows: it sees all of them, because the lock also excludes the instance that stores texts.
  */
 
 /**
@@ -165,17 +153,19 @@ interface ErasedBatch extends ErasedRows {
   readonly hold: string | undefined;
 }
 
-/** `busy`: another transaction locks or locked the session. No rows and no hold: nothing is left. */
+/** `busy`: another transaction locks the session. No rows and no hold: nothing is left. */
 export async function eraseBatch(
   database: Database,
-  beginning: Beginning,
+  { sessionId, stream, upToSeq, recordedUpToMicros: recorded, sparesTurns }: Beginning,
 ): Promise<ErasedBatch | "busy"> {
-  // Not prepared: a plan made while the tables were small would scan them when they are large.
-  const [fields] = await database.run(eraseStatement(beginning), { prepare: false });
-  const erased = erasedOf(fields);
+  const [fields] = await database.run(sql`
+    select is_locked, hold, rows, bytes from ledger_erase_rows(
+      ${sessionId}::text, ${stream}::text, ${upToSeq?.toString() ?? null}::text::bigint,
+      ${recorded === undefined ? null : isoOf(recorded)}::text::timestamptz, ${sparesTurns}::boolean,
+      ${ERASED_ROWS_MAX}::integer, ${ERASED_BYTES_MAX}::bigint)`);
   if (fields?.["is_locked"] !== true) return "busy";
   const hold = typeof fields["hold"] === "string" ? fields["hold"] : undefined;
-  return erased.rows === 0n && fields["saw_rows"] === true ? "busy" : { ...erased, hold };
+  return { ...erasedOf(fields), hold };
 }
 
 /** A part of the rows that `eraseBatch` would delete, and the place to continue. */
@@ -187,88 +177,30 @@ interface CountedRows extends ErasedRows {
 /** Counts the next rows of a beginning, as many as one statement may read; for dry runs. */
 export async function countRows(
   database: Database,
-  beginning: Beginning,
-  look: { readonly after: bigint; readonly rowsMax: number },
-): Promise<CountedRows> {
-  const [fields] = await database.run(sql`
-    select count(*) as rows, coalesce(sum(size), 0) as bytes, max(seq) as last_seq
-    from (${beginningOf(beginning, look)}) counted where is_old and ${isErasable(
-      beginning,
-      sql`(select ${SPARED_FROM} from sessions where id = ${beginning.sessionId})`,
-    )}`);
-  const last = fields?.["last_seq"];
-  return { ...erasedOf(fields), lastSeq: typeof last === "string" ? BigInt(last) : undefined };
-}
-
-/** Exported for the plan test. */
-export function eraseStatement(beginning: Beginning): SQL {
-  const { sessionId, stream } = beginning;
-  return sql`
-    with locked as materialized (
-      select ${SPARED_FROM} as spared_from, turn_seq, hold from sessions where id = ${sessionId}
-      for update skip locked
-    ), cut as materialized (
-      select max(seq) as seq
-      from (${beginningOf(beginning, { after: 0n, rowsMax: ERASED_ROWS_MAX })}) counted
-      where is_old and (bytes <= ${ERASED_BYTES_MAX} or place = 1) and exists (select from locked where hold is null)
-        and ${isErasable(beginning, sql`(select spared_from from locked)`)}
-    ), deleted as (
-      delete from ${TABLE[stream]}
-      where session_id = ${sessionId} and seq <= (select seq from cut)
-      returning ${storedBytes(stream)} as size, ${isPending(stream)} as is_pending,
-        ${isCounted(stream)} as is_counted
-    ), counted as materialized (
-      select count(*) as rows, coalesce(sum(size), 0) as bytes,
-        count(*) filter (where is_pending) as pending,
-        count(*) filter (where is_counted) as counted_rows,
-        coalesce(sum(size) filter (where is_counted), 0) as counted_bytes
-      from deleted
-    ), updated as (
-      update sessions set row_count = row_count - counted.counted_rows,
-        payload_bytes = payload_bytes - counted.counted_bytes,
-        pending_count = pending_count - counted.pending,
-        waiting_since = case when pending_count > counted.pending then waiting_since end
-      from counted where id = ${sessionId} and counted.rows > 0
-    )
-    select exists (select from locked) as is_locked, (select hold from locked) as hold,
-      (select seq from cut) is not null as saw_rows,
-      case when rows > 0 then ledger_forget_texts(${sessionId}, ${stream}, (select seq from cut)) end
-        as texts, rows, bytes
-    from counted`;
-}
-
-/** Messages above this number wait for a turn, or belong to that of the open run. */
-const SPARED_FROM = sql`case when has_claimed then coalesce(open_turn_seq, turn_seq) end`;
-
-function isErasable({ sparesTurns }: Beginning, sparedFrom: SQL): SQL {
-  return sparesTurns ? sql`seq <= coalesce(${sparedFrom}, 9223372036854775807)` : sql`true`;
-}
-
-/** True for a message that was counted as waiting. */
-function isPending(stream: StreamName): SQL {
-  return stream === "messages"
-    ? sql`event_type = 'user' and seq > (select turn_seq from locked)`
-    : sql`false`;
-}
-
-function beginningOf(
-  { sessionId, stream, upToSeq, recordedUpToMicros }: Beginning,
+  { sessionId, stream, upToSeq, recordedUpToMicros, sparesTurns }: Beginning,
   { after, rowsMax }: { readonly after: bigint; readonly rowsMax: number },
-): SQL {
+): Promise<CountedRows> {
   const end = upToSeq === undefined ? sql`` : sql`and seq <= ${upToSeq.toString()}::bigint`;
   const isOld =
     recordedUpToMicros === undefined
       ? sql`true`
-      : sql`bool_and(recorded_at <= ${isoOf(recordedUpToMicros)}::timestamptz) over upwards`;
-  return sql`
-    select seq, size, sum(size) over upwards as bytes, row_number() over upwards as place,
-      ${isOld} as is_old
+      : sql`bool_and(recorded_at <= ${isoOf(recordedUpToMicros)}::timestamptz) over (order by seq)`;
+  // As ledger_erase_rows spares them.
+  const spared = sparesTurns
+    ? sql`and seq <= coalesce((select case when has_claimed then coalesce(open_turn_seq, turn_seq) end
+        from sessions where id = ${sessionId}), 9223372036854775807)`
+    : sql``;
+  const [fields] = await database.run(sql`
+    select count(*) as rows, coalesce(sum(size), 0) as bytes, max(seq) as last_seq
     from (
-      select seq, recorded_at, ${storedBytes(stream)} as size from ${TABLE[stream]}
-      where session_id = ${sessionId} and seq > ${after.toString()}::bigint ${end}
-      order by seq limit ${rowsMax}
-    ) beginning
-    window upwards as (order by seq)`;
+      select seq, size, ${isOld} as is_old from (
+        select seq, recorded_at, ${storedBytes(stream)} as size from ${TABLE[stream]}
+        where session_id = ${sessionId} and seq > ${after.toString()}::bigint ${end}
+        order by seq limit ${rowsMax}
+      ) beginning
+    ) counted where is_old ${spared}`);
+  const last = fields?.["last_seq"];
+  return { ...erasedOf(fields), lastSeq: typeof last === "string" ? BigInt(last) : undefined };
 }
 
 function erasedOf(fields: Fields | undefined): ErasedRows {

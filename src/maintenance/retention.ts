@@ -23,13 +23,7 @@ import type { Metrics } from "../observability/metrics.ts";
 import { type Database, sql } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
 import { type Beginning, BUSY_PAUSE_MS, countRows, eraseBatch, pauseAfter } from "./erase.ts";
-import {
-  type Border,
-  type RetentionCandidate,
-  candidateOf,
-  lookForEndedRuns,
-  sessionsAfter,
-} from "./ended-runs.ts";
+import { type Border, candidateOf, lookForEndedRuns, sessionsAfter } from "./ended-runs.ts";
 
 interface RetentionDependencies {
   readonly database: Database;
@@ -126,7 +120,7 @@ interface RetentionParts {
   readonly erased?: (sessionId: string) => void;
   /** Called for each batch. */
   readonly counted?: (stream: StreamName, rows: bigint) => void;
-  /** The time before which a look at a session finds nothing new, so that long runs are skipped. */
+  /** The time before which a look at a session finds nothing, so that the session is skipped. */
   readonly due?: Map<string, bigint>;
   /** Rows that one statement reads. */
   readonly lookedAtRowsMax?: number;
@@ -154,9 +148,7 @@ export async function retentionPass(
   const pass = new Pass(parts, options, await nowMicros(parts.database));
   if (options.sessionId === undefined) await pass.all();
   else {
-    const candidate = await candidateOf(parts.database, options.sessionId);
-    if (candidate === undefined) return undefined;
-    await pass.one(candidate);
+    if (!(await pass.one(options.sessionId))) return undefined;
   }
   return pass.totals;
 }
@@ -198,20 +190,28 @@ class Pass {
       const beganMs = performance.now();
       const page = await sessionsAfter(this.#parts.database, { after, sessionsMax: SESSIONS_MAX });
       const readMs = performance.now() - beganMs;
-      for (const candidate of page) await this.one(candidate);
+      for (const sessionId of page) await this.one(sessionId);
       const last = page.at(-1);
       if (last === undefined || page.length < SESSIONS_MAX) return;
-      after = last.sessionId;
+      after = last;
       await this.#pause(readMs);
     }
   }
 
-  async one({ sessionId, first }: RetentionCandidate): Promise<void> {
-    if (this.#options.signal.aborted) return;
+  /** False: no such session. */
+  async one(sessionId: string): Promise<boolean> {
+    if (this.#options.signal.aborted) return true;
+    const { database, due, erased } = this.#parts;
     this.totals.sessions += 1;
-    const { due, erased } = this.#parts;
-    if (first === undefined || first.isOpen || first.recordedAtMicros >= this.#cutoffMicros) return;
-    if ((due?.get(sessionId) ?? 0n) > this.#nowMicros) return;
+    if ((due?.get(sessionId) ?? 0n) > this.#nowMicros) return true;
+    const candidate = await candidateOf(database, sessionId);
+    if (candidate === undefined) return false;
+    const { first } = candidate;
+    if (first === undefined || first.isOpen) return true;
+    if (first.recordedAtMicros >= this.#cutoffMicros) {
+      due?.set(sessionId, first.recordedAtMicros + this.#afterMicros);
+      return true;
+    }
     const before = this.#rows;
     try {
       await this.#erase(sessionId, first.seq);
@@ -221,6 +221,7 @@ class Pass {
         if (!this.#options.dryRun) erased?.(sessionId);
       }
     }
+    return true;
   }
 
   async #erase(sessionId: string, firstSeq: bigint): Promise<void> {

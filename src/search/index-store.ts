@@ -127,8 +127,8 @@ export async function staleAmong(
   sessionIds: readonly string[],
 ): Promise<readonly StaleSession[]> {
   if (sessionIds.length === 0) return [];
-  const ids = sql`(select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json) as session_id)`;
-  return staleIn(await database.run(sql`${staleOf(sql`${ids} wanted`)} order by looked.id`));
+  const ids = sql`select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json)`;
+  return staleIn(await database.run(sql`${staleOf(ids)} order by looked.id`, { prepare: false }));
 }
 
 /** New rows, and forks, whose rows have the times of their parents. */
@@ -198,17 +198,16 @@ export function activeStatement({ micros, id }: ActivityCursor): SQL {
     ) behind on true`;
 }
 
-/** With LIMIT each look-up is a walk down the key, for any statistics. */
+/** The lists of ids, and coalesce, make each look-up a walk down the key, for any statistics. */
 function staleOf(ids: SQL): SQL {
   return sql`
-    ${STALE_COLUMNS} from ${ids}
-    cross join lateral (
+    ${STALE_COLUMNS} from (
       select id, message_seq, event_seq from sessions
-      where id = wanted.session_id and deleted_at is null limit 1
+      where id = any (array(${ids})) and coalesce(deleted_at is null, false)
     ) looked
-    left join lateral (
-      select * from ${indexedSessions} where session_id = looked.id limit 1
-    ) i on true
+    left join (
+      select * from ${indexedSessions} where session_id = any (array(${ids}))
+    ) i on i.session_id = looked.id
     where ${IS_STALE}`;
 }
 
@@ -230,7 +229,7 @@ export function sinceStatement(of: New, micros: bigint): SQL {
     select ${microsColumn(sql`(select max(recorded_at) from recent)`)} as last,
       (select count(*) from recent) as looked_at, behind.*
     from (select) one
-    left join (${staleOf(sql`(select distinct session_id from recent) wanted`)}) behind on true`;
+    left join (${staleOf(sql`select distinct session_id from recent`)}) behind on true`;
 }
 
 interface Storing extends FoundTexts {
@@ -263,7 +262,7 @@ export async function storeFound(
     });
     const start = JSON.stringify({ ...cursorOf(from), known: from.isKnown || at > 0 });
     const [fields] = await database.run(sql`
-      select ledger_store_texts(${sessionId}, ${start}::text::json,
+      select ledger_store_session_texts(${sessionId}, ${start}::text::json,
         ${end}::text::json, ${language ?? "simple"}::text::regconfig,
         ${JSON.stringify(rows)}::text::json, ${isLast ? runRows : "[]"}::text::json,
         ${isLast ? callRows : "[]"}::text::json) as stored`);
@@ -278,7 +277,7 @@ function cursorOf({ messages, events, hasSpeech }: Stored) {
   return { m: String(messages), e: String(events), sp: hasSpeech };
 }
 
-/** A row as ledger_store_texts reads it. */
+/** A row as ledger_store_session_texts reads it. */
 interface TextRow {
   readonly tx: string;
 }

@@ -17,7 +17,7 @@ const JOINED_SCRIPTS =
 
 type MarkKind = "session" | "project" | "role" | "type";
 
-/** The project has its letter in ledger_store_texts too. */
+/** The project has its letter in ledger_store_session_texts too. */
 const LETTERS: Readonly<Record<MarkKind, string>> = {
   session: "s",
   project: "p",

@@ -1,4 +1,4 @@
-/** Copies the beginning of a session; the rules are in the function ledger_fork (migrations/fork.sql). */
+/** Copies the beginning of a session; the rules are in the function ledger_fork_session (migrations/session.sql). */
 import { ServiceError } from "@session-ledger/base/errors";
 import { bigintOf, type Database, sql } from "./database.ts";
 import { codeOf, failureOf, storeError } from "./failure.ts";
@@ -33,7 +33,7 @@ const TRIES_MAX = 4;
 export async function forkSession(database: Database, request: ForkRequest): Promise<Forked> {
   const { sessionId, forkId, atSeq, atMessageSeq, createdByUserId: maker } = request;
   const statement = sql`
-    select ledger_fork(${sessionId}::text, ${forkId}::text, ${textOf(atSeq)}::text::bigint,
+    select ledger_fork_session(${sessionId}::text, ${forkId}::text, ${textOf(atSeq)}::text::bigint,
       ${textOf(atMessageSeq)}::text::bigint, ${maker ?? null}::text, ${request.rowsMax}::bigint,
       ${request.bytesMax}::bigint)::text as answer`;
   for (let tries = 1; ; tries += 1) {

@@ -306,7 +306,7 @@ async function endBatches(
     const rows = await sql`
       select pg_terminate_backend(pid) from pg_stat_activity
       where datname = current_database() and application_name = 'session-ledger' and (state = 'idle in transaction'
-        or (state = 'active' and query like '%delete from%' and query not like '%imported_rows%'))`;
+        or (state = 'active' and query like '%ledger_erase_rows%'))`;
     ended += rows.length;
   }
   return ended;

@@ -367,7 +367,7 @@ describe("the role of docs/analytics.md", () => {
         expect(tables.length).toBeGreaterThan(10);
         const refused = [
           ...tables.map(({ name }) => `select * from ${String(name)}`),
-          "select ledger_forget_texts('s', 'events', 1)",
+          "select ledger_erase_rows('s', 'events', 1, null, false, 1, 1)",
           "select ledger_open_stream('s', 0, true, true)",
           "delete from analytics.sessions",
           "update analytics.version set version = 2",

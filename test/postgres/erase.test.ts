@@ -1,11 +1,13 @@
 /** Erasing one session: what is left of it, and what happens on the way there. */
 import { sql } from "drizzle-orm";
+import type postgres from "postgres";
 import { expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
-import type { Database } from "../../src/store/database.ts";
+import { type Database, FIXED_PLANS } from "../../src/store/database.ts";
 import { importBatch } from "../../tools/import-upstream/target.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import {
+  countsOf,
   custom,
   holdingOf,
   message,
@@ -14,6 +16,7 @@ import {
   started,
   storeAged,
   useLedger,
+  useSql,
 } from "../support/ledger.ts";
 
 const ledger = await useLedger();
@@ -191,4 +194,20 @@ test("two erasures at once during pushes leave no row, and no later push is stor
   const counted = erased.reduce((sum, one) => sum + (one?.events ?? 0n), 0n);
   expect(counted).toBe(BigInt(String(eventSeq)));
   expect(await push()).toMatchObject([{ kind: "deleted" }]);
+});
+
+test("a batch reads only its session, also with a plan made for an almost empty table", async () => {
+  const client = useSql(ledger.url, 1, FIXED_PLANS);
+  const erased = (id: string) => (on: postgres.TransactionSql) =>
+    on`
+    select * from ledger_erase_rows(${id}, 'events', null, null, false, 500, 1000000)`;
+  await fill("plan-first", 3);
+  await fill("plan-second", 3);
+  await client.begin(erased("plan-first"));
+  await client`
+    insert into session_events (session_id, seq, id, event_type, payload, created_at, recorded_at)
+    select 'many-' || n, 1, gen_random_uuid(), 'RAW', '{}', now(), now() from generate_series(1, 10000) n`;
+  const counts = await countsOf(client, "session_events", erased("plan-second"));
+  expect(counts.seqScans).toBe(0);
+  expect(counts.rowsByIndex).toBeLessThan(20);
 });

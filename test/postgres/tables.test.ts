@@ -14,7 +14,7 @@ const definitions = new Map(
   (
     await ledger.database.run(
       sql`select proname as name, pg_get_functiondef(oid) as text from pg_proc
-        where proname in ('ledger_append_pushes', 'ledger_fork')`,
+        where proname in ('ledger_append_pushes', 'ledger_fork_session')`,
     )
   ).map(({ name, text }) => [String(name), String(text)]),
 );
@@ -42,8 +42,8 @@ function columnsOf(table: PgTable) {
 test.each([
   ["ledger_append_pushes", "session_messages", sessionMessages],
   ["ledger_append_pushes", "session_events", sessionEvents],
-  ["ledger_fork", "session_messages", sessionMessages],
-  ["ledger_fork", "session_events", sessionEvents],
+  ["ledger_fork_session", "session_messages", sessionMessages],
+  ["ledger_fork_session", "session_events", sessionEvents],
 ] as const)(
   "%s writes every column of %s, and leaves none to a default",
   (name, tableName, table) => {
