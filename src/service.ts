@@ -273,7 +273,10 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       },
       { ...config, redactor },
     ),
-    ...createClaimHandlers({ ...pushed, turns: createTurnStore(database), waits, metrics }, config),
+    ...createClaimHandlers(
+      { ...pushed, turns: createTurnStore(parts.writeDatabase), waits, metrics },
+      config,
+    ),
     ...createCancelHandlers({
       ...pushed,
       cancels: createCancelStore(database),
