@@ -47,7 +47,7 @@ export type Core = ReturnType<typeof createCore>;
 
 export function createCore(config: Config, base: ServiceBase, postgres: Postgres) {
   const { log, metrics, clock, instance } = base;
-  const { database, writes: writeDatabase, readConnections, refusal } = postgres;
+  const { database, readConnections, refusal } = postgres;
   const readSlots = createReadSlots(readConnections);
   const reader = createReader(database);
   const transcripts = new Transcripts(
@@ -72,7 +72,7 @@ export function createCore(config: Config, base: ServiceBase, postgres: Postgres
     transportOf(config, postgres),
   );
   const commits = new CommitFailures(clock);
-  const writer = createWriter(writeDatabase, config, { ...metrics, commits, refusal });
+  const writer = createWriter(postgres.writes, config, { ...metrics, commits, refusal });
   const publish = (rows: readonly StoredRow[]): void => {
     live.onCommit(rows);
     feeds.wake();
@@ -93,26 +93,17 @@ export function createCore(config: Config, base: ServiceBase, postgres: Postgres
     live.onErase(sessionId);
     transcripts.forget(sessionId);
   };
-  const retention = createRetention(config, { database: writeDatabase, log, metrics, erased });
+  const retention = createRetention(config, { database, log, metrics, erased });
   const language = config.searchLanguage;
   const texts = new TextIndex(
-    { ...base, database: writeDatabase, reader, pace },
+    { ...base, database, reader, pace },
     { holder: instance, language, isGentle: true },
   );
   metrics.watchWaiting(() => waitingIn(database));
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
-  const reads = {
-    transcripts,
-    conversation,
-    readSlots,
-    database,
-    writeDatabase,
-    reader,
-    live,
-    feeds,
-  };
+  const reads = { transcripts, conversation, readSlots, database, reader, live, feeds };
   const writes = { commits, refusal, ingest, groups, cancels, news };
   return { ...reads, ...writes, hints, waits, retention, texts };
 }

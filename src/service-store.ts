@@ -27,7 +27,7 @@ import * as tokenKeys from "./store/token-keys.ts";
 
 export interface Postgres {
   readonly database: Database;
-  /** Connections with FIXED_PLANS, for pushes, what a push asks first, and other functions of a session. */
+  /** Connections for pushes alone, and for what a push asks first. */
   readonly writes: Database;
   /** The number of connections of `database`. */
   readonly readConnections: number;
@@ -67,7 +67,6 @@ export function createPostgres(
   const writes = {
     ...createDatabase({ ...options, connectionsMax: writeConnections, hasFixedPlans: true }),
     onAnswer: (server: Field | undefined) => database.onAnswer(server),
-    onOtherServer: (called: () => void) => database.onOtherServer(called),
   };
   const seen = (freeBytes: number): void =>
     metrics.diskFree.set({ setting: "DATA_DIR" }, freeBytes);

@@ -253,7 +253,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const searches = createSearchHandlers({ find: (asked) => findTexts(database, asked) }, config);
   const sessions = createSessionHandlers(store, news, redactor);
   const forks = createForkHandlers({
-    fork: (request) => forkSession(parts.writeDatabase, request),
+    fork: (request) => forkSession(database, request),
     getSession: (id) => store.getSession(id),
     onChange: news.onChange,
     refusal: parts.refusal,
@@ -273,10 +273,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       },
       { ...config, redactor },
     ),
-    ...createClaimHandlers(
-      { ...pushed, turns: createTurnStore(parts.writeDatabase), waits, metrics },
-      config,
-    ),
+    ...createClaimHandlers({ ...pushed, turns: createTurnStore(database), waits, metrics }, config),
     ...createCancelHandlers({
       ...pushed,
       cancels: createCancelStore(database),
@@ -296,7 +293,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     listSessions: withReadSlot(readSlots, sessions.listSessions),
     forkSession: withReadSlot(readSlots, forks.forkSession),
     ...parts.conversation.handlers,
-    ...createErasureHandlers(erasureStore(parts.writeDatabase, metrics), news, redactor),
+    ...createErasureHandlers(erasureStore(database, metrics), news, redactor),
     ...createWatchHandlers({ live, reader }, config),
     ...createFeedHandlers(feeds, access.audit),
     ...createTokenHandlers({ tokens, store, ...access }, config),

@@ -217,7 +217,7 @@ export async function withDatabase<T>(
     const { lockTimeoutMs } = config;
     // A command runs one statement at a time, and a pool that lost a connection opens another.
     const limits = { connectionsMax: 2, statementTimeoutMs, lockTimeoutMs };
-    const database = createDatabase({ url: () => url, ...limits, hasFixedPlans: true });
+    const database = createDatabase({ url: () => url, ...limits });
     try {
       await database.start();
       return await work(database);

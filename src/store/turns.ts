@@ -1,17 +1,19 @@
 /**
- * The state of a session for a claim, and the arrivals that its turn would take: one statement, one
- * snapshot, no lock; ledger_append_pushes compares it under the lock.
+ * The state of a session for a claim, and the arrivals that its turn would take (ledger_read_turns,
+ * migrations/session.sql). Claims that come meanwhile share the next statement.
  */
-import { type SQL, sql } from "drizzle-orm";
-import { columnsOf, messageColumns, rowOf, storedBytes, TABLE } from "./columns.ts";
-import { type Database, type Fields, SERVER } from "./database.ts";
+import { sql } from "drizzle-orm";
+import { messageColumns, rowOf } from "./columns.ts";
+import { type Database, type Fields, type FixedStatement, SERVER_TEXT } from "./database.ts";
 import { readPage, readRow } from "./pages.ts";
 import type { EventRow, MessageRow } from "./rows.ts";
 
-/** The newest events that are searched for output of the lost run. */
-const NEWEST_EVENTS_MAX = 100;
 /** Arrivals of one turn; a turn has fewer when its messages are large. */
 const TURN_ROWS_MAX = 1_000;
+/** Statements of claims in flight; the next claims wait for one of them. */
+const READS_MAX = 2;
+/** Claims of one statement. Each of them may have 3 MiB of arrivals. */
+const CLAIMS_MAX = 16;
 
 export interface TurnRequest {
   readonly sessionId: string;
@@ -63,11 +65,7 @@ export interface ClaimedRange {
 
 export function createTurnStore(database: Database): TurnStore {
   return {
-    async readTurn(request) {
-      const rows = await database.run(turnStatement(request));
-      database.onAnswer(rows[0]?.["server"]);
-      return stateOf(request.sessionId, rows);
-    },
+    readTurn: sharedReads(database),
     readStarted: (sessionId, seq) => readRow(database, { stream: "events", sessionId, seq }),
     async readTaken(sessionId, { first, last }) {
       const taken: MessageRow[] = [];
@@ -91,6 +89,43 @@ export function createTurnStore(database: Database): TurnStore {
   };
 }
 
+interface WaitingClaim {
+  readonly request: TurnRequest;
+  readonly resolve: (state: TurnState | undefined) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** A claim that finds no statement in flight is read at once, alone. */
+function sharedReads(database: Database): TurnStore["readTurn"] {
+  const waiting: WaitingClaim[] = [];
+  let reads = 0;
+  async function read(claims: readonly WaitingClaim[]): Promise<void> {
+    try {
+      const rows = await database.run(turnsStatement(claims.map(({ request }) => request)));
+      database.onAnswer(rows[0]?.["server"]);
+      const found = Map.groupBy(rows, (row) => Number(row["claim"]));
+      claims.forEach(({ request, resolve }, at) => {
+        resolve(stateOf(request.sessionId, found.get(at) ?? []));
+      });
+    } catch (error) {
+      for (const { reject } of claims) reject(error);
+    } finally {
+      reads -= 1;
+      readNext();
+    }
+  }
+  function readNext(): void {
+    if (waiting.length === 0 || reads === READS_MAX) return;
+    reads += 1;
+    void read(waiting.splice(0, CLAIMS_MAX));
+  }
+  return (request) =>
+    new Promise((resolve, reject) => {
+      waiting.push({ request, resolve, reject });
+      readNext();
+    });
+}
+
 const ARRIVALS = {
   eventTypes: ["user"],
   runId: "",
@@ -98,44 +133,19 @@ const ARRIVALS = {
   createdBeforeMicros: undefined,
 };
 
-/** Exported for the plan test. The conditions stand where they keep a part from being computed. */
-export function turnStatement(request: TurnRequest): SQL {
-  const { sessionId: id, key, upToSeq, rowsMax, bytesMax, redeliver } = request;
-  return sql`
-    with state as materialized (
-      select deleted_at is not null as deleted, message_seq, event_seq, turn_seq, pending_count,
-        open_run_id, producer_epoch, (
-          select seq from ${TABLE.events}
-          where session_id = ${id} and idempotency_key = ${key} limit 1) as stored_seq,
-        case when ${redeliver}::boolean and open_turn_seq is not null and (
-          select event_type from (
-            select seq, event_type from ${TABLE.events} where session_id = ${id}
-            order by seq desc limit ${NEWEST_EVENTS_MAX}
-          ) newest where event_type <> 'META' order by seq desc limit 1) = 'RUN_STARTED'
-        then open_turn_seq end as back_seq
-      from sessions where id = ${id}
-    ), turn as materialized (
-      select *, coalesce(back_seq, turn_seq) as from_seq, case when back_seq is null then 0 else (
-        select count(*) from ${TABLE.messages} where session_id = ${id}
-          and seq > back_seq and seq <= turn_seq and event_type = 'user') end as redelivered
-      from state
-    )
-    select turn.*, ${SERVER} as server, arrivals.*
-    from turn left join (
-      select ${columnsOf("messages")} from (
-        select *, sum(${storedBytes("messages")}) over (order by seq) as bytes,
-          row_number() over (order by seq) as place
-        from (
-          select * from ${TABLE.messages}
-          where (select stored_seq is null and pending_count + redelivered > 0 from turn)
-            and session_id = ${id} and seq > (select from_seq from turn)
-            and seq <= ${upToSeq.toString()}::bigint and event_type = 'user'
-          order by seq limit ${rowsMax}
-        ) wanted
-      ) counted
-      where bytes <= ${bytesMax}::bigint or place = 1
-    ) arrivals on true
-    order by arrivals.seq`;
+const READ_TURNS = `select *, ${SERVER_TEXT} as server from ledger_read_turns($1::text::json)`;
+
+function turnsStatement(requests: readonly TurnRequest[]): FixedStatement {
+  const claims = requests.map(({ sessionId, key, upToSeq, rowsMax, bytesMax, redeliver }, n) => ({
+    n,
+    s: sessionId,
+    k: key,
+    u: upToSeq.toString(),
+    r: rowsMax,
+    b: bytesMax,
+    a: redeliver,
+  }));
+  return { text: READ_TURNS, values: [JSON.stringify(claims)] };
 }
 
 /** Looks at this number of waiting sessions, so that a scrape stays cheap. */

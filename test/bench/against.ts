@@ -31,6 +31,7 @@ import {
 import { SHAPES } from "./shapes.ts";
 import { streamLoad } from "./stream.ts";
 import { runStreamLoad } from "./stream-load.ts";
+import { clientsOf, turnOf } from "./turns.ts";
 import { type FanOutFigures, fanOut, pushAll } from "./watch-fan-out.ts";
 
 const { forkSession, pushSessionEvent } = SessionService.method;
@@ -56,6 +57,8 @@ const READ_ROWS = 20_000;
 const JOIN_EVENTS = 6_000;
 /** Passes of one turn: a single pass is shorter than the noise of the machine. */
 const READ_PASSES = 5;
+/** Of each of 64 sessions. */
+const CLAIMS = 40;
 const FAN_OUT_PASSES = 3;
 const TOKEN = "bench-token-that-is-long-enough-0123456789";
 
@@ -68,6 +71,7 @@ const PARTS = {
   replay: (bench, side) => read(bench, side, "watch"),
   watch,
   join,
+  claim,
 } as const satisfies Record<string, (bench: Bench, side: Side) => Promise<Figure>>;
 type Part = keyof typeof PARTS;
 
@@ -227,4 +231,12 @@ async function join(bench: Bench, { ledger }: Side): Promise<Figure> {
   }
   client.close();
   return { perSecond: median(perSecond), cpuMicros: Number.NaN };
+}
+
+/** Turns a second: a claim of one message, and the end of its run. */
+async function claim(bench: Bench, { ledger }: Side): Promise<Figure> {
+  const turns = bench.options.calls ?? (bench.options.quick ? 5 : CLAIMS);
+  const found = await turnOf(bench, { ledger, turns, clients: clientsOf(bench, ledger) });
+  const cpuMs = found.serviceMs + found.postgresMs;
+  return { perSecond: 1_000 / found.wallMs, cpuMicros: cpuMs * 1_000 };
 }

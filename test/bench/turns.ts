@@ -30,8 +30,7 @@ interface Phase {
 export async function benchTurns(bench: Bench): Promise<Findings> {
   const ledger = await startLedger(bench);
   const turns = bench.options.calls ?? (bench.options.quick ? 5 : TURNS);
-  const clients = Array.from({ length: CONNECTIONS }, () => new RpcClient(ledger.address));
-  bench.undo.defer(() => clients.forEach((client) => client.close()));
+  const clients = clientsOf(bench, ledger);
   const rounds: { readonly message: Phase; readonly push: Phase; readonly turn: Phase }[] = [];
   await round(bench, { ledger, clients, turns: Math.ceil(turns / 4) }); // Warms up.
   for (let at = 0; at < bench.options.rounds; at += 1) {
@@ -59,40 +58,23 @@ export async function benchTurns(bench: Bench): Promise<Findings> {
   };
 }
 
+export function clientsOf({ undo }: Bench, { address }: Ledger): readonly RpcClient[] {
+  const clients = Array.from({ length: CONNECTIONS }, () => new RpcClient(address));
+  undo.defer(() => clients.forEach((client) => client.close()));
+  return clients;
+}
+
 interface Load {
   readonly ledger: Ledger;
   readonly clients: readonly RpcClient[];
   readonly turns: number;
 }
 
-async function round(bench: Bench, { ledger, clients, turns }: Load) {
+async function round(bench: Bench, load: Load) {
   const of = `bench-${randomUUID()}`;
-  /** Calls `step` for each turn of each session, one after the other in a session. */
-  const phase = async (
-    step: (client: RpcClient, sessionId: string, turn: number) => Promise<unknown>,
-  ): Promise<Phase> => {
-    const before = await costsOf(ledger);
-    const lanes = Array.from({ length: SESSIONS }, async (_, lane) => {
-      const client = clients[lane % clients.length] ?? new RpcClient(ledger.address);
-      for (let turn = 0; turn < turns; turn += 1) {
-        bench.signal.throwIfAborted();
-        await step(client, `${of}-${lane}`, turn);
-      }
-    });
-    await Promise.all(lanes);
-    const after = await costsOf(ledger);
-    const each = (field: keyof Phase): number =>
-      rounded((after[field] - before[field]) / (turns * SESSIONS));
-    return {
-      wallMs: each("wallMs"),
-      serviceMs: each("serviceMs"),
-      postgresMs: each("postgresMs"),
-    };
-  };
-  const text = "x".repeat(PAYLOAD_BYTES);
-  const message = await phase((client, sessionId) => say(client, sessionId, text));
-  const run = await phase(async (client, id, at) => {
-    const [sessionId, runId] = [`${id}-pushed`, `r${at}`];
+  const message = await phase(bench, load, saying(of));
+  const run = await phase(bench, load, async (client, lane, at) => {
+    const [sessionId, runId] = [`${of}-${lane}-pushed`, `r${at}`];
     await emit(client, sessionId, { type: "RUN_STARTED", threadId: sessionId, runId });
     await finish(client, sessionId, runId);
   });
@@ -101,13 +83,51 @@ async function round(bench: Bench, { ledger, clients, turns }: Load) {
     serviceMs: run.serviceMs / 2,
     postgresMs: run.postgresMs / 2,
   };
-  const turn = await phase(async (client, sessionId, at) => {
-    const runId = `r${at}`;
+  return { message, push, turn: await phase(bench, load, taking(of)) };
+}
+
+/** A claim and the end of its run. */
+export async function turnOf(bench: Bench, load: Load): Promise<Phase> {
+  const of = `bench-${randomUUID()}`;
+  await phase(bench, load, saying(of));
+  return phase(bench, load, taking(of));
+}
+
+type Step = (client: RpcClient, lane: number, turn: number) => Promise<unknown>;
+
+function saying(of: string): Step {
+  const text = "x".repeat(PAYLOAD_BYTES);
+  return (client, lane) => say(client, `${of}-${lane}`, text);
+}
+
+function taking(of: string): Step {
+  return async (client, lane, at) => {
+    const [sessionId, runId] = [`${of}-${lane}`, `r${at}`];
     const { messages } = await claim(client, { sessionId, runId, messagesMax: 1 });
     if (messages.length !== 1) throw new Error(`a turn has ${messages.length} messages`);
     await finish(client, sessionId, runId);
+  };
+}
+
+/** Calls `step` for each turn of each session, one after the other in a session. */
+async function phase(bench: Bench, { ledger, clients, turns }: Load, step: Step): Promise<Phase> {
+  const before = await costsOf(ledger);
+  const lanes = Array.from({ length: SESSIONS }, async (_, lane) => {
+    const client = clients[lane % clients.length] ?? new RpcClient(ledger.address);
+    for (let turn = 0; turn < turns; turn += 1) {
+      bench.signal.throwIfAborted();
+      await step(client, lane, turn);
+    }
   });
-  return { message, push, turn };
+  await Promise.all(lanes);
+  const after = await costsOf(ledger);
+  const each = (field: keyof Phase): number =>
+    rounded((after[field] - before[field]) / (turns * SESSIONS));
+  return {
+    wallMs: each("wallMs"),
+    serviceMs: each("serviceMs"),
+    postgresMs: each("postgresMs"),
+  };
 }
 
 async function costsOf({ pid, witness }: Ledger): Promise<Phase> {
@@ -129,8 +149,7 @@ async function waiting(bench: Bench): Promise<Findings> {
     const after = await costsOf(ledger);
     return rounded((after.serviceMs - before.serviceMs) / (after.wallMs - before.wallMs));
   };
-  const clients = Array.from({ length: CONNECTIONS }, () => new RpcClient(ledger.address));
-  bench.undo.defer(() => clients.forEach((client) => client.close()));
+  const clients = clientsOf(bench, ledger);
   // A service that has done no work yet grows by its first calls, whatever they are.
   await round(bench, { ledger, clients, turns: Math.ceil(count / SESSIONS) });
   await sleep(2_000, undefined, { signal: bench.signal });

@@ -3,7 +3,7 @@ import { sql } from "drizzle-orm";
 import type postgres from "postgres";
 import { expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
-import { type Database, FIXED_PLANS } from "../../src/store/database.ts";
+import type { Database } from "../../src/store/database.ts";
 import { importBatch } from "../../tools/import-upstream/target.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import {
@@ -197,7 +197,7 @@ test("two erasures at once during pushes leave no row, and no later push is stor
 });
 
 test("a batch reads only its session, also with a plan made for an almost empty table", async () => {
-  const client = useSql(ledger.url, 1, FIXED_PLANS);
+  const client = useSql(ledger.url, 1);
   const erased = (id: string) => (on: postgres.TransactionSql) =>
     on`
     select * from ledger_erase_rows(${id}, 'events', null, null, false, 500, 1000000)`;

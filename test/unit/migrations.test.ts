@@ -17,7 +17,7 @@ const FROZEN: Readonly<Record<string, string>> = {
   "0002_feedback.sql": "e66d9b5ebd9f9108c5bd1ac171276f686ea7f759dba87499078c31a8034f37a4",
   "0003_append.down.sql": "003b188238a116dc870890e3d16a229f43dee57148c3e2e6cd5096d2be11061d",
   "0003_append.sql": "9c524433ed95cb640cd1751f6beda84e4897e5bf8f61fd9888aa4ecc33560f64",
-  "0004_one_session.down.sql": "1f764fc40fdbd8929e413dd7d104bc0f2b9792bfe6f53a98c11f0d5260d34128",
+  "0004_one_session.down.sql": "d3d125e1b4e6b7d0a4647e8e08bc3ed338beb62e1f2d9abf74af32de1bd8a38a",
   "0004_one_session.sql": "215b2b089e09d7a7122d16a38974979cd5290f4415fe0fec08e1d5fa43e7153e",
   "analytics.sql": "28806d4fffff56ce27622562c2e4604cb4a6a94c063784163baa6ba073b7e155",
   "append.sql": "9171bf6ef5cbe969967a903dbb45b097c71db1e2320fab86aca59c7d9e3ec5e1",
@@ -26,7 +26,7 @@ const FROZEN: Readonly<Record<string, string>> = {
   "fork.sql": "6665ce0247663f932441f448fd689a70920685ffb9ffe20fdb56807a634b0ae7",
   "ledger-0001.sql": "87facab8973dd388db9914944ca78cd4246163a8dcfa113f79ac80933d5da9b6",
   "ledger.sql": "b81ab9a663a879fe435fb4e9d6e4f56e98430527a59498fd1e9a8ceb803291b6",
-  "session.sql": "c72afe3baf799a8e10ca5ffe4d645f19283cf03ee5172e883502a9a8c2ab35cf",
+  "session.sql": "fb25298cb9263754400c5fea047346485ec342e40490206c12f5f909799c47dc",
   "texts.sql": "ee301c788df9547d7ff1c75a36cff95b18a72512615554b119fb9ba4f523d10e",
 };
 

@@ -1,8 +1,17 @@
 -- The functions of one session besides those of pushes (append.sql). A migration includes this file. Each of
--- their statements names one session, so a sharded PostgreSQL plans it; they have no settings, and the service
--- calls them on connections with FIXED_PLANS (store/database.ts), because no plan of a small table may scan
--- a large one.
+-- their statements names one session, so a sharded PostgreSQL plans it.
 --
+-- ledger_fix_plans gives the rest of a transaction the plan settings of pushes (FIXED_PLANS, store/database.ts),
+-- because no plan of a small table may scan a large one. A function with settings is one that a sharded
+-- PostgreSQL refuses.
+CREATE FUNCTION ledger_fix_plans() RETURNS void
+LANGUAGE sql VOLATILE
+AS $$
+  SELECT set_config(name, value, true) FROM (VALUES ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'),
+    ('enable_mergejoin', 'off'), ('enable_bitmapscan', 'off'), ('plan_cache_mode', 'force_generic_plan'),
+    ('jit', 'off')) settings (name, value);
+$$;
+--> statement-breakpoint
 -- ledger_store_session_texts stores texts, runs and calls of tools, and how far the session is indexed; null:
 -- nothing was stored, because an erasure holds the session, or the session is deleted, or another instance has
 -- stored more since `from`. The lock excludes erasures, which take FOR UPDATE, and no push, which takes FOR NO
@@ -25,6 +34,7 @@ DECLARE
   forked timestamptz; -- Null: the session is no fork.
   stored bigint;
 BEGIN
+  PERFORM ledger_fix_plans();
   SELECT s.project_id, CASE WHEN s.forked_at_seq IS NOT NULL OR s.forked_at_message_seq IS NOT NULL
     THEN s.created_at END INTO project, forked FROM sessions s
   WHERE s.id = wanted_id AND s.deleted_at IS NULL FOR KEY SHARE SKIP LOCKED;
@@ -76,6 +86,70 @@ BEGIN
 END
 $$;
 --> statement-breakpoint
+-- ledger_read_turns is what claims ask first: the state of each session, and the arrivals that its turn would take,
+-- in one row an arrival, or one row without. It takes no lock: ledger_append_pushes compares the state under
+-- the lock. A session that does not exist has no row.
+--
+--   claims      n number in the answer, s session, k key of the start of the run, u only arrivals up to this number,
+--               r rows and b stored bytes at most (one arrival may have more), a take the messages of the open run
+--               again, if none of its newest events is output
+--   stored_seq  the start of the run, if it is stored: then without arrivals
+--   from_seq    the watermark before the turn, and redelivered, the number of its messages that are taken again
+CREATE FUNCTION ledger_read_turns(claims json)
+RETURNS TABLE (
+  claim integer, deleted boolean, message_seq bigint, event_seq bigint, turn_seq bigint, pending_count bigint,
+  open_run_id text, producer_epoch bigint, stored_seq bigint, from_seq bigint, redelivered bigint,
+  seq bigint, id uuid, event_type text, payload text, created_at text, sent_at text, sender text)
+LANGUAGE plpgsql STABLE
+AS $$
+#variable_conflict use_column
+DECLARE
+  wanted record;
+  wanted_id text;
+  open_turn_seq bigint;
+  bytes bigint;
+BEGIN
+  PERFORM ledger_fix_plans();
+  FOR wanted IN SELECT c.* FROM json_to_recordset(claims) AS c(
+    n integer, s text, k text, u bigint, r integer, b bigint, a boolean)
+  LOOP
+    wanted_id := wanted.s;
+    SELECT wanted.n, s.deleted_at IS NOT NULL, s.message_seq, s.event_seq, s.turn_seq, s.pending_count,
+      s.open_run_id, s.producer_epoch, s.turn_seq, 0, s.open_turn_seq, (
+        SELECT e.seq FROM session_events e WHERE e.session_id = wanted_id AND e.idempotency_key = wanted.k LIMIT 1)
+    INTO claim, deleted, message_seq, event_seq, turn_seq, pending_count, open_run_id, producer_epoch, from_seq,
+      redelivered, open_turn_seq, stored_seq
+    FROM sessions s WHERE s.id = wanted_id;
+    CONTINUE WHEN NOT FOUND;
+    IF wanted.a AND open_turn_seq IS NOT NULL AND 'RUN_STARTED' = (
+      SELECT e.event_type FROM (
+        SELECT e.seq, e.event_type FROM session_events e WHERE e.session_id = wanted_id ORDER BY e.seq DESC LIMIT 100
+      ) e WHERE e.event_type <> 'META' ORDER BY e.seq DESC LIMIT 1)
+    THEN
+      from_seq := open_turn_seq;
+      SELECT count(*) INTO redelivered FROM session_messages m
+      WHERE m.session_id = wanted_id AND m.seq > open_turn_seq AND m.seq <= turn_seq AND m.event_type = 'user';
+    END IF;
+    bytes := NULL;
+    FOR seq, id, event_type, payload, created_at, sent_at, sender IN
+      SELECT m.seq, m.id, m.event_type, m.payload, extract(epoch FROM m.created_at)::text,
+        extract(epoch FROM m.sent_at)::text, m.sender
+      FROM session_messages m
+      WHERE stored_seq IS NULL AND pending_count + redelivered > 0 AND m.session_id = wanted_id
+        AND m.seq > from_seq AND m.seq <= wanted.u AND m.event_type = 'user'
+      ORDER BY m.seq LIMIT wanted.r
+    LOOP
+      EXIT WHEN bytes + octet_length(payload) + COALESCE(octet_length(sender), 0) > wanted.b;
+      bytes := COALESCE(bytes, 0) + octet_length(payload) + COALESCE(octet_length(sender), 0);
+      RETURN NEXT;
+    END LOOP;
+    IF bytes IS NULL THEN
+      RETURN NEXT; -- The columns of an arrival are null.
+    END IF;
+  END LOOP;
+END
+$$;
+--> statement-breakpoint
 -- Deletes the first rows of one stream, and what search and analytics have of them: at most rows_max rows with
 -- bytes_max stored bytes, or one larger row; only rows that begin at or below `up_to`, and that are before the
 -- first one that was recorded after `recorded_up_to`. With spares_turns, waiting messages of a claimed session
@@ -95,6 +169,7 @@ DECLARE
   counted_bytes bigint;
   pending bigint;
 BEGIN
+  PERFORM ledger_fix_plans();
   rows := 0;
   bytes := 0;
   SELECT s.hold, s.turn_seq, CASE WHEN s.has_claimed THEN COALESCE(s.open_turn_seq, s.turn_seq) END AS spared_from
@@ -216,6 +291,7 @@ DECLARE
   latest timestamptz;
   made timestamptz;
 BEGIN
+  PERFORM ledger_fix_plans();
   SELECT * INTO known FROM sessions s WHERE s.id = fork_id;
   IF FOUND THEN
     RETURN json_build_object('again', true, 'kind', CASE
