@@ -1,14 +1,35 @@
 import { v7 } from "uuid";
 import type { ValidatedEvent } from "@session-ledger/agui/split-event";
 import type { Metrics } from "../observability/metrics.ts";
-import type { NewRow } from "../store/rows.ts";
+import type { EventRow, MessageRow } from "../store/rows.ts";
 
-/** The row of an accepted event. Other fields of `event`, such as its place, are not stored. */
+/** The row of an accepted event, before its commit. Other fields of `event` are not stored. */
 export function newEventRow(
-  event: Omit<NewRow, "id" | "fragments" | "sender" | "sentAtMicros">,
+  event: Omit<ValidatedEvent, "address">,
   fragments: Uint8Array | undefined,
-): NewRow {
-  return { ...event, id: rowId(), fragments, sender: undefined, sentAtMicros: undefined };
+): EventRow {
+  const { mark } = event;
+  return {
+    stream: "events",
+    sessionId: "",
+    seq: 0n,
+    id: rowId(),
+    eventType: event.eventType,
+    payload: event.payload,
+    createdAtMicros: event.createdAtMicros,
+    completedAtMicros: event.completedAtMicros,
+    eventCount: event.eventCount,
+    runId: mark?.kind === "open" ? mark.runId : "",
+    fragments,
+    conformant: event.conformant,
+  };
+}
+
+/** The row of a message before its commit. */
+export function newMessageRow(
+  message: Omit<MessageRow, "stream" | "sessionId" | "seq" | "id">,
+): MessageRow {
+  return { stream: "messages", sessionId: "", seq: 0n, id: rowId(), ...message };
 }
 
 export type RenamedRow = Pick<ValidatedEvent, "renamed">;

@@ -16,8 +16,7 @@ import {
 } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { senderText, toSessionMessage } from "../contract/rows-to-wire.ts";
-import type { NewRow } from "../store/rows.ts";
-import { rowId } from "./new-row.ts";
+import { newMessageRow } from "./new-row.ts";
 import {
   pushOf,
   type PushOptions,
@@ -69,18 +68,12 @@ function pushWith(
   { redactor, nowMicros }: { readonly redactor: Redactor | undefined; readonly nowMicros: bigint },
 ): UnattributedPush {
   const sender = request.sender === undefined ? undefined : senderText(request.sender);
-  const row: NewRow = {
-    id: rowId(),
+  const row = newMessageRow({
     eventType: request.eventType,
     payload: redactor?.text(request.payload) ?? request.payload,
     createdAtMicros: nowMicros,
-    completedAtMicros: undefined,
-    eventCount: 1,
-    fragments: undefined,
-    conformant: true,
-    mark: undefined,
-    sender: sender && (redactor?.payload(sender) ?? sender),
     sentAtMicros: optionalMicros(request.sentAt),
-  };
+    sender: sender && (redactor?.payload(sender) ?? sender),
+  });
   return pushOf(request, "messages", [row], [request.sentAt, sender]);
 }

@@ -11,7 +11,7 @@ import type { CallContext } from "../contract/context.ts";
 import type { Ingest } from "../ingest/ingest.ts";
 import type { Acknowledged } from "../ingest/queue.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
-import { type NewRow, type Push, storedBytesOf, type StreamName } from "../store/rows.ts";
+import { type Push, storedBytesOf, type StoredRow, type StreamName } from "../store/rows.ts";
 
 export interface PushOptions {
   readonly validation: ValidationMode;
@@ -58,7 +58,7 @@ interface PushRequest {
 export function pushOf(
   request: PushRequest,
   stream: StreamName,
-  rows: readonly NewRow[],
+  rows: readonly StoredRow[],
   rest: readonly unknown[],
 ): UnattributedPush {
   const { sessionId, eventType, payload, idempotencyKey: key, producerEpoch: epoch } = request;

@@ -1,12 +1,5 @@
-/** Commits a batch: appends it, and makes the stored rows. */
-import {
-  keyedRow,
-  type Outcome,
-  type RowPosition,
-  type Push,
-  type StoredRow,
-  storedRow,
-} from "../store/rows.ts";
+/** Commits a batch: appends it, and makes the answers. */
+import { keyedRow, type Outcome, type Push, type StoredRow } from "../store/rows.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { OpeningResult, StreamRequest } from "../store/streams.ts";
 import { refusal, sessionFull } from "./refusal.ts";
@@ -41,7 +34,7 @@ export async function commitBatch(
       case "again":
         return outcome;
       case "stored":
-        return { kind: "stored", rows: storedRows(push, outcome.places) };
+        return { kind: "stored", rows: push.rows };
       case "deduplicated":
         return outcome.row === undefined ? withoutRow(push) : deduplicated(push, outcome.row);
       case "key_reused":
@@ -71,12 +64,4 @@ function withoutRow(push: Push): Settled {
     kind: "refused",
     error: new ServiceError("aborted", "ROW_ERASED", "the row of this push was erased meanwhile"),
   };
-}
-
-function storedRows(push: Push, places: readonly RowPosition[]): readonly StoredRow[] {
-  return push.rows.map((row, index) => {
-    const place = places[index];
-    if (place === undefined) throw new Error("a stored row has no place");
-    return storedRow(push, row, place);
-  });
 }

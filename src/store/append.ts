@@ -11,7 +11,6 @@ import {
   arrange,
   type Arranged,
   type Arrangement,
-  positionsOf,
   roomFor,
   type SessionUse,
 } from "./arrange.ts";
@@ -22,7 +21,16 @@ import {
   type FixedStatement,
   SERVER_TEXT,
 } from "./database.ts";
-import type { Outcome, Push, SessionLimits, StoredRow, StreamRange } from "./rows.ts";
+import {
+  type EventRow,
+  type MessageRow,
+  type Outcome,
+  placeRow,
+  type Push,
+  type SessionLimits,
+  type StoredRow,
+  type StreamRange,
+} from "./rows.ts";
 import { isoOf, rowOf } from "./columns.ts";
 
 export interface AppendOptions {
@@ -107,16 +115,21 @@ function outcomesOf(
     const own = uses[place - 1]?.pushes ?? [];
     for (const [push, outcome] of outcomesOfFull(own, held, limits)) full.set(push, outcome);
   }
-  const places = positionsOf(rows, {
-    messageSeqs: numbersOf(answer["message_seqs"]),
-    eventSeqs: numbersOf(answer["event_seqs"]),
-    openRunIds: jsonOf(answer["open_run_ids"]),
-  });
+  const messageSeqs = numbersOf(answer["message_seqs"]);
+  const eventSeqs = numbersOf(answer["event_seqs"]);
+  const openRunIds: readonly (string | null)[] = jsonOf(answer["open_run_ids"]);
+  for (const { row, use, offset, runId } of rows) {
+    const index = use.place - 1;
+    const before = (row.stream === "messages" ? messageSeqs : eventSeqs)[index];
+    if (before === undefined || (verdicts[index] ?? null) !== null) continue;
+    const seq = before + offset + 1n;
+    placeRow(row, { sessionId: use.sessionId, seq, runId: runId ?? openRunIds[index] ?? "" });
+  }
   return pushes.map(({ push, use }, index): Outcome => {
     const verdict = verdicts[use.place - 1] ?? "stored";
     switch (verdict) {
       case "stored":
-        return { kind: "stored", places: places.get(push) ?? [] };
+        return { kind: "stored" };
       case "judged": {
         const [, kind, columns] = refused.get(index) ?? [index, "again", null];
         if (kind !== "deduplicated") return { kind };
@@ -186,8 +199,8 @@ const MESSAGE_ARRAYS = {
 
 type ValuesOf<Arrays> = Readonly<Record<keyof Arrays, Value>>;
 
-function messageValues(arranged: Arranged): ValuesOf<typeof MESSAGE_ARRAYS> {
-  const { push, row, use, offset, isKeyed } = arranged;
+function messageValues(row: MessageRow, arranged: Arranged): ValuesOf<typeof MESSAGE_ARRAYS> {
+  const { push, use, offset, isKeyed } = arranged;
   return {
     message_sessions: use.place,
     message_places: offset,
@@ -220,8 +233,8 @@ const EVENT_ARRAYS = {
   event_conformant: "boolean",
 } as const;
 
-function eventValues(arranged: Arranged): ValuesOf<typeof EVENT_ARRAYS> {
-  const { push, row, use, offset, isKeyed, runId } = arranged;
+function eventValues(row: EventRow, arranged: Arranged): ValuesOf<typeof EVENT_ARRAYS> {
+  const { push, use, offset, isKeyed, runId } = arranged;
   const { completedAtMicros } = row;
   return {
     event_sessions: use.place,
@@ -313,8 +326,9 @@ function fixedStatementOf(
   const messages: ValuesOf<typeof MESSAGE_ARRAYS>[] = [];
   const events: ValuesOf<typeof EVENT_ARRAYS>[] = [];
   for (const arranged of rows) {
-    if (arranged.push.stream === "messages") messages.push(messageValues(arranged));
-    else events.push(eventValues(arranged));
+    const { row } = arranged;
+    if (row.stream === "messages") messages.push(messageValues(row, arranged));
+    else events.push(eventValues(row, arranged));
   }
   const parts = [conditionsOf(pushes), limitsOf(uses, limits)];
   addArrays(parts, { arrays: USE_ARRAYS, values: uses.map(useValues), random });

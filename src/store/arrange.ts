@@ -5,23 +5,24 @@
 import {
   arrivalsOf,
   isArrival,
+  endsRun,
   keyedRow,
-  type NewRow,
   type Outcome,
-  type RowPosition,
   type Push,
   type SessionLimits,
+  startsRun,
+  type StoredRow,
 } from "./rows.ts";
 
-/** A row and its place: `offset` numbers after the session's counter of its stream. */
+/** A row and its distance: `offset` numbers after the session's counter of its stream. */
 export interface Arranged {
   readonly push: Push;
   readonly use: SessionUse;
-  readonly row: NewRow;
+  readonly row: StoredRow;
   /** True when the row carries its push's key. */
   readonly isKeyed: boolean;
   readonly offset: bigint;
-  /** The run that an earlier mark of the batch sets ("": none); undefined: the run before it. */
+  /** The run that an earlier row of the batch began ("": none); undefined: the run before the batch. */
   readonly runId: string | undefined;
 }
 
@@ -65,14 +66,6 @@ export interface Arrangement {
   readonly uses: readonly SessionUse[];
 }
 
-/** The counters and the open runs of the sessions at the beginning of the batch, by their place. */
-interface SessionBases {
-  /** Undefined for a session that does not exist, or is held. */
-  readonly messageSeqs: readonly (bigint | undefined)[];
-  readonly eventSeqs: readonly (bigint | undefined)[];
-  readonly openRunIds: readonly (string | null)[];
-}
-
 export function arrange(pushes: readonly Push[]): Arrangement {
   const sessions = new Map<string, SessionUse>();
   const rows: Arranged[] = [];
@@ -91,7 +84,7 @@ export function arrange(pushes: readonly Push[]): Arrangement {
     use.taken += push.claim?.taken ?? 0;
     use.turnSeq = push.claim?.turnSeq ?? use.turnSeq;
     use.cancels ||= push.cancels === true;
-    for (const row of push.rows) rows.push(place(push, row, use));
+    for (const row of push.rows) rows.push(arrangeRow(push, row, use));
     return { push, use };
   });
   const uses = [...sessions.values()].toSorted((one, other) =>
@@ -101,10 +94,10 @@ export function arrange(pushes: readonly Push[]): Arrangement {
   return { pushes: arranged, rows, uses };
 }
 
-function place(push: Push, row: NewRow, use: SessionUse): Arranged {
+function arrangeRow(push: Push, row: StoredRow, use: SessionUse): Arranged {
   const isKeyed = row === keyedRow(push);
   if (isLimited(push)) use.rows += 1;
-  if (push.stream === "messages") {
+  if (row.stream === "messages") {
     const offset = use.messages;
     use.messages += 1n;
     if (use.started !== undefined && isArrival(row)) use.started.arrivals += 1;
@@ -112,9 +105,11 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
   }
   const offset = use.events;
   use.events += BigInt(row.eventCount);
-  if (row.mark !== undefined) use.openTurnSeq = undefined;
-  if (row.mark?.kind === "open") {
-    use.runId = row.mark.runId;
+  const starts = startsRun(row);
+  const ends = endsRun(row);
+  if (starts || ends) use.openTurnSeq = undefined;
+  if (starts) {
+    use.runId = row.runId;
     if (push.claim !== undefined) use.openTurnSeq = push.claim.fromSeq;
     else if (use.turnSeq === undefined) use.started = { messages: use.messages, arrivals: 0 };
   }
@@ -122,30 +117,8 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
   if (!isLimited(push)) return { push, use, row, isKeyed, offset, runId };
   if (runId === undefined) use.openRunRows += 1;
   else use.bytes += Buffer.byteLength(runId);
-  if (row.mark?.kind === "close") use.runId = "";
+  if (ends) use.runId = "";
   return { push, use, row, isKeyed, offset, runId };
-}
-
-/** The places of each push's rows; pushes without rows, and of sessions without a base, are left out. */
-export function positionsOf(
-  rows: readonly Arranged[],
-  { messageSeqs, eventSeqs, openRunIds }: SessionBases,
-): ReadonlyMap<Push, readonly RowPosition[]> {
-  const places = new Map<Push, RowPosition[]>();
-  for (const { push, use, offset, runId } of rows) {
-    const index = use.place - 1;
-    const isMessage = push.stream === "messages";
-    const from = (isMessage ? messageSeqs : eventSeqs)[index];
-    if (from === undefined) continue;
-    const at = {
-      seq: from + offset + 1n,
-      runId: isMessage ? "" : (runId ?? openRunIds[index] ?? ""),
-    };
-    const positions = places.get(push);
-    if (positions === undefined) places.set(push, [at]);
-    else positions.push(at);
-  }
-  return places;
 }
 
 /** Feedback has separate limits (handlers/feedback.ts). */
@@ -237,13 +210,14 @@ export function roomFor(
 /** Counts as `arrange` does. */
 function plus(usage: SessionUsage, push: Push): SessionUsage {
   if (!isLimited(push)) return usage;
-  const { stream, rows, bytes: added } = push;
+  const { rows, bytes: added } = push;
   let { runBytes } = usage;
   let bytes = usage.bytes + added;
   for (const row of rows) {
-    if (row.mark?.kind === "open") runBytes = Buffer.byteLength(row.mark.runId);
-    if (stream === "events") bytes += runBytes;
-    if (row.mark?.kind === "close") runBytes = 0;
+    if (row.stream === "messages") continue;
+    if (startsRun(row)) runBytes = Buffer.byteLength(row.runId);
+    bytes += runBytes;
+    if (endsRun(row)) runBytes = 0;
   }
   const more = arrivalsOf(push) - (push.claim?.taken ?? 0);
   const pending = usage.pending === undefined ? undefined : usage.pending + more;

@@ -1,11 +1,13 @@
-/** Rows as plain objects, with `undefined` for null. A pushed row equals the row of a later read. */
-import type { RunMark } from "@session-ledger/base/ids";
-
+/**
+ * Rows as plain objects, with `undefined` for null. A pushed row is made before its commit gives it a place
+ * (`placeRow`), and then equals the row of a later read.
+ */
 export type StreamName = "messages" | "events";
 
 interface RowBase {
+  /** Empty before the commit. */
   readonly sessionId: string;
-  /** Number of the row; for a merged event row, the number of its first event. */
+  /** Number of the row; for a merged event row, the number of its first event. 0 before the commit. */
   readonly seq: bigint;
   /** UUIDv7, used only as identity. */
   readonly id: string;
@@ -26,7 +28,7 @@ export interface EventRow extends RowBase {
   readonly completedAtMicros: bigint | undefined;
   /** The number of events that the row stands for; the next row's seq is `seq + eventCount`. */
   readonly eventCount: number;
-  /** Empty outside of a run. */
+  /** Empty outside of a run. Before the commit only the start of a run has one. */
   readonly runId: string;
   /** The encoded fragment index; the store does not decode it. */
   readonly fragments: Uint8Array | undefined;
@@ -54,32 +56,40 @@ export function headOf(head: SessionHead, stream: StreamName): bigint {
 
 /** The pushes that the rest of the service gives to the store, and their outcomes. */
 
-/** A row before the commit gives it a place. A message has no fields of events, and the reverse. */
-export interface NewRow
-  extends Omit<EventRow, "stream" | "sessionId" | keyof RowPosition>,
-    Pick<MessageRow, "sender" | "sentAtMicros"> {
-  readonly mark: RunMark | undefined;
-}
-
 /** Bytes that count for limits: long texts and byte fields. Reads every payload. */
-export function storedBytesOf(rows: readonly NewRow[]): number {
+export function storedBytesOf(rows: readonly StoredRow[]): number {
   let bytes = 0;
-  for (const { payload, sender, fragments } of rows) {
-    bytes += Buffer.byteLength(payload) + (fragments?.length ?? 0);
-    if (sender !== undefined) bytes += Buffer.byteLength(sender);
+  for (const row of rows) {
+    bytes += Buffer.byteLength(row.payload);
+    if (row.stream === "events") bytes += row.fragments?.length ?? 0;
+    else if (row.sender !== undefined) bytes += Buffer.byteLength(row.sender);
   }
   return bytes;
 }
 
-/** The row as any later read returns it. */
-export function storedRow({ sessionId, stream }: Push, row: NewRow, place: RowPosition): StoredRow {
-  const { seq, runId } = place;
-  const { id, eventType, payload, createdAtMicros } = row;
-  const base = { sessionId, seq, id, eventType, payload, createdAtMicros };
-  if (stream === "messages")
-    return { stream, ...base, sentAtMicros: row.sentAtMicros, sender: row.sender };
-  const { completedAtMicros, eventCount, fragments, conformant } = row;
-  return { stream, ...base, completedAtMicros, eventCount, runId, fragments, conformant };
+/** Gives a new row the place that its commit has stored it at. Nobody else has the row before that. */
+export function placeRow(
+  row: StoredRow,
+  { sessionId, seq, runId }: Pick<EventRow, "sessionId" | "seq" | "runId">,
+): void {
+  const placed: Placeable = row;
+  placed.sessionId = sessionId;
+  placed.seq = seq;
+  if (row.stream === "events") placed.runId = runId;
+}
+
+interface Placeable {
+  sessionId: string;
+  seq: bigint;
+  runId?: string;
+}
+
+export function startsRun({ eventType, conformant }: EventRow): boolean {
+  return conformant && eventType === "RUN_STARTED";
+}
+
+export function endsRun({ eventType, conformant }: EventRow): boolean {
+  return conformant && (eventType === "RUN_FINISHED" || eventType === "RUN_ERROR");
 }
 
 /** The numbers that a part of a push stream stands for, as its client counts them. */
@@ -138,7 +148,7 @@ export interface Push {
   /** True: its message asks to end the open run. It is stored only if no message asked before. */
   readonly cancels?: boolean;
   /** Empty only for a range whose events were all refused, and for a push that raises the epoch. */
-  readonly rows: readonly NewRow[];
+  readonly rows: readonly StoredRow[];
   /** `storedBytesOf` its rows. */
   readonly bytes: number;
 }
@@ -150,7 +160,7 @@ export interface Push {
 export const FEEDBACK_KEY = "^feedbackp[0-9a-f]{32}m[0-9a-f]{32}n[0-9]{10}$";
 
 /** The row that carries the key of its push: the first, or the start of the run of a claim. */
-export function keyedRow({ claim, rows }: Push): NewRow | undefined {
+export function keyedRow({ claim, rows }: Push): StoredRow | undefined {
   return claim === undefined ? rows[0] : rows.at(-1);
 }
 
@@ -172,16 +182,9 @@ export interface SessionLimits {
   readonly pendingMax: number;
 }
 
-/** The place of a stored row. */
-export interface RowPosition {
-  readonly seq: bigint;
-  /** Empty outside of a run. */
-  readonly runId: string;
-}
-
 export type Outcome =
-  /** Committed: one place per row. */
-  | { readonly kind: "stored"; readonly places: readonly RowPosition[] }
+  /** Committed: the rows of the push have their places. */
+  | { readonly kind: "stored" }
   /**
    * The row of an earlier push with key and content, or the first row of a committed range
    * (undefined: it has no rows, or they are erased).

@@ -1,8 +1,8 @@
 /** Event rows of one session, put into the table by the store's own append, in large batches. */
-import { v7 as uuidv7 } from "uuid";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
-import { type NewRow, type Push, storedBytesOf } from "../../src/store/rows.ts";
+import { type EventRow, type Push, storedBytesOf } from "../../src/store/rows.ts";
+import { newEventRow } from "../../src/handlers/new-row.ts";
 import type { Bench } from "./bench.ts";
 import type { Ledger } from "./servers.ts";
 
@@ -12,7 +12,15 @@ const STATEMENT_LIMIT_MS = 30_000;
 /** 2026-01-01T00:00:00Z. */
 export const BEGAN_MICROS = 1_767_225_600_000_000n;
 
-type Row = Pick<NewRow, "eventType" | "payload"> & Partial<NewRow>;
+const EMPTY = {
+  createdAtMicros: BEGAN_MICROS,
+  completedAtMicros: undefined,
+  eventCount: 1,
+  conformant: true,
+  mark: undefined,
+};
+
+type Row = Pick<EventRow, "eventType" | "payload"> & Partial<EventRow>;
 
 export async function storeRows(
   bench: Bench,
@@ -42,15 +50,7 @@ export async function storeRows(
 function pushOf({ sessionId, row }: { readonly sessionId: string; readonly row: Row }): Push {
   const rows = [
     {
-      id: uuidv7(),
-      createdAtMicros: BEGAN_MICROS,
-      completedAtMicros: undefined,
-      eventCount: 1,
-      fragments: undefined,
-      conformant: true,
-      mark: undefined,
-      sender: undefined,
-      sentAtMicros: undefined,
+      ...newEventRow({ ...EMPTY, eventType: row.eventType, payload: row.payload }, undefined),
       ...row,
     },
   ];

@@ -7,7 +7,7 @@ import {
 } from "@session-ledger/compressor/compressor";
 import { encodeFragments } from "@session-ledger/compressor/fragments";
 import { newEventRow } from "../../src/handlers/new-row.ts";
-import type { NewRow } from "../../src/store/rows.ts";
+import type { EventRow } from "../../src/store/rows.ts";
 import type { Stream } from "../support/streams.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { rounded } from "./figures.ts";
@@ -89,7 +89,7 @@ async function sizeOf(
 function rowsOf(
   events: readonly Event[],
   { merges }: { readonly merges: boolean },
-): readonly NewRow[] {
+): readonly EventRow[] {
   if (!merges) return events.map(({ row }) => newEventRow(row, undefined));
   const compressor = new Compressor<Event>();
   const rows = events.flatMap((event) => compressor.push(event, 0));
@@ -97,7 +97,7 @@ function rowsOf(
   return [...rows, ...(last === undefined ? [] : [last])].map(mergedRow);
 }
 
-function mergedRow({ first, fragments, ...merged }: CompressedRow<Event>): NewRow {
+function mergedRow({ first, fragments, ...merged }: CompressedRow<Event>): EventRow {
   const index = fragments === undefined ? undefined : encodeFragments(fragments);
   return newEventRow({ ...first.row, ...merged }, index);
 }

@@ -8,10 +8,9 @@ import { reindexTexts } from "../../src/search/reindex.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
 import { forkSession } from "../../src/store/fork.ts";
 import { migrateDown, migrateUp } from "../../src/store/migrate.ts";
-import type { NewRow } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { createDatabase } from "../support/database.ts";
-import { useLedger } from "../support/ledger.ts";
+import { type NewRow, useLedger } from "../support/ledger.ts";
 import {
   event,
   linesFor,

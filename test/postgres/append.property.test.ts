@@ -9,7 +9,7 @@ import { expect, test } from "vitest";
 import type { Outcome, Push, SessionLimits } from "../../src/store/rows.ts";
 import {
   appendAll,
-  modelOutcomeOf,
+  modelOutcomesOf,
   type ModelOutcome,
   batchesOf,
   heldBy,
@@ -48,11 +48,12 @@ class Model {
     const rows = this.held.rows + push.rows.length;
     let run = this.#run;
     let { bytes } = this.held;
-    for (const { payload, sender = "", fragments, mark } of push.rows) {
-      if (mark?.kind === "open") run = mark.runId;
-      bytes += Buffer.byteLength(payload + sender) + (fragments?.length ?? 0);
-      if (push.stream === "events") bytes += Buffer.byteLength(run);
-      if (mark?.kind === "close") run = "";
+    for (const row of push.rows) {
+      bytes += Buffer.byteLength(row.payload);
+      if (row.stream === "messages") continue;
+      if (row.eventType === "RUN_STARTED") run = row.runId;
+      bytes += Buffer.byteLength(run);
+      if (row.eventType === "RUN_FINISHED") run = "";
     }
     const { sessionRowsMax, sessionBytesMax } = this.#limits;
     if (rows > sessionRowsMax) return { kind: "full", of: "rows", max: sessionRowsMax };
@@ -60,12 +61,13 @@ class Model {
     Object.assign(this.held, { rows, bytes });
     this.#epoch = push.epoch ?? this.#epoch;
     const places = push.rows.map((row) => {
-      if (row.mark?.kind === "open") this.#run = row.mark.runId;
-      const seq = this.#next[push.stream];
-      this.#next[push.stream] += BigInt(row.eventCount);
-      const place = { seq, runId: push.stream === "events" ? this.#run : "" };
-      if (row.mark?.kind === "close") this.#run = "";
-      this.rows.push({ stream: push.stream, ...place });
+      const { stream, eventType } = row;
+      const seq = this.#next[stream];
+      if (stream === "events" && eventType === "RUN_STARTED") this.#run = row.runId;
+      this.#next[stream] += BigInt(stream === "events" ? row.eventCount : 1);
+      const place = { seq, runId: stream === "events" ? this.#run : "" };
+      if (eventType === "RUN_FINISHED") this.#run = "";
+      this.rows.push({ stream, ...place });
       return place;
     });
     if (key !== undefined)
@@ -162,7 +164,7 @@ test("a batch does the same as its pushes one after the other", async () => {
             })),
           );
         }
-        expect(outcomes.map(modelOutcomeOf).map(named)).toEqual(expected.map(named));
+        expect(modelOutcomesOf(outcomes, pushes).map(named)).toEqual(expected.map(named));
         for (const [sessionId, { held, rows }] of models) {
           expect(await heldBy(ledger, sessionId)).toEqual({ counted: held, found: held });
           expect(await rowsOf(sessionId)).toEqual(rows.toSorted(inOrder).map(printed));

@@ -151,7 +151,7 @@ test.each(["messages", "events"] as const)(
             stream,
             after: left === 1 ? 0n : oldSeq - 1n,
             upTo: oldSeq,
-            rows: [{ sessionId, oldSeq, rows: [newRow()] }],
+            rows: [{ sessionId, oldSeq, rows: newPush(sessionId, { stream }).rows }],
             deleted: new Set([sessionId]),
             recordedAtMicros: BigInt(Date.now()) * 1_000n,
           });

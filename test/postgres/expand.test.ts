@@ -28,9 +28,9 @@ import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { Live } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { append } from "../../src/store/append.ts";
-import type { NewRow, StoredRow } from "../../src/store/rows.ts";
+import type { StoredRow } from "../../src/store/rows.ts";
 import { createReader, holderStatement } from "../../src/store/reader.ts";
-import { newPush, newRow, useLedger } from "../support/ledger.ts";
+import { newPush, newRow, type NewRow, useLedger } from "../support/ledger.ts";
 import { mergeFragments } from "../support/merging.ts";
 import type { StreamEvent } from "../support/streams.ts";
 
@@ -118,23 +118,17 @@ const ROWS: readonly NewRow[] = MERGED.map(({ eventType, payload, eventCount, fr
     createdAtMicros: CREATED_AT + BigInt(at) * 1_000_000n,
     completedAtMicros: eventCount > 1 ? CREATED_AT + 9_000_000n : undefined,
     fragments: fragments && toBinary(FragmentsSchema, create(FragmentsSchema, fragments)),
-    mark: markOf(eventType, payload),
+    runId: eventType === "RUN_STARTED" ? JSON.parse(payload).runId : "",
   }),
 );
 
-function markOf(eventType: string, payload: string): NewRow["mark"] {
-  if (eventType === "RUN_STARTED") return { kind: "open", runId: JSON.parse(payload).runId };
-  return eventType.startsWith("RUN_") ? { kind: "close" } : undefined;
-}
-
 /** One push; the rows as they are stored. */
 async function store(sessionId: string, rows: readonly NewRow[]): Promise<readonly StoredRow[]> {
-  const [first, ...others] = rows;
-  if (first === undefined) return [];
-  const push = newPush(sessionId, { rows: [first, ...others] });
+  if (rows.length === 0) return [];
+  const push = newPush(sessionId, { rows });
   const [outcome] = await append(ledger.database, [push], { createMissing: true, wait: false });
   if (outcome?.kind !== "stored") throw new Error("not stored");
-  const after = (outcome.places[0]?.seq ?? 0n) - 1n;
+  const after = (push.rows[0]?.seq ?? 0n) - 1n;
   const page = { stream: "events", sessionId, after, rowsMax: 1_000, bytesMax: 1e9 } as const;
   return createReader(ledger.database).pageAfter(page);
 }

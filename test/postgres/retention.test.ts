@@ -183,10 +183,11 @@ describe("retention erases", () => {
     let gone = 0;
     for (const [at, { row, days: age }] of rows.entries()) {
       if (age <= days) break;
-      const begins = row.mark?.kind === "open" ? row.mark.runId : undefined;
+      const begins = row.eventType === "RUN_STARTED" && row.conformant ? row.runId : undefined;
       if (begins !== undefined && runId !== undefined && begins !== runId) gone = at;
       if (begins !== undefined) runId = begins;
-      if (row.mark?.kind === "close" && runId !== undefined) {
+      const ends = /^RUN_(?:FINISHED|ERROR)$/.test(row.eventType) && row.conformant;
+      if (ends && runId !== undefined) {
         gone = at + 1;
         runId = undefined;
       }
@@ -321,9 +322,8 @@ describe("a pass of retention", () => {
       where session_id = ${sessionId} and seq = 2`);
     await pass({ sessionId });
     const again = newPush(sessionId, { ...key, digest: new Uint8Array([2]), rows: [newRow()] });
-    expect(await append(ledger.database, [again], options)).toMatchObject([
-      { kind: "stored", places: [{ seq: 4n }] },
-    ]);
+    expect(await append(ledger.database, [again], options)).toEqual([{ kind: "stored" }]);
+    expect(again.rows).toMatchObject([{ seq: 4n }]);
   });
 
   test("looks at a long run that ended recently only when it is old", async () => {

@@ -7,7 +7,6 @@ import { type Clock, systemClock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { createRunsHandlers, type RunSummary, type RunsPage } from "../../src/handlers/runs.ts";
 import { append } from "../../src/store/append.ts";
-import type { NewRow } from "../../src/store/rows.ts";
 import { createReader } from "../../src/store/reader.ts";
 import {
   createRunsReader,
@@ -15,7 +14,7 @@ import {
   runOpenAtStatement,
   runsStatement,
 } from "../../src/store/runs.ts";
-import { newPush, newRow, useLedger } from "../support/ledger.ts";
+import { newPush, newRow, type NewRow, useLedger } from "../support/ledger.ts";
 import { properties } from "../support/random.ts";
 
 const STALE_AFTER_MS = 600_000;

@@ -11,7 +11,7 @@ import type { Push, SessionLimits, StreamRange } from "../../src/store/rows.ts";
 import { openStream, type OpeningResult } from "../../src/store/streams.ts";
 import {
   appendAll,
-  modelOutcomeOf,
+  modelOutcomesOf,
   type ModelOutcome,
   batchesOf,
   heldBy,
@@ -62,7 +62,10 @@ class Model {
       this.done = range.lastClientSeq;
       this.refused += BigInt(range.refused);
     } else if (epoch !== undefined) this.#raise(epoch);
-    const places = rows.map((row) => ({ seq: this.#take(row.eventCount), runId: "" }));
+    const places = rows.map((row) => ({
+      seq: this.#take(row.stream === "events" ? row.eventCount : 1),
+      runId: "",
+    }));
     if (id !== undefined) this.#seqs.set(id, places[0]?.seq ?? 0n);
     return { kind: "stored", places };
   }
@@ -202,7 +205,7 @@ async function answersTo(
   let waiting: Push[] = [];
   const flush = async (): Promise<void> => {
     for (const batch of batchesOf(waiting, size))
-      answers.push(...(await appendAll(ledger.database, batch, options)).map(modelOutcomeOf));
+      answers.push(...modelOutcomesOf(await appendAll(ledger.database, batch, options), batch));
     waiting = [];
   };
   for (const act of acts) {

@@ -88,7 +88,10 @@ test("the rows of an import are in the order of their own times", async () => {
       rows: rows.map(({ at, ...row }, index) => ({
         sessionId,
         oldSeq: BigInt(index + 1),
-        rows: [newRow({ ...row, createdAtMicros: 1_700_000_000_000_000n + at })],
+        rows: newPush(sessionId, {
+          stream,
+          rows: [newRow({ ...row, createdAtMicros: 1_700_000_000_000_000n + at })],
+        }).rows,
       })),
       deleted: new Set(),
       recordedAtMicros,

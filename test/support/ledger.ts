@@ -1,4 +1,5 @@
 import { v7 as uuidv7 } from "uuid";
+import type { RunMark } from "@session-ledger/base/ids";
 import type { LedgerWriter } from "../../src/ingest/commit.ts";
 import { append, type AppendOptions } from "../../src/store/append.ts";
 import {
@@ -8,11 +9,13 @@ import {
 } from "../../src/store/database.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
 import {
+  type EventRow,
   Independent,
-  type NewRow,
+  type MessageRow,
   type Outcome,
   type Push,
   storedBytesOf,
+  type StoredRow,
   type StreamName,
   type StreamRange,
 } from "../../src/store/rows.ts";
@@ -81,46 +84,84 @@ export function ledgerWriter(database: Database): LedgerWriter {
   };
 }
 
-export function newRow(row: Partial<NewRow> = {}): NewRow {
+/** A row of either stream, before its commit. */
+export type NewRow = EventRow & Pick<MessageRow, "sender" | "sentAtMicros">;
+
+export function newRow({
+  mark,
+  ...row
+}: Partial<NewRow> & { readonly mark?: RunMark | undefined } = {}): NewRow {
+  const types = { open: "RUN_STARTED", close: "RUN_FINISHED", none: "RAW" };
   return {
+    stream: "events",
+    sessionId: "",
+    seq: 0n,
     id: uuidv7(),
-    eventType: "RAW",
+    eventType: types[mark?.kind ?? "none"],
     payload: '{"type":"RAW","event":1}',
     createdAtMicros: 1_700_000_000_000_001n,
     completedAtMicros: undefined,
     eventCount: 1,
+    runId: mark?.kind === "open" ? mark.runId : "",
     fragments: undefined,
     conformant: true,
-    mark: undefined,
     sender: undefined,
     sentAtMicros: undefined,
     ...row,
   };
 }
 
-export function newPush(sessionId: string, push: Partial<Push> = {}): Push {
-  const rows = push.rows ?? [newRow()];
+type RowParts = Partial<Omit<NewRow, "stream">>;
+
+/** Each push has separate rows: a commit gives them their places. */
+function rowOf(stream: StreamName, row: RowParts): StoredRow {
+  const { sender, sentAtMicros, ...event } = newRow({ ...row, stream: "events" });
+  if (stream === "events") return event;
+  const { sessionId, seq, id, eventType, payload, createdAtMicros } = event;
+  const base = { sessionId, seq, id, eventType, payload, createdAtMicros };
+  return { stream, ...base, sender, sentAtMicros };
+}
+
+type PushParts = Omit<Push, "rows"> & { readonly rows: readonly RowParts[] };
+
+export function newPush(sessionId: string, push: Partial<PushParts> = {}): Push {
+  const { stream = "events" } = push;
+  const rows = (push.rows ?? [{}]).map((row) => rowOf(stream, row));
   return {
     sessionId,
-    stream: "events",
+    stream,
     key: undefined,
     digest: push.key === undefined ? undefined : Uint8Array.of(1),
     epoch: undefined,
     actor: undefined,
     range: undefined,
-    rows,
     bytes: storedBytesOf(rows),
     ...push,
+    rows,
   };
 }
 
 /** An outcome as models have it: of a repeated push, the number of its row. */
 export type ModelOutcome =
-  | Exclude<Outcome, { readonly kind: "deduplicated" }>
+  | Exclude<Outcome, { readonly kind: "stored" | "deduplicated" }>
+  | { readonly kind: "stored"; readonly places: readonly Pick<EventRow, "seq" | "runId">[] }
   | { readonly kind: "deduplicated"; readonly seq: bigint | undefined };
 
-export function modelOutcomeOf(outcome: Outcome): ModelOutcome {
-  return outcome.kind === "deduplicated" ? { kind: outcome.kind, seq: outcome.row?.seq } : outcome;
+export function modelOutcomesOf(
+  outcomes: readonly Outcome[],
+  pushes: readonly Push[],
+): readonly ModelOutcome[] {
+  return outcomes.map((outcome, at) => {
+    if (outcome.kind === "stored")
+      return { kind: outcome.kind, places: (pushes[at]?.rows ?? []).map(placeOf) };
+    return outcome.kind === "deduplicated"
+      ? { kind: outcome.kind, seq: outcome.row?.seq }
+      : outcome;
+  });
+}
+
+function placeOf(row: StoredRow): Pick<EventRow, "seq" | "runId"> {
+  return { seq: row.seq, runId: row.stream === "events" ? row.runId : "" };
 }
 
 /** Appends in a transaction of the caller, for its counts. */
@@ -313,7 +354,7 @@ export async function storeAged(
     const outcomes = await append(database, pushes, { createMissing: true, wait: true });
     for (const [index, outcome] of outcomes.entries()) {
       if (outcome.kind !== "stored") throw new Error(outcome.kind);
-      seqs.push({ n: String(outcome.places[0]?.seq), d: part[index]?.days ?? 0 });
+      seqs.push({ n: String(pushes[index]?.rows[0]?.seq), d: part[index]?.days ?? 0 });
     }
   }
   const table = stream === "messages" ? sql`session_messages` : sql`session_events`;

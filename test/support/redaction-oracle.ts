@@ -11,7 +11,7 @@ import { StreamCommits } from "../../src/handlers/push-stream/commits.ts";
 import { RowBuilder } from "../../src/handlers/push-stream/row-builder.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
-import type { NewRow } from "../../src/store/rows.ts";
+import type { EventRow } from "../../src/store/rows.ts";
 
 /** The text with a `*` for each character of a secret. */
 export function maskedWhole(text: string, patterns: readonly Pattern[]): string {
@@ -62,7 +62,7 @@ const metrics = createMetrics();
 export class RedactedStream {
   readonly rows: RowBuilder;
   readonly #commits: StreamCommits;
-  readonly #stored: NewRow[] = [];
+  readonly #stored: EventRow[] = [];
   nowMs = 1_000;
 
   constructor(redactor: Redactor | undefined, { merges = true } = {}) {
@@ -77,7 +77,7 @@ export class RedactedStream {
       {
         ingest: {
           push: ({ rows }) => {
-            this.#stored.push(...rows);
+            this.#stored.push(...rows.filter((row) => row.stream === "events"));
             return new Promise(() => undefined);
           },
         },

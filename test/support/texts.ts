@@ -4,11 +4,11 @@ import { createMetrics, type Metrics } from "../../src/observability/metrics.ts"
 import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
 import { createReader } from "../../src/store/reader.ts";
-import type { NewRow, StreamName } from "../../src/store/rows.ts";
+import type { StreamName } from "../../src/store/rows.ts";
 import { createSession } from "../../src/store/sessions.ts";
 import { findTexts, type SearchPage, type SearchRequest } from "../../src/search/find.ts";
 import { TextIndex, type IndexOptions } from "../../src/search/index-unit.ts";
-import { newPush, newRow } from "./ledger.ts";
+import { newPush, newRow, type NewRow } from "./ledger.ts";
 
 const log = createLogTo({ write: () => undefined }, "silent");
 

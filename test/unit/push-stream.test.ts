@@ -15,7 +15,7 @@ import {
 } from "../../src/handlers/push-stream/push-streams.ts";
 import type { Acknowledged } from "../../src/ingest/queue.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import type { Push, StoredRow } from "../../src/store/rows.ts";
+import { lastSeqOf, type Push, type StoredRow } from "../../src/store/rows.ts";
 import { fragments, type RawEventFields, whole } from "../support/push-stream.ts";
 
 type Frame = MessageInitShape<typeof PushSessionEventsRequestSchema>["frame"];
@@ -154,8 +154,8 @@ class Bench implements Clock {
   #stored(push: Push | undefined): readonly StoredRow[] {
     return (push?.rows ?? []).map((row) => {
       const seq = this.#seq;
-      this.#seq += BigInt(row.eventCount);
-      return { ...row, stream: "events", sessionId: "s", seq, runId: "" };
+      this.#seq = lastSeqOf({ ...row, seq }) + 1n;
+      return { ...row, sessionId: "s", seq };
     });
   }
 }
@@ -166,7 +166,7 @@ async function settled(): Promise<void> {
 
 function rangeOf(push: Push | undefined): readonly unknown[] {
   const { range, rows = [] } = push ?? {};
-  const counts = rows.map(({ eventCount }) => eventCount);
+  const counts = rows.map((row) => Number(lastSeqOf(row) - row.seq) + 1);
   return [range?.firstClientSeq, range?.lastClientSeq, range?.refused, counts];
 }
 

@@ -9,10 +9,10 @@ import { checkEventCount } from "@session-ledger/agui/catalogue";
 import { checkMessageType } from "@session-ledger/agui/message-types";
 import { type ValidatedEvent, splitEvent } from "@session-ledger/agui/split-event";
 import type { SourceRow } from "./source.ts";
-import type { NewRow, StreamName } from "../../src/store/rows.ts";
+import type { StoredRow, StreamName } from "../../src/store/rows.ts";
 
 export interface Converted {
-  readonly rows: readonly NewRow[];
+  readonly rows: readonly StoredRow[];
   /**
    * The fault for which every version of AG-UI, or the contract, refuses the row; undefined: no
    * fault.
@@ -35,7 +35,13 @@ export function convert(stream: StreamName, row: SourceRow, redaction?: Redactio
 function convertMessage(source: SourceRow, redaction: Redaction | undefined): Converted {
   const row = redaction ? { ...source, payload: redaction.text(source.payload) } : source;
   const fault = checkMessageType(row.eventType)?.description;
-  return { rows: [newRow(row, asItIs(row, { eventCount: 1, conformant: true }), true)], fault };
+  const { eventType, payload, createdAtMicros } = row;
+  const id = isUuid(row.id) ? row.id : newId(createdAtMicros);
+  const base = { sessionId: "", seq: 0n, id, eventType, payload, createdAtMicros };
+  return {
+    rows: [{ stream: "messages", ...base, sentAtMicros: undefined, sender: undefined }],
+    fault,
+  };
 }
 
 function convertEvent(source: SourceRow, redaction: Redaction | undefined): Converted {
@@ -88,21 +94,26 @@ function asItIs(
  * The first row keeps the id if it is a UUID; other rows get a new one with the time of their
  * event.
  */
-function newRow({ id }: SourceRow, row: Fields, isFirst: boolean): NewRow {
+function newRow({ id }: SourceRow, row: Fields, isFirst: boolean): StoredRow {
   const { eventType, payload, createdAtMicros, completedAtMicros, eventCount, conformant } = row;
   return {
-    id: isFirst && isUuid(id) ? id : uuidv7({ msecs: msOf(createdAtMicros) }),
+    stream: "events",
+    sessionId: "",
+    seq: 0n,
+    id: isFirst && isUuid(id) ? id : newId(createdAtMicros),
     eventType,
     payload,
     createdAtMicros,
     completedAtMicros,
     eventCount,
+    runId: row.mark?.kind === "open" ? row.mark.runId : "",
     fragments: undefined,
     conformant,
-    mark: row.mark,
-    sender: undefined,
-    sentAtMicros: undefined,
   };
+}
+
+function newId(createdAtMicros: bigint): string {
+  return uuidv7({ msecs: msOf(createdAtMicros) });
 }
 
 /** A UUIDv7 cannot hold a time before 1970. */

@@ -1,11 +1,12 @@
 /** Writes the rows of an import batch, their new places, and the new counts of their sessions. */
 import { sql } from "drizzle-orm";
-import { arrange, positionsOf } from "../../src/store/arrange.ts";
+import { arrange } from "../../src/store/arrange.ts";
 import {
-  type NewRow,
-  type RowPosition,
+  lastSeqOf,
+  placeRow,
   type Push,
   storedBytesOf,
+  type StoredRow,
   type StreamName,
 } from "../../src/store/rows.ts";
 import { importedRows } from "../../src/store/schema.ts";
@@ -16,13 +17,7 @@ import { bigintOf, type Fields, type Transaction } from "../../src/store/databas
 export interface ImportRow {
   readonly sessionId: string;
   readonly oldSeq: bigint;
-  readonly rows: readonly NewRow[];
-}
-
-interface Placed {
-  readonly push: Push;
-  readonly oldSeq: bigint;
-  readonly places: readonly RowPosition[];
+  readonly rows: readonly StoredRow[];
 }
 
 interface Written {
@@ -39,21 +34,18 @@ export async function writeRows(
   { rows, states, recordedAtMicros }: Written,
 ): Promise<void> {
   if (rows.length === 0) return;
-  const pushes = rows.map((row) => ({ push: pushOf(stream, row), oldSeq: row.oldSeq }));
-  const arrangement = arrange(pushes.map(({ push }) => push));
+  const arrangement = arrange(rows.map((row) => pushOf(stream, row)));
   const stateOf = new Map(states.map((state) => [state["id"], state]));
-  const inPlace = arrangement.uses.map(({ sessionId }) => stateOf.get(sessionId));
-  const places = positionsOf(arrangement.rows, {
-    messageSeqs: inPlace.map((state) => bigintOf(state?.["message_seq"])),
-    eventSeqs: inPlace.map((state) => bigintOf(state?.["event_seq"])),
-    openRunIds: inPlace.map((state) => {
-      const runId = state?.["open_run_id"];
-      return typeof runId === "string" ? runId : null;
-    }),
-  });
-  const placed = pushes.map((one) => ({ ...one, places: places.get(one.push) ?? [] }));
+  const head = stream === "messages" ? "message_seq" : "event_seq";
+  for (const { use, row, offset, runId } of arrangement.rows) {
+    const { sessionId } = use;
+    const state = stateOf.get(sessionId);
+    const seq = bigintOf(state?.[head]) + offset + 1n;
+    placeRow(row, { sessionId, seq, runId: runId ?? String(state?.["open_run_id"] ?? "") });
+  }
+  const placed = rows.flatMap((one) => one.rows);
   await insertRows(transaction, { stream, placed, recordedAtMicros });
-  await insertMap(transaction, stream, placed);
+  await insertMap(transaction, stream, rows);
   const used = arrangement.uses.map((use) => ({
     s: use.sessionId,
     m: use.messages.toString(),
@@ -82,10 +74,9 @@ function pushOf(stream: StreamName, { sessionId, rows }: ImportRow): Push {
   return { sessionId, stream, rows, bytes: storedBytesOf(rows), range: undefined, ...nothing };
 }
 
-function latestOf(placed: readonly Placed[], sessionId: string): bigint {
+function latestOf(placed: readonly StoredRow[], sessionId: string): bigint {
   return placed
-    .filter(({ push }) => push.sessionId === sessionId)
-    .flatMap(({ push }) => push.rows)
+    .filter((row) => row.sessionId === sessionId)
     .reduce((latest, { createdAtMicros: at }) => (at > latest ? at : latest), 0n);
 }
 
@@ -97,28 +88,24 @@ async function insertRows(
     recordedAtMicros,
   }: Pick<Written, "recordedAtMicros"> & {
     readonly stream: StreamName;
-    readonly placed: readonly Placed[];
+    readonly placed: readonly StoredRow[];
   },
 ): Promise<void> {
   const recorded = sql`${isoOf(recordedAtMicros)}::timestamptz`;
-  const rows = placed.flatMap(({ push, places }) =>
-    push.rows.map((row, index) => {
-      const place = places[index];
-      if (place === undefined) throw new Error("an imported row has no place");
-      return {
-        s: push.sessionId,
-        n: place.seq.toString(),
-        id: row.id,
-        ty: row.eventType,
-        pl: row.payload,
-        ca: isoOf(row.createdAtMicros),
-        co: isoOrUndefined(row.completedAtMicros),
-        ec: row.eventCount,
-        rid: place.runId === "" ? undefined : place.runId,
-        cf: row.conformant,
-      };
+  const rows = placed.map((row) => ({
+    s: row.sessionId,
+    n: row.seq.toString(),
+    id: row.id,
+    ty: row.eventType,
+    pl: row.payload,
+    ca: isoOf(row.createdAtMicros),
+    ...(row.stream === "events" && {
+      co: isoOrUndefined(row.completedAtMicros),
+      ec: row.eventCount,
+      rid: row.runId === "" ? undefined : row.runId,
+      cf: row.conformant,
     }),
-  );
+  }));
   const from = sql`from json_to_recordset(${JSON.stringify(rows)}::text::json) as
     r(s text, n bigint, id uuid, ty text, pl text, ca timestamptz, co timestamptz, ec integer, rid text, cf boolean)`;
   await transaction.execute(
@@ -134,12 +121,11 @@ async function insertRows(
 async function insertMap(
   transaction: Transaction,
   stream: StreamName,
-  placed: readonly Placed[],
+  imported: readonly ImportRow[],
 ): Promise<void> {
-  const map = placed.map(({ push, oldSeq, places }) => {
-    const last = places.at(-1)?.seq ?? 0n;
-    const events = BigInt(push.rows.at(-1)?.eventCount ?? 1);
-    return { s: push.sessionId, o: oldSeq.toString(), n: (last + events - 1n).toString() };
+  const map = imported.map(({ sessionId, oldSeq, rows }) => {
+    const last = rows.at(-1);
+    return { s: sessionId, o: oldSeq.toString(), n: String(last && lastSeqOf(last)) };
   });
   await transaction.execute(sql`
     insert into ${importedRows} (session_id, stream, old_seq, new_seq)

@@ -16,7 +16,7 @@ import {
 import { encodeFragments } from "@session-ledger/compressor/fragments";
 import { gapsOf } from "@session-ledger/compressor/frame";
 import type { RawEvent } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import type { NewRow } from "../../store/rows.ts";
+import type { EventRow } from "../../store/rows.ts";
 import { newEventRow } from "../new-row.ts";
 import {
   type AcceptedFragment,
@@ -45,7 +45,7 @@ type AddResult =
 
 /** Rows for one push. */
 export interface BuiltRows {
-  readonly rows: NewRow[];
+  readonly rows: EventRow[];
   /** Those in which a field was renamed. */
   readonly renamed: ValidatedEvent[];
   /** The count of numbers that the rows take. */
@@ -134,12 +134,11 @@ export class RowBuilder {
 
   #addMerged(merged: CompressedRow<FragmentEvent>): void {
     const row = this.redactor === undefined ? merged : redacted(merged, this.redactor);
-    const { first: _, fragments, ...event } = row;
-    const index = fragments === undefined ? undefined : encodeFragments(fragments);
-    this.#add(newEventRow({ ...event, conformant: true, mark: undefined }, index));
+    const index = row.fragments && encodeFragments(row.fragments);
+    this.#add(newEventRow({ ...row, conformant: true, mark: undefined }, index));
   }
 
-  #add(row: NewRow): void {
+  #add(row: EventRow): void {
     this.#built.rows.push(row);
     this.#built.events += row.eventCount;
   }

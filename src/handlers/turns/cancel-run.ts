@@ -34,8 +34,8 @@ import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { CancelStore, RunState } from "../../store/cancels.ts";
 import type { Transcripts } from "../../conversation/transcripts.ts";
 import { sessionDeleted, sessionNotFound } from "../../store/failure.ts";
-import { type MessageRow, type NewRow, type Push, storedBytesOf } from "../../store/rows.ts";
-import { rowId } from "../new-row.ts";
+import { type MessageRow, type Push, storedBytesOf } from "../../store/rows.ts";
+import { newMessageRow } from "../new-row.ts";
 
 const REASON_BYTES_MAX = 1_024;
 const EVENT = "cancel_requested";
@@ -189,19 +189,9 @@ function pushOf(
   { parts, context }: { readonly parts: CancelRunParts; readonly context: CallContext },
 ): Push {
   const { openRunId, epoch } = state;
-  const row: NewRow = {
-    id: rowId(),
-    eventType: "lifecycle",
-    payload,
-    createdAtMicros: parts.clock.nowMicros(),
-    completedAtMicros: undefined,
-    eventCount: 1,
-    fragments: undefined,
-    conformant: true,
-    mark: undefined,
-    sender: undefined,
-    sentAtMicros: undefined,
-  };
+  const createdAtMicros = parts.clock.nowMicros();
+  const message = { eventType: "lifecycle", payload, createdAtMicros };
+  const row = newMessageRow({ ...message, sentAtMicros: undefined, sender: undefined });
   return {
     sessionId,
     stream: "messages",
