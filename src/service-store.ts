@@ -5,7 +5,7 @@ import type { Config } from "./config/config.ts";
 import type { ErasureStore } from "./handlers/erasure.ts";
 import type { SessionStore } from "./handlers/sessions.ts";
 import type { TokenKeyStore } from "./auth/session-tokens.ts";
-import type { LedgerWriter } from "./ingest/commit.ts";
+import type { LedgerWriter } from "./ingest/opener.ts";
 import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
 import type { CommitFailures } from "./observability/readiness.ts";

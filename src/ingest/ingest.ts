@@ -26,9 +26,8 @@ import type { Unit } from "../base/unit.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Span } from "../observability/trace.ts";
 import { failureOf } from "../store/failure.ts";
-import type { Push, StoredRow } from "../store/rows.ts";
+import { keyedRow, type Outcome, type Push, type StoredRow } from "../store/rows.ts";
 import type { OpenedStream, StreamRequest } from "../store/streams.ts";
-import { commitBatch, type LedgerWriter, type Settled } from "./commit.ts";
 import {
   type Acknowledged,
   type BatchLimits,
@@ -37,14 +36,18 @@ import {
   hasExpired,
   isRepeatable,
   type PendingPush,
-  newItem,
-  refuseIfCallerLeft,
   PushQueue,
-  rowsOf,
-  traceCommit,
 } from "./queue.ts";
-import { Opener } from "./opener.ts";
-import { outcomeUnknown, queueFull, RETRY_DELAY, stopping } from "./refusal.ts";
+import { type LedgerWriter, Opener } from "./opener.ts";
+import {
+  callerLeft,
+  outcomeUnknown,
+  queueFull,
+  RETRY_DELAY,
+  refusal,
+  rowErased,
+  stopping,
+} from "./refusal.ts";
 
 /** Batches of many sessions in flight at once: while one goes to disk, the next one is read. */
 const IN_FLIGHT_MAX = 2;
@@ -131,8 +134,8 @@ class GroupCommit implements Ingest {
 
   push(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged> {
     if (this.#stop.signal.aborted) return Promise.reject(stopping());
-    const refusal = this.#dependencies.writer.refusal?.();
-    if (refusal !== undefined) return Promise.reject(refusal);
+    const full = this.#dependencies.writer.refusal?.();
+    if (full !== undefined) return Promise.reject(full);
     const bytes = queuedBytesOf(push);
     const { queueRowsMax, queueBytesMax } = this.#limits;
     const rows = Math.max(1, push.rows.length); // A push without rows takes room as well.
@@ -141,7 +144,9 @@ class GroupCommit implements Ingest {
     }
     return new Promise((resolve, reject) => {
       const sinceMs = this.#dependencies.clock.monotonicMs();
-      this.#queue.add(newItem({ push, rows, bytes, resolve, reject, isAbandoned, sinceMs, span }));
+      const item = { push, rows, bytes, resolve, reject, isAbandoned, span };
+      const tries = { sinceMs, triedSinceMs: sinceMs, isSent: false, isUncertain: false };
+      this.#queue.add({ ...item, ...tries });
       this.#schedule();
     });
   }
@@ -214,13 +219,13 @@ class GroupCommit implements Ingest {
       hasFailed: false,
     };
     try {
-      const wanted = items.filter((item) => refuseIfCallerLeft(item) && this.#canRetry(item));
+      const wanted = items.filter((item) => this.#isWanted(item));
       await this.#commit(wanted, options, remainder);
       await this.#pauseAfter(remainder);
     } finally {
-      this.#queue.restore(items.filter((item) => remainder.retries.has(item)));
-      const sessionIds = new Set(items.map((item) => item.push.sessionId));
-      this.#queue.release(sessionIds, remainder);
+      if (remainder.retries.size > 0)
+        this.#queue.restore(items.filter((item) => remainder.retries.has(item)));
+      this.#queue.release(items, remainder);
     }
   }
 
@@ -232,57 +237,89 @@ class GroupCommit implements Ingest {
     if (items.length === 0) return;
     const { writer, clock, metrics } = this.#dependencies;
     const startMs = clock.monotonicMs();
-    const pushes = items.map((item) => {
+    const pushes: Push[] = [];
+    let rows = 0;
+    for (const item of items) {
       if (!item.isSent) item.span?.took("queue", { fromMs: item.sinceMs, untilMs: startMs });
       item.isSent = true;
-      return item.push;
-    });
-    let settled: readonly Settled[];
+      pushes.push(item.push);
+      rows += item.push.rows.length;
+    }
+    const trace = (committed: boolean): number => {
+      const untilMs = clock.monotonicMs();
+      const counts = {
+        "session_ledger.batch_pushes": items.length,
+        "session_ledger.batch_rows": rows,
+        "session_ledger.committed": committed,
+      };
+      for (const { span } of items) span?.took("commit", { fromMs: startMs, untilMs }, counts);
+      return untilMs;
+    };
+    let outcomes: readonly Outcome[];
     try {
-      settled = await commitBatch(writer, pushes, options);
+      outcomes = await writer.append(pushes, options);
     } catch (error) {
-      traceCommit(items, { fromMs: startMs, untilMs: clock.monotonicMs() }, false);
+      trace(false);
       await this.#recover(items, options, remainder, error);
       return;
     }
+    const untilMs = trace(true);
     this.#failures = 0;
-    this.#dependencies.onCommit?.(clock.monotonicMs() - (items[0]?.sinceMs ?? startMs));
+    this.#dependencies.onCommit?.(untilMs - (items[0]?.sinceMs ?? startMs));
     for (const { push } of items) this.#queue.clearSlow(push.sessionId);
-    metrics.commitSeconds.observe((clock.monotonicMs() - startMs) / 1_000);
-    metrics.batchRows.observe(rowsOf(items));
-    traceCommit(items, { fromMs: startMs, untilMs: clock.monotonicMs() }, true);
-    this.#settle(items, settled, remainder);
+    metrics.commitSeconds.observe((untilMs - startMs) / 1_000);
+    metrics.batchRows.observe(rows);
+    this.#settle(items, outcomes, remainder);
   }
 
-  #settle(items: readonly PendingPush[], settled: readonly Settled[], remainder: Remainder): void {
+  #settle(items: readonly PendingPush[], outcomes: readonly Outcome[], remainder: Remainder): void {
     const { publish, metrics } = this.#dependencies;
-    const stored = settled.flatMap((answer) => (answer.kind === "stored" ? answer.rows : []));
+    const stored: StoredRow[] = [];
+    let messages = 0;
+    for (const [index, { push }] of items.entries()) {
+      const rows = storedBy(push, outcomes[index]) ?? [];
+      stored.push(...rows);
+      if (push.stream === "messages") messages += rows.length;
+    }
     publish(stored);
-    const messages = stored.filter((row) => row.stream === "messages").length;
     if (messages > 0) metrics.rowsStored.inc({ stream: "messages" }, messages);
     if (stored.length > messages)
       metrics.rowsStored.inc({ stream: "events" }, stored.length - messages);
     for (const [index, item] of items.entries()) {
-      const answer = settled[index] ?? { kind: "busy" };
-      switch (answer.kind) {
+      const { push } = item;
+      const outcome = outcomes[index] ?? { kind: "busy" };
+      const rows = storedBy(push, outcome);
+      if (rows !== undefined) {
+        item.resolve({ rows, deduplicated: false });
+        continue;
+      }
+      switch (outcome.kind) {
         case "stored":
-          item.resolve({ rows: answer.rows, deduplicated: false });
           break;
         case "deduplicated":
-          metrics.rowsDeduplicated.inc();
-          item.resolve({ rows: [answer.row], deduplicated: true });
-          break;
-        case "refused":
-          item.reject(answer.error);
+          if (outcome.row === undefined) item.reject(rowErased());
+          else {
+            metrics.rowsDeduplicated.inc();
+            item.resolve({ rows: [outcome.row], deduplicated: true });
+          }
           break;
         case "busy":
-          remainder.locked.add(item.push.sessionId);
+          remainder.locked.add(push.sessionId);
           this.#retry(item, remainder, undefined);
           break;
         case "again":
           remainder.retries.add(item);
-          if (answer.isLater === false) addOne(remainder.pushesMax, item.push.sessionId);
+          if (outcome.isLater === false) addOne(remainder.pushesMax, push.sessionId);
           break;
+        case "full":
+        case "key_reused":
+        case "stale_epoch":
+        case "turn_moved":
+        case "stream_replaced":
+        case "gap":
+        case "not_found":
+        case "deleted":
+          item.reject(refusal(outcome, push));
       }
     }
   }
@@ -368,10 +405,18 @@ class GroupCommit implements Ingest {
     else remainder.retries.add(item);
   }
 
-  /** A split session may also wait for others, for example when all of PostgreSQL is slow. */
-  #canRetry(item: PendingPush): boolean {
-    if (!item.isSent || !hasExpired(item, this.#dependencies.clock.monotonicMs())) return true;
-    item.reject(refusalOf(item, undefined));
+  /**
+   * False: the caller left before its push was first sent, or a push was tried for too long. A split
+   * session may wait for others, for example when all of PostgreSQL is slow.
+   */
+  #isWanted(item: PendingPush): boolean {
+    if (item.isSent) {
+      if (!hasExpired(item, this.#dependencies.clock.monotonicMs())) return true;
+      item.reject(refusalOf(item, undefined));
+      return false;
+    }
+    if (!item.isAbandoned()) return true;
+    item.reject(callerLeft());
     return false;
   }
 
@@ -382,6 +427,14 @@ class GroupCommit implements Ingest {
     this.#failures += 1;
     await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
   }
+}
+
+/** The rows that a push has stored, perhaps with an earlier try whose answer was lost; undefined: none. */
+function storedBy(push: Push, outcome: Outcome | undefined): readonly StoredRow[] | undefined {
+  if (outcome?.kind === "stored") return push.rows;
+  if (outcome?.kind !== "deduplicated") return undefined;
+  if (outcome.row === undefined) return push.rows.length === 0 ? [] : undefined;
+  return outcome.row.id === keyedRow(push)?.id ? [outcome.row] : undefined;
 }
 
 function addOne(counts: Map<string, number>, key: string): void {

@@ -16,8 +16,8 @@ import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { Semaphore } from "../base/semaphore.ts";
 import { failureOf } from "../store/failure.ts";
+import type { Outcome, Push } from "../store/rows.ts";
 import type { OpenedStream, OpeningResult, StreamRequest } from "../store/streams.ts";
-import type { LedgerWriter } from "./commit.ts";
 import {
   callerLeft,
   databaseUnavailable,
@@ -27,6 +27,13 @@ import {
   RETRY_LIMIT_MS,
   stopping,
 } from "./refusal.ts";
+
+export interface LedgerWriter {
+  append(pushes: readonly Push[], options: { readonly wait: boolean }): Promise<readonly Outcome[]>;
+  openStream(request: StreamRequest, options: { readonly wait: boolean }): Promise<OpeningResult>;
+  /** Returns undefined while the disk has room for pushes; otherwise nothing may be sent. */
+  readonly refusal?: () => ServiceError | undefined;
+}
 
 interface OpenerDependencies {
   readonly writer: Pick<LedgerWriter, "openStream" | "refusal">;

@@ -16,7 +16,7 @@ import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Independent, type Push, type StoredRow } from "../store/rows.ts";
 import type { ServiceError } from "@session-ledger/base/errors";
 import type { Span } from "../observability/trace.ts";
-import { callerLeft, databaseUnavailable, outcomeUnknown, RETRY_LIMIT_MS } from "./refusal.ts";
+import { databaseUnavailable, outcomeUnknown, RETRY_LIMIT_MS } from "./refusal.ts";
 
 /** Sessions remembered as slow; a forgotten one shares a batch again. */
 const SLOW_SESSIONS_MAX = 1_000;
@@ -48,23 +48,15 @@ export class PushQueue<T extends QueuedPush> {
   readonly #locked = new Set<SessionQueue<T>>();
   /** Sessions whose own batch took too long, also while they have no waiting push. */
   readonly #slow = new BoundedMap<string, true>(SLOW_SESSIONS_MAX);
-  #rows = 0;
-  #bytes = 0;
-
-  /** Rows of all waiting pushes, without those in flight. */
-  get rows(): number {
-    return this.#rows;
-  }
-
-  get bytes(): number {
-    return this.#bytes;
-  }
+  /** Rows and bytes of all waiting pushes, without those in flight. */
+  rows = 0;
+  bytes = 0;
 
   add(item: T): void {
     const queue = this.#sessionQueue(item.push.sessionId);
     queue.waiting.push(item);
-    this.#rows += item.rows;
-    this.#bytes += item.bytes;
+    this.rows += item.rows;
+    this.bytes += item.bytes;
     this.#classify(queue);
   }
 
@@ -72,8 +64,8 @@ export class PushQueue<T extends QueuedPush> {
   restore(items: readonly T[]): void {
     for (const item of items.toReversed()) {
       this.#sessionQueue(item.push.sessionId).waiting.unshift(item);
-      this.#rows += item.rows;
-      this.#bytes += item.bytes;
+      this.rows += item.rows;
+      this.bytes += item.bytes;
     }
   }
 
@@ -83,50 +75,44 @@ export class PushQueue<T extends QueuedPush> {
     const index = queue?.waiting.indexOf(item) ?? -1;
     if (queue === undefined || index < 0) return false;
     queue.waiting.splice(index, 1);
-    this.#rows -= item.rows;
-    this.#bytes -= item.bytes;
+    this.rows -= item.rows;
+    this.bytes -= item.bytes;
     this.#classify(queue);
     return true;
   }
 
   /** A batch of ready sessions, a fair share of each; empty when nothing is ready. */
-  take(limits: BatchLimits): T[] {
+  take({ rowsMax, bytesMax }: BatchLimits): T[] {
     const taken: T[] = [];
-    let { rowsMax: rows, bytesMax: bytes } = limits;
     const queues = [...this.#ready];
-    const share = Math.max(1, Math.floor(rows / Math.max(1, queues.length)));
+    const share = Math.max(1, Math.floor(rowsMax / Math.max(1, queues.length)));
+    const [rowsAfter, bytesAfter] = [this.rows - rowsMax, this.bytes - bytesMax];
     for (const queue of queues) {
-      if (rows <= 0 || bytes <= 0) break;
-      const items = head(queue, { rowsMax: Math.min(share, rows), bytesMax: bytes });
-      rows -= sum(items, "rows");
-      bytes -= sum(items, "bytes");
-      this.#dispatch(queue, items);
-      taken.push(...items);
+      if (this.rows <= rowsAfter || this.bytes <= bytesAfter) break;
+      const rows = Math.min(share, this.rows - rowsAfter);
+      taken.push(...this.#dispatch(queue, { rowsMax: rows, bytesMax: this.bytes - bytesAfter }));
     }
     return taken;
   }
 
   /** A batch of one locked session; empty without one. */
   takeLocked(limits: BatchLimits): T[] {
-    for (const queue of this.#locked) {
-      const items = head(queue, limits);
-      this.#dispatch(queue, items);
-      return items;
-    }
+    for (const queue of this.#locked) return this.#dispatch(queue, limits);
     return [];
   }
 
-  /** The batch that held these sessions has ended. */
+  /** The batch of these items has ended. */
   release(
-    sessionIds: Iterable<string>,
+    items: readonly T[],
     next: {
       readonly locked: ReadonlySet<string>;
       readonly pushesMax: ReadonlyMap<string, number>;
     },
   ): void {
-    for (const sessionId of sessionIds) {
+    for (const { push } of items) {
+      const { sessionId } = push;
       const queue = this.#sessions.get(sessionId);
-      if (queue === undefined) continue;
+      if (queue?.isInFlight !== true) continue;
       queue.isInFlight = false;
       queue.isLocked = next.locked.has(sessionId);
       queue.pushesMax = next.pushesMax.get(sessionId);
@@ -152,12 +138,23 @@ export class PushQueue<T extends QueuedPush> {
     return queue;
   }
 
-  #dispatch(queue: SessionQueue<T>, items: readonly T[]): void {
-    queue.waiting.splice(0, items.length);
+  /** Takes at least one item, up to the limits, and up to one that depends on an earlier one. */
+  #dispatch(queue: SessionQueue<T>, { rowsMax, bytesMax }: BatchLimits): T[] {
+    const independent = new Independent();
+    const [rowsAfter, bytesAfter] = [this.rows - rowsMax, this.bytes - bytesMax];
+    let count = 0;
+    for (const item of queue.waiting) {
+      const isTooLarge = this.rows - item.rows < rowsAfter || this.bytes - item.bytes < bytesAfter;
+      if (count === queue.pushesMax || (count > 0 && isTooLarge)) break;
+      if (!independent.admit(item.push)) break;
+      count += 1;
+      this.rows -= item.rows;
+      this.bytes -= item.bytes;
+    }
     queue.isInFlight = true;
-    this.#rows -= sum(items, "rows");
-    this.#bytes -= sum(items, "bytes");
+    const taken = queue.waiting.splice(0, count);
     this.#classify(queue);
+    return taken;
   }
 
   /** Puts a session queue into the set that matches its state. */
@@ -180,31 +177,6 @@ export function queuedBytesOf({ bytes, rows }: Push): number {
   return bytes + rows.length * ROW_OVERHEAD_BYTES;
 }
 
-/** At least one item, up to the limits, and up to one that depends on an earlier one. */
-function head<T extends QueuedPush>(
-  { waiting, pushesMax }: SessionQueue<T>,
-  limits: BatchLimits,
-): T[] {
-  const taken: T[] = [];
-  const independent = new Independent();
-  let { rowsMax: rows, bytesMax: bytes } = limits;
-  for (const item of waiting) {
-    if (taken.length === pushesMax) break;
-    if (taken.length > 0 && (item.rows > rows || item.bytes > bytes)) break;
-    if (!independent.admit(item.push)) break;
-    taken.push(item);
-    rows -= item.rows;
-    bytes -= item.bytes;
-  }
-  return taken;
-}
-
-function sum(items: readonly QueuedPush[], field: "rows" | "bytes"): number {
-  let total = 0;
-  for (const item of items) total += item[field];
-  return total;
-}
-
 /** The answer to a committed push; a repeated push gets the answer of the earlier push. */
 export interface Acknowledged {
   /** The rows of the push; after a repeat or a lost first answer only the row with the key. */
@@ -212,32 +184,18 @@ export interface Acknowledged {
   readonly deduplicated: boolean;
 }
 
-interface AcceptedPush extends QueuedPush {
+export interface PendingPush extends QueuedPush {
   readonly resolve: (acknowledged: Acknowledged) => void;
   readonly reject: (error: unknown) => void;
   readonly isAbandoned: () => boolean;
   /** The time when the push was taken, on the monotonic clock. */
   readonly sinceMs: number;
   readonly span: Span | undefined;
-}
-
-export interface PendingPush extends AcceptedPush {
   /** When counted tries began: a batch that another session delayed does not count. */
   triedSinceMs: number;
   isSent: boolean;
   /** A try was lost after sending: the push may be committed. */
   isUncertain: boolean;
-}
-
-export function newItem(taken: AcceptedPush): PendingPush {
-  return { ...taken, triedSinceMs: taken.sinceMs, isSent: false, isUncertain: false };
-}
-
-/** False: the caller left before its push was first sent. The push is refused and not stored. */
-export function refuseIfCallerLeft(item: PendingPush): boolean {
-  if (item.isSent || !item.isAbandoned()) return true;
-  item.reject(callerLeft());
-  return false;
 }
 
 export function hasExpired({ triedSinceMs }: PendingPush, nowMs: number): boolean {
@@ -252,24 +210,4 @@ export function isRepeatable({ key, range, seen }: Push): boolean {
 /** All tries decide: one that was lost after sending may be committed. */
 export function refusalOf(item: PendingPush, cause: unknown): ServiceError {
   return item.isUncertain ? outcomeUnknown(cause) : databaseUnavailable(cause);
-}
-
-export function rowsOf(items: readonly PendingPush[]): number {
-  return items.reduce((rows, { push }) => rows + push.rows.length, 0);
-}
-
-/** Records one commit in the trace of each push of the batch. */
-export function traceCommit(
-  items: readonly PendingPush[],
-  elapsed: { readonly fromMs: number; readonly untilMs: number },
-  committed: boolean,
-): void {
-  const traced = items.filter(({ span }) => span !== undefined);
-  if (traced.length === 0) return;
-  const attributes = {
-    "session_ledger.batch_pushes": items.length,
-    "session_ledger.batch_rows": rowsOf(items),
-    "session_ledger.committed": committed,
-  };
-  for (const { span } of traced) span?.took("commit", elapsed, attributes);
 }

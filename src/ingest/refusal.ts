@@ -10,17 +10,10 @@ export const RETRY_DELAY = { minMs: 10, maxMs: 500 } as const;
 /** The waiting time in the error of a refused caller. */
 const QUEUE_FULL_RETRY_AFTER_MS = 250;
 
-export type RefusedPush =
-  | "key_reused"
-  | "stale_epoch"
-  | "turn_moved"
-  | "stream_replaced"
-  | "gap"
-  | "not_found"
-  | "deleted";
+type Refused = Exclude<Outcome, { readonly kind: "stored" | "deduplicated" | "again" | "busy" }>;
 
-export function refusal(kind: RefusedPush, push: Push): ServiceError {
-  switch (kind) {
+export function refusal(outcome: Refused, push: Push): ServiceError {
+  switch (outcome.kind) {
     case "key_reused":
       return new ServiceError(
         "already_exists",
@@ -47,6 +40,8 @@ export function refusal(kind: RefusedPush, push: Push): ServiceError {
       return sessionNotFound(push.sessionId);
     case "deleted":
       return sessionDeleted(push.sessionId);
+    case "full":
+      return sessionFull(push.sessionId, outcome);
   }
 }
 
@@ -104,7 +99,11 @@ function beforeItLost(firstClientSeq: bigint | undefined): ServiceError {
   );
 }
 
-export function sessionFull(
+export function rowErased(): ServiceError {
+  return new ServiceError("aborted", "ROW_ERASED", "the row of this push was erased meanwhile");
+}
+
+function sessionFull(
   sessionId: string,
   { of, max }: Extract<Outcome, { readonly kind: "full" }>,
 ): ServiceError {

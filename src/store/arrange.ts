@@ -79,7 +79,7 @@ export function arrange(pushes: readonly Push[]): Arrangement {
     use.epoch = push.epoch ?? use.epoch;
     use.lastClientSeq = push.range?.lastClientSeq ?? use.lastClientSeq;
     use.refused += push.range?.refused ?? 0;
-    if (isLimited(push)) use.bytes += push.bytes;
+    if (push.isFeedback !== true) use.bytes += push.bytes;
     use.arrivals += arrivalsOf(push);
     use.taken += push.claim?.taken ?? 0;
     use.turnSeq = push.claim?.turnSeq ?? use.turnSeq;
@@ -96,7 +96,8 @@ export function arrange(pushes: readonly Push[]): Arrangement {
 
 function arrangeRow(push: Push, row: StoredRow, use: SessionUse): Arranged {
   const isKeyed = row === keyedRow(push);
-  if (isLimited(push)) use.rows += 1;
+  const isCounted = push.isFeedback !== true; // Feedback has separate limits (handlers/feedback.ts).
+  if (isCounted) use.rows += 1;
   if (row.stream === "messages") {
     const offset = use.messages;
     use.messages += 1n;
@@ -114,16 +115,11 @@ function arrangeRow(push: Push, row: StoredRow, use: SessionUse): Arranged {
     else if (use.turnSeq === undefined) use.started = { messages: use.messages, arrivals: 0 };
   }
   const { runId } = use; // The row that ends a run belongs to that run.
-  if (!isLimited(push)) return { push, use, row, isKeyed, offset, runId };
+  if (!isCounted) return { push, use, row, isKeyed, offset, runId };
   if (runId === undefined) use.openRunRows += 1;
   else use.bytes += Buffer.byteLength(runId);
   if (ends) use.runId = "";
   return { push, use, row, isKeyed, offset, runId };
-}
-
-/** Feedback has separate limits (handlers/feedback.ts). */
-function isLimited({ isFeedback = false }: Push): boolean {
-  return !isFeedback;
 }
 
 function unused(sessionId: string): SessionUse {
@@ -209,7 +205,7 @@ export function roomFor(
 
 /** Counts as `arrange` does. */
 function plus(usage: SessionUsage, push: Push): SessionUsage {
-  if (!isLimited(push)) return usage;
+  if (push.isFeedback === true) return usage;
   const { rows, bytes: added } = push;
   let { runBytes } = usage;
   let bytes = usage.bytes + added;
@@ -230,7 +226,7 @@ function excessOf(
   limits: SessionLimits,
 ): Outcome | undefined {
   const { sessionRowsMax, sessionBytesMax, pendingMax } = limits;
-  if (!isLimited(push)) return undefined;
+  if (push.isFeedback === true) return undefined;
   if (pending > pendingMax && arrivalsOf(push) > 0)
     return { kind: "full", of: "pending", max: pendingMax };
   if (rows > sessionRowsMax) return { kind: "full", of: "rows", max: sessionRowsMax };

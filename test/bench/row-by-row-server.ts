@@ -11,7 +11,6 @@ import { loadConfig } from "../../src/config/config.ts";
 import { OpenGroups } from "../../src/handlers/push-stream/open-groups.ts";
 import { createPushSessionEvent } from "../../src/handlers/push-session-event.ts";
 import { createPushSessionMessage } from "../../src/handlers/push-session-message.ts";
-import { type BatchWriter, commitBatch } from "../../src/ingest/commit.ts";
 import type { Ingest } from "../../src/ingest/ingest.ts";
 import { createRateLimits } from "../../src/ingest/rate-limits.ts";
 import { databaseUnavailable } from "../../src/ingest/refusal.ts";
@@ -34,25 +33,13 @@ const database = createDatabase({
   hasFixedPlans: true,
 });
 
-const writer: BatchWriter = {
-  append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),
-};
-
 const ingest: Pick<Ingest, "push"> = {
   async push(push) {
-    const [settled] = await commitBatch(writer, [push], { wait: true });
-    switch (settled?.kind) {
-      case "stored":
-        return { rows: settled.rows, deduplicated: false };
-      case "deduplicated":
-        return { rows: [settled.row], deduplicated: true };
-      case "refused":
-        throw settled.error;
-      case "busy":
-      case "again":
-      case undefined:
-        throw databaseUnavailable(undefined);
-    }
+    const [outcome] = await append(database, [push], { createMissing: true, wait: true });
+    if (outcome?.kind === "stored") return { rows: push.rows, deduplicated: false };
+    if (outcome?.kind === "deduplicated" && outcome.row !== undefined)
+      return { rows: [outcome.row], deduplicated: true };
+    throw databaseUnavailable(undefined);
   },
 };
 

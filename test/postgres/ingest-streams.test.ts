@@ -1,8 +1,8 @@
 /** Push streams through group commit: order, refusals, lost answers, and reconnects. */
 import { describe, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
-import type { LedgerWriter } from "../../src/ingest/commit.ts";
 import { createIngest, type IngestLimits } from "../../src/ingest/ingest.ts";
+import type { LedgerWriter } from "../../src/ingest/opener.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { createDatabase as openDatabase } from "../../src/store/database.ts";
 import type { Push, StoredRow } from "../../src/store/rows.ts";

@@ -1,8 +1,8 @@
 import postgres from "postgres";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
-import type { LedgerWriter } from "../../src/ingest/commit.ts";
 import { createIngest, type Ingest, type IngestLimits } from "../../src/ingest/ingest.ts";
+import type { LedgerWriter } from "../../src/ingest/opener.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
 import type { Database, Fields } from "../../src/store/database.ts";

@@ -1,6 +1,6 @@
 import { v7 as uuidv7 } from "uuid";
 import type { RunMark } from "@session-ledger/base/ids";
-import type { LedgerWriter } from "../../src/ingest/commit.ts";
+import type { LedgerWriter } from "../../src/ingest/opener.ts";
 import { append, type AppendOptions } from "../../src/store/append.ts";
 import {
   createDatabase as openDatabase,
