@@ -14,6 +14,9 @@
  * service commits a single push in one round trip, and a busy service commits batches as large as
  * its callers fill.
  *
+ * A push that repeats one which waits, with the same key and content, gets its answer. After the send it is
+ * looked up under the lock like any other: only there is it known whether the session was deleted since.
+ *
  * A caller's deadline never cancels a batch. A push leaves the queue at the deadline only if it was
  * never sent. After sending, the push is committed or refused as if the caller were still connected,
  * and a retry with the key returns the outcome.
@@ -88,6 +91,12 @@ export interface IngestLimits {
   readonly queueBytesMax: number;
 }
 
+interface PushCall {
+  readonly push: Push;
+  readonly isAbandoned: () => boolean;
+  readonly span: Span | undefined;
+}
+
 /** The remaining work for the sessions of a batch after its end. */
 interface Remainder {
   readonly retries: Set<PendingPush>;
@@ -133,6 +142,23 @@ class GroupCommit implements Ingest {
   }
 
   push(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged> {
+    const call = { push, isAbandoned, span };
+    const earlier = this.#queue.repeatedBy(push);
+    if (earlier === undefined) return this.#add(call);
+    // The one that waits may fail for a reason of its own.
+    return earlier.promise.then(
+      (acknowledged) => this.#repeated(acknowledged, push),
+      () => this.#add(call),
+    );
+  }
+
+  #repeated({ rows }: Acknowledged, { claim }: Push): Acknowledged {
+    this.#dependencies.metrics.rowsDeduplicated.inc();
+    const row = claim === undefined ? rows[0] : rows.at(-1);
+    return { rows: row === undefined ? [] : [row], deduplicated: true };
+  }
+
+  #add({ push, isAbandoned, span }: PushCall): Promise<Acknowledged> {
     if (this.#stop.signal.aborted) return Promise.reject(stopping());
     const full = this.#dependencies.writer.refusal?.();
     if (full !== undefined) return Promise.reject(full);
@@ -142,13 +168,12 @@ class GroupCommit implements Ingest {
     if (this.#queue.rows + rows > queueRowsMax || this.#queue.bytes + bytes > queueBytesMax) {
       return Promise.reject(queueFull());
     }
-    return new Promise((resolve, reject) => {
-      const sinceMs = this.#dependencies.clock.monotonicMs();
-      const item = { push, rows, bytes, resolve, reject, isAbandoned, span };
-      const tries = { sinceMs, triedSinceMs: sinceMs, isSent: false, isUncertain: false };
-      this.#queue.add({ ...item, ...tries });
-      this.#schedule();
-    });
+    const sinceMs = this.#dependencies.clock.monotonicMs();
+    const answer = Promise.withResolvers<Acknowledged>();
+    const tries = { sinceMs, triedSinceMs: sinceMs, isSent: false, isUncertain: false };
+    this.#queue.add({ push, rows, bytes, isAbandoned, span, ...answer, ...tries });
+    this.#schedule();
+    return answer.promise;
   }
 
   async open(request: StreamRequest, isAbandoned: () => boolean): Promise<OpenedStream> {

@@ -46,6 +46,8 @@ export class PushQueue<T extends QueuedPush> {
   /** Session queues with pushes and no batch in flight. They take turns, so that none starves. */
   readonly #ready = new Set<SessionQueue<T>>();
   readonly #locked = new Set<SessionQueue<T>>();
+  /** Keyed pushes that were never sent. */
+  readonly #keyed = new Map<string, T>();
   /** Sessions whose own batch took too long, also while they have no waiting push. */
   readonly #slow = new BoundedMap<string, true>(SLOW_SESSIONS_MAX);
   /** Rows and bytes of all waiting pushes, without those in flight. */
@@ -54,10 +56,20 @@ export class PushQueue<T extends QueuedPush> {
 
   add(item: T): void {
     const queue = this.#sessionQueue(item.push.sessionId);
+    const id = keyOf(item.push);
+    if (id !== undefined && !this.#keyed.has(id)) this.#keyed.set(id, item);
     queue.waiting.push(item);
     this.rows += item.rows;
     this.bytes += item.bytes;
     this.#classify(queue);
+  }
+
+  /** A push with the same key and content that was not sent yet. */
+  repeatedBy(push: Push): T | undefined {
+    const id = keyOf(push);
+    const earlier = id === undefined ? undefined : this.#keyed.get(id);
+    const [one, other] = [earlier?.push.digest, push.digest];
+    return one && other && Buffer.compare(one, other) === 0 ? earlier : undefined;
   }
 
   /** Puts unsettled items of a batch before the waiting items of their sessions, in order. */
@@ -148,6 +160,8 @@ export class PushQueue<T extends QueuedPush> {
       if (count === queue.pushesMax || (count > 0 && isTooLarge)) break;
       if (!independent.admit(item.push)) break;
       count += 1;
+      const id = keyOf(item.push);
+      if (id !== undefined && this.#keyed.get(id) === item) this.#keyed.delete(id);
       this.rows -= item.rows;
       this.bytes -= item.bytes;
     }
@@ -169,6 +183,10 @@ export class PushQueue<T extends QueuedPush> {
   }
 }
 
+function keyOf({ stream, sessionId, key }: Push): string | undefined {
+  return key === undefined ? undefined : `${stream}\0${sessionId}\0${key}`;
+}
+
 /** Estimated bytes of a row without its texts: ids, times, the JSON around them. */
 const ROW_OVERHEAD_BYTES = 256;
 
@@ -185,6 +203,7 @@ export interface Acknowledged {
 }
 
 export interface PendingPush extends QueuedPush {
+  readonly promise: Promise<Acknowledged>;
   readonly resolve: (acknowledged: Acknowledged) => void;
   readonly reject: (error: unknown) => void;
   readonly isAbandoned: () => boolean;

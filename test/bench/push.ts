@@ -34,6 +34,7 @@ const RATIOS: Readonly<Record<string, readonly [Turn, Turn]>> = {
   "8 sessions / 64 sessions": ["service/sessions8", "service/sessions64"],
   "group commit / row by row": ["service/sessions64", "rowByRow/sessions64"],
   "runs / text": ["service/runs", "service/sessions64"],
+  "keyed, about half repeated / 8 sessions": ["service/keyed", "service/sessions8"],
 };
 
 export async function benchPush(bench: Bench): Promise<Findings> {

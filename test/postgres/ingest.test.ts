@@ -88,6 +88,43 @@ describe("group commit", () => {
     await ingest.stop();
   });
 
+  test("a push that repeats a waiting one gets its answer, and takes no place in a batch", async () => {
+    const held = Promise.withResolvers<void>();
+    const { ingest, batches, metrics } = start({ before: () => held.promise });
+    const first = ingest.push(newPush("repeated"), stays);
+    await expect.poll(() => batches.length).toBe(1);
+    const keyed = (digest = 1) =>
+      newPush("repeated", { key: "k", digest: Uint8Array.of(digest), rows: [newRow()] });
+    const pushes = Array.from({ length: 5 }, () => ingest.push(keyed(), stays));
+    const other = codeOf(ingest.push(keyed(2), stays));
+    held.resolve();
+    const [answer, ...repeats] = await Promise.all(pushes);
+    expect((await first).deduplicated).toBe(false);
+    expect(answer).toMatchObject({ deduplicated: false, rows: [{ seq: 2n }] });
+    expect(repeats).toEqual(repeats.map(() => ({ rows: answer?.rows, deduplicated: true })));
+    expect(await other).toBe("KEY_REUSED");
+    expect(batches.map(({ length }) => length)).toEqual([1, 1, 1]);
+    expect((await metrics.rowsDeduplicated.get()).values[0]?.value).toBe(4);
+    await ingest.stop();
+  });
+
+  test("a push that repeats a waiting one is stored if the caller of that one leaves", async () => {
+    const held = Promise.withResolvers<void>();
+    const { ingest, batches } = start({ before: () => held.promise });
+    const first = ingest.push(newPush("left"), stays);
+    await expect.poll(() => batches.length).toBe(1);
+    const keyed = () => newPush("left", { key: "k" });
+    const left = codeOf(ingest.push(keyed(), () => true));
+    const repeats = [ingest.push(keyed(), stays), ingest.push(keyed(), stays)];
+    held.resolve();
+    await first;
+    expect(await left).toBe("CANCELLED");
+    const answers = await Promise.all(repeats);
+    expect(answers.map(({ deduplicated }) => deduplicated)).toEqual([false, true]);
+    expect(await seqsOf("left")).toEqual([1n, 2n]);
+    await ingest.stop();
+  });
+
   test("a session has pushes in at most one batch at a time", async () => {
     const inFlight = new Set<string>();
     let overlaps = 0;
