@@ -12,6 +12,7 @@ import { v7 as uuidv7 } from "uuid";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
+import { payloadOf } from "./bodies.ts";
 import { median, ratioOf, rounded } from "./figures.ts";
 import { untilIndexed } from "./filled-session.ts";
 import { askAsClient } from "./join.ts";
@@ -28,10 +29,11 @@ import {
   type Target,
   watchersOfOneSession,
 } from "./servers.ts";
-import { SHAPES } from "./shapes.ts";
+import { type ShapeName, SHAPES } from "./shapes.ts";
 import { streamLoad } from "./stream.ts";
 import { runStreamLoad } from "./stream-load.ts";
 import { clientsOf, turnOf } from "./turns.ts";
+import { upgrade } from "./upgrade.ts";
 import { type FanOutFigures, fanOut, pushAll } from "./watch-fan-out.ts";
 
 const { forkSession, pushSessionEvent } = SessionService.method;
@@ -56,6 +58,7 @@ const FAN_OUT_ROWS = 500;
 const READ_ROWS = 20_000;
 const JOIN_EVENTS = 6_000;
 /** Passes of one turn: a single pass is shorter than the noise of the machine. */
+const IDLE_PUSHES = 1_000;
 const READ_PASSES = 5;
 /** Of each of 64 sessions. */
 const CLAIMS = 40;
@@ -65,6 +68,8 @@ const TOKEN = "bench-token-that-is-long-enough-0123456789";
 const PARTS = {
   push: unary,
   doors: unary,
+  keyed: (bench, { target }) => pushes(bench, target, "keyed"),
+  idle,
   stream1: (bench, { ledger }) => stream(bench, ledger, 1),
   stream50: (bench, { ledger }) => stream(bench, ledger, 50),
   read: (bench, side) => read(bench, side, "pages"),
@@ -74,12 +79,15 @@ const PARTS = {
   claim,
 } as const satisfies Record<string, (bench: Bench, side: Side) => Promise<Figure>>;
 type Part = keyof typeof PARTS;
+/** No ratio: it fails where a push does. */
+const UPGRADE = "upgrade";
 
 export async function benchAgainst(bench: Bench): Promise<Findings> {
   const { parts, rounds, old } = bench.options;
   const names = Object.keys(PARTS).filter((name): name is Part => Object.hasOwn(PARTS, name));
-  const unknown = parts?.filter((part) => !Object.hasOwn(PARTS, part)) ?? [];
-  if (unknown.length > 0) throw new Error(`--parts: expected ${names.join(", ")}`);
+  const all = [...names, UPGRADE];
+  if (parts?.some((part) => !all.includes(part)) === true)
+    throw new Error(`--parts: expected ${all.join(", ")}`);
   const ratios: Record<string, Findings> = {};
   for (const part of names) {
     if (parts?.includes(part) === false) continue;
@@ -96,7 +104,8 @@ export async function benchAgainst(bench: Bench): Promise<Findings> {
       rounds: found,
     };
   }
-  return { old, ratios };
+  const upgraded = parts?.includes(UPGRADE) !== false && { upgrade: await upgrade(bench) };
+  return { old, ratios, ...upgraded };
 }
 
 async function roundOf(
@@ -158,13 +167,32 @@ async function startClosed(
   return { ...closed, door: { authority: authority.certificate, token: TOKEN } };
 }
 
-async function unary(bench: Bench, { target }: Side): Promise<Figure> {
-  const found = await runLoad(bench, target, {
-    shape: SHAPES.sessions64,
-    amount: pushAmount(bench),
-  });
+function unary(bench: Bench, { target }: Side): Promise<Figure> {
+  return pushes(bench, target, "sessions64");
+}
+
+async function pushes(bench: Bench, target: Target, shape: ShapeName): Promise<Figure> {
+  const amount = pushAmount(bench);
+  const found = await runLoad(bench, target, { shape: SHAPES[shape], amount });
   if (found.notCounted > 0) throw new Error(`${found.notCounted} pushes were refused`);
   return { perSecond: found.callsPerSecond, cpuMicros: found.serverCpuMicrosPerCall };
+}
+
+/** One push after the other: 1 / the median of their times. CPU is not measured. */
+async function idle(bench: Bench, { ledger }: Side): Promise<Figure> {
+  const client = new RpcClient(ledger.address);
+  const payload = payloadOf("TEXT_MESSAGE_CONTENT");
+  const request = { sessionId: "bench-idle", eventType: "TEXT_MESSAGE_CONTENT", payload };
+  const tookMs: number[] = [];
+  const count = bench.options.calls ?? (bench.options.quick ? 50 : IDLE_PUSHES);
+  for (let turn = 0; turn < count; turn += 1) {
+    bench.signal.throwIfAborted();
+    const sentMs = performance.now();
+    await client.unary(pushSessionEvent, request);
+    tookMs.push(performance.now() - sentMs);
+  }
+  client.close();
+  return { perSecond: 1_000 / median(tookMs), cpuMicros: Number.NaN };
 }
 
 async function stream(bench: Bench, ledger: Ledger, eventsPerFrame: 1 | 50): Promise<Figure> {

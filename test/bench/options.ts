@@ -48,7 +48,8 @@ export const USAGE = `usage: npm run bench -- ${BENCHES.join("|")}|all [options]
   --calls N     how many calls (rows, for read) it has instead
   --rounds N    how often each server gets its turn
   --parts A,B   of watch: latency, wakeUps, fanOut, idle, slow;
-                of against: push, doors, stream1, stream50, read, replay, watch, join
+                of against: push, doors, keyed, idle, stream1, stream50, read, replay,
+                watch, join, claim, upgrade
                 of hostile: 1 to 10
   --old DIR     another checkout with its node_modules, for against: old and new by turns;
                 for hostile: that one alone
