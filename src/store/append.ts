@@ -6,14 +6,7 @@
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
-import {
-  type Amount,
-  arrange,
-  type Arranged,
-  type Arrangement,
-  roomFor,
-  type SessionUse,
-} from "./arrange.ts";
+import { type Amount, arrange, type Arrangement, roomFor, type SessionUse } from "./arrange.ts";
 import {
   type Database,
   type Field,
@@ -22,8 +15,6 @@ import {
   SERVER_TEXT,
 } from "./database.ts";
 import {
-  type EventRow,
-  type MessageRow,
   type Outcome,
   placeRow,
   type Push,
@@ -31,7 +22,15 @@ import {
   type StoredRow,
   type StreamRange,
 } from "./rows.ts";
-import { isoOf, rowOf } from "./columns.ts";
+import {
+  type ArrayType,
+  EVENT_ARRAYS,
+  eventValues,
+  MESSAGE_ARRAYS,
+  messageValues,
+  rowOf,
+  type ValuesOf,
+} from "./columns.ts";
 
 export interface AppendOptions {
   readonly createMissing: boolean;
@@ -175,83 +174,6 @@ function numbersOf(field: Field | undefined): readonly (bigint | undefined)[] {
 /** A list as JSON text, which its reader gives a type; null: empty. */
 function jsonOf(field: Field | undefined): readonly [] {
   return typeof field === "string" ? JSON.parse(field) : [];
-}
-
-type ArrayType = "integer" | "bigint" | "uuid" | "timestamptz" | "bytea" | "boolean" | "text";
-
-/** Undefined: null. */
-type Value = string | number | bigint | boolean | undefined;
-
-/** The arrays with a value for each row or session; the same names are parameters of the function. */
-const MESSAGE_ARRAYS = {
-  message_sessions: "integer",
-  message_places: "bigint",
-  message_ids: "uuid",
-  message_types: "text",
-  message_payloads: "text",
-  message_created_at: "timestamptz",
-  message_keys: "text",
-  message_digests: "bytea",
-  message_actors: "text",
-  message_senders: "text",
-  message_sent_at: "timestamptz",
-} as const;
-
-type ValuesOf<Arrays> = Readonly<Record<keyof Arrays, Value>>;
-
-function messageValues(row: MessageRow, arranged: Arranged): ValuesOf<typeof MESSAGE_ARRAYS> {
-  const { push, use, offset, isKeyed } = arranged;
-  return {
-    message_sessions: use.place,
-    message_places: offset,
-    message_ids: row.id,
-    message_types: row.eventType,
-    message_payloads: row.payload,
-    message_created_at: isoOf(row.createdAtMicros),
-    message_keys: isKeyed ? push.key : undefined,
-    message_digests: isKeyed && push.digest ? hexOf(push.digest) : undefined,
-    message_actors: push.actor,
-    message_senders: row.sender,
-    message_sent_at: row.sentAtMicros === undefined ? undefined : isoOf(row.sentAtMicros),
-  };
-}
-
-const EVENT_ARRAYS = {
-  event_sessions: "integer",
-  event_places: "bigint",
-  event_ids: "uuid",
-  event_types: "text",
-  event_payloads: "text",
-  event_created_at: "timestamptz",
-  event_keys: "text",
-  event_digests: "bytea",
-  event_actors: "text",
-  event_completed_at: "timestamptz",
-  event_counts: "integer",
-  event_run_ids: "text",
-  event_fragments: "bytea",
-  event_conformant: "boolean",
-} as const;
-
-function eventValues(row: EventRow, arranged: Arranged): ValuesOf<typeof EVENT_ARRAYS> {
-  const { push, use, offset, isKeyed, runId } = arranged;
-  const { completedAtMicros } = row;
-  return {
-    event_sessions: use.place,
-    event_places: offset,
-    event_ids: row.id,
-    event_types: row.eventType,
-    event_payloads: row.payload,
-    event_created_at: isoOf(row.createdAtMicros),
-    event_keys: isKeyed ? push.key : undefined,
-    event_digests: isKeyed && push.digest ? hexOf(push.digest) : undefined,
-    event_actors: push.actor,
-    event_completed_at: completedAtMicros === undefined ? undefined : isoOf(completedAtMicros),
-    event_counts: row.eventCount === 1 ? undefined : row.eventCount,
-    event_run_ids: runId,
-    event_fragments: row.fragments && hexOf(row.fragments),
-    event_conformant: row.conformant ? undefined : false,
-  };
 }
 
 const USE_ARRAYS = {
@@ -430,9 +352,4 @@ function limitsOf(uses: readonly SessionUse[], limits: SessionLimits | undefined
   }
   const pendingRoom = hasArrivals ? pendingMax - pending : "NULL";
   return `{${sessionRowsMax},${sessionBytesMax},${pendingMax},${sessionRowsMax - rows},${sessionBytesMax - bytes},${pendingRoom}}`;
-}
-
-/** Bytes in an array literal. */
-function hexOf(bytes: Uint8Array): string {
-  return `"\\\\x${Buffer.from(bytes).toString("hex")}"`;
 }

@@ -1,5 +1,6 @@
-/** The columns of a stored row as every read selects them, and the row made from them. */
+/** The columns of a row, as an append writes them and every read selects them, and the row made from them. */
 import { type SQL, sql, type SQLWrapper } from "drizzle-orm";
+import type { Arranged } from "./arrange.ts";
 import type { RawRow, Fields } from "./database.ts";
 import {
   type EventRow,
@@ -32,6 +33,98 @@ export function columnsOf(stream: StreamName): SQL {
     ? sql`seq, id, event_type, payload, ${secondsColumn("created_at")}, ${secondsColumn("sent_at")}, sender`
     : sql`seq, id, event_type, payload, ${secondsColumn("created_at")}, ${secondsColumn("completed_at")},
         event_count, run_id, fragments, conformant`;
+}
+
+export type ArrayType =
+  | "integer"
+  | "bigint"
+  | "uuid"
+  | "timestamptz"
+  | "bytea"
+  | "boolean"
+  | "text";
+
+/** Undefined: null. */
+type Value = string | number | bigint | boolean | undefined;
+
+/** The arrays with a value for each row or session; the same names are parameters of the function. */
+export const MESSAGE_ARRAYS = {
+  message_sessions: "integer",
+  message_places: "bigint",
+  message_ids: "uuid",
+  message_types: "text",
+  message_payloads: "text",
+  message_created_at: "timestamptz",
+  message_keys: "text",
+  message_digests: "bytea",
+  message_actors: "text",
+  message_senders: "text",
+  message_sent_at: "timestamptz",
+} as const;
+
+export type ValuesOf<Arrays> = Readonly<Record<keyof Arrays, Value>>;
+
+export function messageValues(
+  row: MessageRow,
+  arranged: Arranged,
+): ValuesOf<typeof MESSAGE_ARRAYS> {
+  const { push, use, offset, isKeyed } = arranged;
+  return {
+    message_sessions: use.place,
+    message_places: offset,
+    message_ids: row.id,
+    message_types: row.eventType,
+    message_payloads: row.payload,
+    message_created_at: isoOf(row.createdAtMicros),
+    message_keys: isKeyed ? push.key : undefined,
+    message_digests: isKeyed && push.digest ? hexOf(push.digest) : undefined,
+    message_actors: push.actor,
+    message_senders: row.sender,
+    message_sent_at: row.sentAtMicros === undefined ? undefined : isoOf(row.sentAtMicros),
+  };
+}
+
+export const EVENT_ARRAYS = {
+  event_sessions: "integer",
+  event_places: "bigint",
+  event_ids: "uuid",
+  event_types: "text",
+  event_payloads: "text",
+  event_created_at: "timestamptz",
+  event_keys: "text",
+  event_digests: "bytea",
+  event_actors: "text",
+  event_completed_at: "timestamptz",
+  event_counts: "integer",
+  event_run_ids: "text",
+  event_fragments: "bytea",
+  event_conformant: "boolean",
+} as const;
+
+export function eventValues(row: EventRow, arranged: Arranged): ValuesOf<typeof EVENT_ARRAYS> {
+  const { push, use, offset, isKeyed, runId } = arranged;
+  const { completedAtMicros } = row;
+  return {
+    event_sessions: use.place,
+    event_places: offset,
+    event_ids: row.id,
+    event_types: row.eventType,
+    event_payloads: row.payload,
+    event_created_at: isoOf(row.createdAtMicros),
+    event_keys: isKeyed ? push.key : undefined,
+    event_digests: isKeyed && push.digest ? hexOf(push.digest) : undefined,
+    event_actors: push.actor,
+    event_completed_at: completedAtMicros === undefined ? undefined : isoOf(completedAtMicros),
+    event_counts: row.eventCount === 1 ? undefined : row.eventCount,
+    event_run_ids: runId,
+    event_fragments: row.fragments && hexOf(row.fragments),
+    event_conformant: row.conformant ? undefined : false,
+  };
+}
+
+/** Bytes in an array literal. */
+function hexOf(value: Uint8Array): string {
+  return `"\\\\x${Buffer.from(value).toString("hex")}"`;
 }
 
 const MESSAGE = ["seq", "id", "event_type", "payload", "created_at", "sent_at", "sender"];
