@@ -4,21 +4,22 @@
  * test/unit/rows-to-wire.test.ts). All messages of a type have the same fields, so they share one
  * shape.
  */
-import { fromBinary, fromJsonString, toJsonString } from "@bufbuild/protobuf";
+import { fromBinary, fromJsonString, toBinary, toJsonString } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import { type Fragments, FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
-import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
+import { type SessionEvent, SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import {
   type Sender,
   SenderSchema,
   type SessionMessage,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
+import { PooledBuffer } from "../base/buffer-pool.ts";
 import { expand } from "@session-ledger/compressor/expand";
-import { ReadEvent } from "../store/columns.ts";
+import { byteaOf } from "../store/columns.ts";
 import type { RawRow } from "../store/database.ts";
 import type { EventRow, MessageRow, StoredRow } from "../store/rows.ts";
-import { timestampOf } from "./times.ts";
+import { optionalMicros, timestampOf } from "./times.ts";
 
 /** The memory of a row besides its payload: the objects, the ids. */
 const ROW_BYTES = 1_024;
@@ -27,7 +28,7 @@ const ROW_BYTES = 1_024;
 export function rowBytesOf(rows: readonly StoredRow[]): number {
   let bytes = 0;
   for (const row of rows) {
-    const { length } = row instanceof ReadEvent ? row.payloadBytes : row.payload;
+    const length = row instanceof WrittenEvent ? row.at.payloadBytes : row.payload.length;
     bytes += ROW_BYTES + 2 * length;
   }
   return bytes;
@@ -50,7 +51,7 @@ export function toSessionMessage(row: MessageRow, deduplicated = false): Session
 }
 
 export function toSessionEvent(row: EventRow, deduplicated = false): SessionEvent {
-  if (row instanceof ReadEvent) return new ReadSessionEvent(row);
+  if (row instanceof WrittenEvent) return new WrittenSessionEvent(row);
   return {
     $typeName: "ambient.v1.SessionEvent",
     id: row.id,
@@ -116,98 +117,193 @@ export function senderOf(text: string): Sender {
   return fromJsonString(SenderSchema, text, { ignoreUnknownFields: true });
 }
 
+/** The field of a page that has its events. */
+export const PAGE_ITEMS = 1;
+
 /**
- * An event row as the driver read it. gRPC copies the columns to the wire form (`write`, with the
- * bytes of toBinary: test/unit/rows-to-wire.test.ts); HTTP reads fields, which are decoded then.
+ * The event rows of one read in their wire form, with the bytes of toBinary
+ * (test/unit/rows-to-wire.test.ts). A row is copied when it arrives, because its columns are ten objects
+ * for the garbage collector, which took a quarter of the CPU of a replay while pages held them. The rows
+ * lie one after the other, each as a field of a page, so that a page is sent as it lies here.
  */
-export class ReadSessionEvent implements SessionEvent {
-  readonly $typeName = "ambient.v1.SessionEvent";
-  readonly deduplicated = false;
-  readonly watchState = WatchState.UNSPECIFIED;
-  readonly #row: ReadEvent;
-  #decoded: SessionEvent | undefined;
+export class WrittenEvents {
+  readonly #out = new FieldWriter();
+  #chunk: PooledBuffer | undefined;
 
-  constructor(row: ReadEvent) {
-    this.#row = row;
-  }
-
-  get id(): string {
-    return this.#message.id;
-  }
-
-  get sessionId(): string {
-    return this.#message.sessionId;
-  }
-
-  get seq(): bigint {
-    return this.#message.seq;
-  }
-
-  get eventType(): string {
-    return this.#message.eventType;
-  }
-
-  get payload(): string {
-    return this.#message.payload;
-  }
-
-  get createdAt(): Timestamp | undefined {
-    return this.#message.createdAt;
-  }
-
-  get completedAt(): Timestamp | undefined {
-    return this.#message.completedAt;
-  }
-
-  get eventCount(): number {
-    return this.#message.eventCount;
-  }
-
-  get fragments(): Fragments | undefined {
-    return this.#message.fragments;
-  }
-
-  get runId(): string {
-    return this.#message.runId;
-  }
-
-  get #message(): SessionEvent {
-    return (this.#decoded ??= toSessionEvent(this.#row.decoded()));
-  }
-
-  /** The message is not longer, also with a tag and its length. */
-  get bytesMax(): number {
-    let bytes = AROUND_BYTES + 3 * this.#row.sessionId.length;
-    for (const column of this.#row.columns) if (column !== null) bytes += column.length;
-    return bytes;
-  }
-
-  /** Writes the message from `start` on, where `bytesMax` bytes are free, and returns its end. */
-  write(into: Buffer, start: number): number {
-    const { columns, fragments, sessionId } = this.#row;
+  readonly eventOf = (sessionId: string, columns: RawRow): WrittenEvent => {
     const [seq, id, eventType, payload, createdAt, completedAt, eventCount, runId] = columns;
-    const out = new FieldWriter(into, start);
+    const fragments = byteaOf(columns[8]);
+    let bytesMax = AROUND_BYTES + 3 * sessionId.length;
+    for (const column of columns) if (column !== null) bytesMax += column.length;
+    const out = this.#out;
+    if (this.#chunk === undefined || out.end + bytesMax > out.into.length) {
+      this.#chunk = new PooledBuffer(bytesMax);
+      out.into = this.#chunk.bytes;
+      out.end = 0;
+    }
+    const fieldFrom = out.end;
+    const from = out.head(PAGE_ITEMS, bytesMax);
     out.bytes(1, id);
     out.bytes(2, bytesOfId(sessionId));
     out.digits(3, seq);
     out.bytes(4, eventType);
+    const typeEnd = out.end;
     out.bytes(5, payload);
     out.time(6, createdAt);
     out.time(7, completedAt);
     out.digits(8, eventCount);
     if (fragments !== undefined) out.message(103, fragments);
     out.bytes(111, runId);
-    return out.end;
+    const end = out.end;
+    out.end = fieldFrom;
+    // The bound may have a longer length than the message.
+    const by = out.head(PAGE_ITEMS, end - from) - from;
+    if (by < 0) out.into.copyWithin(from + by, from, end);
+    out.end = end + by;
+    return new WrittenEvent(this.#chunk, {
+      fieldFrom,
+      from: from + by,
+      end: end + by,
+      typeEnd: typeEnd + by,
+      typeBytes: eventType?.length ?? 0,
+      payloadBytes: payload?.length ?? 0,
+      runBytes: runId?.length ?? 0,
+      conformant: columns[9]?.[0] === TRUE,
+    });
+  };
+}
+
+/** Places in the chunk, and lengths. */
+interface WrittenPlace {
+  /** Of the message as a field of a page. */
+  readonly fieldFrom: number;
+  readonly from: number;
+  /** The id of the run is the last field. */
+  readonly end: number;
+  readonly typeEnd: number;
+  readonly typeBytes: number;
+  readonly payloadBytes: number;
+  readonly runBytes: number;
+  readonly conformant: boolean;
+}
+
+/**
+ * One of these rows, until its chunk is released by the call that has sent it. Fields whose place is not
+ * known are decoded together.
+ */
+export class WrittenEvent implements EventRow {
+  readonly stream = "events";
+  readonly chunk: PooledBuffer;
+  readonly at: WrittenPlace;
+  #message: SessionEvent | undefined;
+
+  constructor(chunk: PooledBuffer, at: WrittenPlace) {
+    this.chunk = chunk;
+    this.at = at;
   }
 
-  /** The same as a field of another message. */
-  writeField(field: number, into: Buffer, start: number): number {
-    const from = new FieldWriter(into, start).head(field, this.bytesMax);
-    const end = this.write(into, from);
-    const head = new FieldWriter(into, start).head(field, end - from);
-    // The bound may have a longer length than the message.
-    if (head < from) into.copyWithin(head, from, end);
-    return end - from + head;
+  get message(): SessionEvent {
+    const { from, end } = this.at;
+    return (this.#message ??= fromBinary(SessionEventSchema, this.chunk.bytes.subarray(from, end)));
+  }
+
+  get eventType(): string {
+    const { typeBytes, typeEnd } = this.at;
+    return this.chunk.bytes.toString("utf8", typeEnd - typeBytes, typeEnd);
+  }
+
+  get runId(): string {
+    const { runBytes, end } = this.at;
+    return this.chunk.bytes.toString("utf8", end - runBytes, end);
+  }
+
+  get conformant(): boolean {
+    return this.at.conformant;
+  }
+
+  get sessionId(): string {
+    return this.message.sessionId;
+  }
+
+  get seq(): bigint {
+    return this.message.seq;
+  }
+
+  get id(): string {
+    return this.message.id;
+  }
+
+  get payload(): string {
+    return this.message.payload;
+  }
+
+  get createdAtMicros(): bigint {
+    return optionalMicros(this.message.createdAt) ?? 0n;
+  }
+
+  get completedAtMicros(): bigint | undefined {
+    return optionalMicros(this.message.completedAt);
+  }
+
+  get eventCount(): number {
+    return this.message.eventCount;
+  }
+
+  get fragments(): Uint8Array | undefined {
+    const { fragments } = this.message;
+    return fragments && toBinary(FragmentsSchema, fragments);
+  }
+}
+
+/** Its message, which gRPC copies from the row and never decodes. */
+export class WrittenSessionEvent implements SessionEvent {
+  readonly $typeName = "ambient.v1.SessionEvent";
+  readonly deduplicated = false;
+  readonly watchState = WatchState.UNSPECIFIED;
+  readonly row: WrittenEvent;
+
+  constructor(row: WrittenEvent) {
+    this.row = row;
+  }
+
+  get id(): string {
+    return this.row.id;
+  }
+
+  get sessionId(): string {
+    return this.row.sessionId;
+  }
+
+  get seq(): bigint {
+    return this.row.seq;
+  }
+
+  get eventType(): string {
+    return this.row.eventType;
+  }
+
+  get payload(): string {
+    return this.row.payload;
+  }
+
+  get createdAt(): Timestamp | undefined {
+    return this.row.message.createdAt;
+  }
+
+  get completedAt(): Timestamp | undefined {
+    return this.row.message.completedAt;
+  }
+
+  get eventCount(): number {
+    return this.row.eventCount;
+  }
+
+  get fragments(): Fragments | undefined {
+    return this.row.message.fragments;
+  }
+
+  get runId(): string {
+    return this.row.runId;
   }
 }
 
@@ -229,17 +325,12 @@ const LENGTH_DELIMITED = 2;
 const MICROS_DIGITS = 6;
 /** A number of this many digits is exact. */
 const EXACT_DIGITS = 15;
-const [ZERO, MINUS, POINT] = [0x30, 0x2d, 0x2e] as const;
+const [ZERO, MINUS, POINT, TRUE] = [0x30, 0x2d, 0x2e, 0x74] as const;
 
 /** Writes fields of a message; a field with the default value of its type is left out. */
 class FieldWriter {
-  readonly #into: Buffer;
-  end: number;
-
-  constructor(into: Buffer, start: number) {
-    this.#into = into;
-    this.end = start;
-  }
+  into: Buffer = Buffer.alloc(0);
+  end = 0;
 
   bytes(field: number, value: ReadColumn): void {
     if (value !== undefined && value !== null && value.length > 0) this.message(field, value);
@@ -254,7 +345,7 @@ class FieldWriter {
 
   message(field: number, value: Uint8Array): void {
     this.head(field, value.length);
-    this.#into.set(value, this.end);
+    this.into.set(value, this.end);
     this.end += value.length;
   }
 
@@ -283,7 +374,7 @@ class FieldWriter {
     if (seconds > 0) this.#number(1, seconds);
     else if (seconds < 0) this.#integer(1, BigInt(seconds));
     if (rest > 0) this.#number(2, rest * 1_000);
-    this.#into[start] = this.end - start - 1;
+    this.into[start] = this.end - start - 1;
   }
 
   #number(field: number, value: number): void {
@@ -294,16 +385,16 @@ class FieldWriter {
   #integer(field: number, value: bigint): void {
     this.#varint((field << 3) | VARINT);
     let left = BigInt.asUintN(64, value);
-    for (; left >= 0x80n; left >>= 7n) this.#into[this.end++] = Number(left & 0x7fn) | 0x80;
-    this.#into[this.end++] = Number(left);
+    for (; left >= 0x80n; left >>= 7n) this.into[this.end++] = Number(left & 0x7fn) | 0x80;
+    this.into[this.end++] = Number(left);
   }
 
   #varint(value: number): void {
     let left = value;
     for (; left >= 0x80; left = Math.floor(left / 0x80)) {
-      this.#into[this.end++] = (left % 0x80) | 0x80;
+      this.into[this.end++] = (left % 0x80) | 0x80;
     }
-    this.#into[this.end++] = left;
+    this.into[this.end++] = left;
   }
 }
 

@@ -23,7 +23,13 @@ import {
   refuse,
 } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
-import { toRawEvents, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
+import {
+  toRawEvents,
+  toSessionEvent,
+  toSessionMessage,
+  WrittenEvents,
+} from "../contract/rows-to-wire.ts";
+import type { RowForm } from "../store/columns.ts";
 import { optionalMicros } from "../contract/times.ts";
 
 const PAGE_ROWS_DEFAULT = 100;
@@ -66,6 +72,11 @@ export interface HistoryHandlers {
   ) => Promise<EventHistory>;
 }
 
+interface ReadForm extends RowForm {
+  readonly span?: TimeSpan;
+  readonly recorded?: boolean;
+}
+
 export function createListHandlers(
   reader: Pick<StoreReader, "readPage" | "resolveCursor">,
 ): ListHandlers & HistoryHandlers {
@@ -79,7 +90,7 @@ export function createListHandlers(
       return { page: messagesOf(page), recordedMicros: page.recordedMicros ?? [] };
     },
     async listSessionEvents(request) {
-      const { page } = await read("events", request);
+      const { page } = await read("events", request, new WrittenEvents());
       return eventsOf(page, request);
     },
     async readEventHistory({ page: request, span, recorded }) {
@@ -93,7 +104,7 @@ export function createListHandlers(
   async function read<S extends StreamName>(
     stream: S,
     request: ListSessionMessagesRequest | ListSessionEventsRequest,
-    { span, recorded = false }: { readonly span?: TimeSpan; readonly recorded?: boolean } = {},
+    { span, recorded = false, eventOf }: ReadForm = {},
   ): Promise<{ readonly page: Page<S>; readonly end: bigint }> {
     check(request);
     const { sessionId } = request;
@@ -112,7 +123,7 @@ export function createListHandlers(
         bytesMax: PAGE_BYTES_MAX,
         filter: filterOf(request, span),
         recorded,
-        ...(expand ? { eventsMax: itemsMax + seen } : { undecoded: true }),
+        ...(expand ? { eventsMax: itemsMax + seen } : { eventOf }),
       });
     };
     const cursor = { stream, sessionId, afterSeq, expand };

@@ -37,6 +37,7 @@ import {
   toRawEvents,
   toSessionEvent,
   toSessionMessage,
+  WrittenEvents,
 } from "../contract/rows-to-wire.ts";
 import { SHARED_EVENTS_LIMITS, SharedEvents } from "./shared-events.ts";
 import { create } from "@bufbuild/protobuf";
@@ -111,8 +112,8 @@ export function createWatchHandlers(
       const after = await cursorOf(stream, request, head);
       const end = head === undefined ? 0n : headOf(head, stream);
       const until = request.snapshotOnly ? end : undefined;
-      const undecoded = call.expanded === undefined;
-      return watcher.follow({ after, until, undecoded, onRows: counterOf(call) });
+      const pageForm = call.expanded === undefined ? () => new WrittenEvents() : undefined;
+      return watcher.follow({ after, until, pageForm, onRows: counterOf(call) });
     } catch (error) {
       watcher.leave();
       throw error;

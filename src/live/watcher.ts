@@ -32,11 +32,13 @@ export type Delivery<S extends StreamName> =
   /** The watch has a new state, after every number up to `seq` was delivered or found absent. */
   | { readonly kind: "state"; readonly state: LiveState; readonly seq: bigint };
 
-interface Follow<S extends StreamName> extends RowForm {
+interface Follow<S extends StreamName> {
   /** The last number the caller has. A cursor inside a merged row is resolved before. */
   readonly after: bigint;
   /** The watch delivers up to this number, then ends. */
   readonly until: bigint | undefined;
+  /** Makes the form of the rows of one page of the table; undefined: rows with all fields. */
+  readonly pageForm?: (() => RowForm) | undefined;
   /**
    * With it, PostgreSQL reads the next page while the consumer sends one. Called with the rows of
    * both pages then, and with none when the watch waits.
@@ -242,7 +244,7 @@ export class Watcher<S extends StreamName> {
   }
 
   /** A page of the table after `cursor`. */
-  async #page(cursor: bigint, { undecoded = false }: RowForm): Promise<TablePage<S>> {
+  async #page(cursor: bigint, { pageForm }: Follow<S>): Promise<TablePage<S>> {
     const { reads, limits, log } = this.#parts;
     const { stream, sessionId } = this.#tail;
     if (this.#failures > 0) {
@@ -252,7 +254,8 @@ export class Watcher<S extends StreamName> {
     const { floor, suspicions } = this.#tail;
     const page = { rowsMax: limits.pageRowsMax, bytesMax: limits.pageBytesMax };
     try {
-      const request = { stream, sessionId, after: cursor, ...page, undecoded };
+      const { eventOf } = pageForm?.() ?? {};
+      const request = { stream, sessionId, after: cursor, ...page, eventOf };
       const rows = await reads.pageAfter(request, this.#signal);
       this.#failures = 0;
       // The page may come from a different history than the caller's rows.

@@ -140,7 +140,7 @@ class BidiCall extends ServedCall implements BidiCaller<Message> {
     if (this.#hasLeft) return;
     const bytes = this.#codec.encode(message);
     this.unsentBytes += bytes.length;
-    this.sendBytes(bytes, () => {
+    this.sendMessage([bytes], bytes.length, () => {
       this.unsentBytes -= bytes.length;
       this.#unsentTicks = 0;
       if (!this.#hasLeft) this.#guarded(() => this.#receiver?.onDrain());

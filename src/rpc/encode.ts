@@ -1,42 +1,68 @@
 /**
- * Encodes answers with protobuf-es. Rows as the driver read them are copied to the wire form, by
- * `ReadSessionEvent`, and never decoded.
+ * Encodes answers with protobuf-es. Rows that were read in their wire form (`WrittenEvents`) are sent as
+ * they are.
  */
 import { type DescMessage, type Message, toBinary } from "@bufbuild/protobuf";
 import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
-import { ReadSessionEvent } from "../contract/rows-to-wire.ts";
+import type { PooledBuffer } from "../base/buffer-pool.ts";
+import { PAGE_ITEMS, WrittenSessionEvent } from "../contract/rows-to-wire.ts";
 
 type Encode = (message: Message) => Buffer;
 
 export function encoderOf(desc: DescMessage): Encode {
-  const encode = (message: Message): Buffer => {
+  return (message) => {
     const { buffer, byteOffset, byteLength } = toBinary(desc, message);
     return Buffer.from(buffer, byteOffset, byteLength);
   };
+}
+
+/** An answer in parts. `onFlushed` releases the buffers of its rows. */
+export interface EncodedAnswer {
+  readonly parts: readonly Buffer[];
+  readonly onFlushed: () => void;
+}
+
+/** Rows that were written as the first field of their page are sent as they lie in their chunks. */
+export function answerEncoderOf(desc: DescMessage): (message: Message) => EncodedAnswer {
+  const encode = encoderOf(desc);
   const [items] = desc.fields;
-  if (items?.fieldKind !== "list" || items.message !== SessionEventSchema) return encode;
+  const isPage =
+    items?.fieldKind === "list" &&
+    items.message === SessionEventSchema &&
+    items.number === PAGE_ITEMS;
+  if (!isPage) return (message) => ({ parts: [encode(message)], onFlushed });
   return (message) => {
-    const rows: unknown = Reflect.get(message, items.localName);
-    if (!isRead(rows)) return encode(message);
-    const rest = encode({ ...message, [items.localName]: [] });
-    return pageOf(rows, { field: items.number, rest });
+    const events: unknown = Reflect.get(message, items.localName);
+    if (!areWritten(events)) return { parts: [encode(message)], onFlushed };
+    const chunks = new Set(events.map(({ row }) => row.chunk));
+    return {
+      parts: [...partsOf(events), encode({ ...message, [items.localName]: [] })],
+      onFlushed: () => chunks.forEach((chunk) => chunk.release()),
+    };
   };
 }
 
-function isRead(rows: unknown): rows is readonly ReadSessionEvent[] {
-  return Array.isArray(rows) && rows.every((row) => row instanceof ReadSessionEvent);
+function onFlushed(): void {}
+
+function areWritten(events: unknown): events is readonly WrittenSessionEvent[] {
+  return Array.isArray(events) && events.every((event) => event instanceof WrittenSessionEvent);
 }
 
-/** Rows as the first field of their page. The page has one buffer, and nothing is moved in it. */
-function pageOf(
-  rows: readonly ReadSessionEvent[],
-  { field, rest }: { readonly field: number; readonly rest: Buffer },
-): Buffer {
-  const bytesMax = rows.reduce((sum, row) => sum + row.bytesMax, rest.length);
-  const page = Buffer.allocUnsafeSlow(bytesMax);
-  const end = rows.reduce((at, row) => row.writeField(field, page, at), 0);
-  rest.copy(page, end);
-  return page.subarray(0, end + rest.length);
+/** Rows that follow each other in their chunk are one part. */
+function partsOf(events: readonly WrittenSessionEvent[]): readonly Buffer[] {
+  const parts: Buffer[] = [];
+  let [from, end] = [0, 0];
+  let chunk: PooledBuffer | undefined;
+  for (const { row } of events) {
+    if (row.chunk !== chunk || row.at.fieldFrom !== end) {
+      if (chunk !== undefined) parts.push(chunk.bytes.subarray(from, end));
+      chunk = row.chunk;
+      from = row.at.fieldFrom;
+    }
+    end = row.at.end;
+  }
+  if (chunk !== undefined) parts.push(chunk.bytes.subarray(from, end));
+  return parts;
 }
 
 /** The number of a method's newest messages whose bytes are cached for its other streams. */

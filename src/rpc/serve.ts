@@ -33,6 +33,7 @@ import {
 } from "../base/budget.ts";
 import { type BidiRecord, Call, isAbort } from "../contract/context.ts";
 import { type Decompressor, type Encoding, isCompressed } from "./decompress.ts";
+import type { EncodedAnswer } from "./encode.ts";
 import { HEAD_BYTES, IncomingBytes, type IncomingOwner } from "./incoming.ts";
 import type { OpenCall, OpenCalls } from "./open-calls.ts";
 import type { MethodRecords } from "./records.ts";
@@ -194,16 +195,21 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
     if (!this.hasEnded) this.wire.sendMetadata(new Metadata());
   }
 
-  /** `onFlushed` is called when the message has left, and never when the call ended before. */
-  sendBytes(message: Buffer, onFlushed: () => void): void {
+  /** Sends a message, in its parts. `onFlushed` is never called when the call ended before. */
+  sendMessage(parts: readonly Buffer[], bytes: number, onFlushed: () => void): void {
     if (this.hasEnded) return;
-    if (message.length <= COPIED_BYTES_MAX) return this.wire.sendMessage(message, onFlushed);
+    if (bytes <= COPIED_BYTES_MAX) {
+      const [first] = parts;
+      const message = parts.length === 1 && first !== undefined ? first : Buffer.concat(parts);
+      return this.wire.sendMessage(message, onFlushed);
+    }
     const head = Buffer.allocUnsafe(HEAD_BYTES);
-    writeHead(head, 0, message.length);
+    writeHead(head, 0, bytes);
     this.sendHeaders();
     this.stream.cork();
     this.stream.write(head);
-    this.sendFramed(message, onFlushed);
+    for (const part of parts.slice(0, -1)) this.stream.write(part);
+    this.sendFramed(parts.at(-1) ?? head, onFlushed);
     this.stream.uncork();
   }
 
@@ -362,10 +368,11 @@ export class OneRequestCall extends ServedCall {
   }
 
   /** Sends the answer of a unary call. Throws when no room is free for it. */
-  answer(bytes: Buffer): void {
-    const more = bytes.length - Math.max(this.#requestBytes, SMALL_BYTES);
+  answer({ parts, onFlushed }: EncodedAnswer): void {
+    const bytes = parts.reduce((sum, part) => sum + part.length, 0);
+    const more = bytes - Math.max(this.#requestBytes, SMALL_BYTES);
     if (more > 0 && this.memory?.resize("answer", more) === false) throw serverBusy();
-    this.sendBytes(bytes, ignoreFlush);
+    this.sendMessage(parts, bytes, onFlushed);
     this.succeed();
   }
 
@@ -406,5 +413,3 @@ export class OneRequestCall extends ServedCall {
     return false;
   }
 }
-
-function ignoreFlush(): void {}

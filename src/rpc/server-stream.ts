@@ -1,8 +1,9 @@
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
+import { PooledBuffer } from "../base/buffer-pool.ts";
 import { forEach } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
-import { ReadSessionEvent } from "../contract/rows-to-wire.ts";
+import { WrittenSessionEvent } from "../contract/rows-to-wire.ts";
 import { decoderOf } from "./decode.ts";
 import { sharedEncoderOf } from "./encode.ts";
 import { HEAD_BYTES } from "./incoming.ts";
@@ -55,11 +56,6 @@ export function serverStream(
  * quarter 0.60 s.
  */
 export const UNSENT_BYTES_MAX = 64 * 1024;
-/** Messages that follow each other at once leave in one write of up to this many bytes. */
-const FRAME_BYTES = 16 * 1024;
-/** Buffers of FRAME_BYTES for the next writes: V8 collects its whole heap to free them. */
-const FRAME_POOL_MAX = 64;
-const framePool: Buffer[] = [];
 
 /**
  * Sends what a handler yields, at the pace of the reader. Resolves when the handler is done, or,
@@ -100,8 +96,10 @@ const COPIES_PER_BYTE = 3;
 class OutgoingFrames {
   readonly #call: OneRequestCall;
   readonly #encode: (message: Message) => Buffer;
-  #frame: Buffer | undefined;
+  #frame: PooledBuffer | undefined;
   #frameEnd = 0;
+  /** Of the last sent row: a row of another chunk comes after all of its rows. */
+  #chunk: PooledBuffer | undefined;
   #unsentBytes = 0;
   #lateTicks = 0;
   #isForcedOpen = false;
@@ -127,9 +125,13 @@ class OutgoingFrames {
   }
 
   send(message: Message): void {
-    if (message instanceof ReadSessionEvent) {
-      const frame = this.#frameFor(message.bytesMax);
-      this.#wrote(message.write(frame, this.#frameEnd + HEAD_BYTES), frame);
+    if (message instanceof WrittenSessionEvent) {
+      const { chunk, at } = message.row;
+      if (this.#chunk !== chunk) this.#chunk?.release();
+      this.#chunk = chunk;
+      const frame = this.#frameFor(at.end - at.from);
+      const start = this.#frameEnd + HEAD_BYTES;
+      this.#wrote(start + chunk.bytes.copy(frame, start, at.from, at.end), frame);
       return;
     }
     const bytes = this.#encode(message);
@@ -141,11 +143,12 @@ class OutgoingFrames {
   /** The open frame, with room for one more message. */
   #frameFor(messageBytes: number): Buffer {
     const bytes = HEAD_BYTES + messageBytes;
-    if (this.#frame !== undefined && this.#frameEnd + bytes > this.#frame.length) this.flush();
-    if (this.#frame !== undefined) return this.#frame;
+    if (this.#frame !== undefined && this.#frameEnd + bytes > this.#frame.bytes.length)
+      this.flush();
+    if (this.#frame !== undefined) return this.#frame.bytes;
     process.nextTick(() => this.flush());
-    const pooled = bytes > FRAME_BYTES ? undefined : framePool.pop();
-    return (this.#frame = pooled ?? Buffer.allocUnsafeSlow(Math.max(bytes, FRAME_BYTES)));
+    this.#frame = new PooledBuffer(bytes);
+    return this.#frame.bytes;
   }
 
   #wrote(end: number, frame: Buffer): void {
@@ -161,11 +164,12 @@ class OutgoingFrames {
     this.#frameEnd = 0;
     this.#frame = undefined;
     // A frame that is mostly empty would keep its memory while the reader is slow.
-    const isFull = bytes > frame.length / 2;
-    const sent = isFull ? frame.subarray(0, bytes) : Buffer.from(frame.subarray(0, bytes));
-    if (!isFull) releaseFrame(frame);
+    const written = frame.bytes.subarray(0, bytes);
+    const isFull = bytes > frame.bytes.length / 2;
+    const sent = isFull ? written : Buffer.from(written);
+    if (!isFull) frame.release();
     this.#call.sendFramed(sent, () => {
-      if (isFull) releaseFrame(frame);
+      frame.release();
       this.#unsentBytes -= bytes;
       this.#lateTicks = 0;
       if (this.#unsentBytes < UNSENT_BYTES_MAX) this.#waiting?.resolve();
@@ -184,8 +188,4 @@ class OutgoingFrames {
     this.#isForcedOpen = true;
     this.#waiting?.resolve();
   }
-}
-
-function releaseFrame(frame: Buffer): void {
-  if (frame.length === FRAME_BYTES && framePool.length < FRAME_POOL_MAX) framePool.push(frame);
 }

@@ -2,7 +2,7 @@ import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import type { CallContext } from "../contract/context.ts";
 import { decoderOf } from "./decode.ts";
-import { encoderOf } from "./encode.ts";
+import { answerEncoderOf } from "./encode.ts";
 import { type IncomingCall, type MethodDeps, OneRequestCall } from "./serve.ts";
 
 /** Answers the unary calls of one method. */
@@ -12,7 +12,7 @@ export function unary(
   handle: (request: Message, context: CallContext) => Promise<Message>,
 ): (wire: ServerInterceptingCallInterface, arrived: IncomingCall) => void {
   const decode = decoderOf(method.input);
-  const encode = encoderOf(method.output);
+  const encode = answerEncoderOf(method.output);
 
   const answer = async (call: OneRequestCall, bytes: Buffer): Promise<void> => {
     try {

@@ -141,8 +141,11 @@ export function messageColumns(fields: Fields): RawRow {
 export const COLUMNS = { messages: 7, events: 10 } as const;
 
 export interface RowForm {
-  /** Event rows stay in the bytes of the driver: for a caller that passes most of them on. */
-  readonly undecoded?: boolean;
+  /**
+   * Makes each event row when it arrives, and keeps no column; undefined: rows with all fields. For a
+   * caller that passes most rows on.
+   */
+  readonly eventOf?: ((sessionId: string, columns: RawRow) => EventRow) | undefined;
 }
 
 export function rowOf<S extends StreamName>(
@@ -155,12 +158,9 @@ export function rowOf(
   stream: StreamName,
   sessionId: string,
   columns: RawRow,
-  { undecoded = false }: RowForm = {},
+  { eventOf = decodedEvent }: RowForm = {},
 ): MessageRow | EventRow {
-  if (stream === "events") {
-    const row = new ReadEvent(sessionId, columns);
-    return undecoded ? row : row.decoded();
-  }
+  if (stream === "events") return eventOf(sessionId, columns);
   const [seq, id, eventType, payload, createdAt, sentAt, sender] = columns;
   return {
     stream,
@@ -175,93 +175,34 @@ export function rowOf(
   };
 }
 
-/**
- * An event row in the bytes of the driver: a page or a watch copies them to its caller, and a field
- * is decoded only where needed. The fields are getters, which a spread does not copy.
- */
-export class ReadEvent implements EventRow {
-  readonly stream = "events";
-  readonly sessionId: string;
-  readonly columns: RawRow;
-
-  constructor(sessionId: string, columns: RawRow) {
-    this.sessionId = sessionId;
-    this.columns = columns;
-  }
-
-  get seq(): bigint {
-    return BigInt(text(this.columns[0]));
-  }
-
-  get id(): string {
-    return text(this.columns[1]);
-  }
-
-  get eventType(): string {
-    return text(this.columns[2]);
-  }
-
-  get payload(): string {
-    return text(this.columns[3]);
-  }
-
-  get payloadBytes(): Buffer {
-    return bytes(this.columns[3]);
-  }
-
-  get createdAtMicros(): bigint {
-    return microsOf(text(this.columns[4]));
-  }
-
-  get completedAtMicros(): bigint | undefined {
-    return optionalMicros(this.columns[5]);
-  }
-
-  get eventCount(): number {
-    return Number(text(this.columns[6]));
-  }
-
-  get runId(): string {
-    return optionalText(this.columns[7]) ?? "";
-  }
-
-  /** PostgreSQL writes bytea as `\x` and hexadecimal digits. */
-  get fragments(): Uint8Array | undefined {
-    const digits = optionalText(this.columns[8]);
-    return digits === undefined ? undefined : Buffer.from(digits.slice(2), "hex");
-  }
-
-  get conformant(): boolean {
-    return text(this.columns[9]) === "t";
-  }
-
-  decoded(): EventRow {
-    const { stream, sessionId, seq, id, eventType, payload, createdAtMicros } = this;
-    const { completedAtMicros, eventCount, runId, fragments, conformant } = this;
-    return {
-      stream,
-      sessionId,
-      seq,
-      id,
-      eventType,
-      payload,
-      createdAtMicros,
-      completedAtMicros,
-      eventCount,
-      runId,
-      fragments,
-      conformant,
-    };
-  }
+function decodedEvent(sessionId: string, columns: RawRow): EventRow {
+  const [seq, id, eventType, payload, createdAt, completedAt] = columns;
+  const [eventCount, runId, fragments, conformant] = columns.slice(6);
+  return {
+    stream: "events",
+    sessionId,
+    seq: BigInt(text(seq)),
+    id: text(id),
+    eventType: text(eventType),
+    payload: text(payload),
+    createdAtMicros: microsOf(text(createdAt)),
+    completedAtMicros: optionalMicros(completedAt),
+    eventCount: Number(text(eventCount)),
+    runId: optionalText(runId) ?? "",
+    fragments: byteaOf(fragments),
+    conformant: text(conformant) === "t",
+  };
 }
 
-function bytes(column: RawRow[number] | undefined): Buffer {
-  if (column !== undefined && column !== null) return column;
-  throw new TypeError("a column that cannot be null is null");
+/** PostgreSQL writes bytea as `\x` and hexadecimal digits. */
+export function byteaOf(column: RawRow[number] | undefined): Buffer | undefined {
+  const digits = optionalText(column);
+  return digits === undefined ? undefined : Buffer.from(digits.slice(2), "hex");
 }
 
 function text(column: RawRow[number] | undefined): string {
-  return bytes(column).toString();
+  if (column !== undefined && column !== null) return column.toString();
+  throw new TypeError("a column that cannot be null is null");
 }
 
 function optionalText(column: RawRow[number] | undefined): string | undefined {

@@ -53,8 +53,15 @@ export interface Database extends Unit {
     statement: SQL | FixedStatement,
     how?: { readonly prepare: boolean },
   ): Promise<readonly Fields[]>;
-  /** Like `run`, with the columns in the server's bytes: for rows that are mostly passed on. */
-  columns(statement: SQL, how?: { readonly prepare: boolean }): Promise<readonly RawRow[]>;
+  /**
+   * Like `run`, with the columns in the server's bytes: for rows that are mostly passed on. `onRow` gets
+   * each row when it arrives: rows that wait for the last one are work for the garbage collector.
+   */
+  columns(
+    statement: SQL,
+    onRow: (row: RawRow) => void,
+    how?: { readonly prepare: boolean },
+  ): Promise<void>;
   /** Like `run`, but rejects with the driver's own error, for callers that may retry. */
   attempt(statement: SQL | FixedStatement): Promise<readonly Fields[]>;
   /** Several statements on a separate connection: for commands, and never for requests. */
@@ -127,13 +134,20 @@ export function createDatabase(options: DatabaseOptions): Database {
         throw drizzleError(error);
       }
     },
-    async columns(statement, how = { prepare: true }) {
+    async columns(statement, onRow, how = { prepare: true }) {
       const { text, values } = rendered(statement);
+      const { take, failures } = guarded(onRow);
       try {
-        return await answered((pool) => pool.client.unsafe(text, [...values], how).raw());
+        await answered((pool) =>
+          pool.client
+            .unsafe(text, [...values], how)
+            .raw()
+            .forEach(take),
+        );
       } catch (error) {
         throw storeError(error);
       }
+      if (failures.length > 0) throw failures[0];
     },
     async run(statement, how) {
       try {
@@ -142,19 +156,7 @@ export function createDatabase(options: DatabaseOptions): Database {
         throw storeError(error);
       }
     },
-    async transaction(work) {
-      const one = { ...options, connectionsMax: 1 };
-      let pool: Pool | undefined;
-      const open = (lost: () => void): postgres.Sql => (pool = connectPool(one, lost)).client;
-      try {
-        return await inTransaction({ connect: open, answerLimitMs }, work);
-      } catch (error) {
-        throw storeError(error);
-      } finally {
-        pool?.sockets.refuse("CONNECTION_ENDED");
-        await pool?.sockets.destroy();
-      }
-    },
+    transaction: (work) => onOneConnection(options, { answerLimitMs, work }),
     ...answeringServer(),
     async start() {
       pools.open();
@@ -162,6 +164,36 @@ export function createDatabase(options: DatabaseOptions): Database {
     },
     stop: () => pools.close(),
   };
+}
+
+/** After an error in the driver's callback the driver asks the server to sync a second time. */
+function guarded(onRow: (row: RawRow) => void) {
+  const failures: unknown[] = [];
+  const take = (row: RawRow): void => {
+    try {
+      onRow(row);
+    } catch (error) {
+      failures.push(error);
+    }
+  };
+  return { take, failures };
+}
+
+async function onOneConnection<T>(
+  options: DatabaseOptions,
+  { answerLimitMs, work }: { answerLimitMs: number; work: (one: Transaction) => Promise<T> },
+): Promise<T> {
+  let pool: Pool | undefined;
+  const connect = (lost: () => void): postgres.Sql =>
+    (pool = connectPool({ ...options, connectionsMax: 1 }, lost)).client;
+  try {
+    return await inTransaction({ connect, answerLimitMs }, work);
+  } catch (error) {
+    throw storeError(error);
+  } finally {
+    pool?.sockets.refuse("CONNECTION_ENDED");
+    await pool?.sockets.destroy();
+  }
 }
 
 function connectPool(options: DatabaseOptions, lost: () => void): Pool {

@@ -100,9 +100,10 @@ async function readFeedPage<S extends StreamName>(
   request: FeedPageRequest<S>,
 ): Promise<FeedPage<S>> {
   const { stream, beforeMicros } = request;
+  const found: ReturnType<typeof foundRow<S>>[] = [];
+  const onRow = (columns: RawRow): unknown => found.push(foundRow(stream, columns));
   // Planned for each call: the best plan depends on the times, and a page is worth many plans.
-  const read = await database.columns(feedStatement(request), { prepare: false });
-  const found = read.map((columns) => foundRow(stream, columns));
+  await database.columns(feedStatement(request), onRow, { prepare: false });
   const rows = found.filter(({ fits }) => fits).map(({ row }) => row);
   const isCut = (found[0]?.passed ?? 0) > rows.length;
   const isFull = (found[0]?.lookedAt ?? 0) >= lookedAtMaxOf(request);

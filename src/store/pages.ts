@@ -97,16 +97,23 @@ export async function readPage<S extends StreamName>(
 ): Promise<Page<S>> {
   const border = request.filter === undefined ? NO_BORDER : await borderOf(database, request);
   const { stream, sessionId, descending } = request;
-  const [head, ...read] = await database.columns(pageStatement(request, border));
-  const [end, , server, session] = (head ?? []).map((column) => column?.toString());
+  let head: readonly (string | undefined)[] | undefined;
+  const rows: RowOf<S>[] = [];
+  const recordedMicros: bigint[] = [];
+  await database.columns(pageStatement(request, border), (columns) => {
+    if (head === undefined) {
+      head = columns.map((column) => column?.toString());
+      return;
+    }
+    rows.push(rowOf(stream, sessionId, columns, request));
+    if (request.recorded) recordedMicros.push(BigInt(String(columns[COLUMNS[stream]])));
+  });
+  const [end, , server, session] = head ?? [];
   database.onAnswer(server);
   const cut = end !== undefined;
-  const rows = read.map((row) => rowOf(stream, sessionId, row, request));
   const found = {
     rows,
-    recordedMicros: request.recorded
-      ? read.map((row) => BigInt(String(row[COLUMNS[stream]])))
-      : undefined,
+    recordedMicros: request.recorded ? recordedMicros : undefined,
     session: session === undefined ? undefined : headIn(session),
   };
   const last = rows.at(-1);
@@ -297,8 +304,10 @@ export async function readRow<S extends StreamName>(
   database: Database,
   { stream, sessionId, seq }: RowAddress<S>,
 ): Promise<RowOf<S> | undefined> {
-  const [columns] = await database.columns(sql`
+  let row: RowOf<S> | undefined;
+  const statement = sql`
     select ${columnsOf(stream)} from ${TABLE[stream]}
-    where session_id = ${sessionId} and seq = ${seq.toString()}::bigint`);
-  return columns && rowOf(stream, sessionId, columns);
+    where session_id = ${sessionId} and seq = ${seq.toString()}::bigint`;
+  await database.columns(statement, (columns) => (row = rowOf(stream, sessionId, columns)));
+  return row;
 }

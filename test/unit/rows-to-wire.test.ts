@@ -12,15 +12,15 @@ import {
 } from "@session-ledger/proto/ambient/v1/events_pb";
 import { SenderSchema, SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import {
-  ReadSessionEvent,
   senderOf,
   senderText,
   toSessionEvent,
   toSessionMessage,
+  WrittenEvents,
+  WrittenSessionEvent,
 } from "../../src/contract/rows-to-wire.ts";
 import { timestampOf } from "../../src/contract/times.ts";
-import { encoderOf } from "../../src/rpc/encode.ts";
-import { ReadEvent } from "../../src/store/columns.ts";
+import { answerEncoderOf } from "../../src/rpc/encode.ts";
 import type { EventRow, MessageRow } from "../../src/store/rows.ts";
 import { properties } from "../support/random.ts";
 
@@ -72,8 +72,8 @@ const eventRow: fc.Arbitrary<EventRow> = fc.record({
   conformant: fc.boolean(),
 });
 
-/** The row as PostgreSQL sends it. */
-function readEvent(row: EventRow): ReadEvent {
+/** The columns of the row as PostgreSQL sends them. */
+function columnsOf(row: EventRow): readonly (Buffer | null)[] {
   const seconds = (time: bigint): string => {
     const digits = (time < 0n ? -time : time).toString().padStart(7, "0");
     return `${time < 0n ? "-" : ""}${digits.slice(0, -6)}.${digits.slice(-6)}`;
@@ -91,10 +91,7 @@ function readEvent(row: EventRow): ReadEvent {
     index === undefined ? null : `\\x${Buffer.from(index).toString("hex")}`,
     row.conformant ? "t" : "f",
   ];
-  return new ReadEvent(
-    row.sessionId,
-    columns.map((column) => (column === null ? null : Buffer.from(column))),
-  );
+  return columns.map((column) => (column === null ? null : Buffer.from(column)));
 }
 
 const boundary = fc.constantFrom(0n, 1n, -1n, 999_999n, -999_999n, -1_000_000n, -1_500_000n);
@@ -119,39 +116,42 @@ const storedRow = fc.oneof(
   }),
 );
 
-describe("an event row in the bytes of the driver", () => {
+describe("an event row that is read in its wire form", () => {
   test("has the bytes and the fields of the message made of its decoded row", () => {
     fc.assert(
-      fc.property(storedRow, fc.integer({ min: 0, max: 9 }), (row, start) => {
-        const read = readEvent(row);
-        expect(read.decoded()).toEqual({
-          ...row,
-          fragments: row.fragments && Buffer.from(row.fragments),
-        });
-        const message = new ReadSessionEvent(read);
-        const decoded = toSessionEvent(row);
-        const expected = toBinary(SessionEventSchema, decoded);
-        const into = Buffer.alloc(start + message.bytesMax, 0xff);
-        const end = message.write(into, start);
-        expect(into.subarray(start, end).toString("hex")).toBe(
-          Buffer.from(expected).toString("hex"),
-        );
-        expect(create(SessionEventSchema, { ...fieldsOf(message) })).toEqual(
-          create(SessionEventSchema, decoded),
-        );
+      fc.property(fc.array(storedRow, { minLength: 1, maxLength: 40 }), (rows) => {
+        const { eventOf } = new WrittenEvents();
+        const written = rows.map((row) => eventOf(row.sessionId, columnsOf(row)));
+        for (const [index, row] of rows.entries()) {
+          const one = written[index];
+          if (one === undefined) throw new Error("a row is missing");
+          const decoded = toSessionEvent(row);
+          const expected = toBinary(SessionEventSchema, decoded);
+          const bytes = one.chunk.bytes.subarray(one.at.from, one.at.end);
+          expect(bytes.toString("hex")).toBe(Buffer.from(expected).toString("hex"));
+          const { eventType, runId, conformant } = row;
+          expect(one).toMatchObject({ eventType, runId, conformant });
+          expect(one.at.payloadBytes).toBe(Buffer.byteLength(row.payload));
+          const message = new WrittenSessionEvent(one);
+          expect(create(SessionEventSchema, { ...fieldsOf(message) })).toEqual(
+            create(SessionEventSchema, decoded),
+          );
+        }
       }),
       RUNS,
     );
   });
 
-  test("has the same bytes in a page", () => {
+  test("has the same bytes in a page, which has the buffers of its rows until it is sent", () => {
     fc.assert(
-      fc.property(fc.array(storedRow, { maxLength: 5 }), fc.boolean(), (rows, hasMore) => {
+      fc.property(fc.array(storedRow, { maxLength: 40 }), fc.boolean(), (rows, hasMore) => {
         const page = { nextAfterSeq: 7n, nextBeforeSeq: 1n, hasMore };
-        const encode = encoderOf(ListSessionEventsResponseSchema);
+        const encode = answerEncoderOf(ListSessionEventsResponseSchema);
+        const { eventOf } = new WrittenEvents();
+        const written = rows.map((row) => eventOf(row.sessionId, columnsOf(row)));
         const sent = encode(
           Object.assign(create(ListSessionEventsResponseSchema, page), {
-            items: rows.map((row) => toSessionEvent(readEvent(row))),
+            items: written.map((row) => toSessionEvent(row)),
           }),
         );
         const expected = toBinary(
@@ -161,14 +161,18 @@ describe("an event row in the bytes of the driver", () => {
             items: rows.map((row) => toSessionEvent(row)),
           }),
         );
-        expect(sent.toString("hex")).toBe(Buffer.from(expected).toString("hex"));
+        expect(Buffer.concat(sent.parts).toString("hex")).toBe(
+          Buffer.from(expected).toString("hex"),
+        );
+        sent.onFlushed();
+        for (const row of written) expect(() => row.eventType).toThrow("after its release");
       }),
       RUNS,
     );
   });
 
   /** HTTP reads the fields one by one: they are getters. */
-  function fieldsOf(message: ReadSessionEvent) {
+  function fieldsOf(message: WrittenSessionEvent) {
     return {
       id: message.id,
       sessionId: message.sessionId,
