@@ -80,9 +80,8 @@ export function createCore(config: Config, base: ServiceBase, postgres: Postgres
   };
   const { batchRowsMax: rowsMax, batchBytesMax: bytesMax } = config;
   const pace = new Pace(clock);
-  const onCommit = (waitedMs: number): void => pace.committed(waitedMs);
   const ingest = createIngest(
-    { writer, publish, clock, metrics, onCommit },
+    { writer, publish, clock, metrics, onCommit: pace.committed.bind(pace) },
     { ...config, batch: { rowsMax, bytesMax } },
   );
   const ends = { cancels: createCancelStore(database), ingest, transcripts, groups };

@@ -10,7 +10,7 @@ import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
 import type { CommitFailures } from "./observability/readiness.ts";
 import { append, type AppendOptions, appendNothing } from "./store/append.ts";
-import { createDatabase, type Database, type Field, inSchema } from "./store/database.ts";
+import { createDatabase, type Database, inSchema } from "./store/database.ts";
 import { DiskSpace } from "./store/disk-space.ts";
 import { createEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
 import { forksOf } from "./store/fork.ts";
@@ -66,7 +66,7 @@ export function createPostgres(
   const database = createDatabase({ ...options, connectionsMax: readConnections });
   const writes = {
     ...createDatabase({ ...options, connectionsMax: writeConnections, hasFixedPlans: true }),
-    onAnswer: (server: Field | undefined) => database.onAnswer(server),
+    onAnswer: database.onAnswer.bind(database),
   };
   const seen = (freeBytes: number): void =>
     metrics.diskFree.set({ setting: "DATA_DIR" }, freeBytes);
@@ -139,7 +139,7 @@ export function createWriter(
     async append(pushes, { wait }) {
       try {
         const outcomes = await append(database, pushes, { ...options, wait, limits, onMost });
-        commits.succeeded();
+        if (commits.count > 0) commits.succeeded();
         return outcomes;
       } catch (error) {
         if (isOfDatabase(error)) commits.failed(codeOf(error) ?? "");

@@ -18,7 +18,7 @@
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
-import { ID_BYTES_MAX } from "@session-ledger/base/ids";
+import { ID_BYTES_MAX, isSessionId } from "@session-ledger/base/ids";
 import { LineBudget } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
@@ -59,7 +59,8 @@ export class RoleAndScope {
     const act: Act = { principal, action, sessionId };
     const denial = denialOf(principal, action);
     if (denial !== undefined) throw this.#forbid(act, denial);
-    if (isUnscoped(principal) || !NAMES_ONE.has(REACH[action]) || sessionId === undefined) return;
+    if (isUnscoped(principal) || !NAMES_ONE.has(REACH[action])) return;
+    if (sessionId === undefined || !isSessionId(sessionId)) return;
     if (principal.sessionId !== undefined && principal.sessionId !== sessionId) {
       throw this.#hide(act, sessionId);
     }

@@ -43,8 +43,10 @@ export class Budget {
 
   /** Undefined: no room is free. */
   reserve(caller: Caller, amount: number): Reservation | undefined {
-    const reservation = new Reservation(this, caller);
-    return reservation.resize(amount) ? reservation : undefined;
+    if (!this.hasRoom(caller, amount)) return undefined;
+    const reservation = new Reservation(this, caller, amount);
+    this.change(reservation, amount);
+    return reservation;
   }
 
   /** The same, or throws. */
@@ -55,7 +57,7 @@ export class Budget {
   }
 
   /** Called by a reservation before it grows. */
-  hasRoom({ caller }: Reservation, by: number): boolean {
+  hasRoom(caller: Caller, by: number): boolean {
     const held = this.#held.get(caller) ?? 0;
     const leftByOthers = this.max - (this.used - held);
     const roomMax = caller === undefined ? leftByOthers : Math.ceil(leftByOthers / 2);
@@ -74,7 +76,7 @@ export class Budget {
     if (this.#waiting.size > 0) this.#waiting.delete(reservation);
     if (by >= 0) return;
     if (this.#overdrawn === reservation) this.#overdrawn = undefined;
-    this.#retry();
+    if (this.#waiting.size > 0) this.#retry();
   }
 
   wait(reservation: Reservation, wait: Wait): void {
@@ -83,7 +85,7 @@ export class Budget {
   }
 
   #retry(): void {
-    if (this.#waiting.size === 0 || this.#isRetrying) return;
+    if (this.#isRetrying) return;
     this.#isRetrying = true;
     setImmediate(() => {
       this.#isRetrying = false;
@@ -108,17 +110,18 @@ export class Reservation {
   readonly #budget: Budget;
   readonly caller: Caller;
   #isReleased = false;
-  amount = 0;
+  amount: number;
 
-  constructor(budget: Budget, caller: Caller) {
+  constructor(budget: Budget, caller: Caller, amount: number) {
     this.#budget = budget;
     this.caller = caller;
+    this.amount = amount;
   }
 
   /** False: no room is free for the growth, and the amount stays. */
   resize(amount: number): boolean {
     const by = amount - this.amount;
-    if (by > 0 && !this.#isReleased && !this.#budget.hasRoom(this, by)) return false;
+    if (by > 0 && !this.#isReleased && !this.#budget.hasRoom(this.caller, by)) return false;
     this.takeOver(amount);
     return true;
   }

@@ -1,4 +1,3 @@
-import { deferred } from "@session-ledger/base/deferred";
 import type { Timers } from "@session-ledger/base/timers";
 
 /**
@@ -15,6 +14,7 @@ export class Throttle {
   readonly #timers: Timers;
   readonly #options: ThrottleOptions;
   #isRequested = false;
+  #isRunning = false;
   #running: Promise<void> | undefined;
   #endPause: (() => void) | undefined;
   #stopped = false;
@@ -27,10 +27,9 @@ export class Throttle {
   request(): void {
     if (this.#stopped) return;
     this.#isRequested = true;
-    if (this.#running !== undefined) return;
-    const { promise, resolve } = deferred<void>();
-    this.#running = promise; // Set first, because the action may request another run.
-    void this.#run().then(resolve);
+    if (this.#isRunning) return;
+    this.#isRunning = true; // Set first, because the action may request another run.
+    this.#running = this.#run();
   }
 
   /** Prevents further runs; resolves when the current run has ended. */
@@ -48,7 +47,7 @@ export class Throttle {
       await interval;
       if (restMs > 0) await this.#pause(restMs);
     }
-    this.#running = undefined;
+    this.#isRunning = false;
   }
 
   #pause(restMs: number): Promise<void> {

@@ -1,5 +1,4 @@
 /** The checks of every request, field by field; AG-UI has its own checks. */
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { CATALOGUE } from "@session-ledger/agui/catalogue";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { VALUE_DEPTH_MAX } from "@session-ledger/agui/payload";
@@ -7,7 +6,6 @@ import { elementSpans, memberSpans, outline } from "@session-ledger/agui/spans";
 import { ServiceError, type Violation, invalidArgument } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX, isSessionId } from "@session-ledger/base/ids";
 import { FEEDBACK_KEY } from "../store/rows.ts";
-import { checkTimestamp } from "./times.ts";
 
 /** The maximum of PostgreSQL's bigint. */
 export const INT64_MAX = 2n ** 63n - 1n;
@@ -26,8 +24,9 @@ export function violationsOf(checks: readonly Check[]): readonly Violation[] {
 
 /** Throws the violations among the checks, if any. */
 export function refuse(checks: readonly Check[]): void {
-  const violations = violationsOf(checks);
-  if (violations.length > 0) throw invalidArgument(violations);
+  for (const check of checks) {
+    if (check !== undefined) throw invalidArgument(violationsOf(checks));
+  }
 }
 
 /**
@@ -66,6 +65,7 @@ export function checkSessionId(
 const OF_FEEDBACK = new RegExp(FEEDBACK_KEY);
 
 export function checkKey(key: string): Check {
+  if (key === "") return undefined;
   const field = "idempotency_key";
   if (OF_FEEDBACK.test(key)) return { field, description: `${field} has the form of feedback` };
   return checkTextBytes(field, key, ID_BYTES_MAX);
@@ -74,10 +74,6 @@ export function checkKey(key: string): Check {
 export function checkEpoch(epoch: bigint | undefined): Check {
   if (epoch === undefined || epoch <= INT64_MAX) return undefined;
   return { field: "producer_epoch", description: `producer_epoch must be at most ${INT64_MAX}` };
-}
-
-export function checkTime(field: string, time: Timestamp | undefined): Check {
-  return time === undefined ? undefined : checkTimestamp(field, time);
 }
 
 /** Checks only the form: in lenient mode a table holds types that no catalogue knows. */

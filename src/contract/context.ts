@@ -22,23 +22,11 @@ export interface CallContext {
 export class Call implements CallContext {
   memory: CallMemory | undefined;
   span: Span | undefined;
-  #principal: Principal = ANONYMOUS;
-  #hasEnded = false;
+  /** Set before the handler runs. */
+  principal: Principal = ANONYMOUS;
+  hasEnded = false;
   #abortedBy: ServiceError | undefined;
   #controller: AbortController | undefined;
-
-  get principal(): Principal {
-    return this.#principal;
-  }
-
-  /** Called before the handler runs. */
-  setPrincipal(principal: Principal): void {
-    this.#principal = principal;
-  }
-
-  get hasEnded(): boolean {
-    return this.#hasEnded;
-  }
 
   /** Made on first use; most unary calls are over before any code could wait on it. */
   get signal(): AbortSignal {
@@ -49,7 +37,7 @@ export class Call implements CallContext {
 
   /** With an error, the handler may still run, and `signal` aborts; only the first one counts. */
   protected markEnded(error?: ServiceError): void {
-    this.#hasEnded = true;
+    this.hasEnded = true;
     if (error === undefined || this.#abortedBy !== undefined) return;
     this.#abortedBy = error;
     this.#controller?.abort(error);

@@ -19,7 +19,7 @@ import { expand } from "@session-ledger/compressor/expand";
 import { byteaOf } from "../store/columns.ts";
 import type { RawRow } from "../store/database.ts";
 import type { EventRow, MessageRow, StoredRow } from "../store/rows.ts";
-import { optionalMicros, timestampOf } from "./times.ts";
+import { microsOf, timestampOf } from "./times.ts";
 
 /** The memory of a row besides its payload: the objects, the ids. */
 const ROW_BYTES = 1_024;
@@ -238,11 +238,12 @@ export class WrittenEvent implements EventRow {
   }
 
   get createdAtMicros(): bigint {
-    return optionalMicros(this.message.createdAt) ?? 0n;
+    return this.message.createdAt ? microsOf(this.message.createdAt) : 0n;
   }
 
   get completedAtMicros(): bigint | undefined {
-    return optionalMicros(this.message.completedAt);
+    const { completedAt } = this.message;
+    return completedAt && microsOf(completedAt);
   }
 
   get eventCount(): number {

@@ -20,10 +20,6 @@ export function microsOf(timestamp: Timestamp): bigint {
   );
 }
 
-export function optionalMicros(time: Timestamp | undefined): bigint | undefined {
-  return time === undefined ? undefined : microsOf(time);
-}
-
 /** Not rounded: a wait of a nanosecond is a wait. Seconds of 64 bits are exact enough to be refused. */
 export function durationMs({ seconds, nanos }: Duration): number {
   return Number(seconds) * 1_000 + nanos / 1e6;

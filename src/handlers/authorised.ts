@@ -35,7 +35,6 @@ import type {
   PushSessionEventsRequest,
   PushSessionEventsResponse,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
-import { checkSessionId } from "../contract/checks.ts";
 
 type Methods = Handlers<typeof SessionService>;
 
@@ -58,7 +57,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
   const { authorizer, audit } = parts;
   const bySession = (method: string): Allow<{ readonly sessionId: string }> => {
     const action = actionOf(method);
-    return (principal, { sessionId }) => authorizer.authorize(principal, action, named(sessionId));
+    return (principal, { sessionId }) => authorizer.authorize(principal, action, sessionId);
   };
   const readEvents = bySession("ListSessionEvents");
   const readMessages = bySession("ListSessionMessages");
@@ -70,7 +69,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     forkSession: unary(bySession("ForkSession"), auditedFork(audit, served.forkSession)),
     pushSessionMessage: unary(
       (principal, { sessionId, eventType }) =>
-        authorizer.authorize(principal, pushActionOf(eventType), named(sessionId)),
+        authorizer.authorize(principal, pushActionOf(eventType), sessionId),
       served.pushSessionMessage,
     ),
     pushSessionEvent: unary(pushEvent, served.pushSessionEvent),
@@ -109,7 +108,7 @@ function authorisedSessions(parts: AuthorisingParts, served: Methods) {
   const { authorizer, audit } = parts;
   const byId = (method: string): Allow<{ readonly id: string }> => {
     const action = actionOf(method);
-    return (principal, { id }) => authorizer.authorize(principal, action, named(id));
+    return (principal, { id }) => authorizer.authorize(principal, action, id);
   };
   const list = actionOf("ListSessions");
   return {
@@ -157,7 +156,7 @@ export function authorisedReads(
   { runs, transcripts, exports, runAgent }: ServedReads,
 ): ServedReads {
   const allow: Allow<string> = (principal, sessionId) =>
-    authorizer.authorize(principal, "session.read", named(sessionId));
+    authorizer.authorize(principal, "session.read", sessionId);
   const allowOf: Allow<{ readonly sessionId: string }> = (principal, { sessionId }) =>
     allow(principal, sessionId);
   return {
@@ -237,7 +236,7 @@ function pushStream(
     void allow(undefined);
     const receiver = begin(caller);
     if (isUnscoped(principal)) return receiver;
-    return new AuthorisedPushStream(receiver, caller, (id) => allow(named(id)));
+    return new AuthorisedPushStream(receiver, caller, allow);
   };
 }
 
@@ -256,11 +255,6 @@ function ofProject(
     const violations = [{ field: "project_id", description }];
     throw new ServiceError("permission_denied", "PERMISSION_DENIED", description, { violations });
   };
-}
-
-/** Returns undefined for an id that the handler will refuse. */
-function named(sessionId: string): string | undefined {
-  return checkSessionId(sessionId) === undefined ? sessionId : undefined;
 }
 
 function actionOf(method: string): Action {

@@ -29,13 +29,12 @@ import {
   checkEventTypeFilter,
   checkMessageTypeFilter,
   checkTextBytes,
-  checkTime,
   violationsOf,
   refuse,
 } from "../contract/checks.ts";
 import { type CallContext, type Handlers, reserveFor } from "../contract/context.ts";
 import { rowBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
-import { microsOf, timestampOf } from "../contract/times.ts";
+import { checkTimestamp, microsOf, timestampOf } from "../contract/times.ts";
 import type { FeedDelivery, Feeds } from "../live/feeds.ts";
 import type { FeedPosition, FeedRow } from "../store/feed.ts";
 import type { StreamName } from "../store/rows.ts";
@@ -165,7 +164,7 @@ function checked({ stream, request, checkTypes }: FeedCall<StreamName, unknown>)
     cursor !== "" && startTime !== undefined
       ? { field: "start_time", description: "start_time must be absent with a cursor" }
       : undefined,
-    checkTime("start_time", startTime),
+    startTime && checkTimestamp("start_time", startTime),
     checkTextBytes("project_id", projectId, PROJECT_BYTES_MAX),
     checkTypes(eventTypes),
   ]);
@@ -194,7 +193,7 @@ function cursorIn(stream: StreamName, cursor: string): FeedCursor | undefined {
     return undefined;
   }
   const atMicros = BigInt(at);
-  if (checkTime("cursor", timestampOf(atMicros)) !== undefined) return undefined;
+  if (checkTimestamp("cursor", timestampOf(atMicros)) !== undefined) return undefined;
   if (sessionId !== "" && !isSessionId(sessionId)) return undefined;
   return { server, position: { atMicros, sessionId, seq: BigInt(seq) } };
 }

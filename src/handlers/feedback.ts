@@ -28,7 +28,7 @@ import type { Metrics } from "../observability/metrics.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { feedbackKey, feedbackPrefix, type FeedbackStore } from "../store/feedback.ts";
 import { type Push, storedBytesOf } from "../store/rows.ts";
-import { newEventRow } from "./new-row.ts";
+import { newEventRow } from "./push.ts";
 
 const COMMENT_BYTES_MAX = 4_096;
 const MESSAGE_ID_BYTES_MAX = 1_024;

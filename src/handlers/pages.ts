@@ -18,7 +18,6 @@ import {
   checkEventTypeFilter,
   checkMessageTypeFilter,
   checkText,
-  checkTime,
   checkSessionId,
   refuse,
 } from "../contract/checks.ts";
@@ -30,7 +29,7 @@ import {
   WrittenEvents,
 } from "../contract/rows-to-wire.ts";
 import type { RowForm } from "../store/columns.ts";
-import { optionalMicros } from "../contract/times.ts";
+import { checkTimestamp, microsOf } from "../contract/times.ts";
 
 const PAGE_ROWS_DEFAULT = 100;
 const PAGE_ROWS_MAX = 1_000;
@@ -202,8 +201,8 @@ function check(request: ListSessionMessagesRequest | ListSessionEventsRequest): 
     ...("runId" in request
       ? [checkEventTypeFilter(request.eventTypes), checkText("run_id", request.runId)]
       : [checkMessageTypeFilter(request.eventTypes)]),
-    checkTime("created_after", request.createdAfter),
-    checkTime("created_before", request.createdBefore),
+    request.createdAfter && checkTimestamp("created_after", request.createdAfter),
+    request.createdBefore && checkTimestamp("created_before", request.createdBefore),
   ]);
 }
 
@@ -243,8 +242,8 @@ function filterOf(
   return {
     eventTypes,
     runId,
-    createdAfterMicros: optionalMicros(createdAfter),
-    createdBeforeMicros: optionalMicros(createdBefore),
+    createdAfterMicros: createdAfter && microsOf(createdAfter),
+    createdBeforeMicros: createdBefore && microsOf(createdBefore),
     ...(span === undefined ? {} : { span }),
   };
 }

@@ -16,9 +16,8 @@ import { type Check, checkEpoch, checkKey, checkSessionId, refuse } from "../con
 import type { CallContext } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import { storedBytesOf } from "../store/rows.ts";
-import { payloadsDigest, type PushOptions, storePush } from "./push.ts";
+import { countRenamed, payloadsDigest, type PushOptions, storePush } from "./push.ts";
 import type { PushEventParts } from "./push-session-event.ts";
-import { countRenamed } from "./new-row.ts";
 import { lastSeqOfRows, RowBuilder } from "./push-stream/row-builder.ts";
 
 /** A list is committed whole, by one statement. A push stream has no such limit. */
@@ -53,7 +52,7 @@ export function createEventListHandlers(
   parts: PushEventParts,
   { validation, payloadBytesMax }: PushOptions,
 ): EventListHandlers {
-  const { clock, metrics, groups, redactor } = parts;
+  const { clock, metrics, redactor } = parts;
   const compressor = {
     ...COMPRESSOR_LIMITS,
     payloadBytesMax: Math.min(payloadBytesMax, COMPRESSOR_LIMITS.payloadBytesMax),
@@ -83,9 +82,7 @@ export function createEventListHandlers(
         epoch,
         range: undefined,
       } as const;
-      const { rows: stored, deduplicated } = await storePush(parts, push, context, () =>
-        groups.close(sessionId),
-      );
+      const { rows: stored, deduplicated } = await storePush(parts, push, context);
       if (!deduplicated) countRenamed(metrics, built.renamed);
       const [first] = stored;
       if (first === undefined) throw new Error("a list of events became no row");

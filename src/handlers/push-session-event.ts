@@ -23,7 +23,6 @@ import {
   checkEpoch,
   checkKey,
   checkText,
-  checkTime,
   refuseLargeIndex,
   refuseLargePayload,
   refuse,
@@ -32,28 +31,26 @@ import {
 import type { Handlers } from "../contract/context.ts";
 import { toSessionEvent } from "../contract/rows-to-wire.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { countRenamed, newEventRow } from "./new-row.ts";
 import {
+  countRenamed,
+  newEventRow,
   pushOf,
   type PushOptions,
   type PushParts,
   storePush,
   type UnattributedPush,
 } from "./push.ts";
-import type { OpenGroups } from "./push-stream/open-groups.ts";
-import { optionalMicros } from "../contract/times.ts";
+import { checkTimestamp, microsOf } from "../contract/times.ts";
 
 export interface PushEventParts extends PushParts {
   readonly metrics: Pick<Metrics, "aguiRenamed">;
-  /** A unary push closes the group of its session first, so earlier events commit first. */
-  readonly groups: Pick<OpenGroups, "close">;
 }
 
 export function createPushSessionEvent(
   parts: PushEventParts,
   { validation, payloadBytesMax }: PushOptions,
 ): Handlers<typeof SessionService>["pushSessionEvent"] {
-  const { clock, metrics, groups, redactor } = parts;
+  const { clock, metrics, redactor } = parts;
   // Payload and fragment index together: a stored row must fit in one response.
   const rowBytesMax = Math.max(payloadBytesMax, PAYLOAD_BYTES_MAX);
   return async (request, context) => {
@@ -63,9 +60,7 @@ export function createPushSessionEvent(
     const nowMicros = clock.nowMicros();
     const accepted = acceptEvent(request, payload, { mode: validation, nowMicros });
     const push = pushWith(request, accepted, { redactor, rowBytesMax });
-    const { rows, deduplicated } = await storePush(parts, push, context, () =>
-      groups.close(request.sessionId),
-    );
+    const { rows, deduplicated } = await storePush(parts, push, context);
     if (!deduplicated) countRenamed(metrics, accepted);
     const [row] = rows;
     if (row?.stream !== "events") throw new Error("an event became a message");
@@ -84,8 +79,8 @@ function checksOf(request: PushSessionEventRequest): readonly Check[] {
     checkText("payload", request.payload),
     checkKey(request.idempotencyKey),
     checkEpoch(request.producerEpoch),
-    checkTime("completed_at", request.completedAt),
-    checkTime("created_at", request.createdAt),
+    request.completedAt && checkTimestamp("completed_at", request.completedAt),
+    request.createdAt && checkTimestamp("created_at", request.createdAt),
   ];
 }
 
@@ -103,8 +98,8 @@ function acceptEvent(
       eventType: request.eventType,
       payload,
       eventCount,
-      createdAtMicros: optionalMicros(request.createdAt),
-      completedAtMicros: optionalMicros(request.completedAt),
+      createdAtMicros: request.createdAt && microsOf(request.createdAt),
+      completedAtMicros: request.completedAt && microsOf(request.completedAt),
       hasFragments: fragments !== undefined,
     },
     options,

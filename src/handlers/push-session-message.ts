@@ -9,22 +9,21 @@ import {
   checkKey,
   checkText,
   checkTextBytes,
-  checkTime,
   refuseLargePayload,
   checkSessionId,
   refuse,
 } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { senderText, toSessionMessage } from "../contract/rows-to-wire.ts";
-import { newMessageRow } from "./new-row.ts";
 import {
+  newMessageRow,
   pushOf,
   type PushOptions,
   type PushParts,
   storePush,
   type UnattributedPush,
 } from "./push.ts";
-import { optionalMicros } from "../contract/times.ts";
+import { checkTimestamp, microsOf } from "../contract/times.ts";
 
 /** The limit of each field of a sender. */
 const SENDER_BYTES_MAX = 1_024;
@@ -53,7 +52,7 @@ function checksOf(request: PushSessionMessageRequest): readonly Check[] {
     checkText("payload", request.payload),
     checkKey(request.idempotencyKey),
     checkEpoch(request.producerEpoch),
-    checkTime("sent_at", request.sentAt),
+    request.sentAt && checkTimestamp("sent_at", request.sentAt),
     checkTextBytes("sender.id", sender?.id, SENDER_BYTES_MAX),
     checkTextBytes("sender.name", sender?.name, SENDER_BYTES_MAX),
     checkTextBytes("sender.display_name", sender?.displayName, SENDER_BYTES_MAX),
@@ -72,7 +71,7 @@ function pushWith(
     eventType: request.eventType,
     payload: redactor?.text(request.payload) ?? request.payload,
     createdAtMicros: nowMicros,
-    sentAtMicros: optionalMicros(request.sentAt),
+    sentAtMicros: request.sentAt && microsOf(request.sentAt),
     sender: sender && (redactor?.payload(sender) ?? sender),
   });
   return pushOf(request, "messages", [row], [request.sentAt, sender]);

@@ -3,7 +3,9 @@
  * then under the session's lock whether it is deleted, the key, the epoch, and the room.
  */
 import { hash } from "node:crypto";
+import { v7 } from "uuid";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
+import type { ValidatedEvent } from "@session-ledger/agui/split-event";
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import type { Clock } from "@session-ledger/base/clock";
 import { actorOf } from "../auth/principal.ts";
@@ -11,7 +13,16 @@ import type { CallContext } from "../contract/context.ts";
 import type { Ingest } from "../ingest/ingest.ts";
 import type { Acknowledged } from "../ingest/queue.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
-import { type Push, storedBytesOf, type StoredRow, type StreamName } from "../store/rows.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import type { OpenGroups } from "./push-stream/open-groups.ts";
+import {
+  type EventRow,
+  type MessageRow,
+  type Push,
+  storedBytesOf,
+  type StoredRow,
+  type StreamName,
+} from "../store/rows.ts";
 
 export interface PushOptions {
   readonly validation: ValidationMode;
@@ -22,6 +33,8 @@ export interface PushParts {
   readonly ingest: Pick<Ingest, "push">;
   readonly rates: Pick<RateLimits, "take">;
   readonly clock: Clock;
+  /** A push of events closes the group of its session first, so that earlier events commit first. */
+  readonly groups: Pick<OpenGroups, "close">;
   /** Undefined: nothing is redacted. */
   readonly redactor?: Redactor | undefined;
 }
@@ -29,16 +42,15 @@ export interface PushParts {
 /** The actor is no part of the content: a retry under another token is the same push. */
 export type UnattributedPush = Omit<Push, "actor">;
 
-/** Charges the caller and the session, and stores the rows. `beforeCommit` runs between the two. */
+/** Charges the caller and the session, and stores the rows. */
 export function storePush(
-  { ingest, rates }: Pick<PushParts, "ingest" | "rates">,
+  { ingest, rates, groups }: Pick<PushParts, "ingest" | "rates" | "groups">,
   push: UnattributedPush,
   context: CallContext,
-  beforeCommit: () => void = () => undefined,
 ): Promise<Acknowledged> {
   const { principal, span } = context;
   rates.take(principal, push.sessionId, push.bytes);
-  beforeCommit();
+  if (push.stream === "events") groups.close(push.sessionId);
   return ingest.push({ ...push, actor: actorOf(principal) }, () => context.hasEnded, span);
 }
 
@@ -93,4 +105,61 @@ export function payloadsDigest(eventType: string, payloads: readonly string[]): 
 
 function plainBigint(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? value.toString() : value;
+}
+
+/** The row of an accepted event, before its commit. Other fields of `event` are not stored. */
+export function newEventRow(
+  event: Omit<ValidatedEvent, "address">,
+  fragments: Uint8Array | undefined,
+): EventRow {
+  const { mark } = event;
+  return {
+    stream: "events",
+    sessionId: "",
+    seq: 0n,
+    id: rowId(),
+    eventType: event.eventType,
+    payload: event.payload,
+    createdAtMicros: event.createdAtMicros,
+    completedAtMicros: event.completedAtMicros,
+    eventCount: event.eventCount,
+    runId: mark?.kind === "open" ? mark.runId : "",
+    fragments,
+    conformant: event.conformant,
+  };
+}
+
+/** The row of a message before its commit. */
+export function newMessageRow(
+  message: Omit<MessageRow, "stream" | "sessionId" | "seq" | "id">,
+): MessageRow {
+  return { stream: "messages", sessionId: "", seq: 0n, id: rowId(), ...message };
+}
+
+export type RenamedRow = Pick<ValidatedEvent, "renamed">;
+
+/** For rows that a push has stored. */
+export function countRenamed(
+  { aguiRenamed }: Pick<Metrics, "aguiRenamed">,
+  rows: readonly RenamedRow[],
+): void {
+  for (const { renamed } of rows) if (renamed !== undefined) aguiRenamed.inc({ field: renamed });
+}
+
+const RANDOM_BYTES = 16;
+const pool = new Uint8Array(256 * RANDOM_BYTES);
+let used = pool.length;
+
+/**
+ * UUIDv7 for rows, with random bytes for 256 ids at a time: the `uuid` package asks the system for
+ * each id, which took 4 % of a busy service.
+ */
+export function rowId(): string {
+  if (used === pool.length) {
+    crypto.getRandomValues(pool);
+    used = 0;
+  }
+  const random = pool.subarray(used, used + RANDOM_BYTES);
+  used += RANDOM_BYTES;
+  return v7({ random });
 }

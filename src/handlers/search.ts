@@ -7,9 +7,9 @@ import {
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
-import { checkTextBytes, checkTime, refuse } from "../contract/checks.ts";
+import { checkTextBytes, refuse } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
-import { microsOf, timestampOf } from "../contract/times.ts";
+import { checkTimestamp, microsOf, timestampOf } from "../contract/times.ts";
 import type { TextMatch, SearchCursor, SearchPage, SearchRequest } from "../search/find.ts";
 import { ROLES } from "../search/text-fold.ts";
 
@@ -73,8 +73,8 @@ function checksOf(request: SearchTextsRequest, cursor: SearchCursor | undefined)
     checkTextBytes("session_id", sessionId, ID_BYTES_MAX),
     isRole ? undefined : { field: "role", description: `role must be one of ${ROLES.join(", ")}` },
     checkTextBytes("event_type", eventType, ID_BYTES_MAX),
-    checkTime("after", request.after),
-    checkTime("before", request.before),
+    request.after && checkTimestamp("after", request.after),
+    request.before && checkTimestamp("before", request.before),
     isBest || request.orderBy === SearchOrder.UNSPECIFIED
       ? undefined
       : { field: "order_by", description: "order_by must be SEARCH_ORDER_BEST, or not given" },

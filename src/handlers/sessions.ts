@@ -25,15 +25,9 @@ import {
   WALKED_MAX,
 } from "../store/session-list.ts";
 import type { NewSession, SessionChange, SessionRecord, SessionScope } from "../store/sessions.ts";
-import {
-  type Check,
-  checkTextBytes,
-  checkTime,
-  refuse,
-  checkSessionId,
-} from "../contract/checks.ts";
+import { type Check, checkTextBytes, refuse, checkSessionId } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
-import { microsOf, timestampOf } from "../contract/times.ts";
+import { checkTimestamp, microsOf, timestampOf } from "../contract/times.ts";
 
 const NAME_BYTES_MAX = 1_024;
 const TEXT_BYTES_MAX = 64 * 1_024;
@@ -170,8 +164,8 @@ function changeHandlers(
       refuse([
         checkSessionId(id, "id"),
         checkPhase(phase),
-        checkTime("start_time", startTime),
-        checkTime("completion_time", completionTime),
+        startTime && checkTimestamp("start_time", startTime),
+        completionTime && checkTimestamp("completion_time", completionTime),
         ...capabilitiesChecks(capabilities),
       ]);
       const status = {

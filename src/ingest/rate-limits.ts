@@ -57,10 +57,9 @@ export function createRateLimits(parts: RateParts, options: RateOptions): RateLi
     take(payer, sessionId, bytes) {
       const nowMs = parts.clock.monotonicMs();
       const principal = keyOf(payer);
-      const refused = longer(
-        principals.refusal(principal, bytes, nowMs),
-        sessions.refusal(sessionId, bytes, nowMs),
-      );
+      const ofCaller = principals.refusal(principal, bytes, nowMs);
+      const ofSession = sessions.refusal(sessionId, bytes, nowMs);
+      const refused = ofCaller && ofSession ? longer(ofCaller, ofSession) : (ofCaller ?? ofSession);
       if (refused !== undefined) throw rateLimited(refused);
       principals.take(principal, bytes, nowMs);
       sessions.take(sessionId, bytes, nowMs);
@@ -162,11 +161,7 @@ class Scope {
   }
 }
 
-function longer(
-  one: RateRefusal | undefined,
-  other: RateRefusal | undefined,
-): RateRefusal | undefined {
-  if (one === undefined || other === undefined) return one ?? other;
+function longer(one: RateRefusal, other: RateRefusal): RateRefusal {
   return one.waitMs >= other.waitMs ? one : other;
 }
 

@@ -91,12 +91,15 @@ export class Feeds implements Unit {
   readonly #following = new Set<Follower<StreamName>>();
   readonly #watching = new Set<SessionWatch>();
   #isStopped = false;
+  /** Call this when rows were committed, here or by another instance. Never throws, never waits. */
+  readonly wake: () => void;
 
   constructor({ timers = systemTimers, metrics, ...parts }: FeedParts, limits: FeedLimits) {
     this.#parts = { timers, ...parts };
     this.#metrics = metrics;
     this.#limits = limits;
     this.#horizon = new Horizon(this.#parts, limits);
+    this.wake = this.#horizon.wake.bind(this.#horizon);
     this.#feedShare = new Budget({ max: limits.feedsMax });
     this.#pages = new Semaphore({ atOnce: limits.pageReadsMax });
     metrics?.limitUse.share("feeds", this.#feedShare);
@@ -111,11 +114,6 @@ export class Feeds implements Unit {
     this.#isStopped = true;
     for (const one of [...this.#following, ...this.#watching]) one.end(shuttingDown());
     await this.#horizon.stop();
-  }
-
-  /** Rows were committed, here or by another instance. Never throws, never waits. */
-  wake(): void {
-    this.#horizon.wake();
   }
 
   /** Throws above the limit of feeds. */

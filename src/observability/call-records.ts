@@ -47,6 +47,9 @@ type Level = "error" | "warn" | "info" | "debug";
 export class CallRecords {
   /** Undefined where no trace is recorded. */
   readonly tracer: Tracer | undefined;
+  readonly clock: Clock;
+  /** True: no line is written for a call that succeeds and is no stream. */
+  readonly isQuiet: boolean;
   readonly #deps: RecordDeps;
   readonly #what: string;
   readonly #logged: LoggedCalls;
@@ -56,6 +59,8 @@ export class CallRecords {
   /** `what` is the message of the log lines. */
   constructor(deps: RecordDeps, what: "call" | "request", logged: LoggedCalls) {
     this.tracer = deps.tracer;
+    this.clock = deps.clock;
+    this.isQuiet = logged !== "all" && !deps.log.isLevelEnabled("debug");
     this.#deps = deps;
     this.#what = what;
     this.#logged = logged;

@@ -48,7 +48,8 @@ export class LimitUse {
   }
 
   note(limit: UsedLimit, share: number): void {
-    this.#turn();
+    const passedMs = this.#clock.monotonicMs() - this.#beganMs;
+    if (passedMs >= SPAN_MS) this.#turn(passedMs);
     if (share > (this.#shares.get(limit) ?? 0)) this.#shares.set(limit, share);
   }
 
@@ -57,9 +58,7 @@ export class LimitUse {
     return Math.max(this.#shares.get(limit) ?? 0, this.#sharesBefore.get(limit) ?? 0);
   }
 
-  #turn(): void {
-    const passedMs = this.#clock.monotonicMs() - this.#beganMs;
-    if (passedMs < SPAN_MS) return;
+  #turn(passedMs: number): void {
     this.#sharesBefore = passedMs < 2 * SPAN_MS ? this.#shares : new Map();
     this.#shares = new Map();
     this.#beganMs += passedMs;

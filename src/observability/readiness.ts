@@ -77,7 +77,7 @@ export function createReadiness(parts: ReadinessParts): Readiness {
 /** Failed commits since the last successful one. */
 export class CommitFailures {
   readonly #clock: Clock;
-  #count = 0;
+  count = 0;
   #firstMs = 0;
   #lastMs = 0;
   #why = "";
@@ -87,13 +87,13 @@ export class CommitFailures {
   }
 
   succeeded(): void {
-    this.#count = 0;
+    this.count = 0;
   }
 
   failed(why: string): void {
     this.#lastMs = this.#clock.monotonicMs();
-    if (this.#count === 0) this.#firstMs = this.#lastMs;
-    this.#count += 1;
+    if (this.count === 0) this.#firstMs = this.#lastMs;
+    this.count += 1;
     this.#why = why;
   }
 
@@ -101,7 +101,7 @@ export class CommitFailures {
   why(): string | undefined {
     const lasted = this.#lastMs - this.#firstMs;
     const isOld = this.#clock.monotonicMs() - this.#lastMs > FAILURE_TTL_MS;
-    if (this.#count < FAILURES_MIN || lasted < FAILING_MS_MIN || isOld) return undefined;
+    if (this.count < FAILURES_MIN || lasted < FAILING_MS_MIN || isOld) return undefined;
     return `pushes fail (${this.#why})`;
   }
 }

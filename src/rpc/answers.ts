@@ -1,9 +1,5 @@
-import type { DescMethod, DescService } from "@bufbuild/protobuf";
-import type {
-  MethodDefinition,
-  ServerInterceptingCallInterface,
-  ServiceDefinition,
-} from "@grpc/grpc-js";
+import type { DescMethod } from "@bufbuild/protobuf";
+import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
@@ -13,8 +9,9 @@ import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
 import { bidiStream } from "./bidi-stream.ts";
+import { methodDefinitionOf } from "./codec.ts";
 import { MethodRecords } from "./records.ts";
-import { type CallParts, type IncomingCall, type MethodDeps, OneRequestCall } from "./serve.ts";
+import { type CallParts, type IncomingCall, type MethodDeps, UnservedCall } from "./serve.ts";
 import { serverStream } from "./server-stream.ts";
 import { unary } from "./unary.ts";
 
@@ -66,36 +63,6 @@ const ADAPTERS: Readonly<Record<DescMethod["methodKind"], MethodAdapter | undefi
 
 function unimplemented(deps: MethodDeps, method: DescMethod): CallHandler {
   const message = `${method.name} is not implemented in this version`;
-  return (wire, arrived) => {
-    const call = new OneRequestCall(deps, { wire, arrived }, { isStream: false });
-    call.refuse(new ServiceError("unimplemented", "NOT_IMPLEMENTED", message));
-  };
-}
-
-/**
- * A generated service for grpc-js, with plain bytes: grpc-js turns an error of a deserializer into
- * INTERNAL, but a broken request is the caller's fault. So the handling code decodes.
- */
-export function definitionOf(service: DescService): ServiceDefinition {
-  return Object.fromEntries(
-    service.methods.map((method) => [method.localName, methodDefinitionOf(method)]),
-  );
-}
-
-export function methodDefinitionOf(method: DescMethod): MethodDefinition<Buffer, Buffer> {
-  return {
-    path: `/${method.parent.typeName}/${method.name}`,
-    requestStream:
-      method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming",
-    responseStream:
-      method.methodKind === "server_streaming" || method.methodKind === "bidi_streaming",
-    requestSerialize: identity,
-    requestDeserialize: identity,
-    responseSerialize: identity,
-    responseDeserialize: identity,
-  };
-}
-
-function identity(bytes: Buffer): Buffer {
-  return bytes;
+  const refusal = new ServiceError("unimplemented", "NOT_IMPLEMENTED", message);
+  return (wire, arrived) => wire.start(new UnservedCall(deps, { wire, arrived }, refusal));
 }

@@ -4,11 +4,15 @@
  * (test/unit/rpc-batch-frame.test.ts compares both). CPU per event: 0.18 µs instead of 0.54 with 50
  * events per frame, 0.47 instead of 1.28 with one (Node 24.21, payloads of 109 bytes on average).
  */
+import { fromBinary } from "@bufbuild/protobuf";
+import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import type {
-  Batch,
-  PushSessionEventsRequest,
-  RawEvent,
+import {
+  type Batch,
+  BatchSchema,
+  type PushSessionEventsRequest,
+  type RawEvent,
+  RawEventSchema,
 } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 
 /** Tags: a field's number and wire type. */
@@ -21,12 +25,20 @@ const OCCURRED_AT = 0x1a;
 const SECONDS = 0x08;
 const NANOS = 0x10;
 
-/** The limit of events; decode.ts refuses larger frames without making the events. */
-export const FRAME_EVENTS_MAX = 131_072;
+/** The limit of events; larger frames are refused without making the events. */
+const FRAME_EVENTS_MAX = 131_072;
 
 const INT32_MAX = 2 ** 31 - 1;
 /** For bytes that are not UTF-8. A text with this character goes to the general decoder. */
 const REPLACEMENT = "\uFFFD";
+
+/** Unknown fields are skipped: a request from a newer client must work. */
+export const DECODE_OPTIONS = { readUnknownFields: false };
+
+/** Undefined when the general decoder has to look at the whole frame. */
+export function readFrame(bytes: Uint8Array): PushSessionEventsRequest | undefined {
+  return readBatchFrame(bytes) ?? readLargeFrame(bytes);
+}
 
 /** Undefined when the general decoder has to look. */
 export function readBatchFrame(bytes: Uint8Array): PushSessionEventsRequest | undefined {
@@ -162,4 +174,58 @@ class PlainReader {
     }
     return Number.NaN;
   }
+}
+
+/** An event has at least this many bytes in its batch: a tag, and the length 0. */
+const EVENT_BYTES_MIN = 2;
+/** Field numbers: the batch in its frame, and the events in their batch. */
+const BATCH_FIELD = 2;
+const EVENTS_FIELD = 2;
+
+/**
+ * Decodes a large frame event by event, to count them: 4 MiB have room for two million empty events,
+ * which take 0.7 s and 260 MiB to decode. Undefined for a frame that is too small for too many.
+ * Each part is decoded alone, so that a wrong length in one cannot hide events.
+ */
+function readLargeFrame(bytes: Uint8Array): PushSessionEventsRequest | undefined {
+  if (!canHaveTooMany(bytes)) return undefined;
+  const frame = split(bytes, BATCH_FIELD);
+  const batch = split(Buffer.concat(frame.parts), EVENTS_FIELD);
+  if (canHaveTooMany(frame.rest) || canHaveTooMany(batch.rest)) {
+    throw new Error(`the other fields have more than ${FRAME_EVENTS_MAX} parts`);
+  }
+  if (frame.parts.length === 0) return undefined;
+  const value = fromBinary(BatchSchema, batch.rest, DECODE_OPTIONS);
+  value.events = batch.parts.map((part) => fromBinary(RawEventSchema, part, DECODE_OPTIONS));
+  return {
+    $typeName: "ambient.v1.PushSessionEventsRequest",
+    frame: { case: "batch", value },
+  };
+}
+
+function canHaveTooMany({ length }: Uint8Array): boolean {
+  return length > FRAME_EVENTS_MAX * EVENT_BYTES_MIN;
+}
+
+/** The values of one field of a message, and the bytes of all other fields. */
+function split(
+  bytes: Uint8Array,
+  wanted: number,
+): { readonly parts: readonly Uint8Array[]; readonly rest: Buffer } {
+  const reader = new BinaryReader(bytes);
+  const parts: Uint8Array[] = [];
+  const rest: Uint8Array[] = [];
+  while (reader.pos < reader.len) {
+    const start = reader.pos;
+    const [field, wireType] = reader.tag();
+    if (field === wanted && wireType === WireType.LengthDelimited) parts.push(reader.bytes());
+    else {
+      reader.skip(wireType, field);
+      rest.push(bytes.subarray(start, reader.pos));
+    }
+    if (parts.length + rest.length > FRAME_EVENTS_MAX) {
+      throw new Error(`a message has more than ${FRAME_EVENTS_MAX} parts`);
+    }
+  }
+  return { parts, rest: Buffer.concat(rest) };
 }

@@ -19,8 +19,7 @@ import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { CALL_BYTES, type CallMemory, SMALL_BYTES } from "../base/budget.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { BidiCaller, BidiReceiver } from "../contract/context.ts";
-import { decoderOf } from "./decode.ts";
-import { encoderOf } from "./encode.ts";
+import { decoderOf, encoderOf } from "./codec.ts";
 import { type IncomingCall, LATE_TICKS, type MethodDeps, ServedCall } from "./serve.ts";
 
 export type BidiStreamHandler = (caller: BidiCaller<Message>) => BidiReceiver<Message>;
@@ -43,12 +42,13 @@ export function bidiStream(
   handle: BidiStreamHandler,
 ): (wire: ServerInterceptingCallInterface, arrived: IncomingCall) => void {
   const codec = { decode: decoderOf(method.input), encode: encoderOf(method.output) };
-  return (wire, arrived) => new BidiCall(deps, { wire, arrived }, codec).receive(handle);
+  return (wire, arrived) => wire.start(new BidiCall(deps, { wire, arrived }, { codec, handle }));
 }
 
 class BidiCall extends ServedCall implements BidiCaller<Message> {
   readonly isStream = true;
   readonly #codec: Codec;
+  readonly #handle: BidiStreamHandler;
   #receiver: BidiReceiver<Message> | undefined;
   /** True when the handler may hear nothing more. */
   #hasLeft = false;
@@ -73,25 +73,25 @@ class BidiCall extends ServedCall implements BidiCaller<Message> {
       wire,
       arrived,
     }: { readonly wire: ServerInterceptingCallInterface; readonly arrived: IncomingCall },
-    codec: Codec,
+    { codec, handle }: { readonly codec: Codec; readonly handle: BidiStreamHandler },
   ) {
     super(deps, wire, arrived);
     this.#codec = codec;
+    this.#handle = handle;
   }
 
-  receive(handle: BidiStreamHandler): void {
-    this.wire.start({
-      onReceiveMetadata: (metadata) => this.admit(metadata, () => this.#start(handle)),
-      onReceiveMessage: (bytes: Buffer) => {
-        this.#isAwaited = false;
-        this.#lateTicks = 0;
-        this.decompress(bytes, (message) => this.#onBytes(message));
-      },
-      // Node ends the reading side of a reset stream before it reports the reset: for a moment, a
-      // caller who left looks like one who has sent everything.
-      onReceiveHalfClose: () => void setImmediate(() => this.#onHalfClose()),
-      onCancel: () => this.onCancel(),
-    });
+  onReceiveMessage(bytes: Buffer): void {
+    this.#isAwaited = false;
+    this.#lateTicks = 0;
+    this.decompress(bytes, (message) => this.#onBytes(message));
+  }
+
+  /**
+   * Node ends the reading side of a reset stream before it reports the reset: for a moment, a caller who
+   * left looks like one who has sent everything.
+   */
+  onReceiveHalfClose(): void {
+    setImmediate(() => this.#onHalfClose());
   }
 
   protected override reserve(): CallMemory {
@@ -101,7 +101,7 @@ class BidiCall extends ServedCall implements BidiCaller<Message> {
     });
   }
 
-  #start(handle: BidiStreamHandler): void {
+  protected onAdmitted(): void {
     const { signal } = this;
     try {
       this.startHandling();
@@ -111,7 +111,7 @@ class BidiCall extends ServedCall implements BidiCaller<Message> {
     signal.addEventListener("abort", () => this.#onAbort(ServiceError.from(signal.reason)));
     this.sendHeaders();
     this.#guarded(() => {
-      const receiver = handle(this);
+      const receiver = this.#handle(this);
       this.#receiver = receiver;
       this.setRecord(() => receiver.record);
       this.#requestMore();
@@ -133,8 +133,6 @@ class BidiCall extends ServedCall implements BidiCaller<Message> {
     this.#reserveMessages();
     return true;
   }
-
-  onRequestEnd(): void {}
 
   send(message: Message): void {
     if (this.#hasLeft) return;

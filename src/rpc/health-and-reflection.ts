@@ -39,7 +39,7 @@ import {
 } from "@session-ledger/proto/grpc/reflection/v1/reflection_pb";
 import { ServiceError } from "@session-ledger/base/errors";
 import { CALL_BYTES, type Reservation } from "../base/budget.ts";
-import { methodDefinitionOf } from "./answers.ts";
+import { methodDefinitionOf } from "./codec.ts";
 import { HEAD_BYTES, IncomingBytes, type IncomingOwner } from "./incoming.ts";
 import type { OpenCall } from "./open-calls.ts";
 import { type CallParts, LATE_TICKS } from "./serve.ts";
@@ -168,7 +168,7 @@ class HealthAndReflectionRequest implements IncomingOwner, OpenCall {
     this.#parts = parts;
     this.#stream = stream;
     this.#reservation = reservation;
-    parts.openCalls.add(this);
+    parts.openCalls.calls.add(this);
     void new IncomingBytes(stream, this);
     stream.once("close", () => this.onRequestEnd());
   }
@@ -185,7 +185,7 @@ class HealthAndReflectionRequest implements IncomingOwner, OpenCall {
   }
 
   onRequestEnd(): void {
-    this.#parts.openCalls.delete(this);
+    this.#parts.openCalls.calls.delete(this);
     this.#reservation.release();
   }
 

@@ -37,7 +37,7 @@ export interface IncomingOwner {
   /** The same message needs this many bytes more than it stated. */
   onPieces(bytes: number): boolean;
   /** The caller has sent everything. */
-  onRequestEnd(): void;
+  onRequestEnd?(): void;
   /** The caller attacks: its connection must end. */
   onFlood(): void;
 }
@@ -52,7 +52,8 @@ export class IncomingBytes {
   #leftBytes = 0;
   #partBytes = 0;
   #pieces = 0;
-  #isDropping = false;
+  /** True: no further byte is held. */
+  isDropping = false;
   hasEnded = false;
 
   /** Make this before any byte of the request can arrive. */
@@ -62,7 +63,7 @@ export class IncomingBytes {
     // oxlint-disable-next-line typescript/unbound-method -- Called with its stream.
     this.#push = stream.push;
     // Node calls this with every chunk; an event would come only with a read.
-    stream.push = (chunk: Chunk) => this.#onPush(chunk);
+    stream.push = this.#onPush.bind(this);
   }
 
   /** A message has begun, and has not arrived whole. */
@@ -70,21 +71,16 @@ export class IncomingBytes {
     return this.#leftBytes > 0 || this.#headBytes > 0;
   }
 
-  /** No further byte is held. */
-  drop(): void {
-    this.#isDropping = true;
-  }
-
   #onPush(chunk: Chunk): boolean {
     if (chunk === null) {
       this.hasEnded = true;
-      this.#owner.onRequestEnd();
+      this.#owner.onRequestEnd?.();
       return this.#push.call(this.#stream, null);
     }
-    if (this.#isDropping) return true;
+    if (this.isDropping) return true;
     const continues = this.hasPart;
     if (!this.#readHeads(chunk) || (this.hasPart && !this.#addPiece(chunk))) {
-      this.#isDropping = true;
+      this.isDropping = true;
       return true;
     }
     const isSmallPart = chunk.length * COPIED_PART < chunk.buffer.byteLength;

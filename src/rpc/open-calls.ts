@@ -20,19 +20,11 @@ export interface OpenCall {
  * and wait for others. A handler counts until it is done, even when the caller has left.
  */
 export class OpenCalls {
-  readonly #calls = new Set<OpenCall>();
+  /** From the beginning of a call until its last byte has left. */
+  readonly calls = new Set<OpenCall>();
   readonly #emptied = Promise.withResolvers<void>();
   handlersRunning = 0;
   #isClosed = false;
-
-  /** A call began; it is open until `delete`, when its last byte has left. */
-  add(call: OpenCall): void {
-    this.#calls.add(call);
-  }
-
-  delete(call: OpenCall): void {
-    this.#calls.delete(call);
-  }
 
   /** A handler begins. Throws when the server stops. Each `enter` that returned needs its `leave`. */
   enter(): void {
@@ -47,7 +39,7 @@ export class OpenCalls {
 
   /** Ends late calls, and the streams whose callers may not continue. */
   tick(refusalOf: (principal: Principal) => ServiceError | undefined): void {
-    for (const call of this.#calls) {
+    for (const call of this.calls) {
       const { isStream, isHandling = false, principal } = call;
       const isKnown = isStream && isHandling && principal !== undefined;
       const error = isKnown ? refusalOf(principal) : undefined;
@@ -59,7 +51,7 @@ export class OpenCalls {
   /** Ends the streams with UNAVAILABLE and takes no new call; resolves when no handler runs. */
   close(): Promise<void> {
     this.#isClosed = true;
-    for (const call of this.#calls) if (call.isStream) call.fail(shuttingDown());
+    for (const call of this.calls) if (call.isStream) call.fail(shuttingDown());
     if (this.handlersRunning === 0) this.#emptied.resolve();
     return this.#emptied.promise;
   }

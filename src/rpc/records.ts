@@ -1,9 +1,10 @@
 import type { DescMethod } from "@bufbuild/protobuf";
 import { type Metadata, status } from "@grpc/grpc-js";
+import type { Clock } from "@session-ledger/base/clock";
 import type { ServiceError } from "@session-ledger/base/errors";
 import type { CallRecords } from "../observability/call-records.ts";
 import type { CallMetrics, Metrics } from "../observability/metrics.ts";
-import type { Attributes, Span } from "../observability/trace.ts";
+import type { Attributes, Span, Tracer } from "../observability/trace.ts";
 import { GRPC_STATUS } from "./status.ts";
 
 export interface RpcEnd {
@@ -19,6 +20,9 @@ export interface RpcEnd {
 /** Writes one record per call of one method. */
 export class MethodRecords {
   readonly #records: CallRecords;
+  readonly clock: Clock;
+  /** Undefined where no trace is recorded. */
+  readonly tracer: Tracer | undefined;
   readonly #metrics: CallMetrics;
   readonly #method: string;
   readonly #isStream: boolean;
@@ -30,6 +34,8 @@ export class MethodRecords {
     { name, parent, methodKind }: DescMethod,
   ) {
     this.#records = records;
+    this.clock = records.clock;
+    this.tracer = records.tracer;
     this.#metrics = metrics.callsOf(name);
     this.#method = name;
     this.#isStream = methodKind !== "unary";
@@ -41,20 +47,16 @@ export class MethodRecords {
     };
   }
 
-  startedMs(): number {
-    return this.#records.startedMs();
-  }
-
-  /** Undefined where no trace is recorded, which costs a call one check. */
-  span(metadata: Metadata): Span | undefined {
-    const { tracer } = this.#records;
-    if (tracer === undefined) return undefined;
+  span(tracer: Tracer, metadata: Metadata): Span | undefined {
     const given = metadata.get("traceparent");
     const traceparent = given.length === 1 ? String(given[0]) : undefined;
     return tracer.span(this.#spanName, traceparent, this.#spanAttributes);
   }
 
   recordEnd({ startedMs, request, error, counts, span }: RpcEnd): void {
+    if (error === undefined && span === undefined && !this.#isStream && this.#records.isQuiet) {
+      return this.#metrics.recordEnd("OK", this.clock.monotonicMs() - startedMs);
+    }
     const code = error === undefined ? "OK" : status[GRPC_STATUS[error.code]];
     const durationMs = this.#records.recordEnd({
       startedMs,

@@ -6,10 +6,10 @@
  *
  *   admitted     the token is verified; memory is reserved for the call, and for each large message
  *                when its head has arrived                                    admit, onMessageHead
- *   decoded      the bytes are a message                                      decode.ts
+ *   decoded      the bytes are a message                                      codec.ts
  *   authorised   the caller has the right, for the session of the request     handlers/authorised.ts
  *   handled      the handler answers, or throws                               the adapters
- *   encoded      the answer is bytes, whose memory the call holds             encode.ts
+ *   encoded      the answer is bytes, whose memory the call holds             codec.ts
  *   recorded     one line, one count, one span                                records.ts
  *   ended        the status is sent; the memory is released when the last byte has left
  *
@@ -33,7 +33,7 @@ import {
 } from "../base/budget.ts";
 import { type BidiRecord, Call, isAbort } from "../contract/context.ts";
 import { type Decompressor, type Encoding, isCompressed } from "./decompress.ts";
-import type { EncodedAnswer } from "./encode.ts";
+import type { EncodedAnswer } from "./codec.ts";
 import { HEAD_BYTES, IncomingBytes, type IncomingOwner } from "./incoming.ts";
 import type { OpenCall, OpenCalls } from "./open-calls.ts";
 import type { MethodRecords } from "./records.ts";
@@ -89,10 +89,11 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
   protected readonly wire: ServerInterceptingCallInterface;
   protected readonly stream: ServerHttp2Stream;
   protected readonly incoming: IncomingBytes;
-  readonly #encoding: Encoding | undefined;
+  protected readonly encoding: Encoding | undefined;
   readonly #sendStatus: (status: OwnStatus) => void;
   readonly #startedMs: number;
-  #request: unknown;
+  /** The decoded request, for the record. */
+  request: unknown;
   #describe: (() => BidiRecord) | undefined;
   #isHandling = false;
   #isClosed = false;
@@ -102,41 +103,44 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
     this.deps = deps;
     this.wire = wire;
     this.stream = arrived.stream;
-    this.#encoding = arrived.encoding;
-    this.#startedMs = deps.records.startedMs();
+    this.encoding = arrived.encoding;
+    this.#startedMs = deps.records.clock.monotonicMs();
     this.incoming = new IncomingBytes(arrived.stream, this);
     this.#sendStatus = wire.sendStatus.bind(wire);
     wire.sendStatus = (own) => this.fail(transportRefusal(own));
-    deps.openCalls.add(this);
+    deps.openCalls.calls.add(this);
   }
 
   /** Continues the call when its caller is known, which is at once for most calls. */
-  protected admit(metadata: Metadata, proceed: () => void): void {
+  onReceiveMetadata(metadata: Metadata): void {
     const { callers, records } = this.deps;
-    this.span = records.span(metadata);
+    if (records.tracer !== undefined) this.span = records.span(records.tracer, metadata);
     try {
       if (callers.asks) {
         const principal = callers.authenticate(metadata.get("authorization").map(String));
-        if (principal instanceof Promise) return void this.#admitLater(principal, proceed);
-        this.setPrincipal(principal);
+        if (principal instanceof Promise) return void this.#admitLater(principal);
+        this.principal = principal;
       }
       this.memory = this.reserve();
     } catch (error) {
       return this.fail(error);
     }
-    proceed();
+    this.onAdmitted();
   }
 
-  async #admitLater(pending: Promise<Principal>, proceed: () => void): Promise<void> {
+  async #admitLater(pending: Promise<Principal>): Promise<void> {
     try {
-      this.setPrincipal(await pending);
+      this.principal = await pending;
       if (this.hasEnded) return;
       this.memory = this.reserve();
     } catch (error) {
       return this.fail(error);
     }
-    proceed();
+    this.onAdmitted();
   }
+
+  /** The caller may make the call, and memory is reserved for it. */
+  protected abstract onAdmitted(): void;
 
   /** Throws when no room is free for one more call of this caller. */
   protected reserve(sizes?: {
@@ -147,9 +151,10 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
     return new CallMemory(this.deps.budget, caller, { ...sizes, end: () => this.failBusy() });
   }
 
+  abstract onReceiveMessage(bytes: Buffer): void;
+  abstract onReceiveHalfClose(): void;
   abstract onMessageHead(bytes: number, isCompressed: boolean): boolean;
   abstract onPieces(bytes: number): boolean;
-  abstract onRequestEnd(): void;
   abstract get isStream(): boolean;
   abstract tick(): void;
 
@@ -159,15 +164,9 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
 
   /** Calls `then` with the message, at once if it was not compressed. */
   protected decompress(message: Buffer, then: (bytes: Buffer) => void): void {
-    const encoding = this.#encoding;
+    const { encoding } = this;
     if (encoding === undefined || !isCompressed(message)) return then(message);
     void this.deps.decompressor.decompress(message, { encoding, call: this }, then);
-  }
-
-  /** Notes the request, for the record. */
-  accept<T>(request: T): T {
-    this.#request = request;
-    return request;
   }
 
   /** For a call without a single request: `record` is called at the end of the call. */
@@ -265,14 +264,14 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
    * the stream and grpc-js's copy of the request stay. RFC 9113, 8.1, lets a server end such a stream
    * without an error.
    */
-  protected onCancel(): void {
+  onCancel(): void {
     if (!this.hasEnded) {
       const error = new ServiceError("cancelled", "CANCELLED", "the caller left");
       this.#end(error);
       this.markEnded(error);
     }
     const { stream } = this;
-    this.incoming.drop();
+    this.incoming.isDropping = true;
     if (this.incoming.hasEnded || stream.destroyed) return this.#onClose();
     stream.once("close", () => this.#onClose());
     if (!stream.closed) setImmediate(() => this.#reset(FIRST_LOOK_MS, LAST_LOOK_MS));
@@ -292,7 +291,7 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
 
   #onClose(): void {
     this.#isClosed = true;
-    this.deps.openCalls.delete(this);
+    this.deps.openCalls.calls.delete(this);
     if (!this.#isHandling) this.memory?.release();
   }
 
@@ -301,7 +300,7 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
     const record = this.#describe?.();
     this.deps.records.recordEnd({
       startedMs: this.#startedMs,
-      request: record ?? this.#request,
+      request: record ?? this.request,
       error,
       counts: record?.counts,
       span: this.span,
@@ -311,9 +310,17 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
 
 const INCOMPLETE = { field: "", description: "the call ended before a whole request had come" };
 
+interface OneRequestOptions {
+  readonly isStream: boolean;
+  /** Called with the bytes of the request when they are complete. */
+  readonly onRequest: (call: OneRequestCall, bytes: Buffer) => Promise<void>;
+}
+
 /** A call with a single request, and one answer or a stream of answers. */
 export class OneRequestCall extends ServedCall {
   readonly isStream: boolean;
+  readonly #onRequest: OneRequestOptions["onRequest"];
+  #message: Buffer | undefined;
   #requestBytes = 0;
   #lateTicks = 0;
   /** Called at each tick while the handler works. */
@@ -325,51 +332,45 @@ export class OneRequestCall extends ServedCall {
       wire,
       arrived,
     }: { readonly wire: ServerInterceptingCallInterface; readonly arrived: IncomingCall },
-    { isStream }: { readonly isStream: boolean },
+    { isStream, onRequest }: OneRequestOptions,
   ) {
     super(deps, wire, arrived);
     this.isStream = isStream;
+    this.#onRequest = onRequest;
   }
 
-  /** Calls `deliver` with the bytes of the request when they are complete. */
-  receive(deliver: (bytes: Buffer) => void): void {
-    let message: Buffer | undefined;
-    this.wire.start({
-      onReceiveMetadata: (metadata) => {
-        this.admit(metadata, () => {
-          if (this.#hold(this.#requestBytes)) this.wire.startRead();
-        });
-      },
-      onReceiveMessage: (bytes: Buffer) => {
-        if (message !== undefined) {
-          const why = "the method takes one request, and a second one came";
-          return this.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", why));
-        }
-        message = bytes;
-        this.wire.startRead(); // Needed to learn the end of the requests.
-      },
-      onReceiveHalfClose: () => {
-        if (message !== undefined) return this.#deliver(message, deliver);
-        // So looks a frame that is shorter than stated, and, for a moment, a caller who left.
-        setImmediate(() => this.fail(invalidArgument([INCOMPLETE])));
-      },
-      onCancel: () => this.onCancel(),
-    });
+  protected onAdmitted(): void {
+    if (this.#hold(this.#requestBytes)) this.wire.startRead();
   }
 
-  /** For a method without a handler; an unknown caller is refused before. */
-  refuse(error: ServiceError): void {
-    this.wire.start({
-      onReceiveMetadata: (metadata) => this.admit(metadata, () => this.fail(error)),
-      onReceiveMessage: () => undefined,
-      onReceiveHalfClose: () => undefined,
-      onCancel: () => this.onCancel(),
-    });
+  onReceiveMessage(bytes: Buffer): void {
+    if (this.#message !== undefined) {
+      const why = "the method takes one request, and a second one came";
+      return this.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", why));
+    }
+    this.#message = bytes;
+    this.wire.startRead(); // Needed to learn the end of the requests.
+  }
+
+  onReceiveHalfClose(): void {
+    const message = this.#message;
+    if (message === undefined) {
+      // So looks a frame that is shorter than stated, and, for a moment, a caller who left.
+      setImmediate(() => this.fail(invalidArgument([INCOMPLETE])));
+    } else if (this.encoding === undefined) {
+      void this.#onRequest(this, message);
+    } else {
+      // Few messages are decompressed at once, so their size is reserved when it is known.
+      this.decompress(message, (bytes) => {
+        if (bytes === message || this.#hold(bytes.length)) void this.#onRequest(this, bytes);
+      });
+    }
   }
 
   /** Sends the answer of a unary call. Throws when no room is free for it. */
   answer({ parts, onFlushed }: EncodedAnswer): void {
-    const bytes = parts.reduce((sum, part) => sum + part.length, 0);
+    let bytes = 0;
+    for (const part of parts) bytes += part.length;
     const more = bytes - Math.max(this.#requestBytes, SMALL_BYTES);
     if (more > 0 && this.memory?.resize("answer", more) === false) throw serverBusy();
     this.sendMessage(parts, bytes, onFlushed);
@@ -385,8 +386,6 @@ export class OneRequestCall extends ServedCall {
     return this.#hold(this.#requestBytes + bytes);
   }
 
-  onRequestEnd(): void {}
-
   tick(): void {
     if (this.isHandling) this.onHandlingTick?.();
     // The caller must act: send the rest of its request, or read the answer.
@@ -397,13 +396,6 @@ export class OneRequestCall extends ServedCall {
     else this.failLate();
   }
 
-  /** Few messages are decompressed at once, so their size is reserved when it is known. */
-  #deliver(message: Buffer, deliver: (bytes: Buffer) => void): void {
-    this.decompress(message, (bytes) => {
-      if (bytes === message || this.#hold(bytes.length)) deliver(bytes);
-    });
-  }
-
   /** Before the caller is known, the bytes are only noted; a window at most can arrive. */
   #hold(bytes: number): boolean {
     this.#requestBytes = bytes;
@@ -411,5 +403,23 @@ export class OneRequestCall extends ServedCall {
     if (this.memory.resize("request", bytes)) return true;
     this.failBusy();
     return false;
+  }
+}
+
+/** A call of a method without a handler; an unknown caller is refused before. */
+export class UnservedCall extends OneRequestCall {
+  readonly #refusal: ServiceError;
+
+  constructor(
+    deps: MethodDeps,
+    call: { readonly wire: ServerInterceptingCallInterface; readonly arrived: IncomingCall },
+    refusal: ServiceError,
+  ) {
+    super(deps, call, { isStream: false, onRequest: () => Promise.resolve() });
+    this.#refusal = refusal;
+  }
+
+  protected override onAdmitted(): void {
+    this.fail(this.#refusal);
   }
 }

@@ -4,8 +4,7 @@ import { PooledBuffer } from "../base/buffer-pool.ts";
 import { forEach } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import { WrittenSessionEvent } from "../contract/rows-to-wire.ts";
-import { decoderOf } from "./decode.ts";
-import { sharedEncoderOf } from "./encode.ts";
+import { decoderOf, sharedEncoderOf } from "./codec.ts";
 import { HEAD_BYTES } from "./incoming.ts";
 import {
   type IncomingCall,
@@ -24,7 +23,7 @@ export function serverStream(
   const decode = decoderOf(method.input);
   const encode = sharedEncoderOf(method.output);
 
-  const answer = async (call: OneRequestCall, bytes: Buffer): Promise<void> => {
+  const onRequest = async (call: OneRequestCall, bytes: Buffer): Promise<void> => {
     const out = new OutgoingFrames(call, encode);
     try {
       call.startHandling();
@@ -33,7 +32,8 @@ export function serverStream(
     }
     call.onHandlingTick = () => out.tick();
     try {
-      const request = call.accept(decode(bytes));
+      const request = decode(bytes);
+      call.request = request;
       call.sendHeaders(); // Sent at once: the headers tell a watcher that it is attached.
       await sendAll(call, handle(request, call), out);
       call.succeed();
@@ -44,10 +44,8 @@ export function serverStream(
     }
   };
 
-  return (wire, arrived) => {
-    const call = new OneRequestCall(deps, { wire, arrived }, { isStream: true });
-    call.receive((bytes) => void answer(call, bytes));
-  };
+  const options = { isStream: true, onRequest };
+  return (wire, arrived) => wire.start(new OneRequestCall(deps, { wire, arrived }, options));
 }
 
 /**

@@ -27,7 +27,8 @@ import { Budget } from "../base/budget.ts";
 import { isDoneWithin } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
 import type { TlsMaterial } from "../transport/watched-files.ts";
-import { type AnswerDeps, answersOf, definitionOf, type SessionHandlers } from "./answers.ts";
+import { type AnswerDeps, answersOf, type SessionHandlers } from "./answers.ts";
+import { definitionOf } from "./codec.ts";
 import type { LoggedCalls } from "../observability/call-records.ts";
 import { Decompressor } from "./decompress.ts";
 import { Connections, limitHttp2 } from "./connections.ts";
@@ -208,8 +209,8 @@ export class GrpcServer implements Unit {
       if (!method.responseStream) return new ServerInterceptingCall(wire);
       // Health's watches and reflection do not end, and would delay a stop up to its limit.
       const call: OpenCall = { isStream: true, fail: (error) => wire.sendStatus(statusOf(error)) };
-      this.#openCalls.add(call);
-      const onCancel = (): void => this.#openCalls.delete(call);
+      this.#openCalls.calls.add(call);
+      const onCancel = (): unknown => this.#openCalls.calls.delete(call);
       return new ServerInterceptingCall(wire, { start: (next) => next({ onCancel }) });
     };
   }

@@ -1,8 +1,7 @@
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import type { CallContext } from "../contract/context.ts";
-import { decoderOf } from "./decode.ts";
-import { answerEncoderOf } from "./encode.ts";
+import { answerEncoderOf, decoderOf } from "./codec.ts";
 import { type IncomingCall, type MethodDeps, OneRequestCall } from "./serve.ts";
 
 /** Answers the unary calls of one method. */
@@ -14,14 +13,16 @@ export function unary(
   const decode = decoderOf(method.input);
   const encode = answerEncoderOf(method.output);
 
-  const answer = async (call: OneRequestCall, bytes: Buffer): Promise<void> => {
+  const onRequest = async (call: OneRequestCall, bytes: Buffer): Promise<void> => {
     try {
       call.startHandling();
     } catch (error) {
       return call.fail(error);
     }
     try {
-      call.answer(encode(await handle(call.accept(decode(bytes)), call)));
+      const request = decode(bytes);
+      call.request = request;
+      call.answer(encode(await handle(request, call)));
     } catch (error) {
       call.fail(error);
     } finally {
@@ -29,8 +30,6 @@ export function unary(
     }
   };
 
-  return (wire, arrived) => {
-    const call = new OneRequestCall(deps, { wire, arrived }, { isStream: false });
-    call.receive((bytes) => void answer(call, bytes));
-  };
+  const options = { isStream: false, onRequest };
+  return (wire, arrived) => wire.start(new OneRequestCall(deps, { wire, arrived }, options));
 }

@@ -101,14 +101,14 @@ const ANSWER_GRACE_MS = 2_000;
 
 export function createDatabase(options: DatabaseOptions): Database {
   const pools = new Pools((lost) => connectPool(options, lost));
-  const answerLimitMs = options.statementTimeoutMs + ANSWER_GRACE_MS;
+  const answerLimit = answerLimitOf(options.statementTimeoutMs + ANSWER_GRACE_MS);
 
   async function answered<T>(ask: (pool: Pool) => PromiseLike<T>): Promise<T> {
     for (;;) {
       const pool = pools.current;
       try {
-        const answer = await answerWithin(answerLimitMs, ask(pool));
-        pools.worked(pool);
+        const answer = await within(ask(pool), answerLimit);
+        pool.hasWorked = true;
         return answer;
       } catch (error) {
         const cause = errorOfDriver(error);
@@ -156,7 +156,7 @@ export function createDatabase(options: DatabaseOptions): Database {
         throw storeError(error);
       }
     },
-    transaction: (work) => onOneConnection(options, { answerLimitMs, work }),
+    transaction: (work) => onOneConnection(options, { answerLimit, work }),
     ...answeringServer(),
     async start() {
       pools.open();
@@ -181,13 +181,13 @@ function guarded(onRow: (row: RawRow) => void) {
 
 async function onOneConnection<T>(
   options: DatabaseOptions,
-  { answerLimitMs, work }: { answerLimitMs: number; work: (one: Transaction) => Promise<T> },
+  { answerLimit, work }: { answerLimit: AnswerLimit; work: (one: Transaction) => Promise<T> },
 ): Promise<T> {
   let pool: Pool | undefined;
   const connect = (lost: () => void): postgres.Sql =>
     (pool = connectPool({ ...options, connectionsMax: 1 }, lost)).client;
   try {
-    return await inTransaction({ connect, answerLimitMs }, work);
+    return await inTransaction({ connect, answerLimit }, work);
   } catch (error) {
     throw storeError(error);
   } finally {
@@ -224,7 +224,7 @@ function connectPool(options: DatabaseOptions, lost: () => void): Pool {
     },
   };
   const client = postgres(options.url(), driverOptions);
-  return { client, drizzle: drizzle(client), sockets };
+  return { client, drizzle: drizzle(client), sockets, hasWorked: false };
 }
 
 /** Tracks the server that answers, and calls back when another one does. */
@@ -280,8 +280,8 @@ export interface Transaction {
 interface TransactionParts {
   /** A client of one connection; `lost` is called before any statement rejects. */
   readonly connect: (lost: () => void) => postgres.Sql;
-  /** The limit of each statement; undefined: a statement may take any time. */
-  readonly answerLimitMs: number | undefined;
+  /** Of each statement; undefined: a statement may take any time. */
+  readonly answerLimit: AnswerLimit | undefined;
 }
 
 /** The limit of the goodbye to the server; then the socket is closed. */
@@ -289,7 +289,7 @@ const END_TIMEOUT_S = 1;
 
 /** Rejects with the error of the driver or of `work`. A lost COMMIT has an unknown effect. */
 export async function inTransaction<T>(
-  { connect, answerLimitMs }: TransactionParts,
+  { connect, answerLimit }: TransactionParts,
   work: (transaction: Transaction) => Promise<T>,
 ): Promise<T> {
   const broken = Promise.withResolvers<never>();
@@ -305,7 +305,7 @@ export async function inTransaction<T>(
     const { text, values } = rendered(statement);
     const answer = Promise.race([client.unsafe<Fields[]>(text, [...values]), broken.promise]);
     try {
-      return await (answerLimitMs === undefined ? answer : answerWithin(answerLimitMs, answer));
+      return await (answerLimit === undefined ? answer : within(answer, answerLimit));
     } catch (error) {
       end(error);
       throw error;
@@ -321,13 +321,15 @@ export async function inTransaction<T>(
   }
 }
 
+type AnswerLimit = ReturnType<typeof answerLimitOf>;
+
 /** Rejects after the limit; the statement may still take effect, and its answer is lost. */
-function answerWithin<T>(limitMs: number, answer: PromiseLike<T>): Promise<T> {
-  const late = (): Promise<T> =>
+function answerLimitOf(limitMs: number) {
+  const onTimeout = (): Promise<never> =>
     Promise.reject(
       Object.assign(new Error(`no answer within ${limitMs} ms`), { code: "ETIMEDOUT" }),
     );
-  return within(answer, { limitMs, onTimeout: late });
+  return { limitMs, onTimeout };
 }
 
 /** The only types that our statements bind; each statement casts the text as needed. */

@@ -25,15 +25,11 @@ interface DiskSpaceParts {
 export class DiskSpace implements Unit {
   readonly #parts: DiskSpaceParts;
   readonly #looking = new Interval(() => this.look());
-  #refusal: ServiceError | undefined;
+  /** The error for a push; undefined while the disk has room. */
+  refusal: ServiceError | undefined;
 
   constructor(parts: DiskSpaceParts) {
     this.#parts = parts;
-  }
-
-  /** The error for a push; undefined while the disk has room. */
-  get refusal(): ServiceError | undefined {
-    return this.#refusal;
   }
 
   async start(): Promise<void> {
@@ -47,17 +43,17 @@ export class DiskSpace implements Unit {
 
   async look(): Promise<void> {
     const { freeBytes, reserveBytes, log, seen } = this.#parts;
-    const before = this.#refusal?.reason;
+    const before = this.refusal?.reason;
     try {
       const free = await freeBytes();
       seen(free);
       const needed = before === "DISK_FULL" ? reserveBytes + reserveBytes / 8 : reserveBytes;
-      this.#refusal = free < needed ? diskFull() : undefined;
-      if (this.#refusal?.reason === before) return;
-      if (this.#refusal === undefined) log.info({ freeBytes: free }, "disk_has_room");
+      this.refusal = free < needed ? diskFull() : undefined;
+      if (this.refusal?.reason === before) return;
+      if (this.refusal === undefined) log.info({ freeBytes: free }, "disk_has_room");
       else log.warn({ freeBytes: free, reserveBytes }, "disk_full");
     } catch (error) {
-      this.#refusal = filesMissing(error);
+      this.refusal = filesMissing(error);
       if (before !== "DATABASE_UNAVAILABLE") log.warn({ err: error }, "data_dir_gone");
     }
   }

@@ -105,7 +105,7 @@ class ListenConnection implements ListenerConnection {
       max_lifetime: null,
       fetch_types: false,
       onnotice: () => undefined,
-      onnotify: (_channel: string, payload: string) => this.#received(payload),
+      onnotify: this.#received.bind(this),
       onclose: () => this.#fail(new Error("the connection was closed")),
       socket: (target: SocketTarget) => this.#connect(target),
       connection: { application_name: "session-ledger-listen" },
@@ -131,7 +131,7 @@ class ListenConnection implements ListenerConnection {
 
   readonly #abort = (): void => this.#fail(this.#options.signal.reason);
 
-  #received(payload: string): void {
+  #received(_channel: string, payload: string): void {
     if (this.#losing.signal.aborted) return;
     if (payload === this.#beatText) this.#onHeartbeat?.();
     else if (!payload.startsWith(BEAT)) this.#options.received(payload);

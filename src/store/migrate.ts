@@ -140,7 +140,7 @@ function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>):
       max_lifetime: null,
       connection: { application_name: "session-ledger-migrate" },
     });
-  return inTransaction({ connect, answerLimitMs: undefined }, async (transaction) => {
+  return inTransaction({ connect, answerLimit: undefined }, async (transaction) => {
     await transaction.execute(sql`select pg_advisory_xact_lock(${LOCK})`);
     return work(transaction);
   }).catch((error: unknown) => {

@@ -23,6 +23,8 @@ export interface Pool {
   readonly client: postgres.Sql;
   readonly drizzle: PostgresJsDatabase;
   readonly sockets: PoolSockets;
+  /** A statement was answered. */
+  hasWorked: boolean;
 }
 
 /** Statements in progress when the service stops may take this long. */
@@ -89,7 +91,6 @@ export class PoolSockets {
 export class Pools {
   readonly #connect: (lost: () => void) => Pool;
   #current: Pool | undefined;
-  #hasWorked = false;
   readonly #closing = new Set<Promise<void>>();
 
   /** `connect` gets a callback for the loss of a connection of the pool. */
@@ -109,17 +110,11 @@ export class Pools {
   open(): void {
     const pool: Pool = this.#connect(() => this.retire(pool));
     this.#current = pool;
-    this.#hasWorked = false;
-  }
-
-  /** A statement was answered. */
-  worked(pool: Pool): void {
-    if (pool === this.#current) this.#hasWorked = true;
   }
 
   /** Once per pool: a loss fails many statements, and the first one retires the pool. */
   retire(pool: Pool): void {
-    if (pool !== this.#current || !this.#hasWorked) return;
+    if (pool !== this.#current || !pool.hasWorked) return;
     this.open();
     this.#leave(pool, POOL_LEFT, RETIRE_TIMEOUT_S);
   }

@@ -2,7 +2,7 @@
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
 import { type EventRow, type Push, storedBytesOf } from "../../src/store/rows.ts";
-import { newEventRow } from "../../src/handlers/new-row.ts";
+import { newEventRow } from "../../src/handlers/push.ts";
 import type { Bench } from "./bench.ts";
 import type { Ledger } from "./servers.ts";
 

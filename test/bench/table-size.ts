@@ -6,7 +6,7 @@ import {
   type IncomingEvent,
 } from "@session-ledger/compressor/compressor";
 import { encodeFragments } from "@session-ledger/compressor/fragments";
-import { newEventRow } from "../../src/handlers/new-row.ts";
+import { newEventRow } from "../../src/handlers/push.ts";
 import type { EventRow } from "../../src/store/rows.ts";
 import type { Stream } from "../support/streams.ts";
 import type { Bench, Findings } from "./bench.ts";

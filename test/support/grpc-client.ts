@@ -28,7 +28,7 @@ import {
 } from "@session-ledger/proto/google/rpc/error_details_pb";
 import { StatusSchema } from "@session-ledger/proto/google/rpc/status_pb";
 import type { Violation } from "@session-ledger/base/errors";
-import { methodDefinitionOf } from "../../src/rpc/answers.ts";
+import { methodDefinitionOf } from "../../src/rpc/codec.ts";
 
 export interface CallOptions {
   readonly deadlineMs?: number;

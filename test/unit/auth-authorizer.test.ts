@@ -154,6 +154,18 @@ test("a caller without a scope needs no lookup and no wait", () => {
   expect(asked).toEqual([]);
 });
 
+test("an id that no session can have is checked against the roles, and left to the handler", async () => {
+  const { authorizer, ask, asked } = fixture();
+  for (const scope of [{ projectId: "p1" }, { sessionId: "mine" }]) {
+    for (const id of ["", "..", "a b", "x".repeat(129)]) {
+      const runner = principal({ roles: ["runner"], ...scope });
+      expect(authorizer.authorize(runner, "event.push", id)).toBeUndefined();
+      expect(await ask(runner, "session.delete", id)).toBe("PERMISSION_DENIED");
+    }
+  }
+  expect(asked).toEqual([]);
+});
+
 test("every denial is audited with its actor, action, session and reason", async () => {
   const { ask, denied } = fixture();
   const viewer = principal({ roles: ["viewer"], projectId: "p1" });

@@ -112,16 +112,6 @@ describe("a call", () => {
     expect(asked).toEqual(["message.push.user s1", other, other, other]);
   });
 
-  test("with an invalid session id is checked against the roles, and left to the handler", () => {
-    const { methods, asked } = behindThe(() => undefined, {
-      pushSessionMessage: () => new Promise(() => undefined),
-    });
-    for (const id of ["", "..", "a b", "x".repeat(129)]) {
-      void methods.pushSessionMessage(pushing(id), contextOf(SCOPED));
-    }
-    expect(new Set(asked)).toEqual(new Set(["message.push.other -"]));
-  });
-
   test("that streams begins only after it is allowed", async () => {
     let begun = 0;
     const allowed = Promise.withResolvers<void>();

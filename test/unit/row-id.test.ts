@@ -1,6 +1,6 @@
 import { validate, version } from "uuid";
 import { expect, test } from "vitest";
-import { rowId } from "../../src/handlers/new-row.ts";
+import { rowId } from "../../src/handlers/push.ts";
 
 test("ids are of version 7 and differ, also after the pool is refilled", () => {
   const ids = Array.from({ length: 2_000 }, () => rowId());

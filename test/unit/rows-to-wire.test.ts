@@ -20,7 +20,7 @@ import {
   WrittenSessionEvent,
 } from "../../src/contract/rows-to-wire.ts";
 import { timestampOf } from "../../src/contract/times.ts";
-import { answerEncoderOf } from "../../src/rpc/encode.ts";
+import { answerEncoderOf } from "../../src/rpc/codec.ts";
 import type { EventRow, MessageRow } from "../../src/store/rows.ts";
 import { properties } from "../support/random.ts";
 

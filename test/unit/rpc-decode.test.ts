@@ -9,7 +9,7 @@ import {
 import { PushSessionEventRequestSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { ServiceError } from "@session-ledger/base/errors";
-import { decoderOf } from "../../src/rpc/decode.ts";
+import { decoderOf } from "../../src/rpc/codec.ts";
 import { properties } from "../support/random.ts";
 
 const decode = decoderOf(PushSessionEventRequestSchema);

@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
-import { sharedEncoderOf } from "../../src/rpc/encode.ts";
+import { sharedEncoderOf } from "../../src/rpc/codec.ts";
 
 function sampleEvent(payload: string) {
   return create(SessionEventSchema, { id: "e1", sessionId: "s1", seq: 42n, payload });

@@ -15,8 +15,7 @@ import {
   SessionMessageSchema,
   WatchSessionMessagesRequestSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
-import { decoderOf } from "../../src/rpc/decode.ts";
-import { encoderOf } from "../../src/rpc/encode.ts";
+import { decoderOf, encoderOf } from "../../src/rpc/codec.ts";
 import {
   decodeEvent,
   decodeMessage,

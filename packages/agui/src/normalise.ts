@@ -56,7 +56,8 @@ export function normalise(type: EventType, payload: Payload): Normalised {
   if (fields === undefined) return { ok: true, payload };
   const addsType = payload.value["type"] === undefined;
   const rewrites = rewrittenValues(type, payload.value);
-  const other = otherName(type, payload.value);
+  const names = OTHER_NAMES[type];
+  const other = names && hasOther(payload.value, names) ? names : undefined;
   if (other !== undefined) {
     const result = normalise(type, withName(payload, other));
     return result.ok ? { ...result, renamed: other.from } : result;
@@ -88,10 +89,8 @@ const OTHER_NAMES: Readonly<Partial<Record<EventType, OtherName>>> = {
 };
 
 /** When the field's own name is present too, the other name is an unknown key. */
-function otherName(type: EventType, value: JsonObject): OtherName | undefined {
-  const other = OTHER_NAMES[type];
-  if (other === undefined || Object.hasOwn(value, other.to)) return undefined;
-  return (value[other.from] ?? null) === null ? undefined : other;
+function hasOther(value: JsonObject, { from, to }: OtherName): boolean {
+  return !Object.hasOwn(value, to) && (value[from] ?? null) !== null;
 }
 
 /** A value that is not a text becomes its JSON text. */
@@ -129,13 +128,15 @@ function strays(value: JsonObject, fields: FieldRules): boolean {
     const field = value[key];
     if (field === null) {
       if (fields.droppable.has(key) || fields.emptied.has(key)) return true;
-    } else if (straysInside(field, fields.inner.get(key))) return true;
+      continue;
+    }
+    const inner = fields.inner.get(key);
+    if (inner !== undefined && straysInside(field, inner)) return true;
   }
   return false;
 }
 
-function straysInside(value: unknown, inner: InnerRules | undefined): boolean {
-  if (inner === undefined) return false;
+function straysInside(value: unknown, inner: InnerRules): boolean {
   if (inner.kind === "list")
     return Array.isArray(value) && value.some((element) => straysInside(element, inner.of));
   const fields = isObject(value) ? fieldsInside(value, inner) : undefined;

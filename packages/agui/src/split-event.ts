@@ -27,7 +27,7 @@ export interface ValidatedEvent {
   readonly completedAtMicros: bigint | undefined;
   readonly conformant: boolean;
   readonly mark: RunMark | undefined;
-  /** Undefined for an event that no version of the protocol accepts. */
+  /** Only of raw events; undefined for an event that no version of the protocol accepts. */
   readonly address: EventAddress | undefined;
   /** The name from another vocabulary that a field of the event had. */
   readonly renamed?: string | undefined;
@@ -47,8 +47,9 @@ export function splitEvent(push: EventPush, options: SplitOptions): SplitResult 
   if (push.eventType === "")
     return refused([{ field: "event_type", description: "event_type is required" }]);
   const read = readPayload(push.payload);
-  if (!read.ok) return refused([...checkTimes(push), read.violation]);
-  return rowsOf(push, read.payload, options);
+  return read.ok
+    ? rowsOf(push, read.payload, { ...options, isRaw: false })
+    : refused([...checkTimes(push), read.violation]);
 }
 
 interface UntypedEvent {
@@ -69,27 +70,39 @@ export function splitRawEvent(event: UntypedEvent, mode: ValidationMode): SplitR
     return refused([{ field: "event_type", description }]);
   }
   const push = { ...event, eventType, eventCount: 0, completedAtMicros: undefined };
-  const options = { mode, nowMicros: event.createdAtMicros };
+  const options = { mode, nowMicros: event.createdAtMicros, isRaw: true };
   return rowsOf({ ...push, hasFragments: false }, read.payload, options);
 }
 
-function rowsOf(push: EventPush, payload: Payload, { mode, nowMicros }: SplitOptions): SplitResult {
-  const split = splitGroup(push.eventType, payload);
-  if (split?.ok === false) return refused([...checkTimes(push), ...split.violations]);
+interface RowOptions extends SplitOptions {
+  readonly isRaw: boolean;
+}
 
-  const group = split?.group;
-  const violations = [...checkTimes(push), ...checkCounts(push, group)];
+function rowsOf(push: EventPush, payload: Payload, options: RowOptions): SplitResult {
+  const kind = KINDS.get(push.eventType);
+  const isGroup = kind !== undefined && Object.hasOwn(payload.value, "fragment_count");
+  const split = isGroup ? splitGroup(push.eventType, kind, payload) : undefined;
+  const violations = [...checkTimes(push)];
+  if (split?.ok === false) return refused([...violations, ...split.violations]);
+
+  const times = timesOf(push, options.nowMicros);
+  const { eventType, eventCount } = push;
+  let parts: readonly TimedPart[];
+  if (split === undefined) {
+    const wrongCount = checkEventCount(eventType, eventCount);
+    if (wrongCount !== undefined) violations.push(wrongCount);
+    parts = [{ eventType, payload, eventCount: eventCount || 1, ...times, isEndEvent: false }];
+  } else {
+    violations.push(...checkGroup(push, split.group));
+    parts = timedParts(split.group, times);
+  }
   const rows: ValidatedEvent[] = [];
-  const createdAtMicros = createdAt(push, nowMicros);
-  const parts = group
-    ? timedParts(group, { createdAtMicros, completedAtMicros: push.completedAtMicros })
-    : [timedPush(push, payload, createdAtMicros)];
   for (const part of parts) {
-    const result = validateEvent(part.eventType, part.payload, mode);
+    const result = validateEvent(part.eventType, part.payload, options.mode);
     if (result.ok) {
-      const row = rowOf(part, result);
+      const row = rowOf(part, result, options);
       rows.push(row);
-      const tooLong = checkRunId(row.mark);
+      const tooLong = row.mark?.kind === "open" ? checkRunId(row.mark.runId) : undefined;
       if (tooLong !== undefined) violations.push(tooLong);
     } else if (part.isEndEvent) violations.push(...result.violations.map(inEndEvent));
     else violations.push(...result.violations);
@@ -107,17 +120,6 @@ interface GroupTimes {
 /** An event that will become a row. */
 interface TimedPart extends GroupPart, GroupTimes {
   readonly isEndEvent: boolean;
-}
-
-function timedPush(push: EventPush, payload: Payload, createdAtMicros: bigint): TimedPart {
-  return {
-    eventType: push.eventType,
-    payload,
-    eventCount: push.eventCount === 0 ? 1 : push.eventCount,
-    createdAtMicros,
-    completedAtMicros: push.completedAtMicros,
-    isEndEvent: false,
-  };
 }
 
 /** START and CONTENT get the group's begin, CONTENT and END its completion. */
@@ -139,14 +141,19 @@ function timedParts(
 }
 
 /** Without a given time: now, unless the event was completed earlier. */
-function createdAt({ createdAtMicros, completedAtMicros }: EventPush, nowMicros: bigint): bigint {
-  if (createdAtMicros !== undefined) return createdAtMicros;
-  return completedAtMicros !== undefined && completedAtMicros < nowMicros
-    ? completedAtMicros
-    : nowMicros;
+function timesOf(
+  { createdAtMicros: given, completedAtMicros }: EventPush,
+  nowMicros: bigint,
+): GroupTimes {
+  const isPast = completedAtMicros !== undefined && completedAtMicros < nowMicros;
+  return { createdAtMicros: given ?? (isPast ? completedAtMicros : nowMicros), completedAtMicros };
 }
 
-function rowOf(part: TimedPart, { payload, entry, renamed }: AcceptedEvent): ValidatedEvent {
+function rowOf(
+  part: TimedPart,
+  { payload, entry, renamed }: AcceptedEvent,
+  { isRaw }: RowOptions,
+): ValidatedEvent {
   return {
     eventType: part.eventType,
     payload: payload.text,
@@ -154,14 +161,13 @@ function rowOf(part: TimedPart, { payload, entry, renamed }: AcceptedEvent): Val
     createdAtMicros: part.createdAtMicros,
     completedAtMicros: part.completedAtMicros,
     conformant: entry !== undefined,
-    mark: entry && markOf(entry, payload),
-    address: entry && addressOf(entry, payload.value),
+    mark: entry?.kind === "run" ? markOf(entry, payload) : undefined,
+    address: isRaw && entry ? addressOf(entry, payload.value) : undefined,
     ...(renamed === undefined ? {} : { renamed }),
   };
 }
 
-function markOf({ kind, role }: CatalogueEntry, { value }: Payload): RunMark | undefined {
-  if (kind !== "run") return undefined;
+function markOf({ role }: CatalogueEntry, { value }: Payload): RunMark {
   if (role === "end") return CLOSE;
   const runId = String(value["runId"]); // The field is a string in every version.
   return { kind: "open", runId: runId.toWellFormed().replaceAll("\0", "\uFFFD") };
@@ -170,9 +176,9 @@ function markOf({ kind, role }: CatalogueEntry, { value }: Payload): RunMark | u
 const CLOSE: RunMark = { kind: "close" };
 
 /** Applies in lenient mode too: each row of the run would store a run id that is too long. */
-function checkRunId(mark: RunMark | undefined): Violation | undefined {
-  if (mark?.kind !== "open" || mark.runId.length * 3 <= ID_BYTES_MAX) return undefined;
-  if (new TextEncoder().encode(mark.runId).length <= ID_BYTES_MAX) return undefined;
+function checkRunId(runId: string): Violation | undefined {
+  if (runId.length * 3 <= ID_BYTES_MAX) return undefined;
+  if (new TextEncoder().encode(runId).length <= ID_BYTES_MAX) return undefined;
   const description = `payload.runId must have at most ${ID_BYTES_MAX} bytes`;
   return { field: "payload.runId", description };
 }
@@ -183,12 +189,10 @@ function checkTimes({ createdAtMicros, completedAtMicros }: EventPush): readonly
   return [{ field: "completed_at", description: "completed_at must not be before created_at" }];
 }
 
-function checkCounts(push: EventPush, group: EventGroup | undefined): readonly Violation[] {
-  const { eventType, eventCount, hasFragments } = push;
-  if (group === undefined) {
-    const violation = checkEventCount(eventType, eventCount);
-    return violation === undefined ? [] : [violation];
-  }
+function checkGroup(
+  { eventCount, hasFragments }: EventPush,
+  group: EventGroup,
+): readonly Violation[] {
   const violations: Violation[] = [];
   if (eventCount !== 0 && eventCount !== group.eventCount) {
     const sum = `${group.eventCount}, the events of the group, or left out`;
@@ -265,10 +269,7 @@ const GROUP_KEYS: ReadonlySet<string> = new Set([
   "end_event",
 ]);
 
-/** Undefined when the event is not in the grouped form. */
-function splitGroup(eventType: string, payload: Payload): SplitGroup | undefined {
-  const kind = KINDS.get(eventType);
-  if (kind === undefined || !Object.hasOwn(payload.value, "fragment_count")) return undefined;
+function splitGroup(eventType: string, kind: GroupKind, payload: Payload): SplitGroup {
   const violations = groupViolations(payload.value);
   if (violations.length > 0) return { ok: false, violations };
 

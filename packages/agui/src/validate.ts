@@ -165,14 +165,17 @@ interface LongList {
 /** The longest list of the event, or of an object in it, such as the messages of a run's input. */
 function longList(value: JsonObject): LongList | undefined {
   let found: LongList | undefined;
-  const see = (path: ListPath, list: unknown): void => {
-    if (Array.isArray(list) && list.length > (found?.list.length ?? PART)) found = { path, list };
-  };
+  let lengthMax = PART;
   for (const key of Object.keys(value)) {
     const field = value[key];
-    see([key], field);
-    if (!isObject(field)) continue;
-    for (const inner of Object.keys(field)) see([key, inner], field[inner]);
+    const lists: readonly (readonly [ListPath, unknown])[] = isObject(field)
+      ? Object.keys(field).map((inner) => [[key, inner], field[inner]])
+      : [[[key], field]];
+    for (const [path, list] of lists) {
+      if (!Array.isArray(list) || list.length <= lengthMax) continue;
+      found = { path, list };
+      lengthMax = list.length;
+    }
   }
   return found;
 }

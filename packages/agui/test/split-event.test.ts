@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { ValidationMode } from "@session-ledger/agui/validate";
-import { splitEvent, type ValidatedEvent } from "@session-ledger/agui/split-event";
+import { splitEvent, splitRawEvent, type ValidatedEvent } from "@session-ledger/agui/split-event";
 import type { Violation } from "@session-ledger/base/errors";
 
 type EventPush = Parameters<typeof splitEvent>[0];
@@ -23,6 +23,17 @@ function rowOf(sent: EventPush, mode: ValidationMode = "strict"): ValidatedEvent
   const result = splitEvent(sent, { mode, nowMicros: NOW_MICROS });
   if (!result.ok) throw new Error(JSON.stringify(result.violations));
   expect(result.rows).toHaveLength(1);
+  return result.rows[0];
+}
+
+function rawRow(
+  eventType: string,
+  payload: object,
+  mode: ValidationMode = "strict",
+): ValidatedEvent {
+  const event = { eventType, payload: JSON.stringify(payload), createdAtMicros: NOW_MICROS };
+  const result = splitRawEvent(event, mode);
+  if (!result.ok) throw new Error(JSON.stringify(result.violations));
   return result.rows[0];
 }
 
@@ -188,17 +199,17 @@ describe("marks", () => {
     expect(rowOf(push("TEXT_MESSAGE_CONTENT", CONTENT)).mark).toBeUndefined();
   });
 
-  test("a row has the fields that decide its place in the order", () => {
-    expect(rowOf(push("TOOL_CALL_CHUNK", { tool_call_id: "c" })).address).toEqual({
+  test("a row of a raw event has the fields that decide its place in the order", () => {
+    expect(rawRow("TOOL_CALL_CHUNK", { tool_call_id: "c" }).address).toEqual({
       type: "TOOL_CALL_CHUNK",
       key: "c",
       owner: undefined,
       canStart: false,
     });
     const step = { stepName: "a", subagentRunId: "s" };
-    expect(rowOf(push("STEP_STARTED", step)).address).toMatchObject({ key: "1:sa", owner: "s" });
+    expect(rawRow("STEP_STARTED", step).address).toMatchObject({ key: "1:sa", owner: "s" });
     // Version 0.0.57 has no subagents, and accepts any value in the field.
-    expect(rowOf(push("TEXT_MESSAGE_END", { messageId: "", subagentRunId: 7 })).address).toEqual({
+    expect(rawRow("TEXT_MESSAGE_END", { messageId: "", subagentRunId: 7 }).address).toEqual({
       type: "TEXT_MESSAGE_END",
       key: "",
       owner: undefined,
@@ -212,7 +223,7 @@ describe("marks", () => {
       ["RUN_FINISHED", { runId: "r" }],
       ["RUN_ERROR", { error: null }],
     ] as const) {
-      const { conformant, mark, address: place } = rowOf(push(type, payload), "lenient");
+      const { conformant, mark, address: place } = rawRow(type, payload, "lenient");
       expect([conformant, mark, place]).toEqual([false, undefined, undefined]);
     }
   });

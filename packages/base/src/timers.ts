@@ -1,5 +1,3 @@
-import { deferred } from "./deferred.ts";
-
 /** Delays, injected, so that a test controls them. */
 export interface Timers {
   /** Runs `action` once, `delayMs` from now; the returned function cancels it. */
@@ -49,17 +47,26 @@ interface WorkLimit<T> {
 /** Waits for the work, up to a limit. The work itself continues after it; its result is dropped. */
 export async function within<T>(work: PromiseLike<T>, limit: WorkLimit<T>): Promise<T> {
   const { limitMs, onTimeout, signal, timers = limitTimers } = limit;
-  const { promise: expired, resolve: expire, reject } = deferred<void>();
-  const abort = (): void => reject(signal?.reason);
-  if (signal?.aborted) abort();
-  signal?.addEventListener("abort", abort, { once: true });
-  const cancel = timers.after(limitMs, expire);
+  let cancel: (() => void) | undefined;
+  let abort: (() => void) | undefined;
+  const isOver = new Promise<T>((resolve, reject) => {
+    cancel = timers.after(limitMs, () => resolve(lateResult(onTimeout)));
+    if (signal === undefined) return;
+    abort = (): void => reject(signal.reason);
+    if (signal.aborted) abort();
+    else signal.addEventListener("abort", abort, { once: true });
+  });
   try {
-    return await Promise.race([work, expired.then(onTimeout)]);
+    return await Promise.race([work, isOver]);
   } finally {
-    cancel();
-    signal?.removeEventListener("abort", abort);
+    cancel?.();
+    if (abort !== undefined) signal?.removeEventListener("abort", abort);
   }
+}
+
+/** An error of `onTimeout` rejects. */
+async function lateResult<T>(onTimeout: () => T | Promise<T>): Promise<T> {
+  return onTimeout();
 }
 
 export function isDoneWithin(limitMs: number, work: Promise<unknown>): Promise<boolean> {

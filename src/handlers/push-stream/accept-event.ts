@@ -33,14 +33,13 @@ import {
   type Check,
   checkEpoch,
   checkText,
-  checkTime,
   refuseLargePayload,
   violationsOf,
   refuse,
   INT64_MAX,
   checkSessionId,
 } from "../../contract/checks.ts";
-import { microsOf } from "../../contract/times.ts";
+import { checkTimestamp, microsOf } from "../../contract/times.ts";
 import {
   type Batch,
   Compression,
@@ -127,7 +126,7 @@ export class EventAcceptor {
     const { payload } = event;
     // A larger payload has to be measured, and text with half a surrogate pair is refused.
     if (payload.length * 3 > this.#options.payloadBytesMax || !payload.isWellFormed()) return;
-    if (checkTime("occurred_at", event.occurredAt) !== undefined) return;
+    if (event.occurredAt && checkTimestamp("occurred_at", event.occurredAt)) return;
     const frames = this.#frames;
     for (let at = 0; at < frames.length; at += 1) {
       const one = frames[at];
@@ -166,7 +165,7 @@ export class EventAcceptor {
     refuse([
       checkText("event_type", eventType),
       checkText("payload", payload),
-      checkTime("occurred_at", occurredAt),
+      occurredAt && checkTimestamp("occurred_at", occurredAt),
     ]);
     refuseLargePayload(payload, this.#options.payloadBytesMax);
     const redacted = this.#options.redactor?.besidesDelta(payload);

@@ -23,7 +23,7 @@ import type { Metrics } from "../../observability/metrics.ts";
 import { committedEventsLost } from "../../store/failure.ts";
 import { type Push, storedBytesOf } from "../../store/rows.ts";
 import type { OpenedStream, StreamOpening } from "../../store/streams.ts";
-import { countRenamed } from "../new-row.ts";
+import { countRenamed } from "../push.ts";
 import { type BuiltRows, type GroupStep, lastSeqOfRows, type RowBuilder } from "./row-builder.ts";
 
 /** At this number of rows, or of payload bytes, the rows do not wait for the push before them. */

@@ -17,7 +17,7 @@ import { encodeFragments } from "@session-ledger/compressor/fragments";
 import { gapsOf } from "@session-ledger/compressor/frame";
 import type { RawEvent } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import type { EventRow } from "../../store/rows.ts";
-import { newEventRow } from "../new-row.ts";
+import { newEventRow } from "../push.ts";
 import {
   type AcceptedFragment,
   type AcceptOptions,

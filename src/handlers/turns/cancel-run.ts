@@ -35,7 +35,7 @@ import type { CancelStore, RunState } from "../../store/cancels.ts";
 import type { Transcripts } from "../../conversation/transcripts.ts";
 import { sessionDeleted, sessionNotFound } from "../../store/failure.ts";
 import { type MessageRow, type Push, storedBytesOf } from "../../store/rows.ts";
-import { newMessageRow } from "../new-row.ts";
+import { newMessageRow } from "../push.ts";
 
 const REASON_BYTES_MAX = 1_024;
 const EVENT = "cancel_requested";

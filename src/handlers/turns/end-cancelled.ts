@@ -19,7 +19,7 @@ import type { Ingest } from "../../ingest/ingest.ts";
 import { TurnMoved } from "../../ingest/refusal.ts";
 import type { CancelStore, OpenCancel, RunState } from "../../store/cancels.ts";
 import { type Push, type SeenState, storedBytesOf } from "../../store/rows.ts";
-import { newEventRow } from "../new-row.ts";
+import { newEventRow } from "../push.ts";
 import type { OpenGroups } from "../push-stream/open-groups.ts";
 import { INT64_MAX } from "../../contract/checks.ts";
 

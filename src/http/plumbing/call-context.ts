@@ -28,7 +28,7 @@ export class ServedRequest extends Call {
 
   /** The caller is known. Throws when no room is free for one more request of it. */
   admit(principal: Principal, budget: Budget, { raw }: FastifyReply): void {
-    this.setPrincipal(principal);
+    this.principal = principal;
     if (this.hasEnded) return; // The caller left meanwhile.
     const caller = actorOf(principal) ?? raw.socket ?? raw;
     this.memory = new CallMemory(budget, caller, { end: (error) => this.#cut(error, raw) });

@@ -60,6 +60,9 @@ const INSTANCE_TTL_MS = 60_000;
 const INSTANCES_MAX = 1_000;
 
 class PostgresHintBus implements HintBus {
+  readonly announceCommit: HintBus["announceCommit"];
+  readonly announceDelete: HintBus["announceDelete"];
+  readonly announceChange: HintBus["announceChange"];
   readonly #parts: HintBusParts;
   readonly #notifier: Notifier;
   readonly #connection: ReconnectingConnection;
@@ -68,6 +71,7 @@ class PostgresHintBus implements HintBus {
   readonly #lastSeenMs = new BoundedMap<string, number>(INSTANCES_MAX);
   /** `undefined` before the first success or failure. */
   #isConnected: boolean | undefined;
+  #isStopped = false;
 
   constructor(parts: HintBusParts, transport: Transport) {
     const { instance, log, metrics, wakeUps, timers = systemTimers } = parts;
@@ -75,11 +79,14 @@ class PostgresHintBus implements HintBus {
     metrics.countInstances(() => this.#countInstances());
     this.#notifier = new Notifier({
       from: instance,
-      send: (text) => transport.send(text),
+      send: transport.send.bind(transport),
       onSent: () => metrics.wakeUps.inc({ direction: "sent" }),
       timers,
       log,
     });
+    this.announceCommit = this.#notifier.announceCommit.bind(this.#notifier);
+    this.announceDelete = this.#notifier.announceDelete.bind(this.#notifier);
+    this.announceChange = this.#notifier.announceChange.bind(this.#notifier);
     this.#missed = new Throttle(timers, {
       intervalMs: MISSED_INTERVAL_MS,
       act: () => {
@@ -90,7 +97,7 @@ class PostgresHintBus implements HintBus {
     this.#connection = new ReconnectingConnection({
       transport,
       timers,
-      onMessage: (text) => this.#onMessage(text),
+      onMessage: this.#onMessage.bind(this),
       onOpen: () => this.#setConnected(true),
       onLoss: (cause) => this.#setConnected(false, cause),
     });
@@ -102,24 +109,14 @@ class PostgresHintBus implements HintBus {
 
   async stop(): Promise<void> {
     await this.#notifier.stop(); // The last commits are still announced.
+    this.#isStopped = true;
     await this.#connection.stop();
     await this.#missed.stop();
     this.#parts.metrics.wakeUpsConnected.set(0);
   }
 
-  announceCommit(rows: readonly StoredRow[]): void {
-    this.#notifier.announceCommit(rows);
-  }
-
-  announceDelete(sessionId: string): void {
-    this.#notifier.announceDelete(sessionId);
-  }
-
-  announceChange(sessionId: string): void {
-    this.#notifier.announceChange(sessionId);
-  }
-
   #onMessage(text: string): void {
+    if (this.#isStopped) return;
     const { from, sessions } = decodeAnnouncement(text);
     const { instance, metrics, wakeUps, clock } = this.#parts;
     if (from === instance) return;

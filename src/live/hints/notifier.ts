@@ -45,7 +45,7 @@ export class Notifier {
 
   constructor(parts: NotifierParts) {
     this.#parts = parts;
-    const act = (): Promise<number> => this.#announce();
+    const act = this.#announce.bind(this);
     this.#throttle = new Throttle(parts.timers, { intervalMs: ANNOUNCE_INTERVAL_MS, act });
   }
 

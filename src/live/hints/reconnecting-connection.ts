@@ -18,7 +18,7 @@ import type { Transport } from "./transport.ts";
 interface ConnectionParts {
   readonly transport: Pick<Transport, "open">;
   readonly timers: Timers;
-  onMessage(text: string): void;
+  readonly onMessage: (text: string) => void;
   /** Texts that were sent before may have been lost. */
   onOpen(): void;
   /** Called after every loss and every failed try. */
@@ -71,11 +71,8 @@ export class ReconnectingConnection implements Unit {
 
   async #open(): Promise<ListenerConnection | undefined> {
     const { signal } = this.#abort;
-    const onMessage = (text: string): void => {
-      if (!signal.aborted) this.#parts.onMessage(text);
-    };
     try {
-      return await this.#parts.transport.open(onMessage, signal);
+      return await this.#parts.transport.open(this.#parts.onMessage, signal);
     } catch (error) {
       if (!signal.aborted) this.#parts.onLoss(error);
       return undefined;

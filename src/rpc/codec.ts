@@ -1,11 +1,41 @@
 /**
- * Encodes answers with protobuf-es. Rows that were read in their wire form (`WrittenEvents`) are sent as
- * they are.
+ * Bytes as messages, and messages as bytes, by protobuf-es. Frames of push streams have their own reader
+ * (batch-frame.ts), and rows that were read in their wire form (`WrittenEvents`) are sent as they are.
  */
-import { type DescMessage, type Message, toBinary } from "@bufbuild/protobuf";
+import {
+  type DescMessage,
+  type DescMethod,
+  type DescService,
+  fromBinary,
+  isMessage,
+  type Message,
+  type MessageShape,
+  toBinary,
+} from "@bufbuild/protobuf";
+import type { MethodDefinition, ServiceDefinition } from "@grpc/grpc-js";
+import { PushSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
+import { invalidArgument } from "@session-ledger/base/errors";
 import type { PooledBuffer } from "../base/buffer-pool.ts";
 import { PAGE_ITEMS, WrittenSessionEvent } from "../contract/rows-to-wire.ts";
+import { DECODE_OPTIONS, readFrame } from "./batch-frame.ts";
+
+/** protobuf-es refuses strings that are not UTF-8 (test/unit/rpc-decode.test.ts). */
+export function decoderOf<D extends DescMessage>(desc: D): (bytes: Uint8Array) => MessageShape<D> {
+  // protobuf-es alone would read these too slowly, and without a limit.
+  const read = desc.typeName === PushSessionEventsRequestSchema.typeName ? readFrame : undefined;
+  return (bytes) => {
+    try {
+      const message = read?.(bytes);
+      return isMessage(message, desc) ? message : fromBinary(desc, bytes, DECODE_OPTIONS);
+    } catch (cause) {
+      // The decoder's message names lengths and tags, and never content; its stack is useless.
+      const why = cause instanceof Error ? cause.message : "broken";
+      const description = `the request is not a valid ${desc.typeName} message: ${why}`;
+      throw invalidArgument([{ field: "", description }]);
+    }
+  };
+}
 
 type Encode = (message: Message) => Buffer;
 
@@ -88,4 +118,32 @@ export function sharedEncoderOf(desc: DescMessage): Encode {
     next = (next + 1) % SHARED_MESSAGES_MAX;
     return bytes;
   };
+}
+
+/**
+ * A generated service for grpc-js, with plain bytes: grpc-js turns an error of a deserializer into
+ * INTERNAL, but a broken request is the caller's fault. So the handling code decodes.
+ */
+export function definitionOf(service: DescService): ServiceDefinition {
+  return Object.fromEntries(
+    service.methods.map((method) => [method.localName, methodDefinitionOf(method)]),
+  );
+}
+
+export function methodDefinitionOf(method: DescMethod): MethodDefinition<Buffer, Buffer> {
+  return {
+    path: `/${method.parent.typeName}/${method.name}`,
+    requestStream:
+      method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming",
+    responseStream:
+      method.methodKind === "server_streaming" || method.methodKind === "bidi_streaming",
+    requestSerialize: identity,
+    requestDeserialize: identity,
+    responseSerialize: identity,
+    responseDeserialize: identity,
+  };
+}
+
+function identity(bytes: Buffer): Buffer {
+  return bytes;
 }
