@@ -1,5 +1,5 @@
 /**
- * How much of our code one push, one watch and one streamed event run through: files, functions and
+ * How much of our code one push, one watch, one streamed event and one turn run through: files, functions and
  * calls, counted by V8 in a service that runs from its sources. Each action runs several times on a
  * warm service; a function counts if it ran every time, with its smallest count, so that timers and
  * probes which ran beside the action do not count. No figure depends on the speed of the machine.
@@ -13,6 +13,7 @@ import { z } from "zod";
 import { Compression } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
+import { claim, finish, say } from "../support/turns.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { type Ledger, startLedger } from "./servers.ts";
 
@@ -117,8 +118,23 @@ async function actionsOn(
     await answers.next();
   };
 
+  const turned = `bench-${randomUUID()}`;
+  let runs = 0;
+  const turn = async (): Promise<void> => {
+    runs += 1;
+    const runId = `r${runs}`;
+    await say(client, turned, "a message");
+    await claim(client, { sessionId: turned, runId });
+    await finish(client, turned, runId);
+  };
+
   await ledger.witness.rowsOf([watched]);
-  return { "unary push": () => push(pushed), "watch of one row": watch, "streamed event": stream };
+  return {
+    "unary push": () => push(pushed),
+    "watch of one row": watch,
+    "streamed event": stream,
+    "message, claim, end": turn,
+  };
 }
 
 function callsIn(line: string): ReadonlyMap<string, number> {
