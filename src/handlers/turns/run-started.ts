@@ -34,26 +34,27 @@ export function runStarted(
   if (!read.ok) throw invalidArgument([named(read.violation)]);
   const { payload } = read;
   refuseMetadata(payload.value["metadata"] ?? {});
-  const withThread = threaded(payload, sessionId);
-  const row: RunStarted["row"] = (session, nowMicros) => {
-    const accepted = splitEvent(
-      {
-        eventType: "RUN_STARTED",
-        payload: withMetadata(withThread, metadataText(session)),
-        eventCount: 1,
-        createdAtMicros: undefined,
-        completedAtMicros: undefined,
-        hasFragments: false,
-      },
-      // An event that begins no run would be no turn, so lenient mode checks it too.
-      { mode: mode === "lenient" ? "strict" : mode, nowMicros },
-    );
-    if (!accepted.ok) throw invalidArgument(accepted.violations.map(named));
-    return accepted.rows[0];
-  };
-  const sample = { consumed: { first: 1n, last: 1n }, producerEpoch: 1n, lostRunId: undefined };
-  const { mark } = row(sample, 0n);
-  const runId = mark?.kind === "open" ? mark.runId : "";
+  const accepted = splitEvent(
+    {
+      eventType: "RUN_STARTED",
+      payload: threaded(payload, sessionId),
+      eventCount: 1,
+      createdAtMicros: undefined,
+      completedAtMicros: undefined,
+      hasFragments: false,
+    },
+    // An event that begins no run would be no turn, so lenient mode checks it too.
+    { mode: mode === "lenient" ? "strict" : mode, nowMicros: 0n },
+  );
+  if (!accepted.ok) throw invalidArgument(accepted.violations.map(named));
+  const [event] = accepted.rows;
+  const runId = event.mark?.kind === "open" ? event.mark.runId : "";
+  // Every version takes any object as metadata.
+  const row: RunStarted["row"] = (session, createdAtMicros) => ({
+    ...event,
+    payload: withMetadata(event.payload, metadataText(session)),
+    createdAtMicros,
+  });
   if (runId !== "") return { runId, row };
   const field = "run_started.runId";
   throw invalidArgument([{ field, description: `${field} is required` }]);
