@@ -160,7 +160,7 @@ export class WrittenEvents {
     const by = out.head(PAGE_ITEMS, end - from) - from;
     if (by < 0) out.into.copyWithin(from + by, from, end);
     out.end = end + by;
-    return new WrittenEvent(this.#chunk, {
+    const at = {
       fieldFrom,
       from: from + by,
       end: end + by,
@@ -169,7 +169,8 @@ export class WrittenEvents {
       payloadBytes: payload?.length ?? 0,
       runBytes: runId?.length ?? 0,
       conformant: columns[9]?.[0] === TRUE,
-    });
+    };
+    return new WrittenEvent({ chunk: this.#chunk, at });
   };
 }
 
@@ -191,18 +192,17 @@ interface WrittenPlace {
  * One of these rows, until its chunk is released by the call that has sent it. Fields whose place is not
  * known are decoded together.
  */
-export class WrittenEvent implements EventRow {
-  readonly stream = "events";
+abstract class WrittenRow {
   readonly chunk: PooledBuffer;
   readonly at: WrittenPlace;
   #message: SessionEvent | undefined;
 
-  constructor(chunk: PooledBuffer, at: WrittenPlace) {
+  constructor({ chunk, at }: Pick<WrittenRow, "chunk" | "at">) {
     this.chunk = chunk;
     this.at = at;
   }
 
-  get message(): SessionEvent {
+  protected get message(): SessionEvent {
     const { from, end } = this.at;
     return (this.#message ??= fromBinary(SessionEventSchema, this.chunk.bytes.subarray(from, end)));
   }
@@ -215,10 +215,6 @@ export class WrittenEvent implements EventRow {
   get runId(): string {
     const { runBytes, end } = this.at;
     return this.chunk.bytes.toString("utf8", end - runBytes, end);
-  }
-
-  get conformant(): boolean {
-    return this.at.conformant;
   }
 
   get sessionId(): string {
@@ -237,6 +233,18 @@ export class WrittenEvent implements EventRow {
     return this.message.payload;
   }
 
+  get eventCount(): number {
+    return this.message.eventCount;
+  }
+}
+
+export class WrittenEvent extends WrittenRow implements EventRow {
+  readonly stream = "events";
+
+  get conformant(): boolean {
+    return this.at.conformant;
+  }
+
   get createdAtMicros(): bigint {
     return this.message.createdAt ? microsOf(this.message.createdAt) : 0n;
   }
@@ -246,65 +254,28 @@ export class WrittenEvent implements EventRow {
     return completedAt && microsOf(completedAt);
   }
 
-  get eventCount(): number {
-    return this.message.eventCount;
-  }
-
   get fragments(): Uint8Array | undefined {
     const { fragments } = this.message;
     return fragments && toBinary(FragmentsSchema, fragments);
   }
 }
 
-/** Its message, which gRPC copies from the row and never decodes. */
-export class WrittenSessionEvent implements SessionEvent {
+/** The same as a message, which gRPC copies and never decodes. */
+export class WrittenSessionEvent extends WrittenRow implements SessionEvent {
   readonly $typeName = "ambient.v1.SessionEvent";
   readonly deduplicated = false;
   readonly watchState = WatchState.UNSPECIFIED;
-  readonly row: WrittenEvent;
-
-  constructor(row: WrittenEvent) {
-    this.row = row;
-  }
-
-  get id(): string {
-    return this.row.id;
-  }
-
-  get sessionId(): string {
-    return this.row.sessionId;
-  }
-
-  get seq(): bigint {
-    return this.row.seq;
-  }
-
-  get eventType(): string {
-    return this.row.eventType;
-  }
-
-  get payload(): string {
-    return this.row.payload;
-  }
 
   get createdAt(): Timestamp | undefined {
-    return this.row.message.createdAt;
+    return this.message.createdAt;
   }
 
   get completedAt(): Timestamp | undefined {
-    return this.row.message.completedAt;
-  }
-
-  get eventCount(): number {
-    return this.row.eventCount;
+    return this.message.completedAt;
   }
 
   get fragments(): Fragments | undefined {
-    return this.row.message.fragments;
-  }
-
-  get runId(): string {
-    return this.row.runId;
+    return this.message.fragments;
   }
 }
 

@@ -67,10 +67,6 @@ export class CallRecords {
     this.#budgets = { info: this.#budget("info"), warn: this.#budget("warn") };
   }
 
-  startedMs(): number {
-    return this.#deps.clock.monotonicMs();
-  }
-
   /** Returns the duration. */
   recordEnd(end: CallEnd): number {
     const { log, metrics, clock } = this.#deps;

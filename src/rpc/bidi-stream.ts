@@ -20,7 +20,13 @@ import { CALL_BYTES, type CallMemory, SMALL_BYTES } from "../base/budget.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { BidiCaller, BidiReceiver } from "../contract/context.ts";
 import { decoderOf, encoderOf } from "./codec.ts";
-import { type IncomingCall, LATE_TICKS, type MethodDeps, ServedCall } from "./serve.ts";
+import {
+  type IncomingCall,
+  LATE_TICKS,
+  type MethodDeps,
+  ServedCall,
+  type WireCall,
+} from "./serve.ts";
 
 export type BidiStreamHandler = (caller: BidiCaller<Message>) => BidiReceiver<Message>;
 
@@ -69,13 +75,10 @@ class BidiCall extends ServedCall implements BidiCaller<Message> {
 
   constructor(
     deps: MethodDeps,
-    {
-      wire,
-      arrived,
-    }: { readonly wire: ServerInterceptingCallInterface; readonly arrived: IncomingCall },
+    call: WireCall,
     { codec, handle }: { readonly codec: Codec; readonly handle: BidiStreamHandler },
   ) {
-    super(deps, wire, arrived);
+    super(deps, call);
     this.#codec = codec;
     this.#handle = handle;
   }

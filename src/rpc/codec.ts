@@ -64,7 +64,7 @@ export function answerEncoderOf(desc: DescMessage): (message: Message) => Encode
   return (message) => {
     const events: unknown = Reflect.get(message, items.localName);
     if (!areWritten(events)) return { parts: [encode(message)], onFlushed };
-    const chunks = new Set(events.map(({ row }) => row.chunk));
+    const chunks = new Set(events.map(({ chunk }) => chunk));
     return {
       parts: [...partsOf(events), encode({ ...message, [items.localName]: [] })],
       onFlushed: () => chunks.forEach((chunk) => chunk.release()),
@@ -83,13 +83,13 @@ function partsOf(events: readonly WrittenSessionEvent[]): readonly Buffer[] {
   const parts: Buffer[] = [];
   let [from, end] = [0, 0];
   let chunk: PooledBuffer | undefined;
-  for (const { row } of events) {
-    if (row.chunk !== chunk || row.at.fieldFrom !== end) {
+  for (const event of events) {
+    if (event.chunk !== chunk || event.at.fieldFrom !== end) {
       if (chunk !== undefined) parts.push(chunk.bytes.subarray(from, end));
-      chunk = row.chunk;
-      from = row.at.fieldFrom;
+      chunk = event.chunk;
+      from = event.at.fieldFrom;
     }
-    end = row.at.end;
+    end = event.at.end;
   }
   if (chunk !== undefined) parts.push(chunk.bytes.subarray(from, end));
   return parts;

@@ -65,6 +65,12 @@ export interface IncomingCall {
   readonly encoding: Encoding | undefined;
 }
 
+/** The same call in grpc-js and in HTTP/2. */
+export interface WireCall {
+  readonly wire: ServerInterceptingCallInterface;
+  readonly arrived: IncomingCall;
+}
+
 /** The interval of `tick`. */
 export const TICK_MS = 1_000;
 /** The ticks in which a request must be complete, and in which an answer must move. */
@@ -98,7 +104,7 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
   #isHandling = false;
   #isClosed = false;
 
-  constructor(deps: MethodDeps, wire: ServerInterceptingCallInterface, arrived: IncomingCall) {
+  constructor(deps: MethodDeps, { wire, arrived }: WireCall) {
     super();
     this.deps = deps;
     this.wire = wire;
@@ -326,15 +332,8 @@ export class OneRequestCall extends ServedCall {
   /** Called at each tick while the handler works. */
   onHandlingTick: (() => void) | undefined;
 
-  constructor(
-    deps: MethodDeps,
-    {
-      wire,
-      arrived,
-    }: { readonly wire: ServerInterceptingCallInterface; readonly arrived: IncomingCall },
-    { isStream, onRequest }: OneRequestOptions,
-  ) {
-    super(deps, wire, arrived);
+  constructor(deps: MethodDeps, call: WireCall, { isStream, onRequest }: OneRequestOptions) {
+    super(deps, call);
     this.isStream = isStream;
     this.#onRequest = onRequest;
   }
@@ -410,11 +409,7 @@ export class OneRequestCall extends ServedCall {
 export class UnservedCall extends OneRequestCall {
   readonly #refusal: ServiceError;
 
-  constructor(
-    deps: MethodDeps,
-    call: { readonly wire: ServerInterceptingCallInterface; readonly arrived: IncomingCall },
-    refusal: ServiceError,
-  ) {
+  constructor(deps: MethodDeps, call: WireCall, refusal: ServiceError) {
     super(deps, call, { isStream: false, onRequest: () => Promise.resolve() });
     this.#refusal = refusal;
   }

@@ -124,7 +124,7 @@ class OutgoingFrames {
 
   send(message: Message): void {
     if (message instanceof WrittenSessionEvent) {
-      const { chunk, at } = message.row;
+      const { chunk, at } = message;
       if (this.#chunk !== chunk) this.#chunk?.release();
       this.#chunk = chunk;
       const frame = this.#frameFor(at.end - at.from);

@@ -45,7 +45,7 @@ export class RequestRecords {
   }
 
   startedMs(): number {
-    return this.#records.startedMs();
+    return this.#records.clock.monotonicMs();
   }
 
   /** Undefined where no trace is recorded; `route` is the pattern. */

@@ -55,8 +55,8 @@ export class Notifier {
       const news = this.#newsOf(row.sessionId);
       if (news === undefined) break;
       const seq = lastSeqOf(row);
-      if (row.stream === "messages") news.messageSeq = larger(news.messageSeq, seq);
-      else news.eventSeq = larger(news.eventSeq, seq);
+      const head = row.stream === "messages" ? "messageSeq" : "eventSeq";
+      if (seq > news[head]) news[head] = seq;
     }
     this.#throttle.request();
   }
@@ -138,10 +138,6 @@ export class Notifier {
     await this.#throttle.stop();
     if (this.#isAny || this.#sessions.size > 0) await this.#announce();
   }
-}
-
-function larger(one: bigint, other: bigint): bigint {
-  return one > other ? one : other;
 }
 
 /**
