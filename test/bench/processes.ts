@@ -23,8 +23,8 @@ export interface StartedProcess<T> {
 }
 
 export interface ProcessOptions<T> {
-  /** Next to this file. */
-  readonly script: URL;
+  /** Of Node, next to this file; or the path of a program. */
+  readonly script: URL | string;
   readonly nodeArgs?: readonly string[];
   readonly args?: readonly string[];
   readonly env: Readonly<Record<string, string>>;
@@ -41,7 +41,9 @@ export async function startProcess<T>(
   bench.signal.throwIfAborted();
   const { script, nodeArgs = [], args = [], readyBy, readyLimitMs = START_LIMIT_MS } = options;
   const beganMs = performance.now();
-  const child = spawn(process.execPath, [...nodeArgs, fileURLToPath(script), ...args], {
+  const [program, ...first] =
+    typeof script === "string" ? [script] : [process.execPath, ...nodeArgs, fileURLToPath(script)];
+  const child = spawn(program, [...first, ...args], {
     env: { ...process.env, ...options.env },
     stdio: ["ignore", "pipe", "pipe"],
     detached: true,
@@ -64,7 +66,7 @@ export async function startProcess<T>(
     if (answer !== undefined) resolve(answer);
   });
   const fail = (why: string): void =>
-    reject(new Error(`${script.pathname} ${why}:\n${lines.join("\n")}`));
+    reject(new Error(`${String(script)} ${why}:\n${lines.join("\n")}`));
   child.once("exit", (code) => fail(`ended with ${code}`));
   const abort = (): void => reject(bench.signal.reason);
   bench.signal.addEventListener("abort", abort, { once: true });

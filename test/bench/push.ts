@@ -7,15 +7,16 @@ import type { Bench, Findings } from "./bench.ts";
 import { medians, type Ratio, ratioOf } from "./figures.ts";
 import type { Amount } from "./h2load.ts";
 import { type LoadFigures, runLoad } from "./load.ts";
-import { startLedger, startNoop, startRowByRow, type Target } from "./servers.ts";
+import { startGoNoop, startLedger, startNoop, startRowByRow, type Target } from "./servers.ts";
 import { SHAPES, type ShapeName } from "./shapes.ts";
 
 const WARM_SECONDS = 3;
 
-type ServerName = "service" | "noop" | "rowByRow";
+type ServerName = "service" | "noop" | "goNoop" | "rowByRow";
 type Turn = `${ServerName}/${ShapeName}`;
 
 const TURNS = [
+  ["goNoop", "sessions64"],
   ["noop", "sessions64"],
   ["service", "sessions64"],
   ["service", "sessions8"],
@@ -29,6 +30,8 @@ const TURNS = [
 
 const RATIOS: Readonly<Record<string, readonly [Turn, Turn]>> = {
   "service / no-op, 64 sessions": ["service/sessions64", "noop/sessions64"],
+  "no-op / no-op of grpc-go, 64 sessions": ["noop/sessions64", "goNoop/sessions64"],
+  "service / no-op of grpc-go, 64 sessions": ["service/sessions64", "goNoop/sessions64"],
   "service / no-op, 64 connections": ["service/connections64", "noop/connections64"],
   "one hot session / 64 sessions": ["service/hotSession", "service/sessions64"],
   "8 sessions / 64 sessions": ["service/sessions8", "service/sessions64"],
@@ -39,14 +42,15 @@ const RATIOS: Readonly<Record<string, readonly [Turn, Turn]>> = {
 
 export async function benchPush(bench: Bench): Promise<Findings> {
   const ledger = await startLedger(bench);
-  const servers: Readonly<Record<ServerName, Target>> = {
+  const servers: Readonly<Record<ServerName, Target | undefined>> = {
     service: ledger,
     noop: await startNoop(bench),
+    goNoop: await startGoNoop(bench),
     rowByRow: await startRowByRow(bench, ledger),
   };
   const amount = pushAmount(bench);
   const warm = bench.options.quick ? { calls: 500 } : { seconds: WARM_SECONDS };
-  for (const target of Object.values(servers)) {
+  for (const target of Object.values(servers).filter((one) => one !== undefined)) {
     bench.progress(`warming up: ${target.name}`);
     await runLoad(bench, target, { shape: SHAPES.sessions64, amount: warm });
   }
@@ -54,7 +58,9 @@ export async function benchPush(bench: Bench): Promise<Findings> {
   for (let round = 0; round < bench.options.rounds; round += 1) {
     for (const [server, shape] of round % 2 === 0 ? TURNS : TURNS.toReversed()) {
       const turn: Turn = `${server}/${shape}`;
-      const found = await runLoad(bench, servers[server], { shape: SHAPES[shape], amount });
+      const target = servers[server];
+      if (target === undefined) continue;
+      const found = await runLoad(bench, target, { shape: SHAPES[shape], amount });
       figures.set(turn, [...(figures.get(turn) ?? []), found]);
       bench.progress(
         `round ${round + 1}, ${turn}: ${Math.round(found.callsPerSecond)} calls/s, p99 ${found.p99Ms} ms`,
@@ -66,10 +72,12 @@ export async function benchPush(bench: Bench): Promise<Findings> {
   return {
     load: { ...amount, rounds: bench.options.rounds, payloadBytes: 600, shapes: SHAPES },
     ratios: Object.fromEntries(
-      Object.entries(RATIOS).map(([name, [over, under]]): [string, Ratio] => [
-        name,
-        ratioOf(speeds(over), speeds(under)),
-      ]),
+      Object.entries(RATIOS)
+        .filter(([, turns]) => turns.every((turn) => figures.has(turn)))
+        .map(([name, [over, under]]): [string, Ratio] => [
+          name,
+          ratioOf(speeds(over), speeds(under)),
+        ]),
     ),
     figures: Object.fromEntries(
       Array.from(figures, ([turn, rounds]) => [turn, { median: medians(rounds), rounds }]),

@@ -1,4 +1,4 @@
-/** The three measured servers, and the witness of the rows that the first has really stored. */
+/** The measured servers, and the witness of the rows that the first has really stored. */
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
 import { readFile, realpath } from "node:fs/promises";
@@ -8,6 +8,8 @@ import { promisify } from "node:util";
 import postgres from "postgres";
 import { z } from "zod";
 import { makeDirectory, runningPostmaster } from "../support/embedded-fixture.ts";
+import { GO_CLIENT } from "../support/foreign-clients.ts";
+import { planFor } from "../support/tools.ts";
 import type { Bench } from "./bench.ts";
 import { startProcess } from "./processes.ts";
 
@@ -210,6 +212,24 @@ export async function startNoop(bench: Bench): Promise<Target> {
     readyBy: (line) => addressSchema.safeParse(line).data,
   });
   return { name: "no-op", address: ready.address, pid, witness: undefined };
+}
+
+/** The same over grpc-go, built for this run; undefined without Go. */
+export async function startGoNoop(bench: Bench): Promise<Target | undefined> {
+  const plan = planFor("go", process.env);
+  if (plan.kind !== "run") {
+    bench.progress("without the no-op server of grpc-go: `go` is not installed");
+    return undefined;
+  }
+  const program = join(await makeDirectory(), "noop-server");
+  const source = fileURLToPath(new URL("./noop-server.go", import.meta.url));
+  await promisify(execFile)(plan.path, ["build", "-o", program, source], { cwd: GO_CLIENT });
+  const { pid, ready } = await startProcess(bench, {
+    script: program,
+    env: {},
+    readyBy: (line) => addressSchema.safeParse(line).data,
+  });
+  return { name: "no-op of grpc-go", address: ready.address, pid, witness: undefined };
 }
 
 /** Plain grpc-js that decodes and acknowledges the frames of push streams. */
