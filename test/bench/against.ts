@@ -49,8 +49,9 @@ interface Side {
 
 interface Figure {
   readonly perSecond: number;
-  /** NaN, in JSON null, if it was not measured. */
+  /** Of the service, where PostgreSQL is measured separately. NaN, in JSON null, if it was not measured. */
   readonly cpuMicros: number;
+  readonly postgresMicros?: number;
 }
 
 const FAN_OUT_WATCHERS = 500;
@@ -97,10 +98,12 @@ export async function benchAgainst(bench: Bench): Promise<Findings> {
       const progress = (line: string) => bench.progress(`${part}, round ${round}, ${line}`);
       found.push(await roundOf({ ...bench, progress }, { part, order }));
     }
-    const of = (name: Name, field: keyof Figure) => found.map((round) => round[name][field]);
+    const of = (name: Name, field: keyof Figure) =>
+      found.map((round) => round[name][field] ?? Number.NaN);
     ratios[part] = {
       speed: ratioOf(of("new", "perSecond"), of("old", "perSecond")),
       cpu: ratioOf(of("new", "cpuMicros"), of("old", "cpuMicros")),
+      postgres: ratioOf(of("new", "postgresMicros"), of("old", "postgresMicros")),
       rounds: found,
     };
   }
@@ -130,8 +133,10 @@ async function roundOf(
 }
 
 function medianOf(figures: readonly Figure[]): Figure {
-  const of = (field: keyof Figure): number => rounded(median(figures.map((one) => one[field])));
-  return { perSecond: of("perSecond"), cpuMicros: of("cpuMicros") };
+  const of = (field: keyof Figure): number =>
+    rounded(median(figures.map((one) => one[field] ?? Number.NaN)));
+  const [cpuMicros, postgresMicros] = [of("cpuMicros"), of("postgresMicros")];
+  return { perSecond: of("perSecond"), cpuMicros, postgresMicros };
 }
 
 async function startSide(
@@ -175,7 +180,11 @@ async function pushes(bench: Bench, target: Target, shape: ShapeName): Promise<F
   const amount = pushAmount(bench);
   const found = await runLoad(bench, target, { shape: SHAPES[shape], amount });
   if (found.notCounted > 0) throw new Error(`${found.notCounted} pushes were refused`);
-  return { perSecond: found.callsPerSecond, cpuMicros: found.serverCpuMicrosPerCall };
+  return {
+    perSecond: found.callsPerSecond,
+    cpuMicros: found.serverCpuMicrosPerCall,
+    postgresMicros: found.postgresCpuMicrosPerCall,
+  };
 }
 
 /** One push after the other: 1 / the median of their times. CPU is not measured. */
@@ -265,6 +274,6 @@ async function join(bench: Bench, { ledger }: Side): Promise<Figure> {
 async function claim(bench: Bench, { ledger }: Side): Promise<Figure> {
   const turns = bench.options.calls ?? (bench.options.quick ? 5 : CLAIMS);
   const found = await turnOf(bench, { ledger, turns, clients: clientsOf(bench, ledger) });
-  const cpuMs = found.serviceMs + found.postgresMs;
-  return { perSecond: 1_000 / found.wallMs, cpuMicros: cpuMs * 1_000 };
+  const [cpuMicros, postgresMicros] = [found.serviceMs * 1_000, found.postgresMs * 1_000];
+  return { perSecond: 1_000 / found.wallMs, cpuMicros, postgresMicros };
 }
