@@ -103,7 +103,7 @@ export async function benchAgainst(bench: Bench): Promise<Findings> {
     ratios[part] = {
       speed: ratioOf(of("new", "perSecond"), of("old", "perSecond")),
       cpu: ratioOf(of("new", "cpuMicros"), of("old", "cpuMicros")),
-      postgres: ratioOf(of("new", "postgresMicros"), of("old", "postgresMicros")),
+      postgresCpu: ratioOf(of("new", "postgresMicros"), of("old", "postgresMicros")),
       rounds: found,
     };
   }
