@@ -4,7 +4,7 @@
  * bounded by one batch of rows.
  *
  *   first line ─► version and columns known?
- *   {"session"} ─► insert ─┬─ new ───────────────────► its rows ─► {"end"}: counts equal? ─► stored
+ *   {"session"} ─► insert ─┬─ new ───► its rows ─► {"end"}: counts and chains equal? ─► stored
  *                          ├─ exists, and equal ─────► its rows are compared ─┬─ equal: an earlier restore
  *                          │                                                  │  stored it
  *                          └─ exists, and different ─► rows skipped: refused ◄┘ different
@@ -25,6 +25,7 @@ import {
   type SessionKind,
   tableOf,
 } from "../store/dump-tables.ts";
+import { compareChains } from "./chains.ts";
 import { DUMP_VERSION } from "./dump.ts";
 
 const BATCH_ROWS_MAX = 1_000;
@@ -239,6 +240,7 @@ class SessionGroup {
         await this.#flush(batched, id, isNew);
         refuseOtherCounts(next, row, { id, counts });
         if (!isNew) this.#difference ??= await this.#moreRows(id, counts);
+        else await this.#refuseOtherChains(next, id);
         const difference = this.#difference;
         if (difference !== undefined) this.#call.refused(id, difference);
         const outcome = isNew ? "sessions" : difference === undefined ? "present" : "refused";
@@ -300,6 +302,13 @@ class SessionGroup {
         return `it has ${rows} rows of the kind ${kind}, and the dump has ${counts[kind]}`;
     }
     return undefined;
+  }
+
+  /** The rows of the dump were changed after they were stored. */
+  async #refuseOtherChains({ number }: DumpLine, sessionId: string): Promise<void> {
+    const [problem] = (await compareChains(this.#transaction, sessionId)).problems;
+    if (problem !== undefined)
+      throw new WrongDump(`line ${number}: session ${sessionId}: ${problem}`);
   }
 
   /** Resolves with the number of stored rows. */

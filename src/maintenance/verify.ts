@@ -1,23 +1,27 @@
 /**
- * Compares the rows of each session with the counts in the row of the session, in one snapshot:
+ * Compares the rows of each session with the row of the session, in one snapshot:
  *
  *   numbers    each row begins where the row before it ends, and the last one ends at the counter
  *   counts     the rows and their stored bytes are those that the session counts
+ *   chains     the digest of the rows, in their order, is that of the session, and those noted earlier
  *   indexes    each fragment index takes its row apart into `event_count` events
  *
- * So it finds a row that was removed, added or moved, and a text that was changed to another length
- * or in a merged row. It does not find a text that another one of the same length replaced. Rows at
- * the beginning of a session may be missing: retention erases them, and subtracts them from the counts.
+ * So it finds any row that was removed, added, moved or changed. A person who may write everything can
+ * make new chains too: only heads that were stored elsewhere show this. Rows at the beginning of a session
+ * may be missing: an erasure subtracts them from the counts, and stores the chain at its end.
  */
 import { checkFragments, decodeFragments } from "@session-ledger/compressor/fragments";
 import { isCounted, storedBytes, TABLE } from "../store/columns.ts";
 import { type Database, type Fields, type SQL, sql, type Transaction } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
+import { compareChains, type Head } from "./chains.ts";
 import { inSnapshot, refuseUnknown, sessionIds } from "./snapshot.ts";
 
 export interface VerifyCall {
   /** Undefined: every session, also deleted ones. */
   readonly sessionIds: readonly string[] | undefined;
+  /** Heads that were noted earlier, by session; a session that does not exist is damaged. */
+  readonly heads?: ReadonlyMap<string, readonly Head[]>;
   /** Called for each session; false: no further one is wanted. */
   readonly verified: (session: VerifiedSession) => Promise<boolean>;
   readonly signal: AbortSignal;
@@ -27,8 +31,12 @@ export interface VerifiedSession {
   readonly sessionId: string;
   readonly messages: number;
   readonly events: number;
+  /** Rows that no chain covers, because an older version stored them. */
+  readonly uncovered: number;
   /** Empty: the session is whole. */
   readonly problems: readonly string[];
+  /** Heads that cannot be compared any more, because their rows were erased. */
+  readonly notes: readonly string[];
 }
 
 /** A damaged session names at most this number of merged rows. */
@@ -37,9 +45,17 @@ const INDEXES_NAMED_MAX = 20;
 export function verify(database: Database, call: VerifyCall): Promise<void> {
   return inSnapshot(database, async (transaction) => {
     await refuseUnknown(transaction, call.sessionIds);
+    const missing = new Map(call.sessionIds === undefined ? call.heads : []);
     for await (const id of sessionIds(transaction, call.sessionIds)) {
       if (call.signal.aborted) return;
-      if (!(await call.verified(await verifySession(transaction, id)))) return;
+      missing.delete(id);
+      const heads = call.heads?.get(id) ?? [];
+      if (!(await call.verified(await verifySession(transaction, id, heads)))) return;
+    }
+    for (const sessionId of missing.keys()) {
+      const problems = ["it does not exist, and has a head in the file"];
+      const nothing = { messages: 0, events: 0, uncovered: 0, notes: [] };
+      if (!(await call.verified({ sessionId, ...nothing, problems }))) return;
     }
   });
 }
@@ -47,6 +63,7 @@ export function verify(database: Database, call: VerifyCall): Promise<void> {
 async function verifySession(
   transaction: Transaction,
   sessionId: string,
+  heads: readonly Head[],
 ): Promise<VerifiedSession> {
   const [fields] = await transaction.execute(sumsStatement(sessionId));
   const [messages, events] = [sumsOf("messages", fields), sumsOf("events", fields)];
@@ -57,8 +74,17 @@ async function verifySession(
   if (rows !== counted.rows) problems.push(`it counts ${counted.rows} rows, and has ${rows}`);
   if (bytes !== counted.bytes)
     problems.push(`it counts ${counted.bytes} stored bytes, and has ${bytes}`);
-  problems.push(...(await indexProblems(transaction, sessionId)));
-  return { sessionId, messages: Number(messages.rows), events: Number(events.rows), problems };
+  const chains = await compareChains(transaction, sessionId, heads);
+  problems.push(...chains.problems, ...(await indexProblems(transaction, sessionId)));
+  const { uncovered, notes } = chains;
+  return {
+    sessionId,
+    messages: Number(messages.rows),
+    events: Number(events.rows),
+    uncovered,
+    problems,
+    notes,
+  };
 }
 
 interface Sums {

@@ -32,10 +32,15 @@ const TRIES_MAX = 4;
 /** Resolves after commit. */
 export async function forkSession(database: Database, request: ForkRequest): Promise<Forked> {
   const { sessionId, forkId, atSeq, atMessageSeq, createdByUserId: maker } = request;
+  // The chains of a fork are of its own rows (ledger_extend_chains, migrations/chain.sql).
   const statement = sql`
-    select ledger_fork_session(${sessionId}::text, ${forkId}::text, ${textOf(atSeq)}::text::bigint,
-      ${textOf(atMessageSeq)}::text::bigint, ${maker ?? null}::text, ${request.rowsMax}::bigint,
-      ${request.bytesMax}::bigint)::text as answer`;
+    with forked as materialized (
+      select ledger_fork_session(${sessionId}::text, ${forkId}::text, ${textOf(atSeq)}::text::bigint,
+        ${textOf(atMessageSeq)}::text::bigint, ${maker ?? null}::text, ${request.rowsMax}::bigint,
+        ${request.bytesMax}::bigint) as answer
+    )
+    select answer::text as answer, case when answer->>'kind' = 'forked' and answer->>'again' = 'false'
+      then ledger_extend_chains(${forkId}::text, 0, 0) end from forked`;
   for (let tries = 1; ; tries += 1) {
     try {
       const [row] = await database.attempt(statement);

@@ -91,6 +91,18 @@ export const sessions = pgTable(
     /** The size of its rows, for the limits of a session. */
     rowCount: number("row_count").notNull().default(sql`0`),
     payloadBytes: number("payload_bytes").notNull().default(sql`0`),
+    /**
+     * The chain of the rows, SHA-256, and the number that it counts for; the number from which it covers
+     * rows, and the chain before that number if rows were erased (migrations/chain.sql). Null: no chain.
+     */
+    messageChain: bytea("message_chain"),
+    messageChainSeq: number("message_chain_seq"),
+    messageChainFrom: number("message_chain_from"),
+    messageChainCut: bytea("message_chain_cut"),
+    eventChain: bytea("event_chain"),
+    eventChainSeq: number("event_chain_seq"),
+    eventChainFrom: number("event_chain_from"),
+    eventChainCut: bytea("event_chain_cut"),
     /** Why neither retention nor an erasure may delete its rows; null: they may. */
     hold: text("hold"),
     /** Set after all rows and texts were erased; the id and the numbers stay used. */

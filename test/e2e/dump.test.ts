@@ -2,7 +2,7 @@
  * `dump` and `restore` of a ledger with every kind of session: the same bytes from the restored ledger,
  * and clients of the first ledger that go on at a service on the second one.
  */
-import { readdir, readFile, stat } from "node:fs/promises";
+import { readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
@@ -247,6 +247,7 @@ test("verify ends with 1 and names the damage of a session, and with 4 for an un
     "claimed: messages: the row at 3 should be at 2",
     expect.stringMatching(/^claimed: it counts 4 rows, and has 3$/),
     expect.stringMatching(/^claimed: it counts \d+ stored bytes, and has \d+$/),
+    "claimed: messages: the rows from 1 to 3 are not those of the chain",
     "",
   ]);
   const json = await at(damaged, "verify", "claimed", "known", "--json");
@@ -255,10 +256,83 @@ test("verify ends with 1 and names the damage of a session, and with 4 for an un
     .split("\n")
     .map((line) => JSON.parse(line));
   expect(sessions).toMatchObject([
-    { sessionId: "claimed", messages: 2, problems: { length: 3 } },
+    { sessionId: "claimed", messages: 2, problems: { length: 4 } },
     { sessionId: "known", problems: [] },
   ]);
   expect(await at(damaged, "verify", "nobody")).toMatchObject({ exitCode: 4, stdout: "" });
+});
+
+test("a dump whose rows were changed is refused, with the name of the session", async () => {
+  const text = await readFile(file, "utf8");
+  const changed = text.replace(
+    '"event_type":"user","payload":"first"',
+    '"event_type":"user","payload":"FIRST"',
+  );
+  expect(changed).not.toBe(text);
+  const other = await emptyLedger();
+  const run = await runHere(["restore", "-"], { env: { DATABASE_URL: other.url }, input: changed });
+  expect(run).toMatchObject({
+    exitCode: 2,
+    stderr: expect.stringMatching(
+      /line \d+: session \S+: messages: the rows from 1 to \d+ are not those of the chain/,
+    ),
+  });
+  expect(await other.sql`select id from sessions`).toEqual([]);
+});
+
+test.each([[[]], [["--json"]]])(
+  "what digest %j prints is compared with the ledger by verify --against",
+  async (flags) => {
+    const other = await emptyLedger();
+    await at(other, "restore", file);
+    const heads = join(folder, `heads${flags.length}`);
+    const digest = await at(other, "digest", ...flags);
+    expect(digest).toMatchObject({ exitCode: 0, stderr: "" });
+    expect(digest.stdout).toMatch(
+      flags.length === 0
+        ? /^claimed messages 3 [0-9a-f]{64}$/m
+        : /^\{"session":"claimed","stream":"messages","number":"3","chain":"[0-9a-f]{64}"\}$/m,
+    );
+    const chosen = await at(other, "digest", "claimed", ...flags);
+    expect(digest.stdout).toContain(chosen.stdout);
+    await writeFile(heads, digest.stdout);
+    expect(await at(other, "verify", "--against", heads)).toMatchObject({
+      exitCode: 0,
+      stdout: "",
+    });
+    await other.sql`
+      update session_messages set payload = reverse(payload) where session_id = 'claimed' and seq = 2`;
+    const chains =
+      "message_chain = null, message_chain_seq = null, event_chain = null, event_chain_seq = null";
+    await other.sql`update sessions set ${other.sql.unsafe(chains)} where id = 'claimed'`;
+    await other.sql`select ledger_extend_chains('claimed', 0, 0)`;
+    await other.sql`delete from sessions where id = 'known'`;
+    expect(await at(other, "verify", "claimed")).toMatchObject({ exitCode: 0 });
+    expect(await at(other, "verify", "--against", heads)).toEqual({
+      exitCode: 1,
+      stdout: [
+        "claimed: messages: the rows from 1 to 3 are not those of the chain",
+        "known: it does not exist, and has a head in the file",
+        "",
+      ].join("\n"),
+      stderr: "session-ledger: verified 12 sessions, 2 are damaged\n",
+    });
+  },
+);
+
+test.each([
+  ["claimed messages 3", "line 2"],
+  ["claimed logs 3 00", "line 2"],
+])("verify --against refuses a file with the line %j", async (line, named) => {
+  const wrong = join(folder, "wrong");
+  await writeFile(wrong, `known events 1 ${"0".repeat(64)}\n${line}\n`);
+  expect(await at(first, "verify", "--against", wrong)).toMatchObject({
+    exitCode: 2,
+    stderr: expect.stringContaining(`--against: ${named} is not a line of \`digest\``),
+  });
+  expect(await at(first, "verify", "--against", join(folder, "missing"))).toMatchObject({
+    exitCode: 2,
+  });
 });
 
 test("an unknown session ends a dump with 4, and leaves no file", async () => {

@@ -24,7 +24,7 @@ export interface Defect {
   readonly expected: RegExp;
 }
 
-const APPEND = "src/store/migrations/append.sql";
+const APPEND = "src/store/migrations/append-0005.sql";
 
 const KEPT_KEYS = `(SELECT array_agg(e.idempotency_key) FROM session_events e
           JOIN json_to_recordset(conditions) AS k(session integer, key text)
@@ -185,6 +185,20 @@ export const DEFECTS: readonly Defect[] = [
     kinds: ["session_locked", "brims_locked"],
     expected:
       /acknowledged, and not there|does not connect|counter at|there is nothing more|row, which is not there|rows, and not/,
+  },
+  {
+    name: "row_left_out_of_chain",
+    what: "the first event of a batch is stored, and not linked to the chain of its session",
+    edits: [
+      {
+        file: APPEND,
+        find: "FOR item IN 1..cardinality(event_sessions) LOOP",
+        replace: "FOR item IN 2..cardinality(event_sessions) LOOP",
+        times: 1,
+      },
+    ],
+    kinds: ["session_locked"],
+    expected: /verify of .* are not those of the chain/,
   },
   {
     name: "claimed_without_compare",

@@ -132,7 +132,7 @@ class Run {
     this.#weather.note("all have come to rest");
     const from = { address: this.#cluster.replica(0).service.grpcAddress };
     const read = await askDatabase(url, (sql) =>
-      readEvidence({ sql, ...from }, { sessionIds, brimIds }),
+      readEvidence({ sql, url, ...from }, { sessionIds, brimIds }),
     );
     const evidence = { ...read, lost };
     const ofImport = await askDatabase(url, (sql) => this.#imported.problems(sql, from.address));

@@ -1,5 +1,7 @@
 /** Every promise as one question, asked when all clients have ended, with the database as witness. */
 import type postgres from "postgres";
+import { verify, type VerifiedSession } from "../../src/maintenance/verify.ts";
+import { createDatabase } from "../../src/store/database.ts";
 import { type History, markOf, reasonOf, type Row } from "../support/history.ts";
 import { problemsOf, readWitness, type Witness } from "../support/history-check.ts";
 import {
@@ -18,6 +20,8 @@ export interface Evidence {
   readonly stored: ReadonlyMap<string, StoredSession>;
   /** Sessions whose counters differ from their rows and bytes; undefined: not counted yet. */
   readonly miscounted: readonly string[] | undefined;
+  /** What `verify` finds in all sessions. */
+  readonly damages: readonly string[];
   /** Where the sessions with turns stand. */
   readonly standing: ReadonlyMap<string, { readonly turnSeq: bigint; readonly pending: bigint }>;
   /** Rows that a promoted standby did not have. */
@@ -32,20 +36,21 @@ export async function readFinals(
 }
 
 export async function readEvidence(
-  from: { readonly sql: postgres.Sql; readonly address: string },
+  from: { readonly sql: postgres.Sql; readonly url: string; readonly address: string },
   { sessionIds, brimIds }: Pick<Load, "sessionIds" | "brimIds">,
 ): Promise<Omit<Evidence, "lost">> {
   return {
     witness: await readWitness(from.sql, [...sessionIds, ...brimIds]),
     stored: await readStoredSessions(from, sessionIds),
     miscounted: await wrongCounts(from.sql, sessionIds),
+    damages: await damagesIn(from.url, new Set(brimIds)),
     standing: await readStanding(from.sql, sessionIds),
   };
 }
 
 export function verdictOf(
   load: Load,
-  { witness, stored, miscounted, standing, lost }: Evidence,
+  { witness, stored, miscounted, damages, standing, lost }: Evidence,
 ): readonly string[] {
   const { history, streamWriters, writerRecords, turned, cancelled, passReaders, feedReaders } =
     load;
@@ -102,7 +107,28 @@ export function verdictOf(
     }),
     ...feedReaders.flatMap((reader) => reader.problemsIn(witness, load)),
     ...(miscounted ?? []),
+    ...damages,
   ];
+}
+
+/** Sessions at their limit have forged counts. */
+async function damagesIn(url: string, brimIds: ReadonlySet<string>): Promise<readonly string[]> {
+  const limits = { connectionsMax: 1, statementTimeoutMs: 60_000, lockTimeoutMs: 1_000 };
+  const database = createDatabase({ url: () => url, ...limits });
+  await database.start();
+  const damages: string[] = [];
+  const verified = ({ sessionId, problems }: VerifiedSession): Promise<boolean> => {
+    const real = problems.filter((one) => !brimIds.has(sessionId) || !one.startsWith("it counts"));
+    damages.push(...real.map((problem) => `verify of ${sessionId}: ${problem}`));
+    return Promise.resolve(true);
+  };
+  const { signal } = new AbortController();
+  try {
+    await verify(database, { sessionIds: undefined, verified, signal });
+  } finally {
+    await database.stop();
+  }
+  return damages;
 }
 
 async function readStanding(

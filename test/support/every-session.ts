@@ -137,14 +137,7 @@ export async function fillEveryKind(client: RpcClient, databaseUrl: string): Pro
   await client.unary(method.eraseSession, { id: "erased" });
   await withSql(databaseUrl, async (sql) => {
     // As retention and an import leave them.
-    await sql`
-      with gone as (
-        delete from session_events where session_id = 'retained' and seq < 3
-        returning octet_length(payload) + octet_length(run_id) as bytes
-      )
-      update sessions set row_count = row_count - 2,
-        payload_bytes = payload_bytes - (select sum(bytes) from gone)
-      where id = 'retained'`;
+    await sql`select ledger_erase_rows('retained', 'events', 2, null, false, 500, 1000000)`;
     await sql`insert into imported_rows values ('known', 'events', 7, 1), ('known', 'messages', 3, 1),
       ('known', 'events', 9, 2)`;
     await sql`insert into imports values ('upstream', 'events', 9, '2026-01-01T00:00:00.5Z')`;

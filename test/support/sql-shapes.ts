@@ -40,9 +40,15 @@ export function shapesOf(statement: string): readonly Shape[] {
   return shapes;
 }
 
-/** The shapes of all statements of a body in PL/pgSQL. */
+/** The shapes of all statements of a body in PL/pgSQL; the query of a FOR ends at LOOP. */
 export function shapesOfBody(body: string): readonly Shape[] {
-  return [...new Set(plain(body).split(";").flatMap(shapesOf))];
+  return [
+    ...new Set(
+      plain(body)
+        .split(/;|\bloop\b/)
+        .flatMap(shapesOf),
+    ),
+  ];
 }
 
 /** In lower case, without comments and texts, with single spaces. */

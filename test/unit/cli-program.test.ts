@@ -80,6 +80,7 @@ describe("help", () => {
     "restore",
     "backup",
     "verify",
+    "digest",
     "import",
     "migrate",
   ])("of %s shows the exit codes", async (command) => {

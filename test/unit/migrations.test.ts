@@ -19,8 +19,13 @@ const FROZEN: Readonly<Record<string, string>> = {
   "0003_append.sql": "9c524433ed95cb640cd1751f6beda84e4897e5bf8f61fd9888aa4ecc33560f64",
   "0004_one_session.down.sql": "d3d125e1b4e6b7d0a4647e8e08bc3ed338beb62e1f2d9abf74af32de1bd8a38a",
   "0004_one_session.sql": "215b2b089e09d7a7122d16a38974979cd5290f4415fe0fec08e1d5fa43e7153e",
+  "0005_chain.down.sql": "87b4271648926bd90945ea1ad4cab33eb07fba72cac479e9a187440806fe7eb5",
+  "0005_chain.sql": "d56ecb3a9e8ec258f0aeedd769940c2fddb403a508b2e98506ec4054fc3ff5ad",
   "analytics.sql": "28806d4fffff56ce27622562c2e4604cb4a6a94c063784163baa6ba073b7e155",
+  "append-0005.sql": "5a2d3b79f28ce1c9e0c5bfff4e9f96cc530640f7a533374f8f63dd2105163b82",
   "append.sql": "9171bf6ef5cbe969967a903dbb45b097c71db1e2320fab86aca59c7d9e3ec5e1",
+  "chain.sql": "649c2e3a9a0e1dc11b697763718140033b635c286bd90574d7edec5f72997ea5",
+  "erase-0005.sql": "77fd09c17b54c1b7ff2ea42ed85108dd6933444e53204a43a0c76b52c41f8870",
   "fork-0001.sql": "061badc8841f5990b2f69366aa396f3bccb57e3b7bbe86201c28327bcd037c6f",
   "fork-0002.sql": "642160fd07ed412491889b3e17f9100933832a5918fb727bdbbfe7d8785cf659",
   "fork.sql": "6665ce0247663f932441f448fd689a70920685ffb9ffe20fdb56807a634b0ae7",
@@ -37,6 +42,7 @@ const FROZEN_TIMES: Readonly<Record<string, number>> = {
   "0002_feedback": 1795737453912,
   "0003_append": 1795768494399,
   "0004_one_session": 1795773600000,
+  "0005_chain": 1795779629640,
 };
 
 const journalSchema = z.object({

@@ -67,6 +67,12 @@ export async function writeRows(
     from json_to_recordset(${JSON.stringify(used)}::text::json) as
       r(s text, m bigint, e bigint, n bigint, b bigint, q bigint, w boolean, rid text, la timestamptz)
     where sessions.id = r.s`);
+  for (const { sessionId } of arrangement.uses) {
+    const { message_seq: messages, event_seq: events } = stateOf.get(sessionId) ?? {};
+    await transaction.execute(sql`
+      select ledger_extend_chains(${sessionId}::text, ${String(messages)}::text::bigint,
+        ${String(events)}::text::bigint)`);
+  }
 }
 
 function pushOf(stream: StreamName, { sessionId, rows }: ImportRow): Push {
