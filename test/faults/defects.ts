@@ -10,7 +10,7 @@ import { type Defect, DEFECTS, placeOf } from "./defects-table.ts";
 import type { FaultKind } from "./plan.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..");
-const COPIED = ["src", "gen", "test", "tools", "package.json", "tsconfig.json"];
+const COPIED = ["src", "gen", "packages", "web", "test", "tools", "package.json", "tsconfig.json"];
 /** Another seed draws other moments. */
 const SEEDS_MAX = 3;
 
