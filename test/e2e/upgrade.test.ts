@@ -9,6 +9,9 @@ import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import type postgres from "postgres";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
+import { verify, type VerifiedSession } from "../../src/maintenance/verify.ts";
+import { append } from "../../src/store/append.ts";
+import { createDatabase as openDatabase } from "../../src/store/database.ts";
 import { migrateDown, migrateUp, migrationStatus } from "../../src/store/migrate.ts";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
@@ -21,6 +24,7 @@ import {
   startOnLedger,
   storeRows,
 } from "../support/ledger-fixture.ts";
+import { newPush } from "../support/ledger.ts";
 import { OldInstance } from "../support/old-instance.ts";
 
 const MIGRATIONS = join(import.meta.dirname, "../../src/store/migrations");
@@ -91,6 +95,26 @@ async function forgetWriter(): Promise<void> {
     await sql`delete from ${sql(table)} where session_id = ${OldInstance.SESSION}`;
 }
 
+/** With one more push, by this version: its rows have a chain, and those of the old instance are no damage. */
+async function verified(): Promise<readonly VerifiedSession[]> {
+  const limits = { connectionsMax: 1, statementTimeoutMs: 5_000, lockTimeoutMs: 500 };
+  const database = openDatabase({ url: () => created.url, ...limits });
+  await database.start();
+  const all: VerifiedSession[] = [];
+  try {
+    const push = newPush(OldInstance.SESSION);
+    await append(database, [push], { createMissing: false, wait: true });
+    await verify(database, {
+      sessionIds: undefined,
+      signal: new AbortController().signal,
+      verified: (session) => Promise.resolve(all.push(session) > 0),
+    });
+  } finally {
+    await database.stop();
+  }
+  return all;
+}
+
 test.each([
   ["the newest schema", "true", () => Promise.resolve(MIGRATIONS)],
   ["a schema with one more migration", "made_up > 0", madeUpMigration],
@@ -116,6 +140,13 @@ test.each([
       select message_seq::int as messages, event_seq::int as events, ${sql.unsafe(isMigrated)} as "isMigrated"
       from sessions where id = ${OldInstance.SESSION}`;
       expect(written).toEqual({ messages: old.pushes, events: old.pushes, isMigrated: true });
+      const sessions = await verified();
+      expect(sessions.filter(({ problems }) => problems.length > 0)).toEqual([]);
+      expect(sessions.find(({ sessionId }) => sessionId === OldInstance.SESSION)).toMatchObject({
+        messages: old.pushes,
+        events: old.pushes + 1,
+        uncovered: 2 * old.pushes,
+      });
       await forgetWriter();
 
       // A later version may add members, and changes none.

@@ -10,6 +10,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { append } from "../../src/store/append.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
+import { verify, type VerifiedSession } from "../../src/maintenance/verify.ts";
 import { createReader } from "../../src/store/reader.ts";
 import type { StreamName } from "../../src/store/rows.ts";
 import { createDatabase } from "../support/database.ts";
@@ -285,6 +286,17 @@ describe(`an import that is killed twice and then completed (SEED=${seed})`, () 
       ({ seq, eventType, payload, createdAt }) => ({ seq, eventType, payload, createdAt }),
     );
     expect(rows.map((row) => ({ ...row, seq: BigInt(String(row["seq"])) }))).toEqual(expected);
+  });
+
+  test("gives every row a chain", async () => {
+    const sessions: VerifiedSession[] = [];
+    await verify(ledger.database, {
+      sessionIds: TAKEN,
+      signal: new AbortController().signal,
+      verified: (session) => Promise.resolve(sessions.push(session) > 0),
+    });
+    for (const session of sessions) expect(session).toMatchObject({ problems: [], uncovered: 0 });
+    expect(sessions).toHaveLength(TAKEN.length);
   });
 
   test("leaves no message that waits for a turn", async () => {
