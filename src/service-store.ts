@@ -44,7 +44,13 @@ export function createPostgres(
   config: Config,
   { log, metrics }: { readonly log: Log; readonly metrics: Metrics },
 ): Postgres {
-  const { databaseUrl, dataDir, databaseSchema, diskReserveBytes: reserveBytes } = config;
+  const {
+    databaseUrl,
+    dataDir,
+    databaseSchema,
+    diskReserveBytes: reserveBytes,
+    integrity,
+  } = config;
   const restarted = (): void => metrics.postgresRestarts.inc();
   const embedded =
     databaseUrl === undefined ? createEmbeddedPostgres({ dataDir, log, restarted }) : undefined;
@@ -80,7 +86,7 @@ export function createPostgres(
     units: [embedded, disk, schema, database, writes].filter((unit) => unit !== undefined),
     async probe() {
       await embedded?.freeBytes();
-      await appendNothing(writes);
+      await appendNothing(writes, { hasChains: integrity === "chain" });
     },
     refusal: () => disk?.refusal,
   };
@@ -130,7 +136,10 @@ export function createWriter(
     readonly refusal: NonNullable<LedgerWriter["refusal"]>;
   },
 ): LedgerWriter {
-  const options = { createMissing: limits.sessionPolicy === "auto" };
+  const options = {
+    createMissing: limits.sessionPolicy === "auto",
+    hasChains: limits.integrity === "chain",
+  };
   const onMost: AppendOptions["onMost"] = ({ rows, bytes }) => {
     limitUse.note("session_rows", rows / limits.sessionRowsMax);
     limitUse.note("session_bytes", bytes / limits.sessionBytesMax);

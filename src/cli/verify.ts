@@ -69,8 +69,7 @@ async function verifySessions(
   };
   await inDatabase(configOf(io), refuseOtherSchema, (database) => verify(database, call));
   if (io.signal.aborted) return EXIT.interrupted;
-  const rest =
-    count.uncovered === 0 ? "" : `; ${count.uncovered} rows of older versions have no chain`;
+  const rest = count.uncovered === 0 ? "" : `; ${count.uncovered} rows are in no chain`;
   tell(io, `verified ${count.sessions} sessions, ${count.damaged} are damaged${rest}`);
   return count.damaged === 0 ? EXIT.done : EXIT.incomplete;
 }

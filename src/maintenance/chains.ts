@@ -41,7 +41,7 @@ export function readHeads(database: Database, call: HeadsCall): Promise<void> {
 }
 
 interface Comparison {
-  /** The number of rows that no chain covers, because an older version stored them. */
+  /** The number of rows that no chain covers. */
   readonly uncovered: number;
   readonly problems: readonly string[];
   /** Noted heads that cannot be compared any more. */

@@ -31,7 +31,7 @@ export interface VerifiedSession {
   readonly sessionId: string;
   readonly messages: number;
   readonly events: number;
-  /** Rows that no chain covers, because an older version stored them. */
+  /** Rows that no chain covers: instances without INTEGRITY=chain, or older ones, stored them. */
   readonly uncovered: number;
   /** Empty: the session is whole. */
   readonly problems: readonly string[];

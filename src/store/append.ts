@@ -1,6 +1,6 @@
 /**
  * Appends pushes to their sessions: many in one call, one transaction, one fsync
- * (ledger_append_pushes, migrations/append.sql). Each session's pushes are stored together, or not at
+ * (ledger_append_pushes, migrations/append.sql, or the same with chains). Each session's pushes are stored together, or not at
  * all. If one of them is refused, the others of its session are `again`: they are sent once more.
  */
 import { randomUUID } from "node:crypto";
@@ -36,6 +36,8 @@ export interface AppendOptions {
   readonly createMissing: boolean;
   /** True: wait for the lock of one session, for at most lock_timeout, instead of answering `busy`. */
   readonly wait: boolean;
+  /** False: the rows are in no chain (migrations/chain.sql). */
+  readonly hasChains?: boolean;
   /** Absent: a session may hold any amount. */
   readonly limits?: SessionLimits;
   /** Called with the highest amount that a session of a batch held before it was stored. */
@@ -68,7 +70,10 @@ type FullSession = readonly [number, number, number, number, number | null];
  * Does everything that a push does in the database, without a row. Rejects, with the driver's
  * error, when a table, a function or a right is missing, and when the database is read-only.
  */
-export async function appendNothing(database: Database): Promise<void> {
+export async function appendNothing(
+  database: Database,
+  { hasChains }: Required<Pick<AppendOptions, "hasChains">>,
+): Promise<void> {
   await database.attempt(sql`
     with messages as (
       insert into session_messages select * from session_messages where false returning seq
@@ -78,7 +83,8 @@ export async function appendNothing(database: Database): Promise<void> {
       update sessions set message_seq = message_seq where false returning id
     )
     select count(*) from messages, events, changed`);
-  await database.attempt(fixedStatementOf(arrange([]), { createMissing: false, wait: false }));
+  const options = { createMissing: false, wait: false, hasChains };
+  await database.attempt(fixedStatementOf(arrange([]), options));
 }
 
 /**
@@ -92,7 +98,7 @@ export async function append(
 ): Promise<readonly Outcome[]> {
   const arrangement = arrange(pushes);
   const [answer] = await database.attempt(fixedStatementOf(arrangement, options));
-  if (answer === undefined) throw new Error("ledger_append_pushes did not answer");
+  if (answer === undefined) throw new Error("the append did not answer");
   database.onAnswer(answer["server"]);
   const rows = Number(answer["most_rows"]);
   options.onMost?.({ rows, bytes: Number(answer["most_bytes"]) });
@@ -220,14 +226,19 @@ function useValues(use: SessionUse): ValuesOf<typeof USE_ARRAYS> {
 
 const ARRAYS = Object.entries<ArrayType>({ ...USE_ARRAYS, ...MESSAGE_ARRAYS, ...EVENT_ARRAYS });
 
-const APPEND = `
+const APPEND = appendBy("ledger_append_pushes");
+const APPEND_CHAINED = appendBy("ledger_append_chained_pushes");
+
+function appendBy(called: string): string {
+  return `
   select message_seqs::text, event_seqs::text, array_to_json(open_run_ids)::text as open_run_ids,
     most_rows::text, most_bytes::text, array_to_json(verdicts)::text as verdicts,
     refused_pushes::text, full_sessions::text, ${SERVER_TEXT} as server
   from (select string_to_array($1, E'\\x01' || $2, '') as part offset 0) parts,
-    ledger_append_pushes(create_missing => $3::boolean, wait_for_locks => $4::boolean,
+    ${called}(create_missing => $3::boolean, wait_for_locks => $4::boolean,
       conditions => part[1]::json, limits => part[2]::bigint[],
       ${ARRAYS.map(([name, type], index) => `${name} => ${parameterOf(`part[${index + 3}]`, type)}`).join(", ")})`;
+}
 
 /** A text has a separator before it: so one empty text is not no text. */
 function parameterOf(part: string, type: ArrayType): string {
@@ -242,7 +253,7 @@ function parameterOf(part: string, type: ArrayType): string {
  */
 function fixedStatementOf(
   { pushes, rows, uses }: Arrangement,
-  { createMissing, wait, limits }: AppendOptions,
+  { createMissing, wait, limits, hasChains = true }: AppendOptions,
 ): FixedStatement {
   const random = randomUUID();
   const messages: ValuesOf<typeof MESSAGE_ARRAYS>[] = [];
@@ -256,7 +267,8 @@ function fixedStatementOf(
   addArrays(parts, { arrays: USE_ARRAYS, values: uses.map(useValues), random });
   addArrays(parts, { arrays: MESSAGE_ARRAYS, values: messages, random });
   addArrays(parts, { arrays: EVENT_ARRAYS, values: events, random });
-  return { text: APPEND, values: [parts.join(`\u0001${random}`), random, createMissing, wait] };
+  const text = hasChains ? APPEND_CHAINED : APPEND;
+  return { text, values: [parts.join(`\u0001${random}`), random, createMissing, wait] };
 }
 
 /**

@@ -12,6 +12,8 @@ import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { EPOCH, EVERY_SESSION, fillEveryKind } from "../support/every-session.ts";
 import { RpcClient } from "../support/grpc-client.ts";
+import { emit, say } from "../support/turns.ts";
+import { useService } from "../support/use-service.ts";
 import { ADMIN_TOKEN, startOnLedger } from "../support/ledger-fixture.ts";
 import { eventsOf, PushStreamClient, whole } from "../support/push-stream.ts";
 import {
@@ -25,6 +27,9 @@ const { method } = SessionService;
 
 const bearer = (token: string) => ({ metadata: { authorization: `Bearer ${token}` } });
 
+const chained = useService("strict");
+const unchained = useService();
+
 let first: OpenDatabase;
 let folder: string;
 let file: string;
@@ -37,6 +42,7 @@ beforeAll(async () => {
   service = await startService({ databaseUrl: first.url });
   client = new RpcClient(service.grpcAddress);
   await fillEveryKind(client, first.url);
+  await first.sql`select ledger_extend_chains(id, 0, 0) from sessions where erased_at is null`;
   folder = await makeDirectory();
   file = join(folder, "ledger.jsonl");
 });
@@ -241,7 +247,7 @@ test("verify ends with 1 and names the damage of a session, and with 4 for an un
   const run = await at(damaged, "verify");
   expect(run).toMatchObject({
     exitCode: 1,
-    stderr: "session-ledger: verified 12 sessions, 1 are damaged\n",
+    stderr: expect.stringContaining("verified 12 sessions, 1 are damaged"),
   });
   expect(run.stdout.split("\n")).toEqual([
     "claimed: messages: the row at 3 should be at 2",
@@ -261,6 +267,31 @@ test("verify ends with 1 and names the damage of a session, and with 4 for an un
   ]);
   expect(await at(damaged, "verify", "nobody")).toMatchObject({ exitCode: 4, stdout: "" });
 });
+
+test.each([
+  ["with INTEGRITY=chain", chained, 0],
+  ["without it", unchained, 2],
+])(
+  "of the rows that a service stores %s, verify counts those in no chain",
+  async (_, of, uncovered) => {
+    const { metadata } = await of.client.unary(SessionService.method.createSession, {
+      name: "chains",
+    });
+    const sessionId = metadata?.id ?? "";
+    await say(of.client, sessionId, "first");
+    await emit(of.client, sessionId, { type: "CUSTOM", name: "n", value: 1 });
+    const { databaseUrl: url } = of.service;
+    const run = await at({ url }, "verify", sessionId, "--json");
+    expect(JSON.parse(run.stdout)).toMatchObject({
+      messages: 1,
+      events: 1,
+      uncovered,
+      problems: [],
+    });
+    const digest = await at({ url }, "digest", sessionId);
+    expect(digest.stdout.split("\n")).toHaveLength(uncovered === 0 ? 3 : 1);
+  },
+);
 
 test("a dump whose rows were changed is refused, with the name of the session", async () => {
   const text = await readFile(file, "utf8");
@@ -315,7 +346,7 @@ test.each([[[]], [["--json"]]])(
         "known: it does not exist, and has a head in the file",
         "",
       ].join("\n"),
-      stderr: "session-ledger: verified 12 sessions, 2 are damaged\n",
+      stderr: expect.stringContaining("verified 12 sessions, 2 are damaged"),
     });
   },
 );

@@ -68,6 +68,7 @@ const EXCERPTS_MAX = 5;
 /** The defaults of the service; rate limits are for other tests. */
 const SETTINGS = {
   LOG_LEVEL: "info",
+  INTEGRITY: "chain",
   PRINCIPAL_BYTES_PER_SECOND: "0",
   SESSION_BYTES_PER_SECOND: "0",
   CANCEL_GRACE: "1s",

@@ -14,7 +14,7 @@ const definitions = new Map(
   (
     await ledger.database.run(
       sql`select proname as name, pg_get_functiondef(oid) as text from pg_proc
-        where proname in ('ledger_append_pushes', 'ledger_fork_session')`,
+        where proname in ('ledger_append_pushes', 'ledger_append_chained_pushes', 'ledger_fork_session')`,
     )
   ).map(({ name, text }) => [String(name), String(text)]),
 );
@@ -42,6 +42,8 @@ function columnsOf(table: PgTable) {
 test.each([
   ["ledger_append_pushes", "session_messages", sessionMessages],
   ["ledger_append_pushes", "session_events", sessionEvents],
+  ["ledger_append_chained_pushes", "session_messages", sessionMessages],
+  ["ledger_append_chained_pushes", "session_events", sessionEvents],
   ["ledger_fork_session", "session_messages", sessionMessages],
   ["ledger_fork_session", "session_events", sessionEvents],
 ] as const)(
@@ -52,15 +54,19 @@ test.each([
   },
 );
 
-test("ledger_append_pushes gives a new session its id and times, and leaves every other column to its default or null", () => {
-  const columns = columnsOf(sessions);
-  const needed = columns.filter(({ notNull, hasDefault }) => notNull && !hasDefault);
-  expect(writtenBy("ledger_append_pushes", "sessions")).toEqual(needed.map(({ name }) => name));
-});
+const APPENDS = ["ledger_append_pushes", "ledger_append_chained_pushes"];
 
-test("ledger_append_pushes updates only columns of the table sessions", () => {
-  const [, set = ""] =
-    /UPDATE sessions SET(.+?)FROM \(/s.exec(definitionOf("ledger_append_pushes")) ?? [];
+test.each(APPENDS)(
+  "%s gives a new session its id and times, and leaves every other column to its default or null",
+  (name) => {
+    const columns = columnsOf(sessions);
+    const needed = columns.filter(({ notNull, hasDefault }) => notNull && !hasDefault);
+    expect(writtenBy(name, "sessions")).toEqual(needed.map((column) => column.name));
+  },
+);
+
+test.each(APPENDS)("%s updates only columns of the table sessions", (called) => {
+  const [, set = ""] = /UPDATE sessions SET(.+?)FROM \(/s.exec(definitionOf(called)) ?? [];
   const updated = [...set.matchAll(/^ {4}(\w+) = /gm)].map(([, name]) => name);
   expect(updated.length).toBeGreaterThan(10);
   const columns = columnsOf(sessions).map(({ name }) => name);

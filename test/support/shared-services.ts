@@ -47,11 +47,12 @@ const KNOWN: Readonly<Record<Profile, (pages: string) => Promise<Known>>> = {
     const origins = { HTTP_ORIGINS: `${NAMED_ORIGIN},${pages}` };
     return { env: { ...doors.env, ...origins, CALL_LOG: "all" }, doors };
   },
-  /** Sessions must be created before they are used, nothing that waits does so for long, large payloads. */
+  /** Sessions must be created before they are used and have chains, no long waits, large payloads. */
   strict: async () => ({
     env: {
       PAYLOAD_BYTES_MAX: "16777216",
       SESSION_POLICY: "strict",
+      INTEGRITY: "chain",
       RUN_WAIT: "1s",
       RUN_STALE_AFTER: "1s",
       CANCEL_GRACE: "1s",

@@ -236,6 +236,7 @@ test("the defaults allow only this machine and use an own database", () => {
     databaseUrl: undefined,
     dataDir: ".data",
     sessionPolicy: "auto",
+    integrity: "off",
     validation: "strict",
     grpcReflection: true,
     logLevel: "info",

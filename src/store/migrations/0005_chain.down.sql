@@ -1,6 +1,6 @@
 -- replace session.sql
 --> statement-breakpoint
--- replace append.sql
+DROP FUNCTION ledger_append_chained_pushes;
 --> statement-breakpoint
 DROP FUNCTION ledger_extend_chains;
 --> statement-breakpoint

@@ -10,6 +10,6 @@ ALTER TABLE "sessions"
 --> statement-breakpoint
 -- include chain.sql
 --> statement-breakpoint
--- replace append-0005.sql
+-- include append-0005.sql
 --> statement-breakpoint
 -- replace erase-0005.sql

@@ -1,8 +1,8 @@
--- ledger_append_pushes of append.sql, whose comment is about this function too, with the chains of rows
--- (chain.sql). The chains are read with the lock, and each stored row is linked to that of its session and
+-- As ledger_append_pushes of append.sql, whose comment is about this function too, with the chains of rows
+-- (chain.sql), for services with INTEGRITY=chain. The chains are read with the lock, and each stored row is linked to that of its session and
 -- stream. Where a chain does not end at the counter, a function without chains has stored the rows after it:
 -- a new chain begins.
-CREATE FUNCTION ledger_append_pushes(
+CREATE FUNCTION ledger_append_chained_pushes(
   session_ids text[], create_missing boolean, wait_for_locks boolean, conditions json, limits bigint[],
   used_messages bigint[], used_events bigint[], used_rows bigint[], used_bytes bigint[],
   used_open_run_rows bigint[],
