@@ -33,6 +33,8 @@ beforeAll(async () => {
       case when n > 15000 and n % 1000 = 0 then 'Failed' else 'Completed' end,
       case n % 1000 when 1 then 's1' end
     from generate_series(1, ${SESSIONS}) n`);
+  // An automatic analyze has a snapshot, and dead versions of rows would then fill their pages.
+  await ledger.database.run(sql`alter table sessions set (autovacuum_enabled = false)`);
   await ledger.database.run(sql`vacuum analyze sessions`, { prepare: false });
 });
 
@@ -54,12 +56,16 @@ test("pushes into a session with labels, and messages into one that waits, chang
       where relname = 'sessions'`);
     return row;
   };
-  for (let n = 0; n < 10; n += 1) {
+  const push = async (): Promise<void> => {
     await append(ledger.database, [newPush("s2")], { createMissing: false, wait: true });
     const message = { stream: "messages", rows: [newRow({ eventType: "user" })] } as const;
     await append(ledger.database, [newPush("s400", message)], { createMissing: false, wait: true });
-  }
-  await expect.poll(counts).toEqual({ updates: 20, within: 20 });
+  };
+  await push(); // The first chains make the rows longer: they may move to another page.
+  await expect.poll(counts).toMatchObject({ updates: 2 });
+  const moved = 2 - Number((await counts())?.["within"]);
+  for (let n = 0; n < 10; n += 1) await push();
+  await expect.poll(counts).toEqual({ updates: 22, within: 22 - moved });
 });
 
 describe("a list of sessions with labels", () => {
