@@ -14,6 +14,7 @@ import { describe, expect, test, type TestContext } from "vitest";
 import { z } from "zod";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { newSession } from "../support/pushing.ts";
+import { eventsOf } from "../support/push-stream.ts";
 import { useService } from "../support/use-service.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
@@ -214,12 +215,12 @@ async function recorded(
   const running = programs.get(program) ?? run(program);
   programs.set(program, running);
   const sessionId = `${await running}-${name}`;
-  const page = { sessionId, pageSize: 1_000 };
-  const { listSessionEvents, listSessionMessages } = SessionService.method;
-  const rows = await client.unary(listSessionEvents, { ...page, expand: true });
-  const events = rows.items.map(({ payload }) => eventSchema.parse(JSON.parse(payload)));
+  // A model that speaks until it is stopped may fill many pages.
+  const rows = await eventsOf(client, sessionId, { expand: true });
+  const events = rows.map(({ payload }) => eventSchema.parse(JSON.parse(payload)));
   await lastValueFrom(verifyEvents(false)(from(events)).pipe(toArray()));
-  const said = await client.unary(listSessionMessages, page);
+  const page = { sessionId, pageSize: 1_000 };
+  const said = await client.unary(SessionService.method.listSessionMessages, page);
   return {
     events,
     types: events.map(({ type }) => type),
