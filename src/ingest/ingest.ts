@@ -14,8 +14,8 @@
  * service commits a single push in one round trip, and a busy service commits batches as large as
  * its callers fill.
  *
- * A push that repeats one which waits, with the same key and content, gets its answer. After the send it is
- * looked up under the lock like any other: only there is it known whether the session was deleted since.
+ * A push that repeats a waiting one, with the same key and content, gets its answer. A repeat of a push that
+ * was sent is looked up under the lock, because only the lock shows whether the session was deleted since.
  *
  * A caller's deadline never cancels a batch. A push leaves the queue at the deadline only if it was
  * never sent. After sending, the push is committed or refused as if the caller were still connected,
@@ -145,7 +145,7 @@ class GroupCommit implements Ingest {
     const call = { push, isAbandoned, span };
     const earlier = this.#queue.repeatedBy(push);
     if (earlier === undefined) return this.#add(call);
-    // The one that waits may fail for a reason of its own.
+    // The waiting push may fail because its caller left.
     return earlier.promise.then(
       (acknowledged) => this.#repeated(acknowledged, push),
       () => this.#add(call),

@@ -32,7 +32,7 @@ const TRIES_MAX = 4;
 /** Resolves after commit. */
 export async function forkSession(database: Database, request: ForkRequest): Promise<Forked> {
   const { sessionId, forkId, atSeq, atMessageSeq, createdByUserId: maker } = request;
-  // The chains of a fork are of its own rows (ledger_extend_chains, migrations/chain.sql).
+  // A fork has chains of the copied rows (ledger_extend_chains, migrations/chain.sql).
   const statement = sql`
     with forked as materialized (
       select ledger_fork_session(${sessionId}::text, ${forkId}::text, ${textOf(atSeq)}::text::bigint,

@@ -220,11 +220,11 @@ async function recorded(
   const events = rows.map(({ payload }) => eventSchema.parse(JSON.parse(payload)));
   await lastValueFrom(verifyEvents(false)(from(events)).pipe(toArray()));
   const page = { sessionId, pageSize: 1_000 };
-  const said = await client.unary(SessionService.method.listSessionMessages, page);
+  const listed = await client.unary(SessionService.method.listSessionMessages, page);
   return {
     events,
     types: events.map(({ type }) => type),
-    messages: said.items.map(({ eventType, payload }) => [eventType, valueOf(payload)]),
+    messages: listed.items.map(({ eventType, payload }) => [eventType, valueOf(payload)]),
   };
 }
 

@@ -47,7 +47,7 @@ async function found(filter: SessionFilter): Promise<readonly string[]> {
 }
 
 test("pushes into a session with labels, and messages into one that waits, change no index", async () => {
-  // A row whose page is full goes to another page, and is counted there: a snapshot may keep old versions.
+  // PostgreSQL counts updates that leave a full page separately. They change no indexed column.
   const counts = async () => {
     await ledger.database.run(sql`select pg_stat_force_next_flush()`);
     const [row] = await ledger.database.run(sql`
