@@ -13,6 +13,7 @@
  * same way, until one of its batches is committed.
  */
 import { BoundedMap } from "@session-ledger/base/bounded-map";
+import { RenewedMap } from "../base/renewed-map.ts";
 import { Independent, type Push, type StoredRow } from "../store/rows.ts";
 import type { ServiceError } from "@session-ledger/base/errors";
 import type { Span } from "../observability/trace.ts";
@@ -42,12 +43,12 @@ export interface BatchLimits {
 }
 
 export class PushQueue<T extends QueuedPush> {
-  readonly #sessions = new Map<string, SessionQueue<T>>();
+  readonly #sessions = new RenewedMap<string, SessionQueue<T>>();
   /** Session queues with pushes and no batch in flight. They take turns, so that none starves. */
-  readonly #ready = new Set<SessionQueue<T>>();
-  readonly #locked = new Set<SessionQueue<T>>();
+  readonly #ready = new RenewedMap<string, SessionQueue<T>>();
+  readonly #locked = new RenewedMap<string, SessionQueue<T>>();
   /** Keyed pushes that were never sent. */
-  readonly #keyed = new Map<string, T>();
+  readonly #keyed = new RenewedMap<string, T>();
   /** Sessions whose own batch took too long, also while they have no waiting push. */
   readonly #slow = new BoundedMap<string, true>(SLOW_SESSIONS_MAX);
   /** Rows and bytes of all waiting pushes, without those in flight. */
@@ -96,7 +97,7 @@ export class PushQueue<T extends QueuedPush> {
   /** A batch of ready sessions, a fair share of each; empty when nothing is ready. */
   take({ rowsMax, bytesMax }: BatchLimits): T[] {
     const taken: T[] = [];
-    const queues = [...this.#ready];
+    const queues = [...this.#ready.values()];
     const share = Math.max(1, Math.floor(rowsMax / Math.max(1, queues.length)));
     const [rowsAfter, bytesAfter] = [this.rows - rowsMax, this.bytes - bytesMax];
     for (const queue of queues) {
@@ -109,7 +110,7 @@ export class PushQueue<T extends QueuedPush> {
 
   /** A batch of one locked session; empty without one. */
   takeLocked(limits: BatchLimits): T[] {
-    for (const queue of this.#locked) return this.#dispatch(queue, limits);
+    for (const queue of this.#locked.values()) return this.#dispatch(queue, limits);
     return [];
   }
 
@@ -173,13 +174,14 @@ export class PushQueue<T extends QueuedPush> {
 
   /** Puts a session queue into the set that matches its state. */
   #classify(queue: SessionQueue<T>): void {
+    const { sessionId } = queue;
     const isReady = queue.waiting.length > 0 && !queue.isInFlight;
-    const isAlone = queue.isLocked || this.#slow.has(queue.sessionId);
-    if (isReady && !isAlone) this.#ready.add(queue);
-    else this.#ready.delete(queue);
-    if (isReady && isAlone) this.#locked.add(queue);
-    else this.#locked.delete(queue);
-    if (queue.waiting.length === 0 && !queue.isInFlight) this.#sessions.delete(queue.sessionId);
+    const isAlone = queue.isLocked || this.#slow.has(sessionId);
+    if (isReady && !isAlone) this.#ready.set(sessionId, queue);
+    else this.#ready.delete(sessionId);
+    if (isReady && isAlone) this.#locked.set(sessionId, queue);
+    else this.#locked.delete(sessionId);
+    if (queue.waiting.length === 0 && !queue.isInFlight) this.#sessions.delete(sessionId);
   }
 }
 

@@ -68,7 +68,7 @@ export class Tail<S extends StreamName> {
   /** Counted by the registry of the tails. */
   watchers = 0;
   readonly #parts: TailParts;
-  readonly #waiting = new Set<Waiter>();
+  #waiting = new Set<Waiter>();
   #window: Window<WindowRow<S>> | undefined;
   /** The highest number that a commit or hint stated while the tail was opening. */
   #hintedHead = 0n;
@@ -200,8 +200,8 @@ export class Tail<S extends StreamName> {
   }
 
   wakeAll(): void {
-    const woken = [...this.#waiting];
-    this.#waiting.clear();
+    const woken = this.#waiting;
+    this.#waiting = new Set();
     for (const waiter of woken) waiter.wake();
   }
 

@@ -168,7 +168,7 @@ class HealthAndReflectionRequest implements IncomingOwner, OpenCall {
     this.#parts = parts;
     this.#stream = stream;
     this.#reservation = reservation;
-    parts.openCalls.calls.add(this);
+    parts.openCalls.add(this);
     void new IncomingBytes(stream, this);
     stream.once("close", () => this.onRequestEnd());
   }
@@ -185,7 +185,7 @@ class HealthAndReflectionRequest implements IncomingOwner, OpenCall {
   }
 
   onRequestEnd(): void {
-    this.#parts.openCalls.calls.delete(this);
+    this.#parts.openCalls.remove(this);
     this.#reservation.release();
   }
 

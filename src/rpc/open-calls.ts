@@ -1,3 +1,4 @@
+import { RenewedMap } from "../base/renewed-map.ts";
 import { shuttingDown } from "../contract/context.ts";
 import type { Principal } from "../auth/principal.ts";
 import type { ServiceError } from "@session-ledger/base/errors";
@@ -21,10 +22,18 @@ export interface OpenCall {
  */
 export class OpenCalls {
   /** From the beginning of a call until its last byte has left. */
-  readonly calls = new Set<OpenCall>();
+  readonly #calls = new RenewedMap<OpenCall, OpenCall>();
   readonly #emptied = Promise.withResolvers<void>();
   handlersRunning = 0;
   #isClosed = false;
+
+  add(call: OpenCall): void {
+    this.#calls.set(call, call);
+  }
+
+  remove(call: OpenCall): void {
+    this.#calls.delete(call);
+  }
 
   /** A handler begins. Throws when the server stops. Each `enter` that returned needs its `leave`. */
   enter(): void {
@@ -39,7 +48,7 @@ export class OpenCalls {
 
   /** Ends late calls, and the streams whose callers may not continue. */
   tick(refusalOf: (principal: Principal) => ServiceError | undefined): void {
-    for (const call of this.calls) {
+    for (const call of this.#calls.keys()) {
       const { isStream, isHandling = false, principal } = call;
       const isKnown = isStream && isHandling && principal !== undefined;
       const error = isKnown ? refusalOf(principal) : undefined;
@@ -51,7 +60,7 @@ export class OpenCalls {
   /** Ends the streams with UNAVAILABLE and takes no new call; resolves when no handler runs. */
   close(): Promise<void> {
     this.#isClosed = true;
-    for (const call of this.calls) if (call.isStream) call.fail(shuttingDown());
+    for (const call of this.#calls.keys()) if (call.isStream) call.fail(shuttingDown());
     if (this.handlersRunning === 0) this.#emptied.resolve();
     return this.#emptied.promise;
   }

@@ -114,7 +114,7 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
     this.incoming = new IncomingBytes(arrived.stream, this);
     this.#sendStatus = wire.sendStatus.bind(wire);
     wire.sendStatus = (own) => this.fail(transportRefusal(own));
-    deps.openCalls.calls.add(this);
+    deps.openCalls.add(this);
   }
 
   /** Continues the call when its caller is known, which is at once for most calls. */
@@ -297,7 +297,7 @@ export abstract class ServedCall extends Call implements IncomingOwner, OpenCall
 
   #onClose(): void {
     this.#isClosed = true;
-    this.deps.openCalls.calls.delete(this);
+    this.deps.openCalls.remove(this);
     if (!this.#isHandling) this.memory?.release();
   }
 

@@ -209,8 +209,8 @@ export class GrpcServer implements Unit {
       if (!method.responseStream) return new ServerInterceptingCall(wire);
       // Health's watches and reflection do not end, and would delay a stop up to its limit.
       const call: OpenCall = { isStream: true, fail: (error) => wire.sendStatus(statusOf(error)) };
-      this.#openCalls.calls.add(call);
-      const onCancel = (): unknown => this.#openCalls.calls.delete(call);
+      this.#openCalls.add(call);
+      const onCancel = (): void => this.#openCalls.remove(call);
       return new ServerInterceptingCall(wire, { start: (next) => next({ onCancel }) });
     };
   }
