@@ -3,10 +3,13 @@
  * rows, so that its numbers have gaps: 1, 2 to 6, 7, 8 to 10, 11. A client with gRPC's default limit of 4 MiB
  * a message can read every answer, page and row of what was accepted.
  */
-import type { MessageInitShape } from "@bufbuild/protobuf";
-import { beforeAll, describe, expect, test } from "vitest";
+import { once } from "node:events";
+import { connect } from "node:http2";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { type RpcFailure } from "../support/grpc-client.ts";
+import { frame } from "../support/http2-frames.ts";
 import {
   failureOf,
   newSession,
@@ -29,7 +32,7 @@ const {
   watchSessionMessages,
 } = SessionService.method;
 
-const { client } = useService();
+const { client, service } = useService();
 
 const YEAR_10000 = { seconds: 253_402_300_800n, nanos: 0 };
 const SESSION = newSession();
@@ -328,4 +331,31 @@ test("a page of sessions can be read with prompts of any size", async () => {
     page = await client.unary(listSessions, { page: number, projectId });
   }
   expect(found.size).toBe(5);
+});
+
+test("many rows of a watch share one frame of HTTP/2", async () => {
+  const sessionId = newSession();
+  const ROWS_COUNT = 400;
+  const pushes = Array.from({ length: ROWS_COUNT }, () => push(client, "messages", { sessionId }));
+  await Promise.all(pushes);
+  const { input } = watchSessionMessages;
+  const request = create(input, { sessionId, snapshotOnly: true });
+  const connection = connect(`http://${service.grpcAddress}`);
+  onTestFinished(() => connection.destroy());
+  const stream = connection.request({
+    ":method": "POST",
+    ":path": `/${watchSessionMessages.parent.typeName}/${watchSessionMessages.name}`,
+    "content-type": "application/grpc",
+    te: "trailers",
+  });
+  stream.end(frame(toBinary(input, request)));
+  let bytes = 0;
+  let frames = 0; // Node has an event for each frame of data.
+  stream.on("data", (chunk: Buffer) => {
+    bytes += chunk.length;
+    frames += 1;
+  });
+  await once(stream, "end");
+  expect(bytes).toBeGreaterThan(ROWS_COUNT * 100);
+  expect(frames).toBeLessThan(ROWS_COUNT / 10);
 });
