@@ -16,6 +16,8 @@ import { framed, messageCutter } from "./grpc-messages.ts";
 import type { Answer, Command, Pace } from "./watchers.ts";
 
 const WINDOW_BYTES = 16 * 1_048_576;
+const RESOURCE_EXHAUSTED = "8";
+const RETRY_AFTER_MS = 100;
 /** How often a slow reader reads. */
 const SIP_INTERVAL_MS = 100;
 
@@ -114,8 +116,16 @@ function watch(
     if (counted.rows === target) done += 1;
     if (timed && pace === "fast") note(message, nowMs);
   });
-  return new Promise((resolve) => {
-    stream.once("response", () => {
+  return new Promise((resolve, reject) => {
+    stream.once("response", ({ "grpc-status": refusal }) => {
+      if (refusal !== undefined) {
+        streams.splice(streams.indexOf(counted), 1);
+        if (refusal !== RESOURCE_EXHAUSTED)
+          return reject(new Error(`a watch got status ${String(refusal)}`));
+        // The service may still hold what it had for the watchers before these.
+        setTimeout(() => resolve(watch(session, { sessionId, pace })), RETRY_AFTER_MS);
+        return;
+      }
       read(stream, pace, (chunk) => {
         count(chunk);
         if (target < Number.POSITIVE_INFINITY) completeIfDone();
