@@ -3,6 +3,7 @@ import { backoffMs } from "@session-ledger/base/backoff";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Timers } from "@session-ledger/base/timers";
 import type { Log } from "../observability/log.ts";
+import { defectOf } from "../store/failure.ts";
 import type { Horizon } from "./horizon.ts";
 import { READ_RETRY } from "./limits.ts";
 
@@ -39,8 +40,12 @@ export class FeedWait {
     this.#leaveHorizon();
   }
 
+  get #reason(): ServiceError | undefined {
+    return this.#endReason ?? this.#parts.horizon.defect;
+  }
+
   get isOver(): boolean {
-    return this.#endReason !== undefined || this.#signal.aborted;
+    return this.#reason !== undefined || this.#signal.aborted;
   }
 
   get hasFailed(): boolean {
@@ -49,7 +54,7 @@ export class FeedWait {
 
   /** At the end of the feed. */
   throwReason(): void {
-    if (this.#endReason !== undefined) throw this.#endReason;
+    if (this.#reason !== undefined) throw this.#reason;
     // The reason of the abort may be an error for the caller; a caller that left gets no error.
     if (this.#signal.reason instanceof ServiceError) throw this.#signal.reason;
   }
@@ -69,6 +74,11 @@ export class FeedWait {
     } catch (error) {
       if (this.isOver) return undefined;
       if (this.#failures === 0) this.#parts.log.warn({ ...of, err: error }, "feed read failed");
+      const defect = defectOf(error);
+      if (defect !== undefined) {
+        this.end(defect);
+        return undefined;
+      }
       const delayMs = backoffMs(READ_RETRY, this.#failures, Math.random());
       this.#failures += 1;
       await this.#pause(delayMs);

@@ -16,8 +16,10 @@
  * every feed goes back by REWIND_MS.
  */
 import type { Clock } from "@session-ledger/base/clock";
+import type { ServiceError } from "@session-ledger/base/errors";
 import type { Timers } from "@session-ledger/base/timers";
 import type { Log } from "../observability/log.ts";
+import { defectOf } from "../store/failure.ts";
 import type { FeedPosition, FeedReader, Look } from "../store/feed.ts";
 
 /** The shortest time between two looks; under load a feed gets its rows at this pace. */
@@ -78,6 +80,8 @@ export class Horizon {
   /** Looks that had started before the last answered one, and that one. */
   #looksAnswered = 0;
   isFailing = false;
+  /** A look failed in a way that another one does not mend: the feeds end. */
+  defect: ServiceError | undefined;
   #looking: Promise<void> | undefined;
   #wasWoken = false;
   #delayMs = LOOK_INTERVAL_MS;
@@ -160,6 +164,7 @@ export class Horizon {
     this.#cancel = undefined;
     this.#wasWoken = false;
     this.#delayMs = LOOK_INTERVAL_MS;
+    this.defect = undefined;
     // Without looks a clock that goes back is not seen, and an old horizon does not show it.
     this.#state = NO_HORIZON;
     this.#last = undefined;
@@ -187,6 +192,7 @@ export class Horizon {
     } catch (error) {
       if (!this.isFailing) log.warn({ err: error }, "feed look failed");
       this.isFailing = true;
+      this.defect = defectOf(error);
       this.#slower();
     }
   }

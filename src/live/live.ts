@@ -223,6 +223,10 @@ export class Live implements Unit, WakeUps {
     return [...new Set([...messages.keys(), ...events.keys()])];
   }
 
+  onDefect(defect: ServiceError): void {
+    for (const sessionId of this.sessionIds()) this.#end(sessionId, defect);
+  }
+
   onLatenessChange(): void {
     for (const sessionId of this.sessionIds()) {
       for (const tail of this.#tailsOf(sessionId)) tail.wakeAll();

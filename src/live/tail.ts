@@ -9,7 +9,7 @@
  * whose number follows the head is appended and wakes the waiting watchers. Known rows above the
  * head are read one page at a time, and only while a watcher waits: watchers below the window's
  * floor read for themselves, and busy watchers need nothing. A failed read is tried again with a
- * growing delay; watchers stay.
+ * growing delay, and watchers stay; a defect ends the tail.
  *
  *   open ── suspect ──► suspect ── confirm, then the next head ──► open
  *                        └────── end: rows that were seen are lost ──► ended
@@ -22,6 +22,7 @@
 import { backoffMs } from "@session-ledger/base/backoff";
 import type { ServiceError } from "@session-ledger/base/errors";
 import type { Log } from "../observability/log.ts";
+import { defectOf } from "../store/failure.ts";
 import type { Seen } from "../store/reader.ts";
 import { lastSeqOf, type RowOf, type StoredRow, type StreamName } from "../store/rows.ts";
 import { type LiveLimits, READ_RETRY } from "./limits.ts";
@@ -276,6 +277,8 @@ export class Tail<S extends StreamName> {
     const { stream, sessionId } = this;
     // Logged once per outage and not once per try: thousands of tails may be in the same outage.
     if (this.#failures === 1) log.warn({ stream, sessionId, err: error }, "live read failed");
+    const defect = defectOf(error);
+    if (defect !== undefined) return this.end(defect);
     const delayMs = backoffMs(READ_RETRY, this.#failures - 1, Math.random());
     this.#cancelRetry = timers.after(delayMs, () => {
       this.#reading = false;

@@ -17,6 +17,7 @@ import { ServiceError } from "@session-ledger/base/errors";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { RowForm } from "../store/columns.ts";
+import { defectOf } from "../store/failure.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
 import { type LiveLimits, READ_RETRY } from "./limits.ts";
 import type { Reads } from "./reads.ts";
@@ -227,9 +228,10 @@ export class Watcher<S extends StreamName> {
     const page = this.#page(after, follow);
     const ahead = { after, emptied, page };
     this.#readAheadPage = ahead;
-    void page.then(({ rows }) =>
-      this.#readAheadPage === ahead ? onRows([...given, ...rows]) : undefined,
-    );
+    const onPage = ({ rows }: TablePage<S>): void => {
+      if (this.#readAheadPage === ahead) onRows([...given, ...rows]);
+    };
+    page.then(onPage, () => undefined); // The next page has the error.
   }
 
   async #nextPage(cursor: bigint, follow: Follow<S>): Promise<TablePage<S>> {
@@ -266,6 +268,8 @@ export class Watcher<S extends StreamName> {
       return { rows, seq: last === undefined ? floor : lastSeqOf(last) };
     } catch (error) {
       if (this.#hasEnded) return { rows: [], seq: cursor };
+      const defect = defectOf(error);
+      if (defect !== undefined) throw defect;
       this.#failures += 1;
       if (this.#failures === 1) log.warn({ stream, sessionId, err: error }, "live read failed");
       return { rows: [], seq: cursor };

@@ -107,6 +107,12 @@ export function storeError(cause: unknown): unknown {
   return isDiskFull(cause) ? diskFull(cause) : new DatabaseAway(cause);
 }
 
+/** A failure that another try does not mend: whoever waits for the read must learn of it. */
+export function defectOf(error: unknown): ServiceError | undefined {
+  const failure = ServiceError.from(error);
+  return failure.code === "internal" ? failure : undefined;
+}
+
 export function isDiskFull(error: unknown): boolean {
   return codeOf(error) === "53100"; // disk_full
 }

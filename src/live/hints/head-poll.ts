@@ -12,6 +12,8 @@
  *    │                       └── onHintsLost, whenever     └──── onHintsRestored ────────┘ │
  *    └─────────────────────────────────── a poll is answered ─────────────────────────────┘
  */
+import type { ServiceError } from "@session-ledger/base/errors";
+import { defectOf } from "../../store/failure.ts";
 import type { Log } from "../../observability/log.ts";
 import type { Timers } from "@session-ledger/base/timers";
 
@@ -22,6 +24,8 @@ export interface WatchedSessions {
   look(sessionIds: readonly string[]): Promise<void>;
   /** Called when the poll's `isLate` has changed. */
   onLatenessChange(): void;
+  /** The heads cannot be read, and another try would not mend it. */
+  onDefect(defect: ServiceError): void;
 }
 
 type Hints = "live" | "lost" | "restored" | "polling";
@@ -104,7 +108,9 @@ export class HeadPoll {
     } catch (error) {
       if (this.#stopped) return;
       if (!this.#failing) this.#parts.log.warn({ err: error }, "live poll failed");
-      this.#set({ failing: true });
+      const defect = defectOf(error);
+      if (defect === undefined) this.#set({ failing: true });
+      else this.#parts.watched.onDefect(defect);
     }
   }
 
