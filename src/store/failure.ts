@@ -107,7 +107,7 @@ export function storeError(cause: unknown): unknown {
   return isDiskFull(cause) ? diskFull(cause) : new DatabaseAway(cause);
 }
 
-/** A failure that another try does not mend: whoever waits for the read must learn of it. */
+/** A failure that another try does not mend: all that wait for the read must learn of it. */
 export function defectOf(error: unknown): ServiceError | undefined {
   const failure = ServiceError.from(error);
   return failure.code === "internal" ? failure : undefined;

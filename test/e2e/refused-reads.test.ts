@@ -1,5 +1,5 @@
 /**
- * A statement that the database refuses, as after a change of the tables by hand, ends whoever waits for its
+ * A statement that the database refuses, as after a change of the tables by hand, ends all that wait for its
  * rows: no other try would mend it, and a silent watch would look like a quiet session.
  */
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -13,8 +13,7 @@ import { useService } from "../support/use-service.ts";
 const { getTranscript, pushSessionEvent, watchEvents, watchSessionEvents, watchSessions } =
   SessionService.method;
 
-const POLL = { HEAD_POLL_INTERVAL_MS: "200" };
-const { service, client } = useService({ env: POLL });
+const { service, client } = useService({});
 
 const EVENT = {
   eventType: "CUSTOM",

@@ -17,7 +17,7 @@ import type { Delivery, Watcher } from "../../src/live/watcher.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { lastSeqOf, type StoredRow, type StreamName } from "../../src/store/rows.ts";
 import { properties } from "../support/random.ts";
-import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
+import { databaseAway, ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
 
 const RUNS = properties({ runs: 300 });
 
@@ -187,7 +187,7 @@ class World {
       case "answer":
         return chosen(table.pending, one.pick)?.answer(one.as);
       case "fail":
-        return chosen(table.pending, one.pick)?.fail(new Error("the database is down"));
+        return chosen(table.pending, one.pick)?.fail(databaseAway());
       case "timer":
         return chosen(this.timers.pending, one.pick)?.fire();
       case "missed":

@@ -2,6 +2,7 @@
  * A double of the database port: rows in memory, read as live delivery reads them. Each read is answered
  * when the test says so, in any order, or never. It also has timers that run when the test says so.
  */
+import { ServiceError } from "@session-ledger/base/errors";
 import type { PageAfter } from "../../src/store/pages.ts";
 import type { CursorRequest, LedgerReader, Seen } from "../../src/store/reader.ts";
 import {
@@ -235,4 +236,9 @@ export class ManualTimers implements Timers {
 /** Resolves when no resolved promise is left to run. */
 export function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
+}
+
+/** As the store reports an outage. */
+export function databaseAway(): ServiceError {
+  return new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "down", { retryAfterMs: 1_000 });
 }

@@ -23,7 +23,7 @@ import type { EventRow } from "../../src/store/rows.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { foldReader } from "../support/folding.ts";
 import { callOf } from "../support/callers.ts";
-import { ManualTimers, settled, type SlowTable } from "../support/slow-table.ts";
+import { databaseAway, ManualTimers, settled, type SlowTable } from "../support/slow-table.ts";
 import { watching } from "../support/watching.ts";
 import { content, end, finished, start, started, state, text } from "../support/agui-events.ts";
 
@@ -701,7 +701,7 @@ describe("a stalled run", () => {
     stored(started());
     const answer = open();
     await quiet();
-    table.failure = new Error("down");
+    table.failure = databaseAway();
     live.onHint("s", { ...table.head("s"), eventSeq: 9n });
     await quiet();
     expect(answer.comments.at(-1)).toMatch(/DEGRADED/);
@@ -721,7 +721,7 @@ describe("a stalled run", () => {
       stored(started());
       const answer = open({ replay });
       await quiet();
-      table.failure = new Error("down");
+      table.failure = databaseAway();
       live.onHint("s", { ...table.head("s"), eventSeq: 9n });
       await quiet();
       expect(answer.comments.at(-1)).toMatch(/DEGRADED/);

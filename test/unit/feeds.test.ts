@@ -9,7 +9,7 @@ import { WatchLimits } from "../../src/live/watch-limits.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import type { FeedPageRequest, FeedReader, Look } from "../../src/store/feed.ts";
 import type { StreamName } from "../../src/store/rows.ts";
-import { ManualTimers, settled } from "../support/slow-table.ts";
+import { databaseAway, ManualTimers, settled } from "../support/slow-table.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
 const POLL_MS = 1_000;
@@ -220,7 +220,7 @@ test("a failing database makes a feed degraded and does not end it", async () =>
   const { seen } = collecting(bench.follow());
   await settled();
   await bench.pass();
-  bench.failure = new Error("away");
+  bench.failure = databaseAway();
   for (let look = 0; look < 4; look += 1) await bench.pass();
   bench.failure = undefined;
   for (let look = 0; look < 4; look += 1) await bench.pass();

@@ -2,7 +2,7 @@
  * A database that goes back under live watches: rows are lost, and other rows take their numbers.
  */
 import { expect, test } from "vitest";
-import { settled, type SlowTable } from "../support/slow-table.ts";
+import { databaseAway, settled, type SlowTable } from "../support/slow-table.ts";
 import { Follower, watching } from "../support/watching.ts";
 
 const LOST = { code: "out_of_range", reason: "CURSOR_BEYOND_HEAD" };
@@ -104,7 +104,7 @@ test("a watch that begins during the lookup of seen rows is not ended by it", as
 
 test("delivery pauses while seen rows cannot be looked up, and continues afterwards", async () => {
   const { live, table, timers, follower } = await watched(3);
-  table.failure = new Error("the database is away");
+  table.failure = databaseAway();
   live.onOtherServer();
   await settled();
   live.onCommit([table.event("s")]);

@@ -4,7 +4,7 @@
  */
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
-import { settled } from "../support/slow-table.ts";
+import { databaseAway, settled } from "../support/slow-table.ts";
 import { Follower, watching } from "../support/watching.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
@@ -316,7 +316,7 @@ describe("lost hints", () => {
     await settled();
     const now = () => follower.standings.at(-1)?.standing;
     expect(now()).toBe("degraded");
-    table.pending[0]?.fail(new Error("down"));
+    table.pending[0]?.fail(databaseAway());
     await settled();
     table.fast = true;
     expect(now()).toBe("degraded");
@@ -412,7 +412,7 @@ describe("an unavailable database", () => {
     const { live, table, timers } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
-    table.failure = new Error("down");
+    table.failure = databaseAway();
     table.event("s");
     live.onHint("s", table.head("s"));
     await settled();
@@ -445,7 +445,7 @@ describe("an unavailable database", () => {
     const follower = new Follower(live, { sessionId: "s" });
     table.pending[0]?.answer("now");
     await settled();
-    table.pending[0]?.fail(new Error("down"));
+    table.pending[0]?.fail(databaseAway());
     await settled();
     table.fast = true;
     timers.pending.at(-1)?.fire();
@@ -463,7 +463,7 @@ describe("an unavailable database", () => {
     const { live, table, timers } = watching();
     const followers = ["s", "t"].map((sessionId) => new Follower(live, { sessionId }));
     await settled();
-    table.failure = new Error("down");
+    table.failure = databaseAway();
     timers.fireAll();
     await settled();
     live.onCommit([table.event("s")]); // Local commits are still delivered.
@@ -481,7 +481,7 @@ describe("an unavailable database", () => {
     const { live, table, timers } = watching();
     const first = new Follower(live, { sessionId: "s" });
     await settled();
-    table.failure = new Error("down");
+    table.failure = databaseAway();
     timers.fireAll();
     await settled();
     table.failure = undefined;
@@ -495,7 +495,7 @@ describe("an unavailable database", () => {
     const { live, table, timers } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
-    table.failure = new Error("down");
+    table.failure = databaseAway();
     const row = table.event("s");
     live.onHint("s", table.head("s"));
     await settled();
@@ -534,7 +534,7 @@ describe("an unavailable database", () => {
 
   test("refuses a new watch", async () => {
     const { live, table } = watching();
-    table.failure = new Error("down");
+    table.failure = databaseAway();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
     expect(follower.ended).toBe(table.failure);
@@ -590,7 +590,7 @@ describe("limits", () => {
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
     live.onCommit([table.event("s")]);
-    table.failure = new Error("down");
+    table.failure = databaseAway();
     live.onHint("s", { messageSeq: 0n, eventSeq: 9n, deleted: false });
     await settled();
     expect(live.counts().windowBytes).toBeGreaterThan(0);
