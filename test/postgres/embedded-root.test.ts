@@ -118,13 +118,14 @@ describe.runIf(IS_ROOT)("as root", () => {
     const owner = spawn("unshare", ["--mount", ...command], {
       stdio: ["ignore", "pipe", "inherit"],
     });
+    const ended = once(owner, "exit"); // A refused one ends by itself.
     onTestFinished(() => void owner.kill("SIGKILL"));
     const [line] = await once(createInterface({ input: owner.stdout }), "line");
     expect(String(line)).toContain(expected);
     const uids = users.map(() => 65_534);
     expect(await ownersIn(dataDir)).toEqual(uids);
     owner.kill("SIGTERM");
-    await once(owner, "exit");
+    await ended;
   });
 
   test("regression: initdb ended under a user without an entry in /etc/passwd", async () => {
