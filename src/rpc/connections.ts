@@ -24,8 +24,8 @@ const PREFACE_LIMIT_MS = 5_000;
 const TOO_LARGE_MAX = 100;
 
 /**
- * V8 puts new objects of a line of code into the old generation once many of them have become old. Those of
- * a call would keep the other objects of the call alive there (decision 085).
+ * Without this flag V8 makes some objects of a call in the old generation. These keep the other objects of
+ * the call alive until the next full collection (decision 085).
  */
 const YOUNG_OBJECTS = "--no-allocation-site-pretenuring";
 

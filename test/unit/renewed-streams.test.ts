@@ -33,7 +33,7 @@ test("this version of Node takes a RenewedMap for the streams of a connection", 
   expect(sizes).toHaveLength(1_500);
   expect(Math.min(...sizes.map(Number))).toBeGreaterThan(0);
   await expect.poll(() => streamsOf(sessions[0])?.size).toBe(0);
-  // Node looks there whether the connection may end.
+  // The connection ends when Node finds no stream in the map.
   client.close();
   server.close();
   await once(server, "close");
