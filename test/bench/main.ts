@@ -61,12 +61,25 @@ async function runAll(chosen: BenchOptions): Promise<void> {
   try {
     const machine = await describeMachine();
     const benches: Record<string, Findings> = {};
-    for (const name of chosen.benches) benches[name] = await runOne(name, chosen);
+    for (const name of chosen.benches) benches[name] = await runOrSay(name, chosen);
     process.stdout.write(`${JSON.stringify({ machine, benches }, undefined, 2)}\n`);
   } catch (error) {
     const reason: unknown = interrupted.signal.aborted ? interrupted.signal.reason : error;
     process.stderr.write(`bench: ${reason instanceof Error ? reason.message : String(reason)}\n`);
     process.exitCode = interrupted.signal.aborted ? EXIT_INTERRUPTED : 1;
+  }
+}
+
+/** One that fails does not take the figures of the others. */
+async function runOrSay(name: BenchName, chosen: BenchOptions): Promise<Findings> {
+  try {
+    return await runOne(name, chosen);
+  } catch (error) {
+    if (interrupted.signal.aborted || chosen.benches.length === 1) throw error;
+    const failed = error instanceof Error ? error.message : String(error);
+    process.stderr.write(`bench: ${name}: ${failed}\n`);
+    process.exitCode = 1;
+    return { failed };
   }
 }
 

@@ -1,4 +1,4 @@
-/** Ten thousand idle watchers: their memory, and the latency of a push beside them. */
+/** Five thousand idle watchers: their memory, and the latency of a push beside them. */
 import { randomUUID } from "node:crypto";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { RpcClient } from "../support/grpc-client.ts";
@@ -9,7 +9,8 @@ import { startLedger, type Target, watchersOfOneSession } from "./servers.ts";
 import { memoryOf } from "./usage.ts";
 import { Watchers } from "./watchers.ts";
 
-const WATCHERS = 10_000;
+/** 16 times these fit WATCHERS_MAX. */
+const WATCHERS = 5_000;
 const PER_CONNECTION = 500;
 const CALLS = 2_000;
 
