@@ -7,16 +7,19 @@
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { ServiceError } from "@session-ledger/base/errors";
 import { embeddedUrl, migrateDatabase, reindexDatabase, retainDatabase } from "./cli/database.ts";
 import { type CliIo, endingSignal } from "./cli/io.ts";
 import { runCli } from "./cli/program.ts";
 import { startedLines } from "./cli/serve.ts";
 import { type Config, configForLog, loadClientConfig, loadConfig } from "./config/config.ts";
-import { createLog } from "./observability/log.ts";
+import { createLog, type Log } from "./observability/log.ts";
+import type { Service } from "./service.ts";
+import type { WorkerLink } from "./workers.ts";
 
 const ending = endingSignal();
-/** An abandoned step of a start would keep the process alive. */
-let isStartLeft = false;
+/** An abandoned step of a start, or the channel to the parent of a worker, would keep the process alive. */
+let mustExit = false;
 
 const io: CliIo = {
   stdin: process.stdin,
@@ -36,27 +39,31 @@ const io: CliIo = {
   },
 };
 const exitCode = await runCli(process.argv.slice(2), io);
-if (isStartLeft) process.exit(exitCode);
+if (mustExit) process.exit(exitCode);
 process.exitCode = exitCode;
 
 async function serve(config: Config): Promise<number> {
   const { createService } = await import("./service.ts");
+  const { WorkerLink } = await import("./workers.ts");
+  const link = await WorkerLink.open();
   const pretty = process.stdout.isTTY;
   let isStarting = true;
   const isQuiet = (): boolean => isStarting;
-  const log = createLog({ level: config.logLevel, pretty, to: "stdout", isQuiet });
+  const whole = createLog({ level: config.logLevel, pretty, to: "stdout", isQuiet });
+  const log = link === undefined ? whole : whole.child({ worker: link.task.worker });
   process.on("uncaughtException", (err) => {
     // The state after this error cannot be trusted; the supervisor of the process starts it again.
     log.fatal({ err }, "uncaught exception");
     log.flush(() => process.exit(1));
   });
+  const service = createService(config, log, link);
+  if (link !== undefined) return serveAsWorker(service, { link, log });
   const data = dataOf(config);
-  const service = createService(config, log);
   log.info({ config: configForLog(config) }, "starting");
   try {
     await service.start(ending);
   } catch (error) {
-    isStartLeft = true;
+    mustExit = true;
     if (!ending.aborted) throw error;
     log.info({}, "stopped");
     return 0;
@@ -68,10 +75,44 @@ async function serve(config: Config): Promise<number> {
     const lines = startedLines({ grpc, http, ops, data }, config);
     process.stdout.write(`${lines.join("\n")}\n`);
   }
-  if (!ending.aborted) await once(ending, "abort");
+  const failure = await failureUnlessEnded(service, ending);
+  if (failure !== undefined) log.fatal({ err: failure }, "cannot_go_on");
   log.info({}, "stopping");
   await service.stop();
   log.info({}, "stopped");
+  return failure === undefined ? 0 : 1;
+}
+
+/** Resolves when the service is to end; with the reason, if it cannot go on. */
+async function failureUnlessEnded({ failed }: Service, ended: AbortSignal): Promise<unknown> {
+  if (ended.aborted) return undefined;
+  const aborted = once(ended, "abort");
+  try {
+    await (failed === undefined ? aborted : Promise.race([aborted, failed]));
+    return undefined;
+  } catch (error) {
+    return error;
+  }
+}
+
+/** One of several workers: its parent logs and reports for all of them. */
+async function serveAsWorker(
+  service: Service,
+  { link, log }: { readonly link: WorkerLink; readonly log: Log },
+): Promise<number> {
+  mustExit = true;
+  const ended = AbortSignal.any([ending, link.ending]);
+  try {
+    await service.start(ended);
+  } catch (error) {
+    if (ended.aborted) return 0;
+    if (!(error instanceof ServiceError)) log.error({ err: error }, "worker_failed");
+    await link.failed(error);
+    return 1;
+  }
+  link.serving({ grpc: service.grpcAddress, http: service.httpAddress });
+  if (!ended.aborted) await once(ended, "abort");
+  await service.stop();
   return 0;
 }
 

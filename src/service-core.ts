@@ -138,7 +138,7 @@ function waitingIn(database: Database) {
 }
 
 /** Undefined: nothing is erased by its age. */
-function createRetention(
+export function createRetention(
   { retentionAfterMs: afterMs, retentionIntervalMs: intervalMs }: Config,
   parts: ConstructorParameters<typeof Retention>[0],
 ): Retention | undefined {
@@ -165,6 +165,7 @@ function wakeUpsOf(live: Live, feeds: Feeds, onMessages: (sessionId: string) => 
 function liveLimits(config: Config, connections: number): LiveLimits {
   return {
     ...LIVE_LIMITS,
+    windowsBytesMax: Math.floor(LIVE_LIMITS.windowsBytesMax / config.workers),
     watchersMax: config.watchersMax,
     watchersPerSessionMax: config.watchersPerSessionMax,
     headPollIntervalMs: config.headPollIntervalMs,

@@ -12,11 +12,12 @@ import type { CommitFailures } from "./observability/readiness.ts";
 import { append, type AppendOptions, appendNothing } from "./store/append.ts";
 import { createDatabase, type Database, inSchema } from "./store/database.ts";
 import { DiskSpace } from "./store/disk-space.ts";
-import { createEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
+import { createEmbeddedPostgres, freeBytesAt } from "./postgres/embedded-postgres.ts";
 import { forksOf } from "./store/fork.ts";
 import { readFailures } from "./store/runs.ts";
 import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
 import { migrateUp } from "./store/migrate.ts";
+import type { WorkerTask } from "./workers.ts";
 import { eraseSession } from "./maintenance/erase.ts";
 import type { StreamName } from "./store/rows.ts";
 import { deleteSession, holdSession } from "./store/deletion.ts";
@@ -31,7 +32,14 @@ export interface Postgres {
   readonly writes: Database;
   /** The number of connections of `database`. */
   readonly readConnections: number;
+  /** With the schema of the settings … */
   readonly url: () => string;
+  /** … and as it was given, or as the embedded server has it. */
+  readonly givenUrl: () => string;
+  /** The folder of the embedded server; undefined without one. */
+  readonly pgData: () => string | undefined;
+  /** The embedded server, if it is used, and the schema: what one process does for all workers. */
+  readonly made: readonly Unit[];
   readonly units: readonly Unit[];
   /** Rejects when a push could not be stored now. */
   readonly probe: () => Promise<void>;
@@ -39,10 +47,11 @@ export interface Postgres {
   readonly refusal: () => ServiceError | undefined;
 }
 
-/** The database and the units before it: the embedded server, if it is used, and the schema. */
+/** The database and the units before it. A worker finds what its parent has made. */
 export function createPostgres(
   config: Config,
   { log, metrics }: { readonly log: Log; readonly metrics: Metrics },
+  task?: WorkerTask,
 ): Postgres {
   const {
     databaseUrl,
@@ -53,8 +62,12 @@ export function createPostgres(
   } = config;
   const restarted = (): void => metrics.postgresRestarts.inc();
   const embedded =
-    databaseUrl === undefined ? createEmbeddedPostgres({ dataDir, log, restarted }) : undefined;
-  const url = (): string => inSchema(databaseUrl ?? embedded?.url ?? "", databaseSchema);
+    task === undefined && databaseUrl === undefined
+      ? createEmbeddedPostgres({ dataDir, log, restarted })
+      : undefined;
+  const givenUrl = (): string => task?.databaseUrl ?? databaseUrl ?? embedded?.url ?? "";
+  const pgData = (): string | undefined => embedded?.pgData ?? task?.pgData;
+  const url = (): string => inSchema(givenUrl(), databaseSchema);
   const migrate = () => migrateUp(url(), { schema: databaseSchema });
   const schema: Unit = {
     async start() {
@@ -76,16 +89,20 @@ export function createPostgres(
   };
   const seen = (freeBytes: number): void =>
     metrics.diskFree.set({ setting: "DATA_DIR" }, freeBytes);
-  const disk =
-    embedded && new DiskSpace({ freeBytes: () => embedded.freeBytes(), reserveBytes, log, seen });
+  const freeBytes = (): Promise<number> => freeBytesAt(pgData() ?? "");
+  const hasFiles = embedded !== undefined || task?.pgData !== undefined;
+  const disk = hasFiles ? new DiskSpace({ freeBytes, reserveBytes, log, seen }) : undefined;
   return {
     database,
     writes,
     readConnections,
     url,
-    units: [embedded, disk, schema, database, writes].filter((unit) => unit !== undefined),
+    givenUrl,
+    pgData,
+    made: task === undefined ? [embedded, schema].filter((unit) => unit !== undefined) : [],
+    units: [disk, database, writes].filter((unit) => unit !== undefined),
     async probe() {
-      await embedded?.freeBytes();
+      if (hasFiles) await freeBytes();
       await appendNothing(writes, { hasChains: integrity === "chain" });
     },
     refusal: () => disk?.refusal,

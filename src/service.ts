@@ -31,12 +31,12 @@ import { createClaimHandlers } from "./handlers/turns/claim-turn.ts";
 import { createWatchHandlers } from "./handlers/watch.ts";
 import { createAudit, RoleAndScope } from "./auth/authorizer.ts";
 import { createAuthenticator } from "./auth/authenticator.ts";
-import { addressText } from "@session-ledger/base/address";
+import { addressText, parseAddress } from "@session-ledger/base/address";
 import { systemClock } from "@session-ledger/base/clock";
 import { Budget } from "./base/budget.ts";
 import { systemTimers } from "@session-ledger/base/timers";
 import { startAll, stopAll, together, type Unit } from "./base/unit.ts";
-import type { Config } from "./config/config.ts";
+import { type Config, PARENT_CONNECTIONS, shareOf } from "./config/config.ts";
 import { AGUI_LIMITS } from "./conversation/attach.ts";
 import { createAguiJoin } from "./conversation/join.ts";
 import { OpsServer } from "./http/ops.ts";
@@ -54,7 +54,7 @@ import {
   type Redactor,
 } from "@session-ledger/agui/redaction/redactor";
 import { GrpcServer } from "./rpc/server.ts";
-import { type ServiceBase, type Core, createCore } from "./service-core.ts";
+import { type ServiceBase, type Core, createCore, createRetention } from "./service-core.ts";
 import { createPostgres, erasureStore, sessionStore, tokenKeyStore } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
 import { createFeedbackStore } from "./store/feedback.ts";
@@ -63,10 +63,13 @@ import { reasonOf, sessionNotFound } from "./store/failure.ts";
 import { ownerOf, readCapabilities } from "./store/sessions.ts";
 import { createCancelStore } from "./store/cancels.ts";
 import { lostAfter } from "./store/streams.ts";
+import { createReader } from "./store/reader.ts";
 import { createTurnStore } from "./store/turns.ts";
 import { findTexts } from "./search/find.ts";
+import { TextIndex } from "./search/index-unit.ts";
 import { checkFree, SERVERS } from "./transport/listen.ts";
 import { TlsMaterial } from "./transport/watched-files.ts";
+import { type WorkerLink, Workers, type WorkerTask } from "./workers.ts";
 
 /**
  * A byte for a caller costs up to 2.1 bytes of resident memory, with copies and garbage
@@ -83,37 +86,53 @@ export interface Service extends Unit {
   readonly grpcAddress: string;
   readonly httpAddress: string;
   readonly opsAddress: string;
+  /** Rejects when the service has failed and must be stopped. */
+  readonly failed?: Promise<never>;
 }
 
-export function createService(config: Config, log: Log): Service {
+/** `link`: this process is one of several workers, and its parent does what is done once. */
+export function createService(whole: Config, log: Log, link?: WorkerLink): Service {
   const base: ServiceBase = {
     log,
     metrics: createMetrics(),
     clock: systemClock,
     instance: randomUUID(),
   };
+  if (whole.workers > 1 && link === undefined) return createParent(whole, base);
+  const config = link === undefined ? whole : configOfWorker(whole, link.task);
   const { metrics } = base;
   const tracing = createTracingOf(config, base);
-  const postgres = createPostgres(config, base);
+  const postgres = createPostgres(config, base, link?.task);
   const access = createAccess(config, base, postgres.writes);
   const core = createCore(config, base, postgres);
-  const { rpc, http } = createEdges(config, { ...base, ...core, access, tracer: tracing });
+  const isShared = link !== undefined;
+  const { rpc, http } = createEdges(config, {
+    ...base,
+    ...core,
+    access,
+    tracer: tracing,
+    isShared,
+  });
   const changed = (isReady: boolean): void => {
     metrics.ready.set(isReady ? 1 : 0);
     rpc.setServing(isReady);
+    link?.missing(readiness.missing());
   };
+  link?.onScrape(metrics.json);
   const { probe } = postgres;
   const readiness = createReadiness({ probe, reasonOf, commits: core.commits, log, changed });
   const ops = new OpsServer(
     { log, metrics, notReady: () => Promise.resolve(readiness.missing()) },
     { address: addressText(config.opsAddress) },
   );
+  const isAlone = link === undefined;
   const units = [
     tracing,
-    beginning(() => checkPorts(config)),
+    isAlone ? beginning(() => checkPorts(config)) : undefined,
     access.tls,
     // A service with invalid files must not create or migrate a database first.
     beginning(() => access.authenticator.check()),
+    ...postgres.made,
     ...postgres.units,
     access.authenticator,
     core.live,
@@ -122,9 +141,7 @@ export function createService(config: Config, log: Log): Service {
     core.ingest,
     core.transcripts,
     core.cancels,
-    core.retention,
-    core.texts,
-    ops,
+    ...(isAlone ? [core.retention, core.texts, ops] : []),
     together([http, rpc]),
     core.waits,
     readiness,
@@ -147,6 +164,68 @@ export function createService(config: Config, log: Log): Service {
 /** A check of the start, which nothing has to stop. */
 function beginning(start: () => Promise<void>): Unit {
   return { start, stop: () => Promise.resolve() };
+}
+
+/** The settings of one of several workers: its part of the limits, and the ports that the first one took. */
+function configOfWorker(config: Config, { grpc, http }: WorkerTask): Config {
+  const grpcAddress = parseAddress(grpc) ?? config.grpcAddress;
+  const httpAddress = parseAddress(http) ?? config.httpAddress;
+  return { ...shareOf(config), grpcAddress, httpAddress };
+}
+
+/** The process above several workers (workers.ts). */
+function createParent(config: Config, base: ServiceBase): Service {
+  const { log, metrics, instance } = base;
+  const postgres = createPostgres({ ...config, databaseConnections: PARENT_CONNECTIONS }, base);
+  const { database } = postgres;
+  const { authenticator, tls } = createAccess(config, base, postgres.writes);
+  const retention = createRetention(config, { database, log, metrics, erased: () => undefined });
+  const texts = new TextIndex(
+    { ...base, database, reader: createReader(database) },
+    { holder: instance, language: config.searchLanguage, isGentle: true },
+  );
+  const { grpcAddress, httpAddress, stopLimitMs, workers: count } = config;
+  const given = { grpc: addressText(grpcAddress), http: addressText(httpAddress) };
+  const task = () => ({ ...given, databaseUrl: postgres.givenUrl(), pgData: postgres.pgData() });
+  const workers = new Workers({ log, count, task, stopLimitMs, metrics: metrics.json });
+  const ops = new OpsServer(
+    {
+      log,
+      metrics: { contentType: metrics.contentType, text: () => workers.metricsText() },
+      notReady: () => Promise.resolve(workers.missing),
+    },
+    { address: addressText(config.opsAddress) },
+  );
+  const units = [
+    beginning(() => checkPorts(config)),
+    // Files that no worker could read are found before a database is made.
+    beginning(async () => {
+      await tls?.start();
+      await tls?.stop();
+    }),
+    beginning(() => authenticator.check()),
+    ...postgres.made,
+    ...postgres.units,
+    retention,
+    texts,
+    ops,
+    workers,
+  ].filter((unit) => unit !== undefined);
+  const addressOf = (name: "grpc" | "http"): string => workers.addresses?.[name] ?? given[name];
+  return {
+    start: (signal) => startAll(units, signal && { signal }),
+    stop: () => stopAll(units),
+    failed: workers.failed,
+    get grpcAddress() {
+      return addressOf("grpc");
+    },
+    get httpAddress() {
+      return addressOf("http");
+    },
+    get opsAddress() {
+      return ops.address;
+    },
+  };
 }
 
 /** A port in use is reported before PostgreSQL is started, which takes seconds. */
@@ -188,12 +267,14 @@ function createAccess(config: Config, base: ServiceBase, database: Database) {
 
 interface EdgeParts extends ServiceBase, Core {
   readonly access: Access;
+  /** Other workers listen on the same ports. */
+  readonly isShared: boolean;
   readonly tracer: Tracing | undefined;
 }
 
 /** The two servers that callers reach. */
 function createEdges(config: Config, parts: EdgeParts) {
-  const { access, database, reader, live, transcripts, clock, metrics } = parts;
+  const { access, database, reader, live, transcripts, clock, metrics, isShared } = parts;
   const requestBytesMax = Math.max(
     config.requestBytesMax,
     config.payloadBytesMax + MESSAGE_ROOM_BYTES,
@@ -207,6 +288,7 @@ function createEdges(config: Config, parts: EdgeParts) {
   const { stopLimitMs } = config;
   const rpc = new GrpcServer(shared, {
     address: addressText(config.grpcAddress),
+    isShared,
     reflection: config.grpcReflection,
     logCalls: config.callLog,
     requestBytesMax,
@@ -227,8 +309,12 @@ function createEdges(config: Config, parts: EdgeParts) {
     { ...shared, ...reads },
     {
       address: addressText(config.httpAddress),
+      isShared,
       requestBytesMax,
-      connectionsMax: config.watchersMax + config.pushStreamsMax + CONNECTIONS_WITHOUT_STREAM_MAX,
+      connectionsMax:
+        config.watchersMax +
+        config.pushStreamsMax +
+        Math.ceil(CONNECTIONS_WITHOUT_STREAM_MAX / config.workers),
       origins: config.httpOrigins ?? [],
       inspector: config.inspector === "on",
       heartbeatMs: config.sseHeartbeatMs,

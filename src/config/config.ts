@@ -1,5 +1,6 @@
 /** Reads the settings of the environment, checks them together, and shows them. */
 import { BlockList, isIP } from "node:net";
+import { availableParallelism } from "node:os";
 import { type Address, addressText } from "@session-ledger/base/address";
 import { protocolNames } from "@session-ledger/agui/normalise";
 import { redactionProblems } from "@session-ledger/agui/redaction/redactor";
@@ -17,8 +18,9 @@ type Key = keyof typeof SERVICE_SETTINGS;
 type ServiceValues = Values<typeof SERVICE_SETTINGS>;
 
 /** The checked configuration. Limits have their unit at the end of their name. */
-export type Config = Omit<ServiceValues, "grpcReflection" | "searchLanguage"> &
-  ReturnType<typeof derived>;
+export type Config = Omit<ServiceValues, "grpcReflection" | "searchLanguage" | "workers"> &
+  ReturnType<typeof derived> &
+  ReturnType<typeof limitsOf>;
 
 export type ClientConfig = Values<typeof CLIENT_SETTINGS>;
 
@@ -34,18 +36,25 @@ export type Loaded<C> =
       readonly warnings: readonly string[];
     };
 
-export function loadConfig(environment: Environment = process.env): Loaded<Config> {
+export function loadConfig(
+  environment: Environment = process.env,
+  { platform }: { readonly platform: NodeJS.Platform } = process,
+): Loaded<Config> {
   const { values, problems, refused } = readAll(SERVICE_SETTINGS, environment);
   const all = [
     ...problems,
     ...exposureProblems(values),
     ...relationProblems(values, refused),
+    ...workerProblems(values, refused),
     ...missingProblems(values, refused),
     ...redactionProblems(values, protocolNames),
   ];
   const warnings = [...misspellings(environment), ...removals(environment)];
   if (all.length > 0) return { ok: false, problems: all, warnings };
-  return { ok: true, config: { ...values, ...derived(values) }, warnings };
+  const config = { ...values, ...derived(values), ...limitsOf(values) };
+  if (platform === "linux" || config.workers === 1) return { ok: true, config, warnings };
+  const alone = `WORKERS has no effect on ${platform}, and one process serves: only Linux gives the connections of one port to several processes`;
+  return { ok: true, config: { ...config, workers: 1 }, warnings: [...warnings, alone] };
 }
 
 export function loadClientConfig(environment: Environment = process.env): Loaded<ClientConfig> {
@@ -55,22 +64,90 @@ export function loadClientConfig(environment: Environment = process.env): Loaded
     : { ok: true, config: values, warnings: [] };
 }
 
-/** Values that follow from settings. Each share is the ratio of two former defaults. */
+/** Values that follow from settings. */
 function derived(values: ServiceValues) {
   const { grpcReflection: reflection, retentionAfterMs = 0 } = values;
-  const queueRowsMax = Math.floor(values.queueBytesMax / 4_096);
   return {
     grpcReflection: reflection === "auto" ? isLoopback(values.grpcAddress) : reflection === "on",
-    queueRowsMax,
-    batchRowsMax: Math.max(1, Math.floor(queueRowsMax / 32)),
-    batchBytesMax: Math.floor(values.queueBytesMax / 8),
-    pushStreamBytesMax: Math.floor(values.queueBytesMax / 64),
+    workers:
+      values.workers === "auto"
+        ? Math.min(availableParallelism(), workersMax(values))
+        : values.workers,
     searchLanguage: values.searchLanguage === "off" ? undefined : values.searchLanguage,
-    watchersPerSessionMax: Math.max(1, Math.floor(values.watchersMax / 8)),
     lockTimeoutMs: Math.floor(values.statementTimeoutMs / 10),
     // Rows stay for at most 1 % longer than RETENTION_AFTER, or an hour.
     retentionIntervalMs: Math.min(Math.max(retentionAfterMs / 100, 1_000), 3_600_000),
   } as const;
+}
+
+/** Limits that follow from other limits. Each share is the ratio of two former defaults. */
+function limitsOf(values: Pick<ServiceValues, "queueBytesMax" | "watchersMax">) {
+  const queueRowsMax = Math.floor(values.queueBytesMax / 4_096);
+  return {
+    queueRowsMax,
+    batchRowsMax: Math.max(1, Math.floor(queueRowsMax / 32)),
+    batchBytesMax: Math.floor(values.queueBytesMax / 8),
+    pushStreamBytesMax: Math.floor(values.queueBytesMax / 64),
+    watchersPerSessionMax: Math.max(1, Math.floor(values.watchersMax / 8)),
+  } as const;
+}
+
+/** Of the parent of several workers, for retention and the index of search. */
+export const PARENT_CONNECTIONS = 4;
+const WORKER_CONNECTIONS_MIN = 3;
+
+/** Limits that each process counts for itself. 0 stays 0: no limit. */
+const DIVIDED = [
+  "queueBytesMax",
+  "pushStreamsMax",
+  "watchersMax",
+  "connectionsMax",
+  "receivedBytesMax",
+  "transcriptsBytesMax",
+  "principalBytesPerSecondMax",
+  "sessionBytesPerSecondMax",
+] as const satisfies readonly Limit[];
+
+/** What one worker may use, so that the limits of the instance hold for all of them together. */
+export function shareOf(config: Config): Config {
+  const { workers, databaseConnections } = config;
+  const limits = Object.fromEntries(
+    DIVIDED.map((key) => [
+      key,
+      config[key] === 0 ? 0 : Math.max(1, Math.floor(config[key] / workers)),
+    ]),
+  );
+  const connections = Math.floor((databaseConnections - PARENT_CONNECTIONS) / workers);
+  const share = { ...config, ...limits, databaseConnections: connections };
+  return { ...share, ...limitsOf(share) };
+}
+
+/** The most workers that each limit allows. */
+function workersMaxBy(values: ServiceValues): ReadonlyMap<Limit, number> {
+  const { databaseConnections } = values;
+  const byConnections = (databaseConnections - PARENT_CONNECTIONS) / WORKER_CONNECTIONS_MIN;
+  const most = new Map<Limit, number>([["databaseConnections", Math.floor(byConnections)]]);
+  for (const { low, high, times } of RELATIONS) {
+    const bound = Math.floor(values[high] / (values[low] * times));
+    most.set(high, Math.min(bound, most.get(high) ?? Infinity));
+  }
+  return most;
+}
+
+function workersMax(values: ServiceValues): number {
+  return Math.max(1, Math.min(...workersMaxBy(values).values()));
+}
+
+function workerProblems(values: ServiceValues, refused: ReadonlySet<Key>): readonly string[] {
+  const { workers } = values;
+  if (workers === "auto" || workers === 1) return [];
+  return [...workersMaxBy(values)]
+    .filter(([limit, most]) => most < workers && !refused.has(limit))
+    .map(
+      ([limit, most]) =>
+        `WORKERS: expected at most ${Math.max(1, most)}, because each worker gets its part of ` +
+        `${SERVICE_SETTINGS[limit].name} (${values[limit]}); got ${workers}`,
+    );
 }
 
 /** The values are complete even with problems: an invalid value is replaced by its default. */

@@ -131,11 +131,14 @@ export const POSTGRES_URL: SettingKind<string> = {
   publicPart: withoutSecrets,
 };
 
-export function orOff<T>({ expected, parse, publicPart }: SettingKind<T>): SettingKind<T | "off"> {
+export function or<const W extends string, T>(
+  word: W,
+  { expected, parse, publicPart }: SettingKind<T>,
+): SettingKind<T | W> {
   return {
-    expected: `${expected}; or off`,
-    parse: (text) => (text === "off" ? text : parse(text)),
-    ...(publicPart && { publicPart: (text) => (text === "off" ? text : publicPart(text)) }),
+    expected: `${expected}; or ${word}`,
+    parse: (text) => (text === word ? word : parse(text)),
+    ...(publicPart && { publicPart: (text) => (text === word ? text : publicPart(text)) }),
   };
 }
 

@@ -12,7 +12,7 @@ import {
   FLAG,
   list,
   optional,
-  orOff,
+  or,
   POSTGRES_URL,
   RATIO,
   REMOTE_ADDRESS,
@@ -63,7 +63,7 @@ export const SERVICE_SETTINGS = {
   diskReserveBytes: setting("DISK_RESERVE_BYTES", amount(0, 100 * TERABYTE), "536870912").means(
     "With less free space on the disk of the embedded PostgreSQL, pushes are UNAVAILABLE (DISK_FULL), and reads continue. Not used with DATABASE_URL.",
   ),
-  listenDatabaseUrl: optional("LISTEN_DATABASE_URL", orOff(POSTGRES_URL)).means(
+  listenDatabaseUrl: optional("LISTEN_DATABASE_URL", or("off", POSTGRES_URL)).means(
     "A direct connection to the same database for LISTEN, if DATABASE_URL goes through a pooler that does not carry it. Without it, DATABASE_URL. off: the instances do not notify each other of commits; HEAD_POLL_INTERVAL_MS finds them.",
   ),
   runStaleAfterMs: setting("RUN_STALE_AFTER", duration("1s", "720h"), "10m").means(
@@ -117,6 +117,9 @@ export const SERVICE_SETTINGS = {
   ),
   watchersMax: setting("WATCHERS_MAX", amount(1, 100_000), "4096").means(
     "Watches of one instance; those of one session at most an eighth of it. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",
+  ),
+  workers: setting("WORKERS", or("auto", amount(1, 64)), "1").means(
+    "Processes that serve the ports, for machines with several cores. auto: one a core, as many as the limits allow. The limits of the instance are divided among them, and so are DATABASE_CONNECTIONS, of which each takes at least 3 and their parent 4. More than one needs Linux.",
   ),
   headPollIntervalMs: setting("HEAD_POLL_INTERVAL_MS", amount(50, 60_000), "1000").means(
     "The interval at which watched sessions are read without a wake-up: the longest delay of a row from another instance.",

@@ -9,7 +9,7 @@ import { close, listen, SERVERS } from "../transport/listen.ts";
 
 interface OpsDeps {
   readonly log: Log;
-  readonly metrics: Metrics;
+  readonly metrics: Pick<Metrics, "contentType" | "text">;
   /** The parts that are not ready, each with its reason. */
   readonly notReady: () => Promise<readonly string[]>;
 }

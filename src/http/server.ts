@@ -67,6 +67,8 @@ export interface HttpParts extends ServedReads {
 export interface HttpOptions {
   /** `host:port`; port 0 takes a free one. */
   readonly address: string;
+  /** Other processes of this service listen on the same port. */
+  readonly isShared?: boolean;
   readonly requestBytesMax: number;
   readonly connectionsMax: number;
   readonly heartbeatMs: number;
@@ -94,6 +96,7 @@ export class FastifyServer implements Unit {
   readonly #listener: HttpListener;
   /** `host:port`, after the start with the port that was taken. */
   address: string;
+  readonly #isShared: boolean;
   #started: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
   #tokenCheck: NodeJS.Timeout | undefined;
@@ -103,6 +106,7 @@ export class FastifyServer implements Unit {
     this.#authenticator = parts.authenticator;
     this.#stopLimitMs = options.stopLimitMs;
     this.address = options.address;
+    this.#isShared = options.isShared ?? false;
     const records = new RequestRecords(parts, options);
     const { limits = HTTP_LIMITS, connectionsMax } = options;
     this.#listener = new HttpListener(
@@ -142,7 +146,7 @@ export class FastifyServer implements Unit {
       const check = (): void => this.#openRequests.endRefused(refusalOf);
       this.#tokenCheck = setInterval(check, TOKEN_CHECK_INTERVAL_MS);
     }
-    this.address = await this.#listener.listen(this.address);
+    this.address = await this.#listener.listen({ address: this.address, isShared: this.#isShared });
   }
 
   async #end(): Promise<void> {

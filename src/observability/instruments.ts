@@ -2,6 +2,20 @@ import { Counter, Gauge, Histogram, Registry } from "prom-client";
 
 const PREFIX = "session_ledger_";
 
+/** How the gauges of several workers become one, where they are not added up. */
+const AGGREGATORS: Readonly<Record<string, "max" | "min" | "first">> = {
+  build_info: "first",
+  disk_free_bytes: "max",
+  feed_lag_seconds: "max",
+  instances_heard: "max",
+  limit_used_ratio: "max",
+  ready: "max",
+  retention_passed_timestamp_seconds: "max",
+  search_index_passed_timestamp_seconds: "max",
+  sessions_waiting: "max",
+  wake_ups_connected: "min",
+};
+
 /** Makes the instruments of one registry, named `session_ledger_` and their name. */
 export class Instruments {
   readonly registry = new Registry();
@@ -30,6 +44,7 @@ export class Instruments {
     const gauge: Gauge<T> = new Gauge({
       ...this.#named(name, help),
       labelNames,
+      aggregator: AGGREGATORS[name] ?? "sum",
       ...(collect === undefined ? {} : { collect: () => collect(gauge) }),
     });
     return gauge;

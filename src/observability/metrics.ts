@@ -3,13 +3,16 @@
  * Node.js process; docs/operations.md says which to watch. Labels have few values, all of them
  * known here: never a session id, never a text of a caller.
  */
-import { type Counter, collectDefaultMetrics } from "prom-client";
+import { type Counter, collectDefaultMetrics, type Registry } from "prom-client";
 import { type Clock, systemClock } from "@session-ledger/base/clock";
 import { Instruments } from "./instruments.ts";
 import { limitInstruments } from "./limit-metrics.ts";
 import { packageVersion } from "./version.ts";
 
 export type Metrics = ReturnType<typeof createMetrics>;
+
+/** A metric with its values, as prom-client gives and takes it. */
+export type MetricObject = Awaited<ReturnType<Registry["getMetricsAsJSON"]>>[number];
 
 /** The metrics of connections, below any call. */
 export type TransportMetrics = ReturnType<typeof transportInstruments>;
@@ -38,6 +41,8 @@ export function createMetrics(clock: Clock = systemClock) {
   return {
     contentType: registry.contentType,
     text: (): Promise<string> => registry.metrics(),
+    /** For the parent of several workers, which adds them up. */
+    json: (): Promise<readonly MetricObject[]> => registry.getMetricsAsJSON(),
     ...callInstruments(make),
     ...ingestInstruments(make),
     ...pushStreamInstruments(make),

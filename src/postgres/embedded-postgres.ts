@@ -53,8 +53,17 @@ const PORTS_TRIED_MAX = 10;
 interface EmbeddedPostgres extends Unit {
   /** Connection URL, valid after start. */
   readonly url: string;
-  /** Of its disk, or that of its log. Rejects when the files of the database are gone. */
-  freeBytes(): Promise<number>;
+  /** The folder of its files, valid after start. */
+  readonly pgData: string;
+}
+
+/** Of its disk, or that of its log. Rejects when the files of the database are gone. */
+export async function freeBytesAt(pgData: string): Promise<number> {
+  const places = ["PG_VERSION", "pg_wal"].map((name) => statfs(join(pgData, name)));
+  const disks = await Promise.all(places).catch((cause: unknown) => {
+    throw new Error(`DATA_DIR: the database in ${pgData} is gone`, { cause });
+  });
+  return Math.min(...disks.map(({ bavail, bsize }) => bavail * bsize));
 }
 
 interface EmbeddedOptions {
@@ -92,13 +101,8 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
     get url() {
       return readyOne().url;
     },
-    freeBytes: async () => {
-      const { pgData } = readyOne();
-      const places = ["PG_VERSION", "pg_wal"].map((name) => statfs(join(pgData, name)));
-      const disks = await Promise.all(places).catch((cause: unknown) => {
-        throw new Error(`DATA_DIR: the database in ${pgData} is gone`, { cause });
-      });
-      return Math.min(...disks.map(({ bavail, bsize }) => bavail * bsize));
+    get pgData() {
+      return readyOne().pgData;
     },
     start: async () => {
       if (run !== undefined) throw new Error("the embedded PostgreSQL is started already");

@@ -50,12 +50,12 @@ export class GrpcListener {
   }
 
   /** Resolves to the bound `host:port`. */
-  listen(address: string): Promise<string> {
+  listen(options: { readonly address: string; readonly isShared: boolean }): Promise<string> {
     const { tls, ...parts } = this.#parts;
     if (tls !== undefined && this.#encrypted !== undefined) {
       serveTls(this.#encrypted, "grpc", { ...parts, material: tls });
     }
-    return listen(this.#server, { address, what: SERVERS.grpc });
+    return listen(this.#server, { ...options, what: SERVERS.grpc });
   }
 
   /** Takes no more connections; resolves when the last one is closed. */

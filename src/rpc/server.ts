@@ -55,6 +55,8 @@ const KEEPALIVE: Keepalive = { intervalMs: 30_000, timeoutMs: 10_000 };
 export interface RpcServerOptions {
   /** `host:port`; port 0 takes a free one. */
   readonly address: string;
+  /** Other processes of this service listen on the same port. */
+  readonly isShared?: boolean;
   readonly reflection: boolean;
   readonly logCalls: LoggedCalls;
   /** A larger request is RESOURCE_EXHAUSTED and not read. */
@@ -165,7 +167,8 @@ export class GrpcServer implements Unit {
 
   async #listen(): Promise<void> {
     this.#ticking = setInterval(() => this.#tick(), this.#options.tickMs ?? TICK_MS);
-    this.address = await this.#listener.listen(this.#options.address);
+    const { address, isShared = false } = this.#options;
+    this.address = await this.#listener.listen({ address, isShared });
     this.setServing(true);
   }
 

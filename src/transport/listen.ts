@@ -12,6 +12,8 @@ interface ServerAddress {
   readonly address: string;
   /** The name of the server in the error. */
   readonly what: string;
+  /** Other processes of this service listen on the same port. */
+  readonly isShared?: boolean;
 }
 
 /** The servers of the service, as errors name them. */
@@ -30,13 +32,14 @@ export async function checkFree(options: ServerAddress): Promise<void> {
 
 /** For any server that takes TCP connections: resolves to the bound `host:port`. */
 export async function listen(server: Server, options: ServerAddress): Promise<string> {
-  const { address } = options;
+  const { address, isShared = false } = options;
   const separator = address.lastIndexOf(":");
   const host = address.slice(0, separator);
   const port = Number(address.slice(separator + 1));
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   server.once("error", reject);
-  server.listen({ host: host.replace(/^\[(.*)\]$/, "$1"), port }, resolve);
+  const reusePort = isShared;
+  server.listen({ host: host.replace(/^\[(.*)\]$/, "$1"), port, reusePort }, resolve);
   try {
     await promise;
   } catch (cause) {

@@ -74,9 +74,10 @@ export async function runLoad(
   };
 }
 
-async function standOf({ pid, witness }: Target, sessionIds: readonly string[]) {
+async function standOf(target: Target, sessionIds: readonly string[]) {
+  const { pid, witness, hasWorkers = false } = target;
   // The times first: counting rows is work for PostgreSQL too.
-  const serverCpuMs = await cpuMsOf(pid, { children: false });
+  const serverCpuMs = await cpuMsOf(pid, { children: hasWorkers });
   if (witness === undefined) {
     const none = Number.NaN;
     return { serverCpuMs, postgresCpuMs: none, rows: none, repeated: none, sessions: none };

@@ -7,12 +7,19 @@ import type { Bench, Findings } from "./bench.ts";
 import { medians, type Ratio, ratioOf } from "./figures.ts";
 import type { Amount } from "./h2load.ts";
 import { type LoadFigures, runLoad } from "./load.ts";
-import { startGoNoop, startLedger, startNoop, startRowByRow, type Target } from "./servers.ts";
+import {
+  startGoNoop,
+  startLedger,
+  startNoop,
+  startReplica,
+  startRowByRow,
+  type Target,
+} from "./servers.ts";
 import { SHAPES, type ShapeName } from "./shapes.ts";
 
 const WARM_SECONDS = 3;
 
-type ServerName = "service" | "noop" | "goNoop" | "rowByRow";
+type ServerName = "service" | "workers2" | "noop" | "goNoop" | "rowByRow";
 type Turn = `${ServerName}/${ShapeName}`;
 
 const TURNS = [
@@ -24,6 +31,7 @@ const TURNS = [
   ["rowByRow", "sessions64"],
   ["noop", "connections64"],
   ["service", "connections64"],
+  ["workers2", "connections64"],
   ["service", "runs"],
   ["service", "keyed"],
 ] as const satisfies readonly (readonly [ServerName, ShapeName])[];
@@ -33,6 +41,7 @@ const RATIOS: Readonly<Record<string, readonly [Turn, Turn]>> = {
   "no-op / no-op of grpc-go, 64 sessions": ["noop/sessions64", "goNoop/sessions64"],
   "service / no-op of grpc-go, 64 sessions": ["service/sessions64", "goNoop/sessions64"],
   "service / no-op, 64 connections": ["service/connections64", "noop/connections64"],
+  "two workers / one process, 64 connections": ["workers2/connections64", "service/connections64"],
   "one hot session / 64 sessions": ["service/hotSession", "service/sessions64"],
   "8 sessions / 64 sessions": ["service/sessions8", "service/sessions64"],
   "group commit / row by row": ["service/sessions64", "rowByRow/sessions64"],
@@ -44,6 +53,7 @@ export async function benchPush(bench: Bench): Promise<Findings> {
   const ledger = await startLedger(bench);
   const servers: Readonly<Record<ServerName, Target | undefined>> = {
     service: ledger,
+    workers2: { ...(await startReplica(bench, ledger, { WORKERS: "2" })), hasWorkers: true },
     noop: await startNoop(bench),
     goNoop: await startGoNoop(bench),
     rowByRow: await startRowByRow(bench, ledger),

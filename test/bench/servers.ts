@@ -19,6 +19,8 @@ export interface Target {
   readonly pid: number;
   /** Undefined where nothing is stored. */
   readonly witness: Witness | undefined;
+  /** Its calls are served by its children. */
+  readonly hasWorkers?: boolean;
   /** What callers need where there is TLS and who calls is asked. */
   readonly door?: Door;
 }

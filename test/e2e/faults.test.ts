@@ -22,14 +22,18 @@ const KINDS = [
   "session_locked",
 ] as const;
 
-test("faults under load break no promise", async () => {
+test.each([
+  { workers: 1, kinds: KINDS },
+  { workers: 2, kinds: ["kill_worker", "kill_replica", "restart_replica"] as const },
+])("faults under load break no promise (workers: $workers)", async ({ workers, kinds }) => {
   const seed = seedOfRun();
   const lines = [`faults: SEED=${seed}`];
   const seconds = Number(process.env["LOAD_SECONDS"] ?? "1");
-  const result = await runFaults({ seed, seconds, kinds: KINDS, tell: (line) => lines.push(line) });
+  const tell = (line: string): unknown => lines.push(line);
+  const result = await runFaults({ seed, seconds, kinds, workers, tell });
   process.stdout.write(`${lines.join("\n")}\n`);
   expect(result.violations).toEqual([]);
-  expect(Object.keys(result.faults)).toEqual(expect.arrayContaining([...KINDS]));
+  expect(Object.keys(result.faults)).toEqual(expect.arrayContaining([...kinds]));
 });
 
 test("a plan has every kind of fault in its first round, and is the same for the same seed", () => {

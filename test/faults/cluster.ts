@@ -5,7 +5,7 @@
  *   clients ──► replica 0 ──► way, listenWay ──┐
  *   clients ──► replica 1 ──► way, listenWay ──┴─► PostgreSQL ──► rows in a tablespace of their own
  */
-import { readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -18,7 +18,7 @@ import {
   recordingLog,
   runningPostmaster,
 } from "../support/embedded-fixture.ts";
-import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { childrenOf, type ServiceProcess, startService } from "../support/service-process.ts";
 import { startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 import type { Row } from "../support/history.ts";
 import { readWitness } from "../support/history-check.ts";
@@ -96,8 +96,18 @@ export class Replica {
     return this.service.kill(signal);
   }
 
-  signal(name: "SIGSTOP" | "SIGCONT"): void {
-    process.kill(this.service.pid, name);
+  async signal(name: "SIGSTOP" | "SIGCONT"): Promise<void> {
+    const { pid } = this.service;
+    for (const one of [pid, ...(await childrenOf(pid))]) signalled(one, name);
+  }
+
+  /** One of its workers, which its parent starts again. */
+  async killWorker(draw: number): Promise<void> {
+    const { pid } = this.service;
+    const workers = await childrenOf(pid);
+    const worker = workers[draw % workers.length];
+    if (worker === undefined) return;
+    signalled(worker, "SIGKILL");
   }
 
   async shiftClock(offsetMs: number): Promise<void> {
@@ -181,13 +191,7 @@ export class Cluster implements AsyncDisposable {
   /** Signals all of its processes: a signal to the postmaster alone does not suspend the backends. */
   async signalPostgres(name: "SIGSTOP" | "SIGCONT"): Promise<void> {
     const postmaster = await runningPostmaster(this.#dataDir);
-    for (const pid of [postmaster, ...(await childrenOf(postmaster))]) {
-      try {
-        process.kill(pid, name);
-      } catch {
-        // A backend that has ended meanwhile.
-      }
-    }
+    for (const pid of [postmaster, ...(await childrenOf(postmaster))]) signalled(pid, name);
   }
 
   /** Stops the server for its copy, as for a base backup; then the copy follows it. */
@@ -245,7 +249,7 @@ export class Cluster implements AsyncDisposable {
     for (const replica of this.replicas) {
       replica.isMeantToRun = false;
       try {
-        replica.signal("SIGCONT");
+        await replica.signal("SIGCONT");
         await replica.end("SIGKILL");
       } catch {
         // It has ended already.
@@ -306,16 +310,12 @@ async function nothingRuns(url: string): Promise<void> {
   });
 }
 
-/** Of Linux: the fourth field of `stat` is the parent. */
-async function childrenOf(parent: number): Promise<readonly number[]> {
-  const children: number[] = [];
-  for (const name of await readdir("/proc")) {
-    if (!/^\d+$/.test(name)) continue;
-    const stat = await readFile(`/proc/${name}/stat`, "utf8").catch(() => "");
-    const [, fields = ""] = stat.split(") ");
-    if (Number(fields.split(" ")[1]) === parent) children.push(Number(name));
+function signalled(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch {
+    // A backend or a worker that has ended meanwhile.
   }
-  return children;
 }
 
 /** With one connection, and a second try if the server has just restarted. */

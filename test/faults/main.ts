@@ -32,12 +32,13 @@ function tell(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-async function runOnce({ seed, seconds, kinds, report }: FaultsOptions): Promise<void> {
+async function runOnce(chosen: FaultsOptions): Promise<void> {
+  const { seed, seconds, report } = chosen;
   tell(`faults: seed ${seed}, ${seconds} s`);
   await bundle(fileURLToPath(new URL("../../dist", import.meta.url)));
   const command = ["npm run faults --", ...process.argv.slice(2)].join(" ");
   const machine = { ...(await describeMachine()), command };
-  const result = await runFaults({ seed, seconds, kinds, tell, signal: interrupted.signal });
+  const result = await runFaults({ ...chosen, tell, signal: interrupted.signal });
   process.stdout.write(`${JSON.stringify({ machine, ...result }, undefined, 2)}\n`);
   if (report !== undefined) await writeFile(report, reportOf(machine, result));
   const { length } = result.violations;

@@ -1,8 +1,9 @@
 /** Samples the memory of each replica all the time, and notices when a replica has ended. */
 import { readFile } from "node:fs/promises";
+import { childrenOf } from "../support/service-process.ts";
 import type { Replica } from "./cluster.ts";
 
-/** The limit of one replica under this load; the limits of queues and windows add up to less. */
+/** The limit of each process of a replica under this load; the limits of queues and windows add up to less. */
 const RSS_MIB_MAX = 600;
 const LOOK_EVERY_MS = 500;
 
@@ -37,10 +38,10 @@ export class MemoryWatch {
     for (const replica of this.#replicas) {
       if (!replica.isMeantToRun) continue;
       const { pid } = replica.service;
-      const status = await readFile(`/proc/${pid}/status`, "utf8").catch(() => "");
-      const [, kib] = /^VmRSS:\s+(\d+) kB$/m.exec(status) ?? [];
-      if (kib !== undefined) {
-        const mib = Math.round(Number(kib) / 1_024);
+      const own = await residentMib(pid);
+      const workers = await Promise.all((await childrenOf(pid)).map(residentMib));
+      if (own !== undefined) {
+        const mib = Math.max(own, ...workers.filter((one) => one !== undefined));
         this.#highestMib.set(replica.name, Math.max(mib, this.#highestMib.get(replica.name) ?? 0));
       } else if (replica.isMeantToRun && replica.service.pid === pid) {
         replica.isMeantToRun = false;
@@ -48,4 +49,10 @@ export class MemoryWatch {
       }
     }
   }
+}
+
+async function residentMib(pid: number): Promise<number | undefined> {
+  const status = await readFile(`/proc/${pid}/status`, "utf8").catch(() => "");
+  const [, kib] = /^VmRSS:\s+(\d+) kB$/m.exec(status) ?? [];
+  return kib === undefined ? undefined : Math.round(Number(kib) / 1_024);
 }

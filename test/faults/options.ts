@@ -14,6 +14,7 @@ promise was broken.
   --seed N         which faults strike when (SEED, or a new one); it is printed
   --faults A,B     only these: ${FAULT_KINDS.join(", ")};
                    or promote_standby, which loses the newest rows, and so has fewer clients
+  --workers N      processes of each replica (1); kill_worker needs at least 2
   --report FILE    also a report in Markdown
   --defects[=A,B]  breaks a copy of the sources on purpose, in each of these ways, and expects
                    violations: ${DEFECTS.map(({ name }) => name).join(", ")}
@@ -23,12 +24,14 @@ export interface FaultsOptions {
   readonly seconds: number;
   readonly seed: number;
   readonly kinds: readonly FaultKind[];
+  readonly workers: number;
   readonly report: string | undefined;
   /** Names; undefined: the unchanged sources. */
   readonly defects: readonly string[] | undefined;
 }
 
 const SECONDS_MAX = 86_400;
+const WORKERS_MAX = 4;
 
 export function readOptions(args: readonly string[]): FaultsOptions | undefined {
   const { values } = parsed(args) ?? {};
@@ -36,6 +39,7 @@ export function readOptions(args: readonly string[]): FaultsOptions | undefined 
   const seconds = Number(values.seconds ?? "60");
   const seed = values.seed === undefined ? newSeed() : Number(values.seed);
   const kinds = values.faults === undefined ? FAULT_KINDS : values.faults.split(",");
+  const workers = Number(values.workers ?? "1");
   const defects = defectsIn(values.defects);
   const isSound =
     seconds > 0 &&
@@ -43,10 +47,14 @@ export function readOptions(args: readonly string[]): FaultsOptions | undefined 
     Number.isSafeInteger(seed) &&
     seed >= 0 &&
     kinds.length > 0 &&
+    workers >= 1 &&
+    workers <= WORKERS_MAX &&
+    Number.isInteger(workers) &&
     kinds.every(isFaultKind) &&
     defects !== "unknown";
   if (!isSound) return undefined;
-  return { seconds, seed, kinds: kinds.filter(isFaultKind), report: values.report, defects };
+  const { report } = values;
+  return { seconds, seed, kinds: kinds.filter(isFaultKind), workers, report, defects };
 }
 
 function parsed(args: readonly string[]) {
@@ -59,6 +67,7 @@ function parsed(args: readonly string[]) {
         seconds: { type: "string" },
         seed: { type: "string" },
         faults: { type: "string" },
+        workers: { type: "string" },
         report: { type: "string" },
         defects: { type: "string" },
       },

@@ -11,6 +11,7 @@ import type { Random } from "../support/random.ts";
 export const FAULTS = {
   kill_replica: "replica",
   restart_replica: "replica",
+  kill_worker: "replica",
   stop_replica: "replica",
   clock_jump: "replica",
   black_hole: "replica",

@@ -30,6 +30,8 @@ export interface RunOptions {
   readonly seconds: number;
   /** All kinds by default. */
   readonly kinds?: readonly FaultKind[];
+  /** Processes of each replica; 1 by default. */
+  readonly workers?: number;
   readonly tell: (line: string) => void;
   /** An abort ends the run early and normally, with a verdict. */
   readonly signal?: AbortSignal;
@@ -77,7 +79,8 @@ const SETTINGS = {
 };
 
 export async function runFaults(options: RunOptions): Promise<RunResult> {
-  await using cluster = await Cluster.start(SETTINGS);
+  const { workers = 1 } = options;
+  await using cluster = await Cluster.start({ ...SETTINGS, WORKERS: String(workers) });
   return await new Run(cluster, options).toItsEnd(); // Before the cluster is disposed of.
 }
 
@@ -148,8 +151,17 @@ class Run {
 
   #kinds(): readonly FaultKind[] {
     const { kinds = FAULT_KINDS } = this.#options;
+    return kinds.filter((kind) => this.#missing[kind] === undefined);
+  }
+
+  /** Why a kind cannot strike here. */
+  get #missing(): Readonly<Partial<Record<FaultKind, string>>> {
     const { smallDiskMissing } = this.#cluster;
-    return smallDiskMissing === undefined ? kinds : kinds.filter((kind) => kind !== "full_disk");
+    const { workers = 1 } = this.#options;
+    return {
+      ...(smallDiskMissing !== undefined && { full_disk: smallDiskMissing }),
+      ...(workers === 1 && { kill_worker: "a replica is one process" }),
+    };
   }
 
   /** The run can stop: a writer or a replica has ended, or a writer makes no progress. */
@@ -207,7 +219,6 @@ class Run {
     readonly memoryMib: Readonly<Record<string, number>>;
   }): RunResult {
     const { load, evidence, problems, memoryMib } = of;
-    const { smallDiskMissing } = this.#cluster;
     const shown = problems.slice(0, VIOLATIONS_MAX).map((what, at) => ({
       what,
       excerpt: at < EXCERPTS_MAX ? excerptOf(what, load.history, evidence.witness) : [],
@@ -219,7 +230,7 @@ class Run {
       violations: more > 0 ? [...shown, { what: `and ${more} more`, excerpt: [] }] : shown,
       operations: operationsOf(load, evidence),
       faults: Object.fromEntries(this.#struck),
-      skipped: smallDiskMissing === undefined ? [] : [`full_disk: ${smallDiskMissing}`],
+      skipped: Object.entries(this.#missing).map(([kind, why]) => `${kind}: ${why}`),
       longestUnavailable: this.#progress.longest,
       longestRecoveryMs: Math.round(this.#longestRecoveryMs),
       memoryMib,

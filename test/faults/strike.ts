@@ -50,9 +50,13 @@ export const STRIKES: Readonly<Record<FaultKind, Strike>> = {
         throw new Error(`replica ${replica} was stopped, and ended with ${exitCode}`);
     };
   },
+  kill_worker: async ({ cluster }, { replica, draw }) => {
+    await cluster.replica(replica).killWorker(draw);
+    return async () => undefined;
+  },
   stop_replica: async ({ cluster }, { replica }) => {
-    cluster.replica(replica).signal("SIGSTOP");
-    return async () => cluster.replica(replica).signal("SIGCONT");
+    await cluster.replica(replica).signal("SIGSTOP");
+    return () => cluster.replica(replica).signal("SIGCONT");
   },
   clock_jump: async ({ cluster }, { replica, draw }) => {
     const hours = (draw % JUMP_HOURS_MAX) + 1;

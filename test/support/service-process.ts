@@ -1,6 +1,7 @@
 /** The service and its command line as processes, seen from outside: their output, answers and ends. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { readdir, readFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import type { Writable } from "node:stream";
 import { text } from "node:stream/consumers";
@@ -32,6 +33,8 @@ export interface ServiceOptions {
   readonly addresses?: Partial<Addresses>;
   /** A PostgreSQL of its own in a new directory, for tests that end or restart it. */
   readonly embedded?: boolean;
+  /** Processes that share the ports; one by default. */
+  readonly workers?: number;
   /** The directory of an earlier service; a new one by default. */
   readonly dataDir?: string;
   /** Options of Node before the service's own, for example `--import` and a module. */
@@ -77,13 +80,14 @@ const servingSchema = z.object({
 /** Resolves when the service logs that it serves. */
 export async function startService(options: ServiceOptions = {}): Promise<ServiceProcess> {
   const dataDir = options.dataDir ?? (await makeDirectory());
-  const { env: settings = {}, addresses = {} } = options;
+  const { env: settings = {}, addresses = {}, workers = 1 } = options;
   const databaseUrl = settings["DATABASE_URL"] ?? (await databaseOf(options));
   const env = {
     ...environment(addresses),
     ...PATIENT,
     DATA_DIR: dataDir,
     DATABASE_URL: databaseUrl,
+    WORKERS: String(workers),
     ...settings,
   };
   const child = spawn(process.execPath, [...(options.nodeArguments ?? []), MAIN], {
@@ -127,6 +131,18 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
     kill,
     stop: () => kill("SIGTERM"),
   };
+}
+
+/** Of Linux: the fourth field of `stat` is the parent. */
+export async function childrenOf(parent: number): Promise<readonly number[]> {
+  const children: number[] = [];
+  for (const name of await readdir("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    const stat = await readFile(`/proc/${name}/stat`, "utf8").catch(() => "");
+    const [, fields = ""] = stat.split(") ");
+    if (Number(fields.split(" ")[1]) === parent) children.push(Number(name));
+  }
+  return children;
 }
 
 async function databaseOf(options: ServiceOptions): Promise<string> {

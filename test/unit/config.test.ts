@@ -1,11 +1,19 @@
+import { availableParallelism } from "node:os";
 import { describe, expect, test } from "vitest";
-import { configForLog, loadClientConfig, loadConfig, RELATIONS } from "../../src/config/config.ts";
+import {
+  configForLog,
+  loadClientConfig,
+  loadConfig,
+  PARENT_CONNECTIONS,
+  RELATIONS,
+  shareOf,
+} from "../../src/config/config.ts";
 import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
 
 type Environment = NonNullable<Parameters<typeof loadConfig>[0]>;
 
 function valuesOf(environment: Environment) {
-  const loaded = loadConfig(environment);
+  const loaded = loadConfig(environment, { platform: "linux" });
   if (!loaded.ok) throw new Error(loaded.problems.join("\n"));
   return loaded.config;
 }
@@ -175,6 +183,14 @@ const EXAMPLES: Readonly<Record<string, Examples>> = {
   },
   OIDC_ROLES_CLAIM: { good: [["realm.roles", "realm.roles"]], bad: [] },
   OIDC_PROJECT_CLAIM: { good: [["team", "team"]], bad: [] },
+  WORKERS: {
+    good: [
+      ["1", 1],
+      ["4", 4],
+      ["auto", Math.min(4, availableParallelism())],
+    ],
+    bad: ["0", "65", "1.5", "all", "AUTO"],
+  },
   SESSION_TOKEN_TTL_MAX: { good: [["60s", 60_000]], bad: ["59s", "721h"] },
   REDACTION_PATTERNS: {
     good: [["acme=acme_[a-z]{8}", "acme=acme_[a-z]{8}"]],
@@ -324,6 +340,50 @@ test.each(RELATIONS)("$high is at least $times times $low", ({ low, high, times 
 
 test("an invalid limit is reported once, and not for its relations as well", () => {
   expect(problemsOf({ REQUEST_BYTES_MAX: "few", PAYLOAD_BYTES_MAX: "16777216" })).toHaveLength(1);
+});
+
+describe("WORKERS", () => {
+  const room = {
+    WORKERS: "8",
+    DATABASE_CONNECTIONS: "40",
+    RECEIVED_BYTES_MAX: "1073741824",
+    PRINCIPAL_BYTES_PER_SECOND: "1000000",
+    SESSION_BYTES_PER_SECOND: "0",
+  };
+
+  test("divides the limits that each process counts, and what follows from them", () => {
+    const config = valuesOf(room);
+    const share = shareOf(config);
+    const counted = [
+      "watchersMax",
+      "watchersPerSessionMax",
+      "queueBytesMax",
+      "queueRowsMax",
+    ] as const;
+    for (const limit of counted) expect(share[limit] * 8).toBe(config[limit]);
+    expect(share.principalBytesPerSecondMax).toBe(125_000);
+    expect(share.sessionBytesPerSecondMax).toBe(0); // No limit stays none.
+    expect(share.databaseConnections * 8 + PARENT_CONNECTIONS).toBe(36);
+    expect(share.payloadBytesMax).toBe(config.payloadBytesMax);
+  });
+
+  test.each([
+    ["DATABASE_CONNECTIONS", "27", 7],
+    ["RECEIVED_BYTES_MAX", "33554432", 4],
+    ["QUEUE_BYTES_MAX", "16777216", 2],
+  ])("is refused above what %s=%s allows, and auto takes no more", (name, value, most) => {
+    const given = { ...room, [name]: value };
+    expect(problemsOf(given)).toEqual([
+      `WORKERS: expected at most ${most}, because each worker gets its part of ${name} (${value}); got 8`,
+    ]);
+    expect(valuesOf({ ...given, WORKERS: "auto" }).workers).toBeLessThanOrEqual(most);
+  });
+
+  test("is one process with a warning where the kernel does not share ports", () => {
+    const loaded = loadConfig(room, { platform: "darwin" });
+    expect(loaded).toMatchObject({ ok: true, config: { workers: 1 } });
+    expect(loaded.warnings).toEqual([expect.stringContaining("WORKERS has no effect on darwin")]);
+  });
 });
 
 describe("an address beyond loopback", () => {

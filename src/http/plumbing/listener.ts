@@ -71,12 +71,12 @@ export class HttpListener {
   }
 
   /** Resolves with the bound address. */
-  async listen(address: string): Promise<string> {
+  async listen(options: { readonly address: string; readonly isShared: boolean }): Promise<string> {
     const { tls, ...parts } = this.#parts;
     if (tls !== undefined && this.#server instanceof TlsServer) {
       serveTls(this.#server, "http", { ...parts, material: tls });
     }
-    return listen(this.#server, { address, what: SERVERS.http });
+    return listen(this.#server, { ...options, what: SERVERS.http });
   }
 
   /** Takes no new connection and closes idle ones; resolves when all are closed. */
