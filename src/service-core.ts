@@ -13,6 +13,7 @@ import type { Config } from "./config/config.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "./conversation/transcripts.ts";
 import { createIngest } from "./ingest/ingest.ts";
 import { Feeds, FEED_LIMITS } from "./live/feeds.ts";
+import { Subscriptions } from "./live/hints/subscriptions.ts";
 import { createHintBus, type HintBus, type WakeUps } from "./live/hints/hint-bus.ts";
 import { createTransport, type Transport } from "./live/hints/transport.ts";
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
@@ -55,21 +56,29 @@ export function createCore(config: Config, base: ServiceBase, postgres: Postgres
     { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
   );
   database.onOtherServer(() => transcripts.forgetAll());
+  const subscriptions = new Subscriptions();
   const onLost = (sessionId: string): void => transcripts.forget(sessionId);
   const live = new Live(
-    { reader, clock, log, metrics, onLost },
+    { reader, clock, log, metrics, onLost, subscriptions },
     liveLimits(config, readConnections),
   );
   database.onOtherServer(() => live.onOtherServer());
   const feeds = new Feeds(
-    { reader: createFeedReader(database), watchLimits: live.limits, clock, log, metrics },
+    {
+      reader: createFeedReader(database),
+      watchLimits: live.limits,
+      clock,
+      log,
+      metrics,
+      subscriptions,
+    },
     { ...FEED_LIMITS, pollIntervalMs: config.headPollIntervalMs },
   );
   const groups = new OpenGroups();
-  const wakeUps = wakeUpsOf(live, feeds, (sessionId) => cancels.onHint(sessionId));
+  const wakeUps = wakeUpsOf(live, feeds, () => cancels.look());
   const hints = createHintBus(
-    { instance, wakeUps, log, metrics, clock },
-    transportOf(config, postgres),
+    { instance, wakeUps, subscriptions, log, metrics, clock },
+    transportOf(config, postgres, instance),
   );
   const commits = new CommitFailures(clock);
   const writer = createWriter(postgres.writes, config, { ...metrics, commits, refusal });
@@ -86,7 +95,7 @@ export function createCore(config: Config, base: ServiceBase, postgres: Postgres
   );
   const ends = { cancels: createCancelStore(database), ingest, transcripts, groups };
   const cancels = new Cancels({ ...base, ...ends, timers: systemTimers }, config);
-  const news = newsOf({ groups, live, feeds, hints, transcripts });
+  const news = newsOf({ groups, live, feeds, hints, transcripts, cancels });
   /** Called for each session that lost rows at its beginning. */
   const erased = (sessionId: string): void => {
     live.onErase(sessionId);
@@ -113,11 +122,16 @@ interface NewsParts {
   readonly feeds: Feeds;
   readonly hints: HintBus;
   readonly transcripts: Transcripts;
+  readonly cancels: Cancels;
 }
 
 /** Called after a change of a session that is on disk. */
-function newsOf({ groups, live, feeds, hints, transcripts }: NewsParts) {
+function newsOf({ groups, live, feeds, hints, transcripts, cancels }: NewsParts) {
   return {
+    onCancel: (): void => {
+      cancels.look();
+      hints.announceCancel();
+    },
     onChange: (sessionId: string): void => {
       feeds.wake();
       hints.announceChange(sessionId);
@@ -146,13 +160,13 @@ export function createRetention(
 }
 
 /** News of other instances. Feeds only need to know that some arrived. */
-function wakeUpsOf(live: Live, feeds: Feeds, onMessages: (sessionId: string) => void): WakeUps {
+function wakeUpsOf(live: Live, feeds: Feeds, onCancel: () => void): WakeUps {
   return {
     onHint: (sessionId, head) => {
       live.onHint(sessionId, head);
       feeds.wake();
-      if (head.messageSeq > 0n) onMessages(sessionId);
     },
+    onCancel,
     onMissed: () => {
       live.onMissed();
       feeds.wake();
@@ -180,7 +194,8 @@ function liveLimits(config: Config, connections: number): LiveLimits {
 function transportOf(
   { listenDatabaseUrl: listenUrl, databaseSchema: schema }: Config,
   { database, url }: Postgres,
+  instance: string,
 ): Transport | undefined {
   if (listenUrl === "off") return undefined;
-  return createTransport({ database, url: () => listenUrl ?? url(), schema });
+  return createTransport({ database, url: () => listenUrl ?? url(), schema, instance });
 }

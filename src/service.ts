@@ -364,7 +364,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       ...pushed,
       cancels: createCancelStore(database),
       transcripts: parts.transcripts,
-      onCancel: look,
+      onCancel: news.onCancel,
       metrics,
     }),
     ...createFeedbackHandlers({

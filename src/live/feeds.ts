@@ -23,6 +23,7 @@ import type { FeedFilter, FeedPage, FeedPosition, FeedReader, FeedRow } from "..
 import type { StreamName } from "../store/rows.ts";
 import type { ChangesPage, ChangesRequest } from "../store/session-changes.ts";
 import { FeedWait, type FeedWaitParts } from "./feed-wait.ts";
+import { Subscriptions } from "./hints/subscriptions.ts";
 import { Horizon } from "./horizon.ts";
 import { shuttingDown } from "./reads.ts";
 import type { WatchLimits, Acquire } from "./watch-limits.ts";
@@ -78,10 +79,12 @@ interface FeedParts {
   readonly watchLimits: WatchLimits;
   readonly metrics?: Pick<Metrics, "limitUse" | "feedLag" | "watchers">;
   readonly timers?: Timers;
+  readonly subscriptions?: Subscriptions;
 }
 
 export class Feeds implements Unit {
-  readonly #parts: Required<Omit<FeedParts, "metrics">>;
+  readonly #parts: Required<Omit<FeedParts, "metrics" | "subscriptions">>;
+  readonly #subscriptions: Subscriptions;
   readonly #metrics: FeedParts["metrics"];
   readonly #limits: FeedLimits;
   readonly #horizon: Horizon;
@@ -94,8 +97,12 @@ export class Feeds implements Unit {
   /** Call this when rows were committed, here or by another instance. Never throws, never waits. */
   readonly wake: () => void;
 
-  constructor({ timers = systemTimers, metrics, ...parts }: FeedParts, limits: FeedLimits) {
+  constructor(
+    { timers = systemTimers, subscriptions, metrics, ...parts }: FeedParts,
+    limits: FeedLimits,
+  ) {
     this.#parts = { timers, ...parts };
+    this.#subscriptions = subscriptions ?? new Subscriptions();
     this.#metrics = metrics;
     this.#limits = limits;
     this.#horizon = new Horizon(this.#parts, limits);
@@ -127,11 +134,13 @@ export class Feeds implements Unit {
     const page = <T>(read: () => Promise<T>): Promise<T> => this.#pages.run(read, request.signal);
     const follower = new Follower({ ...this.#parts, horizon, page, limits: this.#limits }, request);
     this.#following.add(follower);
+    this.#subscriptions.add();
     try {
       const pull = new Pull(follower.follow(), only);
       while (pull.hasNext() || (await pull.read())) yield pull.take();
     } finally {
       this.#following.delete(follower);
+      this.#subscriptions.remove();
       follower.leave();
       lease.release();
     }
@@ -144,12 +153,14 @@ export class Feeds implements Unit {
     const reads = { changes: (asked: ChangesRequest) => this.#readChanges(asked) };
     const watch = new SessionWatch({ ...this.#parts, horizon: this.#horizon, reads }, request);
     this.#watching.add(watch);
+    this.#subscriptions.add();
     this.#metrics?.watchers.inc({ stream: "sessions" });
     try {
       const pull = new Pull(watch.follow(), only);
       while (pull.hasNext() || (await pull.read())) yield pull.take();
     } finally {
       this.#watching.delete(watch);
+      this.#subscriptions.remove();
       this.#metrics?.watchers.dec({ stream: "sessions" });
       watch.leave();
       lease.release();

@@ -32,6 +32,7 @@ import { WatchLimits, type Acquire } from "./watch-limits.ts";
 import { Tail, type TailParts, WindowMemory } from "./tail.ts";
 import { limitTimers, systemTimers, type Timers } from "@session-ledger/base/timers";
 import type { WakeUps } from "./hints/hint-bus.ts";
+import { Subscriptions } from "./hints/subscriptions.ts";
 import { type LiveMetrics, Watcher, type WatcherParts } from "./watcher.ts";
 
 export interface WatchRequest<S extends StreamName> {
@@ -51,14 +52,16 @@ interface LiveDependencies {
   readonly timers?: Timers;
   /** Called for each session whose newest rows the database has lost. */
   readonly onLost?: (sessionId: string) => void;
+  readonly subscriptions?: Subscriptions;
 }
 
-export class Live implements Unit, WakeUps {
+export class Live implements Unit, Omit<WakeUps, "onCancel"> {
   readonly #parts: WatcherParts & TailParts;
   readonly #reads: Reads;
   readonly #heads: Heads;
   readonly #poll: HeadPoll;
   readonly #onLost: (sessionId: string) => void;
+  readonly #subscriptions: Subscriptions;
   readonly #tails: Tails = { messages: new Map(), events: new Map() };
   readonly limits: WatchLimits;
   #stopped = false;
@@ -67,6 +70,7 @@ export class Live implements Unit, WakeUps {
     checkLiveLimits(limits);
     const { clock, log, reader, metrics, timers = systemTimers, onLost } = dependencies;
     this.#onLost = onLost ?? (() => undefined);
+    this.#subscriptions = dependencies.subscriptions ?? new Subscriptions();
     const reads = new Reads({ reader, timers: dependencies.timers ?? limitTimers }, limits);
     this.#reads = reads;
     this.#heads = new Heads(reads, limits);
@@ -294,6 +298,7 @@ export class Live implements Unit, WakeUps {
   #enter<S extends StreamName>(stream: S, sessionId: string): Tail<S> {
     const tail = this.#tails[stream].get(sessionId) ?? new Tail<S>(this.#parts, stream, sessionId);
     this.#tails[stream].set(sessionId, tail);
+    if (tail.watchers === 0) this.#subscriptions.add(sessionId);
     tail.watchers += 1;
     this.#parts.metrics?.watchers.inc({ stream });
     this.#poll.schedule();
@@ -305,6 +310,7 @@ export class Live implements Unit, WakeUps {
     this.#parts.metrics?.watchers.dec({ stream: tail.stream });
     tail.watchers -= 1;
     if (tail.watchers > 0) return;
+    this.#subscriptions.remove(tail.sessionId);
     tail.close();
     const tails = this.#tails[tail.stream];
     // A tail that has ended is out of the registry already, and another may be in its place.

@@ -253,7 +253,7 @@ function readInstruments(make: Instruments) {
     },
     instancesSeen: make.gauge(
       "instances_heard",
-      "Other instances whose wake-ups arrived in the last minute; one without commits sends none.",
+      "Other instances that were heard of in the last minute.",
       [],
       (gauge) => gauge.set(instances.count()),
     ),
@@ -265,7 +265,7 @@ function readInstruments(make: Instruments) {
     ),
     wakeUps: make.counter(
       "wake_ups_total",
-      "Announcements of commits, by direction (sent, received).",
+      "Announcements of commits, by direction (sent, received). None is sent for sessions that no other instance watches.",
       ["direction"],
     ),
     wakeUpsConnected: make.gauge(

@@ -28,9 +28,11 @@ import type { Database } from "./database.ts";
 
 export interface ListenOptions {
   readonly url: string;
-  readonly channel: string;
+  readonly channelOf: (topic: string) => string;
+  /** Those of the beginning. */
+  readonly topics: readonly string[];
   readonly received: (payload: string) => void;
-  /** Sends to the channel, over another connection. */
+  /** Sends to one of these topics, which no other instance has, over another connection. */
   readonly notify: (payload: string) => Promise<void>;
   /** An abort counts as a loss. */
   readonly signal: AbortSignal;
@@ -57,6 +59,9 @@ export const LISTEN_LIMITS: ListenLimits = {
 export interface ListenerConnection {
   /** Resolves with the reason once nothing is received any more, also after `close`. */
   readonly lost: Promise<unknown>;
+  /** Rejects when the connection is lost. */
+  subscribe(topics: readonly string[]): Promise<void>;
+  unsubscribe(topics: readonly string[]): Promise<void>;
   /** Idempotent; resolves when the connection is gone. */
   close(): Promise<void>;
 }
@@ -115,11 +120,25 @@ class ListenConnection implements ListenerConnection {
   }
 
   async open(): Promise<void> {
-    const { openLimitMs } = this.#limits;
-    const listening = this.#client.unsafe(`listen ${this.#options.channel}`);
-    await this.#inTime("LISTEN was not answered", { limitMs: openLimitMs }, listening);
+    await this.subscribe(this.#options.topics);
     await this.#beat();
     this.#beatLater();
+  }
+
+  subscribe(topics: readonly string[]): Promise<void> {
+    return this.#run("listen", topics);
+  }
+
+  unsubscribe(topics: readonly string[]): Promise<void> {
+    return this.#run("unlisten", topics);
+  }
+
+  async #run(command: "listen" | "unlisten", topics: readonly string[]): Promise<void> {
+    const { channelOf } = this.#options;
+    const statements = topics.map((topic) => `${command} ${channelOf(topic)}`);
+    const answer = this.#client.unsafe(statements.join(";"));
+    const limit = { limitMs: this.#limits.openLimitMs };
+    await this.#inTime(`${command.toUpperCase()} was not answered`, limit, answer);
   }
 
   close(): Promise<void> {
@@ -191,14 +210,18 @@ class ListenConnection implements ListenerConnection {
 }
 
 /**
- * Notifies the listeners of a channel. A separate statement on the pool, and never part of the
+ * Notifies the listeners of channels. A separate statement on the pool, and never part of the
  * transaction that stores rows: docs/decisions/005-no-notify-in-ingest.md. PostgreSQL refuses a
- * payload of 8,000 bytes.
+ * payload of 8,000 bytes. No channel and no payload may have a line break.
  */
 export async function notify(
   database: Database,
-  notification: { readonly channel: string; readonly payload: string },
+  notifications: readonly { readonly channel: string; readonly payload: string }[],
 ): Promise<void> {
-  const { channel, payload } = notification;
-  await database.run({ text: "select pg_notify($1, $2)", values: [channel, payload] });
+  const channels = notifications.map(({ channel }) => channel).join("\n");
+  const payloads = notifications.map(({ payload }) => payload).join("\n");
+  await database.run({ text: NOTIFY_TEXT, values: [channels, payloads] });
 }
+
+const NOTIFY_TEXT = `select pg_notify(channel, payload)
+  from unnest(string_to_array($1, chr(10)), string_to_array($2, chr(10))) as sent(channel, payload)`;

@@ -5,7 +5,8 @@
 import { sql } from "drizzle-orm";
 import { describe, expect, test, vi } from "vitest";
 import { ANNOUNCEMENT_BYTES_MAX } from "../../src/live/hints/notifier.ts";
-import { createTransport } from "../../src/live/hints/transport.ts";
+import { shardOf } from "../../src/live/hints/subscriptions.ts";
+import { channelName, createTransport } from "../../src/live/hints/transport.ts";
 import { notify } from "../../src/store/listen.ts";
 import { startNobody, startTcpProxy } from "../support/broken-network.ts";
 import { createLedger, useLedger } from "../support/ledger.ts";
@@ -13,14 +14,19 @@ import { describeUnitContract } from "../support/unit-contract.ts";
 import { WakeUpInstance } from "../support/wake-ups.ts";
 import { eventually } from "../support/eventually.ts";
 
-const CHANNEL = "session_ledger";
 const LISTEN = { openLimitMs: 1_000, beatIntervalMs: 50, beatLimitMs: 400, closeLimitMs: 500 };
 
 const ledger = await useLedger();
 
 async function listening(url = ledger.url, limits = LISTEN): Promise<WakeUpInstance> {
   const way = { database: ledger.database, url: () => url };
-  return WakeUpInstance.started(createTransport(way, limits));
+  return WakeUpInstance.started((instance) => createTransport({ ...way, instance }, limits));
+}
+
+/** As another instance does. */
+function announce(sessionId: string, text: string): Promise<void> {
+  const channel = channelName(String(shardOf(sessionId)), undefined);
+  return notify(ledger.database, [{ channel, payload: text }]);
 }
 
 async function backends(): Promise<readonly number[]> {
@@ -75,7 +81,9 @@ describe("wake-ups by PostgreSQL", () => {
       },
     };
     const way = { database, url: () => ledger.url };
-    await using counted = await WakeUpInstance.started(createTransport(way, LISTEN));
+    await using counted = await WakeUpInstance.started((instance) =>
+      createTransport({ ...way, instance }, LISTEN),
+    );
     await eventually(() => expect(beats.mock.calls.length).toBeGreaterThan(5));
     expect(await backends()).toEqual(expect.arrayContaining([...before]));
     expect(await one.hears(1)).toEqual(["regained"]);
@@ -89,7 +97,7 @@ describe("wake-ups by PostgreSQL", () => {
     for (let cut = 0; cut < 3; cut += 1) {
       await terminate();
       expect(await one.hears(2)).toEqual(["lost", "regained"]);
-      await notify(ledger.database, { channel: CHANNEL, payload: `1 you s${cut}/0/1` });
+      await announce(`s${cut}`, `1 you s${cut}/0/1`);
       expect(await one.hears(1)).toEqual([`s${cut} 0 1`]);
     }
     expect(await backends()).toHaveLength(1);
@@ -149,9 +157,9 @@ describe("wake-ups by PostgreSQL", () => {
     const sessionId = "x".repeat(7_989);
     const payload = `1 you ${sessionId}/0/1`;
     expect(payload).toHaveLength(ANNOUNCEMENT_BYTES_MAX);
-    await notify(ledger.database, { channel: CHANNEL, payload });
+    await announce(sessionId, payload);
     expect(await one.hears(1)).toEqual([`${sessionId} 0 1`]);
-    const tooLong = notify(ledger.database, { channel: CHANNEL, payload: `${payload}x` });
+    const tooLong = announce(sessionId, `${payload}x`);
     await expect(tooLong).rejects.toThrow("payload string too long");
   });
 
@@ -159,7 +167,9 @@ describe("wake-ups by PostgreSQL", () => {
     const nobody = await startNobody((socket) => socket.resume());
     const slow = { ...LISTEN, openLimitMs: 60_000, beatLimitMs: 60_000 };
     const url = (): string => throughPort(ledger.url, nobody.port);
-    const one = new WakeUpInstance(createTransport({ database: ledger.database, url }, slow));
+    const one = new WakeUpInstance((instance) =>
+      createTransport({ database: ledger.database, url, instance }, slow),
+    );
     const starting = one.hints.start();
     await eventually(() => expect(nobody.open).toBe(1));
     await one.hints.stop();
@@ -183,11 +193,13 @@ describe("wake-ups by PostgreSQL", () => {
   describeUnitContract("wake-ups by PostgreSQL", {
     create: () => {
       const way = { database: ledger.database, url: () => ledger.url };
-      const instance = new WakeUpInstance(createTransport(way, LISTEN));
+      const instance = new WakeUpInstance((name) =>
+        createTransport({ ...way, instance: name }, LISTEN),
+      );
       return Object.assign(instance.hints, { instance });
     },
     isOfUse: async ({ instance }) => {
-      await notify(ledger.database, { channel: CHANNEL, payload: "1 you s/0/1" });
+      await announce("s", "1 you s/0/1");
       return (await instance.hears(2)).includes("s 0 1");
     },
     remains: async () => {

@@ -45,7 +45,11 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 class World {
   readonly timers = new ManualTimers();
   readonly table = new SlowTable();
-  readonly onTheirWay: { readonly text: string; readonly handedOver: number; done: Settle }[] = [];
+  readonly onTheirWay: {
+    readonly texts: readonly string[];
+    readonly handedOver: number;
+    done: Settle;
+  }[] = [];
   /** The last change of each session and kind of news, and the last one that was announced. */
   readonly happened = new Map<string, { readonly at: number; readonly seq: bigint }>();
   readonly told = new Map<string, bigint>();
@@ -58,19 +62,20 @@ class World {
   constructor() {
     this.notifier = new Notifier({
       from: "me",
-      send: (text) => this.#send(text),
+      wants: () => true,
+      send: (messages) => this.#send(messages.map(({ text }) => text)),
       onSent: () => undefined,
       timers: this.timers,
       log: createLogTo({ write: () => undefined }, "silent"),
     });
   }
 
-  #send(text: string): Promise<void> {
+  #send(texts: readonly string[]): Promise<void> {
     // The interval of this one has begun; that of the last one must be over.
     const intervals = this.timers.pending.filter(({ delayMs }) => delayMs === ANNOUNCE_INTERVAL_MS);
     if (intervals.length > 1) this.tooSoon += 1;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.onTheirWay.push({ text, handedOver: this.#now, done: { resolve, reject } });
+    this.onTheirWay.push({ texts, handedOver: this.#now, done: { resolve, reject } });
     this.mostOnTheirWay = Math.max(this.mostOnTheirWay, this.onTheirWay.length);
     return promise;
   }
@@ -103,14 +108,16 @@ class World {
   take(): void {
     const sent = this.onTheirWay.shift();
     if (sent === undefined) return;
-    const { sessions } = decodeAnnouncement(sent.text);
-    if (sessions === "any") this.toldAnythingAt = Math.max(this.toldAnythingAt, sent.handedOver);
-    else
-      for (const [id, { messageSeq, eventSeq, deleted }] of sessions) {
-        this.#tell(`${id} messages`, messageSeq);
-        this.#tell(`${id} events`, eventSeq);
-        this.#tell(`${id} deleted`, deleted ? 1n : 0n);
-      }
+    for (const text of sent.texts) {
+      const { sessions } = decodeAnnouncement(text);
+      if (sessions === "any") this.toldAnythingAt = Math.max(this.toldAnythingAt, sent.handedOver);
+      else
+        for (const [id, { messageSeq, eventSeq, deleted }] of sessions) {
+          this.#tell(`${id} messages`, messageSeq);
+          this.#tell(`${id} events`, eventSeq);
+          this.#tell(`${id} deleted`, deleted ? 1n : 0n);
+        }
+    }
     sent.done.resolve();
   }
 

@@ -1,25 +1,30 @@
 import { randomUUID } from "node:crypto";
 import { systemClock } from "@session-ledger/base/clock";
 import { createHintBus, type HintBus, type WakeUps } from "../../src/live/hints/hint-bus.ts";
+import { Subscriptions } from "../../src/live/hints/subscriptions.ts";
 import type { Transport } from "../../src/live/hints/transport.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { SlowTable } from "./slow-table.ts";
 import { eventually } from "./eventually.ts";
 
-/** The wake-ups of one instance: all calls of its `live`, in words. */
+/** The wake-ups of one instance that watches all sessions: the calls of its `live`, in words, without lookups. */
 export class WakeUpInstance implements AsyncDisposable {
   readonly hints: HintBus;
+  readonly subscriptions = new Subscriptions();
   readonly logged: string[] = [];
   readonly #calls: string[] = [];
   readonly #table = new SlowTable();
   readonly #metrics = createMetrics();
 
-  constructor(transport: Transport) {
+  constructor(transportOf: (instance: string) => Transport) {
+    const instance = randomUUID();
+    this.subscriptions.add();
     const wakeUps: WakeUps = {
       onHint: (id, { messageSeq, eventSeq, deleted }) =>
         this.#calls.push(`${id} ${messageSeq} ${eventSeq}${deleted ? " deleted" : ""}`),
-      onMissed: () => this.#calls.push("missed"),
+      onCancel: () => this.#calls.push("cancel"),
+      onMissed: () => undefined,
       onLost: () => this.#calls.push("lost"),
       onRestored: () => this.#calls.push("regained"),
     };
@@ -29,13 +34,20 @@ export class WakeUpInstance implements AsyncDisposable {
     };
     const log = createLogTo({ write });
     this.hints = createHintBus(
-      { instance: randomUUID(), wakeUps, log, metrics: this.#metrics, clock: systemClock },
-      transport,
+      {
+        instance,
+        wakeUps,
+        subscriptions: this.subscriptions,
+        log,
+        metrics: this.#metrics,
+        clock: systemClock,
+      },
+      transportOf(instance),
     );
   }
 
-  static async started(transport: Transport): Promise<WakeUpInstance> {
-    const instance = new WakeUpInstance(transport);
+  static async started(transportOf: (instance: string) => Transport): Promise<WakeUpInstance> {
+    const instance = new WakeUpInstance(transportOf);
     await instance.hints.start();
     return instance;
   }

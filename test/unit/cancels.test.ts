@@ -103,19 +103,3 @@ test("the next look is in a second, or when the time of a cancel is over", async
   expect(delays()).toContain(601);
   await bench.cancels.stop();
 });
-
-test("a hint of other instances causes a look only for a session whose stream is here", async () => {
-  const bench = new Bench();
-  await bench.cancels.start();
-  await settled();
-  const pace = bench.timers.pending.find(({ delayMs }) => delayMs < 1_000);
-  pace?.fire();
-  await settled();
-  bench.cancels.onHint("elsewhere");
-  await settled();
-  expect(bench.looks).toBe(1);
-  bench.cancels.onHint("here");
-  await settled();
-  expect(bench.looks).toBe(2);
-  await bench.cancels.stop();
-});

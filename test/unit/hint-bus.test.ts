@@ -5,7 +5,9 @@ import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
 import { createHintBus, type HintBus, type WakeUps } from "../../src/live/hints/hint-bus.ts";
-import type { Transport } from "../../src/live/hints/transport.ts";
+import { ASK_INTERVAL_MS, REFRESH_MS, REPLY_LIMIT_MS } from "../../src/live/hints/peers.ts";
+import { Subscriptions } from "../../src/live/hints/subscriptions.ts";
+import type { Message, Receiver, Transport } from "../../src/live/hints/transport.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { ListenerConnection } from "../../src/store/listen.ts";
@@ -20,9 +22,20 @@ class MemoryConnection implements ListenerConnection {
   readonly hear: (text: string) => void;
   closed = false;
 
-  constructor(received: (text: string) => void) {
+  constructor({ topics, onMessage }: Receiver) {
+    this.topics = new Set(topics);
     ({ promise: this.lost, resolve: this.lose } = Promise.withResolvers<unknown>());
-    this.hear = received;
+    this.hear = onMessage;
+  }
+
+  readonly topics: Set<string>;
+
+  async subscribe(topics: readonly string[]): Promise<void> {
+    for (const topic of topics) this.topics.add(topic);
+  }
+
+  async unsubscribe(topics: readonly string[]): Promise<void> {
+    for (const topic of topics) this.topics.delete(topic);
   }
 
   async close(): Promise<void> {
@@ -34,24 +47,30 @@ class MemoryConnection implements ListenerConnection {
 
 class MemoryTransport implements Transport {
   readonly connections: MemoryConnection[] = [];
+  /** Announcements. */
   readonly sent: string[] = [];
+  /** What it sends about itself, each with its topic. */
+  readonly told: Message[] = [];
   /** While set, no connection opens. */
   failure: Error | undefined;
   /** While set, opening waits until it resolves. */
   slow: Promise<void> | undefined;
   tries = 0;
 
-  async open(received: (text: string) => void): Promise<ListenerConnection> {
+  async open(receiver: Receiver): Promise<ListenerConnection> {
     this.tries += 1;
     await this.slow;
     if (this.failure !== undefined) throw this.failure;
-    const connection = new MemoryConnection(received);
+    const connection = new MemoryConnection(receiver);
     this.connections.push(connection);
     return connection;
   }
 
-  async send(text: string): Promise<void> {
-    this.sent.push(text);
+  async send(messages: readonly Message[]): Promise<void> {
+    for (const message of messages) {
+      if (message.text.startsWith("1 ")) this.sent.push(message.text);
+      else this.told.push(message);
+    }
   }
 
   get connection(): MemoryConnection {
@@ -65,6 +84,7 @@ class TestBus {
   readonly timers = new ManualTimers();
   readonly transport = new MemoryTransport();
   readonly table = new SlowTable();
+  readonly subscriptions = new Subscriptions();
   readonly metrics = createMetrics();
   readonly logged: string[] = [];
   nowMs = 0;
@@ -76,6 +96,7 @@ class TestBus {
     const wakeUps: WakeUps = {
       onHint: (id, { messageSeq, eventSeq, deleted }) =>
         this.heard.push(`${id} ${messageSeq} ${eventSeq}${deleted ? " deleted" : ""}`),
+      onCancel: () => this.heard.push("cancel"),
       onMissed: () => this.heard.push("missed"),
       onLost: () => this.heard.push("lost"),
       onRestored: () => this.heard.push("regained"),
@@ -85,7 +106,8 @@ class TestBus {
       this.logged.push(msg);
     };
     const log = createLogTo({ write });
-    const parts = { instance: randomUUID(), wakeUps, log, metrics: this.metrics };
+    const { subscriptions, metrics } = this;
+    const parts = { instance: randomUUID(), wakeUps, subscriptions, log, metrics };
     const clock = { ...systemClock, monotonicMs: () => this.nowMs };
     this.bus = createHintBus({ ...parts, clock, timers: this.timers }, this.transport);
   }
@@ -101,6 +123,12 @@ class TestBus {
     const due = this.timers.pending.filter(({ delayMs }) => delayMs <= delayMsMax);
     for (const timer of due) timer.fire();
     await settled();
+  }
+
+  /** The pause before the next connection: the only timer between those of questions and of refreshes. */
+  get retryDelayMs(): number {
+    const others = [ASK_INTERVAL_MS, REPLY_LIMIT_MS, REFRESH_MS, STEADY_MS];
+    return this.timers.pending.find(({ delayMs }) => !others.includes(delayMs))?.delayMs ?? 0;
   }
 
   async metric(name: string): Promise<readonly string[]> {
@@ -144,17 +172,17 @@ describe("a received announcement", () => {
   });
 });
 
-test("another instance counts as heard for a minute after its last announcement", async () => {
+test("another instance counts as heard for a minute after its last text about itself", async () => {
   const testBus = await started();
   const { transport, metrics } = testBus;
   const heard = async () => (await metrics.instancesSeen.get()).values.map(({ value }) => value);
   expect(await heard()).toEqual([0]);
   const me = await testBus.name();
-  for (const text of [`1 ${me} *`, "what?", "1 you s/1/2", "1 they *", "1 you *"])
+  for (const text of [`2 ${me} 0`, "what?", "2 you 0", "2 they 1 7", "3 you ff 1"])
     transport.connection.hear(text);
   expect(await heard()).toEqual([2]);
   testBus.nowMs = 59_999;
-  transport.connection.hear("1 you *");
+  transport.connection.hear("2 you 0");
   expect(await heard()).toEqual([2]);
   testBus.nowMs = 60_000;
   expect(await heard()).toEqual([1]);
@@ -175,7 +203,7 @@ describe("a lost connection", () => {
     expect(await testBus.metric("wake_ups_connected")).toEqual([connected(0)]);
     const delays: number[] = [];
     for (let tries = 0; tries < 10; tries += 1) {
-      delays.push(testBus.timers.pending[0]?.delayMs ?? 0);
+      delays.push(testBus.retryDelayMs);
       await testBus.fire(5_000);
     }
     expect(delays[0]).toBeLessThanOrEqual(100);
@@ -183,7 +211,7 @@ describe("a lost connection", () => {
     expect(transport.tries).toBe(11);
     transport.failure = undefined;
     await testBus.fire(5_000);
-    expect(heard).toEqual(["regained", "lost", "regained"]);
+    expect(heard.filter((call) => call !== "missed")).toEqual(["regained", "lost", "regained"]);
     expect(logged).toEqual(["wake_ups_connected", "wake_ups_lost", "wake_ups_connected"]);
     expect(await testBus.metric("wake_ups_connected")).toEqual([connected(1)]);
     await testBus.stop();
@@ -191,14 +219,14 @@ describe("a lost connection", () => {
 
   test("is opened again at once only after it was open for a while", async () => {
     const testBus = await started();
-    const { transport, timers } = testBus;
+    const { transport } = testBus;
     const delays: number[] = [];
     for (let losses = 0; losses < 8; losses += 1) {
       if (losses === 7) await testBus.fire(STEADY_MS);
       transport.connection.lose(new Error("cut"));
       await settled();
       await settled();
-      delays.push(timers.pending[0]?.delayMs ?? 0);
+      delays.push(testBus.retryDelayMs);
       await testBus.fire(5_000);
     }
     expect(delays[6]).toBeGreaterThanOrEqual(2_500);
@@ -257,12 +285,21 @@ test("an hint bus without a transport does nothing", async () => {
   const timers = new ManualTimers();
   const wakeUps: WakeUps = {
     onHint: () => expect.unreachable(),
+    onCancel: () => expect.unreachable(),
     onMissed: () => expect.unreachable(),
     onLost: () => expect.unreachable(),
     onRestored: () => expect.unreachable(),
   };
   const bus = createHintBus(
-    { instance: "one", wakeUps, log, metrics: createMetrics(), clock: systemClock, timers },
+    {
+      instance: "one",
+      wakeUps,
+      subscriptions: new Subscriptions(),
+      log,
+      metrics: createMetrics(),
+      clock: systemClock,
+      timers,
+    },
     undefined,
   );
   await bus.start();

@@ -8,13 +8,16 @@ import {
   ANNOUNCE_INTERVAL_MS,
   Notifier,
 } from "../../src/live/hints/notifier.ts";
+import { shardOf } from "../../src/live/hints/subscriptions.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
 
 class Telling {
   readonly timers = new ManualTimers();
   readonly table = new SlowTable();
+  /** One for each statement: its different texts. */
   readonly texts: string[] = [];
+  readonly unwanted = new Set<number>();
   readonly logged: string[] = [];
   sent = 0;
   /** The result of sending; resolves at once unless a test replaces it. */
@@ -28,8 +31,9 @@ class Telling {
     };
     this.notifier = new Notifier({
       from: "me",
-      send: (text) => {
-        this.texts.push(text);
+      wants: (shard) => !this.unwanted.has(shard),
+      send: (messages) => {
+        this.texts.push([...new Set(messages.map(({ text }) => text))].join(" + "));
         return this.transport();
       },
       onSent: () => (this.sent += 1),
@@ -61,7 +65,7 @@ describe("a notifier", () => {
     await settled();
     expect(telling.texts).toHaveLength(1);
     await telling.intervalEnds();
-    expect(telling.texts.slice(1)).toEqual(["1 me s/2/2 t/0/2"]);
+    expect(telling.texts.slice(1)).toEqual(["1 me s/2/2 + 1 me t/0/2"]);
     await telling.intervalEnds();
     expect(telling.timers.pending).toEqual([]); // So the next news is sent at once.
     telling.commit("s");
@@ -80,10 +84,15 @@ describe("a notifier", () => {
     expect(telling.texts.slice(1)).toEqual(["1 me s/0/3"]);
   });
 
-  test("sends nothing for an empty commit", () => {
+  test("sends nothing for an empty commit, and for a shard that nobody wants", () => {
     const telling = new Telling();
+    telling.unwanted.add(shardOf("s"));
     telling.notifier.announceCommit([]);
+    telling.commit("s");
+    telling.notifier.announceDelete("s");
     expect([telling.texts, telling.timers.pending]).toEqual([[], []]);
+    telling.commit("s", "t");
+    expect(telling.texts).toEqual(["1 me t/0/1"]);
   });
 
   test("collects a limited number of sessions, and above it sends one text for all", async () => {

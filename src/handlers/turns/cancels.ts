@@ -82,11 +82,6 @@ export class Cancels implements Unit {
     this.#throttle.request();
   }
 
-  /** Another instance has stored messages of the session. */
-  onHint(sessionId: string): void {
-    if (this.#parts.groups.has(sessionId)) this.look();
-  }
-
   async #look(): Promise<number> {
     const { cancelGraceMs, headPollIntervalMs } = this.#options;
     let pauseMs = Math.min(headPollIntervalMs, PAUSE_MS_MAX);

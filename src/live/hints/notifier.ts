@@ -1,12 +1,13 @@
 /**
  * Announces the commits and deletions of this instance to the others.
  *
- *   committed, deleted ──► the news, one head per session ──► one text ──► send
+ *   committed, deleted ──► wanted by another instance? ──► the news, one head per session
+ *                                              send ◄── one text for each shard ◄──┘
  *
  * The first news after a quiet time is sent at once. News that arrives during that send, or within
- * `intervalMs` after it, shares the next text. So at most one text is being sent. The number of
+ * `intervalMs` after it, shares the next text. So at most one statement is being sent. The number of
  * sessions in the collected news is bounded; above the bound, and after a failed send, the next
- * text is `*`. A failed send is tried again with a growing delay. A commit never waits for any of
+ * text of each wanted shard is `*`. A failed send is tried again with a growing delay. A commit never waits for any of
  * this.
  */
 import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
@@ -14,18 +15,22 @@ import { Throttle } from "../../base/throttle.ts";
 import type { Log } from "../../observability/log.ts";
 import { lastSeqOf, type SessionHead, type StoredRow } from "../../store/rows.ts";
 import { type Timers, within } from "@session-ledger/base/timers";
+import { SHARDS, shardOf } from "./subscriptions.ts";
+import type { Message } from "./transport.ts";
 
 interface NotifierParts {
   /** The name of this instance. */
   readonly from: string;
-  readonly send: (text: string) => Promise<void>;
-  /** Called after each sent text. */
-  readonly onSent: () => void;
+  /** True when another instance may want the news of a shard. */
+  readonly wants: (shard: number) => boolean;
+  readonly send: (messages: readonly Message[]) => Promise<void>;
+  /** Called with the number of sent texts. */
+  readonly onSent: (texts: number) => void;
   readonly timers: Timers;
   readonly log: Log;
 }
 
-/** One instance sends at most a hundred texts per second, however many rows it commits. */
+/** One instance sends at most a hundred statements per second, however many rows it commits. */
 export const ANNOUNCE_INTERVAL_MS = 10;
 /** More sessions hardly fit one text: the shortest entry takes 6 of its 7,999 bytes. */
 export const ANNOUNCED_SESSIONS_MAX = 1_333;
@@ -33,7 +38,7 @@ const SEND_RETRY: Backoff = { minMs: 100, maxMs: 5_000 };
 /** The limit at stop for the text that is being sent and the last one. */
 const STOP_LIMIT_MS = 1_000;
 
-type News = { -readonly [K in keyof SessionHead]: SessionHead[K] };
+type News = { -readonly [K in keyof SessionHead]: SessionHead[K] } & { readonly shard: number };
 
 export class Notifier {
   readonly #parts: NotifierParts;
@@ -53,26 +58,26 @@ export class Notifier {
     if (rows.length === 0 || this.#stopping !== undefined) return;
     for (const row of rows) {
       const news = this.#newsOf(row.sessionId);
-      if (news === undefined) break;
+      if (news === undefined) continue;
       const seq = lastSeqOf(row);
       const head = row.stream === "messages" ? "messageSeq" : "eventSeq";
       if (seq > news[head]) news[head] = seq;
     }
-    this.#throttle.request();
+    this.#request();
   }
 
   announceDelete(sessionId: string): void {
     if (this.#stopping !== undefined) return;
     const news = this.#newsOf(sessionId);
     if (news !== undefined) news.deleted = true;
-    this.#throttle.request();
+    this.#request();
   }
 
   /** Without heads: no row came. */
   announceChange(sessionId: string): void {
     if (this.#stopping !== undefined) return;
     this.#newsOf(sessionId);
-    this.#throttle.request();
+    this.#request();
   }
 
   /** Sends the collected news first, within a short limit. */
@@ -81,16 +86,22 @@ export class Notifier {
     return this.#stopping;
   }
 
-  /** `undefined` when the next text is `*` anyway. */
+  #request(): void {
+    if (this.#isAny || this.#sessions.size > 0) this.#throttle.request();
+  }
+
+  /** `undefined` when nobody wants it, and when the next text is `*` anyway. */
   #newsOf(sessionId: string): News | undefined {
     if (this.#isAny) return undefined;
     let news = this.#sessions.get(sessionId);
     if (news === undefined) {
+      const shard = shardOf(sessionId);
+      if (!this.#parts.wants(shard)) return undefined;
       if (this.#sessions.size === ANNOUNCED_SESSIONS_MAX) {
         this.#announceAny();
         return undefined;
       }
-      news = { messageSeq: 0n, eventSeq: 0n, deleted: false };
+      news = { shard, messageSeq: 0n, eventSeq: 0n, deleted: false };
       this.#sessions.set(sessionId, news);
     }
     return news;
@@ -101,19 +112,29 @@ export class Notifier {
     this.#sessions.clear();
   }
 
-  #take(): string {
-    const { from } = this.#parts;
-    const text = encodeAnnouncement({ from, sessions: this.#isAny ? "any" : this.#sessions });
+  #take(): readonly Message[] {
+    const { from, wants } = this.#parts;
+    const shards = new Map<number, Announcement["sessions"]>();
+    if (this.#isAny) {
+      for (let shard = 0; shard < SHARDS; shard += 1) if (wants(shard)) shards.set(shard, "any");
+    } else {
+      const all = Map.groupBy(this.#sessions, ([, { shard }]) => shard);
+      for (const [shard, sessions] of all) shards.set(shard, new Map(sessions));
+    }
     this.#isAny = false;
     this.#sessions.clear();
-    return text;
+    return Array.from(shards, ([shard, sessions]) => ({
+      topic: String(shard),
+      text: encodeAnnouncement({ from, sessions }),
+    }));
   }
 
   /** Resolves with the delay before the next try. */
   async #announce(): Promise<number> {
     const { send, onSent, log } = this.#parts;
+    const messages = this.#take();
     try {
-      await send(this.#take());
+      if (messages.length > 0) await send(messages);
     } catch (error) {
       this.#announceAny();
       this.#throttle.request();
@@ -121,7 +142,7 @@ export class Notifier {
       if (this.#failures === 1) log.warn({ err: error }, "wake_ups_not_sent");
       return backoffMs(SEND_RETRY, this.#failures - 1, Math.random());
     }
-    onSent();
+    onSent(messages.length);
     if (this.#failures > 0) log.info({ failures: this.#failures }, "wake_ups_sent_again");
     this.#failures = 0;
     return 0;

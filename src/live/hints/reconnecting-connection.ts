@@ -13,12 +13,13 @@ import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
 import type { Unit } from "../../base/unit.ts";
 import type { Timers } from "@session-ledger/base/timers";
 import type { ListenerConnection } from "../../store/listen.ts";
-import type { Transport } from "./transport.ts";
+import type { Receiver, Transport } from "./transport.ts";
 
 interface ConnectionParts {
   readonly transport: Pick<Transport, "open">;
   readonly timers: Timers;
-  readonly onMessage: (text: string) => void;
+  /** Asked for each connection. */
+  readonly receiver: () => Receiver;
   /** Texts that were sent before may have been lost. */
   onOpen(): void;
   /** Called after every loss and every failed try. */
@@ -35,6 +36,8 @@ export class ReconnectingConnection implements Unit {
   readonly #abort = new AbortController();
   #running: Promise<void> | undefined;
   #endDelay: (() => void) | undefined;
+  /** The open connection. */
+  current: ListenerConnection | undefined;
 
   constructor(parts: ConnectionParts) {
     this.#parts = parts;
@@ -72,7 +75,7 @@ export class ReconnectingConnection implements Unit {
   async #open(): Promise<ListenerConnection | undefined> {
     const { signal } = this.#abort;
     try {
-      return await this.#parts.transport.open(this.#parts.onMessage, signal);
+      return await this.#parts.transport.open(this.#parts.receiver(), signal);
     } catch (error) {
       if (!signal.aborted) this.#parts.onLoss(error);
       return undefined;
@@ -83,9 +86,11 @@ export class ReconnectingConnection implements Unit {
     const { signal } = this.#abort;
     const close = (): void => void connection.close();
     signal.addEventListener("abort", close, { once: true });
+    this.current = connection;
     if (signal.aborted) close();
     else this.#parts.onOpen();
     const cause = await connection.lost;
+    this.current = undefined;
     signal.removeEventListener("abort", close);
     if (!signal.aborted) this.#parts.onLoss(cause); // Reported before the close, which may take long.
     await connection.close();

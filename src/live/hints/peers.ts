@@ -1,0 +1,224 @@
+/**
+ * The other instances on the database, and the shards that each of them wants announced. An instance sends
+ * nothing for a shard that no other one wants.
+ *
+ *   connected, first watch of a shard ──► LISTEN ──► question to all, with all own shards
+ *                                                        │
+ *   lookup of the watched sessions ◄── known ◄── a reply of each peer, or REPLY_LIMIT_MS
+ *
+ * A peer announces what it commits after its reply, and the lookup finds what it committed before. Until the
+ * first question is answered, and while the connection is lost, peers may want anything: all is announced.
+ * A shard without watches stays subscribed until the second refresh, because watches come and go.
+ *
+ *   2 <instance> <shards>            these shards are wanted; `-`: the instance has stopped
+ *   2 <instance> <shards> <number>   the same, as a question to all
+ *   3 <instance> <shards> <number>   the reply to the question with this number, for its instance alone
+ *
+ * Shards are a number in hexadecimal, with one bit each.
+ */
+import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
+import { BoundedMap } from "@session-ledger/base/bounded-map";
+import type { Clock } from "@session-ledger/base/clock";
+import { type Timers, within } from "@session-ledger/base/timers";
+import { Throttle } from "../../base/throttle.ts";
+import { SHARDS, type Subscriptions } from "./subscriptions.ts";
+import { PEERS_TOPIC, type Transport } from "./transport.ts";
+
+interface PeersParts {
+  readonly instance: string;
+  readonly subscriptions: Subscriptions;
+  /** Rejects without a connection. */
+  readonly subscribe: (topics: readonly string[]) => Promise<void>;
+  readonly unsubscribe: (topics: readonly string[]) => Promise<void>;
+  readonly send: Transport["send"];
+  /** The peers know the shards of this instance. */
+  readonly onKnown: () => void;
+  readonly clock: Clock;
+  readonly timers: Timers;
+}
+
+interface Peer {
+  readonly shards: ReadonlySet<number>;
+  readonly seenMs: number;
+}
+
+export const ASK_INTERVAL_MS = 10;
+const ASK_RETRY: Backoff = { minMs: 100, maxMs: 5_000 };
+export const REPLY_LIMIT_MS = 1_000;
+/** A peer without a text for longer has died. */
+export const PEER_TTL_MS = 60_000;
+export const REFRESH_MS = 20_000;
+const PEERS_MAX = 1_000;
+const STOP_LIMIT_MS = 1_000;
+const GOODBYE = "-";
+
+export class Peers {
+  readonly #parts: PeersParts;
+  readonly #peers = new BoundedMap<string, Peer>(PEERS_MAX);
+  readonly #asking: Throttle;
+  /** Shards of this instance whose channels it listens on. */
+  readonly #subscribed = new Set<number>();
+  /** Those that had a watch since the last refresh. */
+  #recent = new Set<number>();
+  #wanted: ReadonlySet<number> = new Set();
+  #isKnown = false;
+  #question = 0;
+  #unanswered = new Set<string>();
+  #isOpen = false;
+  #mustAsk = false;
+  #failures = 0;
+  #cancelReplies: (() => void) | undefined;
+  #cancelRefresh: (() => void) | undefined;
+
+  constructor(parts: PeersParts) {
+    this.#parts = parts;
+    const act = (): Promise<number> => this.#ask();
+    this.#asking = new Throttle(parts.timers, { intervalMs: ASK_INTERVAL_MS, act });
+    parts.subscriptions.onAdd = () => this.#asking.request();
+  }
+
+  /** Of an opening connection. */
+  topics(): readonly string[] {
+    for (const shard of this.#parts.subscriptions.shards) this.#subscribed.add(shard);
+    return [...this.#subscribed].map(String);
+  }
+
+  onOpen(): void {
+    this.#isOpen = true;
+    this.#mustAsk = true;
+    this.#asking.request();
+    if (this.#cancelRefresh === undefined) this.#refreshLater();
+  }
+
+  onLoss(): void {
+    this.#isOpen = false;
+    this.#isKnown = false;
+    this.#cancelReplies?.();
+  }
+
+  /** True when another instance may want the news of a shard. */
+  wants(shard: number): boolean {
+    return !this.#isKnown || this.#wanted.has(shard);
+  }
+
+  /** The other instances of the last minute. */
+  get count(): number {
+    const sinceMs = this.#parts.clock.monotonicMs() - PEER_TTL_MS;
+    return [...this.#peers.values()].filter(({ seenMs }) => seenMs > sinceMs).length;
+  }
+
+  onText(text: string): void {
+    const [form, from = "", shards = "", question] = text.split(" ");
+    if (shards === GOODBYE) this.#peers.delete(from);
+    else {
+      const seenMs = this.#parts.clock.monotonicMs();
+      this.#peers.set(from, { shards: shardsIn(shards), seenMs });
+    }
+    this.#sumUp();
+    if (form === "2" && question !== undefined) {
+      // A reply that is lost makes its instance late, until the next refresh.
+      this.#tell(from, this.#textOf("3", question)).catch(() => undefined);
+    }
+    if (form !== "3" || question !== String(this.#question)) return;
+    const { size } = this.#unanswered;
+    this.#unanswered.delete(from);
+    if (size > 0 && this.#unanswered.size === 0 && this.#isKnown) this.#known();
+  }
+
+  /** The connection is closed by now. */
+  async stop(): Promise<void> {
+    this.#isOpen = false;
+    this.#cancelRefresh?.();
+    const limit = {
+      limitMs: STOP_LIMIT_MS,
+      onTimeout: () => undefined,
+      timers: this.#parts.timers,
+    };
+    await within<void>(this.#finish(), limit);
+    this.#cancelReplies?.();
+  }
+
+  async #finish(): Promise<void> {
+    await this.#asking.stop();
+    if (this.#question === 0) return;
+    const goodbye = this.#tell(PEERS_TOPIC, `2 ${this.#parts.instance} ${GOODBYE}`);
+    await goodbye.catch(() => undefined); // The others forget it after a minute.
+  }
+
+  /** Resolves with the delay before the next try. */
+  async #ask(): Promise<number> {
+    const { subscriptions, subscribe, timers } = this.#parts;
+    const added = subscriptions.shards.filter((shard) => !this.#subscribed.has(shard));
+    for (const shard of subscriptions.shards) this.#recent.add(shard);
+    // Without a connection the next one asks.
+    if (!this.#isOpen || (added.length === 0 && !this.#mustAsk)) return 0;
+    this.#mustAsk = true;
+    try {
+      if (added.length > 0) await subscribe(added.map(String));
+      for (const shard of added) this.#subscribed.add(shard);
+      if (!this.#isOpen) return 0;
+      this.#question += 1;
+      this.#unanswered = new Set(this.#peers.keys());
+      this.#cancelReplies?.();
+      this.#cancelReplies = timers.after(REPLY_LIMIT_MS, () => this.#known());
+      await this.#tell(PEERS_TOPIC, this.#textOf("2", String(this.#question)));
+    } catch {
+      this.#failures += 1;
+      this.#asking.request();
+      return backoffMs(ASK_RETRY, this.#failures - 1, Math.random());
+    }
+    this.#failures = 0;
+    this.#mustAsk = false;
+    return 0;
+  }
+
+  #known(): void {
+    this.#cancelReplies?.();
+    this.#isKnown = true;
+    this.#parts.onKnown();
+  }
+
+  #refreshLater(): void {
+    this.#cancelRefresh = this.#parts.timers.after(REFRESH_MS, () => {
+      this.#refreshLater();
+      this.#refresh().catch(() => undefined); // The connection is lost, and the next one asks again.
+    });
+  }
+
+  async #refresh(): Promise<void> {
+    const { subscriptions, unsubscribe, clock } = this.#parts;
+    const sinceMs = clock.monotonicMs() - PEER_TTL_MS;
+    for (const [from, { seenMs }] of this.#peers) if (seenMs <= sinceMs) this.#peers.delete(from);
+    this.#sumUp();
+    const { shards } = subscriptions;
+    const left = [...this.#subscribed].filter(
+      (shard) => !this.#recent.has(shard) && !shards.includes(shard),
+    );
+    this.#recent = new Set(shards);
+    for (const shard of left) this.#subscribed.delete(shard);
+    await this.#tell(PEERS_TOPIC, this.#textOf("2"));
+    if (left.length > 0) await unsubscribe(left.map(String));
+  }
+
+  #sumUp(): void {
+    this.#wanted = new Set([...this.#peers.values()].flatMap(({ shards }) => [...shards]));
+  }
+
+  #textOf(form: "2" | "3", question?: string): string {
+    const bits = [...this.#subscribed].reduce((sum, shard) => sum | (1n << BigInt(shard)), 0n);
+    const text = `${form} ${this.#parts.instance} ${bits.toString(16)}`;
+    return question === undefined ? text : `${text} ${question}`;
+  }
+
+  #tell(topic: string, text: string): Promise<void> {
+    return this.#parts.send([{ topic, text }]);
+  }
+}
+
+/** A text that is no number wants all. */
+function shardsIn(hexadecimal: string): ReadonlySet<number> {
+  const isNumber = /^[0-9a-f]{1,16}$/.test(hexadecimal);
+  const bits = isNumber ? BigInt(`0x${hexadecimal}`) : -1n;
+  const shards = Array.from({ length: SHARDS }, (_, shard) => shard);
+  return new Set(shards.filter((shard) => ((bits >> BigInt(shard)) & 1n) === 1n));
+}
