@@ -93,6 +93,7 @@ export function createCore(config: Config, base: ServiceBase, postgres: Postgres
     { writer, publish, clock, metrics, onCommit: pace.committed.bind(pace) },
     { ...config, batch: { rowsMax, bytesMax } },
   );
+  metrics.queueWait(() => ingest.waitedMs() / 1_000);
   const ends = { cancels: createCancelStore(database), ingest, transcripts, groups };
   const cancels = new Cancels({ ...base, ...ends, timers: systemTimers }, config);
   const news = newsOf({ groups, live, feeds, hints, transcripts, cancels });

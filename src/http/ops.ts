@@ -90,26 +90,33 @@ async function respond(
 }
 
 async function answerTo(deps: OpsDeps, request: IncomingMessage): Promise<OpsAnswer> {
-  const path = request.url?.split("?", 1)[0];
+  const [path, query] = request.url?.split("?", 2) ?? [];
   const isKnown = path === "/healthz" || path === "/readyz" || path === "/metrics";
   if (!isKnown) return problem(404, "not found");
   if (request.method !== "GET" && request.method !== "HEAD") return problem(405, "read only");
   if (path === "/healthz") return json(200, { status: "alive", version: packageVersion() });
-  if (path === "/readyz") return readiness(deps);
+  if (path === "/readyz") return readiness(deps, new URLSearchParams(query).getAll("exclude"));
   const { contentType } = deps.metrics;
   return { status: 200, contentType, body: await deps.metrics.text() };
 }
 
-async function readiness(deps: OpsDeps): Promise<OpsAnswer> {
+/** `exclude` names parts that do not count, as in Kubernetes: `?exclude=database`. */
+async function readiness(deps: OpsDeps, exclude: readonly string[]): Promise<OpsAnswer> {
   const asked = deps.notReady().catch((error: unknown) => {
     deps.log.error({ err: error }, "readiness check failed");
     return CHECK_FAILED;
   });
   const limit = { limitMs: READY_LIMIT_MS, onTimeout: () => CHECK_FAILED };
-  const notReady = await within(asked, limit);
+  const missing = await within(asked, limit);
+  const notReady = missing.filter((part) => !exclude.some((name) => isOf(part, name)));
   return notReady.length === 0
     ? json(200, { status: "ready" })
     : json(503, { status: "not ready", notReady });
+}
+
+/** A part is `database: why`, of a worker `worker 1: database: why`. */
+function isOf(part: string, name: string): boolean {
+  return part.replace(/^worker \d+: /, "").startsWith(`${name}:`);
 }
 
 function json(status: number, body: object): OpsAnswer {

@@ -68,6 +68,8 @@ export interface Ingest extends Unit {
   push(push: Push, isAbandoned: () => boolean, span?: Span): Promise<Acknowledged>;
   /** Opens a push stream, which ends all others of the session; resolves and rejects as `push`. */
   open(request: StreamRequest, isAbandoned: () => boolean): Promise<OpenedStream>;
+  /** The time that the oldest push has waited for its batch; 0 when none waits. */
+  waitedMs(): number;
 }
 
 interface IngestDependencies {
@@ -150,6 +152,13 @@ class GroupCommit implements Ingest {
       (acknowledged) => this.#repeated(acknowledged, push),
       () => this.#add(call),
     );
+  }
+
+  waitedMs(): number {
+    const nowMs = this.#dependencies.clock.monotonicMs();
+    let oldestMs = nowMs;
+    for (const { sinceMs } of this.#queue.first()) oldestMs = Math.min(oldestMs, sinceMs);
+    return nowMs - oldestMs;
   }
 
   #repeated({ rows }: Acknowledged, { claim }: Push): Acknowledged {

@@ -94,6 +94,12 @@ export class PushQueue<T extends QueuedPush> {
     return true;
   }
 
+  /** The first waiting item of each session. */
+  *first(): Generator<T> {
+    for (const { waiting } of this.#sessions.values())
+      if (waiting[0] !== undefined) yield waiting[0];
+  }
+
   /** A batch of ready sessions, a fair share of each; empty when nothing is ready. */
   take({ rowsMax, bytesMax }: BatchLimits): T[] {
     const taken: T[] = [];

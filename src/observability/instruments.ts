@@ -9,6 +9,7 @@ const AGGREGATORS: Readonly<Record<string, "max" | "min" | "first">> = {
   feed_lag_seconds: "max",
   instances_heard: "max",
   limit_used_ratio: "max",
+  queue_wait_seconds: "max",
   ready: "max",
   retention_passed_timestamp_seconds: "max",
   search_index_passed_timestamp_seconds: "max",

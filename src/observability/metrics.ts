@@ -106,7 +106,17 @@ function callInstruments(make: Instruments) {
 }
 
 function ingestInstruments(make: Instruments) {
+  const queue = { waitSeconds: () => 0 };
+  make.gauge(
+    "queue_wait_seconds",
+    "Time that the oldest push has waited for its batch; 0 when none waits.",
+    [],
+    (gauge) => gauge.set(queue.waitSeconds()),
+  );
   return {
+    queueWait: (seconds: () => number): void => {
+      queue.waitSeconds = seconds;
+    },
     batchRows: make.histogram("batch_rows", "Rows of one commit.", POWERS_OF_TWO),
     queueRows: make.gauge("queue_rows", "Rows waiting for a commit or in one."),
     queueBytes: make.gauge("queue_bytes", "Bytes of these rows."),

@@ -39,7 +39,8 @@ export function createReadiness(parts: ReadinessParts): Readiness {
   const abort = new AbortController();
   let watching: Promise<void> | undefined;
   let wasReady = false;
-  let why: string | undefined = "the database was not asked yet";
+  let why: string | undefined = "it was not asked yet";
+  let isStarted = false;
 
   async function look(): Promise<void> {
     const answer = probe().then(() => undefined, reasonOf);
@@ -61,9 +62,13 @@ export function createReadiness(parts: ReadinessParts): Readiness {
   }
 
   return {
-    missing: () =>
-      abort.signal.aborted ? ["stopping"] : why === undefined ? [] : [`database: ${why}`],
+    missing() {
+      if (abort.signal.aborted) return ["stopping"];
+      if (!isStarted) return ["starting"];
+      return why === undefined ? [] : [`database: ${why}`];
+    },
     async start() {
+      isStarted = true; // It is the last unit.
       await look();
       watching = watch();
     },

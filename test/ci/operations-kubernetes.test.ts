@@ -11,16 +11,23 @@ import { z } from "zod";
 import { parseStaticTokens } from "../../src/auth/static-tokens.ts";
 import { loadConfig } from "../../src/config/config.ts";
 import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
 
 const FOLDER = new URL("../../docs/operations/kubernetes/", import.meta.url);
 const EXAMPLE = "secret.example.yaml";
+/** The default of PostgreSQL. */
+const MAX_CONNECTIONS = 100;
 /** The time to close queue, database and traces after the calls. */
 const CLOSING_MS = 5_000;
 
 const names = z.record(z.string(), z.string());
 const manifestSchema = z.looseObject({
   kind: z.string(),
-  metadata: z.looseObject({ name: z.string(), labels: names.optional() }),
+  metadata: z.looseObject({
+    name: z.string().optional(),
+    generateName: z.string().optional(),
+    labels: names.optional(),
+  }),
 });
 
 const probeSchema = z.object({ httpGet: z.object({ path: z.string(), port: z.string() }) });
@@ -175,7 +182,7 @@ test("ports match the addresses, probes use the ops port, and services lead to t
   expect(probes.map(({ httpGet }) => `${httpGet.port}${httpGet.path}`)).toEqual([
     "ops/healthz",
     "ops/healthz",
-    "ops/readyz",
+    "ops/readyz?exclude=database",
   ]);
   const portSchema = z.array(z.object({ targetPort: z.string(), port: z.int() }).loose());
   const serviceSchema = z.object({ spec: z.looseObject({ selector: names, ports: portSchema }) });
@@ -185,6 +192,59 @@ test("ports match the addresses, probes use the ops port, and services lead to t
     expect(of.selector).toEqual(spec.template.metadata.labels);
     for (const { port, targetPort } of of.ports) expect(ports[targetPort]).toBe(port);
   }
+});
+
+test("the autoscaler follows a metric of the service, and its connections stay within one server", async () => {
+  const scaler = z.object({
+    spec: z
+      .object({
+        scaleTargetRef: z.object({ name: z.literal("session-ledger") }).loose(),
+        minReplicas: z.literal(spec.replicas),
+        maxReplicas: z.int(),
+        metrics: z.tuple([
+          z.object({ pods: z.object({ metric: z.object({ name: z.string() }) }).loose() }).loose(),
+        ]),
+      })
+      .loose(),
+  });
+  const { maxReplicas, metrics } = scaler.parse(manifest("HorizontalPodAutoscaler")).spec;
+  expect(await createMetrics().text()).toContain(`# TYPE ${metrics[0].pods.metric.name} gauge`);
+  const { databaseConnections } = loaded().config;
+  expect(maxReplicas * (databaseConnections + 1)).toBeLessThan(MAX_CONNECTIONS);
+});
+
+test("the job migrates with the image and the secret of the deployment", () => {
+  const job = z.object({
+    spec: z
+      .object({
+        template: z
+          .object({
+            spec: z
+              .object({
+                containers: z.tuple([
+                  z
+                    .object({
+                      image: z.string(),
+                      args: z.tuple([z.literal("migrate"), z.literal("up")]),
+                      env: z.array(z.looseObject({ name: z.string() })),
+                    })
+                    .loose(),
+                ]),
+              })
+              .loose(),
+          })
+          .loose(),
+      })
+      .loose(),
+  });
+  const found = parse(text("migrate.yaml"));
+  const [{ image, env }] = job.parse(found).spec.template.spec.containers;
+  const [named] = z
+    .object({ images: z.tuple([z.object({ newName: z.string(), newTag: z.string() })]) })
+    .parse(parse(text("kustomization.yaml"))).images;
+  expect(image).toBe(`${named.newName}:${named.newTag}`);
+  expect(env.map(({ name }) => name)).toEqual(["DATABASE_URL", "NODE_EXTRA_CA_CERTS"]);
+  expect(secret("session-ledger-database")).toHaveProperty("MIGRATION_DATABASE_URL");
 });
 
 test("every selector selects these pods", () => {
@@ -226,7 +286,8 @@ test("the kustomization has every file, and the secret under the name that is no
     })
     .parse(parse(text("kustomization.yaml")));
   expect(kustomization.images.map(({ name }) => name)).toEqual([container.image]);
-  const others = files.filter((name) => name !== "kustomization.yaml" && name !== EXAMPLE);
+  const apart = ["kustomization.yaml", EXAMPLE, "migrate.yaml"];
+  const others = files.filter((name) => !apart.includes(name));
   expect(kustomization.resources.toSorted()).toEqual([...others, "secret.yaml"].toSorted());
 });
 

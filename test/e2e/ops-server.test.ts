@@ -62,6 +62,19 @@ describe("the routes", () => {
     expect(await after.json()).toEqual({ status: "ready" });
   });
 
+  test("/readyz leaves out the parts that a caller excludes", async () => {
+    await using server = await started(async () => [
+      "database: away",
+      "worker 2: database: away",
+      "database-like",
+    ]);
+    const answer = await server.get("/readyz?exclude=database&exclude=nothing");
+    expect(await answer.json()).toEqual({ status: "not ready", notReady: ["database-like"] });
+    await using other = await started(async () => ["worker 1: database: away"]);
+    expect((await other.get("/readyz?exclude=database")).status).toBe(200);
+    expect((await other.get("/readyz?exclude=")).status).toBe(503);
+  });
+
   test("/readyz is 503 when the check fails or never ends", async () => {
     await using failing = await started(() => Promise.reject(new Error("secret")));
     const failed = await failing.get("/readyz");

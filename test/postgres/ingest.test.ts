@@ -88,6 +88,20 @@ describe("group commit", () => {
     await ingest.stop();
   });
 
+  test("knows how long the oldest push has waited for its batch", async () => {
+    const released = Promise.withResolvers<void>();
+    const { ingest, batches } = start({ before: () => released.promise });
+    const pushes = [ingest.push(newPush("waits"), stays)];
+    await expect.poll(() => batches).toHaveLength(1);
+    expect(ingest.waitedMs()).toBe(0); // It is in its batch.
+    pushes.push(ingest.push(newPush("waits"), stays));
+    await expect.poll(() => ingest.waitedMs()).toBeGreaterThan(10);
+    released.resolve();
+    await Promise.all(pushes);
+    expect(ingest.waitedMs()).toBe(0);
+    await ingest.stop();
+  });
+
   test("a push that repeats a waiting one gets its answer, and takes no place in a batch", async () => {
     const held = Promise.withResolvers<void>();
     const { ingest, batches, metrics } = start({ before: () => held.promise });

@@ -45,6 +45,7 @@ describe("metrics", () => {
       "push_streams",
       "queue_bytes",
       "queue_rows",
+      "queue_wait_seconds",
       "rate_buckets",
       "ready",
       "received_bytes",
