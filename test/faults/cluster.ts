@@ -1,6 +1,6 @@
 /**
- * The target of the faults: an embedded PostgreSQL in its own process, and two replicas of the service,
- * each with two routes to it, one for its statements and one for LISTEN.
+ * The target of the faults: an embedded PostgreSQL in its own process, and replicas of the service, each
+ * with two routes to it, one for its statements and one for LISTEN.
  *
  *   clients ──► replica 0 ──► way, listenWay ──┐
  *   clients ──► replica 1 ──► way, listenWay ──┴─► PostgreSQL ──► rows in a tablespace of their own
@@ -35,8 +35,6 @@ const START_PAUSE_MS = 300;
 /** Longer than the poll by which a watch learns that rows are lost. */
 const TOLD_MS = 3_000;
 const RESTARTED = "embedded_postgres_restarted";
-
-const REPLICAS = 2;
 
 export class Replica {
   readonly name: string;
@@ -143,14 +141,17 @@ export class Cluster implements AsyncDisposable {
     this.smallDiskMissing = hasDisk ? undefined : parts.smallDisk;
   }
 
-  static async start(env: Readonly<Record<string, string>>): Promise<Cluster> {
+  static async start(
+    env: Readonly<Record<string, string>>,
+    { replicas: count }: { readonly replicas: number },
+  ): Promise<Cluster> {
     const dataDir = await makeDirectory();
     const log = recordingLog();
     const server = createEmbeddedPostgres({ dataDir, log });
     await server.start();
     const smallDisk = await makeSmallDisk({ url: server.url, dataDir });
     const replicas: Replica[] = [];
-    for (let at = 0; at < REPLICAS; at += 1) {
+    for (let at = 0; at < count; at += 1) {
       replicas.push(await newReplica(at, { url: server.url, dataDir, env }));
     }
     const cluster = new Cluster({ server, dataDir, log, replicas, smallDisk });

@@ -2,11 +2,11 @@
 import { parseArgs } from "node:util";
 import { newSeed } from "../support/random.ts";
 import { DEFECTS } from "./defects-table.ts";
-import { FAULT_KINDS, type FaultKind, isFaultKind } from "./plan.ts";
+import { FAULT_KINDS, type FaultKind, isFaultKind, REPLICAS } from "./plan.ts";
 
 export const USAGE = `Usage: npm run faults -- [options]
 
-Drives two replicas on one PostgreSQL with every kind of client, breaks one thing after the other, and
+Drives replicas on one PostgreSQL with every kind of client, breaks one thing after the other, and
 checks at the end that every promise was kept. JSON on stdout, what happens on stderr; exit 1 when a
 promise was broken.
 
@@ -14,6 +14,7 @@ promise was broken.
   --seed N         which faults strike when (SEED, or a new one); it is printed
   --faults A,B     only these: ${FAULT_KINDS.join(", ")};
                    or promote_standby, which loses the newest rows, and so has fewer clients
+  --replicas N     instances on the one PostgreSQL (2)
   --workers N      processes of each replica (1); kill_worker needs at least 2
   --report FILE    also a report in Markdown
   --defects[=A,B]  breaks a copy of the sources on purpose, in each of these ways, and expects
@@ -25,6 +26,7 @@ export interface FaultsOptions {
   readonly seed: number;
   readonly kinds: readonly FaultKind[];
   readonly workers: number;
+  readonly replicas: number;
   readonly report: string | undefined;
   /** Names; undefined: the unchanged sources. */
   readonly defects: readonly string[] | undefined;
@@ -32,6 +34,7 @@ export interface FaultsOptions {
 
 const SECONDS_MAX = 86_400;
 const WORKERS_MAX = 4;
+const REPLICAS_MAX = 8;
 
 export function readOptions(args: readonly string[]): FaultsOptions | undefined {
   const { values } = parsed(args) ?? {};
@@ -40,6 +43,7 @@ export function readOptions(args: readonly string[]): FaultsOptions | undefined 
   const seed = values.seed === undefined ? newSeed() : Number(values.seed);
   const kinds = values.faults === undefined ? FAULT_KINDS : values.faults.split(",");
   const workers = Number(values.workers ?? "1");
+  const replicas = Number(values.replicas ?? REPLICAS);
   const defects = defectsIn(values.defects);
   const isSound =
     seconds > 0 &&
@@ -47,14 +51,17 @@ export function readOptions(args: readonly string[]): FaultsOptions | undefined 
     Number.isSafeInteger(seed) &&
     seed >= 0 &&
     kinds.length > 0 &&
-    workers >= 1 &&
-    workers <= WORKERS_MAX &&
-    Number.isInteger(workers) &&
+    isIn(workers, [1, WORKERS_MAX]) &&
+    isIn(replicas, [2, REPLICAS_MAX]) &&
     kinds.every(isFaultKind) &&
     defects !== "unknown";
   if (!isSound) return undefined;
   const { report } = values;
-  return { seconds, seed, kinds: kinds.filter(isFaultKind), workers, report, defects };
+  return { seconds, seed, kinds: kinds.filter(isFaultKind), workers, replicas, report, defects };
+}
+
+function isIn(value: number, [min, max]: readonly [number, number]): boolean {
+  return Number.isInteger(value) && value >= min && value <= max;
 }
 
 function parsed(args: readonly string[]) {
@@ -68,6 +75,7 @@ function parsed(args: readonly string[]) {
         seed: { type: "string" },
         faults: { type: "string" },
         workers: { type: "string" },
+        replicas: { type: "string" },
         report: { type: "string" },
         defects: { type: "string" },
       },

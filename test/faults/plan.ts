@@ -60,6 +60,9 @@ export interface Step {
   readonly faults: readonly PlannedFault[];
 }
 
+/** Without an option. */
+export const REPLICAS = 2;
+
 const CALM_MS = [300, 1_500] as const;
 const HOLD_MS: Readonly<Record<"short" | "long", readonly [number, number]>> = {
   short: [200, 2_000],
@@ -69,11 +72,15 @@ const TOGETHER_ONE_IN = 2;
 const LONG_ONE_IN = 4;
 
 /** Without end. */
-export function* planned(random: Random, kinds: readonly FaultKind[]): Generator<Step, never> {
+export function* planned(
+  random: Random,
+  kinds: readonly FaultKind[],
+  replicas = REPLICAS,
+): Generator<Step, never> {
   for (;;) {
     for (const kind of random.shuffled(kinds)) {
-      const first = drawn(random, kind);
-      const second = drawn(random, random.pick(kinds));
+      const first = drawn(random, { kind, replicas });
+      const second = drawn(random, { kind: random.pick(kinds), replicas });
       const together = random.oneIn(TOGETHER_ONE_IN) && mayBeTogether(first, second);
       yield { calmMs: between(random, CALM_MS), faults: together ? [first, second] : [first] };
     }
@@ -84,11 +91,14 @@ export function nameOf({ kind, replica }: PlannedFault): string {
   return FAULTS[kind] === "replica" ? `${kind} of replica ${replica}` : kind;
 }
 
-function drawn(random: Random, kind: FaultKind): PlannedFault {
+function drawn(
+  random: Random,
+  { kind, replicas }: { readonly kind: FaultKind; readonly replicas: number },
+): PlannedFault {
   const hold = HOLD_MS[random.oneIn(LONG_ONE_IN) ? "long" : "short"];
   return {
     kind,
-    replica: random.below(2),
+    replica: random.below(replicas),
     holdMs: between(random, hold),
     draw: random.below(1_000),
   };

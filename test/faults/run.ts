@@ -17,6 +17,7 @@ import {
   nameOf,
   planned,
   type PlannedFault,
+  REPLICAS,
   type Step,
 } from "./plan.ts";
 import { type Gap, Progress } from "./progress.ts";
@@ -32,6 +33,8 @@ export interface RunOptions {
   readonly kinds?: readonly FaultKind[];
   /** Processes of each replica; 1 by default. */
   readonly workers?: number;
+  /** 2 by default. */
+  readonly replicas?: number;
   readonly tell: (line: string) => void;
   /** An abort ends the run early and normally, with a verdict. */
   readonly signal?: AbortSignal;
@@ -79,8 +82,11 @@ const SETTINGS = {
 };
 
 export async function runFaults(options: RunOptions): Promise<RunResult> {
-  const { workers = 1 } = options;
-  await using cluster = await Cluster.start({ ...SETTINGS, WORKERS: String(workers) });
+  const { workers = 1, replicas = REPLICAS } = options;
+  // PostgreSQL has room for 100 connections.
+  const DATABASE_CONNECTIONS = String(Math.min(16, Math.floor(80 / replicas)));
+  const settings = { ...SETTINGS, WORKERS: String(workers), DATABASE_CONNECTIONS };
+  await using cluster = await Cluster.start(settings, { replicas });
   return await new Run(cluster, options).toItsEnd(); // Before the cluster is disposed of.
 }
 
@@ -103,7 +109,7 @@ class Run {
 
   async toItsEnd(): Promise<RunResult> {
     const random = new Random(this.#options.seed);
-    const steps = planned(random.fork(), this.#kinds());
+    const steps = planned(random.fork(), this.#kinds(), this.#options.replicas);
     const { grpcAddresses: grpc, httpAddresses: http } = this.#cluster;
     await askDatabase(this.#cluster.url, (sql) => Load.fillBrims(sql));
     const memory = new MemoryWatch(this.#cluster.replicas);
