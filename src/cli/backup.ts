@@ -1,6 +1,8 @@
 /** The commands that copy the files of the embedded database: `backup`, and `restore` of its directory. */
 import type { Command } from "commander";
 import { createLog } from "../observability/log.ts";
+import type { BackupSize } from "../postgres/backup.ts";
+import type { Database } from "../store/database.ts";
 import { codeOf } from "@session-ledger/base/errors";
 import { inDatabase } from "./database.ts";
 import { type CliIo, EXIT, type ExitCode, tell, UsageError } from "./io.ts";
@@ -25,7 +27,7 @@ async function backUp(directory: string, io: CliIo): Promise<ExitCode> {
   const { openBackup } = await import("../postgres/backup.ts");
   const { runningServer } = await import("../postgres/cluster.ts");
   const { copyWhileRunning } = await import("../store/base-backup.ts");
-  const work = inDatabase(config, anySchema, async (database) => {
+  const copy = async (database: Database): Promise<BackupSize> => {
     const { clusterDir } = (await runningServer(config.dataDir)) ?? {};
     if (clusterDir === undefined) throw new Error("the embedded database ended");
     const backup = await openBackup(clusterDir, { directory, signal: io.signal });
@@ -41,7 +43,8 @@ async function backUp(directory: string, io: CliIo): Promise<ExitCode> {
     } finally {
       await backup.discard();
     }
-  });
+  };
+  const work = inDatabase(config, copy, anySchema);
   return copied(work, { what: `backed up to ${directory}`, io });
 }
 
@@ -64,7 +67,7 @@ function refuseOwnDatabase(databaseUrl: string | undefined): void {
 }
 
 async function copied(
-  work: Promise<{ readonly files: number; readonly bytes: number }>,
+  work: Promise<BackupSize>,
   { what, io }: { readonly what: string; readonly io: CliIo },
 ): Promise<ExitCode> {
   try {

@@ -10,50 +10,20 @@ export function idOf(session: Session): string {
 
 type SessionColumn = Column<Session>;
 
-const CREATED: SessionColumn = {
-  heading: "CREATED",
-  width: 20,
-  text: ({ metadata }) => seconds(metadata?.createdAt),
-};
-const ACTIVE: SessionColumn = {
-  heading: "LAST ACTIVITY",
-  width: 20,
-  text: ({ lastActivityAt }) => seconds(lastActivityAt),
-};
+const CREATED = field("CREATED", ({ metadata }) => seconds(metadata?.createdAt), 20);
+const ACTIVE = field("LAST ACTIVITY", ({ lastActivityAt }) => seconds(lastActivityAt), 20);
 const PHASE: SessionColumn = {
-  heading: "PHASE",
-  width: 9,
-  text: ({ phase = "" }) => phase,
+  ...field("PHASE", ({ phase = "" }) => phase, 9),
   style: ({ phase = "" }) => PHASE_STYLES.get(phase),
 };
 /** Ids are often UUIDs. */
-const ID: SessionColumn = { heading: "ID", width: 36, text: idOf };
-const NAME: SessionColumn = { heading: "NAME", width: 0, text: ({ name }) => name };
-const MESSAGES: SessionColumn = {
-  heading: "MESSAGES",
-  width: 8,
-  text: ({ messageSeq }) => String(messageSeq),
-};
-const EVENTS: SessionColumn = {
-  heading: "EVENTS",
-  width: 8,
-  text: ({ eventSeq }) => String(eventSeq),
-};
-const WAITING: SessionColumn = {
-  heading: "WAITING",
-  width: 7,
-  text: ({ waiting }) => String(waiting),
-};
-const OPEN_RUN: SessionColumn = {
-  heading: "OPEN RUN",
-  width: 36,
-  text: ({ openRunId = "" }) => openRunId,
-};
-const PROJECT: SessionColumn = {
-  heading: "PROJECT",
-  width: 16,
-  text: ({ projectId = "" }) => projectId,
-};
+const ID = field("ID", idOf, 36);
+const NAME = field("NAME", ({ name }) => name);
+const MESSAGES = field("MESSAGES", ({ messageSeq }) => String(messageSeq), 8);
+const EVENTS = field("EVENTS", ({ eventSeq }) => String(eventSeq), 8);
+const WAITING = field("WAITING", ({ waiting }) => String(waiting), 7);
+const OPEN_RUN = field("OPEN RUN", ({ openRunId = "" }) => openRunId, 36);
+const PROJECT = field("PROJECT", ({ projectId = "" }) => projectId, 16);
 
 const PHASE_STYLES = new Map<string, "green" | "yellow" | "red">([
   ["Pending", "yellow"],
@@ -63,7 +33,6 @@ const PHASE_STYLES = new Map<string, "green" | "yellow" | "red">([
   ["Failed", "red"],
 ]);
 
-/** The columns of a list. */
 export const COLUMNS: readonly SessionColumn[] = [
   CREATED,
   ACTIVE,
@@ -73,7 +42,6 @@ export const COLUMNS: readonly SessionColumn[] = [
   NAME,
 ];
 
-/** The lines of one session. */
 export const FIELDS: readonly SessionColumn[] = [
   ID,
   NAME,
@@ -107,8 +75,8 @@ export const FIELDS: readonly SessionColumn[] = [
   wide(field("PROMPT", ({ prompt = "" }) => prompt)),
 ];
 
-function field(heading: string, text: SessionColumn["text"]): SessionColumn {
-  return { heading, width: 0, text };
+function field(heading: string, text: SessionColumn["text"], width = 0): SessionColumn {
+  return { heading, width, text };
 }
 
 function wide<R>(column: Column<R>): Column<R> {

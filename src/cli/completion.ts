@@ -3,19 +3,15 @@
  * follow the words before the cursor, and files where a value has no list of choices.
  */
 import { Argument, type Command } from "commander";
-import { type CliIo, EXIT, printLine } from "./io.ts";
-import type { Finish } from "./serve.ts";
+import { type CliIo, printLine } from "./io.ts";
 
-export function addCompletion(program: Command, io: CliIo, finish: Finish): void {
+export function addCompletion(program: Command, io: CliIo): void {
   program
     .command("completion")
     .summary("print the completion script of bash")
     .description("print the completion script of bash: `source <(session-ledger completion bash)`")
     .addArgument(new Argument("<shell>", "the shell").choices(["bash"]))
-    .action(async () => {
-      await printLine(io, bash(pathsOf(program)));
-      finish(EXIT.done);
-    });
+    .action(() => printLine(io, bash(pathsOf(program))));
 }
 
 interface Flag {

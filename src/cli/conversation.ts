@@ -19,13 +19,12 @@ import {
   connected,
   type ConnectionFlags,
 } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode, printLine, visible } from "./io.ts";
-import type { Finish } from "./serve.ts";
+import { type CliIo, printLine, visible } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
-export function addConversationCommands(program: Command, io: CliIo, finish: Finish): void {
-  addTranscript(program, io, finish);
-  addRuns(program, io, finish);
+export function addConversationCommands(program: Command, io: CliIo): void {
+  addTranscript(program, io);
+  addRuns(program, io);
 }
 
 const FORMS = ["json", "text", "markdown"] as const;
@@ -36,7 +35,7 @@ interface TranscriptFlags extends ConnectionFlags {
   readonly upTo: bigint;
 }
 
-function addTranscript(program: Command, io: CliIo, finish: Finish): void {
+function addTranscript(program: Command, io: CliIo): void {
   const command = program
     .command("transcript")
     .summary("show the conversation of a session")
@@ -54,7 +53,7 @@ function addTranscript(program: Command, io: CliIo, finish: Finish): void {
         .default(0n, "0"),
     );
   addConnectionOptions(command).action(async (sessionId: string, flags: TranscriptFlags) =>
-    finish(await transcript(sessionId, flags, io)),
+    transcript(sessionId, flags, io),
   );
 }
 
@@ -62,49 +61,36 @@ async function transcript(
   sessionId: string,
   { upTo: upToSeq, ...flags }: TranscriptFlags,
   io: CliIo,
-): Promise<ExitCode> {
+): Promise<void> {
   const usual = io.stdout.isTTY === true ? "text" : "json";
   const form = flags.json === true ? "json" : (flags.output ?? usual);
   return connected(io, flags, async ({ client, retry }) => {
     const read = await client.call(ledger.getTranscript, { sessionId, upToSeq }, retry);
-    if (form === "json") {
-      await printLine(io, toJsonString(TranscriptSchema, read));
-      return EXIT.done;
-    }
+    if (form === "json") return printLine(io, toJsonString(TranscriptSchema, read));
     const messages = objectsIn(parseJson(read.messages));
     const text = form === "text" ? transcriptText(messages) : transcriptMarkdown(messages);
-    if (text !== "") await printLine(io, safe(text.trimEnd()));
-    return EXIT.done;
+    // Without other control characters than tabs and line breaks.
+    if (text !== "") await printLine(io, text.trimEnd().replace(/[^\t\n]+/g, visible));
   });
 }
 
-/** The text has no other control characters than tabs and line breaks. */
-function safe(text: string): string {
-  return text.replace(/[^\t\n]+/g, visible);
-}
+type RunsFlags = ConnectionFlags & OutputFlags;
 
-interface RunsFlags extends ConnectionFlags, OutputFlags {
-  readonly limit?: number;
-}
-
-function addRuns(program: Command, io: CliIo, finish: Finish): void {
+function addRuns(program: Command, io: CliIo): void {
   const command = program
     .command("runs")
     .description("list the runs of a session, in order")
     .argument("<session>", "the session of the runs")
     .option("-n, --limit <runs>", "end after this number of runs", countArgument());
   addConnectionOptions(addOutputOptions(command)).action(
-    async (sessionId: string, flags: RunsFlags) => finish(await runs(sessionId, flags, io)),
+    async (sessionId: string, flags: RunsFlags) => runs(sessionId, flags, io),
   );
 }
 
-async function runs(sessionId: string, flags: RunsFlags, io: CliIo): Promise<ExitCode> {
-  const { limit } = flags;
+async function runs(sessionId: string, flags: RunsFlags, io: CliIo): Promise<void> {
   return connected(io, flags, async (connection) => {
     const forms = { json: (run: Run) => toJsonString(RunSchema, run), columns: RUN_COLUMNS };
-    const printing = { flags, io, ...(limit === undefined ? {} : { limit }) };
-    await printRecords(allRuns(connection, sessionId), forms, printing);
-    return EXIT.done;
+    await printRecords(allRuns(connection, sessionId), forms, { flags, io });
   });
 }
 

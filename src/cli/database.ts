@@ -176,44 +176,37 @@ export async function retainDatabase(
   options: RetentionOptions,
   config: Config,
 ): Promise<RetentionSummary | undefined> {
-  const { refuseOtherSchema } = await import("../store/migrate.ts");
   const { retentionPass } = await import("../maintenance/retention.ts");
-  return withDatabase(config, refuseOtherSchema, (database) =>
-    retentionPass({ database }, options),
-  );
+  return withDatabase(config, (database) => retentionPass({ database }, options));
 }
 
 /** For commands on a whole ledger while services run; their statements may read whole tables. */
 export function inDatabase<T>(
   config: Config,
-  prepare: (url: string, options: SchemaOptions) => Promise<unknown>,
   work: (database: Database) => Promise<T>,
+  prepare?: DatabaseUse["prepare"],
 ): Promise<T> {
-  return withDatabase(config, prepare, work, { joins: true, statementTimeoutMs: 600_000 });
+  return withDatabase(config, work, { joins: true, statementTimeoutMs: 600_000, prepare });
 }
 
 export async function reindexDatabase(
   asked: { readonly sessionId: string | undefined; readonly signal: AbortSignal },
   config: Config,
 ): Promise<Reindexed> {
-  const { refuseOtherSchema } = await import("../store/migrate.ts");
   const { reindexTexts } = await import("../search/reindex.ts");
   const language = config.searchLanguage;
-  return inDatabase(config, refuseOtherSchema, (database) =>
-    reindexTexts(database, { ...asked, language }),
-  );
+  return inDatabase(config, (database) => reindexTexts(database, { ...asked, language }));
 }
 
-/** `prepare` runs first: it checks or migrates the schema. */
 export async function withDatabase<T>(
   config: Config,
-  prepare: (url: string, options: SchemaOptions) => Promise<unknown>,
   work: (database: Database) => Promise<T>,
-  { joins = false, statementTimeoutMs = config.statementTimeoutMs }: DatabaseUse = {},
+  { prepare, joins = false, statementTimeoutMs = config.statementTimeoutMs }: DatabaseUse = {},
 ): Promise<T> {
   const { createDatabase } = await import("../store/database.ts");
+  const { refuseOtherSchema } = await import("../store/migrate.ts");
   return withDatabaseUrl(config, { joins }, async (url) => {
-    await prepare(url, { schema: config.databaseSchema });
+    await (prepare ?? refuseOtherSchema)(url, { schema: config.databaseSchema });
     const { lockTimeoutMs } = config;
     // A command runs one statement at a time, and a pool that lost a connection opens another.
     const limits = { connectionsMax: 2, statementTimeoutMs, lockTimeoutMs };
@@ -228,6 +221,8 @@ export async function withDatabase<T>(
 }
 
 interface DatabaseUse {
+  /** Runs first, and checks or migrates the schema; default: another schema is refused. */
+  readonly prepare?: ((url: string, options: SchemaOptions) => Promise<unknown>) | undefined;
   /** Works while a service runs the embedded database. */
   readonly joins?: boolean;
   readonly statementTimeoutMs?: number;

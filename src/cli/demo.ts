@@ -1,6 +1,5 @@
 /** The command `demo`: recorded sessions to look at, and a scripted agent to talk to. */
 import { type Command, Option } from "commander";
-import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ledger } from "@session-ledger/runner/internal/client";
 import { durationArgument } from "./arguments.ts";
 import { idOf } from "./columns.ts";
@@ -10,7 +9,7 @@ import {
   connected,
   type ConnectionFlags,
 } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode, tell, visible } from "./io.ts";
+import { type CliIo, EXIT, type ExitCode, tell, unlessStopped, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
 
 const PACE = "40ms";
@@ -45,7 +44,9 @@ async function demo(flags: DemoFlags, io: CliIo): Promise<ExitCode> {
   const { fillSession } = await import("../demo/fill.ts");
   return connected(io, flags, async (connection) => {
     try {
-      const other = (await someSessions(connection)).find((session) => !isOfDemo(session));
+      const { client, retry } = connection;
+      const { items } = await client.call(ledger.listSessions, { size: PAGE_SIZE }, retry);
+      const other = items.find((session) => !isOfDemo(session));
       if (other !== undefined && flags.yes !== true) {
         const id = visible(idOf(other));
         tell(
@@ -60,8 +61,7 @@ async function demo(flags: DemoFlags, io: CliIo): Promise<ExitCode> {
       tell(io, `recorded sessions: ${written} written, ${sessions.length - written} stored before`);
       if (flags.agent) await talk(connection, flags, io);
     } catch (error) {
-      // The user has stopped the command, which is its normal end.
-      if (!io.signal.aborted) throw error;
+      unlessStopped(io)(error);
     }
     return EXIT.done;
   });
@@ -69,11 +69,6 @@ async function demo(flags: DemoFlags, io: CliIo): Promise<ExitCode> {
 
 /** More than the demo has. */
 const PAGE_SIZE = 1_000;
-
-async function someSessions({ client, retry }: Connection): Promise<readonly Session[]> {
-  const { items } = await client.call(ledger.listSessions, { page: 1, size: PAGE_SIZE }, retry);
-  return items;
-}
 
 /** Ends with the signal, or when the service refuses the agent. */
 async function talk(connection: Connection, { pace }: DemoFlags, io: CliIo): Promise<void> {

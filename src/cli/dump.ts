@@ -1,7 +1,8 @@
 /** The commands that copy a ledger, on its database: `dump` and `restore`; services may run. */
 import { stat } from "node:fs/promises";
 import type { Command } from "commander";
-import type { DumpLine, RestoreCounts } from "../maintenance/restore.ts";
+import type { DumpLine, RestoreCounts, RestoreSummary } from "../maintenance/restore.ts";
+import type { Database } from "../store/database.ts";
 import { askAgain } from "../search/index-store.ts";
 import { fromJsonLines, JsonLinesError } from "@session-ledger/runner/internal/lines";
 import { restoreDirectory } from "./backup.ts";
@@ -47,7 +48,6 @@ async function dumpSessions(
   io: CliIo,
 ): Promise<ExitCode> {
   const { dump } = await import("../maintenance/dump.ts");
-  const { refuseOtherSchema } = await import("../store/migrate.ts");
   const config = configOf(io);
   const target = await openTarget(flags, io, FILE_MODE);
   const printer = new Printer(target.output, io.signal);
@@ -57,7 +57,7 @@ async function dumpSessions(
     signal: io.signal,
   };
   try {
-    const summary = await inDatabase(config, refuseOtherSchema, (database) => dump(database, call));
+    const summary = await inDatabase(config, (database) => dump(database, call));
     if (summary === undefined) return io.signal.aborted ? EXIT.interrupted : EXIT.done;
     await target.complete();
     tell(io, `dumped ${summary.sessions} sessions with ${summary.rows} rows`);
@@ -104,14 +104,15 @@ async function restoreSessions(file: string, io: CliIo): Promise<ExitCode> {
     },
   };
   try {
-    const { problem } = await inDatabase(config, migrateUp, async (database) => {
+    const work = async (database: Database): Promise<RestoreSummary> => {
       try {
         return await restore(database, lines, call);
       } finally {
         // The index of search looks for new rows, and these have older times.
         if (done.sessions > 0) await askAgain(database).catch(() => undefined);
       }
-    });
+    };
+    const { problem } = await inDatabase(config, work, migrateUp);
     if (problem === undefined) {
       tell(io, summaryOf(done));
       return done.refused === 0 ? EXIT.done : EXIT.incomplete;

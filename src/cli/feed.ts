@@ -20,8 +20,7 @@ import {
   connected,
   type ConnectionFlags,
 } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode, tell } from "./io.ts";
-import type { Finish } from "./serve.ts";
+import { type CliIo, tell, unlessStopped } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
 interface FeedFlags extends ConnectionFlags, OutputFlags {
@@ -30,10 +29,9 @@ interface FeedFlags extends ConnectionFlags, OutputFlags {
   readonly project?: string;
   readonly type?: readonly string[];
   readonly follow?: boolean;
-  readonly limit?: number;
 }
 
-export function addFeed(program: Command, io: CliIo, finish: Finish): void {
+export function addFeed(program: Command, io: CliIo): void {
   const command = program
     .command("feed")
     .summary("print the rows of all sessions")
@@ -56,7 +54,7 @@ export function addFeed(program: Command, io: CliIo, finish: Finish): void {
     .option("-f, --follow", "continue with new rows, through restarts of the service")
     .option("-n, --limit <rows>", "end after this number of rows", countArgument());
   addConnectionOptions(addOutputOptions(command)).action(
-    async (stream: StreamName, flags: FeedFlags) => finish(await feed(stream, flags, io)),
+    async (stream: StreamName, flags: FeedFlags) => feed(stream, flags, io),
   );
 }
 
@@ -68,20 +66,13 @@ function timeArgument(text: string): bigint {
 
 type FeedFrame = FeedEvent | FeedMessage;
 
-async function feed(stream: StreamName, flags: FeedFlags, io: CliIo): Promise<ExitCode> {
-  const { limit } = flags;
+async function feed(stream: StreamName, flags: FeedFlags, io: CliIo): Promise<void> {
   const place = { cursor: flags.cursor ?? "" };
   return connected(io, flags, async (connection) => {
-    const printing = { flags, io, ...(limit === undefined ? {} : { limit }) };
-    try {
-      const rows = rowsOf(stream, place, { flags, connection });
-      await printRecords(rows, { json: frameJson, columns: COLUMNS }, printing);
-    } catch (error) {
-      // The user has stopped the command, which is the normal end of a feed.
-      if (!io.signal.aborted) throw error;
-    }
+    const rows = rowsOf(stream, place, { flags, connection });
+    const forms = { json: frameJson, columns: COLUMNS };
+    await printRecords(rows, forms, { flags, io }).catch(unlessStopped(io));
     if (place.cursor !== "") tell(io, `continue with --cursor ${place.cursor}`);
-    return EXIT.done;
   });
 }
 

@@ -35,7 +35,6 @@ export interface CliIo {
     options: { readonly force: boolean },
     config: Config,
   ) => Promise<MigrationStatus>;
-  /** The URL of the embedded database that a service runs. */
   readonly embeddedUrl: (config: Config) => Promise<string>;
   /** Runs on the database itself; undefined: the named session does not exist. */
   readonly retention: (
@@ -146,6 +145,13 @@ export function endingSignal(): AbortSignal {
     });
   }
   return ending.signal;
+}
+
+/** The handler of a failure: the user has stopped the command, which is its normal end, or it throws. */
+export function unlessStopped({ signal }: Pick<CliIo, "signal">): (error: unknown) => void {
+  return (error) => {
+    if (!signal.aborted) throw error;
+  };
 }
 
 /** A mistake in the call of the command that the option parser cannot find. */

@@ -6,6 +6,7 @@ import {
   type SessionMessage,
   SessionMessageSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
+import { isObject, parseJson, textOf } from "@session-ledger/agui/json";
 import {
   decodeLine,
   isBlank,
@@ -45,8 +46,9 @@ export function rowLine(line: Line, form: InputForm): RowLine {
   if (isBlank(payload)) return { kind: "empty" };
   if (form === "text") return { kind: "row", eventType: "user", payload };
   if (form === "messages") return messageOf(payload);
-  const eventType = typeOf(payload);
-  if (eventType === undefined) return refused("NOT_JSON", "the line is not a JSON object");
+  const event = parseJson(payload);
+  if (!isObject(event)) return refused("NOT_JSON", "the line is not a JSON object");
+  const eventType = textOf(event["type"]) ?? "";
   if (eventType === "") return refused("NO_TYPE", "the event has no `type`");
   return { kind: "row", eventType, payload };
 }
@@ -73,17 +75,6 @@ function messageOf(text: string): RowLine {
 
 function refused(reason: string, message: string): RowLine {
   return { kind: "refused", reason, message };
-}
-
-/** Undefined when the text is not a JSON object, empty when the object has no type. */
-function typeOf(payload: string): string | undefined {
-  try {
-    const parsed: unknown = JSON.parse(payload);
-    if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return undefined;
-    return "type" in parsed && typeof parsed.type === "string" ? parsed.type : "";
-  } catch {
-    return undefined;
-  }
 }
 
 /** 128 bits: enough that two inputs of one session never collide by chance. */

@@ -26,7 +26,6 @@ import {
 import { type Progress, startProgress } from "./progress.ts";
 import type { LineRefusal, RowLine } from "./push-lines.ts";
 
-/** A row to push, and the line of the input that it is from. */
 export interface RowToPush {
   readonly line: number;
   /** The number of input bytes up to the end of the line. */

@@ -23,7 +23,7 @@ import {
 } from "./arguments.ts";
 import { addConnectionOptions, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, EXIT, type ExitCode, explain, UsageError } from "./io.ts";
-import { type InputForm, FORMS, LineKeys, type RowLine, rowLine } from "./push-lines.ts";
+import { type InputForm, FORMS, LineKeys, rowLine } from "./push-lines.ts";
 import {
   type RowToPush,
   keyed,
@@ -134,7 +134,6 @@ async function* textRows(
   yield* keyed(eventsOfText(pieces(), { threadId, runId, messageId: `${runId}:m0.0` }), place);
 }
 
-/** The rows of lines that are rows already. */
 export async function* rowsOf(
   input: Readable,
   { as, keyPrefix, fromLine = 1 }: Pick<PushFlags, "as" | "keyPrefix" | "fromLine">,
@@ -189,10 +188,8 @@ async function* eventsOf(
     const row = rowLine(line, "events");
     if (row.kind === "refused") tellRefusal(number, row, run);
     if (row.kind === "refused" && flags.stopOnRefused === true) return;
-    if (row.kind === "row") yield { number, endByte, ...eventOf(row) };
+    if (row.kind !== "row") continue;
+    const { eventType, payload } = row;
+    yield { number, endByte, eventType, payload };
   }
-}
-
-function eventOf({ eventType, payload }: RowLine & { readonly kind: "row" }) {
-  return { eventType, payload };
 }

@@ -32,20 +32,20 @@ type ProgramIo = Pick<CliIo, "stdout" | "stderr">;
 
 /** A program without commands; it writes to `io`. */
 export function programNamed(name: string, io: ProgramIo): Command {
-  return new Command(name)
-    .version(packageVersion())
-    .exitOverride()
-    .configureOutput({
-      writeOut: (text) => io.stdout.write(text),
-      writeErr: (text) => io.stderr.write(text),
-    })
-    .configureHelp({ subcommandTerm: (command) => command.name() })
-    .addHelpText("afterAll", ({ command }) => (isWithCommands(command) ? "" : EXIT_HELP));
+  return (
+    new Command(name)
+      .version(packageVersion())
+      .exitOverride()
+      .configureOutput({
+        writeOut: (text) => io.stdout.write(text),
+        writeErr: (text) => io.stderr.write(text),
+      })
+      .configureHelp({ subcommandTerm: (command) => command.name() })
+      // The help of a program with commands is an overview on one screen.
+      .addHelpText("afterAll", ({ command: { parent, commands } }) =>
+        parent === null && commands.length > 0 ? "" : EXIT_HELP,
+      )
+  );
 }
 
 const EXIT_HELP = `\nExit codes:\n${exitHelp()}`;
-
-/** Its help is an overview on one screen; the exit codes are in the help of each command. */
-function isWithCommands({ parent, commands }: Command): boolean {
-  return parent === null && commands.length > 0;
-}

@@ -16,11 +16,10 @@ import {
   connected,
   type ConnectionFlags,
 } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode } from "./io.ts";
-import type { Finish } from "./serve.ts";
+import type { CliIo } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
-export function addSearch(program: Command, io: CliIo, finish: Finish): void {
+export function addSearch(program: Command, io: CliIo): void {
   const command = program
     .command("search")
     .summary("find texts that people and agents said")
@@ -45,7 +44,7 @@ export function addSearch(program: Command, io: CliIo, finish: Finish): void {
     )
     .option("-n, --limit <texts>", "end after this number of texts; default: 20", countArgument());
   addConnectionOptions(addOutputOptions(command)).action(
-    async (words: readonly string[], flags: SearchFlags) => finish(await search(words, flags, io)),
+    async (words: readonly string[], flags: SearchFlags) => search(words, flags, io),
   );
 }
 
@@ -57,25 +56,20 @@ interface SearchFlags extends ConnectionFlags, OutputFlags {
   readonly after?: Date;
   readonly before?: Date;
   readonly order: "newest" | "best";
-  readonly limit?: number;
 }
 
 const TEXTS_DEFAULT = 20;
 const PAGE_SIZE_MAX = 100;
 
-async function search(words: readonly string[], flags: SearchFlags, io: CliIo): Promise<ExitCode> {
-  const { limit = TEXTS_DEFAULT } = flags;
+async function search(words: readonly string[], flags: SearchFlags, io: CliIo): Promise<void> {
   return connected(io, flags, async (connection) => {
+    const asked = { limit: TEXTS_DEFAULT, ...flags };
+    const found = allFound(connection, words, asked);
     const forms = {
-      json: (found: FoundText) => toJsonString(FoundTextSchema, found),
+      json: (text: FoundText) => toJsonString(FoundTextSchema, text),
       columns: COLUMNS,
     };
-    await printRecords(allFound(connection, words, { ...flags, limit }), forms, {
-      flags,
-      io,
-      limit,
-    });
-    return EXIT.done;
+    await printRecords(found, forms, { flags: asked, io });
   });
 }
 

@@ -13,6 +13,7 @@ import { createLog } from "../observability/log.ts";
 import { packageVersion } from "../observability/version.ts";
 import { type CliIo, EXIT, type ExitCode, explain, printLine, tell, UsageError } from "./io.ts";
 
+/** Called with the exit code of a command; one that does not call it ends with `EXIT.done`. */
 export type Finish = (exitCode: number) => void;
 
 export const ENVIRONMENT_HELP = `Environment:\n${configHelp()}`;
@@ -42,7 +43,6 @@ export function addProcessCommands(program: Command, io: CliIo, finish: Finish):
       if (config.databaseUrl !== undefined)
         throw new UsageError("DATABASE_URL is set: no embedded database is used");
       await printLine(io, await io.embeddedUrl(config));
-      finish(EXIT.done);
     });
 }
 

@@ -20,8 +20,7 @@ import {
   connected,
   type ConnectionFlags,
 } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode, UsageError } from "./io.ts";
-import type { Finish } from "./serve.ts";
+import { type CliIo, unlessStopped, UsageError } from "./io.ts";
 import {
   addOutputOptions,
   type Column,
@@ -36,7 +35,7 @@ const ORDERS = {
   waiting: SessionOrder.WAITING,
 } as const;
 
-export function addSessions(program: Command, io: CliIo, finish: Finish): void {
+export function addSessions(program: Command, io: CliIo): void {
   const command = program
     .command("sessions")
     .summary("list sessions, newest first, or show one")
@@ -59,9 +58,7 @@ export function addSessions(program: Command, io: CliIo, finish: Finish): void {
     .option("-n, --limit <sessions>", "end after this number of lines", countArgument());
   addConnectionOptions(addOutputOptions(command)).action(
     async (sessionId: string | undefined, flags: SessionsFlags) =>
-      finish(
-        await (sessionId === undefined ? sessions(flags, io) : oneSession(sessionId, flags, io)),
-      ),
+      sessionId === undefined ? sessions(flags, io) : oneSession(sessionId, flags, io),
   );
 }
 
@@ -74,7 +71,6 @@ interface SessionsFlags extends ConnectionFlags, OutputFlags {
   readonly parent?: string;
   readonly order: keyof typeof ORDERS;
   readonly watch?: boolean;
-  readonly limit?: number;
 }
 
 type Listing = Exclude<
@@ -83,7 +79,7 @@ type Listing = Exclude<
 >;
 type Filters = Required<Pick<Listing, "running" | "waiting" | "labels" | "projectId">>;
 
-async function oneSession(sessionId: string, flags: SessionsFlags, io: CliIo): Promise<ExitCode> {
+async function oneSession(sessionId: string, flags: SessionsFlags, io: CliIo): Promise<void> {
   const { running, waiting, query, label, project, parent, watch, limit, order } = flags;
   const listing = [running, waiting, query, label, project, parent, watch, limit];
   if (listing.some((flag) => flag !== undefined) || order !== "newest")
@@ -91,36 +87,28 @@ async function oneSession(sessionId: string, flags: SessionsFlags, io: CliIo): P
   return connected(io, flags, async ({ client, retry }) => {
     const session = await client.call(ledger.getSession, { id: sessionId }, retry);
     await printRecord(session, { json: sessionJson, columns: FIELDS }, { flags, io });
-    return EXIT.done;
   });
 }
 
-async function sessions(flags: SessionsFlags, io: CliIo): Promise<ExitCode> {
+async function sessions(flags: SessionsFlags, io: CliIo): Promise<void> {
   const { running = false, waiting = false, label: labels = {}, project: projectId = "" } = flags;
-  const { limit, watch = false, query = "", order, parent: parentSessionId = "" } = flags;
+  const { watch = false, query = "", order, parent: parentSessionId = "" } = flags;
   if (watch && (query !== "" || parentSessionId !== "" || order !== "newest"))
     throw new UsageError("--watch: expected no --query, no --parent and no --order");
   const filters = { running, waiting, labels, projectId };
-  const printing = { flags, io, ...(limit === undefined ? {} : { limit }) };
+  const printing = { flags, io };
   return connected(io, flags, async (connection) => {
     if (!watch) {
-      const listed = allSessions(connection, {
-        ...filters,
-        query,
-        parentSessionId,
-        orderBy: ORDERS[order],
-      });
-      await printRecords(listed, { json: sessionJson, columns: COLUMNS }, printing);
-      return EXIT.done;
+      const listing = { ...filters, query, parentSessionId, orderBy: ORDERS[order] };
+      const listed = allSessions(connection, listing);
+      return printRecords(listed, { json: sessionJson, columns: COLUMNS }, printing);
     }
-    try {
-      const changes = reopening(() => changesOf(connection, filters), connection.retry);
-      await printRecords(changes, { json: changeJson, columns: CHANGE_COLUMNS }, printing);
-    } catch (error) {
-      // The user has stopped the command, which is the normal end of a watch.
-      if (!io.signal.aborted) throw error;
-    }
-    return EXIT.done;
+    const changes = reopening(() => changesOf(connection, filters), connection.retry);
+    const forms = {
+      json: (event: SessionWatchEvent) => toJsonString(SessionWatchEventSchema, event),
+      columns: CHANGE_COLUMNS,
+    };
+    return printRecords(changes, forms, printing).catch(unlessStopped(io));
   });
 }
 
@@ -154,10 +142,6 @@ async function* changesOf(
     for await (const session of allSessions(connection, filters))
       yield create(SessionWatchEventSchema, { session, resourceId: idOf(session) });
   }
-}
-
-function changeJson(event: SessionWatchEvent): string {
-  return toJsonString(SessionWatchEventSchema, event);
 }
 
 const CHANGES = new Map<EventType, string>([

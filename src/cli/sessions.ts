@@ -5,18 +5,17 @@ import { ledger } from "@session-ledger/runner/internal/client";
 import { sessionJson, timeText } from "@session-ledger/runner/internal/rows";
 import { durationArgument } from "./arguments.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode, printLine, UsageError } from "./io.ts";
-import type { Finish } from "./serve.ts";
+import { type CliIo, printLine, UsageError } from "./io.ts";
 
-export function addSessionCommands(program: Command, io: CliIo, finish: Finish): void {
-  addToken(program, io, finish);
-  addErase(program, io, finish);
-  addHold(program, io, finish);
+export function addSessionCommands(program: Command, io: CliIo): void {
+  addToken(program, io);
+  addErase(program, io);
+  addHold(program, io);
 }
 
 const TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
 
-function addToken(program: Command, io: CliIo, finish: Finish): void {
+function addToken(program: Command, io: CliIo): void {
   const command = program
     .command("token")
     .summary("issue a short-lived token for one session")
@@ -32,11 +31,11 @@ function addToken(program: Command, io: CliIo, finish: Finish): void {
     )
     .option("--json", "the token and its end as JSON");
   addConnectionOptions(command).action(async (sessionId: string, flags: TokenFlags) =>
-    finish(await token(sessionId, flags, io)),
+    token(sessionId, flags, io),
   );
 }
 
-function addErase(program: Command, io: CliIo, finish: Finish): void {
+function addErase(program: Command, io: CliIo): void {
   const command = program
     .command("erase")
     .summary("erase a session's rows and texts for good")
@@ -45,11 +44,11 @@ function addErase(program: Command, io: CliIo, finish: Finish): void {
     .option("-y, --yes", "required, because the session cannot be restored")
     .option("--json", "the summary as JSON on stdout");
   addConnectionOptions(command).action(async (sessionId: string, flags: EraseFlags) =>
-    finish(await erase(sessionId, flags, io)),
+    erase(sessionId, flags, io),
   );
 }
 
-function addHold(program: Command, io: CliIo, finish: Finish): void {
+function addHold(program: Command, io: CliIo): void {
   const command = program
     .command("hold")
     .summary("hold a session, so that nothing of it is erased")
@@ -59,7 +58,7 @@ function addHold(program: Command, io: CliIo, finish: Finish): void {
     .option("--release", "end the hold instead")
     .option("--json", "the session as JSON on stdout");
   addConnectionOptions(command).action(async (sessionId: string, flags: HoldFlags) =>
-    finish(await hold(sessionId, flags, io)),
+    hold(sessionId, flags, io),
   );
 }
 
@@ -70,7 +69,7 @@ interface TokenFlags extends ConnectionFlags {
   readonly json?: boolean;
 }
 
-async function token(sessionId: string, flags: TokenFlags, io: CliIo): Promise<ExitCode> {
+async function token(sessionId: string, flags: TokenFlags, io: CliIo): Promise<void> {
   const { role, ttl: ttlMs, json = false } = flags;
   const ttl = ttlMs === undefined ? {} : { ttl: durationFromMs(ttlMs) };
   return connected(io, flags, async ({ client, retry }) => {
@@ -79,7 +78,6 @@ async function token(sessionId: string, flags: TokenFlags, io: CliIo): Promise<E
     const expiresAt = timeText(issued.expiresAt);
     // The plain token is for `$(…)`.
     await printLine(io, json ? JSON.stringify({ token: issued.token, expiresAt }) : issued.token);
-    return EXIT.done;
   });
 }
 
@@ -89,7 +87,7 @@ interface EraseFlags extends ConnectionFlags {
 }
 
 /** Through the service, so that watchers of the session learn of it. */
-async function erase(sessionId: string, flags: EraseFlags, io: CliIo): Promise<ExitCode> {
+async function erase(sessionId: string, flags: EraseFlags, io: CliIo): Promise<void> {
   const { yes = false, json = false } = flags;
   if (!yes) {
     throw new UsageError(
@@ -104,7 +102,6 @@ async function erase(sessionId: string, flags: EraseFlags, io: CliIo): Promise<E
       ? JSON.stringify({ sessionId, messages: Number(messages), events: Number(events) })
       : `erased ${events} events and ${messages} messages of session ${sessionId}`;
     await printLine(io, line);
-    return EXIT.done;
   });
 }
 
@@ -114,7 +111,7 @@ interface HoldFlags extends ConnectionFlags {
   readonly json?: boolean;
 }
 
-async function hold(sessionId: string, flags: HoldFlags, io: CliIo): Promise<ExitCode> {
+async function hold(sessionId: string, flags: HoldFlags, io: CliIo): Promise<void> {
   const { reason = "", release = false, json = false } = flags;
   if (release === (reason !== "")) throw new UsageError("hold needs --reason <text>, or --release");
   return connected(io, flags, async ({ client, retry }) => {
@@ -124,6 +121,5 @@ async function hold(sessionId: string, flags: HoldFlags, io: CliIo): Promise<Exi
       ? `ended the hold of session ${sessionId}`
       : `session ${sessionId} is held`;
     await printLine(io, json ? sessionJson(session) : done);
-    return EXIT.done;
   });
 }

@@ -9,6 +9,7 @@ type Format = (typeof FORMATS)[number];
 export interface OutputFlags {
   readonly output?: Format;
   readonly json?: boolean;
+  readonly limit?: number;
 }
 
 export function addOutputOptions(command: Command): Command {
@@ -39,11 +40,11 @@ export interface Forms<R> {
   readonly columns: readonly Column<R>[];
 }
 
-/** Prints at most `limit` records, a line each, while somebody reads the lines. */
+/** Prints the records, a line each, while somebody reads the lines. */
 export async function printRecords<R>(
   records: AsyncIterable<R>,
   { json, columns }: Forms<R>,
-  { flags, limit = Number.POSITIVE_INFINITY, io }: Printing & { readonly limit?: number },
+  { flags, io }: Printing,
 ): Promise<void> {
   const { printer, format, paint } = printing(flags, io);
   const shown = columns.filter(({ isWide = false }) => format === "wide" || !isWide);
@@ -51,7 +52,7 @@ export async function printRecords<R>(
     const headings = shown.map(({ heading, width }) => paint("bold", heading.padEnd(width)));
     await printer.print(headings.join("  "));
   }
-  let left = limit;
+  let { limit: left = Number.POSITIVE_INFINITY } = flags;
   for await (const record of records) {
     left -= 1;
     const cells = shown.map(({ text, width, style }) =>

@@ -17,10 +17,9 @@ import {
   type SessionFlag,
 } from "./arguments.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode, Printer, UsageError, visible } from "./io.ts";
-import type { Finish } from "./serve.ts";
+import { type CliIo, Printer, unlessStopped, UsageError, visible } from "./io.ts";
 
-export function addTail(program: Command, io: CliIo, finish: Finish): void {
+export function addTail(program: Command, io: CliIo): void {
   const command = program.command("tail").description("print a session, one row per line");
   addSessionArgument(command, "the session to print")
     .option("-f, --follow", "continue with new rows, through restarts of the service")
@@ -41,7 +40,7 @@ export function addTail(program: Command, io: CliIo, finish: Finish): void {
     );
   addConnectionOptions(command).action(
     async (session: string | undefined, flags: TailFlags & SessionFlag) =>
-      finish(await tail(requiredSession(session, flags), flags, io)),
+      tail(requiredSession(session, flags), flags, io),
   );
 }
 
@@ -56,7 +55,7 @@ interface TailFlags extends ConnectionFlags {
   readonly format: (typeof FORMATS)[number];
 }
 
-async function tail(sessionId: string, flags: TailFlags, io: CliIo): Promise<ExitCode> {
+async function tail(sessionId: string, flags: TailFlags, io: CliIo): Promise<void> {
   const { stream, after: afterSeq, expand = false } = flags;
   if (expand && stream !== "events")
     throw new UsageError("--expand is only for events: messages are never merged");
@@ -71,10 +70,8 @@ async function tail(sessionId: string, flags: TailFlags, io: CliIo): Promise<Exi
         if (!(await printer.print(print(row))) || left <= 0 || io.signal.aborted) break;
       }
     } catch (error) {
-      // The user has stopped the command, which is the normal end of a tail.
-      if (!io.signal.aborted) throw error;
+      unlessStopped(io)(error);
     }
-    return EXIT.done;
   });
 }
 

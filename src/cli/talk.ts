@@ -13,14 +13,14 @@ import { type CliIo, EXIT, type ExitCode, printLine, tell, UsageError, visible }
 import type { Finish } from "./serve.ts";
 
 export function addTalkCommands(program: Command, io: CliIo, finish: Finish): void {
-  addCreate(program, io, finish);
-  addFork(program, io, finish);
+  addCreate(program, io);
+  addFork(program, io);
   addSay(program, io, finish);
-  addFeedback(program, io, finish);
+  addFeedback(program, io);
   addCancel(program, io, finish);
 }
 
-function addCreate(program: Command, io: CliIo, finish: Finish): void {
+function addCreate(program: Command, io: CliIo): void {
   const command = program
     .command("create")
     .description("make a session, and print its id")
@@ -32,11 +32,11 @@ function addCreate(program: Command, io: CliIo, finish: Finish): void {
     .addOption(labelOption("a label; the option can be repeated"))
     .option("--json", "the session as JSON");
   addConnectionOptions(command).action(async (name: string, flags: CreateFlags) =>
-    finish(await create(name, flags, io)),
+    create(name, flags, io),
   );
 }
 
-function addFork(program: Command, io: CliIo, finish: Finish): void {
+function addFork(program: Command, io: CliIo): void {
   const command = program
     .command("fork")
     .summary("make a session with the history of another one up to a number")
@@ -48,7 +48,7 @@ function addFork(program: Command, io: CliIo, finish: Finish): void {
     .option("--key <key>", "the idempotency key; default: a random one for this command")
     .option("--json", "the session as JSON");
   addConnectionOptions(command).action(async (sessionId: string, flags: ForkFlags) =>
-    finish(await fork(sessionId, flags, io)),
+    fork(sessionId, flags, io),
   );
 }
 
@@ -68,7 +68,7 @@ function addSay(program: Command, io: CliIo, finish: Finish): void {
   );
 }
 
-function addFeedback(program: Command, io: CliIo, finish: Finish): void {
+function addFeedback(program: Command, io: CliIo): void {
   const command = program
     .command("feedback")
     .summary("say what you think of a message")
@@ -81,7 +81,7 @@ function addFeedback(program: Command, io: CliIo, finish: Finish): void {
     .option("--json", "the event as JSON");
   addConnectionOptions(command).action(
     async (sessionId: string, messageId: string, kind: string, flags: FeedbackFlags) =>
-      finish(await feedback({ sessionId, messageId, kind }, { flags, io })),
+      feedback({ sessionId, messageId, kind }, { flags, io }),
   );
 }
 
@@ -109,7 +109,7 @@ interface CreateFlags extends ConnectionFlags {
   readonly json?: boolean;
 }
 
-async function create(name: string, flags: CreateFlags, io: CliIo): Promise<ExitCode> {
+async function create(name: string, flags: CreateFlags, io: CliIo): Promise<void> {
   const { prompt, model: llmModel, project: projectId, parent: parentSessionId } = flags;
   const labels = flags.label && JSON.stringify(flags.label);
   const given = { prompt, llmModel, projectId, parentSessionId, labels };
@@ -128,7 +128,6 @@ async function create(name: string, flags: CreateFlags, io: CliIo): Promise<Exit
     );
     // The plain id is for `$(…)`.
     await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
-    return EXIT.done;
   });
 }
 
@@ -140,7 +139,7 @@ interface ForkFlags extends ConnectionFlags {
   readonly json?: boolean;
 }
 
-async function fork(sessionId: string, flags: ForkFlags, io: CliIo): Promise<ExitCode> {
+async function fork(sessionId: string, flags: ForkFlags, io: CliIo): Promise<void> {
   const { at: atSeq = 0n, atMessage: atMessageSeq = 0n, id: newId, key = randomUUID() } = flags;
   if ((atSeq === 0n) === (atMessageSeq === 0n))
     throw new UsageError("fork: expected --at or --at-message, with a number from 1");
@@ -151,7 +150,6 @@ async function fork(sessionId: string, flags: ForkFlags, io: CliIo): Promise<Exi
     const request = { sessionId, ...named, atSeq, atMessageSeq };
     const session = await client.call(ledger.forkSession, request, retry);
     await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
-    return EXIT.done;
   });
 }
 
@@ -193,12 +191,11 @@ interface FeedbackFlags extends ConnectionFlags {
 async function feedback(
   on: { readonly sessionId: string; readonly messageId: string; readonly kind: string },
   { flags, io }: { readonly flags: FeedbackFlags; readonly io: CliIo },
-): Promise<ExitCode> {
+): Promise<void> {
   const { comment = "", traceId = "" } = flags;
   return connected(io, flags, async ({ client, retry }) => {
     const event = await client.call(ledger.giveFeedback, { ...on, comment, traceId }, retry);
     await printLine(io, flags.json === true ? rowJson(event) : String(event.seq));
-    return EXIT.done;
   });
 }
 

@@ -52,7 +52,6 @@ async function verifySessions(
 ): Promise<ExitCode> {
   const heads = against === undefined ? new Map() : await headsIn(against, io);
   const { verify } = await import("../maintenance/verify.ts");
-  const { refuseOtherSchema } = await import("../store/migrate.ts");
   const printer = new Printer(io.stdout, io.signal);
   const count = { sessions: 0, damaged: 0, uncovered: 0 };
   const call = {
@@ -67,7 +66,7 @@ async function verifySessions(
       return true;
     },
   };
-  await inDatabase(configOf(io), refuseOtherSchema, (database) => verify(database, call));
+  await inDatabase(configOf(io), (database) => verify(database, call));
   if (io.signal.aborted) return EXIT.interrupted;
   const rest = count.uncovered === 0 ? "" : `; ${count.uncovered} rows are in no chain`;
   tell(io, `verified ${count.sessions} sessions, ${count.damaged} are damaged${rest}`);
@@ -86,7 +85,6 @@ async function printHeads(
   io: CliIo,
 ): Promise<ExitCode> {
   const { readHeads } = await import("../maintenance/chains.ts");
-  const { refuseOtherSchema } = await import("../store/migrate.ts");
   const printer = new Printer(io.stdout, io.signal);
   const call = {
     sessionIds: chosen(sessions),
@@ -101,7 +99,7 @@ async function printHeads(
       return true;
     },
   };
-  await inDatabase(configOf(io), refuseOtherSchema, (database) => readHeads(database, call));
+  await inDatabase(configOf(io), (database) => readHeads(database, call));
   return io.signal.aborted ? EXIT.interrupted : EXIT.done;
 }
 

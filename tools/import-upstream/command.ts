@@ -16,6 +16,7 @@ import { configOf } from "../../src/cli/serve.ts";
 import type { Config } from "../../src/config/config.ts";
 import { redactionOptions, createRedactor } from "@session-ledger/agui/redaction/redactor";
 import { askAgain } from "../../src/search/index-store.ts";
+import type { Database } from "../../src/store/database.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
 import { importLedger, type ImportOptions } from "./import.ts";
 import type { ImportReport, StreamReport } from "./report.ts";
@@ -103,7 +104,7 @@ async function importFrom(
   const redacting = redactionOptions(config);
   // A command has no metrics endpoint, so its findings are not counted.
   const redaction = redacting && createRedactor(redacting, () => undefined);
-  return withDatabase(config, migrateUp, async (target) => {
+  const run = async (target: Database): Promise<ImportReport> => {
     const source = openSource({ url, statementTimeoutMs: config.statementTimeoutMs });
     try {
       await source.start();
@@ -113,7 +114,8 @@ async function importFrom(
       if (!options.dryRun) await askAgain(target).catch(() => undefined);
       await source.stop();
     }
-  });
+  };
+  return withDatabase(config, run, { prepare: migrateUp });
 }
 
 function isDatabaseUrl(text: string): boolean {
