@@ -47,7 +47,6 @@ const CALL_BYTES = 512;
 export class RunFold {
   #run: FoundRun | undefined;
   #facts = new RunFacts();
-  /** Where calls begin. */
   readonly #places = new WeakMap<CallFacts, Pick<FoundCall, "seq" | "runSeq">>();
   readonly #changedRuns = new Set<FoundRun>();
   readonly #changedCalls = new Set<CallFacts>();

@@ -1,7 +1,7 @@
 /** Runs and calls as they are stored (ledger_store_session_texts in session.sql), and open runs as they are read again. */
 import type { ModelUsage } from "@session-ledger/agui/run-end";
 import { isoOf, microsColumn } from "../store/columns.ts";
-import { bigintOf, type Database, type Field, type SQL, sql } from "../store/database.ts";
+import { bigintOf, type Database, type Field, sql } from "../store/database.ts";
 import { sessionRuns, sessionToolCalls } from "../store/schema.ts";
 import type { FoundCall, FoundRun, OpenRun } from "./run-fold.ts";
 
@@ -79,7 +79,10 @@ async function readOpenCalls(
   sessionId: string,
   { seq: runSeq, upTo }: { readonly seq: bigint; readonly upTo: bigint },
 ): Promise<readonly FoundCall[]> {
-  const calls = await database.run(openCallsStatement(sessionId, runSeq, upTo));
+  const calls = await database.run(sql`
+    select seq, call_id, name, ${microsColumn(sql`started_at`)} as started from ${sessionToolCalls}
+    where session_id = ${sessionId} and seq > ${String(runSeq)}::bigint
+      and seq <= ${String(upTo)}::bigint and ended_at is null`);
   return calls.map((call) => ({
     seq: bigintOf(call["seq"]),
     runSeq,
@@ -100,13 +103,6 @@ export async function countRuns(
     select count(*)::int as runs from ${sessionRuns}
     where ${sessionId ?? null}::text is null or session_id = ${sessionId ?? null}::text`);
   return Number(row?.["runs"]);
-}
-
-function openCallsStatement(sessionId: string, runSeq: bigint, upTo: bigint): SQL {
-  return sql`
-    select seq, call_id, name, ${microsColumn(sql`started_at`)} as started from ${sessionToolCalls}
-    where session_id = ${sessionId} and seq > ${String(runSeq)}::bigint
-      and seq <= ${String(upTo)}::bigint and ended_at is null`;
 }
 
 function optional(field: Field | undefined): number | undefined {

@@ -16,12 +16,12 @@ export class Interval {
     return this.#isStopped;
   }
 
-  /** The first run also comes after a pause. */
-  start(pauseMs: number): void {
+  /** The first run comes after a pause too, of another length if one is given. */
+  start(pauseMs: number, firstMs = pauseMs): void {
     if (this.#isStopped) return;
     this.#timer = setTimeout(() => {
       this.#acting = this.#act().finally(() => this.start(pauseMs));
-    }, pauseMs);
+    }, firstMs);
   }
 
   /** Resolves when no action is running any more. */

@@ -3,15 +3,9 @@
  * row of each, then its rows in order, a bounded number per statement. A walk over 20,000 sessions
  * without rows took 0.45 s (PostgreSQL 18.4, two shared cores, November 2026).
  */
-import { type Database, type SQL, sql } from "../store/database.ts";
+import { bigintOf, type Database, type SQL, sql } from "../store/database.ts";
 import { sessionEvents } from "../store/schema.ts";
-import { isoOf, microsColumn } from "../store/columns.ts";
-
-/** A session, and the result of one probe of the index. */
-interface RetentionCandidate {
-  /** Undefined: the session has no events, or is erased or held. */
-  readonly first: FirstRow | undefined;
-}
+import { isoOf, microsColumn, optionalBigintOf } from "../store/columns.ts";
 
 interface FirstRow {
   readonly seq: bigint;
@@ -30,17 +24,19 @@ export async function sessionsAfter(
   return rows.map(({ id }) => String(id));
 }
 
-/** Undefined: no such session. */
+/**
+ * Undefined: no such session. Without a first row the session has no events, or is erased or held.
+ */
 export async function candidateOf(
   database: Database,
   sessionId: string,
-): Promise<RetentionCandidate | undefined> {
+): Promise<{ readonly first: FirstRow | undefined } | undefined> {
   const [row] = await database.run(candidateStatement(sessionId));
   if (row === undefined) return undefined;
-  const seq = row["seq"];
-  if (typeof seq !== "string") return { first: undefined };
-  const recordedAtMicros = BigInt(String(row["recorded_at"]));
-  return { first: { seq: BigInt(seq), recordedAtMicros, isOpen: row["is_open"] === true } };
+  const seq = optionalBigintOf(row["seq"]);
+  if (seq === undefined) return { first: undefined };
+  const recordedAtMicros = bigintOf(row["recorded_at"]);
+  return { first: { seq, recordedAtMicros, isOpen: row["is_open"] === true } };
 }
 
 /** Exported for the plan test. */
@@ -83,16 +79,15 @@ export async function lookForEndedRuns(
   request: EndedRunsRequest,
 ): Promise<EndedRunsFound> {
   const [row] = await database.run(endedRunsStatement(request));
-  const [border, recorded, young] = [row?.["border"], row?.["recorded_at"], row?.["young"]];
-  const isCut = BigInt(String(row?.["looked_at"])) >= BigInt(request.rowsMax);
-  const found = typeof border === "string" ? BigInt(border) : undefined;
+  const [seq, youngMicros] = [optionalBigintOf(row?.["border"]), optionalBigintOf(row?.["young"])];
+  const isCut = Number(row?.["looked_at"]) >= request.rowsMax;
   // The last row of a run shows whether the next row begins another run, so that row is read again.
-  const next = found === undefined ? BigInt(String(row?.["last"] ?? 0)) : found + 1n;
+  const next = seq === undefined ? (optionalBigintOf(row?.["last"]) ?? 0n) : seq + 1n;
   return {
     border:
-      found === undefined ? undefined : { seq: found, recordedAtMicros: BigInt(String(recorded)) },
-    youngMicros: typeof young === "string" ? BigInt(young) : undefined,
-    next: isCut && typeof young !== "string" ? next : undefined,
+      seq === undefined ? undefined : { seq, recordedAtMicros: bigintOf(row?.["recorded_at"]) },
+    youngMicros,
+    next: isCut && youngMicros === undefined ? next : undefined,
   };
 }
 

@@ -15,8 +15,8 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "@session-ledger/base/errors";
-import { isoOf, storedBytes, TABLE } from "../store/columns.ts";
-import { type Database, type Fields, sql } from "../store/database.ts";
+import { isoOf, optionalBigintOf, optionalTextOf, storedBytes, TABLE } from "../store/columns.ts";
+import { bigintOf, type Database, type Fields, sql } from "../store/database.ts";
 import { sessionHeld } from "../store/failure.ts";
 import type { StreamName } from "../store/rows.ts";
 import { importedRows } from "../store/schema.ts";
@@ -164,8 +164,7 @@ export async function eraseBatch(
       ${recorded === undefined ? null : isoOf(recorded)}::text::timestamptz, ${sparesTurns}::boolean,
       ${ERASED_ROWS_MAX}::integer, ${ERASED_BYTES_MAX}::bigint)`);
   if (fields?.["is_locked"] !== true) return "busy";
-  const hold = typeof fields["hold"] === "string" ? fields["hold"] : undefined;
-  return { ...erasedOf(fields), hold };
+  return { ...erasedOf(fields), hold: optionalTextOf(fields["hold"]) };
 }
 
 /** A part of the rows that `eraseBatch` would delete, and the place to continue. */
@@ -199,12 +198,11 @@ export async function countRows(
         order by seq limit ${rowsMax}
       ) beginning
     ) counted where is_old ${spared}`);
-  const last = fields?.["last_seq"];
-  return { ...erasedOf(fields), lastSeq: typeof last === "string" ? BigInt(last) : undefined };
+  return { ...erasedOf(fields), lastSeq: optionalBigintOf(fields?.["last_seq"]) };
 }
 
 function erasedOf(fields: Fields | undefined): ErasedRows {
-  return { rows: BigInt(String(fields?.["rows"])), bytes: BigInt(String(fields?.["bytes"])) };
+  return { rows: bigintOf(fields?.["rows"]), bytes: bigintOf(fields?.["bytes"]) };
 }
 
 const PAUSE_MAX_MS = 1_000;

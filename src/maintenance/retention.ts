@@ -17,10 +17,12 @@
  * end of the last pass. A failed pass is logged and repeated at the next interval.
  */
 import { BoundedMap } from "@session-ledger/base/bounded-map";
+import { Interval } from "../base/interval.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { type Database, sql } from "../store/database.ts";
+import { microsColumn } from "../store/columns.ts";
+import { bigintOf, type Database, sql } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
 import { type Beginning, BUSY_PAUSE_MS, countRows, eraseBatch, pauseAfter } from "./erase.ts";
 import { type Border, candidateOf, lookForEndedRuns, sessionsAfter } from "./ended-runs.ts";
@@ -43,8 +45,7 @@ export class Retention implements Unit {
   readonly #times: RetentionTimes;
   readonly #due = new BoundedMap<string, bigint>(100_000); // About 10 MB of ids and times.
   readonly #ending = new AbortController();
-  #timer: NodeJS.Timeout | undefined;
-  #running: Promise<void> | undefined;
+  readonly #passes = new Interval(() => this.#pass());
 
   constructor(dependencies: RetentionDependencies, times: RetentionTimes) {
     this.#dependencies = dependencies;
@@ -52,21 +53,12 @@ export class Retention implements Unit {
   }
 
   async start(): Promise<void> {
-    if (!this.#ending.signal.aborted) this.#run();
+    this.#passes.start(this.#times.intervalMs, 0);
   }
 
   async stop(): Promise<void> {
     this.#ending.abort();
-    clearTimeout(this.#timer);
-    await this.#running;
-  }
-
-  #run(): void {
-    this.#running = this.#pass().finally(() => {
-      this.#running = undefined;
-      if (this.#ending.signal.aborted) return;
-      this.#timer = setTimeout(() => this.#run(), this.#times.intervalMs);
-    });
+    await this.#passes.stop();
   }
 
   async #pass(): Promise<void> {
@@ -146,19 +138,16 @@ export async function retentionPass(
   options: RetentionOptions,
 ): Promise<RetentionSummary | undefined> {
   const pass = new Pass(parts, options, await nowMicros(parts.database));
-  if (options.sessionId === undefined) await pass.all();
-  else {
-    if (!(await pass.one(options.sessionId))) return undefined;
-  }
+  const { sessionId } = options;
+  if (sessionId === undefined) await pass.all();
+  else if (!(await pass.one(sessionId))) return undefined;
   return pass.totals;
 }
 
 /** The clock of the database, which also sets the times of the rows. */
 async function nowMicros(database: Database): Promise<bigint> {
-  const [row] = await database.run(
-    sql`select (extract(epoch from clock_timestamp()) * 1000000)::bigint as now`,
-  );
-  return BigInt(String(row?.["now"]));
+  const [row] = await database.run(sql`select ${microsColumn(sql`clock_timestamp()`)} as now`);
+  return bigintOf(row?.["now"]);
 }
 
 class Pass {

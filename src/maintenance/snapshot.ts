@@ -1,5 +1,6 @@
 /** One snapshot of a ledger, for commands that read many sessions. */
 import { type Database, type SQL, sql, type Transaction } from "../store/database.ts";
+import { anyOf } from "../store/columns.ts";
 import { sessionNotFound } from "../store/failure.ts";
 
 /** All statements of `work` see the same rows, while services run. */
@@ -47,5 +48,5 @@ export async function refuseUnknown(
 }
 
 function isAmong(ids: readonly string[]): SQL {
-  return sql`id = any (array(select json_array_elements_text(${JSON.stringify(ids)}::text::json)))`;
+  return sql`id = ${anyOf(ids)}`;
 }

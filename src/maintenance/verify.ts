@@ -12,7 +12,14 @@
  */
 import { checkFragments, decodeFragments } from "@session-ledger/compressor/fragments";
 import { isCounted, storedBytes, TABLE } from "../store/columns.ts";
-import { type Database, type Fields, type SQL, sql, type Transaction } from "../store/database.ts";
+import {
+  bigintOf,
+  type Database,
+  type Fields,
+  type SQL,
+  sql,
+  type Transaction,
+} from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
 import { compareChains, type Head } from "./chains.ts";
 import { inSnapshot, refuseUnknown, sessionIds } from "./snapshot.ts";
@@ -69,7 +76,10 @@ async function verifySession(
   const [messages, events] = [sumsOf("messages", fields), sumsOf("events", fields)];
   const rows = messages.counted + events.counted;
   const bytes = messages.bytes + events.bytes;
-  const counted = { rows: numberOf(fields, "row_count"), bytes: numberOf(fields, "payload_bytes") };
+  const counted = {
+    rows: bigintOf(fields?.["row_count"]),
+    bytes: bigintOf(fields?.["payload_bytes"]),
+  };
   const problems = [...problemsOf("messages", messages), ...problemsOf("events", events)];
   if (rows !== counted.rows) problems.push(`it counts ${counted.rows} rows, and has ${rows}`);
   if (bytes !== counted.bytes)
@@ -142,7 +152,7 @@ function names(stream: StreamName, alias: string): SQL {
 const SUMS = ["rows", "counted", "bytes", "last", "wrong", "expected", "holes"] as const;
 
 function sumsOf(stream: StreamName, fields: Fields | undefined): Sums {
-  const of = (name: keyof Sums): bigint => numberOf(fields, `${stream}_${name}`);
+  const of = (name: keyof Sums): bigint => bigintOf(fields?.[`${stream}_${name}`]);
   return {
     rows: of("rows"),
     counted: of("counted"),
@@ -153,10 +163,6 @@ function sumsOf(stream: StreamName, fields: Fields | undefined): Sums {
     expected: of("expected"),
     holes: of("holes"),
   };
-}
-
-function numberOf(fields: Fields | undefined, name: string): bigint {
-  return BigInt(String(fields?.[name]));
 }
 
 const PAGE_ROWS_MAX = 500;

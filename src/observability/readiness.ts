@@ -4,9 +4,9 @@
  * probe is close to a push, but stores nothing. A push can fail where the probe succeeds, so failed
  * pushes count too.
  */
-import { setTimeout as delay } from "node:timers/promises";
 import type { Clock } from "@session-ledger/base/clock";
 import { within } from "@session-ledger/base/timers";
+import { Interval } from "../base/interval.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "./log.ts";
 
@@ -36,8 +36,7 @@ interface ReadinessParts {
 
 export function createReadiness(parts: ReadinessParts): Readiness {
   const { probe, reasonOf, commits, log, changed } = parts;
-  const abort = new AbortController();
-  let watching: Promise<void> | undefined;
+  let isStopped = false;
   let wasReady = false;
   let why: string | undefined = "it was not asked yet";
   let isStarted = false;
@@ -47,34 +46,28 @@ export function createReadiness(parts: ReadinessParts): Readiness {
     const late = (): string => `no answer within ${ANSWER_LIMIT_MS} ms`;
     why = (await within(answer, { limitMs: ANSWER_LIMIT_MS, onTimeout: late })) ?? commits.why();
     const isReady = why === undefined;
-    if (isReady === wasReady || abort.signal.aborted) return;
+    if (isReady === wasReady || isStopped) return;
     wasReady = isReady;
     if (isReady) log.info({}, "ready");
     else log.warn({ why }, "not ready");
     changed(isReady);
   }
 
-  async function watch(): Promise<void> {
-    while (!abort.signal.aborted) {
-      await look();
-      await delay(INTERVAL_MS, undefined, { signal: abort.signal }).catch(() => undefined);
-    }
-  }
-
+  const looks = new Interval(look);
   return {
     missing() {
-      if (abort.signal.aborted) return ["stopping"];
+      if (isStopped) return ["stopping"];
       if (!isStarted) return ["starting"];
       return why === undefined ? [] : [`database: ${why}`];
     },
     async start() {
       isStarted = true; // It is the last unit.
       await look();
-      watching = watch();
+      looks.start(INTERVAL_MS);
     },
     async stop() {
-      abort.abort();
-      await watching;
+      isStopped = true;
+      await looks.stop();
     },
   };
 }

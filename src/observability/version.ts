@@ -1,7 +1,6 @@
 import { readFileSync } from "node:fs";
 import { findPackageJSON } from "node:module";
 
-/** The version in the package.json of the service. */
 export function packageVersion(): string {
   const path = findPackageJSON("..", import.meta.url);
   const described: unknown = path === undefined ? {} : JSON.parse(readFileSync(path, "utf8"));

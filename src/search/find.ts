@@ -10,7 +10,7 @@
  * deleted. The marks of the caller's scope are also words of the question, so that foreign texts take no
  * place among the matches.
  */
-import { isoOf, microsColumn } from "../store/columns.ts";
+import { isoOf, microsColumn, optionalBigintOf } from "../store/columns.ts";
 import { type Database, type Fields, type SQL, sql } from "../store/database.ts";
 import { sessions, sessionTexts } from "../store/schema.ts";
 import { listedIn, type SessionScope } from "../store/sessions.ts";
@@ -91,8 +91,7 @@ export async function findTexts(
   const page = found.slice(0, request.textsMax);
   const hasMore = found.length > page.length;
   const next = nextAfter(request, page, hasMore, isRare ? undefined : rows[0]);
-  const until = fields?.["until"];
-  const indexedUntilMicros = typeof until === "string" ? BigInt(until) : undefined;
+  const indexedUntilMicros = optionalBigintOf(fields?.["until"]);
   const excerpted = await withExcerpts(database, { request, asked, page });
   return { found: excerpted, next, indexedUntilMicros };
 }
@@ -106,10 +105,7 @@ function nextAfter(
   hasMore: boolean,
   walked: Fields | undefined,
 ): SearchCursor | undefined {
-  if (isBestFirst) {
-    const before = cursor !== undefined && "skipped" in cursor ? cursor.skipped : 0;
-    return hasMore ? { skipped: before + textsMax } : undefined;
-  }
+  if (isBestFirst) return hasMore ? { skipped: skipped(cursor) + textsMax } : undefined;
   const last = page.at(-1);
   if (hasMore && last !== undefined) return keyOf(last);
   // The page is not full, and texts behind the walk are left.
@@ -130,16 +126,15 @@ function tsqueryOf({ plain, joined }: SearchWords, language: string): SQL {
 /** The question with the filters that are words. */
 function whole(request: SearchRequest): SQL {
   const { scope, language } = request;
-  const marks = [
-    ...[request.projectId, scope.projectId ?? ""]
-      .filter((id) => id !== "")
-      .map((id) => markOf("project", id)),
-    ...[request.sessionId, scope.sessionId ?? ""]
-      .filter((id) => id !== "")
-      .map((id) => markOf("session", id)),
-    ...(request.role === "" ? [] : [markOf("role", request.role)]),
-    ...(request.eventType === "" ? [] : [markOf("type", request.eventType)]),
-  ];
+  const wanted = [
+    ["project", request.projectId],
+    ["project", scope.projectId ?? ""],
+    ["session", request.sessionId],
+    ["session", scope.sessionId ?? ""],
+    ["role", request.role],
+    ["type", request.eventType],
+  ] as const;
+  const marks = wanted.flatMap(([kind, value]) => (value === "" ? [] : [markOf(kind, value)]));
   const words = tsqueryOf(questionOf(request.query), language);
   return marks.length === 0 ? words : sql`(${words} && ${allOf(marks)}::text::tsquery)`;
 }

@@ -87,7 +87,7 @@ const STALE_MAX = 500;
 /** Rows that one statement reads to find their sessions. */
 const RECENT_ROWS_MAX = 5_000;
 
-interface StalePage<Cursor> {
+export interface StalePage<Cursor> {
   readonly stale: readonly StaleSession[];
   /** Undefined: no others. */
   readonly next: Cursor | undefined;

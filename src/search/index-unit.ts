@@ -37,6 +37,7 @@ import type { Database } from "../store/database.ts";
 import { createFeedReader, type Look } from "../store/feed.ts";
 import {
   type ActivityCursor,
+  type StalePage,
   type StaleSession,
   staleActive,
   staleAfter,
@@ -219,32 +220,17 @@ export class TextIndex implements Unit {
     const isWhole = sweptMs === undefined || micros === undefined;
     const isDue = isWhole || nowMs - sweptMs >= SWEEP_INTERVAL_MS;
     if (isDue) this.#sweptMs = nowMs;
-    if (isWhole) {
-      for (let next: string | undefined = ""; next !== undefined; ) {
-        const page: Awaited<ReturnType<typeof staleAfter>> = await staleAfter(database, next);
-        yield page.stale;
-        next = page.next;
-      }
-      return;
-    }
-    if (isDue) {
-      let next: ActivityCursor | undefined = { micros: atMicros - SWEPT_MICROS, id: "" };
-      while (next !== undefined) {
-        const page: Awaited<ReturnType<typeof staleActive>> = await staleActive(database, next);
-        yield page.stale;
-        next = page.next;
-      }
-    }
+    if (isWhole) return yield* walk("", (after) => staleAfter(database, after));
+    const since: ActivityCursor = { micros: atMicros - SWEPT_MICROS, id: "" };
+    if (isDue) yield* walk(since, (after) => staleActive(database, after));
     if (left.length > 0) yield staleAmong(database, left);
     for (const of of NEW) {
-      for (let next: bigint | undefined = micros; next !== undefined; ) {
-        const since = { of, micros: next };
-        const page: Awaited<ReturnType<typeof staleSince>> = await staleSince(database, since);
-        yield page.stale;
+      yield* walk(micros, async (after) => {
+        const { stale, next } = await staleSince(database, { of, micros: after });
         // More rows of one time than a page has are an import.
-        if (page.next === next) this.#sweptMs = undefined;
-        next = page.next === next ? undefined : page.next;
-      }
+        if (next === after) this.#sweptMs = undefined;
+        return { stale, next: next === after ? undefined : next };
+      });
     }
   }
 
@@ -381,6 +367,18 @@ export class TextIndex implements Unit {
   async #pause(pauseMs: number): Promise<void> {
     const { signal } = this.#ending;
     await delay(Math.min(pauseMs, PAUSE_MAX_MS), undefined, { signal }).catch(() => undefined);
+  }
+}
+
+/** All pages of sessions, from a cursor. */
+async function* walk<Cursor>(
+  from: Cursor,
+  read: (after: Cursor) => Promise<StalePage<Cursor>>,
+): AsyncGenerator<readonly StaleSession[], void, undefined> {
+  for (let after: Cursor | undefined = from; after !== undefined; ) {
+    const page: StalePage<Cursor> = await read(after);
+    yield page.stale;
+    after = page.next;
   }
 }
 

@@ -17,7 +17,6 @@ export interface Reindexed {
 }
 
 interface ReindexOptions {
-  /** Undefined: all sessions. */
   readonly sessionId: string | undefined;
   /** Undefined: only runs. */
   readonly language: string | undefined;

@@ -42,7 +42,6 @@ export interface FoundTexts {
 }
 
 interface FoldOptions {
-  /** The run that was open at that row. */
   readonly open: OpenRun | undefined;
   /** False: only runs are found, and message rows do not matter. */
   readonly hasTexts: boolean;

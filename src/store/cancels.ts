@@ -3,8 +3,8 @@
  * migrations/append.sql). So a partial index, nearly always empty, finds the cancels of open runs.
  */
 import { type SQL, sql } from "drizzle-orm";
-import { TABLE } from "./columns.ts";
-import { type Database, type Fields, SERVER } from "./database.ts";
+import { optionalBigintOf, optionalTextOf, TABLE } from "./columns.ts";
+import { bigintOf, type Database, SERVER } from "./database.ts";
 import { readRow } from "./pages.ts";
 import type { MessageRow } from "./rows.ts";
 
@@ -59,23 +59,23 @@ export function createCancelStore(database: Database): CancelStore {
       if (row === undefined) return undefined;
       return {
         isDeleted: row["deleted"] === true,
-        openRunId: textOf(row["open_run_id"]) ?? "",
-        epoch: numberOf(row["producer_epoch"]),
-        cancelSeq: numberOf(row["cancel_seq"]),
-        repeatedSeq: numberOf(row["stored_seq"]),
+        openRunId: optionalTextOf(row["open_run_id"]) ?? "",
+        epoch: optionalBigintOf(row["producer_epoch"]),
+        cancelSeq: optionalBigintOf(row["cancel_seq"]),
+        repeatedSeq: optionalBigintOf(row["stored_seq"]),
       };
     },
     readCancel: (sessionId, seq) => readRow(database, { stream: "messages", sessionId, seq }),
     async openCancels(page) {
       const open: OpenCancel[] = [];
       for (const row of await database.run(openCancelsStatement(page))) {
-        const [sessionId, seq] = [String(row["id"]), BigInt(String(row["cancel_seq"]))];
+        const [sessionId, seq] = [String(row["id"]), bigintOf(row["cancel_seq"])];
         const [message] = await database.run(cancelStatement(sessionId, seq));
         open.push({
           sessionId,
           runId: String(row["open_run_id"]),
           seq,
-          payload: textOf(message?.["payload"]),
+          payload: optionalTextOf(message?.["payload"]),
           waitedMs: message && Number(message["waited_ms"]),
         });
       }
@@ -96,12 +96,4 @@ export function cancelStatement(sessionId: string, seq: bigint): SQL {
   return sql`
     select payload, extract(epoch from clock_timestamp() - recorded_at) * 1000 as waited_ms
     from ${TABLE.messages} where session_id = ${sessionId} and seq = ${seq.toString()}::bigint`;
-}
-
-function textOf(field: Fields[string] | undefined): string | undefined {
-  return typeof field === "string" ? field : undefined;
-}
-
-function numberOf(field: Fields[string] | undefined): bigint | undefined {
-  return typeof field === "string" ? BigInt(field) : undefined;
 }

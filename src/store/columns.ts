@@ -1,7 +1,7 @@
 /** The columns of a row, as an append writes them and every read selects them, and the row made from them. */
 import { type SQL, sql, type SQLWrapper } from "drizzle-orm";
 import type { Arranged } from "./arrange.ts";
-import type { RawRow, Fields } from "./database.ts";
+import type { Field, Fields, RawRow } from "./database.ts";
 import {
   type EventRow,
   FEEDBACK_KEY,
@@ -33,6 +33,21 @@ export function columnsOf(stream: StreamName): SQL {
     ? sql`seq, id, event_type, payload, ${secondsColumn("created_at")}, ${secondsColumn("sent_at")}, sender`
     : sql`seq, id, event_type, payload, ${secondsColumn("created_at")}, ${secondsColumn("completed_at")},
         event_count, run_id, fragments, conformant`;
+}
+
+/** One JSON text: a statement is the same for any number of texts, and has at most 65,535 parameters. */
+export function anyOf(texts: readonly string[]): SQL {
+  return sql`any (array(select json_array_elements_text(${JSON.stringify(texts)}::text::json)))`;
+}
+
+/** A text of an answer; undefined: null, or no row. */
+export function optionalTextOf(field: Field | undefined): string | undefined {
+  return typeof field === "string" ? field : undefined;
+}
+
+/** A bigint of an answer, which the driver gives as text; undefined: null, or no row. */
+export function optionalBigintOf(field: Field | undefined): bigint | undefined {
+  return typeof field === "string" ? BigInt(field) : undefined;
 }
 
 export type ArrayType =

@@ -6,7 +6,7 @@
  */
 import { type SQL, sql } from "drizzle-orm";
 import { bytesOf } from "./pages.ts";
-import { COLUMNS, columnsOf, isoOf, microsColumn, rowOf, TABLE } from "./columns.ts";
+import { anyOf, COLUMNS, columnsOf, isoOf, microsColumn, rowOf, TABLE } from "./columns.ts";
 import { type RawRow, type Database, SERVER } from "./database.ts";
 import type { RowOf, StreamName } from "./rows.ts";
 import { type ChangesPage, type ChangesRequest, readChanges } from "./session-changes.ts";
@@ -34,7 +34,6 @@ export interface FeedPosition {
 export interface FeedFilter {
   /** Undefined: every project, and sessions without one. */
   readonly projectId: string | undefined;
-  /** Empty: all types. */
   readonly eventTypes: readonly string[];
 }
 
@@ -141,13 +140,10 @@ function lookedAtMaxOf({ rowsMax, projectId, eventTypes }: FeedPageRequest<Strea
 export function feedStatement(request: FeedPageRequest<StreamName>): SQL {
   const { stream, after, beforeMicros, rowsMax, bytesMax, projectId, eventTypes } = request;
   const from = sql`${isoOf(after.atMicros)}::timestamptz`;
-  const types = JSON.stringify(eventTypes);
   const passes = sql.join([
     sql`s.id is not null and s.deleted_at is null`,
     projectId === undefined ? sql`` : sql` and s.project_id = ${projectId}`,
-    eventTypes.length === 0
-      ? sql``
-      : sql` and event_type = any (array(select json_array_elements_text(${types}::text::json)))`,
+    eventTypes.length === 0 ? sql`` : sql` and event_type = ${anyOf(eventTypes)}`,
   ]);
   return sql`
     with wanted as materialized (

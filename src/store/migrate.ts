@@ -18,19 +18,8 @@ import { getTableName, sql } from "drizzle-orm";
 import postgres from "postgres";
 import { ServiceError } from "@session-ledger/base/errors";
 import { storeError } from "./failure.ts";
-import {
-  importedRows,
-  imports,
-  indexedSessions,
-  leases,
-  sessionEvents,
-  sessionMessages,
-  sessionRuns,
-  sessions,
-  sessionTexts,
-  sessionToolCalls,
-  tokenKeys,
-} from "./schema.ts";
+import * as tables from "./schema.ts";
+import { anyOf } from "./columns.ts";
 import { inTransaction, type Transaction } from "./database.ts";
 
 const FOLDER = join(import.meta.dirname, "migrations");
@@ -167,20 +156,6 @@ function tableOf(schema: string | undefined): string {
   return `"${schema ?? "drizzle"}".__drizzle_migrations`;
 }
 
-const TABLES = [
-  sessions,
-  sessionMessages,
-  sessionEvents,
-  sessionTexts,
-  sessionRuns,
-  sessionToolCalls,
-  indexedSessions,
-  leases,
-  imports,
-  importedRows,
-  tokenKeys,
-];
-
 /** Creates a chosen schema. Refuses a state in which the migration would fail half-way. */
 async function prepare(
   transaction: Transaction,
@@ -206,10 +181,7 @@ async function prepare(
       has_schema_privilege(current_schema(), 'create') as "mayMake",
       (select string_agg(relname, ', ' order by relname) from pg_class
         where relnamespace = to_regnamespace(quote_ident(current_schema()))
-          and relname in (${sql.join(
-            TABLES.map((table) => sql`${getTableName(table)}`),
-            sql`, `,
-          )})) as taken`);
+          and relname = ${anyOf(Object.values(tables).map(getTableName))}) as taken`);
   const { current, mayMake, taken } = found ?? {};
   const quoted = String(found?.["quoted"]);
   if (typeof current !== "string" || (schema !== undefined && current !== schema)) {

@@ -9,10 +9,12 @@
  */
 import { type SQL, sql } from "drizzle-orm";
 import {
+  anyOf,
   COLUMNS,
   columnsOf,
   isoOf,
   microsColumn,
+  optionalBigintOf,
   rowOf,
   type RowForm,
   storedBytes,
@@ -196,29 +198,21 @@ export function pageStatement(request: PageRequest<StreamName>, { seq }: PageBor
 
 function matching(wanted: PageFilter | undefined): SQL {
   if (wanted === undefined) return sql``;
-  const types = JSON.stringify(wanted.eventTypes);
-  const { createdAfterMicros: from, createdBeforeMicros: to } = wanted;
+  const { eventTypes, runId, createdAfterMicros: from, createdBeforeMicros: to, span } = wanted;
   return sql.join([
-    wanted.eventTypes.length === 0
-      ? sql``
-      : sql` and event_type = any (array(select json_array_elements_text(${types}::text::json)))`,
-    wanted.runId === "" ? sql`` : sql` and run_id = ${wanted.runId}`,
-    from === undefined ? sql`` : sql` and created_at >= ${isoOf(from)}::timestamptz`,
-    to === undefined ? sql`` : sql` and created_at < ${isoOf(to)}::timestamptz`,
-    overlapping(wanted.span),
+    eventTypes.length === 0 ? sql`` : sql` and event_type = ${anyOf(eventTypes)}`,
+    runId === "" ? sql`` : sql` and run_id = ${runId}`,
+    isAt(sql`created_at >=`, from),
+    isAt(sql`created_at <`, to),
+    // A row lasts from its creation to its completion, or is a single moment.
+    isAt(sql`coalesce(completed_at, created_at) >=`, span?.startMicros),
+    isAt(sql`created_at <=`, span?.endMicros),
   ]);
 }
 
-/** A row lasts from its creation to its completion, or is a single moment. */
-function overlapping({ startMicros, endMicros }: TimeSpan = WHENEVER): SQL {
-  return sql.join([
-    startMicros === undefined
-      ? sql``
-      : sql` and coalesce(completed_at, created_at) >= ${isoOf(startMicros)}::timestamptz`,
-    endMicros === undefined ? sql`` : sql` and created_at <= ${isoOf(endMicros)}::timestamptz`,
-  ]);
+function isAt(comparison: SQL, micros: bigint | undefined): SQL {
+  return micros === undefined ? sql`` : sql` and ${comparison} ${isoOf(micros)}::timestamptz`;
 }
-const WHENEVER: TimeSpan = { startMicros: undefined, endMicros: undefined };
 
 /** The size of a row in an answer: its long fields, and an upper bound of the rest. */
 export function bytesOf(stream: StreamName): SQL {
@@ -265,7 +259,7 @@ export async function readTranscriptRows(
 ): Promise<readonly TranscriptRow[]> {
   const [head, ...rows] = await database.run(transcriptRowsStatement(request));
   database.onAnswer(head?.["server"]);
-  const newest = head?.["newest"];
+  const newestMicros = optionalBigintOf(head?.["newest"]);
   return rows.map((fields, at) => ({
     stream: "events",
     ...timesOf(fields),
@@ -274,7 +268,7 @@ export async function readTranscriptRows(
     payload: String(fields["payload"]),
     eventCount: Number(fields["event_count"]),
     conformant: fields["conformant"] === true,
-    newestMicros: at === rows.length - 1 && typeof newest === "string" ? BigInt(newest) : undefined,
+    newestMicros: at === rows.length - 1 ? newestMicros : undefined,
   }));
 }
 

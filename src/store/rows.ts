@@ -43,7 +43,6 @@ export function lastSeqOf(row: StoredRow): bigint {
   return row.stream === "messages" ? row.seq : row.seq + BigInt(row.eventCount) - 1n;
 }
 
-/** The heads of a session, and whether it is deleted. */
 export interface SessionHead {
   readonly messageSeq: bigint;
   readonly eventSeq: bigint;
@@ -164,7 +163,6 @@ export function keyedRow({ claim, rows }: Push): StoredRow | undefined {
   return claim === undefined ? rows[0] : rows.at(-1);
 }
 
-/** The number of arrivals that a push adds. */
 export function arrivalsOf({ stream, rows }: Push): number {
   return stream === "messages" ? rows.filter(isArrival).length : 0;
 }
@@ -236,7 +234,6 @@ export class Independent {
   }
 }
 
-/** True when the range continues the same stream. */
 function isLater(one: StreamRange, other: StreamRange): boolean {
   const isSameStream = one.epoch === other.epoch && one.stream === other.stream;
   return isSameStream && one.firstClientSeq > other.lastClientSeq;

@@ -21,7 +21,6 @@ export interface RunStretch {
   readonly runId: string;
   readonly firstSeq: bigint;
   readonly lastSeq: bigint;
-  /** The time of the first row. */
   readonly startedAtMicros: bigint;
   /** The time when the last row was stored, by the database's clock. */
   readonly recordedAtMicros: bigint;
@@ -29,7 +28,6 @@ export interface RunStretch {
   readonly rows: bigint;
   /** Payload bytes. */
   readonly bytes: bigint;
-  /** True when its first row is its RUN_STARTED. */
   readonly hasStart: boolean;
   /** From the row that ended it; undefined: the run, or this stretch, continues. */
   readonly end:
@@ -170,7 +168,6 @@ export function joined(left: RunStretch, right: RunStretch): RunStretch | undefi
 /** A run's end is its last row, or near to it. */
 const ROWS_LOOKED_AT_MAX = 32;
 
-/** Sessions that are read at once. */
 const READ_AT_ONCE_MAX = 16;
 
 /** A page of 1,000 sessions would otherwise read up to a thousand payloads of any size. */

@@ -240,7 +240,6 @@ export const sessionRuns = pgTable(
     sessionId: text("session_id").notNull(),
     /** The row of its RUN_STARTED. */
     seq: number("seq").notNull(),
-    /** The number of its last event. */
     lastSeq: number("last_seq").notNull(),
     runId: text("run_id").notNull(),
     startedAt: time("started_at").notNull(),
@@ -267,7 +266,6 @@ export const sessionToolCalls = pgTable(
     callId: text("call_id").notNull(),
     name: text("name").notNull(),
     startedAt: time("started_at").notNull(),
-    /** The time of its result. */
     endedAt: time("ended_at"),
     hasFailed: boolean("has_failed").notNull(),
   },

@@ -12,7 +12,7 @@
  * has only ids, phases, times and the beginning of names.
  */
 import { and, isNull, type SQL, sql } from "drizzle-orm";
-import { isoOf, microsColumn } from "./columns.ts";
+import { anyOf, isoOf, microsColumn } from "./columns.ts";
 import { type Database, type Fields } from "./database.ts";
 import { sessions } from "./schema.ts";
 import {
@@ -287,13 +287,11 @@ async function readRecords(database: Database, keys: readonly Fields[]): Promise
     ...(others <= LIST_BYTES_MAX ? {} : SHORT),
   };
   const ids = keys.map((key) => String(key["id"]));
-  // One JSON text: the statement is the same for any number of ids.
-  const wanted = sql`any (array(select json_array_elements_text(${JSON.stringify(ids)}::text::json)))`;
   const records = await database.query((drizzle) =>
     drizzle
       .select(columns)
       .from(sessions)
-      .where(and(sql`${sessions.id} = ${wanted}`, isNull(sessions.deletedAt))),
+      .where(and(sql`${sessions.id} = ${anyOf(ids)}`, isNull(sessions.deletedAt))),
   );
   const byId = new Map(records.map((record) => [record.id, record]));
   return ids.flatMap((id) => byId.get(id) ?? []);

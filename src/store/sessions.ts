@@ -1,51 +1,15 @@
 /** The records of sessions: create, read, update. */
 import { and, eq, isNotNull, isNull, type SQL, sql, type SQLWrapper } from "drizzle-orm";
+import type { SelectResultFields } from "drizzle-orm/query-builders/select.types";
 import { type Database, SERVER } from "./database.ts";
 import type { SessionHead } from "./rows.ts";
 import { sessions } from "./schema.ts";
-import { isoOf, microsOfTime } from "./columns.ts";
+import { anyOf, isoOf, microsOfTime } from "./columns.ts";
 
-export interface SessionRecord {
-  readonly id: string;
-  readonly name: string;
-  readonly projectId: string | null;
-  readonly phase: string | null;
-  readonly prompt: string | null;
-  readonly createdByUserId: string | null;
-  readonly llmModel: string | null;
-  readonly agentId: string | null;
-  readonly parentSessionId: string | null;
-  readonly forkedAtSeq: bigint | null;
-  readonly forkedAtMessageSeq: bigint | null;
-  readonly labels: string | null;
-  readonly annotations: string | null;
-  readonly capabilities: string | null;
-  readonly startTimeMicros: bigint | null;
-  readonly completionTimeMicros: bigint | null;
-  readonly createdAtMicros: bigint;
-  readonly updatedAtMicros: bigint;
-  readonly lastActivityAtMicros: bigint | null;
-  readonly messageSeq: bigint;
-  readonly eventSeq: bigint;
-  readonly rowCount: bigint;
-  readonly payloadBytes: bigint;
-  readonly openRunId: string | null;
-  readonly turnSeq: bigint;
-  readonly pendingCount: bigint;
-  readonly hold: string | null;
-}
-
-export interface NewSession {
-  readonly id: string;
-  readonly name: string;
-  readonly prompt: string | undefined;
-  readonly llmModel: string | undefined;
-  readonly parentSessionId: string | undefined;
-  readonly labels: string | undefined;
-  readonly annotations: string | undefined;
-  readonly projectId: string | undefined;
-  readonly createdByUserId: string | undefined;
-}
+export type NewSession = Omit<
+  typeof sessions.$inferInsert,
+  "createdAt" | "updatedAt" | "changedAt"
+>;
 
 /** The sessions that a caller sees; undefined: all, with any value. */
 export interface SessionScope {
@@ -81,7 +45,9 @@ export interface SessionChange {
 
 /** The plain column: a sharded engine refuses expressions in RETURNING. */
 export const micros = (column: SQLWrapper) =>
-  sql<bigint>`${column}`.mapWith((value: unknown) => microsOfTime(String(value)));
+  sql`${column}`.mapWith((value: unknown) => microsOfTime(String(value)));
+const optionalMicros = (column: SQLWrapper) =>
+  sql`${column}`.mapWith((value: unknown): bigint | null => microsOfTime(String(value)));
 
 export const RECORD = {
   id: sessions.id,
@@ -98,11 +64,11 @@ export const RECORD = {
   labels: sessions.labels,
   annotations: sessions.annotations,
   capabilities: sessions.capabilities,
-  startTimeMicros: micros(sessions.startTime),
-  completionTimeMicros: micros(sessions.completionTime),
+  startTimeMicros: optionalMicros(sessions.startTime),
+  completionTimeMicros: optionalMicros(sessions.completionTime),
   createdAtMicros: micros(sessions.createdAt),
   updatedAtMicros: micros(sessions.updatedAt),
-  lastActivityAtMicros: micros(sessions.lastActivityAt),
+  lastActivityAtMicros: optionalMicros(sessions.lastActivityAt),
   messageSeq: sessions.messageSeq,
   eventSeq: sessions.eventSeq,
   rowCount: sessions.rowCount,
@@ -112,6 +78,8 @@ export const RECORD = {
   pendingCount: sessions.pendingCount,
   hold: sessions.hold,
 };
+
+export type SessionRecord = SelectResultFields<typeof RECORD>;
 
 /**
  * The time of a change. A statement with parameters locks its tables when its parameters arrive, and takes
@@ -179,7 +147,6 @@ interface Filtered {
   readonly filter?: SessionFilter;
 }
 
-/** The sessions that a list with these filters has. */
 export function listedIn(request: Filtered): SQL | undefined {
   return and(isNull(sessions.deletedAt), belongsTo(request), isInState(request));
 }
@@ -249,10 +216,9 @@ export async function readHeads(
   sessionIds: readonly string[],
 ): Promise<ReadonlyMap<string, SessionHead>> {
   if (sessionIds.length === 0) return new Map();
-  // One JSON text: a statement has at most 65,535 parameters.
   const rows = await database.run(sql`
     select id, message_seq, event_seq, deleted_at is not null as deleted, ${SERVER} as server
-    from sessions where id = any (array(select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json)))`);
+    from sessions where id = ${anyOf(sessionIds)}`);
   database.onAnswer(rows[0]?.["server"]);
   return new Map(
     rows.map((row) => [

@@ -4,7 +4,7 @@
  */
 import { type SQL, sql } from "drizzle-orm";
 import { boundedPage } from "./bounded-page.ts";
-import { microsColumn } from "./columns.ts";
+import { microsColumn, optionalBigintOf, optionalTextOf } from "./columns.ts";
 import { type Database, type Fields, SERVER } from "./database.ts";
 import { sessionMessages } from "./schema.ts";
 
@@ -59,10 +59,10 @@ export async function readTranscriptMessages(
       id: String(fields["id"]),
       eventType: String(fields["event_type"]),
       payload: String(fields["payload"]),
-      sender: textOf(fields["sender"]),
+      sender: optionalTextOf(fields["sender"]),
       createdAtMicros: BigInt(times.createdMicros),
-      sentAtMicros: typeof fields["sent_at"] === "string" ? BigInt(fields["sent_at"]) : undefined,
-      idempotencyKey: textOf(fields["idempotency_key"]),
+      sentAtMicros: optionalBigintOf(fields["sent_at"]),
+      idempotencyKey: optionalTextOf(fields["idempotency_key"]),
       ...times,
     };
   });
@@ -100,8 +100,4 @@ const MICROS_PER_SECOND = 1_000_000;
 
 function microsOf(seconds: Fields[string] | undefined): number {
   return Math.round(Number(seconds) * MICROS_PER_SECOND);
-}
-
-function textOf(field: Fields[string] | undefined): string | undefined {
-  return typeof field === "string" ? field : undefined;
 }

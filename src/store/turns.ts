@@ -3,8 +3,14 @@
  * migrations/session.sql). Claims that come meanwhile share the next statement.
  */
 import { sql } from "drizzle-orm";
-import { messageColumns, rowOf } from "./columns.ts";
-import { type Database, type Fields, type FixedStatement, SERVER_TEXT } from "./database.ts";
+import { messageColumns, optionalBigintOf, optionalTextOf, rowOf } from "./columns.ts";
+import {
+  bigintOf,
+  type Database,
+  type Fields,
+  type FixedStatement,
+  SERVER_TEXT,
+} from "./database.ts";
 import { readPage, readRow } from "./pages.ts";
 import type { EventRow, MessageRow } from "./rows.ts";
 
@@ -167,29 +173,20 @@ export async function countWaiting(
 function stateOf(sessionId: string, rows: readonly Fields[]): TurnState | undefined {
   const [first] = rows;
   if (first === undefined) return undefined;
-  const openRunId = first["open_run_id"];
   return {
     isDeleted: first["deleted"] === true,
-    messageSeq: seqOf(first["message_seq"]),
-    eventSeq: seqOf(first["event_seq"]),
-    turnSeq: seqOf(first["turn_seq"]),
+    messageSeq: bigintOf(first["message_seq"]),
+    eventSeq: bigintOf(first["event_seq"]),
+    turnSeq: bigintOf(first["turn_seq"]),
     pending: Number(first["pending_count"]),
-    openRunId: typeof openRunId === "string" ? openRunId : "",
-    epoch: optionalSeqOf(first["producer_epoch"]),
-    fromSeq: seqOf(first["from_seq"]),
+    openRunId: optionalTextOf(first["open_run_id"]) ?? "",
+    epoch: optionalBigintOf(first["producer_epoch"]),
+    fromSeq: bigintOf(first["from_seq"]),
     redelivered: Number(first["redelivered"]),
-    repeatedSeq: optionalSeqOf(first["stored_seq"]),
+    repeatedSeq: optionalBigintOf(first["stored_seq"]),
     arrivals:
       first["seq"] === null
         ? []
         : rows.map((row) => rowOf("messages", sessionId, messageColumns(row))),
   };
-}
-
-function seqOf(field: Fields[string] | undefined): bigint {
-  return BigInt(String(field));
-}
-
-function optionalSeqOf(field: Fields[string] | undefined): bigint | undefined {
-  return field === null || field === undefined ? undefined : seqOf(field);
 }
