@@ -13,6 +13,7 @@
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { type Clock, msOf } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
+import { overloaded } from "../base/budget.ts";
 import { Semaphore } from "../base/semaphore.ts";
 import { startAll, stopAll, type Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
@@ -56,7 +57,6 @@ interface AuthenticatorParts {
   readonly keys: TokenKeyStore;
 }
 
-/** The options from the configuration. */
 interface AuthOptions {
   readonly authTokens: string | undefined;
   readonly authTokensFile: string | undefined;
@@ -302,7 +302,6 @@ export const TOKEN_CACHE_LIMITS = {
   waitingMax: 1_024,
 };
 
-/** A verified token, and its verifier. */
 export interface CachedToken extends VerifiedToken {
   readonly verifier: TokenVerifier;
 }
@@ -325,7 +324,10 @@ export class TokenCache {
     this.#limits = limits;
     this.#verified = new BoundedMap(limits.verifiedMax);
     this.#refused = new BoundedMap(limits.refusedMax);
-    const waiting = { max: limits.waitingMax, full: tooManyChecks };
+    const waiting = {
+      max: limits.waitingMax,
+      full: () => overloaded("SERVER_BUSY", "too many tokens are being verified"),
+    };
     this.#checks = new Semaphore({ atOnce: limits.checksMax, waiting });
   }
 
@@ -373,9 +375,4 @@ export class TokenCache {
       throw error;
     }
   }
-}
-
-function tooManyChecks(): ServiceError {
-  const message = "too many tokens are being verified";
-  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: 1_000 });
 }

@@ -48,7 +48,6 @@ interface StoredTokenKey {
   readonly privateJwk: string;
 }
 
-/** The store of the keys; src/store/token-keys.ts. */
 export interface TokenKeyStore {
   /** The newest key comes first. */
   readKeys(): Promise<readonly (StoredTokenKey & { readonly ageMs: number })[]>;

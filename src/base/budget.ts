@@ -14,7 +14,7 @@
  *
  * A caller is the authenticated principal, and without tokens the connection.
  */
-import { ServiceError } from "@session-ledger/base/errors";
+import { type ErrorReason, ServiceError } from "@session-ledger/base/errors";
 
 /** The name of a principal, or a connection. Undefined: the service itself, limited by the sum only. */
 export type Caller = string | object | undefined;
@@ -230,5 +230,10 @@ export const UNREAD_LIMIT_MS = 60_000;
 
 export function serverBusy(): ServiceError {
   const message = "the service holds as much for its callers as it may, or half of it for this one";
-  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: 1_000 });
+  return overloaded("SERVER_BUSY", message);
+}
+
+/** The refusal of a call that may be sent again in a second. */
+export function overloaded(reason: ErrorReason, message: string): ServiceError {
+  return new ServiceError("overloaded", reason, message, { retryAfterMs: 1_000 });
 }

@@ -29,6 +29,18 @@ export function refuse(checks: readonly Check[]): void {
   }
 }
 
+/** The violation of a rule that must hold; its description is the field and the rule. */
+export function checkThat(field: string, holds: boolean, rule: string): Check {
+  return holds ? undefined : { field, description: `${field} ${rule}` };
+}
+
+/** Of a page; 0 stands for a default. */
+export function checkSize(field: string, size: number, max: number): Check {
+  return checkThat(field, size >= 0 && size <= max, `must be 1 to ${max}, or 0 for the default`);
+}
+
+export const TOKEN_RULE = "must be next_page_token of the page before, or empty";
+
 /**
  * PostgreSQL text cannot hold U+0000, nor half of a surrogate pair, which JSON can write. JSON
  * escapes for them in a payload are ordinary characters.
@@ -50,16 +62,14 @@ export function checkTextBytes(field: string, text: string | undefined, bytesMax
 
 /** The fields of the contract that name a session. */
 type SessionIdField = "session_id" | "id" | "new_id" | "parent_session_id";
+const ID_RULE = `must be 1 to ${ID_BYTES_MAX} bytes of [A-Za-z0-9._:-], not . or ..`;
 
 /** The violation of a session id that a caller sent. */
 export function checkSessionId(
   sessionId: string,
   field: SessionIdField = "session_id",
 ): Violation | undefined {
-  if (sessionId === "") return { field, description: `${field} is required` };
-  if (isSessionId(sessionId)) return undefined;
-  const description = `${field} must be 1 to ${ID_BYTES_MAX} bytes of [A-Za-z0-9._:-], not . or ..`;
-  return { field, description };
+  return checkThat(field, isSessionId(sessionId), sessionId === "" ? "is required" : ID_RULE);
 }
 
 const OF_FEEDBACK = new RegExp(FEEDBACK_KEY);
@@ -71,32 +81,25 @@ export function checkKey(key: string): Check {
   return checkTextBytes(field, key, ID_BYTES_MAX);
 }
 
+const EPOCH_RULE = `must be at most ${INT64_MAX}`;
+
 export function checkEpoch(epoch: bigint | undefined): Check {
-  if (epoch === undefined || epoch <= INT64_MAX) return undefined;
-  return { field: "producer_epoch", description: `producer_epoch must be at most ${INT64_MAX}` };
+  return checkThat("producer_epoch", epoch === undefined || epoch <= INT64_MAX, EPOCH_RULE);
 }
 
 /** Checks only the form: in lenient mode a table holds types that no catalogue knows. */
 export function checkEventTypeFilter(eventTypes: readonly string[]): Check {
-  const field = "event_types";
-  if (eventTypes.length > EVENT_TYPES_MAX) {
-    return { field, description: `event_types must name at most ${EVENT_TYPES_MAX} types` };
-  }
+  if (eventTypes.length > EVENT_TYPES_MAX)
+    return checkThat("event_types", false, `must name at most ${EVENT_TYPES_MAX} types`);
   const wrong = eventTypes.findIndex((type) => !EVENT_TYPE_FORM.test(type));
-  if (wrong < 0) return undefined;
-  return {
-    field: `${field}[${wrong}]`,
-    description: `${field}[${wrong}] must be an event type: A to Z, 0 to 9 and _`,
-  };
+  const rule = "must be an event type: A to Z, 0 to 9 and _";
+  return checkThat(`event_types[${wrong}]`, wrong < 0, rule);
 }
 
 export function checkMessageTypeFilter(eventTypes: readonly string[]): Check {
-  const wrong = eventTypes.findIndex(
-    (type) => !MESSAGE_TYPES.some((messageType) => messageType === type),
-  );
-  if (wrong < 0) return undefined;
-  const field = `event_types[${wrong}]`;
-  return { field, description: `${field} must be one of ${MESSAGE_TYPES.join(", ")}` };
+  const types: readonly string[] = MESSAGE_TYPES;
+  const wrong = eventTypes.findIndex((type) => !types.includes(type));
+  return checkThat(`event_types[${wrong}]`, wrong < 0, `must be one of ${types.join(", ")}`);
 }
 
 /** Runs before any code parses the payload. */

@@ -83,7 +83,6 @@ export interface AttachedWatches {
   readonly messages: Watcher<"messages">;
   /** The session has every row up to this cut. */
   readonly head: Cut;
-  /** True when the session existed. */
   readonly sessionExists: boolean;
   readonly stale: StaleRun;
   /** Aborts when the client left, and not when its run has stalled. */

@@ -15,7 +15,6 @@ export interface ClientMessage {
   readonly id: string;
   /** Undefined: a role that no rule here needs. */
   readonly role: ClientMessageRole | undefined;
-  /** The type of an activity. */
   readonly activityType: string | undefined;
 }
 

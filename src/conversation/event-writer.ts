@@ -250,15 +250,9 @@ interface AguiEventFrame {
   readonly endsRun: boolean;
 }
 
-const STATE_NAMES = {
-  catching_up: "CATCHING_UP",
-  live: "LIVE",
-  degraded: "DEGRADED",
-} as const satisfies Record<LiveState, string>;
-
 /** Uses the names of WatchState. Clients ignore comment frames. */
 export function stateFrame(state: LiveState, seq: bigint): AguiFrame {
-  return { comment: `watch_state ${STATE_NAMES[state]} ${seq}` };
+  return { comment: `watch_state ${state.toUpperCase()} ${seq}` };
 }
 
 /** One event for a client of the generation; it may become several events or none. */
@@ -288,7 +282,6 @@ export function stalledEvent(options: { readonly runStaleAfterMs: number }): Jso
 
 export interface NoRun {
   readonly sessionId: string;
-  /** True when the session existed when the client came. */
   readonly sessionExists: boolean;
   /** The message that waits for a run. */
   readonly answers: bigint | undefined;

@@ -47,7 +47,6 @@ interface FoldAtParts {
 }
 
 interface FoldAtRequest {
-  /** A new fold. */
   readonly fold: Fold;
   readonly sessionId: string;
   readonly upToSeq: bigint;

@@ -61,7 +61,6 @@ export class Fold {
     return this.bytes + (this.#snapshot?.textBytes ?? 0);
   }
 
-  /** The next row. */
   take(row: FoldedRow | TranscriptMessageRow): void {
     if (row.stream === "events") this.#addEvents(row);
     else this.#addMessages(row);

@@ -125,7 +125,6 @@ export async function* rowsAfter<R extends CountedRow>(
   }
 }
 
-/** The last number that the row takes. */
 export function lastNumberOf({ seq, eventCount }: CountedRow): bigint {
   return seq + BigInt(eventCount) - 1n;
 }

@@ -60,7 +60,6 @@ function isSame({ content }: JsonObject, text: string): boolean {
   return isObject(sent) && isDeepStrictEqual(sent["content"], content);
 }
 
-/** The message with its mark. */
 export function withMark(text: string, mark: BranchMark): string {
   const message = parseExact(text);
   if (!isObject(message)) return text;

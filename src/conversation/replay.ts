@@ -10,8 +10,7 @@
  * would be pending until that run ends.
  */
 import type { JsonObject } from "@session-ledger/agui/json";
-import { ServiceError } from "@session-ledger/base/errors";
-import { Budget } from "../base/budget.ts";
+import { Budget, overloaded } from "../base/budget.ts";
 import { expand } from "@session-ledger/compressor/expand";
 import { type CallContext, callerOf } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
@@ -38,7 +37,7 @@ import {
   type AguiFrames,
 } from "./event-writer.ts";
 import { LEAVES, Transcript, withoutAnswered } from "@session-ledger/agui/transcript/transcript";
-import { newestMicrosOf, type FoldedMessages } from "./snapshot.ts";
+import type { FoldedMessages } from "./snapshot.ts";
 import { transcriptTooLarge } from "./folding.ts";
 import type { Cut } from "./merging.ts";
 
@@ -63,9 +62,12 @@ type ReplayFrames = (
 export function createReplay(parts: AguiSetup): ReplayFrames {
   const { replaysMax } = parts.options;
   const limit = new Budget({ max: replaysMax });
+  const full = `the service replays ${replaysMax} sessions, and takes no more at once`;
   parts.metrics.limitUse.share("replays", limit);
   return async function* replay(request, context) {
-    const reserved = limit.mustReserve(callerOf(context), () => tooMany(replaysMax));
+    const reserved = limit.mustReserve(callerOf(context), () =>
+      overloaded("TOO_MANY_WATCHERS", full),
+    );
     let attached: AttachedWatches | undefined;
     let place: LivePosition | undefined;
     try {
@@ -205,7 +207,7 @@ class Replay {
         return;
       }
     }
-    this.#newestMicros = newestMicrosOf(row);
+    this.#newestMicros = row.completedAtMicros ?? row.createdAtMicros;
   }
 
   get #isAwaited(): boolean {
@@ -268,11 +270,6 @@ class Replay {
   get #lengthMax(): number {
     return this.#parts.options.snapshotLengthMax;
   }
-}
-
-function tooMany(max: number): ServiceError {
-  const message = `the service replays ${max} sessions, and takes no more at once`;
-  return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
 }
 
 /** Rows that go out together; each has at most 1 MiB of text by default. */

@@ -13,7 +13,6 @@
 import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
-import { parseExact } from "@session-ledger/agui/exact-json";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { answersGraph } from "@session-ledger/agui/run-end";
 import { JSON_DEPTH_MAX } from "@session-ledger/agui/payload";
@@ -54,11 +53,6 @@ interface InputAnswer {
   readonly at: number;
   readonly interruptId: unknown;
   readonly text: string;
-}
-
-/** An input as a value. Its numbers keep their spelling: its parts are stored. */
-export function parseInput(text: string): unknown {
-  return parseExact(text);
 }
 
 /** Undefined: the input only asks for the session. */
@@ -191,24 +185,17 @@ function keyOf(
   current: Snapshot | undefined,
 ): Pick<RunInputRow, "idempotencyKey" | "keyField"> {
   if (first !== undefined) {
-    const idempotencyKey = first.isResult ? resultKey(first) : String(first.id);
+    // A page in two tabs runs its tool in both, and each gives its result an id: the first counts.
+    const resultKey = `result-${hash("sha256", String(first.toolCallId), "hex")}`;
+    const idempotencyKey = first.isResult ? resultKey : String(first.id);
     return { idempotencyKey, keyField: `${path}messages[${first.at}].id` };
   }
   const asked = answer === undefined ? "on_interrupt" : String(answer.interruptId);
   const field =
     answer === undefined ? "forwardedProps.command" : `resume[${answer.at}].interruptId`;
-  return { idempotencyKey: answerKey(current, asked), keyField: `${path}${field}` };
-}
-
-/** A page in two tabs runs its tool in both, and each gives its result an id: the first one counts. */
-function resultKey({ toolCallId }: InputMessage): string {
-  return `result-${hash("sha256", String(toolCallId), "hex")}`;
-}
-
-/** An agent may ask under the same id again, in a later run. */
-function answerKey(current: Snapshot | undefined, interruptId: string): string {
-  const asked = `${current?.run?.startedSeq} ${interruptId}`;
-  return `resume-${hash("sha256", asked, "hex")}`;
+  // An agent may ask under the same id again, in a later run.
+  const digest = hash("sha256", `${current?.run?.startedSeq} ${asked}`, "hex");
+  return { idempotencyKey: `resume-${digest}`, keyField: `${path}${field}` };
 }
 
 /** The row that has the last of these, if no run has taken it. */

@@ -1,8 +1,7 @@
 /** A session at one number, as texts that all callers share. */
 import { parseExact } from "@session-ledger/agui/exact-json";
-import { isObject, type JsonObject, parseExactObject } from "@session-ledger/agui/json";
+import { type JsonObject, objectsIn, parseExactObject } from "@session-ledger/agui/json";
 import { ServiceError } from "@session-ledger/base/errors";
-import type { EventRow } from "../store/rows.ts";
 import type { Canonical, CanonicalRun } from "@session-ledger/agui/canonical/canonical";
 import { type Generation, servedTo } from "@session-ledger/agui/generation/served";
 import { OWNS_ACTIVITIES } from "./client-messages.ts";
@@ -32,15 +31,9 @@ export interface FoldedAt {
   readonly branches: readonly bigint[];
 }
 
-/** The time of the last event that the row stands for, as far as the row states it. */
-export function newestMicrosOf(row: EventRow): bigint {
-  return row.completedAtMicros ?? row.createdAtMicros;
-}
-
 /** A fold at one number. The fold changes, so its parts are serialised at once, for all callers. */
 export class Snapshot {
   readonly cut: Cut;
-  /** The time of the newest row; undefined without one. */
   readonly newestMicros: bigint | undefined;
   /** The RUN_ERROR of a run that failed before it began, without another run. */
   readonly failure: JsonObject | undefined;
@@ -182,12 +175,12 @@ export class Snapshot {
 
   /** New objects that belong to the caller. */
   get messages(): readonly JsonObject[] {
-    return objectsOf(this.messagesText);
+    return objectsIn(parseExact(this.messagesText));
   }
 
   /** The interrupts that wait for an answer; new objects too. */
   get interrupts(): readonly JsonObject[] {
-    return objectsOf(this.interruptsText);
+    return objectsIn(parseExact(this.interruptsText));
   }
 
   /** For a person, with the name of each speaker. */
@@ -228,12 +221,6 @@ function snapshotTexts(
   const messages = `{"type":"MESSAGES_SNAPSHOT","messages":${messagesText}${metadata}}`;
   if (stateText === undefined) return [messages];
   return [messages, `{"type":"STATE_SNAPSHOT","snapshot":${stateText}}`];
-}
-
-/** The objects of a list in JSON text, as new values for the caller. */
-export function objectsOf(text: string): readonly JsonObject[] {
-  const values = parseExact(text);
-  return Array.isArray(values) ? values.filter(isObject) : [];
 }
 
 /** Of the JSON: the layout of 64 Mi characters takes 10 s, during which nothing else runs. */

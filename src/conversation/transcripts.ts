@@ -18,6 +18,7 @@
  * after whole sessions. Folds up to a past number take turns with other long reads, by caller.
  */
 import { ServiceError } from "@session-ledger/base/errors";
+import { overloaded } from "../base/budget.ts";
 import { Semaphore } from "../base/semaphore.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Metrics } from "../observability/metrics.ts";
@@ -75,7 +76,6 @@ interface TranscriptRequest {
   readonly caller?: string | undefined;
 }
 
-/** The calls that read transcripts. */
 export interface TranscriptHandlers {
   readTranscript(
     request: Pick<TranscriptRequest, "upToSeq"> & { readonly sessionId: string },
@@ -207,7 +207,6 @@ export class Transcripts implements Unit {
     return cut;
   }
 
-  /** The session is deleted. */
   drop(sessionId: string): void {
     const entry = this.#entries.get(sessionId);
     if (entry !== undefined) entry.isDropped = true;
@@ -377,9 +376,8 @@ export class Transcripts implements Unit {
 const SESSION_BYTES = 4_096;
 
 function turnsOf(atOnce: number, waitingMax: number): Semaphore {
-  const message = `${waitingMax} transcripts wait to be read, and no more may`;
   const full = (): ServiceError =>
-    new ServiceError("overloaded", "RATE_LIMITED", message, { retryAfterMs: 1_000 });
+    overloaded("RATE_LIMITED", `${waitingMax} transcripts wait to be read, and no more may`);
   return new Semaphore({ atOnce, waiting: { max: waitingMax, full } });
 }
 

@@ -16,7 +16,6 @@ export interface DemoSession {
   readonly liked?: string;
 }
 
-/** The session of the scripted agent. */
 export const LIVE = { id: "demo-live", name: "Talk to the scripted agent" };
 
 /** All sessions of the demo have it, and the agent answers in no other one. */

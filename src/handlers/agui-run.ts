@@ -18,7 +18,7 @@ import { only, Pull } from "../base/pull.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import type { Snapshot } from "../conversation/snapshot.ts";
 import type { AguiRequest } from "../conversation/attach.ts";
-import type { AguiFrames } from "../conversation/event-writer.ts";
+import type { AguiFrame, AguiFrames } from "../conversation/event-writer.ts";
 import type { AguiJoin } from "../conversation/join.ts";
 import { refuseUnstored } from "../conversation/client-messages.ts";
 import { USER_ROW_TYPE } from "@session-ledger/agui/canonical/user-messages";
@@ -32,13 +32,12 @@ import {
 import type { Metrics } from "../observability/metrics.ts";
 
 export interface AguiRunRequest extends Omit<AguiRequest, "answers"> {
-  /** The parts of the input that may be new. */
   readonly runInput: RunInputParts | undefined;
   /** True: the request only reads, and a new message is refused. */
   readonly isReadOnly: boolean;
 }
 
-export type AguiRun = (request: AguiRunRequest, context: CallContext) => AguiFrames;
+export type AguiRun = (request: AguiRunRequest, context: CallContext) => AsyncIterable<AguiFrame>;
 
 interface AguiRunParts {
   readonly join: AguiJoin;
@@ -52,21 +51,18 @@ interface AguiRunParts {
 const ATTEMPTS_MAX = 2;
 
 export function createAguiRun(parts: AguiRunParts): AguiRun {
-  return async function* runAgent({ runInput, isReadOnly, ...request }, context) {
-    let answers: bigint | undefined;
-    if (runInput !== undefined && isReadOnly) {
-      refuseUnstored(request.messages, await currentSnapshot(parts, request.sessionId, context));
-    } else if (runInput !== undefined) {
-      answers = await rowOf(parts, { runInput, ...request }, context);
-    }
-    // A client that follows gets every run.
-    const joined = { ...request, answers: request.follow ? undefined : answers };
-    const frames = new Pull(parts.join(joined, context), only);
-    try {
-      while (frames.hasNext() || (await frames.read())) yield frames.take();
-    } finally {
-      await frames.close();
-    }
+  return ({ runInput, isReadOnly, ...request }, context) => {
+    const open = async (): Promise<AguiFrames> => {
+      let answers: bigint | undefined;
+      if (runInput !== undefined && isReadOnly) {
+        refuseUnstored(request.messages, await currentSnapshot(parts, request.sessionId, context));
+      } else if (runInput !== undefined) {
+        answers = await rowOf(parts, { runInput, ...request }, context);
+      }
+      // A client that follows gets every run.
+      return parts.join({ ...request, answers: request.follow ? undefined : answers }, context);
+    };
+    return new Pull(open, only);
   };
 }
 

@@ -78,17 +78,13 @@ export function auditedFork(audit: Audit, handle: ForkSession): ForkSession {
     const act = { principal, action: "session.fork", sessionId } as const;
     if (newId !== "" && !isUnscoped(principal)) {
       audit.denied(act, "scope");
-      throw mayNotChoose();
+      const description = "new_id must be empty with a token of a project; use idempotency_key";
+      const violations = [{ field: "new_id", description }];
+      throw new ServiceError("permission_denied", "PERMISSION_DENIED", description, { violations });
     }
     const session = await handle(request, context);
     const at = atSeq > 0n ? { atSeq: String(atSeq) } : { atMessageSeq: String(atMessageSeq) };
     audit.done(act, { newId: session.metadata?.id ?? "", ...at });
     return session;
   };
-}
-
-function mayNotChoose(): ServiceError {
-  const description = "new_id must be empty with a token of a project; use idempotency_key";
-  const violations = [{ field: "new_id", description }];
-  return new ServiceError("permission_denied", "PERMISSION_DENIED", description, { violations });
 }

@@ -3,8 +3,7 @@ import { RunStatus } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../auth/principal.ts";
 import { serverBusy } from "../base/budget.ts";
-import { invalidArgument } from "@session-ledger/base/errors";
-import { refuse } from "../contract/checks.ts";
+import { checkSize, checkThat, refuse, TOKEN_RULE } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
@@ -14,7 +13,7 @@ const RUNS_MAX = 100;
 const TOKEN = /^\d{1,18}$/;
 /** A text is encoded in up to three bytes per character. */
 const BYTES_PER_CHAR = 3;
-const STATUS = {
+export const RUN_STATUSES = {
   running: RunStatus.RUNNING,
   finished: RunStatus.FINISHED,
   error: RunStatus.ERROR,
@@ -53,8 +52,7 @@ function createConversationHandlers({
 }: ConversationReads): ConversationHandlers {
   return {
     async getTranscript({ sessionId, upToSeq }, context) {
-      const description = "up_to_seq must not be negative";
-      if (upToSeq < 0n) throw invalidArgument([{ field: "up_to_seq", description }]);
+      refuse([checkThat("up_to_seq", upToSeq >= 0n, "must not be negative")]);
       const asked = { sessionId, upToSeq: upToSeq === 0n ? undefined : upToSeq };
       const transcript = await transcripts.readTranscript(asked, context);
       const { messagesText, stateText, interruptsText, branches } = transcript;
@@ -74,18 +72,8 @@ function createConversationHandlers({
     },
     async listRuns({ sessionId, pageSize, pageToken }, context) {
       refuse([
-        pageSize >= 0 && pageSize <= RUNS_MAX
-          ? undefined
-          : {
-              field: "page_size",
-              description: `page_size must be 1 to ${RUNS_MAX}, or 0 for the default`,
-            },
-        pageToken === "" || TOKEN.test(pageToken)
-          ? undefined
-          : {
-              field: "page_token",
-              description: "page_token must be next_page_token of the page before, or empty",
-            },
+        checkSize("page_size", pageSize, RUNS_MAX),
+        checkThat("page_token", pageToken === "" || TOKEN.test(pageToken), TOKEN_RULE),
       ]);
       const afterSeq = pageToken === "" ? 0n : BigInt(pageToken);
       const runsMax = pageSize === 0 ? RUNS_MAX : pageSize;
@@ -96,7 +84,7 @@ function createConversationHandlers({
           $typeName: "ambient.v1.Run",
           runId: run.runId,
           ...(run.parentRunId === undefined ? {} : { parentRunId: run.parentRunId }),
-          status: STATUS[run.status],
+          status: RUN_STATUSES[run.status],
           firstSeq: run.firstSeq,
           lastSeq: run.lastSeq,
           startedAt: timestampOf(run.startedAtMicros),

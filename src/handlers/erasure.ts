@@ -1,6 +1,12 @@
 /** Erases one session, or holds it so that nobody does. */
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { checkTextBytes, type Check, refuse, checkSessionId } from "../contract/checks.ts";
+import {
+  checkTextBytes,
+  checkThat,
+  type Check,
+  refuse,
+  checkSessionId,
+} from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import type { ErasedSession } from "../maintenance/erase.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
@@ -49,9 +55,9 @@ export function createErasureHandlers(
 }
 
 function checkReason(reason: string, release: boolean): Check {
-  if (release && reason !== "")
-    return { field: "reason", description: "reason must be empty with release" };
-  if (!release && reason.trim() === "")
-    return { field: "reason", description: "reason must say why the session is held" };
-  return checkTextBytes("reason", reason, REASON_BYTES_MAX);
+  return (
+    checkThat("reason", !release || reason === "", "must be empty with release") ??
+    checkThat("reason", release || reason.trim() !== "", "must say why the session is held") ??
+    checkTextBytes("reason", reason, REASON_BYTES_MAX)
+  );
 }

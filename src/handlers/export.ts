@@ -5,8 +5,8 @@
  */
 import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { JsonObject } from "@session-ledger/agui/json";
-import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
-import { Budget, serverBusy } from "../base/budget.ts";
+import { ServiceError } from "@session-ledger/base/errors";
+import { Budget, overloaded, serverBusy } from "../base/budget.ts";
 import { HistoryExport, type HistoryFormat } from "@session-ledger/history/to-history";
 import { expand, type RawEvent } from "@session-ledger/compressor/expand";
 import type { LimitUse } from "../observability/limit-metrics.ts";
@@ -15,7 +15,7 @@ import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
 import { type CallContext, callerOf } from "../contract/context.ts";
 import { rowBytesOf, toSessionMessage } from "../contract/rows-to-wire.ts";
-import { checkSessionId } from "../contract/checks.ts";
+import { checkSessionId, refuse } from "../contract/checks.ts";
 
 export interface ExportHandlers {
   /** Each element stands for one row and yields that row's events on demand. */
@@ -34,7 +34,6 @@ type Export<T> = (sessionId: string, context: CallContext) => AsyncGenerator<T, 
 const EXPORTS_MAX = 64;
 const PAGE_ROWS_MAX = 500;
 const PAGE_BYTES_MAX = 256 * 1024;
-const RETRY_AFTER_MS = 1_000;
 
 export function createExportHandlers(
   reader: Pick<LedgerReader, "heads" | "pageAfter">,
@@ -56,8 +55,7 @@ export function createExportHandlers(
     sessionId: string,
     context: CallContext,
   ): AsyncGenerator<RowOf<S>> {
-    const violation = checkSessionId(sessionId);
-    if (violation !== undefined) throw invalidArgument([violation]);
+    refuse([checkSessionId(sessionId)]);
     const { signal, memory } = context;
     const place = limit.mustReserve(callerOf(context), tooMany);
     try {
@@ -101,10 +99,9 @@ export function createExportHandlers(
 
 function erased(sessionId: string): ServiceError {
   const message = `rows of session ${sessionId} were erased while it was exported`;
-  return new ServiceError("aborted", "ROW_ERASED", message, { retryAfterMs: RETRY_AFTER_MS });
+  return new ServiceError("aborted", "ROW_ERASED", message, { retryAfterMs: 1_000 });
 }
 
 function tooMany(): ServiceError {
-  const message = `${EXPORTS_MAX} exports are under way, and no more are taken`;
-  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: RETRY_AFTER_MS });
+  return overloaded("SERVER_BUSY", `${EXPORTS_MAX} exports are under way, and no more are taken`);
 }

@@ -29,6 +29,7 @@ import {
   checkEventTypeFilter,
   checkMessageTypeFilter,
   checkTextBytes,
+  checkThat,
   violationsOf,
   refuse,
 } from "../contract/checks.ts";
@@ -57,7 +58,6 @@ interface FeedCursor {
   readonly position: FeedPosition;
 }
 
-/** The fields of a frame around its row. */
 interface FrameFields {
   readonly cursor: string;
   readonly projectId: string;
@@ -96,34 +96,31 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
       }),
   };
 
-  async function* feed<S extends StreamName, M>(call: FeedCall<S, M>): AsyncGenerator<M> {
+  function feed<S extends StreamName, M>(call: FeedCall<S, M>): Pull<FeedDelivery<S>, M> {
     const { stream, request, context } = call;
     const { principal, signal } = context;
-    const { position, server } = checked(call);
     const projectId = principal.projectId ?? request.projectId;
-    const deliveries = feeds.follow({
-      stream,
-      from: position,
-      server,
-      projectId: projectId === "" ? undefined : projectId,
-      eventTypes: request.eventTypes,
-      snapshotOnly: request.snapshotOnly,
-      signal,
-      acquire: reserveFor(context),
-    });
+    const follow = async (): Promise<AsyncIterable<FeedDelivery<S>>> => {
+      const { position, server } = checked(call);
+      return feeds.follow({
+        stream,
+        from: position,
+        server,
+        projectId: projectId === "" ? undefined : projectId,
+        eventTypes: request.eventTypes,
+        snapshotOnly: request.snapshotOnly,
+        signal,
+        acquire: reserveFor(context),
+      });
+    };
     const act = { principal, action: "feed.read", sessionId: undefined } as const;
     let isAudited = false;
-    const pull = new Pull(deliveries, (delivery) => {
+    return new Pull(follow, (delivery) => {
       // The first delivery shows that the feed has a lease.
       if (!isAudited) audit.done(act, { stream, projectId });
       isAudited = true;
       return framesOf(call, delivery);
     });
-    try {
-      while (pull.hasNext() || (await pull.read())) yield pull.take();
-    } finally {
-      await pull.close();
-    }
   }
 }
 
@@ -157,13 +154,10 @@ function* framesOf<S extends StreamName, M>(
 function checked({ stream, request, checkTypes }: FeedCall<StreamName, unknown>): FeedCursor {
   const { cursor, startTime, projectId, eventTypes } = request;
   const place = cursor === "" ? beginningAt(startTime) : cursorIn(stream, cursor);
+  const isOneStart = cursor === "" || startTime === undefined;
   const violations = violationsOf([
-    place === undefined
-      ? { field: "cursor", description: `cursor must be one of an earlier feed of ${stream}` }
-      : undefined,
-    cursor !== "" && startTime !== undefined
-      ? { field: "start_time", description: "start_time must be absent with a cursor" }
-      : undefined,
+    checkThat("cursor", place !== undefined, `must be one of an earlier feed of ${stream}`),
+    checkThat("start_time", isOneStart, "must be absent with a cursor"),
     startTime && checkTimestamp("start_time", startTime),
     checkTextBytes("project_id", projectId, PROJECT_BYTES_MAX),
     checkTypes(eventTypes),
@@ -183,7 +177,6 @@ function cursorText(stream: StreamName, { server, position }: FeedCursor): strin
   return Buffer.from(words.join(" ")).toString("base64url");
 }
 
-/** Undefined when the text is no cursor of this feed. */
 function cursorIn(stream: StreamName, cursor: string): FeedCursor | undefined {
   if (cursor.length > CURSOR_CHARS_MAX) return undefined;
   const words = Buffer.from(cursor, "base64url").toString().split(" ");
@@ -215,7 +208,8 @@ function createSessionWatchHandlers(
       const deliveries = feeds.watchSessions({ scope, filter: request, signal, acquire });
       return flatMap(deliveries, function* (delivery) {
         if (delivery.kind === "state") {
-          if (request.stateFrames) yield stateFrame(WATCH_STATE[delivery.state]);
+          const watchState = WATCH_STATE[delivery.state];
+          if (request.stateFrames) yield create(SessionWatchEventSchema, { watchState });
           return;
         }
         const { changes } = delivery;
@@ -231,10 +225,6 @@ function toEvent({ record, change }: SessionChanged): SessionWatchEvent {
   const session = change === "deleted" ? {} : { session: toSession(record) };
   const type = TYPES[change];
   return create(SessionWatchEventSchema, { type, resourceId: record.id, ...session });
-}
-
-function stateFrame(watchState: WatchState): SessionWatchEvent {
-  return create(SessionWatchEventSchema, { watchState });
 }
 
 /** Its numbers, its times and its short texts. */

@@ -18,7 +18,13 @@ import { actorOf, type Principal, userIdOf } from "../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
-import { type Check, checkTextBytes, checkSessionId, refuse } from "../contract/checks.ts";
+import {
+  type Check,
+  checkTextBytes,
+  checkThat,
+  checkSessionId,
+  refuse,
+} from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import { toSessionEvent } from "../contract/rows-to-wire.ts";
 import type { Transcripts } from "../conversation/transcripts.ts";
@@ -78,13 +84,11 @@ export function createFeedbackHandlers(
 
 function checksOf({ sessionId, messageId, ...texts }: GiveFeedbackRequest): readonly Check[] {
   const { kind, comment, traceId } = texts;
-  const description = "kind must be 1 to 64 of A-Z a-z 0-9 . _ : -, such as thumbs_up";
   return [
     checkSessionId(sessionId),
-    messageId === ""
-      ? { field: "message_id", description: "message_id is required" }
-      : checkTextBytes("message_id", messageId, MESSAGE_ID_BYTES_MAX),
-    KIND.test(kind) ? undefined : { field: "kind", description },
+    checkThat("message_id", messageId !== "", "is required"),
+    checkTextBytes("message_id", messageId, MESSAGE_ID_BYTES_MAX),
+    checkThat("kind", KIND.test(kind), "must be 1 to 64 of A-Z a-z 0-9 . _ : -, such as thumbs_up"),
     checkTextBytes("comment", comment, COMMENT_BYTES_MAX),
     checkTextBytes("trace_id", traceId, ID_BYTES_MAX),
   ];
@@ -103,7 +107,8 @@ async function give(
 ): Promise<SessionEvent> {
   const { store, ingest } = parts;
   const { sessionId, messageId, kind, comment, traceId } = request;
-  const by = personOf(context.principal);
+  // Without authentication all callers are one person.
+  const by = actorOf(context.principal) ?? "anonymous";
   const prefix = feedbackPrefix({ by, messageId });
   // Before redaction, which may change with a release.
   const digest = hash("sha256", JSON.stringify([kind, comment, traceId]), "buffer");
@@ -140,11 +145,6 @@ async function refuseFull(store: FeedbackStore, sessionId: string, prefix: strin
 
 function feedbackFull(limit: string): ServiceError {
   return new ServiceError("failed_precondition", "FEEDBACK_FULL", `at most ${limit}`);
-}
-
-/** Without authentication all callers are one person. */
-function personOf(principal: Principal): string {
-  return actorOf(principal) ?? "anonymous";
 }
 
 interface FeedbackContent {

@@ -7,7 +7,7 @@ import type {
 import { type Principal, userIdOf } from "../auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { RateLimits } from "../ingest/rate-limits.ts";
-import { type Check, checkKey, checkSessionId, refuse } from "../contract/checks.ts";
+import { type Check, checkKey, checkSessionId, checkThat, refuse } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import type { Forked, ForkRequest } from "../store/fork.ts";
@@ -83,12 +83,12 @@ function checksOf(request: ForkSessionRequest): Check[] {
   return [
     checkSessionId(sessionId),
     newId === "" ? checkKey(idempotencyKey) : checkSessionId(newId, "new_id"),
-    newId !== "" && idempotencyKey !== ""
-      ? { field: "idempotency_key", description: "idempotency_key must be empty with a new_id" }
-      : undefined,
-    newId !== "" && newId === sessionId
-      ? { field: "new_id", description: "new_id must be another id" }
-      : undefined,
+    checkThat(
+      "idempotency_key",
+      newId === "" || idempotencyKey === "",
+      "must be empty with a new_id",
+    ),
+    checkThat("new_id", newId === "" || newId !== sessionId, "must be another id"),
     atSeq < 0n || atMessageSeq < 0n || (atSeq === 0n) === (atMessageSeq === 0n)
       ? { field: atMessageSeq === 0n ? "at_seq" : "at_message_seq", description }
       : undefined,

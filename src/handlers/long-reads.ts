@@ -5,6 +5,7 @@
  */
 import { actorOf } from "../auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
+import { overloaded } from "../base/budget.ts";
 import { Semaphore } from "../base/semaphore.ts";
 import type { CallContext } from "../contract/context.ts";
 import { failureOf } from "../store/failure.ts";
@@ -12,6 +13,7 @@ import { failureOf } from "../store/failure.ts";
 const WAITING_MAX = 1_024;
 /** Of one caller. */
 const WAITING_OF_CALLER_MAX = 64;
+const TOO_MANY = "too many lists, searches, forks and earlier transcripts wait";
 
 /** `connections`: those of the database for reads. */
 export function createReadSlots(connections: number): Semaphore {
@@ -19,7 +21,11 @@ export function createReadSlots(connections: number): Semaphore {
   return new Semaphore({
     atOnce,
     atOnceOfCaller: Math.max(1, Math.floor(atOnce / 2)),
-    waiting: { max: WAITING_MAX, ofCallerMax: WAITING_OF_CALLER_MAX, full: tooMany },
+    waiting: {
+      max: WAITING_MAX,
+      ofCallerMax: WAITING_OF_CALLER_MAX,
+      full: () => overloaded("SERVER_BUSY", TOO_MANY),
+    },
   });
 }
 
@@ -45,9 +51,4 @@ function tooSlow(error: unknown): ServiceError | undefined {
     cause: error.cause,
     retryAfterMs: 10_000,
   });
-}
-
-function tooMany(): ServiceError {
-  const message = "too many lists, searches, forks and earlier transcripts wait";
-  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: 1_000 });
 }

@@ -14,10 +14,10 @@ import type { StoreReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { type EventRow, headOf, lastSeqOf, type StreamName } from "../store/rows.ts";
 import {
-  type Check,
   checkEventTypeFilter,
   checkMessageTypeFilter,
   checkText,
+  checkThat,
   checkSessionId,
   refuse,
 } from "../contract/checks.ts";
@@ -71,11 +71,6 @@ export interface HistoryHandlers {
   ) => Promise<EventHistory>;
 }
 
-interface ReadForm extends RowForm {
-  readonly span?: TimeSpan;
-  readonly recorded?: boolean;
-}
-
 export function createListHandlers(
   reader: Pick<StoreReader, "readPage" | "resolveCursor">,
 ): ListHandlers & HistoryHandlers {
@@ -103,7 +98,7 @@ export function createListHandlers(
   async function read<S extends StreamName>(
     stream: S,
     request: ListSessionMessagesRequest | ListSessionEventsRequest,
-    { span, recorded = false, eventOf }: ReadForm = {},
+    { span, recorded = false, eventOf }: RowForm & { span?: TimeSpan; recorded?: boolean } = {},
   ): Promise<{ readonly page: Page<S>; readonly end: bigint }> {
     check(request);
     const { sessionId } = request;
@@ -193,35 +188,21 @@ function cursorsOf(page: Pick<Page<StreamName>, "nextAfter" | "nextBefore" | "ha
   return { nextAfterSeq: page.nextAfter, nextBeforeSeq: page.nextBefore, hasMore: page.hasMore };
 }
 
+const PAGE_SIZE_RULE = `must be 1 to ${PAGE_ROWS_MAX}, or 0 for ${PAGE_ROWS_DEFAULT}`;
+
 function check(request: ListSessionMessagesRequest | ListSessionEventsRequest): void {
+  const { pageSize, afterSeq, beforeSeq } = request;
   refuse([
     checkSessionId(request.sessionId),
-    checkPageSize(request.pageSize),
-    checkCursors(request),
+    checkThat("page_size", pageSize >= 0 && pageSize <= PAGE_ROWS_MAX, PAGE_SIZE_RULE),
+    checkThat("before_seq", beforeSeq >= 0n, "must not be negative"),
+    checkThat("before_seq", beforeSeq <= 0n || afterSeq <= 0n, "must not be given with after_seq"),
     ...("runId" in request
       ? [checkEventTypeFilter(request.eventTypes), checkText("run_id", request.runId)]
       : [checkMessageTypeFilter(request.eventTypes)]),
     request.createdAfter && checkTimestamp("created_after", request.createdAfter),
     request.createdBefore && checkTimestamp("created_before", request.createdBefore),
   ]);
-}
-
-function checkPageSize(pageSize: number): Check {
-  if (pageSize >= 0 && pageSize <= PAGE_ROWS_MAX) return undefined;
-  return {
-    field: "page_size",
-    description: `page_size must be 1 to ${PAGE_ROWS_MAX}, or 0 for ${PAGE_ROWS_DEFAULT}`,
-  };
-}
-
-function checkCursors(request: { readonly afterSeq: bigint; readonly beforeSeq: bigint }): Check {
-  if (request.beforeSeq < 0n) {
-    return { field: "before_seq", description: "before_seq must not be negative" };
-  }
-  if (request.beforeSeq > 0n && request.afterSeq > 0n) {
-    return { field: "before_seq", description: "before_seq must not be given with after_seq" };
-  }
-  return undefined;
 }
 
 /** Undefined without a filter: an unfiltered page takes one statement. */

@@ -12,7 +12,7 @@
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError, type Violation } from "@session-ledger/base/errors";
 import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
-import { type Check, checkEpoch, checkKey, checkSessionId, refuse } from "../contract/checks.ts";
+import { checkEpoch, checkKey, checkSessionId, checkThat, refuse } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import { storedBytesOf } from "../store/rows.ts";
@@ -60,9 +60,14 @@ export function createEventListHandlers(
   return {
     async pushEventList(list, context) {
       const { sessionId, payloads, idempotencyKey, producerEpoch: epoch } = list;
+      const { length: count } = payloads;
       refuse([
         checkSessionId(sessionId),
-        checkCount(payloads),
+        checkThat(
+          "events",
+          count > 0 && count <= LIST_EVENTS_MAX,
+          `must be 1 to ${LIST_EVENTS_MAX}`,
+        ),
         checkKey(idempotencyKey),
         checkEpoch(epoch),
       ]);
@@ -127,9 +132,4 @@ function faultsOf({ code, reason, message, violations }: ServiceError, index: nu
   }));
   if (code === "invalid_argument") return faults;
   throw new ServiceError(code, reason, place + message, { violations: faults });
-}
-
-function checkCount({ length }: readonly unknown[]): Check {
-  if (length > 0 && length <= LIST_EVENTS_MAX) return undefined;
-  return { field: "events", description: `events must be 1 to ${LIST_EVENTS_MAX}` };
 }

@@ -23,6 +23,7 @@ import {
   checkEpoch,
   checkKey,
   checkText,
+  checkThat,
   refuseLargeIndex,
   refuseLargePayload,
   refuse,
@@ -69,13 +70,10 @@ export function createPushSessionEvent(
 }
 
 function checksOf(request: PushSessionEventRequest): readonly Check[] {
-  const required =
-    request.eventType === ""
-      ? { field: "event_type", description: "event_type is required" }
-      : checkText("event_type", request.eventType);
   return [
     checkSessionId(request.sessionId),
-    required,
+    checkThat("event_type", request.eventType !== "", "is required"),
+    checkText("event_type", request.eventType),
     checkText("payload", request.payload),
     checkKey(request.idempotencyKey),
     checkEpoch(request.producerEpoch),

@@ -129,7 +129,6 @@ export function newEventRow(
   };
 }
 
-/** The row of a message before its commit. */
 export function newMessageRow(
   message: Omit<MessageRow, "stream" | "sessionId" | "seq" | "id">,
 ): MessageRow {

@@ -7,7 +7,7 @@ import {
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
-import { checkTextBytes, refuse } from "../contract/checks.ts";
+import { checkSize, checkTextBytes, checkThat, refuse, TOKEN_RULE } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { checkTimestamp, microsOf, timestampOf } from "../contract/times.ts";
 import type { TextMatch, SearchCursor, SearchPage, SearchRequest } from "../search/find.ts";
@@ -65,31 +65,20 @@ const NO_WORD = {
 function checksOf(request: SearchTextsRequest, cursor: SearchCursor | undefined) {
   const { query, projectId, sessionId, role, eventType, pageSize, pageToken } = request;
   const isBest = request.orderBy === SearchOrder.BEST;
+  const isOrder = isBest || request.orderBy === SearchOrder.UNSPECIFIED;
   const isRole = role === "" || ROLES.some((one) => one === role);
   const isToken = cursor === undefined ? pageToken === "" : "skipped" in cursor === isBest;
   return [
     query.trim() === "" ? NO_WORD : checkTextBytes("query", query, QUERY_BYTES_MAX),
     checkTextBytes("project_id", projectId, QUERY_BYTES_MAX),
     checkTextBytes("session_id", sessionId, ID_BYTES_MAX),
-    isRole ? undefined : { field: "role", description: `role must be one of ${ROLES.join(", ")}` },
+    checkThat("role", isRole, `must be one of ${ROLES.join(", ")}`),
     checkTextBytes("event_type", eventType, ID_BYTES_MAX),
     request.after && checkTimestamp("after", request.after),
     request.before && checkTimestamp("before", request.before),
-    isBest || request.orderBy === SearchOrder.UNSPECIFIED
-      ? undefined
-      : { field: "order_by", description: "order_by must be SEARCH_ORDER_BEST, or not given" },
-    pageSize >= 0 && pageSize <= TEXTS_MAX
-      ? undefined
-      : {
-          field: "page_size",
-          description: `page_size must be 1 to ${TEXTS_MAX}, or 0 for the default`,
-        },
-    isToken
-      ? undefined
-      : {
-          field: "page_token",
-          description: "page_token must be next_page_token of the page before, or empty",
-        },
+    checkThat("order_by", isOrder, "must be SEARCH_ORDER_BEST, or not given"),
+    checkSize("page_size", pageSize, TEXTS_MAX),
+    checkThat("page_token", isToken, TOKEN_RULE),
   ];
 }
 

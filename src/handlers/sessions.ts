@@ -9,12 +9,13 @@ import {
   RunFailureSchema,
   type Session,
   SessionOrder,
+  SessionSchema,
   type SessionService,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { validateCapabilities } from "@session-ledger/agui/validate";
 import { parseObject } from "@session-ledger/agui/json";
 import { userIdOf } from "../auth/principal.ts";
-import { invalidArgument, type Violation } from "@session-ledger/base/errors";
+import { invalidArgument } from "@session-ledger/base/errors";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { sessionNotFound } from "../store/failure.ts";
 import type { FailedRun } from "../store/runs.ts";
@@ -25,7 +26,14 @@ import {
   WALKED_MAX,
 } from "../store/session-list.ts";
 import type { NewSession, SessionChange, SessionRecord, SessionScope } from "../store/sessions.ts";
-import { type Check, checkTextBytes, refuse, checkSessionId } from "../contract/checks.ts";
+import {
+  type Check,
+  checkSessionId,
+  checkSize,
+  checkTextBytes,
+  checkThat,
+  refuse,
+} from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { checkTimestamp, microsOf, timestampOf } from "../contract/times.ts";
 
@@ -81,18 +89,16 @@ export function createSessionHandlers(
   return {
     async createSession(request, { principal }) {
       refuse(newSessionChecks(request));
-      const { llmModel, parentSessionId } = request;
-      const { name, prompt, labels, annotations } = request;
+      const { llmModel, parentSessionId, name, prompt, labels, annotations } = request;
       const texts = { name, prompt, labels, annotations };
-      const session = {
+      const made = await store.createSession({
         id: uuidv7(),
         llmModel,
         parentSessionId,
         ...(redactor ? redacted(texts, redactor) : texts),
-      };
-      const projectId = principal.projectId ?? request.projectId;
-      const createdByUserId = userIdOf(principal);
-      const made = await store.createSession({ ...session, projectId, createdByUserId });
+        projectId: principal.projectId ?? request.projectId,
+        createdByUserId: userIdOf(principal),
+      });
       onChange(made.id);
       return toSession(made);
     },
@@ -151,13 +157,8 @@ function changeHandlers(
       const { id } = request;
       refuse([checkSessionId(id, "id"), ...textChecks(request)]);
       const { name, labels, annotations } = request;
-      const texts = given({
-        name: name ?? null,
-        labels: labels ?? null,
-        annotations: annotations ?? null,
-      });
-      const change = redactor ? redacted(texts, redactor) : texts;
-      return update(id, change);
+      const texts = { name, labels, annotations };
+      return update(id, redactor ? redacted(texts, redactor) : texts);
     },
     async updateSessionStatus(request) {
       const { id, phase, startTime, completionTime, capabilities } = request;
@@ -211,7 +212,7 @@ function textChecks({
   annotations,
 }: Pick<SessionChange, "name" | "labels" | "annotations">): readonly Check[] {
   return [
-    name === "" ? { field: "name", description: "name must not be empty" } : undefined,
+    checkThat("name", name !== "", "must not be empty"),
     checkTextBytes("name", name, NAME_BYTES_MAX),
     checkTextBytes("labels", labels, TEXT_BYTES_MAX),
     checkTextBytes("annotations", annotations, TEXT_BYTES_MAX),
@@ -231,7 +232,7 @@ function filterChecks(request: ListSessionsRequest): readonly Check[] {
     parent === "" ? undefined : checkSessionId(parent, "parent_session_id"),
     ...belongingChecks(request),
     phase === "" ? undefined : checkPhase(phase),
-    ORDERS.has(orderBy) ? undefined : { field: "order_by", description: "order_by is unknown" },
+    checkThat("order_by", ORDERS.has(orderBy), "is unknown"),
     orderBy === SessionOrder.WAITING && !waiting
       ? { field: "order_by", description: "the order of waiting needs the filter waiting" }
       : undefined,
@@ -245,25 +246,20 @@ export function belongingChecks(
   const labels = Object.entries(request.labels);
   return [
     checkTextBytes("project_id", request.projectId, NAME_BYTES_MAX),
-    labels.length > LABELS_MAX
-      ? { field: "labels", description: `labels must be at most ${LABELS_MAX}` }
-      : undefined,
+    checkThat("labels", labels.length <= LABELS_MAX, `must be at most ${LABELS_MAX}`),
     ...labels.map(([key, value]) => checkTextBytes("labels", `${key}${value}`, LABEL_BYTES_MAX)),
   ];
 }
 
 function checkPhase(phase: string | undefined): Check {
-  if (phase === undefined || PHASES.includes(phase)) return undefined;
-  return { field: "phase", description: `phase must be one of ${PHASES.join(", ")}` };
+  const isKnown = phase === undefined || PHASES.includes(phase);
+  return checkThat("phase", isKnown, `must be one of ${PHASES.join(", ")}`);
 }
 
 function checkSpan(status: SessionChange): Check {
   const { startTimeMicros: start, completionTimeMicros: completion } = status;
-  if (start === undefined || completion === undefined || completion >= start) return undefined;
-  return {
-    field: "completion_time",
-    description: "completion_time must not be before start_time",
-  };
+  const isSpan = start === undefined || completion === undefined || completion >= start;
+  return checkThat("completion_time", isSpan, "must not be before start_time");
 }
 
 /** Deeper pages would skip too many sessions for nothing. */
@@ -271,16 +267,13 @@ function pageChecks(
   { pageToken, page: asked }: ListSessionsRequest,
   { page, size }: { readonly page: number; readonly size: number },
 ): readonly Check[] {
-  const description = `page ${page} with ${size} sessions a page is beyond the first ${WALKED_MAX}: walk the list with page_token`;
+  const isBeyond = pageToken === "" && page <= WALKED_MAX && page * size > WALKED_MAX;
+  const rule = `${page} with ${size} sessions a page is beyond the first ${WALKED_MAX}: walk the list with page_token`;
   return [
-    inRange("page", asked, WALKED_MAX),
-    inRange("size", size, LIST_SIZE_MAX),
-    pageToken === "" && page <= WALKED_MAX && page * size > WALKED_MAX
-      ? { field: "page", description }
-      : undefined,
-    pageToken !== "" && asked !== 0
-      ? { field: "page", description: "page must not be given with page_token" }
-      : undefined,
+    checkSize("page", asked, WALKED_MAX),
+    checkSize("size", size, LIST_SIZE_MAX),
+    checkThat("page", !isBeyond, rule),
+    checkThat("page", pageToken === "" || asked === 0, "must not be given with page_token"),
   ];
 }
 
@@ -306,60 +299,31 @@ function placeIn(token: string, wanted: ListOrder): SessionsPage["from"] | undef
   return { place: { micros: BigInt(micros), id }, total };
 }
 
-function inRange(field: string, value: number, max: number): Violation | undefined {
-  if (value >= 0 && value <= max) return undefined;
-  return { field, description: `${field} must be 1 to ${max}, or 0 for the default` };
-}
-
 function existing(id: string, record: SessionRecord | undefined): SessionRecord {
   if (record === undefined) throw sessionNotFound(id);
   return record;
 }
 
+/** Fields of the record with the name of a field of the contract have its meaning. */
 export function toSession(record: SessionRecord, failure?: FailedRun): Session {
-  return {
-    $typeName: "ambient.v1.Session",
+  return create(SessionSchema, {
+    ...given(record),
     metadata: {
-      $typeName: "ambient.v1.ObjectReference",
       id: record.id,
       createdAt: timestampOf(record.createdAtMicros),
       updatedAt: timestampOf(record.updatedAtMicros),
       kind: "Session",
       href: `/api/ambient/v1/sessions/${record.id}`,
     },
-    name: record.name,
-    ...given({
-      prompt: record.prompt,
-      createdByUserId: record.createdByUserId,
-      llmModel: record.llmModel,
-      parentSessionId: record.parentSessionId,
-      labels: record.labels,
-      annotations: record.annotations,
-      capabilities: record.capabilities,
-      projectId: record.projectId,
-      phase: record.phase,
-      agentId: record.agentId,
-      openRunId: record.openRunId,
-      hold: record.hold,
-    }),
     ...given({
       startTime: optionalTime(record.startTimeMicros),
       completionTime: optionalTime(record.completionTimeMicros),
       lastActivityAt: optionalTime(record.lastActivityAtMicros),
     }),
-    messageSeq: record.messageSeq,
-    eventSeq: record.eventSeq,
     rows: record.rowCount,
-    payloadBytes: record.payloadBytes,
-    turnSeq: record.turnSeq,
     waiting: record.pendingCount,
     ...(failure && { failure: toRunFailure(failure) }),
-    ...given({
-      forkedAtSeq: record.forkedAtSeq,
-      forkedAtMessageSeq: record.forkedAtMessageSeq,
-    }),
-    forks: [],
-  };
+  });
 }
 
 const FAILURE_CHARS_MAX = 1_024;
@@ -380,11 +344,11 @@ function optionalTime(micros: bigint | null): Timestamp | null {
 }
 
 /** Returns only the present fields: an absent optional field is not the same as an empty one. */
-function given<K extends string, V>(fields: Record<K, V | null>): { [P in K]?: V } {
-  const present: { [P in K]?: V } = {};
+function given<F extends object>(fields: F): { [K in keyof F]?: NonNullable<F[K]> } {
+  const present: { [K in keyof F]?: NonNullable<F[K]> } = {};
   for (const key in fields) {
     const value = fields[key];
-    if (value !== null) present[key] = value;
+    if (value !== null && value !== undefined) present[key] = value;
   }
   return present;
 }

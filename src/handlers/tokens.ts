@@ -1,13 +1,9 @@
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Audit } from "../auth/authorizer.ts";
-import {
-  SESSION_TOKEN_ROLES,
-  type SessionTokenRole,
-  type SessionTokens,
-} from "../auth/session-tokens.ts";
+import { SESSION_TOKEN_ROLES, type SessionTokens } from "../auth/session-tokens.ts";
 import { invalidArgument } from "@session-ledger/base/errors";
 import { sessionNotFound } from "../store/failure.ts";
-import { type Check, violationsOf, checkSessionId } from "../contract/checks.ts";
+import { violationsOf, checkSessionId, checkThat } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import type { SessionStore } from "./sessions.ts";
 import { timestampOf, durationMs } from "../contract/times.ts";
@@ -20,6 +16,7 @@ export interface TokenParts {
 
 const TTL_DEFAULT_MS = 3_600_000;
 const ROLE_DEFAULT = "runner";
+const ROLE_RULE = `must be one of ${SESSION_TOKEN_ROLES.join(", ")}, or empty for ${ROLE_DEFAULT}`;
 
 export function createTokenHandlers(
   { tokens, store, audit }: TokenParts,
@@ -27,12 +24,13 @@ export function createTokenHandlers(
 ): Pick<Handlers<typeof SessionService>, "issueSessionToken"> {
   return {
     async issueSessionToken({ sessionId, role: named, ttl }, { principal }) {
-      const role = roleOf(named);
+      const role = SESSION_TOKEN_ROLES.find((one) => one === (named || ROLE_DEFAULT));
       const ttlMs = ttl === undefined ? Math.min(TTL_DEFAULT_MS, ttlMaxMs) : durationMs(ttl);
+      const ttlRule = `must be more than 0 and at most ${ttlMaxMs / 1_000} s`;
       const violations = violationsOf([
         checkSessionId(sessionId),
-        checkRole(role),
-        checkTtl(ttlMs, ttlMaxMs),
+        checkThat("role", role !== undefined, ROLE_RULE),
+        checkThat("ttl", ttlMs > 0 && ttlMs <= ttlMaxMs, ttlRule),
       ]);
       if (violations.length > 0 || role === undefined) throw invalidArgument(violations);
       if ((await store.getSession(sessionId)) === undefined) throw sessionNotFound(sessionId);
@@ -47,19 +45,4 @@ export function createTokenHandlers(
       };
     },
   };
-}
-
-function roleOf(role: string): SessionTokenRole | undefined {
-  return role === "" ? ROLE_DEFAULT : SESSION_TOKEN_ROLES.find((one) => one === role);
-}
-
-function checkRole(role: SessionTokenRole | undefined): Check {
-  if (role !== undefined) return undefined;
-  const description = `role must be one of ${SESSION_TOKEN_ROLES.join(", ")}, or empty for ${ROLE_DEFAULT}`;
-  return { field: "role", description };
-}
-
-function checkTtl(ttlMs: number, ttlMaxMs: number): Check {
-  if (ttlMs > 0 && ttlMs <= ttlMaxMs) return undefined;
-  return { field: "ttl", description: `ttl must be more than 0 and at most ${ttlMaxMs / 1_000} s` };
 }

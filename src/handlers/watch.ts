@@ -61,7 +61,8 @@ interface WatchCall<S extends StreamName, M> {
   readonly toWire: (row: RowOf<S>) => M;
   /** Returns the same message for the same row. */
   readonly toSharedWire: (row: RowOf<S>) => M;
-  readonly toFrame: (frame: StateFrame) => M;
+  /** A frame that is no row: the watch's state, and the last number that was examined. */
+  readonly toFrame: (frame: Pick<SessionMessage, "sessionId" | "watchState" | "seq">) => M;
   /** With `expand`: the events of the row that are above the caller's cursor. */
   readonly expanded: ((row: RowOf<S>, shared: boolean) => Iterable<M>) | undefined;
 }
@@ -238,15 +239,6 @@ function onceARow<R extends StoredRow, M>(toWire: (row: R) => M): (row: R) => M 
     made.set(row, message);
     return message;
   };
-}
-
-/** Frames that are not rows: the watch's state, and the last number that was examined. */
-
-interface StateFrame {
-  readonly sessionId: string;
-  readonly watchState: WatchState;
-  /** The last number that the service has examined. */
-  readonly seq: bigint;
 }
 
 export const WATCH_STATE = {

@@ -17,10 +17,11 @@ import { serverBusy } from "../base/budget.ts";
 import { invalidArgument, type ServiceError } from "@session-ledger/base/errors";
 import { BODY_DEPTH_MAX } from "../contract/checks.ts";
 import { bytesOf, clientMessagesIn } from "../conversation/client-messages.ts";
-import { charsOf, parseInput, type RunInputParts, runInputIn } from "../conversation/run-input.ts";
+import { charsOf, type RunInputParts, runInputIn } from "../conversation/run-input.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { parse, receive } from "./plumbing/json-body.ts";
+import { parseExact } from "@session-ledger/agui/exact-json";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 
 export interface InputLimits {
@@ -76,7 +77,8 @@ export class AguiInputs {
     try {
       const bytes = await receive(request, payload, this.#limits);
       checkMarks(bytes, this.#limits);
-      const body = parse(request, bytes, parseInput);
+      // Numbers keep their spelling: parts of the input are stored.
+      const body = parse(request, bytes, parseExact);
       const runInput = runInputInBody(body);
       if (runInput !== undefined) this.#inputs.set(request, runInput);
       return reducedBody(body);

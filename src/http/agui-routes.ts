@@ -4,17 +4,16 @@
  */
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
-import type { ServiceError } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import type { AguiRun } from "../handlers/agui-run.ts";
 import type { AguiFrame } from "../conversation/event-writer.ts";
 import type { AguiInputs } from "./agui-input.ts";
-import { PROBLEMS } from "./answers.ts";
-import { flagParameter, seqParameter, sessionParams } from "./parameters.ts";
+import { answer, PROBLEMS } from "./answers.ts";
+import { flagParameter, seqParameter, sessionParams, textMember } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { streamContextOf } from "./plumbing/call-context.ts";
-import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
+import { type EventStreamOptions, sendEventStream } from "./sse.ts";
 
 export interface AguiRouteParts extends EventStreamOptions {
   readonly runAgent: AguiRun;
@@ -40,7 +39,7 @@ export function aguiRoutes(app: App, { runAgent, inputs, ...stream }: AguiRouteP
   });
 }
 
-const optionalText = z.string({ error: "must be a text" }).nullish();
+const optionalText = textMember().nullish();
 export const INPUT_ERROR = "must be an object, a RunAgentInput";
 
 /** Clients before 0.0.59; they do not send their version by themselves. */
@@ -96,10 +95,7 @@ const RUN = {
       },
     ),
   body: runAgentInput,
-  response: {
-    200: { description: "Events.", content: { "text/event-stream": { schema: z.string() } } },
-    ...PROBLEMS,
-  },
+  response: { 200: answer("Events.", z.string(), "text/event-stream"), ...PROBLEMS },
 };
 
 /**
@@ -122,10 +118,9 @@ export function sendAguiStream(
   });
   return sendEventStream(reply, context, observed, {
     ...options,
-    failure: (error) => (isBetweenRuns ? { comment: error.reason } : runError(error)),
+    failure: ({ message, reason: code }) =>
+      isBetweenRuns
+        ? { comment: code }
+        : { data: JSON.stringify({ type: "RUN_ERROR", message, code }) },
   });
-}
-
-function runError({ message, reason }: ServiceError): SseFrame {
-  return { data: JSON.stringify({ type: "RUN_ERROR", message, code: reason }) };
 }

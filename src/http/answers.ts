@@ -1,14 +1,15 @@
 /** The answers of routes, and their description in the OpenAPI document. */
-import { toBinary } from "@bufbuild/protobuf";
+import { toBinary, toJsonString } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
-import { type Fragments, FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
-import type { Sender, SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
+import { SenderSchema, type SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
 import { timestampOf } from "../contract/times.ts";
+import { NO_QUERY, sessionParams, textMember } from "./parameters.ts";
 import { PROBLEM_TYPE } from "./plumbing/problem.ts";
 import type { ServedMethods } from "../handlers/authorised.ts";
 
@@ -19,12 +20,19 @@ export interface RouteParts<M extends keyof ServedMethods> {
 
 export const JSON_TYPE = "application/json";
 
+interface AnswerOptions {
+  readonly status?: number;
+  /** The answer is that of an earlier request. */
+  readonly isReplayed?: boolean;
+}
+
 /** As bytes: to text fastify would add a charset, which JSON does not have. */
 export function sendJson(
   reply: FastifyReply,
   text: string,
-  { status = 200 }: { readonly status?: number } = {},
+  { status = 200, isReplayed = false }: AnswerOptions = {},
 ): FastifyReply {
+  if (isReplayed) void reply.header("idempotent-replayed", "true");
   return reply.code(status).type(JSON_TYPE).send(Buffer.from(text));
 }
 
@@ -64,9 +72,19 @@ export const PROBLEMS = {
   "5xx": problem("The service is at fault, or stops; with Retry-After, try again."),
 } as const;
 
-/** An answer that is one kind of content. */
 export function answer(description: string, schema: z.ZodType, type = JSON_TYPE) {
   return { description, content: { [type]: { schema } } };
+}
+
+/** JSON, or on request a stream of events. */
+export function answerOrStream(description: string, schema: z.ZodType) {
+  const stream = { schema: z.string() };
+  return { description, content: { [JSON_TYPE]: { schema }, "text/event-stream": stream } };
+}
+
+/** The description of a route of one session without parameters in the query. */
+export function ofSession(tag: string) {
+  return { tags: [tag], params: sessionParams, querystring: NO_QUERY };
 }
 
 /**
@@ -87,7 +105,7 @@ export const eventType = z.string().meta({
   anyOf: [{ enum: [...EVENT_TYPES] }, { pattern: EVENT_TYPE_FORM.source }],
 });
 
-const senderText = z.string({ error: "must be a text" }).optional();
+const senderText = textMember().optional();
 
 /** The handlers check the lengths. */
 export const senderSchema = z
@@ -145,6 +163,8 @@ export const eventItemSchema = z
   })
   .meta({ id: "Event" });
 
+const IN_SNAKE_CASE = { useProtoFieldName: true } as const;
+
 /** The result is JSON text. */
 export function messageItem(
   message: SessionMessage,
@@ -158,18 +178,9 @@ export function messageItem(
     payload: JSON.stringify(message.payload),
     created_at: timeJson(message.createdAt),
     sent_at: timeJson(message.sentAt),
-    sender: message.sender && senderJson(message.sender),
+    sender: message.sender && toJsonString(SenderSchema, message.sender, IN_SNAKE_CASE),
     recorded_at: microsJson(recordedMicros),
   });
-}
-
-/** Empty fields are left out: protobuf does not distinguish them from absent ones. */
-function senderJson({ id, name, displayName, isBot, ...from }: Sender): string {
-  const { channel, channelId, threadId } = from;
-  const texts = { id, name, display_name: displayName, channel };
-  const more = { channel_id: channelId, thread_id: threadId };
-  const given = Object.entries({ ...texts, ...more }).filter(([, value]) => value !== "");
-  return JSON.stringify({ ...Object.fromEntries(given), ...(isBot && { is_bot: true }) });
 }
 
 /** The result is JSON text. */
@@ -180,6 +191,7 @@ export function eventItem(
     recordedMicros,
   }: { readonly fragments?: boolean; readonly recordedMicros?: bigint | undefined } = {},
 ): string {
+  const index = fragments && event.fragments && toBinary(FragmentsSchema, event.fragments);
   return jsonObject({
     id: JSON.stringify(event.id),
     session_id: JSON.stringify(event.sessionId),
@@ -190,13 +202,9 @@ export function eventItem(
     completed_at: timeJson(event.completedAt),
     event_count: String(event.eventCount),
     run_id: event.runId === "" ? undefined : JSON.stringify(event.runId),
-    fragments: fragments && event.fragments ? `"${base64Of(event.fragments)}"` : undefined,
+    fragments: index ? `"${Buffer.from(index).toString("base64")}"` : undefined,
     recorded_at: microsJson(recordedMicros),
   });
-}
-
-function base64Of(fragments: Fragments): string {
-  return Buffer.from(toBinary(FragmentsSchema, fragments)).toString("base64");
 }
 
 /** A row of a feed: the item, as JSON text, and the other fields of the row. */

@@ -1,6 +1,7 @@
 /** The conversation of a session: its runs, and its transcript. */
 import { z } from "zod";
-import type { RunSummary, RunsPage, RunStatus } from "../handlers/runs.ts";
+import { RUN_STATUSES } from "../handlers/conversation.ts";
+import type { RunSummary, RunsPage } from "../handlers/runs.ts";
 import { serverBusy } from "../base/budget.ts";
 import {
   answer,
@@ -39,7 +40,7 @@ function pageJson({ runs, nextAfter, hasMore }: RunsPage): string {
 }
 
 function runJson(run: RunSummary): string {
-  const { parentRunId, endedAtMicros } = run;
+  const { parentRunId } = run;
   return jsonObject({
     run_id: JSON.stringify(run.runId),
     parent_run_id: parentRunId === undefined ? undefined : JSON.stringify(parentRunId),
@@ -47,28 +48,18 @@ function runJson(run: RunSummary): string {
     first_seq: run.firstSeq.toString(),
     last_seq: run.lastSeq.toString(),
     started_at: microsJson(run.startedAtMicros),
-    ended_at: microsJson(endedAtMicros),
+    ended_at: microsJson(run.endedAtMicros),
     raw_events: run.rawEvents.toString(),
     rows: run.rows.toString(),
     bytes: run.bytes.toString(),
   });
 }
 
-const STATUSES = [
-  "running",
-  "finished",
-  "error",
-  "interrupted",
-  "unanswered",
-  "cancelled",
-  "stalled",
-] as const satisfies readonly RunStatus[];
-
 const runSchema = z
   .strictObject({
     run_id: z.string(),
     parent_run_id: z.string().optional(),
-    status: z.enum(STATUSES).meta({
+    status: z.enum(Object.keys(RUN_STATUSES)).meta({
       description:
         "running: no end yet; stalled: no end, and another run began behind it or nothing came for RUN_STALE_AFTER; interrupted: it ended to wait for an answer; unanswered: the same, and a later run has ended without one.",
     }),

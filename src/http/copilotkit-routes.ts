@@ -13,6 +13,7 @@
  */
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
+import { isObject } from "@session-ledger/agui/json";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
 import type { AguiRun, AguiRunRequest } from "../handlers/agui-run.ts";
@@ -24,7 +25,8 @@ import { INPUT_ERROR, runAgentInput, sendAguiStream } from "./agui-routes.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
-import { NO_QUERY, SESSION_ID } from "./parameters.ts";
+import { refusalOfIssues } from "./plumbing/problem.ts";
+import { NO_QUERY, SESSION_ID, textMember } from "./parameters.ts";
 import type { EventStreamOptions } from "./sse.ts";
 import { checkSessionId } from "../contract/checks.ts";
 
@@ -86,14 +88,12 @@ export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
     if (method === "info") return sendJson(reply, INFO);
     if (method === "agent/stop") {
       const { threadId: thread = "" } = stopParams.safeParse(params).data ?? {};
-      const path = "body.";
-      const named = parsed(stopBody, body, path);
-      return stop(parts, reply, { thread, field: "params.threadId", named, path });
+      const named = parsed(stopBody, body);
+      return stop(parts, reply, { thread, field: "params.threadId", named, path: "body." });
     }
     const does = AGENT_METHODS.get(method);
-    if (does === undefined) return refuse();
-    const input = parsed(connectInput, body, "body.");
-    await serve(parts, reply, { input, does, path: "body." });
+    if (does === undefined) throw new ServiceError("unimplemented", "NOT_IMPLEMENTED", ONLY_READS);
+    await serve(parts, reply, { input: parsed(connectInput, body), does, path: "body." });
     return reply;
   });
 }
@@ -120,7 +120,8 @@ function serve(
   const { threadId: sessionId, messages, protocolVersion, forwardedProps } = input;
   refuseThread(sessionId, `${path ?? ""}threadId`);
   const context = streamContextOf(reply.request);
-  const follow = follows(forwardedProps);
+  // Other properties belong to the app and are ignored.
+  const follow = isObject(forwardedProps) && forwardedProps["follow"] === true;
   const isReadOnly = does === "connect";
   const { runInput, ...rest } = inputs.keep(messages, reply);
   const asked: AguiRunRequest = {
@@ -177,16 +178,6 @@ function refuseThread(sessionId: string, field: string): void {
   throw invalidArgument([{ field, description: wrong.description.replace(wrong.field, field) }]);
 }
 
-/** Other properties belong to the app and are ignored. */
-function follows(properties: unknown): boolean {
-  return (
-    typeof properties === "object" &&
-    properties !== null &&
-    "follow" in properties &&
-    properties.follow === true
-  );
-}
-
 async function* framesOf(
   runAgent: AguiRun,
   asked: AguiRunRequest,
@@ -205,28 +196,17 @@ async function* framesOf(
   }
 }
 
-/** `prefix`: of the members, such as `body.`; empty for the body itself. */
-function parsed<T>(schema: z.ZodType<T>, value: unknown, prefix: string): T {
-  const read = schema.safeParse(value);
-  if (read.success) return read.data;
-  throw invalidArgument(
-    read.error.issues.map(({ path, message }) => {
-      const field = `${prefix}${path.join(".")}`.replace(/\.$/, "");
-      return { field, description: `${field === "" ? "the body" : field} ${message}` };
-    }),
-  );
+/** The member `body` of an envelope. */
+function parsed<T>(schema: z.ZodType<T>, value: unknown): T {
+  const { success, data, error } = schema.safeParse(value);
+  if (success) return data;
+  throw refusalOfIssues(error.issues.map((issue) => ({ ...issue, path: ["body", ...issue.path] })));
 }
 
-function refuse(): never {
-  const message = "the ledger runs no agents, and offers info, connect and run";
-  throw new ServiceError("unimplemented", "NOT_IMPLEMENTED", message);
-}
+const ONLY_READS = "the ledger runs no agents, and offers info, connect and run";
 
 const TAGS = ["copilotkit"];
-const EVENTS = {
-  description: "Events; none without a run.",
-  content: { "text/event-stream": { schema: z.string() } },
-};
+const EVENTS = answer("Events; none without a run.", z.string(), "text/event-stream");
 const RUNTIME_INFO = z.looseObject({
   version: z.string(),
   mode: z.literal("sse"),
@@ -248,28 +228,28 @@ const INFORM = {
   },
 };
 
-const CONNECT = {
-  operationId: "connectCopilotKit",
-  summary: "The session that a thread names, for CopilotKit's client",
+const STREAM = {
   tags: TAGS,
   params: z.object({ agent }),
   querystring: NO_QUERY,
   body: connectInput,
   response: { 200: EVENTS, ...PROBLEMS },
+};
+
+const CONNECT = {
+  operationId: "connectCopilotKit",
+  summary: "The session that a thread names, for CopilotKit's client",
+  ...STREAM,
 };
 
 const RUN = {
   operationId: "runCopilotKit",
   summary: "Talk to the session that a thread names, as CopilotKit's client",
-  tags: TAGS,
-  params: z.object({ agent }),
-  querystring: NO_QUERY,
-  body: connectInput,
-  response: { 200: EVENTS, ...PROBLEMS },
+  ...STREAM,
 };
 
 const STOPPED = z.strictObject({ stopped: z.boolean(), message: z.string().optional() });
-const id = z.string({ error: "must be a text" }).min(1, { error: "must not be empty" }).optional();
+const id = textMember().min(1, { error: "must not be empty" }).optional();
 const stopBody = z
   .looseObject(
     {

@@ -10,9 +10,17 @@ import { type EventListHandlers, LIST_EVENTS_MAX } from "../handlers/push-list.t
 import { invalidArgument, ServiceError, type Violation } from "@session-ledger/base/errors";
 import { utf8Of } from "@session-ledger/base/utf8";
 import { elementTexts } from "../contract/checks.ts";
-import { answer, JSON_TYPE, jsonObject, PROBLEMS, sendJson, seqNumber } from "./answers.ts";
+import {
+  answer,
+  JSON_TYPE,
+  jsonObject,
+  ofSession,
+  PROBLEMS,
+  sendJson,
+  seqNumber,
+} from "./answers.ts";
 import { keyOf } from "./message-routes.ts";
-import { NO_QUERY, seqParameter, sessionParams } from "./parameters.ts";
+import { seqHeader } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { checkCharset, parse, readText, receive } from "./plumbing/json-body.ts";
@@ -49,14 +57,15 @@ export function eventPushRoutes(app: App, { handlers, requestBytesMax }: EventPu
         sessionId: request.params.id,
         payloads: body.events,
         idempotencyKey: keyOf(request.headers["idempotency-key"]?.toString()),
-        producerEpoch: epochOf(request.headers["producer-epoch"]),
+        producerEpoch: seqHeader("Producer-Epoch", request.headers["producer-epoch"]),
       };
       const { firstSeq, lastSeq, deduplicated } = await handlers
         .pushEventList(list, callContextOf(request))
-        .catch((error: unknown) => Promise.reject(named(ServiceError.from(error), body)));
-      if (deduplicated) void reply.header("idempotent-replayed", "true");
+        .catch((error: unknown) => {
+          throw withNames(ServiceError.from(error), (text) => nameInRequest(text, body));
+        });
       const seqs = { first_seq: firstSeq.toString(), last_seq: lastSeq.toString() };
-      return sendJson(reply, jsonObject(seqs));
+      return sendJson(reply, jsonObject(seqs), { isReplayed: deduplicated });
     });
     done();
   });
@@ -82,15 +91,6 @@ const NO_NUMBERS = {
   description:
     "Client-Seq is not known here: a body is one push, and Idempotency-Key makes it safe",
 };
-
-const epoch = seqParameter("");
-
-function epochOf(value: unknown): bigint | undefined {
-  const read = epoch.safeParse(value);
-  if (read.success) return read.data;
-  const description = `Producer-Epoch ${read.error.issues[0]?.message}`;
-  throw invalidArgument([{ field: "Producer-Epoch", description }]);
-}
 
 function wrongType(): ServiceError {
   const description = `Content-Type must be ${JSON_TYPE} or ${LINES_TYPE}`;
@@ -145,11 +145,6 @@ function tooMany(): Violation {
   return { field: "", description };
 }
 
-/** The error with the names that its fields have in the request. */
-function named(error: ServiceError, { isList }: EventsBody): ServiceError {
-  return withNames(error, (text) => nameInRequest(text, { isList }));
-}
-
 /** The beginning of a text that names a field of the handlers. */
 function nameInRequest(text: string, { isList }: { readonly isList: boolean }): string {
   return text
@@ -177,9 +172,7 @@ const PUSH = {
   summary: "Push events",
   description:
     "One event, an array, or a line an event. The request is one push: stored whole or not at all, and fragments of one text are merged.",
-  tags: ["events"],
-  params: sessionParams,
-  querystring: NO_QUERY,
+  ...ofSession("events"),
   headers: z.object({
     "idempotency-key": z.string().optional().meta({
       description:

@@ -13,7 +13,7 @@
 import { create } from "@bufbuild/protobuf";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
-import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
+import { WatchState, WatchStateSchema } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   ListSessionEventsRequestSchema,
   type SessionEvent,
@@ -24,7 +24,7 @@ import {
   WatchSessionMessagesRequestSchema,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { EventHistory, HistoryHandlers } from "../handlers/pages.ts";
-import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import { flatMap, only, Pull } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import {
@@ -44,6 +44,7 @@ import {
   countParameter,
   flagParameter,
   listParameter,
+  seqHeader,
   seqParameter,
   sessionParams,
   textParameter,
@@ -51,6 +52,7 @@ import {
 } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
+import { withNames } from "./plumbing/problem.ts";
 import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 
 export type EventRouteParts = EventStreamOptions &
@@ -84,7 +86,6 @@ export const liveParameters = {
 };
 
 const LAST_EVENT_ID = "Last-Event-ID";
-const lastEventId = seqParameter("");
 
 export function eventRoutes(app: App, parts: EventRouteParts): void {
   app.get("/sessions/:id/events", { schema: EVENTS }, (request, reply) =>
@@ -130,10 +131,7 @@ const EVENTS = {
     expand: flagParameter("Each event as it was before compression; false: rows.", true),
     fragments: fragmentsParameter,
   }),
-  response: {
-    200: answer("A stream.", z.string(), "text/event-stream"),
-    ...PROBLEMS,
-  },
+  response: { 200: answer("A stream.", z.string(), "text/event-stream"), ...PROBLEMS },
 };
 
 interface Following<Q = LiveQuery> {
@@ -240,20 +238,17 @@ function stateFrame(
   { watchState, seq }: Pick<SessionMessage, "watchState" | "seq">,
   named: boolean,
 ): SseFrame {
-  const state = STATE_NAMES[watchState] ?? "";
+  const state = stateName(watchState);
   if (!named) return { comment: `watch_state ${state} ${seq}` };
   return { event: "watch_state", data: `{"state":"${state}","seq":${seq}}` };
 }
 
-/** The names of the contract's enum, without the common prefix of its values. */
-export const STATE_NAMES: Readonly<Record<number, string>> = {
-  [WatchState.CATCHING_UP]: "CATCHING_UP",
-  [WatchState.LIVE]: "LIVE",
-  [WatchState.DEGRADED]: "DEGRADED",
-};
+/** The name of the contract's enum, without the common prefix of its values. */
+export function stateName(watchState: WatchState): string {
+  return WatchStateSchema.value[watchState]?.localName ?? "";
+}
 
 interface Cursor {
-  /** Undefined: the caller gave no cursor. */
   readonly seq: bigint | undefined;
   /** Makes errors name the cursor as the caller knows it. */
   naming(frames: AsyncGenerator<SseFrame>): AsyncGenerator<SseFrame>;
@@ -263,12 +258,7 @@ function cursorOf(request: FastifyRequest, query: LiveQuery): Cursor {
   const header = request.headers["last-event-id"];
   if (header === undefined || header === "")
     return { seq: query.after_seq, naming: (frames) => frames };
-  const seq = lastEventId.safeParse(header);
-  if (!seq.success) {
-    const why = seq.error.issues[0]?.message ?? "";
-    throw invalidArgument([{ field: LAST_EVENT_ID, description: `${LAST_EVENT_ID} ${why}` }]);
-  }
-  return { seq: seq.data, naming: namingTheHeader };
+  return { seq: seqHeader(LAST_EVENT_ID, header), naming: namingTheHeader };
 }
 
 async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerator<SseFrame> {
@@ -277,11 +267,7 @@ async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerato
     while (pull.hasNext() || (await pull.read())) yield pull.take();
   } catch (error) {
     if (!(error instanceof ServiceError) || error.reason !== "CURSOR_BEYOND_HEAD") throw error;
-    const { code, reason, message, violations } = error;
-    throw new ServiceError(code, reason, message.replace("after_seq", LAST_EVENT_ID), {
-      violations: violations.map((violation) => ({ ...violation, field: LAST_EVENT_ID })),
-      cause: error,
-    });
+    throw withNames(error, (text) => text.replace("after_seq", LAST_EVENT_ID));
   } finally {
     await pull.close();
   }

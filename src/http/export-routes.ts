@@ -9,9 +9,9 @@ import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
-import type { SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { serverBusy, UNREAD_LIMIT_MS } from "../base/budget.ts";
 import { ServiceError } from "@session-ledger/base/errors";
+import { flatMap } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 import type { ExportHandlers } from "../handlers/export.ts";
 import { HISTORY_FORMATS } from "@session-ledger/history/to-history";
@@ -43,12 +43,13 @@ const CHUNK_CHARS = 64 * 1024;
 
 export function exportRoutes(app: App, { exports, log }: ExportParts): void {
   const linesOf = {
-    events: (id, context) => eventLines(exports.exportEvents(id, context)),
-    messages: (id, context) => messageLines(exports.exportMessages(id, context)),
+    events: (id, context) => flatMap(exports.exportEvents(id, context), eventLines),
+    messages: (id, context) =>
+      flatMap(exports.exportMessages(id, context), (message) => [`${messageItem(message)}\n`]),
   } satisfies Record<ExportStream, (id: string, context: CallContext) => AsyncIterable<string>>;
 
   const answerWith = async (
-    { request, reply, context }: ExportCall,
+    { request, reply, context }: ReturnType<typeof callOf>,
     fileName: string,
     lines: AsyncIterable<string>,
   ): Promise<void> => {
@@ -72,21 +73,18 @@ export function exportRoutes(app: App, { exports, log }: ExportParts): void {
     const call = callOf(request, reply, HISTORY_BYTES);
     const asked = { sessionId: id, format: request.query.format };
     const entries = exports.exportHistory(asked, call.context);
-    await answerWith(call, fileNameOf(id, "history"), entryLines(entries));
+    const lines = flatMap(entries, (entry) => [`${JSON.stringify(entry)}\n`]);
+    await answerWith(call, fileNameOf(id, "history"), lines);
   });
 }
 
-function callOf(request: FastifyRequest, reply: FastifyReply, bytes: number): ExportCall {
+function callOf(request: FastifyRequest, reply: FastifyReply, bytes: number) {
   const context = callContextOf(request);
   if (context.memory?.resize("answer", bytes) === false) throw serverBusy();
   return { request, reply, context };
 }
 
-interface ExportCall {
-  readonly request: FastifyRequest;
-  readonly reply: FastifyReply;
-  readonly context: CallContext;
-}
+const FILE = { 200: answer("JSON lines.", z.string(), "application/x-ndjson"), ...PROBLEMS };
 
 const EXPORT = {
   operationId: "exportSession",
@@ -101,10 +99,7 @@ const EXPORT = {
       .default("events")
       .meta({ description: "Which of the two." }),
   }),
-  response: {
-    200: answer("JSON lines.", z.string(), "application/x-ndjson"),
-    ...PROBLEMS,
-  },
+  response: FILE,
 };
 
 const HISTORY = {
@@ -123,10 +118,7 @@ const HISTORY = {
           "`history`: texts. `history/lc4j`: answers with the events of LangChain4j. `text`: role and text, without ids and times.",
       }),
   }),
-  response: {
-    200: answer("JSON lines.", z.string(), "application/x-ndjson"),
-    ...PROBLEMS,
-  },
+  response: FILE,
 };
 
 interface ExportBody {
@@ -192,25 +184,9 @@ async function* chunksOf(lines: AsyncIterable<string>): AsyncGenerator<string, v
   if (chunk !== "") yield chunk;
 }
 
-async function* eventLines(
-  rows: ReturnType<ExportHandlers["exportEvents"]>,
-): AsyncGenerator<string> {
-  for await (const row of rows) {
-    for (const { payload } of row) yield `${oneLine(payload)}\n`;
-  }
-}
-
-async function* messageLines(messages: AsyncIterable<SessionMessage>): AsyncGenerator<string> {
-  for await (const message of messages) yield `${messageItem(message)}\n`;
-}
-
-async function* entryLines(entries: AsyncIterable<object>): AsyncGenerator<string> {
-  for await (const entry of entries) yield `${JSON.stringify(entry)}\n`;
-}
-
 /** In JSON text a line break is white space between two tokens; inside a string it is an escape. */
-function oneLine(json: string): string {
-  return json.replaceAll(/[\r\n]+/g, " ");
+function* eventLines(row: Iterable<{ readonly payload: string }>): Generator<string> {
+  for (const { payload } of row) yield `${payload.replaceAll(/[\r\n]+/g, " ")}\n`;
 }
 
 /** Not every file system accepts the colon of an id, and the prefix prevents a leading dot. */

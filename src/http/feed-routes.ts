@@ -23,7 +23,7 @@ import {
   PROBLEMS,
   type RouteParts,
 } from "./answers.ts";
-import { STATE_NAMES } from "./event-routes.ts";
+import { stateName } from "./event-routes.ts";
 import { flagParameter, listParameter, textParameter, timeParameter } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { streamContextOf } from "./plumbing/call-context.ts";
@@ -76,7 +76,7 @@ function framesOf<M extends FeedEvent | FeedMessage>(
     const { cursor: id, watchState } = frame;
     const data = textOf(frame);
     if (data !== undefined) return [{ id, data }];
-    return [{ comment: `watch_state ${STATE_NAMES[watchState] ?? ""}` }, { id }];
+    return [{ comment: `watch_state ${stateName(watchState)}` }, { id }];
   });
 }
 

@@ -13,10 +13,11 @@ import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
 import {
   answer,
-  JSON_TYPE,
+  answerOrStream,
   jsonArray,
   messageItem,
   messageItemSchema,
+  ofSession,
   PROBLEMS,
   senderSchema,
   sendJson,
@@ -35,9 +36,11 @@ import {
 } from "./event-routes.ts";
 import {
   flagParameter,
+  keyHeader,
   NO_QUERY,
   optionalCountParameter,
   sessionParams,
+  textMember,
   timeParameter,
 } from "./parameters.ts";
 import { GiveFeedbackRequestSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
@@ -92,8 +95,8 @@ export function messageRoutes(app: App, parts: MessageRouteParts): void {
     });
     const message = await handlers.pushSessionMessage(asked, callContextOf(request));
     // A retry gets the first answer, also 201: its caller must not handle another case.
-    if (message.deduplicated) void reply.header("idempotent-replayed", "true");
-    return sendJson(reply, messageItem(message), { status: 201 });
+    const isReplayed = message.deduplicated;
+    return sendJson(reply, messageItem(message), { status: 201, isReplayed });
   });
 }
 
@@ -124,40 +127,22 @@ const LIST = {
     limit: optionalCountParameter("The most rows of a page; not for a stream.", LIMIT),
     recorded: flagParameter("Messages come with `recorded_at`; not for a stream."),
   }),
-  response: {
-    200: {
-      description: "The messages.",
-      content: {
-        [JSON_TYPE]: { schema: z.array(messageItemSchema) },
-        "text/event-stream": { schema: z.string() },
-      },
-    },
-    ...PROBLEMS,
-  },
+  response: { 200: answerOrStream("The messages.", z.array(messageItemSchema)), ...PROBLEMS },
 };
 
 const PUSH = {
   operationId: "pushMessage",
   summary: "Write a message",
-  tags: ["messages"],
-  params: sessionParams,
-  querystring: NO_QUERY,
-  headers: z.object({
-    "idempotency-key": z.string().optional().meta({
-      description:
-        "UTF-8, at most 128 bytes. A retry with the same key and content is answered with the first message; with other content it is 409.",
-    }),
-  }),
+  ...ofSession("messages"),
+  headers: keyHeader(
+    "UTF-8, at most 128 bytes. A retry with the same key and content is answered with the first message; with other content it is 409.",
+  ),
   body: z.strictObject(
     {
-      event_type: z
-        .string({ error: "must be a text" })
+      event_type: textMember()
         .default("")
-        .meta({
-          description: "`user` when empty.",
-          enum: ["", ...MESSAGE_TYPES],
-        }),
-      payload: z.string({ error: "must be a text" }).meta({ description: "Any text." }),
+        .meta({ description: "`user` when empty.", enum: ["", ...MESSAGE_TYPES] }),
+      payload: textMember().meta({ description: "Any text." }),
       sent_at: timeParameter("When the sender sent it; kept and given back."),
       sender: senderSchema
         .optional()
@@ -174,7 +159,6 @@ const PUSH = {
   },
 };
 
-/** The HTTP form of GiveFeedback. */
 export function feedbackRoutes(app: App, { handlers }: RouteParts<"giveFeedback">): void {
   app.post("/sessions/:id/messages/:message/feedback", { schema: GIVE }, async (request, reply) => {
     const { id: sessionId, message: messageId } = request.params;
@@ -184,12 +168,9 @@ export function feedbackRoutes(app: App, { handlers }: RouteParts<"giveFeedback"
       create(GiveFeedbackRequestSchema, asked),
       callContextOf(request),
     );
-    if (event.deduplicated) void reply.header("idempotent-replayed", "true");
-    return sendJson(reply, eventItem(event), { status: 201 });
+    return sendJson(reply, eventItem(event), { status: 201, isReplayed: event.deduplicated });
   });
 }
-
-const text = () => z.string({ error: "must be a text" });
 
 const GIVE = {
   operationId: "giveFeedback",
@@ -203,12 +184,12 @@ const GIVE = {
   querystring: NO_QUERY,
   body: z.strictObject(
     {
-      kind: text().meta({
+      kind: textMember().meta({
         description: "`thumbs_up`, `thumbs_down`, or another word.",
         pattern: "^[A-Za-z0-9_.:-]{1,64}$",
       }),
-      comment: text().default("").meta({ description: "At most 4 KiB." }),
-      trace_id: text().default("").meta({ description: "At most 128 bytes." }),
+      comment: textMember().default("").meta({ description: "At most 4 KiB." }),
+      trace_id: textMember().default("").meta({ description: "At most 128 bytes." }),
     },
     { error: "must be an object with a kind" },
   ),

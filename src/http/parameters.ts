@@ -3,6 +3,7 @@
  * name. The descriptions go into the OpenAPI document.
  */
 import { z } from "zod";
+import { invalidArgument } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX, SESSION_ID_PATTERN } from "@session-ledger/base/ids";
 import { INT64_MAX } from "../contract/checks.ts";
 
@@ -37,6 +38,15 @@ export function seqParameter(description: string) {
     .preprocess(seqOf, z.bigint({ error: `must be a whole number from 0 to ${INT64_MAX}` }))
     .optional()
     .meta({ description, type: "integer", format: "int64", minimum: 0 });
+}
+
+const headerValue = seqParameter("");
+
+/** The number in a header, which the framework would name in lower case in errors. */
+export function seqHeader(name: string, value: unknown): bigint | undefined {
+  const read = headerValue.safeParse(value);
+  if (read.success) return read.data;
+  throw invalidArgument([{ field: name, description: `${name} ${read.error.issues[0]?.message}` }]);
 }
 
 interface CountLimits {
@@ -95,6 +105,16 @@ export function listParameter(description: string, item: z.ZodType<string> = z.s
 
 export function textParameter(description: string) {
   return z.string({ error: "must be given once" }).default("").meta({ description });
+}
+
+/** Of a body. */
+export function textMember() {
+  return z.string({ error: "must be a text" });
+}
+
+/** Read by the routes: the framework would name it in lower case in errors. */
+export function keyHeader(description: string) {
+  return z.object({ "idempotency-key": z.string().optional().meta({ description }) });
 }
 
 const TIME_WANTED = "a time like 2026-01-31T12:00:00.000001Z, in the years 1 to 9999";

@@ -7,7 +7,6 @@ import {
   SearchTextsRequestSchema,
   type SearchTextsResponse,
 } from "@session-ledger/proto/ambient/v1/search_pb";
-import { ServiceError } from "@session-ledger/base/errors";
 import { timestampOf } from "../contract/times.ts";
 import {
   answer,
@@ -23,7 +22,7 @@ import {
 import { countParameter, textParameter, timeParameter } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
-import { renamed, withNames } from "./plumbing/problem.ts";
+import { naming } from "./plumbing/problem.ts";
 
 export function searchRoutes(app: App, { handlers }: RouteParts<"searchTexts">): void {
   app.get("/search", { schema: SEARCH }, async (request, reply) => {
@@ -41,12 +40,8 @@ export function searchRoutes(app: App, { handlers }: RouteParts<"searchTexts">):
       ...(after === undefined ? {} : { after: timestampOf(after) }),
       ...(before === undefined ? {} : { before: timestampOf(before) }),
     });
-    try {
-      return sendJson(reply, pageJson(await handlers.searchTexts(sent, callContextOf(request))));
-    } catch (error) {
-      if (!(error instanceof ServiceError)) throw error;
-      throw withNames(error, (name) => renamed(name, PARAMETERS));
-    }
+    const page = await naming(PARAMETERS, handlers.searchTexts(sent, callContextOf(request)));
+    return sendJson(reply, pageJson(page));
   });
 }
 

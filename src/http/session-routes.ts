@@ -1,7 +1,7 @@
 /** The sessions, in protobuf's own JSON mapping. */
 import { create, toJson } from "@bufbuild/protobuf";
 import { z } from "zod";
-import { EventTypeSchema } from "@session-ledger/proto/ambient/v1/common_pb";
+import { EventTypeSchema, WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   CreateSessionRequestSchema,
   DeleteSessionRequestSchema,
@@ -18,18 +18,27 @@ import {
   HoldSessionRequestSchema,
   ForkSessionRequestSchema,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { invalidArgument } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
 import { timestampOf } from "../contract/times.ts";
-import { answer, JSON_TYPE, PROBLEMS, sendJson, timeText, type RouteParts } from "./answers.ts";
-import { STATE_NAMES, stateParameter } from "./event-routes.ts";
+import {
+  answer,
+  answerOrStream,
+  ofSession,
+  PROBLEMS,
+  sendJson,
+  timeText,
+  type RouteParts,
+} from "./answers.ts";
+import { stateName, stateParameter } from "./event-routes.ts";
 import {
   flagParameter,
   listParameter,
   NO_QUERY,
   optionalCountParameter,
   SESSION_ID,
-  sessionParams,
+  keyHeader,
+  textMember,
   textParameter,
   timeParameter,
   seqParameter,
@@ -37,7 +46,7 @@ import {
 import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
 import { vary } from "./plumbing/cors.ts";
-import { renamed, withNames } from "./plumbing/problem.ts";
+import { naming } from "./plumbing/problem.ts";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
 import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 import { keyOf } from "./message-routes.ts";
@@ -153,9 +162,7 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
   });
   app.post("/sessions", { schema: CREATE }, async (request, reply) => {
     const asked = create(CreateSessionRequestSchema, request.body);
-    const session = await handlers
-      .createSession(asked, callContextOf(request))
-      .catch((error: unknown) => Promise.reject(withJsonNames(ServiceError.from(error))));
+    const session = await naming(JSON_NAMES, handlers.createSession(asked, callContextOf(request)));
     void reply.header("location", session.metadata?.href);
     return sendJson(reply, sessionJson(session), { status: 201 });
   });
@@ -170,17 +177,19 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
     return sendJson(reply, sessionJson(session));
   });
   app.patch("/sessions/:id/status", { schema: REPORT }, async (request, reply) => {
-    const { startTime, completionTime, capabilities, ...body } = request.body;
+    const { startTime, completionTime, capabilities: able, ...body } = request.body;
+    const capabilities = typeof able === "object" ? JSON.stringify(able) : able;
     const asked = create(UpdateSessionStatusRequestSchema, {
       ...body,
       id: request.params.id,
       ...(startTime !== undefined && { startTime: timestampOf(startTime) }),
       ...(completionTime !== undefined && { completionTime: timestampOf(completionTime) }),
-      ...(capabilities !== undefined && { capabilities: textIn(capabilities) }),
+      ...(capabilities !== undefined && { capabilities }),
     });
-    const session = await handlers
-      .updateSessionStatus(asked, callContextOf(request))
-      .catch((error: unknown) => Promise.reject(withJsonNames(ServiceError.from(error))));
+    const session = await naming(
+      JSON_NAMES,
+      handlers.updateSessionStatus(asked, callContextOf(request)),
+    );
     return sendJson(reply, sessionJson(session));
   });
   app.delete("/sessions/:id", { schema: DELETE }, async (request, reply) => {
@@ -204,8 +213,8 @@ function framesOf(
   isNamed: boolean,
 ): AsyncGenerator<SseFrame, void, undefined> {
   return flatMap(events, ({ type, session, resourceId, watchState }): readonly SseFrame[] => {
-    const state = STATE_NAMES[watchState];
-    if (state !== undefined) {
+    if (watchState !== WatchState.UNSPECIFIED) {
+      const state = stateName(watchState);
       const named = { event: "watch_state", data: JSON.stringify({ state }) };
       return [isNamed ? named : { comment: `watch_state ${state}` }];
     }
@@ -216,10 +225,6 @@ function framesOf(
     };
     return [{ data: JSON.stringify(change) }];
   });
-}
-
-function textIn(value: string | object): string {
-  return typeof value === "string" ? value : JSON.stringify(value);
 }
 
 const ORDERS = {
@@ -275,16 +280,7 @@ const LIST = {
     ),
     state_frames: stateParameter,
   }),
-  response: {
-    200: {
-      description: "A page of sessions.",
-      content: {
-        [JSON_TYPE]: { schema: sessionsSchema },
-        "text/event-stream": { schema: z.string() },
-      },
-    },
-    ...PROBLEMS,
-  },
+  response: { 200: answerOrStream("A page of sessions.", sessionsSchema), ...PROBLEMS },
 };
 
 /** Protobuf's JSON mapping spells fields in camelCase. */
@@ -296,16 +292,11 @@ const JSON_NAMES = {
   completion_time: "completionTime",
 };
 
-function withJsonNames(error: ServiceError): ServiceError {
-  return withNames(error, (name) => renamed(name, JSON_NAMES));
-}
-
-const textField = () => z.string({ error: "must be a text" });
 /** Those that may change later. */
 const FIELDS = {
-  name: textField().meta({ description: "A name for people, at most 1,024 bytes." }),
-  labels: textField().optional().meta({ description: "Kept as it is, at most 64 KiB." }),
-  annotations: textField().optional().meta({ description: "Kept as it is, at most 64 KiB." }),
+  name: textMember().meta({ description: "A name for people, at most 1,024 bytes." }),
+  labels: textMember().optional().meta({ description: "Kept as it is, at most 64 KiB." }),
+  annotations: textMember().optional().meta({ description: "Kept as it is, at most 64 KiB." }),
 };
 
 /** CreateSessionRequest in protobuf's own JSON mapping. */
@@ -318,12 +309,14 @@ const CREATE = {
   body: z.strictObject(
     {
       ...FIELDS,
-      prompt: textField().optional().meta({ description: "The task of the agent, at most 1 MiB." }),
-      llmModel: textField().optional().meta({ description: "The model, at most 1,024 bytes." }),
-      parentSessionId: textField()
+      prompt: textMember()
+        .optional()
+        .meta({ description: "The task of the agent, at most 1 MiB." }),
+      llmModel: textMember().optional().meta({ description: "The model, at most 1,024 bytes." }),
+      parentSessionId: textMember()
         .optional()
         .meta({ description: "The session that starts this one.", ...SESSION_ID }),
-      projectId: textField().optional().meta({
+      projectId: textMember().optional().meta({
         description: "The project, at most 1,024 bytes. A token of a project may name only that.",
       }),
     },
@@ -332,13 +325,12 @@ const CREATE = {
   response: { 201: answer("The session.", sessionSchema), ...PROBLEMS },
 };
 
-const ONE = { tags: ["sessions"], params: sessionParams, querystring: NO_QUERY };
 const NOW = { 200: answer("The session as it is now.", sessionSchema), ...PROBLEMS };
 
 const GET = {
   operationId: "getSession",
   summary: "One session",
-  ...ONE,
+  ...ofSession("sessions"),
   response: { 200: answer("The session.", sessionSchema), ...PROBLEMS },
 };
 
@@ -347,7 +339,7 @@ const UPDATE = {
   operationId: "updateSession",
   summary: "Change the name, labels or annotations of a session",
   description: "Absent fields stay unchanged.",
-  ...ONE,
+  ...ofSession("sessions"),
   body: z.strictObject(CHANGES, { error: "must be an object with name, labels or annotations" }),
   response: NOW,
 };
@@ -357,10 +349,10 @@ const REPORT = {
   operationId: "updateSessionStatus",
   summary: "Report the phase, times or capabilities of a session",
   description: "For runners. Absent fields stay unchanged.",
-  ...ONE,
+  ...ofSession("sessions"),
   body: z.strictObject(
     {
-      phase: textField().optional().meta({
+      phase: textMember().optional().meta({
         description: "Pending, Creating, Running, Stopping, Stopped, Completed or Failed.",
       }),
       startTime: timeParameter("When the run of the agent began."),
@@ -382,7 +374,7 @@ const DELETE = {
   operationId: "deleteSession",
   summary: "Delete a session",
   description: "From now on it is 404, its watches end, and nothing can be pushed to it.",
-  ...ONE,
+  ...ofSession("sessions"),
   response: { 204: z.undefined().meta({ description: "Deleted." }), ...PROBLEMS },
 };
 
@@ -404,15 +396,9 @@ const HOLD = {
   summary: "Hold a session",
   description:
     "For admins. Neither retention nor a person erases it, and it is not deleted; pushes go on. Also for a deleted session.",
-  tags: ["sessions"],
-  params: sessionParams,
-  querystring: NO_QUERY,
+  ...ofSession("sessions"),
   body: z.strictObject(
-    {
-      reason: z
-        .string({ error: "must be a text" })
-        .meta({ description: "Why, for people; at most 1,024 bytes." }),
-    },
+    { reason: textMember().meta({ description: "Why, for people; at most 1,024 bytes." }) },
     { error: "must be an object with a reason" },
   ),
   response: NOW,
@@ -421,9 +407,7 @@ const HOLD = {
 const RELEASE = {
   operationId: "releaseSession",
   summary: "End the hold of a session",
-  tags: ["sessions"],
-  params: sessionParams,
-  querystring: NO_QUERY,
+  ...ofSession("sessions"),
   response: NOW,
 };
 
@@ -434,11 +418,11 @@ export function forkRoutes(app: App, { handlers }: RouteParts<"forkSession">): v
     const { newId = "", atSeq = 0n, atMessageSeq = 0n } = request.body;
     const idempotencyKey = keyOf(request.headers["idempotency-key"]);
     const asked = { sessionId: request.params.id, newId, idempotencyKey, atSeq, atMessageSeq };
-    const session = await handlers
-      .forkSession(create(ForkSessionRequestSchema, asked), callContextOf(request))
-      .catch((error: unknown) => {
-        throw withNames(ServiceError.from(error), (name) => renamed(name, FORK_NAMES));
-      });
+    const forked = handlers.forkSession(
+      create(ForkSessionRequestSchema, asked),
+      callContextOf(request),
+    );
+    const session = await naming(FORK_NAMES, forked);
     void reply.header("location", session.metadata?.href);
     return sendJson(reply, sessionJson(session), { status: 201 });
   });
@@ -449,19 +433,13 @@ const FORK = {
   summary: "Make a session with the history of this one up to a number",
   description:
     "Needs `atSeq` or `atMessageSeq`, and not both. With `Idempotency-Key` the same request again gives the same session. A caller who sees every session may give a `newId` instead; another request for a taken one is 409, SESSION_EXISTS.",
-  tags: ["sessions"],
-  params: sessionParams,
-  querystring: NO_QUERY,
-  headers: z.object({
-    "idempotency-key": z.string().optional().meta({
-      description:
-        "UTF-8, at most 128 bytes. A repetition with the same key and number is answered with the fork of the first; with another number it is 409, KEY_REUSED.",
-    }),
-  }),
+  ...ofSession("sessions"),
+  headers: keyHeader(
+    "UTF-8, at most 128 bytes. A repetition with the same key and number is answered with the fork of the first; with another number it is 409, KEY_REUSED.",
+  ),
   body: z.strictObject(
     {
-      newId: z
-        .string({ error: "must be a text" })
+      newId: textMember()
         .min(1, { error: "must not be empty" })
         .optional()
         .meta({

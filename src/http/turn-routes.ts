@@ -14,12 +14,13 @@ import {
   jsonObject,
   messageItem,
   messageItemSchema,
+  ofSession,
   PROBLEMS,
   sendJson,
   seqNumber,
   type RouteParts,
 } from "./answers.ts";
-import { NO_QUERY, sessionParams } from "./parameters.ts";
+import { NO_QUERY, sessionParams, textMember } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { INT64_MAX } from "../contract/checks.ts";
@@ -38,16 +39,15 @@ export function turnRoutes(app: App, { handlers }: RouteParts<"cancelRun" | "cla
       redeliver: body.redeliver,
     });
     const turn = await handlers.claimTurn(asked, callContextOf(request));
-    if (turn.runStarted?.deduplicated === true) void reply.header("idempotent-replayed", "true");
-    return sendJson(reply, turnJson(turn));
+    const isReplayed = turn.runStarted?.deduplicated ?? false;
+    return sendJson(reply, turnJson(turn), { isReplayed });
   });
   app.post("/sessions/:id/runs/:run/cancel", { schema: CANCEL }, async (request, reply) => {
     const { id: sessionId, run: runId } = request.params;
     const { reason = "" } = request.body ?? {};
     const asked = create(CancelRunRequestSchema, { sessionId, runId, reason });
     const message = await handlers.cancelRun(asked, callContextOf(request));
-    if (message.deduplicated) void reply.header("idempotent-replayed", "true");
-    return sendJson(reply, messageItem(message));
+    return sendJson(reply, messageItem(message), { isReplayed: message.deduplicated });
   });
 }
 
@@ -86,9 +86,7 @@ const CLAIM = {
   summary: "Claim the waiting messages as the next run",
   description:
     "What ClaimTurn of gRPC does. Without `run_started`, the answer means that no message came in time. A repeated claim of the same run has the header `Idempotent-Replayed: true`.",
-  tags: ["turns"],
-  params: sessionParams,
-  querystring: NO_QUERY,
+  ...ofSession("turns"),
   body: z.strictObject(
     {
       run_started: z
@@ -143,8 +141,7 @@ const CANCEL = {
   body: z
     .strictObject(
       {
-        reason: z
-          .string({ error: "must be a text" })
+        reason: textMember()
           .optional()
           .meta({ description: "Why, for the producer and for readers: at most 1,024 bytes." }),
       },

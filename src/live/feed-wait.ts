@@ -29,7 +29,6 @@ export class FeedWait {
     this.#leaveHorizon = parts.horizon.join(this.#onWake);
   }
 
-  /** The feed ends with this error. */
   end(reason: ServiceError): void {
     this.#endReason = reason;
     this.#onWake();

@@ -11,8 +11,8 @@
  */
 import assert from "node:assert/strict";
 import type { Clock } from "@session-ledger/base/clock";
-import { ServiceError } from "@session-ledger/base/errors";
-import { Budget } from "../base/budget.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
+import { Budget, overloaded } from "../base/budget.ts";
 import { only, Pull } from "../base/pull.ts";
 import { Semaphore } from "../base/semaphore.ts";
 import { systemTimers, type Timers } from "@session-ledger/base/timers";
@@ -75,7 +75,6 @@ interface FeedParts {
   readonly reader: FeedReader;
   readonly clock: Clock;
   readonly log: Log;
-  /** Of watches. */
   readonly watchLimits: WatchLimits;
   readonly metrics?: Pick<Metrics, "limitUse" | "feedLag" | "watchers">;
   readonly timers?: Timers;
@@ -129,7 +128,9 @@ export class Feeds implements Unit {
   ): AsyncGenerator<FeedDelivery<S>, void> {
     if (this.#isStopped) throw shuttingDown();
     const { feedsMax } = this.#limits;
-    const lease = request.acquire(this.#feedShare, () => tooMany(feedsMax));
+    const lease = request.acquire(this.#feedShare, () =>
+      overloaded("TOO_MANY_WATCHERS", `the service has ${feedsMax} feeds, its limit`),
+    );
     const horizon = this.#horizon;
     const page = <T>(read: () => Promise<T>): Promise<T> => this.#pages.run(read, request.signal);
     const follower = new Follower({ ...this.#parts, horizon, page, limits: this.#limits }, request);
@@ -291,9 +292,4 @@ class Follower<S extends StreamName> {
     const request = { stream, projectId, eventTypes, ...bounds };
     return this.#wait.read(() => page(() => reader.page(request)), { stream });
   }
-}
-
-function tooMany(feedsMax: number): ServiceError {
-  const message = `the service has ${feedsMax} feeds, its limit`;
-  return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
 }

@@ -127,7 +127,6 @@ export class Live implements Unit, Omit<WakeUps, "onCancel"> {
     for (const [tail, own] of added.events) tail.onCommit(own, publishedAtMs);
   }
 
-  /** The session is deleted: its watches end with SESSION_DELETED. */
   onDelete(sessionId: string): void {
     this.#end(sessionId, sessionDeleted(sessionId));
   }

@@ -7,7 +7,7 @@
  * question never left: postgres.js 3.4.9 can keep one for ever on a connection that was cut while a
  * write was pending (test/postgres/watch.test.ts met it).
  */
-import { ServiceError } from "@session-ledger/base/errors";
+import { type ErrorReason, ServiceError } from "@session-ledger/base/errors";
 import type { PageAfter } from "../store/pages.ts";
 import type { LedgerReader, Seen } from "../store/reader.ts";
 import type { RowOf, SessionHead, StreamName } from "../store/rows.ts";
@@ -60,7 +60,8 @@ export class Reads {
     if (this.#closed) throw shuttingDown();
     const running = within(read(), {
       limitMs: this.#limits.readLimitMs,
-      onTimeout: () => Promise.reject(unanswered()),
+      onTimeout: () =>
+        Promise.reject(unavailable("DATABASE_UNAVAILABLE", "the database does not answer")),
       timers: this.#timers,
     });
     this.#running.add(running);
@@ -74,19 +75,13 @@ export class Reads {
 
 type ReadLimits = Pick<LiveLimits, "pageReadsMax" | "readLimitMs">;
 
-function unanswered(): ServiceError {
-  return new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "the database does not answer", {
-    retryAfterMs: 1_000,
-  });
+export function shuttingDown(): ServiceError {
+  const message = "the service is stopping: watch again from the last number you have";
+  return unavailable("SHUTTING_DOWN", message);
 }
 
-export function shuttingDown(): ServiceError {
-  return new ServiceError(
-    "unavailable",
-    "SHUTTING_DOWN",
-    "the service is stopping: watch again from the last number you have",
-    { retryAfterMs: 1_000 },
-  );
+function unavailable(reason: ErrorReason, message: string): ServiceError {
+  return new ServiceError("unavailable", reason, message, { retryAfterMs: 1_000 });
 }
 
 /**

@@ -1,6 +1,6 @@
 /** The limits of watches: one for the service, and one for each watched session. */
-import { ServiceError } from "@session-ledger/base/errors";
-import { Budget, type Reservation } from "../base/budget.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
+import { Budget, overloaded, type Reservation } from "../base/budget.ts";
 import type { LiveLimits } from "./limits.ts";
 
 /** Reserves a part for the caller, or throws the refusal. */
@@ -22,7 +22,10 @@ export class WatchLimits {
   }
 
   /** For a watch of one session. Without `acquire` the service itself watches. */
-  acquireFor(sessionId: string, acquire: Acquire = acquireForAll): readonly Reservation[] {
+  acquireFor(
+    sessionId: string,
+    acquire: Acquire = (limit, refusal) => limit.mustReserve(undefined, refusal),
+  ): readonly Reservation[] {
     const max = this.#perSessionMax;
     const ofSession = this.#sessions.get(sessionId) ?? new Budget({ max });
     const lease = this.acquire(acquire);
@@ -42,11 +45,6 @@ export class WatchLimits {
   }
 }
 
-function acquireForAll(limit: Budget, refusal: () => ServiceError): Reservation {
-  return limit.mustReserve(undefined, refusal);
-}
-
 function tooMany(of: string, max: number): ServiceError {
-  const message = `${of} has ${max} watchers, and takes no more`;
-  return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
+  return overloaded("TOO_MANY_WATCHERS", `${of} has ${max} watchers, and takes no more`);
 }

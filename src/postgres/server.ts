@@ -223,7 +223,6 @@ async function readPidFile(pgData: string): Promise<readonly string[] | undefine
   return (await readFile(join(pgData, PID_FILE), "utf8").catch(unlessMissing))?.split("\n");
 }
 
-/** The state in the file, if the file belongs to that pid. */
 export async function serverState(pgData: string, pid: number): Promise<string | undefined> {
   const lines = await readPidFile(pgData);
   return Number(lines?.[0]) === pid ? lines?.[STATE_LINE]?.trim() : undefined;

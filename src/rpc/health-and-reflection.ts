@@ -37,8 +37,8 @@ import {
   type ServerReflectionResponse,
   ServerReflectionResponseSchema,
 } from "@session-ledger/proto/grpc/reflection/v1/reflection_pb";
-import { ServiceError } from "@session-ledger/base/errors";
-import { CALL_BYTES, type Reservation } from "../base/budget.ts";
+import type { ServiceError } from "@session-ledger/base/errors";
+import { CALL_BYTES, overloaded, type Reservation } from "../base/budget.ts";
 import { methodDefinitionOf } from "./codec.ts";
 import { HEAD_BYTES, IncomingBytes, type IncomingOwner } from "./incoming.ts";
 import type { OpenCall } from "./open-calls.ts";
@@ -142,8 +142,7 @@ export class HealthAndReflectionCalls {
 }
 
 function tooMany(): ServiceError {
-  const message = "too many calls of health or reflection are open";
-  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: 1_000 });
+  return overloaded("SERVER_BUSY", "too many calls of health or reflection are open");
 }
 
 /** The longest question to health or reflection is a name; a reflection client asks many. */

@@ -17,7 +17,6 @@ export interface RpcEnd {
   readonly span?: Span | undefined;
 }
 
-/** Writes one record per call of one method. */
 export class MethodRecords {
   readonly #records: CallRecords;
   readonly clock: Clock;

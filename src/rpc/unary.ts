@@ -4,7 +4,6 @@ import type { CallContext } from "../contract/context.ts";
 import { answerEncoderOf, decoderOf } from "./codec.ts";
 import { type IncomingCall, type MethodDeps, OneRequestCall } from "./serve.ts";
 
-/** Answers the unary calls of one method. */
 export function unary(
   deps: MethodDeps,
   method: DescMethod,

@@ -5,12 +5,13 @@ import { constants } from "node:buffer";
 import { describe, expect, test } from "vitest";
 import { weightOf } from "@session-ledger/agui/transcript/weight";
 import { TRANSCRIPT_LIMITS } from "../../src/conversation/transcripts.ts";
-import { objectsOf } from "../../src/conversation/snapshot.ts";
+import { parseExact } from "@session-ledger/agui/exact-json";
+import { objectsIn } from "@session-ledger/agui/json";
 import { add, at, folding, say } from "../support/folding.ts";
 import { settled, type SlowTable } from "../support/slow-table.ts";
 
 const words = (messagesText: string): readonly unknown[] =>
-  objectsOf(messagesText).map(({ content }) => content);
+  objectsIn(parseExact(messagesText)).map(({ content }) => content);
 
 test("transcripts are counted by the memory of their values, and not by the length of their text", async () => {
   const { table, transcripts } = folding();

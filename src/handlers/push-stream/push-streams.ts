@@ -15,7 +15,7 @@ import {
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf } from "../../auth/principal.ts";
 import type { ValidationMode } from "@session-ledger/agui/validate";
-import { Budget } from "../../base/budget.ts";
+import { Budget, overloaded } from "../../base/budget.ts";
 import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
 import { COMPRESSOR_LIMITS } from "@session-ledger/compressor/compressor";
 import type { Ingest } from "../../ingest/ingest.ts";
@@ -211,8 +211,5 @@ function streamOptions(open: Open, options: PushStreamCallOptions): StreamOption
 }
 
 function tooManyStreams(): ServiceError {
-  const message = "too many push streams are open on this instance";
-  return new ServiceError("overloaded", "TOO_MANY_STREAMS", message, {
-    retryAfterMs: 1_000,
-  });
+  return overloaded("TOO_MANY_STREAMS", "too many push streams are open on this instance");
 }

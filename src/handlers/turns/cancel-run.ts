@@ -21,9 +21,9 @@ import {
 import { isObject, parseJson } from "@session-ledger/agui/json";
 import { actorOf } from "../../auth/principal.ts";
 import type { Clock } from "@session-ledger/base/clock";
-import { invalidArgument, ServiceError } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
-import { checkTextBytes, checkSessionId, refuse } from "../../contract/checks.ts";
+import { checkTextBytes, checkThat, checkSessionId, refuse } from "../../contract/checks.ts";
 import type { CallContext, Handlers } from "../../contract/context.ts";
 import { toSessionMessage } from "../../contract/rows-to-wire.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
@@ -81,8 +81,7 @@ export function createCancelHandlers(parts: CancelRunParts): CancelHandlers {
     cancelRun,
     async stopRun(request, context) {
       const { sessionId } = request;
-      const wrong = checkSessionId(sessionId);
-      if (wrong !== undefined) throw invalidArgument([wrong]);
+      refuse([checkSessionId(sessionId)]);
       const runId = await runToStop(parts, request, context);
       return cancelRun(create(CancelRunRequestSchema, { sessionId, runId }), context);
     },
@@ -116,14 +115,10 @@ async function stateOf(
   return state;
 }
 
-/** The text of a cancel. */
-interface CancelText {
-  readonly runId: string;
-  readonly reason: string;
-}
-
 /** Undefined: the payload is not that of a cancel. */
-export function cancelTextOf(payload: string): CancelText | undefined {
+export function cancelTextOf(
+  payload: string,
+): { readonly runId: string; readonly reason: string } | undefined {
   const value = parseJson(payload);
   if (!isObject(value) || value["event"] !== EVENT) return undefined;
   const { run_id: runId, reason = "" } = value;
@@ -211,9 +206,8 @@ function pushOf(
 function refuseFaults({ sessionId, runId, reason }: CancelRunRequest): void {
   refuse([
     checkSessionId(sessionId),
-    runId === ""
-      ? { field: "run_id", description: "run_id is required" }
-      : checkTextBytes("run_id", runId, ID_BYTES_MAX),
+    checkThat("run_id", runId !== "", "is required"),
+    checkTextBytes("run_id", runId, ID_BYTES_MAX),
     checkTextBytes("reason", reason, REASON_BYTES_MAX),
   ]);
 }

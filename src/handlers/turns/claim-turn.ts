@@ -22,11 +22,12 @@ import { applyEdits, dropEdits, memberSpans } from "@session-ledger/agui/spans";
 import { actorOf } from "../../auth/principal.ts";
 import { serverBusy } from "../../base/budget.ts";
 import type { Clock } from "@session-ledger/base/clock";
-import { ServiceError, type Violation } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import {
   type Check,
   checkEpoch,
   checkText,
+  checkThat,
   refuseLargePayload,
   INT64_MAX,
   checkSessionId,
@@ -54,7 +55,9 @@ const WAITING_COPIES = 3;
 
 const MESSAGES_DEFAULT = 10;
 const MESSAGES_MAX = 1_000;
+const MESSAGES_RULE = `must be 1 to ${MESSAGES_MAX}, or 0 for ${MESSAGES_DEFAULT}`;
 const WAIT_MS_MAX = 60_000;
+const WAIT_RULE = `must be 0 to ${WAIT_MS_MAX / 1_000} seconds`;
 /** Messages and the start of the run together; one message may be larger. */
 const TURN_BYTES_MAX = 3 * 1024 * 1024;
 const LOST =
@@ -347,20 +350,12 @@ function checksOf(request: ClaimTurnRequest): readonly Check[] {
   return [
     checkSessionId(request.sessionId),
     checkEpoch(request.producerEpoch),
-    atLeast("up_to_seq", upToSeq >= 0n),
-    messagesMax >= 0 && messagesMax <= MESSAGES_MAX
-      ? undefined
-      : {
-          field: "messages_max",
-          description: `messages_max must be 1 to ${MESSAGES_MAX}, or 0 for ${MESSAGES_DEFAULT}`,
-        },
-    request.runStarted === ""
-      ? { field: "run_started", description: "run_started is required" }
-      : checkText("run_started", request.runStarted),
-    wait === undefined || isWait(wait)
-      ? undefined
-      : { field: "wait", description: `wait must be 0 to ${WAIT_MS_MAX / 1_000} seconds` },
-    atLeast("envelope_tokens", envelopeTokens >= 0n),
+    checkThat("up_to_seq", upToSeq >= 0n, "must not be negative"),
+    checkThat("messages_max", messagesMax >= 0 && messagesMax <= MESSAGES_MAX, MESSAGES_RULE),
+    checkThat("run_started", request.runStarted !== "", "is required"),
+    checkText("run_started", request.runStarted),
+    checkThat("wait", wait === undefined || isWait(wait), WAIT_RULE),
+    checkThat("envelope_tokens", envelopeTokens >= 0n, "must not be negative"),
   ];
 }
 
@@ -368,8 +363,4 @@ function isWait(wait: Duration): boolean {
   return (
     wait.seconds >= 0n && wait.nanos >= 0 && wait.nanos < 1e9 && durationMs(wait) <= WAIT_MS_MAX
   );
-}
-
-function atLeast(field: string, holds: boolean): Violation | undefined {
-  return holds ? undefined : { field, description: `${field} must not be negative` };
 }

@@ -21,7 +21,6 @@ export interface SessionMetadata {
 export interface RunStarted {
   /** As every row of the run stores it. */
   readonly runId: string;
-  /** The row of the event with this metadata. */
   row(session: SessionMetadata, nowMicros: bigint): ValidatedEvent;
 }
 

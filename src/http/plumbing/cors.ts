@@ -64,7 +64,6 @@ export class Cors {
   }
 }
 
-/** Adds a header of the request to Vary. */
 export function vary(reply: FastifyReply, header: string): void {
   const before = reply.getHeader("vary");
   void reply.header("vary", before === undefined ? header : `${String(before)}, ${header}`);

@@ -122,14 +122,10 @@ export function readText({ headers }: Pick<FastifyRequest, "headers">, bytes: Bu
 }
 
 export function checkCharset(contentType: string | undefined): void {
-  const charset = charsetOf(contentType);
+  const charset = /;\s*charset\s*=\s*"?([^";\s]*)/i.exec(contentType ?? "")?.[1];
   if (charset !== undefined && !UTF_8.test(charset)) {
     throw notJsonType("Content-Type must have no charset, or utf-8");
   }
-}
-
-function charsetOf(contentType: string | undefined): string | undefined {
-  return /;\s*charset\s*=\s*"?([^";\s]*)/i.exec(contentType ?? "")?.[1];
 }
 
 /** Names the position of the mistake, and never its text: V8 quotes the body in its messages. */

@@ -15,6 +15,13 @@ import {
 
 export const PROBLEM_TYPE = "application/problem+json";
 
+interface Refusal {
+  readonly code?: ErrorCode;
+  readonly reason?: ErrorReason;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly violations?: readonly Violation[];
+}
+
 /** A refusal that only HTTP has: its status differs from the usual status of its code. */
 export class HttpRefusal extends ServiceError {
   readonly status: number;
@@ -23,20 +30,8 @@ export class HttpRefusal extends ServiceError {
   constructor(
     status: number,
     message: string,
-    options: {
-      readonly code?: ErrorCode;
-      readonly reason?: ErrorReason;
-      readonly headers?: Readonly<Record<string, string>>;
-      readonly violations?: readonly Violation[];
-      readonly cause?: unknown;
-    } = {},
+    { code = "invalid_argument", reason = "INVALID_REQUEST", headers = {}, ...rest }: Refusal = {},
   ) {
-    const {
-      code = "invalid_argument",
-      reason = "INVALID_REQUEST",
-      headers = {},
-      ...rest
-    } = options;
     super(code, reason, message, rest);
     this.status = status;
     this.headers = headers;
@@ -136,7 +131,13 @@ export function withNames(error: ServiceError, nameOf: (text: string) => string)
   });
 }
 
-/** The headers of the answer. */
+/** The answer of a handler; an error has the names that its fields have in the request. */
+export function naming<T>(names: FieldNames, answer: Promise<T>): Promise<T> {
+  return answer.catch((error: unknown) => {
+    throw withNames(ServiceError.from(error), (text) => renamed(text, names));
+  });
+}
+
 export function problemHeaders(error: ServiceError): Readonly<Record<string, string>> {
   const headers = {
     ...(error instanceof HttpRefusal ? error.headers : {}),
@@ -147,7 +148,7 @@ export function problemHeaders(error: ServiceError): Readonly<Record<string, str
 }
 
 /** Descriptions begin with the name of their field; a path after the name stays unchanged. */
-export function renamed(text: string, names: FieldNames): string {
+function renamed(text: string, names: FieldNames): string {
   const name = /^[a-z_]+/.exec(text)?.[0] ?? "";
   const parameter = Object.hasOwn(names, name) ? names[name] : undefined;
   return parameter === undefined ? text : parameter + text.slice(name.length);

@@ -1,32 +1,16 @@
 /** What a request must satisfy before its route runs, and what its Accept headers ask for. */
 import type { IncomingMessage } from "node:http";
 import { isIP } from "node:net";
+import { parse, type ParsedUrlQuery } from "node:querystring";
 import { invalidArgument, type ServiceError } from "@session-ledger/base/errors";
 import { fieldRefusal, HttpRefusal } from "./problem.ts";
-
-/** A repeated parameter is an array. */
-export type QueryParameters = Record<string, string | string[]>;
 
 /** Parameters of one request; no route has a tenth of them, but `event_type` may repeat. */
 const PARAMETERS_MAX = 256;
 
-/** Strict: a mistyped parameter must not silently become another one. */
-export function parseQuery(text: string): QueryParameters {
-  const query: QueryParameters = {};
-  // A parameter named like a property of every object must not find that property.
-  Object.setPrototypeOf(query, null);
-  for (const part of text.split("&", PARAMETERS_MAX)) {
-    if (part === "") continue;
-    const at = part.indexOf("=");
-    const [left, right] = at < 0 ? [part, ""] : [part.slice(0, at), part.slice(at + 1)];
-    const name = decoded(left) ?? left;
-    const value = decoded(right) ?? right;
-    const existing = query[name];
-    if (existing === undefined) query[name] = value;
-    else if (Array.isArray(existing)) existing.push(value);
-    else query[name] = [existing, value];
-  }
-  return query;
+/** A repeated parameter is an array. */
+export function parseQuery(text: string): ParsedUrlQuery {
+  return parse(text, "&", "=", { maxKeys: PARAMETERS_MAX });
 }
 
 /** The parser cannot refuse, so a badly encoded query is refused before the route. */

@@ -11,7 +11,6 @@ import { problemOf, statusOf } from "./problem.ts";
 
 const FIELD_CHARS_MAX = 128;
 
-/** The route of a request that fits no route. */
 export const UNKNOWN_ROUTE = "unknown";
 const UNKNOWN_METHOD = "unknown";
 
