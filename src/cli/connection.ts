@@ -66,6 +66,25 @@ export interface Connection {
   readonly retry: RetryOptions & Required<Pick<RetryOptions, "mayRepeat">>;
 }
 
+/** What the work of a command with a running service gets. */
+export type Service = Connection & { readonly io: CliIo };
+
+/** The arguments and the options, as their parsers have made them. */
+type Given = Parameters<Parameters<Command["action"]>[0]>;
+
+/** Makes a command one that calls a running service: adds the options, and `run` is its action. */
+export function callsService(
+  command: Command,
+  io: CliIo,
+  run: (service: Service, ...given: Given) => Promise<void>,
+): void {
+  addConnectionOptions(command).action((...given: Given) =>
+    connected(io, command.opts<ConnectionFlags>(), (connection) =>
+      run({ ...connection, io }, ...given),
+    ),
+  );
+}
+
 /** Runs a command with a connection, and always closes the connection. */
 export async function connected<T>(
   io: CliIo,

@@ -13,12 +13,7 @@ import { transcriptMarkdown, transcriptText } from "@session-ledger/agui/transcr
 import { ledger } from "@session-ledger/runner/internal/client";
 import { countArgument, seqArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
-import {
-  addConnectionOptions,
-  type Connection,
-  connected,
-  type ConnectionFlags,
-} from "./connection.ts";
+import { callsService, type Connection, type Service } from "./connection.ts";
 import { type CliIo, printLine, visible } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
@@ -29,7 +24,7 @@ export function addConversationCommands(program: Command, io: CliIo): void {
 
 const FORMS = ["json", "text", "markdown"] as const;
 
-interface TranscriptFlags extends ConnectionFlags {
+interface TranscriptFlags {
   readonly output?: (typeof FORMS)[number];
   readonly json?: boolean;
   readonly upTo: bigint;
@@ -52,29 +47,23 @@ function addTranscript(program: Command, io: CliIo): void {
         .argParser(seqArgument)
         .default(0n, "0"),
     );
-  addConnectionOptions(command).action(async (sessionId: string, flags: TranscriptFlags) =>
-    transcript(sessionId, flags, io),
-  );
+  callsService(command, io, transcript);
 }
 
 async function transcript(
+  { client, retry, io }: Service,
   sessionId: string,
   { upTo: upToSeq, ...flags }: TranscriptFlags,
-  io: CliIo,
 ): Promise<void> {
   const usual = io.stdout.isTTY === true ? "text" : "json";
   const form = flags.json === true ? "json" : (flags.output ?? usual);
-  return connected(io, flags, async ({ client, retry }) => {
-    const read = await client.call(ledger.getTranscript, { sessionId, upToSeq }, retry);
-    if (form === "json") return printLine(io, toJsonString(TranscriptSchema, read));
-    const messages = objectsIn(parseJson(read.messages));
-    const text = form === "text" ? transcriptText(messages) : transcriptMarkdown(messages);
-    // Without other control characters than tabs and line breaks.
-    if (text !== "") await printLine(io, text.trimEnd().replace(/[^\t\n]+/g, visible));
-  });
+  const read = await client.call(ledger.getTranscript, { sessionId, upToSeq }, retry);
+  if (form === "json") return printLine(io, toJsonString(TranscriptSchema, read));
+  const messages = objectsIn(parseJson(read.messages));
+  const text = form === "text" ? transcriptText(messages) : transcriptMarkdown(messages);
+  // Without other control characters than tabs and line breaks.
+  if (text !== "") await printLine(io, text.trimEnd().replace(/[^\t\n]+/g, visible));
 }
-
-type RunsFlags = ConnectionFlags & OutputFlags;
 
 function addRuns(program: Command, io: CliIo): void {
   const command = program
@@ -82,16 +71,12 @@ function addRuns(program: Command, io: CliIo): void {
     .description("list the runs of a session, in order")
     .argument("<session>", "the session of the runs")
     .option("-n, --limit <runs>", "end after this number of runs", countArgument());
-  addConnectionOptions(addOutputOptions(command)).action(
-    async (sessionId: string, flags: RunsFlags) => runs(sessionId, flags, io),
-  );
+  callsService(addOutputOptions(command), io, runs);
 }
 
-async function runs(sessionId: string, flags: RunsFlags, io: CliIo): Promise<void> {
-  return connected(io, flags, async (connection) => {
-    const forms = { json: (run: Run) => toJsonString(RunSchema, run), columns: RUN_COLUMNS };
-    await printRecords(allRuns(connection, sessionId), forms, { flags, io });
-  });
+async function runs(service: Service, sessionId: string, flags: OutputFlags): Promise<void> {
+  const forms = { json: (run: Run) => toJsonString(RunSchema, run), columns: RUN_COLUMNS };
+  await printRecords(allRuns(service, sessionId), forms, { flags, io: service.io });
 }
 
 async function* allRuns(

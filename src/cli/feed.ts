@@ -14,16 +14,11 @@ import { type StreamName, timestampOf } from "@session-ledger/runner/internal/ro
 import { reopening } from "@session-ledger/runner/internal/session-reader";
 import { countArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
-import {
-  addConnectionOptions,
-  type Connection,
-  connected,
-  type ConnectionFlags,
-} from "./connection.ts";
+import { callsService, type Connection, type Service } from "./connection.ts";
 import { type CliIo, tell, unlessStopped } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
-interface FeedFlags extends ConnectionFlags, OutputFlags {
+interface FeedFlags extends OutputFlags {
   readonly cursor?: string;
   readonly since?: bigint;
   readonly project?: string;
@@ -53,9 +48,7 @@ export function addFeed(program: Command, io: CliIo): void {
     )
     .option("-f, --follow", "continue with new rows, through restarts of the service")
     .option("-n, --limit <rows>", "end after this number of rows", countArgument());
-  addConnectionOptions(addOutputOptions(command)).action(
-    async (stream: StreamName, flags: FeedFlags) => feed(stream, flags, io),
-  );
+  callsService(addOutputOptions(command), io, feed);
 }
 
 function timeArgument(text: string): bigint {
@@ -66,14 +59,13 @@ function timeArgument(text: string): bigint {
 
 type FeedFrame = FeedEvent | FeedMessage;
 
-async function feed(stream: StreamName, flags: FeedFlags, io: CliIo): Promise<void> {
+async function feed(service: Service, stream: StreamName, flags: FeedFlags): Promise<void> {
+  const { io } = service;
   const place = { cursor: flags.cursor ?? "" };
-  return connected(io, flags, async (connection) => {
-    const rows = rowsOf(stream, place, { flags, connection });
-    const forms = { json: frameJson, columns: COLUMNS };
-    await printRecords(rows, forms, { flags, io }).catch(unlessStopped(io));
-    if (place.cursor !== "") tell(io, `continue with --cursor ${place.cursor}`);
-  });
+  const rows = rowsOf(stream, place, { flags, connection: service });
+  const forms = { json: frameJson, columns: COLUMNS };
+  await printRecords(rows, forms, { flags, io }).catch(unlessStopped(io));
+  if (place.cursor !== "") tell(io, `continue with --cursor ${place.cursor}`);
 }
 
 /** The cursor of `place` is that of the last row, or of a frame behind it. */

@@ -10,12 +10,7 @@ import {
 import { ledger } from "@session-ledger/runner/internal/client";
 import { countArgument, timeArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
-import {
-  addConnectionOptions,
-  type Connection,
-  connected,
-  type ConnectionFlags,
-} from "./connection.ts";
+import { callsService, type Connection, type Service } from "./connection.ts";
 import type { CliIo } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
@@ -43,12 +38,10 @@ export function addSearch(program: Command, io: CliIo): void {
         .default("newest"),
     )
     .option("-n, --limit <texts>", "end after this number of texts; default: 20", countArgument());
-  addConnectionOptions(addOutputOptions(command)).action(
-    async (words: readonly string[], flags: SearchFlags) => search(words, flags, io),
-  );
+  callsService(addOutputOptions(command), io, search);
 }
 
-interface SearchFlags extends ConnectionFlags, OutputFlags {
+interface SearchFlags extends OutputFlags {
   readonly session: string;
   readonly project: string;
   readonly role: string;
@@ -61,16 +54,14 @@ interface SearchFlags extends ConnectionFlags, OutputFlags {
 const TEXTS_DEFAULT = 20;
 const PAGE_SIZE_MAX = 100;
 
-async function search(words: readonly string[], flags: SearchFlags, io: CliIo): Promise<void> {
-  return connected(io, flags, async (connection) => {
-    const asked = { limit: TEXTS_DEFAULT, ...flags };
-    const found = allFound(connection, words, asked);
-    const forms = {
-      json: (text: FoundText) => toJsonString(FoundTextSchema, text),
-      columns: COLUMNS,
-    };
-    await printRecords(found, forms, { flags: asked, io });
-  });
+async function search(
+  service: Service,
+  words: readonly string[],
+  flags: SearchFlags,
+): Promise<void> {
+  const asked = { limit: TEXTS_DEFAULT, ...flags };
+  const found = allFound(service, words, asked);
+  await printRecords(found, FORMS, { flags: asked, io: service.io });
 }
 
 async function* allFound(
@@ -123,3 +114,5 @@ const COLUMNS: readonly Column<FoundText>[] = [
         .replaceAll(/\s+/g, " "),
   },
 ];
+
+const FORMS = { json: (text: FoundText) => toJsonString(FoundTextSchema, text), columns: COLUMNS };

@@ -14,12 +14,7 @@ import { sessionJson } from "@session-ledger/runner/internal/rows";
 import { reopening } from "@session-ledger/runner/internal/session-reader";
 import { countArgument, type Labels, labelOption } from "./arguments.ts";
 import { COLUMNS, FIELDS, idOf } from "./columns.ts";
-import {
-  addConnectionOptions,
-  type Connection,
-  connected,
-  type ConnectionFlags,
-} from "./connection.ts";
+import { callsService, type Connection, type Service } from "./connection.ts";
 import { type CliIo, unlessStopped, UsageError } from "./io.ts";
 import {
   addOutputOptions,
@@ -56,13 +51,15 @@ export function addSessions(program: Command, io: CliIo): void {
     )
     .option("-w, --watch", "continue with each session that changes, through restarts")
     .option("-n, --limit <sessions>", "end after this number of lines", countArgument());
-  addConnectionOptions(addOutputOptions(command)).action(
-    async (sessionId: string | undefined, flags: SessionsFlags) =>
-      sessionId === undefined ? sessions(flags, io) : oneSession(sessionId, flags, io),
+  callsService(
+    addOutputOptions(command),
+    io,
+    (service, sessionId: string | undefined, flags: SessionsFlags) =>
+      sessionId === undefined ? sessions(service, flags) : oneSession(service, sessionId, flags),
   );
 }
 
-interface SessionsFlags extends ConnectionFlags, OutputFlags {
+interface SessionsFlags extends OutputFlags {
   readonly running?: boolean;
   readonly waiting?: boolean;
   readonly query?: string;
@@ -79,37 +76,38 @@ type Listing = Exclude<
 >;
 type Filters = Required<Pick<Listing, "running" | "waiting" | "labels" | "projectId">>;
 
-async function oneSession(sessionId: string, flags: SessionsFlags, io: CliIo): Promise<void> {
+async function oneSession(
+  { client, retry, io }: Service,
+  sessionId: string,
+  flags: SessionsFlags,
+): Promise<void> {
   const { running, waiting, query, label, project, parent, watch, limit, order } = flags;
   const listing = [running, waiting, query, label, project, parent, watch, limit];
   if (listing.some((flag) => flag !== undefined) || order !== "newest")
     throw new UsageError("session: expected no filter, --order, --watch or --limit with an id");
-  return connected(io, flags, async ({ client, retry }) => {
-    const session = await client.call(ledger.getSession, { id: sessionId }, retry);
-    await printRecord(session, { json: sessionJson, columns: FIELDS }, { flags, io });
-  });
+  const session = await client.call(ledger.getSession, { id: sessionId }, retry);
+  await printRecord(session, { json: sessionJson, columns: FIELDS }, { flags, io });
 }
 
-async function sessions(flags: SessionsFlags, io: CliIo): Promise<void> {
+async function sessions(service: Service, flags: SessionsFlags): Promise<void> {
+  const { retry, io } = service;
   const { running = false, waiting = false, label: labels = {}, project: projectId = "" } = flags;
   const { watch = false, query = "", order, parent: parentSessionId = "" } = flags;
   if (watch && (query !== "" || parentSessionId !== "" || order !== "newest"))
     throw new UsageError("--watch: expected no --query, no --parent and no --order");
   const filters = { running, waiting, labels, projectId };
   const printing = { flags, io };
-  return connected(io, flags, async (connection) => {
-    if (!watch) {
-      const listing = { ...filters, query, parentSessionId, orderBy: ORDERS[order] };
-      const listed = allSessions(connection, listing);
-      return printRecords(listed, { json: sessionJson, columns: COLUMNS }, printing);
-    }
-    const changes = reopening(() => changesOf(connection, filters), connection.retry);
-    const forms = {
-      json: (event: SessionWatchEvent) => toJsonString(SessionWatchEventSchema, event),
-      columns: CHANGE_COLUMNS,
-    };
-    return printRecords(changes, forms, printing).catch(unlessStopped(io));
-  });
+  if (!watch) {
+    const listing = { ...filters, query, parentSessionId, orderBy: ORDERS[order] };
+    const listed = allSessions(service, listing);
+    return printRecords(listed, { json: sessionJson, columns: COLUMNS }, printing);
+  }
+  const changes = reopening(() => changesOf(service, filters), retry);
+  const forms = {
+    json: (event: SessionWatchEvent) => toJsonString(SessionWatchEventSchema, event),
+    columns: CHANGE_COLUMNS,
+  };
+  return printRecords(changes, forms, printing).catch(unlessStopped(io));
 }
 
 const PAGE_SIZE = 100;

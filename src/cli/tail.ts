@@ -16,7 +16,7 @@ import {
   seqArgument,
   type SessionFlag,
 } from "./arguments.ts";
-import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
+import { callsService, type Service } from "./connection.ts";
 import { type CliIo, Printer, unlessStopped, UsageError, visible } from "./io.ts";
 
 export function addTail(program: Command, io: CliIo): void {
@@ -38,15 +38,12 @@ export function addTail(program: Command, io: CliIo): void {
     .addOption(
       new Option("--format <format>", "the form of a row").choices(FORMATS).default("json"),
     );
-  addConnectionOptions(command).action(
-    async (session: string | undefined, flags: TailFlags & SessionFlag) =>
-      tail(requiredSession(session, flags), flags, io),
-  );
+  callsService(command, io, tail);
 }
 
 const FORMATS = ["json", "text", "payload"] as const;
 
-interface TailFlags extends ConnectionFlags {
+interface TailFlags extends SessionFlag {
   readonly follow?: boolean;
   readonly stream: StreamName;
   readonly after: bigint;
@@ -55,24 +52,27 @@ interface TailFlags extends ConnectionFlags {
   readonly format: (typeof FORMATS)[number];
 }
 
-async function tail(sessionId: string, flags: TailFlags, io: CliIo): Promise<void> {
+async function tail(
+  { client, retry, io }: Service,
+  session: string | undefined,
+  flags: TailFlags,
+): Promise<void> {
+  const sessionId = requiredSession(session, flags);
   const { stream, after: afterSeq, expand = false } = flags;
   if (expand && stream !== "events")
     throw new UsageError("--expand is only for events: messages are never merged");
   const printer = new Printer(io.stdout, io.signal);
   const print = PRINT[flags.format];
   let left = flags.limit ?? Number.POSITIVE_INFINITY;
-  return connected(io, flags, async ({ client, retry }) => {
-    const rows = flags.follow === true ? followRows : readRows;
-    try {
-      for await (const row of rows(client, { sessionId, stream, afterSeq, expand }, retry)) {
-        left -= 1;
-        if (!(await printer.print(print(row))) || left <= 0 || io.signal.aborted) break;
-      }
-    } catch (error) {
-      unlessStopped(io)(error);
+  const rows = flags.follow === true ? followRows : readRows;
+  try {
+    for await (const row of rows(client, { sessionId, stream, afterSeq, expand }, retry)) {
+      left -= 1;
+      if (!(await printer.print(print(row))) || left <= 0 || io.signal.aborted) break;
     }
-  });
+  } catch (error) {
+    unlessStopped(io)(error);
+  }
 }
 
 const PRINT: Record<TailFlags["format"], (row: LedgerRow) => string> = {

@@ -8,8 +8,8 @@ import { noConnectionOf } from "@session-ledger/runner/internal/failure";
 import { LINE_BYTES_MAX } from "@session-ledger/runner/internal/lines";
 import { rowJson, sessionJson } from "@session-ledger/runner/internal/rows";
 import { type Labels, labelOption, seqArgument } from "./arguments.ts";
-import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode, printLine, tell, UsageError, visible } from "./io.ts";
+import { callsService, type Service } from "./connection.ts";
+import { type CliIo, EXIT, printLine, tell, UsageError, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
 
 export function addTalkCommands(program: Command, io: CliIo, finish: Finish): void {
@@ -31,9 +31,7 @@ function addCreate(program: Command, io: CliIo): void {
     .option("--parent <session>", "the session that starts this one")
     .addOption(labelOption("a label; the option can be repeated"))
     .option("--json", "the session as JSON");
-  addConnectionOptions(command).action(async (name: string, flags: CreateFlags) =>
-    create(name, flags, io),
-  );
+  callsService(command, io, create);
 }
 
 function addFork(program: Command, io: CliIo): void {
@@ -47,9 +45,7 @@ function addFork(program: Command, io: CliIo): void {
     .option("--id <id>", "the id of the new session, with a token that sees every session")
     .option("--key <key>", "the idempotency key; default: a random one for this command")
     .option("--json", "the session as JSON");
-  addConnectionOptions(command).action(async (sessionId: string, flags: ForkFlags) =>
-    fork(sessionId, flags, io),
-  );
+  callsService(command, io, fork);
 }
 
 function addSay(program: Command, io: CliIo, finish: Finish): void {
@@ -63,9 +59,11 @@ function addSay(program: Command, io: CliIo, finish: Finish): void {
     .option("--sender-name <name>", "the sender's name to show to people")
     .option("--key <text>", "the idempotency key; default: a random one for this command")
     .option("--json", "the message as JSON");
-  addConnectionOptions(command).action(async (sessionId: string, text: string, flags: SayFlags) =>
-    finish(await say(sessionId, text, { flags, io })),
-  );
+  callsService(command, io, async (service, sessionId: string, text: string, flags: SayFlags) => {
+    const payload = text === "-" ? await textOf(io) : text;
+    if (payload === undefined) finish(EXIT.interrupted);
+    else await say(service, { sessionId, payload }, flags);
+  });
 }
 
 function addFeedback(program: Command, io: CliIo): void {
@@ -79,10 +77,7 @@ function addFeedback(program: Command, io: CliIo): void {
     .option("--comment <text>", "the reason, for people")
     .option("--trace-id <id>", "the trace that the feedback is about")
     .option("--json", "the event as JSON");
-  addConnectionOptions(command).action(
-    async (sessionId: string, messageId: string, kind: string, flags: FeedbackFlags) =>
-      feedback({ sessionId, messageId, kind }, { flags, io }),
-  );
+  callsService(command, io, feedback);
 }
 
 function addCancel(program: Command, io: CliIo, finish: Finish): void {
@@ -94,13 +89,19 @@ function addCancel(program: Command, io: CliIo, finish: Finish): void {
     .argument("[run]", "the run; default: the open one")
     .option("--reason <text>", "why, for the agent and for readers")
     .option("--json", "the message of the cancel, as JSON");
-  addConnectionOptions(command).action(
-    async (sessionId: string, runId: string | undefined, flags: CancelFlags) =>
-      finish(await cancel({ sessionId, runId }, flags, io)),
+  callsService(
+    command,
+    io,
+    async (service, sessionId: string, named: string | undefined, flags: CancelFlags) => {
+      const runId = named ?? (await openRunOf(service, sessionId));
+      if (runId !== undefined) return cancel(service, { sessionId, runId }, flags);
+      tell(io, `no run is open in session ${sessionId}`);
+      finish(EXIT.refused);
+    },
   );
 }
 
-interface CreateFlags extends ConnectionFlags {
+interface CreateFlags {
   readonly prompt?: string;
   readonly model?: string;
   readonly project?: string;
@@ -109,29 +110,31 @@ interface CreateFlags extends ConnectionFlags {
   readonly json?: boolean;
 }
 
-async function create(name: string, flags: CreateFlags, io: CliIo): Promise<void> {
+async function create(
+  { client, retry, io }: Service,
+  name: string,
+  flags: CreateFlags,
+): Promise<void> {
   const { prompt, model: llmModel, project: projectId, parent: parentSessionId } = flags;
   const labels = flags.label && JSON.stringify(flags.label);
   const given = { prompt, llmModel, projectId, parentSessionId, labels };
   const request = Object.fromEntries(
     Object.entries(given).filter(([, value]) => value !== undefined),
   );
-  return connected(io, flags, async ({ client, retry }) => {
-    // A call whose answer was lost may have made the session, and a repeat would make another one.
-    const session = await client.call(
-      ledger.createSession,
-      { name, ...request },
-      {
-        ...retry,
-        mayRepeat: (failure) => failure.wasRefusedForNow || noConnectionOf(failure) === "nobody",
-      },
-    );
-    // The plain id is for `$(…)`.
-    await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
-  });
+  // A call whose answer was lost may have made the session, and a repeat would make another one.
+  const session = await client.call(
+    ledger.createSession,
+    { name, ...request },
+    {
+      ...retry,
+      mayRepeat: (failure) => failure.wasRefusedForNow || noConnectionOf(failure) === "nobody",
+    },
+  );
+  // The plain id is for `$(…)`.
+  await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
 }
 
-interface ForkFlags extends ConnectionFlags {
+interface ForkFlags {
   readonly at?: bigint;
   readonly atMessage?: bigint;
   readonly id?: string;
@@ -139,21 +142,23 @@ interface ForkFlags extends ConnectionFlags {
   readonly json?: boolean;
 }
 
-async function fork(sessionId: string, flags: ForkFlags, io: CliIo): Promise<void> {
+async function fork(
+  { client, retry, io }: Service,
+  sessionId: string,
+  flags: ForkFlags,
+): Promise<void> {
   const { at: atSeq = 0n, atMessage: atMessageSeq = 0n, id: newId, key = randomUUID() } = flags;
   if ((atSeq === 0n) === (atMessageSeq === 0n))
     throw new UsageError("fork: expected --at or --at-message, with a number from 1");
   if (newId !== undefined && flags.key !== undefined)
     throw new UsageError("fork: expected --id or --key, and not both");
-  return connected(io, flags, async ({ client, retry }) => {
-    const named = newId === undefined ? { idempotencyKey: key } : { newId };
-    const request = { sessionId, ...named, atSeq, atMessageSeq };
-    const session = await client.call(ledger.forkSession, request, retry);
-    await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
-  });
+  const named = newId === undefined ? { idempotencyKey: key } : { newId };
+  const request = { sessionId, ...named, atSeq, atMessageSeq };
+  const session = await client.call(ledger.forkSession, request, retry);
+  await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
 }
 
-interface SayFlags extends ConnectionFlags {
+interface SayFlags {
   readonly senderId?: string;
   readonly senderName?: string;
   readonly key?: string;
@@ -161,67 +166,59 @@ interface SayFlags extends ConnectionFlags {
 }
 
 async function say(
-  sessionId: string,
-  text: string,
-  { flags, io }: { readonly flags: SayFlags; readonly io: CliIo },
-): Promise<ExitCode> {
-  const payload = text === "-" ? await textOf(io) : text;
-  if (payload === undefined) return EXIT.interrupted;
+  { client, retry, io }: Service,
+  { sessionId, payload }: { readonly sessionId: string; readonly payload: string },
+  flags: SayFlags,
+): Promise<void> {
   if (payload === "") throw new UsageError("text: expected a message that is not empty");
   const { senderId: id, senderName: displayName, key: idempotencyKey = randomUUID() } = flags;
   const sender = { ...(id && { id }), ...(displayName && { displayName }) };
   const message = { sessionId, eventType: "user", payload, idempotencyKey };
-  return connected(io, flags, async ({ client, retry }) => {
-    const row = await client.call(
-      ledger.pushSessionMessage,
-      Object.keys(sender).length === 0 ? message : { ...message, sender },
-      retry,
-    );
-    await printLine(io, flags.json === true ? rowJson(row) : String(row.seq));
-    return EXIT.done;
-  });
+  const row = await client.call(
+    ledger.pushSessionMessage,
+    Object.keys(sender).length === 0 ? message : { ...message, sender },
+    retry,
+  );
+  await printLine(io, flags.json === true ? rowJson(row) : String(row.seq));
 }
 
-interface FeedbackFlags extends ConnectionFlags {
+interface FeedbackFlags {
   readonly comment?: string;
   readonly traceId?: string;
   readonly json?: boolean;
 }
 
 async function feedback(
-  on: { readonly sessionId: string; readonly messageId: string; readonly kind: string },
-  { flags, io }: { readonly flags: FeedbackFlags; readonly io: CliIo },
+  { client, retry, io }: Service,
+  sessionId: string,
+  messageId: string,
+  kind: string,
+  { comment = "", traceId = "", json = false }: FeedbackFlags,
 ): Promise<void> {
-  const { comment = "", traceId = "" } = flags;
-  return connected(io, flags, async ({ client, retry }) => {
-    const event = await client.call(ledger.giveFeedback, { ...on, comment, traceId }, retry);
-    await printLine(io, flags.json === true ? rowJson(event) : String(event.seq));
-  });
+  const given = { sessionId, messageId, kind, comment, traceId };
+  const event = await client.call(ledger.giveFeedback, given, retry);
+  await printLine(io, json ? rowJson(event) : String(event.seq));
 }
 
-interface CancelFlags extends ConnectionFlags {
+interface CancelFlags {
   readonly reason?: string;
   readonly json?: boolean;
 }
 
+async function openRunOf(
+  { client, retry }: Service,
+  sessionId: string,
+): Promise<string | undefined> {
+  return (await client.call(ledger.getSession, { id: sessionId }, retry)).openRunId;
+}
+
 async function cancel(
-  { sessionId, runId: named }: { readonly sessionId: string; readonly runId: string | undefined },
-  flags: CancelFlags,
-  io: CliIo,
-): Promise<ExitCode> {
-  return connected(io, flags, async ({ client, retry }) => {
-    const open = async (): Promise<string | undefined> =>
-      (await client.call(ledger.getSession, { id: sessionId }, retry)).openRunId;
-    const runId = named ?? (await open());
-    if (runId === undefined) {
-      tell(io, `no run is open in session ${sessionId}`);
-      return EXIT.refused;
-    }
-    const { reason = "" } = flags;
-    const row = await client.call(ledger.cancelRun, { sessionId, runId, reason }, retry);
-    await printLine(io, flags.json === true ? rowJson(row) : visible(runId));
-    return EXIT.done;
-  });
+  { client, retry, io }: Service,
+  { sessionId, runId }: { readonly sessionId: string; readonly runId: string },
+  { reason = "", json = false }: CancelFlags,
+): Promise<void> {
+  const row = await client.call(ledger.cancelRun, { sessionId, runId, reason }, retry);
+  await printLine(io, json ? rowJson(row) : visible(runId));
 }
 
 /** Above the largest message that a service can be configured to accept. */
