@@ -32,6 +32,7 @@ type Export<T> = (sessionId: string, context: CallContext) => AsyncGenerator<T, 
 
 /** Exports under way; each holds one page while its caller reads. */
 const EXPORTS_MAX = 64;
+const FULL = `${EXPORTS_MAX} exports are under way, and no more are taken`;
 const PAGE_ROWS_MAX = 500;
 const PAGE_BYTES_MAX = 256 * 1024;
 
@@ -57,7 +58,7 @@ export function createExportHandlers(
   ): AsyncGenerator<RowOf<S>> {
     refuse([checkSessionId(sessionId)]);
     const { signal, memory } = context;
-    const place = limit.mustReserve(callerOf(context), tooMany);
+    const place = limit.mustReserve(callerOf(context), () => overloaded("SERVER_BUSY", FULL));
     try {
       const end = headOf(await headOfLiving(sessionId), stream);
       const page = { stream, sessionId, rowsMax: PAGE_ROWS_MAX, bytesMax: PAGE_BYTES_MAX };
@@ -100,8 +101,4 @@ export function createExportHandlers(
 function erased(sessionId: string): ServiceError {
   const message = `rows of session ${sessionId} were erased while it was exported`;
   return new ServiceError("aborted", "ROW_ERASED", message, { retryAfterMs: 1_000 });
-}
-
-function tooMany(): ServiceError {
-  return overloaded("SERVER_BUSY", `${EXPORTS_MAX} exports are under way, and no more are taken`);
 }

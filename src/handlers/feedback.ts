@@ -72,7 +72,11 @@ export function createFeedbackHandlers(
       parts.rates.take(principal, sessionId, Buffer.byteLength(comment));
       const storedId = await parts.transcripts
         .messageOf(sessionId, { messageId, signal })
-        .catch((error: unknown) => unlessTooLarge(error, messageId));
+        .catch((error: unknown) => {
+          // In a session that is too large to be folded, the message is taken at its word.
+          if (ServiceError.from(error).reason === "TRANSCRIPT_TOO_LARGE") return messageId;
+          throw error;
+        });
       if (storedId === undefined) throw messageNotFound(sessionId);
       const event = await give(parts, { ...request, messageId: storedId }, context);
       const counted = COUNTED.includes(kind) ? kind : "other";
@@ -92,12 +96,6 @@ function checksOf({ sessionId, messageId, ...texts }: GiveFeedbackRequest): read
     checkTextBytes("comment", comment, COMMENT_BYTES_MAX),
     checkTextBytes("trace_id", traceId, ID_BYTES_MAX),
   ];
-}
-
-/** In a session that is too large to be folded, the message is taken at its word. */
-function unlessTooLarge(error: unknown, messageId: string): string {
-  if (ServiceError.from(error).reason === "TRANSCRIPT_TOO_LARGE") return messageId;
-  throw error;
 }
 
 async function give(

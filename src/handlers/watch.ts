@@ -15,7 +15,7 @@ import {
   type WatchSessionMessagesRequest,
 } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { type CallMemory, serverBusy } from "../base/budget.ts";
+import { serverBusy } from "../base/budget.ts";
 import { Pull } from "../base/pull.ts";
 import type { Live } from "../live/live.ts";
 import type { Delivery, LiveState } from "../live/watcher.ts";
@@ -153,15 +153,11 @@ function pullOf<S extends StreamName, M>(
       state = delivery.state;
       span?.event(state);
     }
-    charge(delivery, memory);
+    // Rows of a window are shared by all its watchers, and are counted with the windows.
+    const isOwn = delivery.kind === "rows" && !delivery.shared;
+    if (memory?.resize("rows", isOwn ? rowBytesOf(delivery.rows) : 0) === false) throw serverBusy();
     return wireOf(call, delivery, state);
   });
-}
-
-/** Rows of a window are shared by all its watchers, and are counted with the windows. */
-function charge(delivery: Delivery<StreamName>, memory: CallMemory | undefined): void {
-  const isOwn = delivery.kind === "rows" && !delivery.shared;
-  if (memory?.resize("rows", isOwn ? rowBytesOf(delivery.rows) : 0) === false) throw serverBusy();
 }
 
 /** Counts the rows in memory; a call without a count of its memory reads no page ahead. */

@@ -4,6 +4,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
+import type { FeedEvent } from "@session-ledger/proto/ambient/v1/feed_pb";
 import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
 import { SenderSchema, type SessionMessage } from "@session-ledger/proto/ambient/v1/messages_pb";
 import { MESSAGE_TYPES } from "@session-ledger/agui/message-types";
@@ -210,10 +211,7 @@ export function eventItem(
 /** A row of a feed: the item, as JSON text, and the other fields of the row. */
 export function feedItem(
   item: string,
-  {
-    projectId,
-    recordedAt,
-  }: { readonly projectId: string; readonly recordedAt: Timestamp | undefined },
+  { projectId, recordedAt }: Pick<FeedEvent, "projectId" | "recordedAt">,
 ): string {
   const around = jsonObject({
     project_id: projectId === "" ? undefined : JSON.stringify(projectId),

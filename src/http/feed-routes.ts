@@ -35,13 +35,19 @@ export function feedRoutes(app: App, parts: FeedRouteParts): void {
   app.get("/events", { schema: EVENTS }, (request, reply) => {
     const context = streamContextOf(request);
     const asked = create(WatchEventsRequestSchema, requestOf(request, request.query));
-    const frames = framesOf(parts.handlers.watchEvents(asked, context), eventText);
+    const frames = framesOf(
+      parts.handlers.watchEvents(asked, context),
+      ({ event }) => event && eventItem(event),
+    );
     return sendEventStream(reply, context, frames, parts);
   });
   app.get("/messages", { schema: MESSAGES }, (request, reply) => {
     const context = streamContextOf(request);
     const asked = create(WatchMessagesRequestSchema, requestOf(request, request.query));
-    const frames = framesOf(parts.handlers.watchMessages(asked, context), messageText);
+    const frames = framesOf(
+      parts.handlers.watchMessages(asked, context),
+      ({ message }) => message && messageItem(message),
+    );
     return sendEventStream(reply, context, frames, parts);
   });
 }
@@ -70,22 +76,14 @@ function requestOf(request: FastifyRequest, query: FeedQuery) {
 
 function framesOf<M extends FeedEvent | FeedMessage>(
   frames: AsyncIterable<M>,
-  textOf: (frame: M) => string | undefined,
+  itemOf: (frame: M) => string | undefined,
 ): AsyncGenerator<SseFrame, void, undefined> {
   return flatMap(frames, (frame): readonly SseFrame[] => {
     const { cursor: id, watchState } = frame;
-    const data = textOf(frame);
-    if (data !== undefined) return [{ id, data }];
+    const item = itemOf(frame);
+    if (item !== undefined) return [{ id, data: feedItem(item, frame) }];
     return [{ comment: `watch_state ${stateName(watchState)}` }, { id }];
   });
-}
-
-function eventText({ event, projectId, recordedAt }: FeedEvent): string | undefined {
-  return event && feedItem(eventItem(event), { projectId, recordedAt });
-}
-
-function messageText({ message, projectId, recordedAt }: FeedMessage): string | undefined {
-  return message && feedItem(messageItem(message), { projectId, recordedAt });
 }
 
 const headers = z.looseObject({

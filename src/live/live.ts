@@ -26,7 +26,7 @@ import {
   type StreamName,
 } from "../store/rows.ts";
 import { HeadPoll } from "./hints/head-poll.ts";
-import { Heads, Reads, shuttingDown } from "./reads.ts";
+import { Reads, sharedHeads, shuttingDown } from "./reads.ts";
 import { checkLiveLimits, type LiveLimits } from "./limits.ts";
 import { WatchLimits, type Acquire } from "./watch-limits.ts";
 import { Tail, type TailParts, WindowMemory } from "./tail.ts";
@@ -58,7 +58,7 @@ interface LiveDependencies {
 export class Live implements Unit, Omit<WakeUps, "onCancel"> {
   readonly #parts: WatcherParts & TailParts;
   readonly #reads: Reads;
-  readonly #heads: Heads;
+  readonly #headOf: ReturnType<typeof sharedHeads>;
   readonly #poll: HeadPoll;
   readonly #onLost: (sessionId: string) => void;
   readonly #subscriptions: Subscriptions;
@@ -73,7 +73,7 @@ export class Live implements Unit, Omit<WakeUps, "onCancel"> {
     this.#subscriptions = dependencies.subscriptions ?? new Subscriptions();
     const reads = new Reads({ reader, timers: dependencies.timers ?? limitTimers }, limits);
     this.#reads = reads;
-    this.#heads = new Heads(reads, limits);
+    this.#headOf = sharedHeads(reads, limits);
     this.#poll = new HeadPoll({ timers, log, watched: this }, limits);
     this.#parts = {
       reads,
@@ -253,7 +253,7 @@ export class Live implements Unit, Omit<WakeUps, "onCancel"> {
         const { suspicions, isSuspect } = tail;
         const before = this.#seenOf(sessionId);
         if (isSuspect) await this.#checkSuspects();
-        const head = await this.#heads.ask(sessionId);
+        const head = await this.#headOf(sessionId);
         this.#poll.onAnswer();
         this.#onHead(sessionId, head, before);
         // After a loss of rows, or a doubt, attach again with a watcher that has seen none of them.

@@ -89,41 +89,30 @@ function unavailable(reason: ErrorReason, message: string): ServiceError {
  * questions that arrive meanwhile share the next one. An answer never comes from a query that began
  * before the question: it could be older than the caller's cursor, or than a published commit.
  */
-
-export class Heads {
-  readonly #reads: Reads;
-  readonly #idsMax: number;
-  readonly #asked = new Map<string, PromiseWithResolvers<SessionHead | undefined>>();
-  #running = false;
-
-  constructor(reads: Reads, limits: { readonly headIdsMax: number }) {
-    this.#reads = reads;
-    this.#idsMax = limits.headIdsMax;
-  }
-
-  /** `undefined` without such a session. */
-  ask(sessionId: string): Promise<SessionHead | undefined> {
-    let question = this.#asked.get(sessionId);
-    if (question === undefined) {
-      question = Promise.withResolvers<SessionHead | undefined>();
-      this.#asked.set(sessionId, question);
-    }
-    if (!this.#running) void this.#run();
-    return question.promise;
-  }
-
-  async #run(): Promise<void> {
-    this.#running = true;
-    while (this.#asked.size > 0) {
-      const questions = [...this.#asked].slice(0, this.#idsMax);
-      for (const [sessionId] of questions) this.#asked.delete(sessionId);
+export function sharedHeads(
+  reads: Reads,
+  { headIdsMax }: { readonly headIdsMax: number },
+): (sessionId: string) => Promise<SessionHead | undefined> {
+  const asked = new Map<string, PromiseWithResolvers<SessionHead | undefined>>();
+  let isRunning = false;
+  async function run(): Promise<void> {
+    isRunning = true;
+    while (asked.size > 0) {
+      const questions = [...asked].slice(0, headIdsMax);
+      for (const [sessionId] of questions) asked.delete(sessionId);
       try {
-        const heads = await this.#reads.heads(questions.map(([sessionId]) => sessionId));
+        const heads = await reads.heads(questions.map(([sessionId]) => sessionId));
         for (const [sessionId, { resolve }] of questions) resolve(heads.get(sessionId));
       } catch (error) {
         for (const [, { reject }] of questions) reject(error);
       }
     }
-    this.#running = false;
+    isRunning = false;
   }
+  return (sessionId) => {
+    const question = asked.get(sessionId) ?? Promise.withResolvers<SessionHead | undefined>();
+    asked.set(sessionId, question);
+    if (!isRunning) void run();
+    return question.promise;
+  };
 }

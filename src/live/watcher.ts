@@ -1,14 +1,9 @@
 /**
- * One watch: a cursor and its next step.
- *
- *   cursor below the window's floor ──► a page of the table, a delivery
- *   cursor below the window's head  ──► rows of the window, a delivery
- *   cursor at the head              ──► wait until the tail changes
- *
- * The consumer pulls. Until then the watcher reads at most one page ahead, if the consumer counts
- * its memory, and buffers nothing else: the cursor of a slow consumer drops below the window and
- * reads pages. Before every step the watcher checks its end and its state. An abort, the end of the
- * tail and the end of a delay resolve the promise of a wait.
+ * One watch: a cursor and its next step (docs/watch.md has its states). The consumer pulls. Until then
+ * the watcher reads at most one page ahead, if the consumer counts its memory, and buffers nothing
+ * else: the cursor of a slow consumer drops below the window and reads pages. Before every step the
+ * watcher checks its end and its state. An abort, the end of the tail and the end of a delay resolve
+ * the promise of a wait.
  */
 import assert from "node:assert/strict";
 import { backoffMs } from "@session-ledger/base/backoff";

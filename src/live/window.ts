@@ -1,15 +1,6 @@
 /**
- * The newest rows of one watched session, as one replica knows them. Watchers are only cursors: the
- * rows they need are in the window, further back in the table, or not committed yet.
- *
- *   table ── page ──► a watcher below the window's floor (at its own pace)
- *   table ── one shared read ──► window ──► every watcher inside it
- *   commit on this replica, the next number ──────────▲
- *
- * Numbers are contiguous, so `head + 1` is the only row that may be appended without asking the
- * table. A commit with a later number, and a hint of a commit by another replica, only raise
- * `hintedHead`; the caller then reads from `head` until the two are equal. A lost hint costs time, and a
- * slow watcher costs one page at a time; neither costs another watcher anything.
+ * The newest rows of one watched session, as one replica knows them (docs/watch.md). Numbers are
+ * contiguous, so `head + 1` is the only row that may be appended without asking the table.
  *
  * A window is a value: no function changes its argument. A commit must not copy thousands of rows,
  * so successive windows share one array, and each window sees the part from `start` to `end`. A new

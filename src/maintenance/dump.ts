@@ -47,69 +47,61 @@ export interface DumpSummary {
 }
 
 /** Undefined: the reader left, or the signal was aborted. */
-export async function dump(database: Database, call: DumpCall): Promise<DumpSummary | undefined> {
-  return inSnapshot(database, (transaction) => new Dump(transaction, call).write());
+export async function dump(
+  database: Database,
+  { sessionIds: chosen, print, signal }: DumpCall,
+): Promise<DumpSummary | undefined> {
+  return inSnapshot(database, async (transaction) => {
+    const written = { sessions: 0, rows: 0 };
+    for await (const line of linesOf(transaction, chosen, written))
+      if (signal.aborted || !(await print(line))) return undefined;
+    return written;
+  });
 }
 
-class Dump {
-  readonly #transaction: Transaction;
-  readonly #call: DumpCall;
-  #rows = 0;
+type Lines = AsyncGenerator<string, void, undefined>;
+type Written = { -readonly [K in keyof DumpSummary]: DumpSummary[K] };
 
-  constructor(transaction: Transaction, call: DumpCall) {
-    this.#transaction = transaction;
-    this.#call = call;
+async function* linesOf(
+  transaction: Transaction,
+  chosen: DumpCall["sessionIds"],
+  written: Written,
+): Lines {
+  await refuseUnknown(transaction, chosen);
+  const columns = Object.fromEntries(
+    DUMPED_KINDS.map((kind) => [kind, dumpedColumns(kind)] as const),
+  );
+  yield JSON.stringify({ dump: "session-ledger", version: DUMP_VERSION, columns });
+  for await (const id of sessionIds(transaction, chosen)) {
+    yield* sessionLines(transaction, id, written);
+    written.sessions += 1;
   }
+  for (const [kind, order] of chosen === undefined ? LAST : []) {
+    const read = sql`select ${rowAsJson(kind)} as line from ${tableOf(kind)} t order by ${order}`;
+    for (const { line } of await transaction.execute(read)) yield `{"${kind}":${String(line)}}`;
+  }
+  yield `{"end":{"sessions":${written.sessions}}}`;
+}
 
-  async write(): Promise<DumpSummary | undefined> {
-    const { sessionIds: chosen } = this.#call;
-    await refuseUnknown(this.#transaction, chosen);
-    const columns = Object.fromEntries(
-      DUMPED_KINDS.map((kind) => [kind, dumpedColumns(kind)] as const),
-    );
-    const first = { dump: "session-ledger", version: DUMP_VERSION, columns };
-    if (!(await this.#print(JSON.stringify(first)))) return undefined;
-    let sessions = 0;
-    for await (const id of sessionIds(this.#transaction, chosen)) {
-      if (!(await this.#session(id))) return undefined;
-      sessions += 1;
+async function* sessionLines(transaction: Transaction, id: string, written: Written): Lines {
+  const [session] = await transaction.execute(
+    sql`select ${rowAsJson("session")} as line from ${tableOf("session")} t where t.id = ${id}`,
+  );
+  yield `{"session":${String(session?.["line"])}}`;
+  const counts: Partial<Record<SessionKind, number>> = {};
+  for (const kind of SESSION_KINDS) {
+    let [count, after]: [number, Fields | undefined] = [0, undefined];
+    for (;;) {
+      const page = await transaction.execute(pageStatement(kind, { id, after }));
+      for (const { line } of page) yield `{"${kind}":${String(line)}}`;
+      count += page.length;
+      after = page.at(-1);
+      if (after?.["is_last"] !== false) break;
     }
-    if (chosen === undefined) {
-      for (const [kind, order] of LAST) {
-        const read = sql`select ${rowAsJson(kind)} as line from ${tableOf(kind)} t order by ${order}`;
-        for (const { line } of await this.#transaction.execute(read))
-          if (!(await this.#print(`{"${kind}":${String(line)}}`))) return undefined;
-      }
-    }
-    if (!(await this.#print(`{"end":{"sessions":${sessions}}}`))) return undefined;
-    return { sessions, rows: this.#rows };
+    counts[kind] = count;
+    written.rows += count;
   }
-
-  async #session(id: string): Promise<boolean> {
-    const [session] = await this.#transaction.execute(
-      sql`select ${rowAsJson("session")} as line from ${tableOf("session")} t where t.id = ${id}`,
-    );
-    if (!(await this.#print(`{"session":${String(session?.["line"])}}`))) return false;
-    const counts: Partial<Record<SessionKind, number>> = {};
-    for (const kind of SESSION_KINDS) {
-      let [count, after]: [number, Fields | undefined] = [0, undefined];
-      for (;;) {
-        const page = await this.#transaction.execute(pageStatement(kind, { id, after }));
-        for (const { line } of page)
-          if (!(await this.#print(`{"${kind}":${String(line)}}`))) return false;
-        count += page.length;
-        after = page.at(-1);
-        if (after?.["is_last"] !== false) break;
-      }
-      counts[kind] = count;
-      this.#rows += count;
-    }
-    return this.#print(JSON.stringify({ end: { session: id, ...counts } }));
-  }
-
-  async #print(line: string): Promise<boolean> {
-    return !this.#call.signal.aborted && (await this.#call.print(line));
-  }
+  yield JSON.stringify({ end: { session: id, ...counts } });
 }
 
 /** The last lines, and their order. */

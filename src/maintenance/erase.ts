@@ -1,7 +1,6 @@
 /**
- * Erases one session for good. The session is first marked as deleted, and then takes no push. Its
- * rows are deleted, one batch per transaction. At the end its texts are emptied and the session is
- * marked as erased. A call after a crash continues with the remaining rows.
+ * Erases one session for good (docs/retention.md). A call after a crash continues with the remaining
+ * rows.
  *
  *   exists, or deleted ── mark ──► deleted ── batches ──► without rows ── texts ──► erased
  *                                    ▲                        │

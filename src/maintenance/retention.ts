@@ -1,8 +1,5 @@
 /**
- * One pass of retention. For one session after another, the pass deletes whole runs at the
- * beginning whose end is older than a duration, and the messages that were stored until that end.
- * Messages that wait for a turn, or that a redelivery of the open run would need, stay in sessions
- * that were claimed. A held session loses nothing.
+ * One pass of retention: what it deletes is in docs/retention.md.
  *
  *   sessions by id ──► first row old? ──► look for ended runs ──► messages ──► events ──► look on
  *                        │ no, or of the open run                   a batch per transaction, a pause
@@ -12,9 +9,6 @@
  * A pass stores no progress. The messages are deleted before the events, and the events in their
  * order, so the event row that permits a deletion is deleted last. A pass after a crash, or a
  * parallel pass, finds the remaining rows; instances on one database need not know each other.
- *
- * In the background of a service, one pass runs at the start, and one each interval after the
- * end of the last pass. A failed pass is logged and repeated at the next interval.
  */
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Interval } from "../base/interval.ts";

@@ -1,14 +1,7 @@
 /**
- * Compares the rows of each session with the row of the session, in one snapshot:
- *
- *   numbers    each row begins where the row before it ends, and the last one ends at the counter
- *   counts     the rows and their stored bytes are those that the session counts
- *   chains     the digest of the rows, in their order, is that of the session, and those noted earlier
- *   indexes    each fragment index takes its row apart into `event_count` events
- *
- * So it finds any row that was removed, added, moved or changed. A person who may write everything can
- * make new chains too: only heads that were stored elsewhere show this. Rows at the beginning of a session
- * may be missing: an erasure subtracts them from the counts, and stores the chain at its end.
+ * Compares the rows of each session with the row of the session, in one snapshot: numbers, counts, chains
+ * and fragment indexes (docs/backup.md). Rows at the beginning of a session may be missing: an erasure
+ * subtracts them from the counts, and stores the chain at its end.
  */
 import { checkFragments, decodeFragments } from "@session-ledger/compressor/fragments";
 import { isCounted, storedBytes, TABLE } from "../store/columns.ts";

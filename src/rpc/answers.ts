@@ -1,19 +1,24 @@
-import type { DescMethod } from "@bufbuild/protobuf";
+import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
-import type { Handlers } from "../contract/context.ts";
+import type { CallContext, Handlers } from "../contract/context.ts";
 import { CallRecords, type LoggedCalls } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
 import { bidiStream } from "./bidi-stream.ts";
-import { methodDefinitionOf } from "./codec.ts";
+import { answerEncoderOf, decoderOf, methodDefinitionOf } from "./codec.ts";
 import { MethodRecords } from "./records.ts";
-import { type CallParts, type IncomingCall, type MethodDeps, UnservedCall } from "./serve.ts";
+import {
+  type CallParts,
+  type IncomingCall,
+  type MethodDeps,
+  OneRequestCall,
+  UnservedCall,
+} from "./serve.ts";
 import { serverStream } from "./server-stream.ts";
-import { unary } from "./unary.ts";
 
 /** Handles a call in place of grpc-js, from its first byte to its status. */
 type CallHandler = (wire: ServerInterceptingCallInterface, arrived: IncomingCall) => void;
@@ -47,6 +52,36 @@ export function answersOf(
       return [methodDefinitionOf(method).path, answer];
     }),
   );
+}
+
+/** Answers the unary calls of one method. */
+function unary(
+  deps: MethodDeps,
+  method: DescMethod,
+  handle: (request: Message, context: CallContext) => Promise<Message>,
+): CallHandler {
+  const decode = decoderOf(method.input);
+  const encode = answerEncoderOf(method.output);
+
+  const onRequest = async (call: OneRequestCall, bytes: Buffer): Promise<void> => {
+    try {
+      call.startHandling();
+    } catch (error) {
+      return call.fail(error);
+    }
+    try {
+      const request = decode(bytes);
+      call.request = request;
+      call.answer(encode(await handle(request, call)));
+    } catch (error) {
+      call.fail(error);
+    } finally {
+      call.stopHandling();
+    }
+  };
+
+  const options = { isStream: false, onRequest };
+  return (wire, arrived) => wire.start(new OneRequestCall(deps, { wire, arrived }, options));
 }
 
 interface MethodAdapter {

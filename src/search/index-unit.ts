@@ -1,6 +1,6 @@
 /**
- * Stores the texts that search finds and the runs of analytics, after the pushes and never in them. One
- * instance does it at a time: it holds a lease, and another one takes over half a minute after its last sign.
+ * Stores the texts that search finds and the runs of analytics (docs/search.md). One instance does it at a
+ * time: it holds a lease, and another one takes over half a minute after its last sign.
  *
  *   each second: sessions with new rows ──┐
  *   each ten minutes: sessions with rows  │
@@ -18,8 +18,6 @@
  * moves when the fold is at rest. After a crash, or on another instance, a fold begins again from what
  * is stored, and finds the same texts, which are stored once. A fold without rows for a minute, or too
  * large, is closed: its open messages are stored as they are, and its open run is read when rows come.
- *
- * Each part of the work is followed by a pause (pace.ts). So texts come late under load, and pushes do not.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Clock } from "@session-ledger/base/clock";

@@ -155,14 +155,7 @@ function renamed(text: string, names: FieldNames): string {
 }
 
 const BY_CODE: Readonly<Record<string, () => HttpRefusal>> = {
-  FST_ERR_CTP_BODY_TOO_LARGE: () =>
-    new HttpRefusal(413, "the request is too large", {
-      code: "overloaded",
-      reason: "REQUEST_TOO_LARGE",
-    }),
   FST_ERR_CTP_INVALID_MEDIA_TYPE: () => notJsonType("Content-Type must be application/json"),
-  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
-    new HttpRefusal(400, "the body and Content-Length differ in length"),
   FST_ERR_BAD_URL: () => new HttpRefusal(400, "the path is not URL-encoded UTF-8"),
   FST_ERR_MAX_PARAM_LENGTH: () => new HttpRefusal(414, "the path is too long"),
   // The connection closed while the body was read.
