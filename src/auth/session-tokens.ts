@@ -69,9 +69,7 @@ interface SessionTokenOptions {
 }
 
 /** A key of the table; the object itself is its identity. */
-interface SessionKey {
-  readonly id: string;
-  readonly privateJwk: string;
+interface SessionKey extends StoredTokenKey {
   readonly publicKey: CryptoKey;
   readonly privateKey: CryptoKey;
 }

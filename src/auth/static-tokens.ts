@@ -10,15 +10,12 @@ import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { takeSetting, type WatchedFiles, watchedText } from "../transport/watched-files.ts";
-import { type Principal, PROJECT_FORM, ROLES, type CallerRole } from "./principal.ts";
+import { type Principal, PROJECT_FORM, ROLES } from "./principal.ts";
 import { textRefused } from "./refused-token.ts";
 
-interface StaticToken {
-  readonly id: string;
+interface StaticToken extends Pick<Principal, "id" | "roles" | "projectId"> {
   /** In the form of `digestOf`. */
   readonly digest: string;
-  readonly roles: readonly CallerRole[];
-  readonly projectId: string | undefined;
 }
 
 const TOKEN_CHARS_MIN = 16;

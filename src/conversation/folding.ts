@@ -1,6 +1,7 @@
 /**
  * The work of transcripts.ts: shared folds, rows in pages and slices, sessions that are too large.
  */
+import type { TranscriptRowsAfter } from "../store/pages.ts";
 import { setImmediate as turnOfEventLoop, setTimeout as rest } from "node:timers/promises";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { ServiceError } from "@session-ledger/base/errors";
@@ -50,12 +51,7 @@ export interface CountedRow {
 }
 
 /** A page of contiguous rows. */
-type ReadRows<R extends CountedRow> = (page: {
-  readonly sessionId: string;
-  readonly after: bigint;
-  readonly rowsMax: number;
-  readonly bytesMax: number;
-}) => Promise<readonly R[]>;
+type ReadRows<R extends CountedRow> = (page: TranscriptRowsAfter) => Promise<readonly R[]>;
 
 export interface RowsLimits {
   readonly pageRowsMax: number;

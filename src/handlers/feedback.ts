@@ -15,7 +15,6 @@ import type { GiveFeedbackRequest } from "@session-ledger/proto/ambient/v1/conve
 import type { SessionEvent } from "@session-ledger/proto/ambient/v1/events_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { actorOf, type Principal, userIdOf } from "../auth/principal.ts";
-import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import {
@@ -28,13 +27,10 @@ import {
 import type { CallContext, Handlers } from "../contract/context.ts";
 import { toSessionEvent } from "../contract/rows-to-wire.ts";
 import type { Transcripts } from "../conversation/transcripts.ts";
-import type { Ingest } from "../ingest/ingest.ts";
-import type { RateLimits } from "../ingest/rate-limits.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { feedbackKey, feedbackPrefix, type FeedbackStore } from "../store/feedback.ts";
 import { type Push, storedBytesOf } from "../store/rows.ts";
-import { newEventRow } from "./push.ts";
+import { newEventRow, type PushParts } from "./push.ts";
 
 const COMMENT_BYTES_MAX = 4_096;
 const MESSAGE_ID_BYTES_MAX = 1_024;
@@ -50,15 +46,10 @@ const CHANGES_MAX = 20;
 /** Each try means that the same person was faster in another call. */
 const TRIES_MAX = 16;
 
-export interface FeedbackParts {
+export interface FeedbackParts extends Omit<PushParts, "groups"> {
   readonly store: FeedbackStore;
   readonly transcripts: Pick<Transcripts, "messageOf">;
-  readonly ingest: Pick<Ingest, "push">;
-  readonly rates: Pick<RateLimits, "take">;
-  readonly clock: Clock;
   readonly metrics: Pick<Metrics, "feedback">;
-  /** Undefined: nothing is redacted. */
-  readonly redactor?: Redactor | undefined;
 }
 
 export function createFeedbackHandlers(

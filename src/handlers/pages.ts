@@ -245,11 +245,8 @@ interface RawPageRequest {
   readonly bytesMax: number;
 }
 
-interface RawPage {
+interface RawPage extends Pick<Page<"events">, "nextAfter" | "nextBefore" | "hasMore"> {
   readonly items: readonly SessionEvent[];
-  readonly nextAfter: bigint;
-  readonly nextBefore: bigint;
-  readonly hasMore: boolean;
 }
 
 function rawPage(page: Page<"events">, request: RawPageRequest): RawPage {

@@ -26,19 +26,11 @@ import type { Transcripts } from "../conversation/transcripts.ts";
  */
 export type RunStatus = "running" | "stalled" | "unanswered" | RunOutcome;
 
-export interface RunSummary {
-  readonly runId: string;
+export interface RunSummary extends Omit<RunStretch, "hasStart" | "end" | "recordedAtMicros"> {
   /** The parent that its RUN_STARTED names. */
   readonly parentRunId: string | undefined;
   readonly status: RunStatus;
-  readonly firstSeq: bigint;
-  readonly lastSeq: bigint;
-  readonly startedAtMicros: bigint;
   readonly endedAtMicros: bigint | undefined;
-  readonly rawEvents: bigint;
-  readonly rows: bigint;
-  /** Payload bytes, as stored. */
-  readonly bytes: bigint;
 }
 
 export interface RunsPage {

@@ -20,19 +20,15 @@ import type { AguiRun, AguiRunRequest } from "../handlers/agui-run.ts";
 import type { CancelHandlers } from "../handlers/turns/cancel-run.ts";
 import type { AguiFrame, AguiFrames } from "../conversation/event-writer.ts";
 import type { CallContext } from "../contract/context.ts";
-import type { AguiInputs } from "./agui-input.ts";
-import { INPUT_ERROR, runAgentInput, sendAguiStream } from "./agui-routes.ts";
+import { type AguiRouteParts, INPUT_ERROR, runAgentInput, sendAguiStream } from "./agui-routes.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
 import { refusalOfIssues } from "./plumbing/problem.ts";
 import { NO_QUERY, SESSION_ID, textMember } from "./parameters.ts";
-import type { EventStreamOptions } from "./sse.ts";
 import { checkSessionId } from "../contract/checks.ts";
 
-export interface CopilotKitRouteParts extends EventStreamOptions {
-  readonly runAgent: AguiRun;
-  readonly inputs: AguiInputs;
+export interface CopilotKitRouteParts extends AguiRouteParts {
   readonly handlers: Pick<CancelHandlers, "stopRun">;
 }
 

@@ -40,11 +40,11 @@ export function readHeads(database: Database, call: HeadsCall): Promise<void> {
   });
 }
 
-interface Comparison {
-  /** The number of rows that no chain covers. */
+export interface Comparison {
+  /** Rows that no chain covers: instances without INTEGRITY=chain, or older ones, stored them. */
   readonly uncovered: number;
   readonly problems: readonly string[];
-  /** Noted heads that cannot be compared any more. */
+  /** Heads that cannot be compared any more, because their rows were erased. */
   readonly notes: readonly string[];
 }
 

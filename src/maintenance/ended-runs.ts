@@ -7,9 +7,7 @@ import { bigintOf, type Database, type SQL, sql } from "../store/database.ts";
 import { sessionEvents } from "../store/schema.ts";
 import { isoOf, microsColumn, optionalBigintOf } from "../store/columns.ts";
 
-interface FirstRow {
-  readonly seq: bigint;
-  readonly recordedAtMicros: bigint;
+interface FirstRow extends Border {
   /** The row belongs to the open run. */
   readonly isOpen: boolean;
 }

@@ -14,7 +14,7 @@ import {
   type Transaction,
 } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
-import { compareChains, type Head } from "./chains.ts";
+import { compareChains, type Comparison, type Head } from "./chains.ts";
 import { inSnapshot, refuseUnknown, sessionIds } from "./snapshot.ts";
 
 export interface VerifyCall {
@@ -27,16 +27,11 @@ export interface VerifyCall {
   readonly signal: AbortSignal;
 }
 
-export interface VerifiedSession {
+/** Without problems the session is whole. */
+export interface VerifiedSession extends Comparison {
   readonly sessionId: string;
   readonly messages: number;
   readonly events: number;
-  /** Rows that no chain covers: instances without INTEGRITY=chain, or older ones, stored them. */
-  readonly uncovered: number;
-  /** Empty: the session is whole. */
-  readonly problems: readonly string[];
-  /** Heads that cannot be compared any more, because their rows were erased. */
-  readonly notes: readonly string[];
 }
 
 /** A damaged session names at most this number of merged rows. */

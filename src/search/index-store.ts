@@ -10,6 +10,7 @@ import {
   sessionTexts,
   sessionToolCalls,
 } from "../store/schema.ts";
+import type { ListCursor } from "../store/session-list.ts";
 import { callRow, runRow } from "../analytics/stored.ts";
 import type { FoundText, FoundTexts } from "./text-fold.ts";
 import { comparable, joinedWordsOf, markOf, partsOf, withoutControls } from "./words.ts";
@@ -103,17 +104,11 @@ export async function staleAfter(database: Database, after: string): Promise<Sta
   return { stale, next: hasMore && typeof last === "string" ? last : undefined };
 }
 
-/** The last session of a page of those with new rows. */
-export interface ActivityCursor {
-  readonly micros: bigint;
-  readonly id: string;
-}
-
 /** The same of sessions with rows since a time, in the order of their activity. */
 export async function staleActive(
   database: Database,
-  after: ActivityCursor,
-): Promise<StalePage<ActivityCursor>> {
+  after: ListCursor,
+): Promise<StalePage<ListCursor>> {
   const rows = await database.run(activeStatement(after), { prepare: false });
   const [first] = rows;
   const isFull = Number(first?.["looked_at"]) === LOOKED_AT_MAX;
@@ -181,7 +176,7 @@ export function staleStatement(after: string): SQL {
 }
 
 /** It reads the sessions that were active since, however many. Exported for the plan test. */
-export function activeStatement({ micros, id }: ActivityCursor): SQL {
+export function activeStatement({ micros, id }: ListCursor): SQL {
   return sql`
     with looked as materialized (
       select id, message_seq, event_seq, active_at from sessions

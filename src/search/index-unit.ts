@@ -25,6 +25,7 @@ import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { ServiceError } from "@session-ledger/base/errors";
 import { Interval } from "../base/interval.ts";
 import type { Unit } from "../base/unit.ts";
+import type { ListCursor } from "../store/session-list.ts";
 import type { RowsLimits } from "../conversation/folding.ts";
 import { readOpenRun } from "../analytics/stored.ts";
 import { type FoldReader, rowsFor } from "../conversation/fold-at.ts";
@@ -34,7 +35,6 @@ import type { Metrics } from "../observability/metrics.ts";
 import type { Database } from "../store/database.ts";
 import { createFeedReader, type Look } from "../store/feed.ts";
 import {
-  type ActivityCursor,
   type StalePage,
   type StaleSession,
   staleActive,
@@ -219,7 +219,7 @@ export class TextIndex implements Unit {
     const isDue = isWhole || nowMs - sweptMs >= SWEEP_INTERVAL_MS;
     if (isDue) this.#sweptMs = nowMs;
     if (isWhole) return yield* walk("", (after) => staleAfter(database, after));
-    const since: ActivityCursor = { micros: atMicros - SWEPT_MICROS, id: "" };
+    const since: ListCursor = { micros: atMicros - SWEPT_MICROS, id: "" };
     if (isDue) yield* walk(since, (after) => staleActive(database, after));
     if (left.length > 0) yield staleAmong(database, left);
     for (const of of NEW) {

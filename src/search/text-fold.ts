@@ -9,6 +9,7 @@
  * It may begin at any row. Between two rows it is at rest when no run and no message is open; a fold that
  * begins at that row has the same texts and runs.
  */
+import type { Cut } from "../conversation/merging.ts";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { type FoundCall, type FoundRun, type OpenRun, RunFold } from "../analytics/run-fold.ts";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
@@ -47,12 +48,6 @@ interface FoldOptions {
   readonly hasTexts: boolean;
 }
 
-/** The numbers up to which all rows of both streams were taken. */
-interface FoldCut {
-  readonly events: bigint;
-  readonly messages: bigint;
-}
-
 export const ROLES = [
   "user",
   "assistant",
@@ -77,11 +72,11 @@ export class TextFold {
   #found: FoundText[] = [];
   #position: TextPosition | undefined;
   #hasSpeech: boolean;
-  #cut: FoldCut;
+  #cut: Cut;
 
   constructor(
     sessionId: string,
-    from: FoldCut & { readonly hasSpeech: boolean },
+    from: Cut & { readonly hasSpeech: boolean },
     { open, hasTexts }: FoldOptions,
   ) {
     this.#canonical = new Canonical(sessionId);
@@ -101,7 +96,7 @@ export class TextFold {
     });
   }
 
-  get cut(): FoldCut {
+  get cut(): Cut {
     return this.#cut;
   }
 
@@ -130,7 +125,7 @@ export class TextFold {
   }
 
   /** No other rows exist up to these numbers. */
-  skipTo({ events, messages }: FoldCut): void {
+  skipTo({ events, messages }: Cut): void {
     this.#cut = {
       events: events > this.#cut.events ? events : this.#cut.events,
       messages: messages > this.#cut.messages ? messages : this.#cut.messages,

@@ -9,7 +9,12 @@ import { bytesOf } from "./pages.ts";
 import { anyOf, COLUMNS, columnsOf, isoOf, microsColumn, rowOf, TABLE } from "./columns.ts";
 import { type RawRow, type Database, SERVER } from "./database.ts";
 import type { RowOf, StreamName } from "./rows.ts";
-import { type ChangesPage, type ChangesRequest, readChanges } from "./session-changes.ts";
+import {
+  type ChangeCursor,
+  type ChangesPage,
+  type ChangesRequest,
+  readChanges,
+} from "./session-changes.ts";
 
 /** The rows that one filtered page reads; the page then ends with its last position. */
 const FILTERED_ROWS_LOOKED_AT_MAX = 4_000;
@@ -24,10 +29,7 @@ export interface Look {
 }
 
 /** A place between two rows of a feed. */
-export interface FeedPosition {
-  readonly atMicros: bigint;
-  /** Empty: before every row of that time. */
-  readonly sessionId: string;
+export interface FeedPosition extends ChangeCursor {
   readonly seq: bigint;
 }
 

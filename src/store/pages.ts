@@ -32,34 +32,27 @@ export const ROWS_LOOKED_AT_MAX = 20_000;
 /** Ids, times, names: at most 128 + 36 + 64 + 128 bytes of text and the tags around them. */
 const ROW_OVERHEAD_BYTES = 512;
 
-export interface PageRequest<S extends StreamName> extends RowForm {
+/** Contiguous rows, for watchers below their window and windows below their head. */
+export interface PageAfter<S extends StreamName> extends RowForm {
   readonly stream: S;
   readonly sessionId: string;
   /** A number (as `resolveCursor` returns it): the page has rows whose first number is above it. */
   readonly after: bigint;
-  /** The page has rows whose first number is below it; undefined: no bound. */
-  readonly before: bigint | undefined;
-  readonly descending: boolean;
   readonly rowsMax: number;
   /** Of payloads and other large fields. A page has at least one row. */
   readonly bytesMax: number;
+}
+
+export interface PageRequest<S extends StreamName> extends PageAfter<S> {
+  /** The page has rows whose first number is below it; undefined: no bound. */
+  readonly before: bigint | undefined;
+  readonly descending: boolean;
   /** Undefined: every row. */
   readonly filter: PageFilter | undefined;
   /** For a caller that expands: a page ends with the row that reaches this number of raw events. */
   readonly eventsMax?: number;
   /** The page has the times by which the rows of both streams are in one order. */
   readonly recorded?: boolean;
-}
-
-/** Contiguous rows, for watchers below their window and windows below their head. */
-export interface PageAfter<S extends StreamName> extends RowForm {
-  readonly stream: S;
-  readonly sessionId: string;
-  /** Between two rows (as `resolveCursor` returns it): the page has rows with a seq above it. */
-  readonly after: bigint;
-  readonly rowsMax: number;
-  /** A page ends before the row that would exceed it, but has at least one row. */
-  readonly bytesMax: number;
 }
 
 export interface PageFilter {

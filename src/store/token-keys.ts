@@ -3,10 +3,7 @@ import { inArray, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
 import { tokenKeys } from "./schema.ts";
 
-export interface TokenKeyRecord {
-  readonly id: string;
-  readonly privateJwk: string;
-}
+type TokenKeyRecord = Omit<typeof tokenKeys.$inferSelect, "createdAt">;
 
 /** Instances that make keys at the same time, and older versions, leave more than two. */
 const KEYS_MAX = 1_000;

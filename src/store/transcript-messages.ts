@@ -6,6 +6,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { boundedPage } from "./bounded-page.ts";
 import { microsColumn, optionalBigintOf, optionalTextOf } from "./columns.ts";
 import { type Database, type Fields, SERVER } from "./database.ts";
+import type { MessageRow } from "./rows.ts";
 import { sessionMessages } from "./schema.ts";
 
 /** The times by which the rows of both streams are put into one order; microseconds since 1970. */
@@ -18,18 +19,9 @@ export interface RowTimes {
   readonly createdMicros: number;
 }
 
-export interface TranscriptMessageRow extends RowTimes {
-  readonly stream: "messages";
-  readonly seq: bigint;
+/** The payload is empty if the reader does not want it. */
+export interface TranscriptMessageRow extends RowTimes, Omit<MessageRow, "sessionId"> {
   readonly eventCount: 1;
-  readonly id: string;
-  readonly eventType: string;
-  /** Empty for a row that the reader does not want. */
-  readonly payload: string;
-  /** JSON text. */
-  readonly sender: string | undefined;
-  readonly createdAtMicros: bigint;
-  readonly sentAtMicros: bigint | undefined;
   readonly idempotencyKey: string | undefined;
 }
 

@@ -11,6 +11,7 @@ import {
   type FixedStatement,
   SERVER_TEXT,
 } from "./database.ts";
+import type { RunState } from "./cancels.ts";
 import { readPage, readRow } from "./pages.ts";
 import type { EventRow, MessageRow } from "./rows.ts";
 
@@ -34,17 +35,13 @@ export interface TurnRequest {
   readonly redeliver: boolean;
 }
 
-export interface TurnState {
-  readonly isDeleted: boolean;
+export interface TurnState extends Pick<RunState, "isDeleted" | "openRunId" | "epoch"> {
   readonly messageSeq: bigint;
   readonly eventSeq: bigint;
   /** The watermark. */
   readonly turnSeq: bigint;
   /** The number of waiting arrivals. */
   readonly pending: number;
-  /** Empty: no run is open. */
-  readonly openRunId: string;
-  readonly epoch: bigint | undefined;
   /** The watermark before the next turn: below `turnSeq` in a redelivery. */
   readonly fromSeq: bigint;
   /** Messages between the two, which wait again in a redelivery. */

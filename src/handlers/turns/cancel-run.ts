@@ -20,37 +20,28 @@ import {
 } from "@session-ledger/proto/ambient/v1/turns_pb";
 import { isObject, parseJson } from "@session-ledger/agui/json";
 import { actorOf } from "../../auth/principal.ts";
-import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { ID_BYTES_MAX } from "@session-ledger/base/ids";
 import { checkTextBytes, checkThat, checkSessionId, refuse } from "../../contract/checks.ts";
 import type { CallContext, Handlers } from "../../contract/context.ts";
 import { toSessionMessage } from "../../contract/rows-to-wire.ts";
-import type { Ingest } from "../../ingest/ingest.ts";
-import type { RateLimits } from "../../ingest/rate-limits.ts";
 import { TurnMoved } from "../../ingest/refusal.ts";
 import type { Metrics } from "../../observability/metrics.ts";
-import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import type { CancelStore, RunState } from "../../store/cancels.ts";
 import type { Transcripts } from "../../conversation/transcripts.ts";
 import { sessionDeleted, sessionNotFound } from "../../store/failure.ts";
 import { type MessageRow, type Push, storedBytesOf } from "../../store/rows.ts";
-import { newMessageRow } from "../push.ts";
+import { newMessageRow, type PushParts } from "../push.ts";
 
 const REASON_BYTES_MAX = 1_024;
 const EVENT = "cancel_requested";
 
-export interface CancelRunParts {
+export interface CancelRunParts extends Omit<PushParts, "groups"> {
   readonly cancels: CancelStore;
   readonly transcripts: Pick<Transcripts, "read">;
-  readonly ingest: Pick<Ingest, "push">;
-  readonly rates: Pick<RateLimits, "take">;
-  readonly clock: Clock;
   /** Called after a cancel that is on disk. */
   readonly onCancel: () => void;
   readonly metrics: Pick<Metrics, "cancels">;
-  /** Undefined: nothing is redacted. */
-  readonly redactor?: Redactor | undefined;
 }
 
 export interface CancelHandlers extends Pick<Handlers<typeof SessionService>, "cancelRun"> {

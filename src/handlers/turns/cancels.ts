@@ -9,7 +9,6 @@
  * A look reads a partial index that is nearly always empty. Nothing is done per push or per stream.
  */
 import { BoundedMap } from "@session-ledger/base/bounded-map";
-import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { Throttle } from "../../base/throttle.ts";
 import type { Timers } from "@session-ledger/base/timers";
@@ -36,7 +35,6 @@ interface CancelsParts extends EndParts {
   readonly cancels: CancelStore;
   readonly groups: Pick<OpenGroups, "close" | "has" | "sendCancel">;
   readonly timers: Timers;
-  readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "cancelledRunsEnded">;
 }

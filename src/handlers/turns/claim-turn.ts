@@ -21,7 +21,6 @@ import { splitRawEvent } from "@session-ledger/agui/split-event";
 import { applyEdits, dropEdits, memberSpans } from "@session-ledger/agui/spans";
 import { actorOf } from "../../auth/principal.ts";
 import { serverBusy } from "../../base/budget.ts";
-import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import {
   type Check,
@@ -35,16 +34,12 @@ import {
 } from "../../contract/checks.ts";
 import type { CallContext, Handlers } from "../../contract/context.ts";
 import { toSessionEvent, toSessionMessage } from "../../contract/rows-to-wire.ts";
-import type { Ingest } from "../../ingest/ingest.ts";
 import { TurnMoved } from "../../ingest/refusal.ts";
-import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { Metrics } from "../../observability/metrics.ts";
-import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { sessionDeleted, sessionNotFound } from "../../store/failure.ts";
 import { type EventRow, type MessageRow, type Push, storedBytesOf } from "../../store/rows.ts";
 import type { TurnState, TurnStore } from "../../store/turns.ts";
-import { newEventRow, type PushOptions } from "../push.ts";
-import type { OpenGroups } from "../push-stream/open-groups.ts";
+import { newEventRow, type PushOptions, type PushParts } from "../push.ts";
 import type { ArrivalWaits } from "./arrival-waits.ts";
 import { type ClaimStep, nextStep } from "./next-step.ts";
 import { type RunStarted, runStarted, sessionMetadataOf } from "./run-started.ts";
@@ -63,23 +58,14 @@ const TURN_BYTES_MAX = 3 * 1024 * 1024;
 const LOST =
   '{"type":"RUN_ERROR","message":"another runner took over this session","code":"RUNNER_LOST"}';
 
-export interface ClaimParts {
+export interface ClaimParts extends PushParts {
   readonly turns: TurnStore;
   readonly waits: Pick<ArrivalWaits, "next">;
-  readonly ingest: Pick<Ingest, "push">;
-  readonly rates: Pick<RateLimits, "take">;
-  readonly clock: Clock;
-  /** Events of this replica's push streams that came before the claim commit before it. */
-  readonly groups: Pick<OpenGroups, "close">;
-  readonly metrics: ClaimMetrics;
-  /** Undefined: nothing is redacted. */
-  readonly redactor?: Redactor | undefined;
+  readonly metrics: Pick<
+    Metrics,
+    "claims" | "turnWaitSeconds" | "turnMessages" | "turnEnvelopeTokens"
+  >;
 }
-
-type ClaimMetrics = Pick<
-  Metrics,
-  "claims" | "turnWaitSeconds" | "turnMessages" | "turnEnvelopeTokens"
->;
 
 export interface ClaimOptions extends PushOptions {
   readonly sessionPolicy: "auto" | "strict";

@@ -11,16 +11,13 @@
  */
 import type { ValidationMode } from "@session-ledger/agui/validate";
 import { splitRawEvent } from "@session-ledger/agui/split-event";
-import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { Snapshot } from "../../conversation/snapshot.ts";
 import type { Transcripts } from "../../conversation/transcripts.ts";
-import type { Ingest } from "../../ingest/ingest.ts";
 import { TurnMoved } from "../../ingest/refusal.ts";
 import type { CancelStore, OpenCancel, RunState } from "../../store/cancels.ts";
 import { type Push, type SeenState, storedBytesOf } from "../../store/rows.ts";
-import { newEventRow } from "../push.ts";
-import type { OpenGroups } from "../push-stream/open-groups.ts";
+import { newEventRow, type PushParts } from "../push.ts";
 import { INT64_MAX } from "../../contract/checks.ts";
 
 /** A producer without an epoch is not fenced. After this many tries its last events do not count. */
@@ -28,13 +25,9 @@ const TRIES_MAX = 5;
 /** The rows are ours, and legal in each mode. */
 const MODE: ValidationMode = "strict";
 
-export interface EndParts {
+export interface EndParts extends Pick<PushParts, "ingest" | "groups" | "clock"> {
   readonly cancels: Pick<CancelStore, "readRun">;
-  readonly ingest: Pick<Ingest, "push">;
   readonly transcripts: Pick<Transcripts, "read">;
-  /** The events that this replica has received are stored first. */
-  readonly groups: Pick<OpenGroups, "close">;
-  readonly clock: Clock;
 }
 
 /** False: the run has ended in another way. */
