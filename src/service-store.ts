@@ -15,8 +15,9 @@ import { DiskSpace } from "./store/disk-space.ts";
 import { createEmbeddedPostgres, freeBytesAt } from "./postgres/embedded-postgres.ts";
 import { forksOf } from "./store/fork.ts";
 import { readFailures } from "./store/runs.ts";
-import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
+import { codeOf, commitsMayBeLost, isOfDatabase, naming } from "./store/failure.ts";
 import { migrateUp } from "./store/migrate.ts";
+import { checkServer } from "./store/server-check.ts";
 import type { WorkerTask } from "./workers.ts";
 import { eraseSession } from "./maintenance/erase.ts";
 import type { StreamName } from "./store/rows.ts";
@@ -43,7 +44,7 @@ export interface Postgres {
   readonly units: readonly Unit[];
   /** Rejects when a push could not be stored now. */
   readonly probe: () => Promise<void>;
-  /** Undefined while the disk has room for pushes. */
+  /** Undefined while commits are on disk, and the disk has room for pushes. */
   readonly refusal: () => ServiceError | undefined;
 }
 
@@ -69,23 +70,29 @@ export function createPostgres(
   const pgData = (): string | undefined => embedded?.pgData ?? task?.pgData;
   const url = (): string => inSchema(givenUrl(), databaseSchema);
   const migrate = () => migrateUp(url(), { schema: databaseSchema });
+  const { databaseConnections, statementTimeoutMs, lockTimeoutMs, allowLoss: allowsLoss } = config;
+  const options = { url, statementTimeoutMs, lockTimeoutMs, allowsLoss };
+  const writeConnections = Math.ceil(databaseConnections / 2);
+  const readConnections = databaseConnections - writeConnections;
+  const writeOptions = { ...options, connectionsMax: writeConnections, hasFixedPlans: true };
+  const checkAndMigrate = async () => {
+    await checkServer(writeOptions);
+    return migrate();
+  };
   const schema: Unit = {
     async start() {
       const { applied } = await (databaseUrl === undefined
         ? migrate()
-        : naming({ setting: "DATABASE_URL", url: databaseUrl }, migrate));
+        : naming({ setting: "DATABASE_URL", url: databaseUrl }, checkAndMigrate));
       log.info({ schema: applied.at(-1) }, "schema is up to date");
     },
     stop: () => Promise.resolve(),
   };
-  const { databaseConnections, statementTimeoutMs, lockTimeoutMs } = config;
-  const options = { url, statementTimeoutMs, lockTimeoutMs };
-  const writeConnections = Math.ceil(databaseConnections / 2);
-  const readConnections = databaseConnections - writeConnections;
   const database = createDatabase({ ...options, connectionsMax: readConnections });
   const writes = {
-    ...createDatabase({ ...options, connectionsMax: writeConnections, hasFixedPlans: true }),
+    ...createDatabase(writeOptions),
     onAnswer: database.onAnswer.bind(database),
+    onCommit: database.onCommit.bind(database),
   };
   const seen = (freeBytes: number): void =>
     metrics.diskFree.set({ setting: "DATA_DIR" }, freeBytes);
@@ -105,7 +112,10 @@ export function createPostgres(
       if (hasFiles) await freeBytes();
       await appendNothing(writes, { hasChains: integrity === "chain" });
     },
-    refusal: () => disk?.refusal,
+    refusal() {
+      const loss = database.loss();
+      return loss === undefined ? disk?.refusal : commitsMayBeLost(loss);
+    },
   };
 }
 

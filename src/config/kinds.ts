@@ -1,6 +1,7 @@
 /** The kinds of value that settings take, and how a row of the table states one. */
 import { type Address, parseAddress } from "@session-ledger/base/address";
 import { durationMs } from "../base/duration.ts";
+import { urlsOfHosts } from "../base/postgres-hosts.ts";
 
 interface SettingKind<T> {
   /** Completes "expected …". */
@@ -93,8 +94,8 @@ export const REMOTE_ADDRESS: SettingKind<Address> = {
 export const FLAG: SettingKind<boolean> = {
   expected: "true or false",
   parse(text) {
-    if (text === "true" || text === "1") return true;
-    return text === "false" || text === "0" ? false : undefined;
+    if (["true", "yes", "1"].includes(text)) return true;
+    return ["false", "no", "0"].includes(text) ? false : undefined;
   },
 };
 
@@ -123,11 +124,19 @@ export const WEB_URL = urlOf(
   ({ username, password }) => username === "" && password === "",
 );
 
+const ONE_POSTGRES_URL = urlOf(
+  ["postgres:", "postgresql:"],
+  "postgres://user:password@host:port/database, special characters percent-encoded; several hosts as host1:port1,host2:port2, with target_session_attrs=primary",
+);
+
 export const POSTGRES_URL: SettingKind<string> = {
-  ...urlOf(
-    ["postgres:", "postgresql:"],
-    "postgres://user:password@host:port/database, special characters percent-encoded",
-  ),
+  expected: ONE_POSTGRES_URL.expected,
+  parse(text) {
+    const urls = urlsOfHosts(text);
+    const isPrimary = /[?&]target_session_attrs=primary(?:&|$)/.test(text);
+    if (urls.length > 1 && !isPrimary) return undefined;
+    return urls.every((url) => ONE_POSTGRES_URL.parse(url) !== undefined) ? text : undefined;
+  },
   publicPart: withoutSecrets,
 };
 
@@ -143,8 +152,9 @@ export function or<const W extends string, T>(
 }
 
 function withoutSecrets(url: string): string {
-  const { protocol, host, pathname } = new URL(url);
-  return `${protocol}//${host}${pathname}`;
+  const urls = urlsOfHosts(url).map((one) => new URL(one));
+  const hosts = urls.map(({ host }) => host).join(",");
+  return `${urls[0]?.protocol}//${hosts}${urls[0]?.pathname}`;
 }
 
 /** Lower-case: the same with and without quotes. Short: a channel name contains it. */

@@ -52,7 +52,10 @@ export const SERVICE_SETTINGS = {
     "Serve without tokens beyond loopback. Every caller that reaches the port has all rights.",
   ),
   databaseUrl: optional("DATABASE_URL", POSTGRES_URL).means(
-    "The PostgreSQL to use. Without it the service runs an embedded one in DATA_DIR. Parameters in the URL, like `?lock_timeout=2s`, are settings of the connections.",
+    "The PostgreSQL to use. Without it the service runs an embedded one in DATA_DIR. Parameters in the URL, like `?lock_timeout=2s`, are settings of the connections. With several hosts and `?target_session_attrs=primary` each connection goes to the primary.",
+  ),
+  allowLoss: setting("ALLOW_LOSS", FLAG, "false").means(
+    "Serve although PostgreSQL may lose acknowledged rows (fsync or synchronous_commit off). Without it the service does not start, and pushes are UNAVAILABLE.",
   ),
   databaseSchema: optional("DATABASE_SCHEMA", SCHEMA_NAME).means(
     "The schema of the tables, created when missing. Without it, the first schema in the role's search path, usually public.",

@@ -68,10 +68,11 @@ type FullSession = readonly [number, number, number, number, number | null];
 
 /**
  * Does everything that a push does in the database, without a row. Rejects, with the driver's
- * error, when a table, a function or a right is missing, and when the database is read-only.
+ * error, when a table, a function or a right is missing, and when the database is read-only or may
+ * lose commits.
  */
 export async function appendNothing(
-  database: Database,
+  database: Pick<Database, "attempt" | "onCommit">,
   { hasChains }: Required<Pick<AppendOptions, "hasChains">>,
 ): Promise<void> {
   await database.attempt(sql`
@@ -84,7 +85,8 @@ export async function appendNothing(
     )
     select count(*) from messages, events, changed`);
   const options = { createMissing: false, wait: false, hasChains };
-  await database.attempt(fixedStatementOf(arrange([]), options));
+  const [answer] = await database.attempt(fixedStatementOf(arrange([]), options));
+  database.onCommit(answer?.["server"]);
 }
 
 /**
@@ -92,14 +94,14 @@ export async function appendNothing(
  * batch (`Independent`). Rejects with the driver's error.
  */
 export async function append(
-  database: Pick<Database, "attempt" | "onAnswer">,
+  database: Pick<Database, "attempt" | "onCommit">,
   pushes: readonly Push[],
   options: AppendOptions,
 ): Promise<readonly Outcome[]> {
   const arrangement = arrange(pushes);
   const [answer] = await database.attempt(fixedStatementOf(arrangement, options));
   if (answer === undefined) throw new Error("the append did not answer");
-  database.onAnswer(answer["server"]);
+  database.onCommit(answer["server"]);
   const rows = Number(answer["most_rows"]);
   options.onMost?.({ rows, bytes: Number(answer["most_bytes"]) });
   return outcomesOf(arrangement, answer, options.limits);

@@ -10,9 +10,18 @@ import { type SQL, sql } from "drizzle-orm";
 import { PgDialect } from "drizzle-orm/pg-core";
 import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import postgres from "postgres";
+import { urlsOfHosts } from "../base/postgres-hosts.ts";
 import type { Unit } from "../base/unit.ts";
-import { codeOf, drizzleError, errorOfDriver, isConnectionLost, storeError } from "./failure.ts";
+import {
+  codeOf,
+  drizzleError,
+  errorOfDriver,
+  isConnectionLost,
+  storeError,
+  UNSAFE,
+} from "./failure.ts";
 import { type Pool, POOL_LEFT, Pools, PoolSockets, type SocketTarget } from "./pools.ts";
+import { findPrimary } from "./primary.ts";
 import { within } from "@session-ledger/base/timers";
 
 /** For the statements of other rooms: only this room names the package. */
@@ -28,6 +37,8 @@ export interface DatabaseOptions {
   readonly lockTimeoutMs: number;
   /** True: for the functions that push, whose plans must not depend on the size of the tables. */
   readonly hasFixedPlans?: boolean;
+  /** True: commits that PostgreSQL may lose are acknowledged too. */
+  readonly allowsLoss?: boolean;
 }
 
 /** Connections with this URL see this schema and no other: the driver sends its parameters. */
@@ -68,6 +79,10 @@ export interface Database extends Unit {
   transaction<T>(work: (transaction: Transaction) => Promise<T>): Promise<T>;
   /** Called with each answer that names its server (`SERVER`), before the answer is used. */
   onAnswer(server: Field | undefined): void;
+  /** Like `onAnswer`, for a commit: rejects it if the connection that answered may lose commits. */
+  onCommit(server: Field | undefined): void;
+  /** The reason why commits of the connection that answered last may be lost. */
+  loss(): string | undefined;
   /**
    * Calls back when another server process answers than before: after a restart, the promotion of a
    * standby, or the restore of a backup. The newest rows of the previous server may be lost.
@@ -75,9 +90,25 @@ export interface Database extends Unit {
   onOtherServer(called: () => void): void;
 }
 
-/** The start time of the server process; every role may read it, and it is computed once. */
-export const SERVER_TEXT = "(select extract(epoch from pg_postmaster_start_time())::text)";
+/**
+ * The start time of the server process, and the settings of the connection on which it depends
+ * whether a commit is on disk. Every role may read them, and they are read once a statement: behind
+ * a pooler each statement may have another connection, and no other place sees all of them.
+ */
+export const SERVER_TEXT = `(select concat_ws(' ', extract(epoch from pg_postmaster_start_time()),
+    current_setting('synchronous_commit'), current_setting('fsync'),
+    current_setting('synchronous_standby_names') <> ''))`;
 export const SERVER = sql.raw(SERVER_TEXT);
+
+/** The reason why a commit of a connection may be lost; undefined: it is on disk. */
+export function lossOf(server: string): string | undefined {
+  const [, commit, fsync, hasStandbys] = server.split(" ");
+  if (fsync === "off") return "fsync is off, expected on";
+  if (commit === "off") return "synchronous_commit is off, expected on";
+  if (commit === "local" && hasStandbys === "t")
+    return "synchronous_commit is local, and synchronous_standby_names is set: expected on, remote_write or remote_apply";
+  return undefined;
+}
 
 /**
  * A plan made while the tables were empty must not scan them when they are large; hash joins, merge
@@ -157,7 +188,7 @@ export function createDatabase(options: DatabaseOptions): Database {
       }
     },
     transaction: (work) => onOneConnection(options, { answerLimit, work }),
-    ...answeringServer(),
+    ...answeringServer(options),
     async start() {
       pools.open();
       await this.run(sql`select 1`);
@@ -196,8 +227,10 @@ async function onOneConnection<T>(
   }
 }
 
-function connectPool(options: DatabaseOptions, lost: () => void): Pool {
-  const sockets = new PoolSockets();
+export function connectPool(options: DatabaseOptions, lost: () => void): Pool {
+  const urls = urlsOfHosts(options.url());
+  const find = async (): Promise<SocketTarget> => (await findPrimary(urls)).target;
+  const sockets = new PoolSockets(urls.length > 1 ? find : undefined);
   // The driver documents `socket`, but its types do not have it.
   const driverOptions = {
     max: options.connectionsMax,
@@ -223,21 +256,34 @@ function connectPool(options: DatabaseOptions, lost: () => void): Pool {
       ...(options.hasFixedPlans === true ? FIXED_PLANS : {}),
     },
   };
-  const client = postgres(options.url(), driverOptions);
+  // With several hosts the driver would report no failed connection.
+  const client = postgres(urls[0] ?? "", driverOptions);
   return { client, drizzle: drizzle(client), sockets, hasWorked: false };
 }
 
 /** Tracks the server that answers, and calls back when another one does. */
-function answeringServer(): Pick<Database, "onAnswer" | "onOtherServer"> {
+function answeringServer({
+  allowsLoss = false,
+}: DatabaseOptions): Pick<Database, "onAnswer" | "onCommit" | "loss" | "onOtherServer"> {
   const listeners: (() => void)[] = [];
-  let server: Field | undefined;
+  let last = "";
+  let started: string | undefined;
+  let loss: string | undefined;
+  function onAnswer(answer: Field | undefined): void {
+    if (answer === last || typeof answer !== "string") return;
+    last = answer;
+    loss = allowsLoss ? undefined : lossOf(answer);
+    const before = started;
+    [started] = answer.split(" ");
+    if (before !== undefined && before !== started) for (const listener of listeners) listener();
+  }
   return {
-    onAnswer(answering) {
-      const before = server;
-      if (answering === undefined || answering === null || answering === before) return;
-      server = answering;
-      if (before !== undefined) for (const listener of listeners) listener();
+    onAnswer,
+    onCommit(answer) {
+      onAnswer(answer);
+      if (loss !== undefined) throw Object.assign(new Error(loss), { code: UNSAFE });
     },
+    loss: () => loss,
     onOtherServer: (called) => void listeners.push(called),
   };
 }

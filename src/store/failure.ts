@@ -13,7 +13,11 @@
  * SQLSTATEs: https://www.postgresql.org/docs/current/errcodes-appendix.html
  */
 import { ServiceError } from "@session-ledger/base/errors";
+import { urlsOfHosts } from "../base/postgres-hosts.ts";
 import { POOL_LEFT } from "./pools.ts";
+
+/** A commit was answered by a connection that does not put it on disk. */
+export const UNSAFE = "DATABASE_UNSAFE";
 
 export type FailureKind = "locked" | "retryable" | "unknown" | "slow" | "unavailable" | "defect";
 
@@ -44,6 +48,7 @@ const BY_CODE: Readonly<Record<string, FailureKind>> = {
   ECONNRESET: "unknown",
   EPIPE: "unknown",
   ETIMEDOUT: "unknown",
+  [UNSAFE]: "unknown", // Committed on a server that may lose it.
   CONNECTION_ENDED: "unavailable", // The service is stopping.
 };
 
@@ -123,6 +128,12 @@ export function diskFull(cause?: unknown): ServiceError {
   return new ServiceError("unavailable", "DISK_FULL", message, { cause, retryAfterMs: 10_000 });
 }
 
+/** `loss`: the reason, of a setting of the server. */
+export function commitsMayBeLost(loss: string): ServiceError {
+  const message = `the database may lose acknowledged rows (${loss}); nothing was stored`;
+  return new ServiceError("unavailable", "DATABASE_UNAVAILABLE", message, { retryAfterMs: 10_000 });
+}
+
 class DatabaseAway extends ServiceError {
   constructor(cause: unknown) {
     const message = "the database is not available";
@@ -173,14 +184,18 @@ function refusalIn(error: unknown): string | undefined {
 
 function messageOfCause(cause: unknown): string {
   const code = codeOf(cause) ?? "no code";
+  if (code === "25006") return reasonOf(cause);
   const isHandshake = cause instanceof Error && cause.message.includes("before secure TLS");
   return isHandshake ? `${code} in the TLS handshake: it may not support TLS` : code;
 }
 
 function placeOf(text: string): string {
-  const url = URL.parse(text);
-  const host = url?.hostname || url?.searchParams.get("host") || "localhost";
-  return host.startsWith("/") ? host : `${host}:${url?.port || "5432"}`;
+  const places = urlsOfHosts(text).map((one) => {
+    const url = URL.parse(one);
+    const host = url?.hostname || url?.searchParams.get("host") || "localhost";
+    return host.startsWith("/") ? host : `${host}:${url?.port || "5432"}`;
+  });
+  return places.join(", ");
 }
 
 export function drizzleError(error: unknown): unknown {

@@ -22,8 +22,11 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import type { Socket } from "node:net";
 import postgres from "postgres";
+import { ServiceError } from "@session-ledger/base/errors";
 import { within } from "@session-ledger/base/timers";
+import { urlsOfHosts } from "../base/postgres-hosts.ts";
 import { connectTo, type SocketTarget } from "./pools.ts";
+import { findPrimary } from "./primary.ts";
 import type { Database } from "./database.ts";
 
 export interface ListenOptions {
@@ -66,7 +69,13 @@ export interface ListenerConnection {
   close(): Promise<void>;
 }
 
-/** Resolves when notifications certainly arrive. */
+const LISTEN_POOLED = new ServiceError(
+  "invalid_argument",
+  "INVALID_REQUEST",
+  "LISTEN_DATABASE_URL: a pooler delivers no notifications, expected the URL of the server itself, or off",
+);
+
+/** Resolves when notifications certainly arrive; a pooler that delivers none is INVALID_ARGUMENT. */
 export async function listen(
   options: ListenOptions,
   limits: ListenLimits,
@@ -90,6 +99,7 @@ class ListenConnection implements ListenerConnection {
   readonly #options: ListenOptions;
   readonly #limits: ListenLimits;
   readonly #client: postgres.Sql;
+  readonly #urls: readonly string[];
   readonly #beatText = `${BEAT}${randomUUID()}`;
   readonly #resolveLost: (cause: unknown) => void;
   #socket: Socket | undefined;
@@ -115,13 +125,18 @@ class ListenConnection implements ListenerConnection {
       socket: (target: SocketTarget) => this.#connect(target),
       connection: { application_name: "session-ledger-listen" },
     };
-    this.#client = postgres(options.url, driverOptions);
+    this.#urls = urlsOfHosts(options.url);
+    this.#client = postgres(this.#urls[0] ?? "", driverOptions);
     options.signal.addEventListener("abort", this.#abort, { once: true });
   }
 
   async open(): Promise<void> {
     await this.subscribe(this.#options.topics);
-    await this.#beat();
+    try {
+      await this.#beat();
+    } catch (error) {
+      throw (await this.#isPooled()) ? LISTEN_POOLED : error;
+    }
     this.#beatLater();
   }
 
@@ -139,6 +154,16 @@ class ListenConnection implements ListenerConnection {
     const answer = this.#client.unsafe(statements.join(";"));
     const limit = { limitMs: this.#limits.openLimitMs };
     await this.#inTime(`${command.toUpperCase()} was not answered`, limit, answer);
+  }
+
+  /** A pooler gives a cancel key of its own: the process that it names is not the one that answers. */
+  async #isPooled(): Promise<boolean> {
+    const asked = this.#client.unsafe<{ pid: number }[]>("select pg_backend_pid() as pid");
+    const answer = this.#inTime("no answer", { limitMs: this.#limits.openLimitMs }, asked);
+    return answer.then(
+      (rows) => rows[0]?.pid !== rows.state.pid,
+      () => false,
+    );
   }
 
   close(): Promise<void> {
@@ -198,7 +223,8 @@ class ListenConnection implements ListenerConnection {
     this.#socket?.destroy();
   }
 
-  async #connect(target: SocketTarget): Promise<Socket> {
+  async #connect(one: SocketTarget): Promise<Socket> {
+    const target = this.#urls.length === 1 ? one : (await findPrimary(this.#urls)).target;
     if (this.#losing.signal.aborted || this.#socket !== undefined)
       throw new Error("the connection was closed");
     const socket = connectTo(target);

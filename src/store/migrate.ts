@@ -17,9 +17,11 @@ import { join } from "node:path";
 import { getTableName, sql } from "drizzle-orm";
 import postgres from "postgres";
 import { ServiceError } from "@session-ledger/base/errors";
+import { urlsOfHosts } from "../base/postgres-hosts.ts";
 import { storeError } from "./failure.ts";
 import * as tables from "./schema.ts";
 import { anyOf } from "./columns.ts";
+import { findPrimary } from "./primary.ts";
 import { inTransaction, type Transaction } from "./database.ts";
 
 const FOLDER = join(import.meta.dirname, "migrations");
@@ -117,9 +119,11 @@ export async function refuseOtherSchema(url: string, options: SchemaOptions = {}
   throw new ServiceError("failed_precondition", "SCHEMA_OLDER", message);
 }
 
-function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>): Promise<T> {
+async function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>): Promise<T> {
+  const hosts = urlsOfHosts(url);
+  let found = url;
   const connect = (lost: () => void): postgres.Sql =>
-    postgres(url, {
+    postgres(found, {
       max: 1,
       onnotice: () => undefined,
       onclose: lost,
@@ -129,12 +133,15 @@ function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>):
       max_lifetime: null,
       connection: { application_name: "session-ledger-migrate" },
     });
-  return inTransaction({ connect, answerLimit: undefined }, async (transaction) => {
-    await transaction.execute(sql`select pg_advisory_xact_lock(${LOCK})`);
-    return work(transaction);
-  }).catch((error: unknown) => {
+  try {
+    if (hosts.length > 1) found = (await findPrimary(hosts)).url;
+    return await inTransaction({ connect, answerLimit: undefined }, async (transaction) => {
+      await transaction.execute(sql`select pg_advisory_xact_lock(${LOCK})`);
+      return work(transaction);
+    });
+  } catch (error) {
     throw storeError(error);
-  });
+  }
 }
 
 /** Instances, imports and retention name their connections; this one has another name. */

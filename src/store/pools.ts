@@ -43,11 +43,9 @@ export interface SocketTarget {
   readonly path: string | false;
 }
 
-/** Of several hosts a random one, so that the next try may take another. */
 export function connectTo({ host, port, path }: SocketTarget): Socket {
-  const at = Math.floor(Math.random() * host.length);
-  const name = host[at] ?? "localhost";
-  const socket = path === false ? connectSocket(port[at] ?? 5_432, name) : connectSocket(path);
+  const [name = "localhost"] = host;
+  const socket = path === false ? connectSocket(port[0] ?? 5_432, name) : connectSocket(path);
   // The driver checks a certificate against this name.
   return Object.assign(socket, { host: name });
 }
@@ -55,15 +53,38 @@ export function connectTo({ host, port, path }: SocketTarget): Socket {
 /** All sockets of one pool. */
 export class PoolSockets {
   readonly #open = new Set<Socket>();
+  readonly #find: (() => Promise<SocketTarget>) | undefined;
+  /** Connections that are made at the same time share one search. */
+  #finding: Promise<SocketTarget> | undefined;
   #refusedAs: string | undefined;
+
+  /** `find` names the server of a new connection; undefined: the URL has one host. */
+  constructor(find?: () => Promise<SocketTarget>) {
+    this.#find = find;
+  }
 
   get isRefusing(): boolean {
     return this.#refusedAs !== undefined;
   }
 
   /** For the driver, which sets its listeners in the same turn of the event loop. */
-  make(target: SocketTarget): Duplex {
-    if (this.#refusedAs !== undefined) return refused(this.#refusedAs);
+  make(target: SocketTarget): Duplex | Promise<Duplex> {
+    return this.#find === undefined ? this.#make(target) : this.#makeFound(this.#find);
+  }
+
+  async #makeFound(find: () => Promise<SocketTarget>): Promise<Duplex> {
+    this.#finding ??= find().finally(() => (this.#finding = undefined));
+    try {
+      return this.#make(await this.#finding);
+    } catch (error) {
+      return refused(error);
+    }
+  }
+
+  #make(target: SocketTarget): Duplex {
+    if (this.#refusedAs !== undefined) {
+      return refused(Object.assign(new Error("the pool was left"), { code: this.#refusedAs }));
+    }
     for (const socket of this.#open) if (socket.closed) this.#open.delete(socket);
     const socket = connectTo(target);
     this.#open.add(socket);
@@ -138,9 +159,9 @@ export class Pools {
 }
 
 /** The driver sees a failed connection: it fails the statement and continues with the next one. */
-function refused(code: string): Duplex {
+function refused(cause: unknown): Duplex {
   const socket = new Duplex({ read: () => undefined, write: (_chunk, _encoding, done) => done() });
-  const error = Object.assign(new Error("the pool was left"), { code });
+  const error = cause instanceof Error ? cause : new Error("no connection", { cause });
   setImmediate(() => socket.destroy(error));
   return socket;
 }

@@ -2,13 +2,12 @@
 import { readFile } from "node:fs/promises";
 import { afterEach, expect, test } from "vitest";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { cleanUp } from "../support/embedded-fixture.ts";
+import { childrenOf, cleanUp } from "../support/embedded-fixture.ts";
 import { eventually, pace } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { PushStreamClient } from "../support/push-stream.ts";
 import { newSession, push } from "../support/pushing.ts";
 import {
-  childrenOf,
   endService,
   type ServiceOptions,
   type ServiceProcess,

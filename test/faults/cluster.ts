@@ -12,13 +12,14 @@ import { fileURLToPath } from "node:url";
 import type postgres from "postgres";
 import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import {
+  childrenOf,
   cleanUp,
   endProcess,
   makeDirectory,
   recordingLog,
   runningPostmaster,
 } from "../support/embedded-fixture.ts";
-import { childrenOf, type ServiceProcess, startService } from "../support/service-process.ts";
+import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { startTcpProxy, type TcpProxy } from "../support/broken-network.ts";
 import type { Row } from "../support/history.ts";
 import { readWitness } from "../support/history-check.ts";

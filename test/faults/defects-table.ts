@@ -66,6 +66,12 @@ export const DEFECTS: readonly Defect[] = [
         replace: 'synchronous_commit: "off",',
         times: 1,
       },
+      {
+        file: "src/store/database.ts",
+        find: "allowsLoss = false,",
+        replace: "allowsLoss = true,",
+        times: 1,
+      },
     ],
     kinds: ["kill_postgres"],
     expected: /acknowledged, and not there|is lost|there is nothing more|row, which is not there/,

@@ -1,6 +1,6 @@
 /** Samples the memory of each replica all the time, and notices when a replica has ended. */
 import { readFile } from "node:fs/promises";
-import { childrenOf } from "../support/service-process.ts";
+import { childrenOf } from "../support/embedded-fixture.ts";
 import type { Replica } from "./cluster.ts";
 
 /** The limit of each process of a replica under this load; the limits of queues and windows add up to less. */

@@ -1,11 +1,11 @@
 /** PostgreSQL 15 as Debian installs it, for tests that need another version or its tools. */
-import { appendFile, chmod, chown } from "node:fs/promises";
+import { appendFile, chmod, chown, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { expect } from "vitest";
 import { accountNamed } from "../../src/postgres/cluster-location.ts";
 import { type Account, runProgram } from "../../src/postgres/process.ts";
 import { FAST_STOP_MS_MAX, launch, randomPort } from "../../src/postgres/server.ts";
-import { makeDirectory, recordingLog } from "./embedded-fixture.ts";
+import { childrenOf, endProcess, makeDirectory, recordingLog } from "./embedded-fixture.ts";
 import { toolPath } from "./tools.ts";
 
 export const DEBIAN_15 = "/usr/lib/postgresql/15/bin/postgres";
@@ -50,9 +50,9 @@ export async function startDebian(lines: readonly string[] = []): Promise<Debian
 export async function startDebianOn(
   pgData: string,
   lines: readonly string[],
+  postgresPath = toolPath(DEBIAN_15),
 ): Promise<DebianServer> {
   await appendFile(join(pgData, "postgresql.conf"), lines.map((line) => `${line}\n`).join(""));
-  const postgresPath = toolPath(DEBIAN_15);
   const [account, port] = [await debianAccount(), randomPort()];
   const signal = new AbortController().signal;
   const fastStopMs = FAST_STOP_MS_MAX;
@@ -60,4 +60,10 @@ export async function startDebianOn(
   const server = await launch({ postgresPath, pgData, port, account, log, fastStopMs, signal });
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
   return { url, port, pgData, stop: () => server.stop() };
+}
+
+/** SIGKILL to all of its processes: a backend without a postmaster could still answer. */
+export async function killDebian({ pgData }: DebianServer): Promise<void> {
+  const postmaster = Number.parseInt(await readFile(join(pgData, "postmaster.pid"), "utf8"), 10);
+  for (const pid of [postmaster, ...(await childrenOf(postmaster))]) endProcess(pid);
 }

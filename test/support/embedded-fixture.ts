@@ -167,6 +167,18 @@ export async function endPostmaster(dataDir: string): Promise<void> {
   if (basename(program) === "postgres" && runs === own) endProcess(pid);
 }
 
+/** Of Linux: the fourth field of `stat` is the parent. */
+export async function childrenOf(parent: number): Promise<readonly number[]> {
+  const found: number[] = [];
+  for (const name of await readdir("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    const stat = await readFile(`/proc/${name}/stat`, "utf8").catch(() => "");
+    const [, fields = ""] = stat.split(") ");
+    if (Number(fields.split(" ")[1]) === parent) found.push(Number(name));
+  }
+  return found;
+}
+
 /** What a stopped unit may not leave: a server, or the name of the owner. */
 export async function remainsIn(dataDir: string): Promise<readonly string[]> {
   const pid = await postmasterPid(dataDir);

@@ -174,7 +174,7 @@ export function appendIn(
     if (!("text" in statement)) throw new Error("append sends another statement");
     return on.unsafe(statement.text, [...statement.values], { prepare: true });
   };
-  return append({ attempt, onAnswer: () => undefined }, pushes, options);
+  return append({ attempt, onCommit: () => undefined }, pushes, options);
 }
 
 /** The final outcome of each push: as ingest does, those of the outcome `again` are sent again. */

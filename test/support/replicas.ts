@@ -6,7 +6,7 @@ import postgres from "postgres";
 import { createLedgerClient, type LedgerClient } from "@session-ledger/runner/internal/client";
 import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import { makeDirectory, recordingLog, withSql } from "./embedded-fixture.ts";
-import { History, plan, PUSH_KINDS } from "./history.ts";
+import { History, plan, PUSH_KINDS, type Reader } from "./history.ts";
 import { send, watch } from "./history-clients.ts";
 import { readWitness, type Witness } from "./history-check.ts";
 import { type ServiceProcess, startAgain, startService } from "./service-process.ts";
@@ -106,6 +106,8 @@ export interface Load {
   readonly writers: number;
   /** The fault, once the load runs. */
   readonly strike: () => Promise<void>;
+  /** True: a watcher that is given the loss of rows begins again. */
+  readonly mayLose?: boolean;
 }
 
 /** Rows that one watcher has seen before the load counts as running. */
@@ -125,15 +127,18 @@ export async function underLoad(
   const clients = addresses.map((address) => createLedgerClient({ address }));
   const ended = new AbortController();
   const sessionIds = Array.from({ length: load.sessions }, (_, at) => `load-${at}`);
-  const readers = Array.from({ length: load.watchers }, (_, at) => {
+  const newReader = (at: number): Reader => {
     const sessionId = sessionIds[at % sessionIds.length] ?? "";
     // Each session has watchers on every service, of both streams.
     const stream = Math.floor(at / sessionIds.length) % 3 === 2 ? "messages" : "events";
     return history.reader(`watcher ${at}`, { stream, sessionId });
+  };
+  const readers = Array.from({ length: load.watchers }, (_, at) => newReader(at));
+  const watching = readers.map((reader, at) => {
+    const client = byTurns(clients, Math.floor(at / sessionIds.length));
+    const again = (): Reader => (readers[at] = newReader(at));
+    return watch(client, reader, ended.signal, load.mayLose === true ? { again } : {});
   });
-  const watching = readers.map((reader, at) =>
-    watch(byTurns(clients, Math.floor(at / sessionIds.length)), reader, ended.signal),
-  );
   const untilMs = performance.now() + load.seconds * 1_000;
   const struck = new AbortController();
   const writing = Array.from({ length: load.writers }, async (_, writer) => {
@@ -169,8 +174,10 @@ export async function underLoad(
       }
     };
     late.addEventListener("abort", giveUp);
-    for (const reader of readers) {
-      await reader.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
+    for (let at = 0; at < readers.length; ) {
+      const reader = readers[at];
+      await reader?.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
+      if (reader === readers[at]) at += 1; // Otherwise another one has begun again in its place.
     }
     late.removeEventListener("abort", giveUp);
   } finally {

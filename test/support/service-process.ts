@@ -1,7 +1,6 @@
 /** The service and its command line as processes, seen from outside: their output, answers and ends. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { readdir, readFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import type { Writable } from "node:stream";
 import { text } from "node:stream/consumers";
@@ -131,18 +130,6 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
     kill,
     stop: () => kill("SIGTERM"),
   };
-}
-
-/** Of Linux: the fourth field of `stat` is the parent. */
-export async function childrenOf(parent: number): Promise<readonly number[]> {
-  const children: number[] = [];
-  for (const name of await readdir("/proc")) {
-    if (!/^\d+$/.test(name)) continue;
-    const stat = await readFile(`/proc/${name}/stat`, "utf8").catch(() => "");
-    const [, fields = ""] = stat.split(") ");
-    if (Number(fields.split(" ")[1]) === parent) children.push(Number(name));
-  }
-  return children;
 }
 
 async function databaseOf(options: ServiceOptions): Promise<string> {

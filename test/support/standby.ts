@@ -14,6 +14,7 @@ import { findBinaries, programPath, usableBinaries } from "../../src/postgres/bi
 import { locateCluster, SYSTEM_DIR } from "../../src/postgres/cluster-location.ts";
 import { spawnAs } from "../../src/postgres/process.ts";
 import { randomPort, serverArguments, serverState } from "../../src/postgres/server.ts";
+import { makeDebianDirectory, runDebian, startDebianOn } from "./debian-postgres.ts";
 import { makeDirectory, pgDataIn, recordingLog, withSql } from "./embedded-fixture.ts";
 import { eventually } from "./eventually.ts";
 
@@ -45,14 +46,27 @@ async function copyInto(from: string, to: string): Promise<void> {
   }
 }
 
-/** A server that follows another one, asynchronously, until it is promoted. */
+/** A server that follows another one until it is promoted. */
 export class Standby implements AsyncDisposable {
   readonly url: string;
-  readonly #child: ChildProcess;
+  readonly #end: () => Promise<unknown>;
 
-  private constructor(url: string, child: ChildProcess) {
+  private constructor(url: string, end: () => Promise<unknown>) {
     this.url = url;
-    this.#child = child;
+    this.#end = end;
+  }
+
+  /** Of one of Debian's servers, which goes on meanwhile. */
+  static async ofDebian(primaryUrl: string): Promise<Standby> {
+    const base = join(await makeDebianDirectory(), "base");
+    await runDebian("pg_basebackup", [
+      "--checkpoint=fast",
+      "--write-recovery-conf",
+      `--pgdata=${base}`,
+      `--dbname=${primaryUrl}`,
+    ]);
+    const server = await startDebianOn(base, ["wal_retrieve_retry_interval = '100ms'"]);
+    return new Standby(server.url, () => server.stop());
   }
 
   /** `dataDir`: a copy of the server at `primaryUrl`, which runs again. */
@@ -80,7 +94,7 @@ export class Standby implements AsyncDisposable {
       const state = await serverState(pgData, child.pid ?? -1);
       if (state !== "ready") throw new Error(`the standby is ${state ?? "not there"}`);
     });
-    return new Standby(url.href, child);
+    return new Standby(url.href, () => endOf(child));
   }
 
   /** Resolves when all present commits of the other server are here. */
@@ -117,9 +131,13 @@ export class Standby implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
-    const ended = once(this.#child, "exit");
-    this.#child.kill("SIGINT");
-    await ended;
+    await this.#end();
   }
+}
+
+async function endOf(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, "exit");
+  child.kill("SIGINT");
+  await ended;
 }

@@ -39,6 +39,8 @@ const WORDS = Object.values(SERVICE_SETTINGS).flatMap(({ name, expected }) => {
 });
 
 /** Good and bad values of each variable; `amount` variables are tested at their borders below. */
+const SEVERAL_HOSTS = "postgres://a:b@one:5432,two:5433/ledger?target_session_attrs=primary";
+
 const EXAMPLES: Readonly<Record<string, Examples>> = {
   ...Object.fromEntries(WORDS),
   GRPC_ADDRESS: {
@@ -91,18 +93,29 @@ const EXAMPLES: Readonly<Record<string, Examples>> = {
     good: [
       ["true", true],
       ["1", true],
+      ["yes", true],
       ["false", false],
       ["0", false],
+      ["no", false],
     ],
-    bad: ["yes", "TRUE", "2"],
+    bad: ["YES", "TRUE", "2"],
   },
   ALLOW_ANONYMOUS: { good: [["true", true]], bad: ["on"] },
+  ALLOW_LOSS: { good: [["yes", true]], bad: ["on"] },
   DATABASE_URL: {
     good: [
       ["postgres://a:b@db:5432/ledger", "postgres://a:b@db:5432/ledger"],
       ["postgresql:///ledger", "postgresql:///ledger"],
+      [SEVERAL_HOSTS, SEVERAL_HOSTS],
     ],
-    bad: ["mysql://db/ledger", "db:5432", "ledger"],
+    bad: [
+      "mysql://db/ledger",
+      "db:5432",
+      "ledger",
+      "postgres://a:b@one:5432,two:5433/ledger",
+      "postgres://a:b@one:5432,two:5433/ledger?target_session_attrs=standby",
+      "postgres://a:b@one:5432,two:port/ledger?target_session_attrs=primary",
+    ],
   },
   DATABASE_SCHEMA: {
     good: [["session_ledger", "session_ledger"]],
@@ -455,6 +468,8 @@ test("a password is never printed", () => {
   const good = valuesOf({ DATABASE_URL: `postgres://me:${secret}@db/ledger?password=${secret}` });
   expect(JSON.stringify(configForLog(good))).not.toContain(secret);
   expect(configForLog(good)["databaseUrl"]).toBe("postgres://db/ledger");
+  const several = valuesOf({ DATABASE_URL: SEVERAL_HOSTS.replace("a:b", `me:${secret}`) });
+  expect(configForLog(several)["databaseUrl"]).toBe("postgres://one:5432,two:5433/ledger");
   expect(problemsOf({ DATABASE_URL: `postgre://me:${secret}@db` }).join()).not.toContain(secret);
   const listen = `postgres://me:${secret}@direct/ledger`;
   const shown = (url: string) => configForLog(valuesOf({ LISTEN_DATABASE_URL: url }));

@@ -207,7 +207,8 @@ describe("a lost connection", () => {
       await testBus.fire(5_000);
     }
     expect(delays[0]).toBeLessThanOrEqual(100);
-    expect(delays[9]).toBeGreaterThanOrEqual(2_500);
+    expect(delays[9]).toBeGreaterThanOrEqual(500);
+    expect(Math.max(...delays)).toBeLessThanOrEqual(1_000); // A new primary is found within 2 s.
     expect(transport.tries).toBe(11);
     transport.failure = undefined;
     await testBus.fire(5_000);
@@ -229,7 +230,7 @@ describe("a lost connection", () => {
       delays.push(testBus.retryDelayMs);
       await testBus.fire(5_000);
     }
-    expect(delays[6]).toBeGreaterThanOrEqual(2_500);
+    expect(delays[6]).toBeGreaterThanOrEqual(500);
     expect(delays[7]).toBeLessThanOrEqual(100);
     await testBus.stop();
   });

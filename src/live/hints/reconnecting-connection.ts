@@ -6,10 +6,11 @@
  *              ▲ └── refused ──► lost ──┤
  *              └──────── delay ◄────────┘      stop ─► close, from any state
  *
- * `start` resolves after the first try, and never rejects: without a connection the service works
- * by the poll.
+ * `start` resolves after the first try: without a connection the service works by the poll. It
+ * rejects only for a setting that is wrong.
  */
 import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
+import { ServiceError } from "@session-ledger/base/errors";
 import type { Unit } from "../../base/unit.ts";
 import type { Timers } from "@session-ledger/base/timers";
 import type { ListenerConnection } from "../../store/listen.ts";
@@ -27,7 +28,7 @@ interface ConnectionParts {
 }
 
 /** All instances lose a server at the same time and must not return to it at the same time. */
-const OPEN_RETRY: Backoff = { minMs: 100, maxMs: 5_000 };
+const OPEN_RETRY: Backoff = { minMs: 100, maxMs: 1_000 };
 /** A connection that is lost sooner than this does not reset the delay. */
 const STEADY_MS = 10_000;
 
@@ -44,9 +45,9 @@ export class ReconnectingConnection implements Unit {
   }
 
   async start(): Promise<void> {
-    const { promise: tried, resolve } = Promise.withResolvers<void>();
-    this.#running ??= this.#run(resolve);
-    await tried;
+    const tried = Promise.withResolvers<void>();
+    this.#running ??= this.#run(tried);
+    await tried.promise;
   }
 
   async stop(): Promise<void> {
@@ -55,11 +56,11 @@ export class ReconnectingConnection implements Unit {
     await this.#running;
   }
 
-  async #run(tried: () => void): Promise<void> {
+  async #run(tried: PromiseWithResolvers<void>): Promise<void> {
     const { signal } = this.#abort;
     for (let failures = 0; !signal.aborted; failures += 1) {
-      const connection = await this.#open();
-      tried();
+      const connection = await this.#open(tried);
+      tried.resolve();
       if (connection !== undefined) {
         let isSteady = false;
         const cancel = this.#parts.timers.after(STEADY_MS, () => (isSteady = true));
@@ -69,14 +70,15 @@ export class ReconnectingConnection implements Unit {
       }
       if (!signal.aborted) await this.#delay(backoffMs(OPEN_RETRY, failures, Math.random()));
     }
-    tried();
+    tried.resolve();
   }
 
-  async #open(): Promise<ListenerConnection | undefined> {
+  async #open(tried: PromiseWithResolvers<void>): Promise<ListenerConnection | undefined> {
     const { signal } = this.#abort;
     try {
       return await this.#parts.transport.open(this.#parts.receiver(), signal);
     } catch (error) {
+      if (error instanceof ServiceError && error.code === "invalid_argument") tried.reject(error);
       if (!signal.aborted) this.#parts.onLoss(error);
       return undefined;
     }

@@ -1,0 +1,155 @@
+/**
+ * Services behind a real PgBouncer in transaction mode, in front of Debian's PostgreSQL 15. Each wrong setup
+ * ends at the start with a sentence; the test does what the sentence says, and comes to the next one, until
+ * the setup is right.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { spawnAs } from "../../src/postgres/process.ts";
+import { randomPort } from "../../src/postgres/server.ts";
+import {
+  DEBIAN_15,
+  debianAccount,
+  type DebianServer,
+  makeDebianDirectory,
+  startDebian,
+} from "../support/debian-postgres.ts";
+import { cleanUp, withSql } from "../support/embedded-fixture.ts";
+import { eventually } from "../support/eventually.ts";
+import { hearEachOther, Pair } from "../support/pair.ts";
+import { runCommand } from "../support/service-process.ts";
+import { needs, toolPath } from "../support/tools.ts";
+
+const PGBOUNCER = "pgbouncer";
+const skip = needs(DEBIAN_15).skip || needs(PGBOUNCER).skip;
+
+let server: DebianServer;
+/** The role of the services, without a pooler in between. */
+let direct: string;
+const ends: (() => Promise<unknown>)[] = [];
+
+beforeAll(async () => {
+  if (skip) return;
+  server = await startDebian();
+  ends.push(() => server.stop());
+  await asOwner("create role ledger login", "grant create on database postgres to ledger");
+  await asOwner("grant create on schema public to ledger");
+  direct = server.url.replace("postgres@", "ledger@");
+});
+
+afterAll(async () => {
+  for (const end of ends.splice(0).toReversed()) await end();
+  await cleanUp();
+});
+
+async function asOwner(...statements: readonly string[]): Promise<void> {
+  await withSql(server.url, async (sql) => {
+    for (const statement of statements) await sql.unsafe(statement);
+  });
+}
+
+/** The next statement of the role gets a connection with its present settings. */
+async function endConnections(): Promise<void> {
+  await asOwner("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'ledger'");
+}
+
+/** Resolves with the URL of a pooler with these lines in its configuration. */
+async function startPooler(lines: readonly string[] = []): Promise<string> {
+  const directory = await makeDebianDirectory();
+  const port = randomPort();
+  const configuration = [
+    "[databases]",
+    `* = host=127.0.0.1 port=${server.port}`,
+    "[pgbouncer]",
+    "listen_addr = 127.0.0.1",
+    `listen_port = ${port}`,
+    "unix_socket_dir =",
+    "auth_type = trust",
+    `auth_file = ${join(directory, "users")}`,
+    "pool_mode = transaction",
+    ...lines,
+  ];
+  await writeFile(join(directory, "users"), '"ledger" ""\n', { mode: 0o644 });
+  const file = join(directory, "pgbouncer.ini");
+  await writeFile(file, `${configuration.join("\n")}\n`, { mode: 0o644 });
+  const account = await debianAccount();
+  const child = spawn(toolPath(PGBOUNCER), ["--quiet", file], {
+    ...spawnAs(account),
+    stdio: "ignore",
+  });
+  ends.push(async () => {
+    const ended = once(child, "exit");
+    if (child.kill("SIGKILL")) await ended;
+  });
+  const url = direct.replace(`:${server.port}`, `:${port}`);
+  await eventually(() => withSql(url, (sql) => sql`select 1`));
+  return url;
+}
+
+/** The last line of a service that does not start. */
+async function refusalOf(url: string): Promise<string> {
+  const { exitCode, stdout, stderr } = await runCommand(["serve"], { env: { DATABASE_URL: url } });
+  if (exitCode !== 2) throw new Error(`it ended with ${exitCode}: ${stdout}${stderr}`);
+  return stderr.trim();
+}
+
+test.skipIf(skip)(
+  `a wrong setup behind ${PGBOUNCER} is named at the start, and a right one works (${DEBIAN_15})`,
+  async () => {
+    const refusing = await refusalOf(await startPooler());
+    expect(refusing).toContain("unsupported startup parameter");
+    const [, ignored = ""] = /expected (ignore_startup_parameters = \S+) /.exec(refusing) ?? [];
+    expect(ignored).toContain("synchronous_commit");
+
+    const pooler = await startPooler([ignored]);
+    await asOwner("alter role ledger set synchronous_commit = off");
+    await endConnections();
+    expect(await refusalOf(pooler)).toContain(
+      "DATABASE_URL: acknowledged rows may be lost: synchronous_commit is off, expected on",
+    );
+    await asOwner("alter role ledger reset synchronous_commit");
+    await endConnections();
+
+    const dropping = await refusalOf(pooler);
+    const statements = [...dropping.matchAll(/ALTER ROLE [^;]+;/g)].map(String);
+    expect(statements).toContain("ALTER ROLE ledger SET enable_seqscan = 'off';");
+    expect(statements).toContain("ALTER ROLE ledger SET lock_timeout = '500';");
+    await asOwner(...statements);
+    await endConnections();
+
+    expect(await refusalOf(pooler)).toContain(
+      "a pooler loses prepared statements, expected max_prepared_statements = 200 (PgBouncer 1.21 or newer), pool_mode = session, or ?prepare=false",
+    );
+    expect(await refusalOf(`${pooler}?prepare=false`)).toContain(
+      "LISTEN_DATABASE_URL: a pooler delivers no notifications, expected the URL of the server itself, or off",
+    );
+
+    await using pair = await Pair.started(`${pooler}?prepare=false`, {
+      LISTEN_DATABASE_URL: direct,
+    });
+    await hearEachOther(pair, "pooled");
+    expect(await pair.metric(1, "wake_ups_connected")).toBe("session_ledger_wake_ups_connected 1");
+
+    // The settings of the role change while the services run.
+    await asOwner("alter role ledger set synchronous_commit = off");
+    await endConnections();
+    await expect.poll(() => notReadyBecause(pair)).toContain("synchronous_commit is off");
+    await expect(pair.push(0, "pooled-later")).rejects.toMatchObject({
+      reason: "DATABASE_UNAVAILABLE",
+      message: expect.stringContaining("may lose acknowledged rows (synchronous_commit is off"),
+    });
+    await asOwner("alter role ledger reset synchronous_commit");
+    await endConnections();
+    await expect.poll(() => notReadyBecause(pair)).toBe("");
+    await hearEachOther(pair, "pooled-again");
+  },
+);
+
+/** Empty when it is ready. */
+async function notReadyBecause(pair: Pair): Promise<string> {
+  const answer = await fetch(`http://${pair.services[0]?.opsAddress}/readyz`);
+  return answer.ok ? "" : answer.text();
+}
