@@ -100,6 +100,11 @@ export const SERVER_TEXT = `(select concat_ws(' ', extract(epoch from pg_postmas
     current_setting('synchronous_standby_names') <> ''))`;
 export const SERVER = sql.raw(SERVER_TEXT);
 
+/** The start time of the server process that gave the answer. */
+export function startOf(server: Field | undefined): string {
+  return String(server).split(" ", 1)[0] ?? "";
+}
+
 /** The reason why a commit of a connection may be lost; undefined: it is on disk. */
 export function lossOf(server: string): string | undefined {
   const [, commit, fsync, hasStandbys] = server.split(" ");
@@ -274,7 +279,7 @@ function answeringServer({
     last = answer;
     loss = allowsLoss ? undefined : lossOf(answer);
     const before = started;
-    [started] = answer.split(" ");
+    started = startOf(answer);
     if (before !== undefined && before !== started) for (const listener of listeners) listener();
   }
   return {

@@ -7,7 +7,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { bytesOf } from "./pages.ts";
 import { anyOf, COLUMNS, columnsOf, isoOf, microsColumn, rowOf, TABLE } from "./columns.ts";
-import { type RawRow, type Database, SERVER } from "./database.ts";
+import { type RawRow, type Database, SERVER, startOf } from "./database.ts";
 import type { RowOf, StreamName } from "./rows.ts";
 import {
   type ChangeCursor,
@@ -92,7 +92,7 @@ async function look(database: Database): Promise<Look> {
   return {
     atMicros: BigInt(String(fields?.["at"])),
     writers: typeof writers === "string" ? writers.split(" ") : [],
-    server: String(fields?.["server"]),
+    server: startOf(fields?.["server"]),
   };
 }
 

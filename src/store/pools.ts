@@ -158,10 +158,14 @@ export class Pools {
   }
 }
 
-/** The driver sees a failed connection: it fails the statement and continues with the next one. */
+/**
+ * The driver sees a failed connection: it fails the statement and continues with the next one. The
+ * connection fails with its first write: one that fails before never writes again (see above).
+ */
 function refused(cause: unknown): Duplex {
-  const socket = new Duplex({ read: () => undefined, write: (_chunk, _encoding, done) => done() });
   const error = cause instanceof Error ? cause : new Error("no connection", { cause });
-  setImmediate(() => socket.destroy(error));
-  return socket;
+  return new Duplex({
+    read: () => undefined,
+    write: (_chunk, _encoding, done) => done(error),
+  });
 }

@@ -7,7 +7,7 @@
  * host is asked on a short connection of its own, all at the same time.
  */
 import postgres from "postgres";
-import { failureOf, reasonOf } from "./failure.ts";
+import { codeOf, failureOf, reasonOf } from "./failure.ts";
 import type { SocketTarget } from "./pools.ts";
 
 /** A host that does not answer within this time is not the primary; the next try asks it again. */
@@ -34,7 +34,7 @@ export async function findPrimary(urls: readonly string[]): Promise<Primary> {
     const [row] = await client.unsafe<{ standby: boolean }[]>(
       "select pg_is_in_recovery() as standby",
     );
-    if (row?.standby !== false) throw noPrimary("a standby answers");
+    if (row?.standby !== false) throw new Error("a standby answers");
     const { host, port } = client.options;
     return { url: urls[at] ?? "", target: { host, port, path: false } };
   });
@@ -48,8 +48,9 @@ export async function findPrimary(urls: readonly string[]): Promise<Primary> {
   }
 }
 
+/** Such as a wrong password: another try does not mend it. */
 function isRefusal(cause: unknown): cause is Error {
-  return cause instanceof Error && failureOf(cause) === "defect";
+  return codeOf(cause) !== undefined && failureOf(cause) === "defect" && cause instanceof Error;
 }
 
 /** As PostgreSQL says of a failover that is under way (read_only_sql_transaction). */

@@ -2,10 +2,13 @@
 import { sql } from "drizzle-orm";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { randomPort } from "../../src/postgres/server.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
+import { hostAndPort, startTcpProxy } from "../support/broken-network.ts";
 import { createDatabase as createTestDatabase, type TestDatabase } from "../support/database.ts";
 
 const CONNECTIONS_MAX = 10;
+const LIMITS = { connectionsMax: CONNECTIONS_MAX, statementTimeoutMs: 5_000, lockTimeoutMs: 500 };
 const IN_FLIGHT = 64;
 /** Each retires a pool with a few statements that wait in it. */
 const KILLS = 40;
@@ -23,12 +26,7 @@ afterAll(async () => {
 });
 
 async function open(): Promise<Database> {
-  const database = createDatabase({
-    url: () => created.url,
-    connectionsMax: CONNECTIONS_MAX,
-    statementTimeoutMs: 5_000,
-    lockTimeoutMs: 500,
-  });
+  const database = createDatabase({ ...LIMITS, url: () => created.url });
   await database.start();
   return database;
 }
@@ -88,6 +86,25 @@ test.each(["08000", "08006", "08P01"])(
     await database.stop();
   },
 );
+
+describe("a pool that was refused while its server was away", () => {
+  // Bug: a connection that was refused before the driver had written to it never wrote again.
+  test.each([1, 2])("answers at once when it is back, with %i hosts", async (hosts) => {
+    const port = randomPort();
+    const { host } = new URL(created.url);
+    const away = created.url.replace(host, Array(hosts).fill(`127.0.0.1:${port}`).join(","));
+    const database = createDatabase({ ...LIMITS, url: () => away });
+    await expect(database.start()).rejects.toMatchObject({ reason: "DATABASE_UNAVAILABLE" });
+    const all = () =>
+      Array.from({ length: CONNECTIONS_MAX }, () => database.run(sql`select 7 as n, ${"x"}::text`));
+    for (let times = 0; times < 5; times += 1) await Promise.allSettled(all());
+    const way = await startTcpProxy(hostAndPort(host), port);
+    const answers = await Promise.all(all());
+    expect(answers.map(([row]) => row?.["n"])).toEqual(Array(CONNECTIONS_MAX).fill(7));
+    await database.stop();
+    await way.stop();
+  });
+});
 
 /** As a process that has no CPU: nothing is read, and every timer is late. */
 function busyFor(ms: number): void {

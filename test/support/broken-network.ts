@@ -59,11 +59,12 @@ interface Route extends TcpProxy {
   readonly mend: () => Promise<void>;
 }
 
-export function startTcpProxy(to: HostAndPort): Promise<TcpProxy> {
-  return startRoute(to);
+/** On a free port by default. */
+export function startTcpProxy(to: HostAndPort, onPort = 0): Promise<TcpProxy> {
+  return startRoute(to, onPort);
 }
 
-async function startRoute(to: HostAndPort): Promise<Route> {
+async function startRoute(to: HostAndPort, onPort = 0): Promise<Route> {
   const pairs = new Set<Pair>();
   let connections = 0;
   let held: Held = "nothing";
@@ -80,7 +81,7 @@ async function startRoute(to: HostAndPort): Promise<Route> {
     };
     for (const socket of [client, pair.server]) socket.on("error", end).on("close", end);
   });
-  const port = await listen(listener, 0);
+  const port = await listen(listener, onPort);
   /** A connection that was silenced alone stays so. */
   const holdAll = (what: Held): void => {
     held = what;
