@@ -20,7 +20,7 @@ import {
 import { cleanUp, withSql } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { hearEachOther, Pair } from "../support/pair.ts";
-import { runCommand } from "../support/service-process.ts";
+import { refusalOf } from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
 const PGBOUNCER = "pgbouncer";
@@ -89,17 +89,10 @@ async function startPooler(lines: readonly string[] = []): Promise<string> {
   return url;
 }
 
-/** The last line of a service that does not start. */
-async function refusalOf(url: string): Promise<string> {
-  const { exitCode, stdout, stderr } = await runCommand(["serve"], { env: { DATABASE_URL: url } });
-  if (exitCode !== 2) throw new Error(`it ended with ${exitCode}: ${stdout}${stderr}`);
-  return stderr.trim();
-}
-
 test.skipIf(skip)(
   `a wrong setup behind ${PGBOUNCER} is named at the start, and a right one works (${DEBIAN_15})`,
   async () => {
-    const refusing = await refusalOf(await startPooler());
+    const refusing = await refusalOf({ databaseUrl: await startPooler() });
     expect(refusing).toContain("unsupported startup parameter");
     const [, ignored = ""] = /expected (ignore_startup_parameters = \S+) /.exec(refusing) ?? [];
     expect(ignored).toContain("synchronous_commit");
@@ -107,23 +100,23 @@ test.skipIf(skip)(
     const pooler = await startPooler([ignored]);
     await asOwner("alter role ledger set synchronous_commit = off");
     await endConnections();
-    expect(await refusalOf(pooler)).toContain(
+    expect(await refusalOf({ databaseUrl: pooler })).toContain(
       "DATABASE_URL: acknowledged rows may be lost: synchronous_commit is off, expected on",
     );
     await asOwner("alter role ledger reset synchronous_commit");
     await endConnections();
 
-    const dropping = await refusalOf(pooler);
+    const dropping = await refusalOf({ databaseUrl: pooler });
     const statements = [...dropping.matchAll(/ALTER ROLE [^;]+;/g)].map(String);
     expect(statements).toContain("ALTER ROLE ledger SET enable_seqscan = 'off';");
     expect(statements).toContain("ALTER ROLE ledger SET lock_timeout = '500';");
     await asOwner(...statements);
     await endConnections();
 
-    expect(await refusalOf(pooler)).toContain(
+    expect(await refusalOf({ databaseUrl: pooler })).toContain(
       "a pooler loses prepared statements, expected max_prepared_statements = 200 (PgBouncer 1.21 or newer), pool_mode = session, or ?prepare=false",
     );
-    expect(await refusalOf(`${pooler}?prepare=false`)).toContain(
+    expect(await refusalOf({ databaseUrl: `${pooler}?prepare=false` })).toContain(
       "LISTEN_DATABASE_URL: a pooler delivers no notifications, expected the URL of the server itself, or off",
     );
 

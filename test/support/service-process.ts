@@ -132,6 +132,14 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
   };
 }
 
+/** The log of a service that refuses its settings, with exit code 2. */
+export async function refusalOf(options: ServiceOptions): Promise<string> {
+  const started = await startService(options).catch((error: unknown) => String(error));
+  if (typeof started !== "string") await started.stop();
+  else if (started.includes("the service ended with 2:")) return started;
+  throw new Error(`the service was not refused: ${JSON.stringify(started)}`);
+}
+
 async function databaseOf(options: ServiceOptions): Promise<string> {
   const { databaseUrl, dataDir, embedded } = options;
   if (databaseUrl !== undefined) return databaseUrl;
