@@ -178,11 +178,11 @@ test("another instance counts as heard for a minute after its last text about it
   const heard = async () => (await metrics.instancesSeen.get()).values.map(({ value }) => value);
   expect(await heard()).toEqual([0]);
   const me = await testBus.name();
-  for (const text of [`2 ${me} 0`, "what?", "2 you 0", "2 they 1 7", "3 you ff 1"])
+  for (const text of [`2 ${me} 1 0`, "what?", "2 you 1 0", "2 they 1 1 7", "3 you 2 ff 1"])
     transport.connection.hear(text);
   expect(await heard()).toEqual([2]);
   testBus.nowMs = 59_999;
-  transport.connection.hear("2 you 0");
+  transport.connection.hear("2 you 3 0");
   expect(await heard()).toEqual([2]);
   testBus.nowMs = 60_000;
   expect(await heard()).toEqual([1]);

@@ -161,6 +161,38 @@ describe("an instance", () => {
     expect([shardOf("other") === shardOf("s"), other.news]).toEqual([false, []]);
   });
 
+  // Bug: a reply and a question took different connections, and the older one came last.
+  test("ignores an older text that comes after a newer one", async () => {
+    const { network, one, other } = await pair();
+    const [line] = [...network.lines].filter(({ instance }) => instance === "i0");
+    other.subscriptions.add("s");
+    await network.pass(0);
+    line?.onMessage("2 i1 1 0");
+    line?.onMessage("3 i1 2 0 1");
+    one.commit("s");
+    await network.pass(0);
+    expect(other.news).toContain("s");
+  });
+
+  test("makes one whose answer comes late look up what was not announced to it", async () => {
+    const { network, one, other } = await pair();
+    const away = [...network.lines].filter(({ instance }) => instance === "i1");
+    other.subscriptions.add("s");
+    for (const line of away) network.lines.delete(line);
+    await network.known();
+    const late = new Instance(network, "late");
+    await late.bus.start();
+    await network.known(); // Its question did not reach the other one.
+    late.commit("s");
+    for (const line of away) network.lines.add(line);
+    expect([one.news, other.news]).toEqual([[], ["lookup"]]);
+    await network.pass(REFRESH_MS);
+    expect(other.news).toEqual(["lookup"]);
+    late.commit("s");
+    await network.known();
+    expect(other.news).toEqual(["s"]);
+  });
+
   test("announces everything to one that watches all", async () => {
     const { network, one, other } = await pair();
     other.subscriptions.add();

@@ -10,11 +10,13 @@
  * first question is answered, and while the connection is lost, peers may want anything: all is announced.
  * A shard without watches stays subscribed until the second refresh, because watches come and go.
  *
- *   2 <instance> <shards>            these shards are wanted; `-`: the instance has stopped
- *   2 <instance> <shards> <number>   the same, as a question to all
- *   3 <instance> <shards> <number>   the reply to the question with this number, for its instance alone
+ *   2 <instance> <number> <shards>              these shards are wanted; `-`: the instance has stopped
+ *   2 <instance> <number> <shards> <question>   the same, as a question to all
+ *   3 <instance> <number> <shards> <question>   the reply to this question, for its instance alone; 0: to a
+ *                                               text without a question that came late, with new shards
  *
- * Shards are a number in hexadecimal, with one bit each.
+ * Shards are a number in hexadecimal, with one bit each. An instance numbers its texts: they go over several
+ * connections, and an older one may come later.
  */
 import { type Backoff, backoffMs } from "@session-ledger/base/backoff";
 import { BoundedMap } from "@session-ledger/base/bounded-map";
@@ -38,6 +40,7 @@ interface PeersParts {
 }
 
 interface Peer {
+  readonly number: number;
   readonly shards: ReadonlySet<number>;
   readonly seenMs: number;
 }
@@ -51,6 +54,7 @@ export const REFRESH_MS = 20_000;
 const PEERS_MAX = 1_000;
 const STOP_LIMIT_MS = 1_000;
 const GOODBYE = "-";
+const LATE = "0";
 
 export class Peers {
   readonly #parts: PeersParts;
@@ -62,17 +66,19 @@ export class Peers {
   #recent = new Set<number>();
   #wanted: ReadonlySet<number> = new Set();
   #isKnown = false;
+  #texts = 0;
   #question = 0;
   #unanswered = new Set<string>();
   #isOpen = false;
   #mustAsk = false;
+  #mustRefresh = false;
   #failures = 0;
   #cancelReplies: (() => void) | undefined;
   #cancelRefresh: (() => void) | undefined;
 
   constructor(parts: PeersParts) {
     this.#parts = parts;
-    const act = (): Promise<number> => this.#ask();
+    const act = (): Promise<number> => this.#act();
     this.#asking = new Throttle(parts.timers, { intervalMs: ASK_INTERVAL_MS, act });
     parts.subscriptions.onAdd = () => this.#asking.request();
   }
@@ -108,17 +114,26 @@ export class Peers {
   }
 
   onText(text: string): void {
-    const [form, from = "", shards = "", question] = text.split(" ");
+    const [form, from = "", numeral, shards = "", question] = text.split(" ");
+    const number = Number(numeral);
+    const last = this.#peers.get(from);
+    let isNews = false;
     if (shards === GOODBYE) this.#peers.delete(from);
-    else {
+    else if (last === undefined || number > last.number) {
       const seenMs = this.#parts.clock.monotonicMs();
-      this.#peers.set(from, { shards: shardsIn(shards), seenMs });
+      const wanted = shardsIn(shards);
+      isNews = [...wanted].some((shard) => last?.shards.has(shard) !== true);
+      this.#peers.set(from, { number, shards: wanted, seenMs });
     }
     this.#sumUp();
-    if (form === "2" && question !== undefined) {
+    const asked = form === "2" ? question : undefined;
+    // What was committed since the answers came was not announced to a peer that answers later.
+    const reply = asked ?? (isNews && this.#isKnown ? LATE : undefined);
+    if (reply !== undefined) {
       // A reply that is lost makes its instance late, until the next refresh.
-      this.#tell(from, this.#textOf("3", question)).catch(() => undefined);
+      this.#tell(from, this.#textOf("3", { question: reply })).catch(() => undefined);
     }
+    if (form === "3" && question === LATE) this.#parts.onKnown();
     if (form !== "3" || question !== String(this.#question)) return;
     const { size } = this.#unanswered;
     this.#unanswered.delete(from);
@@ -141,35 +156,40 @@ export class Peers {
   async #finish(): Promise<void> {
     await this.#asking.stop();
     if (this.#question === 0) return;
-    const goodbye = this.#tell(PEERS_TOPIC, `2 ${this.#parts.instance} ${GOODBYE}`);
+    const goodbye = this.#tell(PEERS_TOPIC, this.#textOf("2", { shards: GOODBYE }));
     await goodbye.catch(() => undefined); // The others forget it after a minute.
   }
 
   /** Resolves with the delay before the next try. */
-  async #ask(): Promise<number> {
-    const { subscriptions, subscribe, timers } = this.#parts;
-    const added = subscriptions.shards.filter((shard) => !this.#subscribed.has(shard));
-    for (const shard of subscriptions.shards) this.#recent.add(shard);
-    // Without a connection the next one asks.
-    if (!this.#isOpen || (added.length === 0 && !this.#mustAsk)) return 0;
-    this.#mustAsk = true;
+  async #act(): Promise<number> {
+    if (!this.#isOpen) return 0; // The next connection asks.
     try {
-      if (added.length > 0) await subscribe(added.map(String));
-      for (const shard of added) this.#subscribed.add(shard);
-      if (!this.#isOpen) return 0;
-      this.#question += 1;
-      this.#unanswered = new Set(this.#peers.keys());
-      this.#cancelReplies?.();
-      this.#cancelReplies = timers.after(REPLY_LIMIT_MS, () => this.#known());
-      await this.#tell(PEERS_TOPIC, this.#textOf("2", String(this.#question)));
+      if (this.#mustRefresh) await this.#refresh();
+      await this.#ask();
     } catch {
       this.#failures += 1;
       this.#asking.request();
       return backoffMs(ASK_RETRY, this.#failures - 1, Math.random());
     }
     this.#failures = 0;
-    this.#mustAsk = false;
     return 0;
+  }
+
+  async #ask(): Promise<void> {
+    const { subscriptions, subscribe, timers } = this.#parts;
+    const added = subscriptions.shards.filter((shard) => !this.#subscribed.has(shard));
+    for (const shard of subscriptions.shards) this.#recent.add(shard);
+    if (added.length === 0 && !this.#mustAsk) return;
+    this.#mustAsk = true;
+    if (added.length > 0) await subscribe(added.map(String));
+    for (const shard of added) this.#subscribed.add(shard);
+    if (!this.#isOpen) return;
+    this.#question += 1;
+    this.#unanswered = new Set(this.#peers.keys());
+    this.#cancelReplies?.();
+    this.#cancelReplies = timers.after(REPLY_LIMIT_MS, () => this.#known());
+    await this.#tell(PEERS_TOPIC, this.#textOf("2", { question: String(this.#question) }));
+    this.#mustAsk = false;
   }
 
   #known(): void {
@@ -181,7 +201,8 @@ export class Peers {
   #refreshLater(): void {
     this.#cancelRefresh = this.#parts.timers.after(REFRESH_MS, () => {
       this.#refreshLater();
-      this.#refresh().catch(() => undefined); // The connection is lost, and the next one asks again.
+      this.#mustRefresh = true;
+      this.#asking.request();
     });
   }
 
@@ -198,16 +219,28 @@ export class Peers {
     for (const shard of left) this.#subscribed.delete(shard);
     await this.#tell(PEERS_TOPIC, this.#textOf("2"));
     if (left.length > 0) await unsubscribe(left.map(String));
+    this.#mustRefresh = false;
   }
 
   #sumUp(): void {
     this.#wanted = new Set([...this.#peers.values()].flatMap(({ shards }) => [...shards]));
   }
 
-  #textOf(form: "2" | "3", question?: string): string {
-    const bits = [...this.#subscribed].reduce((sum, shard) => sum | (1n << BigInt(shard)), 0n);
-    const text = `${form} ${this.#parts.instance} ${bits.toString(16)}`;
+  #textOf(
+    form: "2" | "3",
+    {
+      question,
+      shards = this.#shards,
+    }: { readonly question?: string; readonly shards?: string } = {},
+  ): string {
+    this.#texts += 1;
+    const text = `${form} ${this.#parts.instance} ${this.#texts} ${shards}`;
     return question === undefined ? text : `${text} ${question}`;
+  }
+
+  get #shards(): string {
+    const bits = [...this.#subscribed].reduce((sum, shard) => sum | (1n << BigInt(shard)), 0n);
+    return bits.toString(16);
   }
 
   #tell(topic: string, text: string): Promise<void> {
