@@ -11,7 +11,6 @@
  */
 import assert from "node:assert/strict";
 import type { Clock } from "@session-ledger/base/clock";
-import type { ServiceError } from "@session-ledger/base/errors";
 import { Budget, overloaded } from "../base/budget.ts";
 import { only, Pull } from "../base/pull.ts";
 import { Semaphore } from "../base/semaphore.ts";
@@ -118,7 +117,7 @@ export class Feeds implements Unit {
 
   async stop(): Promise<void> {
     this.#isStopped = true;
-    for (const one of [...this.#following, ...this.#watching]) one.end(shuttingDown());
+    for (const one of [...this.#following, ...this.#watching]) one.wait.end(shuttingDown());
     await this.#horizon.stop();
   }
 
@@ -142,7 +141,7 @@ export class Feeds implements Unit {
     } finally {
       this.#following.delete(follower);
       this.#subscriptions.remove();
-      follower.leave();
+      follower.wait.leave();
       lease.release();
     }
   }
@@ -163,7 +162,7 @@ export class Feeds implements Unit {
       this.#watching.delete(watch);
       this.#subscriptions.remove();
       this.#metrics?.watchers.dec({ stream: "sessions" });
-      watch.leave();
+      watch.wait.leave();
       lease.release();
     }
   }
@@ -200,7 +199,7 @@ interface FollowerParts extends FeedWaitParts {
 class Follower<S extends StreamName> {
   readonly #parts: FollowerParts;
   readonly #request: FeedRequest<S>;
-  readonly #wait: FeedWait;
+  readonly wait: FeedWait;
   position: FeedPosition;
   /** The rows that `follow` yields next. */
   #delivery: FeedDelivery<S> | undefined;
@@ -209,21 +208,13 @@ class Follower<S extends StreamName> {
     this.#parts = parts;
     this.#request = request;
     this.position = request.from;
-    this.#wait = new FeedWait(parts, request.signal);
-  }
-
-  end(reason: ServiceError): void {
-    this.#wait.end(reason);
-  }
-
-  leave(): void {
-    this.#wait.leave();
+    this.wait = new FeedWait(parts, request.signal);
   }
 
   async *follow(): AsyncGenerator<FeedDelivery<S>, void> {
     const { horizon, clock, limits } = this.#parts;
     const { from, snapshotOnly } = this.#request;
-    const wait = this.#wait;
+    const wait = this.wait;
     const beganAt = horizon.fromNowOn();
     let { server } = this.#request;
     let state: LiveState = "catching_up";
@@ -290,6 +281,6 @@ class Follower<S extends StreamName> {
     const { pageRowsMax: rowsMax, pageBytesMax: bytesMax } = limits;
     const bounds = { after: this.position, beforeMicros, rowsMax, bytesMax };
     const request = { stream, projectId, eventTypes, ...bounds };
-    return this.#wait.read(() => page(() => reader.page(request)), { stream });
+    return this.wait.read(() => page(() => reader.page(request)), { stream });
   }
 }

@@ -10,7 +10,6 @@
  * again, and finds them in `#reported`, unless the session has changed since. A session that was
  * created above the position is reported as created: no earlier read could have it.
  */
-import type { ServiceError } from "@session-ledger/base/errors";
 import type { FeedReader } from "../store/feed.ts";
 import type {
   ChangedSession,
@@ -40,7 +39,7 @@ export interface SessionChanged extends Pick<ChangedSession, "record"> {
 export class SessionWatch {
   readonly #parts: FeedWaitParts & { readonly reads: Pick<FeedReader, "changes"> };
   readonly #request: SessionWatchRequest;
-  readonly #wait: FeedWait;
+  readonly wait: FeedWait;
   #position: ChangeCursor = { atMicros: 0n, sessionId: "" };
   /** The place of the last page that was not full. */
   #madeAfterMicros = 0n;
@@ -55,20 +54,12 @@ export class SessionWatch {
   ) {
     this.#parts = parts;
     this.#request = request;
-    this.#wait = new FeedWait(parts, request.signal);
-  }
-
-  end(reason: ServiceError): void {
-    this.#wait.end(reason);
-  }
-
-  leave(): void {
-    this.#wait.leave();
+    this.wait = new FeedWait(parts, request.signal);
   }
 
   async *follow(): AsyncGenerator<SessionDelivery, void> {
     const { horizon } = this.#parts;
-    const wait = this.#wait;
+    const wait = this.wait;
     let state: LiveState = "catching_up";
     let rewinds: number | undefined;
     yield { kind: "state", state };
@@ -110,7 +101,7 @@ export class SessionWatch {
     const { scope, filter } = this.#request;
     const { rewinds } = horizon;
     const after = this.#position;
-    const page = await this.#wait.read(() => reads.changes({ scope, filter, after }), WATCH);
+    const page = await this.wait.read(() => reads.changes({ scope, filter, after }), WATCH);
     if (page === undefined || rewinds !== horizon.rewinds) return undefined;
     this.#changes = this.#take(page, horizonMicros);
     return page.cutAt !== undefined;

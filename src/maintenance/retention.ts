@@ -177,7 +177,7 @@ class Pass {
       const last = page.at(-1);
       if (last === undefined || page.length < SESSIONS_MAX) return;
       after = last;
-      await this.#pause(readMs);
+      await pauseAfter(readMs, this.#options.signal);
     }
   }
 
@@ -214,7 +214,7 @@ class Pass {
       const cutoffMicros = this.#cutoffMicros;
       const look = { sessionId, from, cutoffMicros, rowsMax: this.#lookedAtRowsMax };
       const { border, youngMicros, next } = await lookForEndedRuns(this.#parts.database, look);
-      await this.#pause(performance.now() - beganMs);
+      await pauseAfter(performance.now() - beganMs, this.#options.signal);
       if (border !== undefined && !(await this.#eraseUpTo(sessionId, border))) return;
       if (next === undefined) {
         this.#parts.due?.set(sessionId, (youngMicros ?? this.#nowMicros) + this.#afterMicros);
@@ -253,7 +253,7 @@ class Pass {
           this.totals.sessionsBusy += 1;
           return false;
         }
-        await this.#pause(BUSY_PAUSE_MS);
+        await pauseAfter(BUSY_PAUSE_MS, this.#options.signal);
         continue;
       }
       // Held since the pass has looked at it.
@@ -262,7 +262,7 @@ class Pass {
       tries = 0;
       this.#parts.counted?.(beginning.stream, erased.rows);
       this.#add(beginning.stream, erased);
-      await this.#pause(performance.now() - beganMs);
+      await pauseAfter(performance.now() - beganMs, this.#options.signal);
     }
     return false;
   }
@@ -283,10 +283,6 @@ class Pass {
       this.#add(stream, rows);
     }
     return false;
-  }
-
-  async #pause(busyMs: number): Promise<void> {
-    await pauseAfter(busyMs, this.#options.signal);
   }
 
   #add(

@@ -13,7 +13,7 @@
  * The embedded package has no pg_basebackup; the copied and the left-out files are those of it.
  * https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-BASE-BACKUP
  */
-import { createHash, randomUUID } from "node:crypto";
+import { createHash, hash, randomUUID } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
 import { lchown, lstat, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
@@ -134,7 +134,7 @@ export async function openBackup(
       await make(join("data", "pg_wal", "archive_status"));
       const path = join("data", "backup_label");
       await writeFile(join(draft, path), label, { mode: 0o600, flush: true });
-      files[path] = { bytes: Buffer.byteLength(label), sha256: digestOf(label) };
+      files[path] = { bytes: Buffer.byteLength(label), sha256: hash("sha256", label, "hex") };
     },
     complete: async () => {
       const text = `${JSON.stringify({ version: 1, directories, files }, undefined, 1)}\n`;
@@ -223,22 +223,18 @@ async function copyBack(
 
 /** To the end of the file, also when the server cuts or extends it meanwhile. */
 async function copyFile(from: string, to: string, signal: AbortSignal): Promise<Listed> {
-  const hash = createHash("sha256");
+  const digest = createHash("sha256");
   let bytes = 0;
   const counting = new Transform({
     transform(chunk: Buffer, _encoding, done) {
-      hash.update(chunk);
+      digest.update(chunk);
       bytes += chunk.length;
       done(null, chunk);
     },
   });
   const target = createWriteStream(to, { flags: "wx", mode: 0o600, flush: true });
   await pipeline(createReadStream(from), counting, target, { signal });
-  return { bytes, sha256: hash.digest("hex") };
-}
-
-function digestOf(text: string): string {
-  return createHash("sha256").update(text).digest("hex");
+  return { bytes, sha256: digest.digest("hex") };
 }
 
 async function syncAll(root: string): Promise<void> {

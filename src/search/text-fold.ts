@@ -141,7 +141,7 @@ export class TextFold {
     const found = this.#found;
     this.#found = [];
     for (const entry of this.#changed) {
-      if (!all && this.#isOpen(entry.message)) continue;
+      if (!all && this.#open.has(entry.message["id"])) continue;
       this.#changed.delete(entry);
       const place = this.#positions.get(entry);
       const text = textOfMessage(entry.message);
@@ -214,10 +214,6 @@ export class TextFold {
   #find(role: string, text: unknown): void {
     if (this.#position !== undefined && typeof text === "string" && text !== "")
       this.#found.push({ ...this.#position, role, text });
-  }
-
-  #isOpen({ id }: MessageEntry["message"]): boolean {
-    return this.#open.has(id);
   }
 
   get #runId(): string {
