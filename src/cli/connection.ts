@@ -61,13 +61,11 @@ type ClientSettings = Pick<SessionWriterOptions, "address" | "token" | "tls">;
 /** The parts that every command with a running service needs. */
 export interface Connection {
   readonly client: LedgerClient;
+  readonly io: CliIo;
   /** For writers and runners, which have connections of their own. */
   readonly settings: ClientSettings;
   readonly retry: RetryOptions & Required<Pick<RetryOptions, "mayRepeat">>;
 }
-
-/** What the work of a command with a running service gets. */
-export type Service = Connection & { readonly io: CliIo };
 
 /** The arguments and the options, as their parsers have made them. */
 type Given = Parameters<Parameters<Command["action"]>[0]>;
@@ -76,12 +74,10 @@ type Given = Parameters<Parameters<Command["action"]>[0]>;
 export function callsService(
   command: Command,
   io: CliIo,
-  run: (service: Service, ...given: Given) => Promise<void>,
+  run: (connection: Connection, ...given: Given) => Promise<void>,
 ): void {
   addConnectionOptions(command).action((...given: Given) =>
-    connected(io, command.opts<ConnectionFlags>(), (connection) =>
-      run({ ...connection, io }, ...given),
-    ),
+    connected(io, command.opts<ConnectionFlags>(), (connection) => run(connection, ...given)),
   );
 }
 
@@ -105,7 +101,7 @@ export async function connected<T>(
     onRetry: retryReporter({ address, retryForMs }, (line) => tell(io, line)),
   };
   try {
-    return await work({ client, settings, retry });
+    return await work({ client, io, settings, retry });
   } finally {
     client.close();
   }

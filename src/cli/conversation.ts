@@ -13,7 +13,7 @@ import { transcriptMarkdown, transcriptText } from "@session-ledger/agui/transcr
 import { ledger } from "@session-ledger/runner/internal/client";
 import { countArgument, seqArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
-import { callsService, type Connection, type Service } from "./connection.ts";
+import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, printLine, visible } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
@@ -51,7 +51,7 @@ function addTranscript(program: Command, io: CliIo): void {
 }
 
 async function transcript(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   sessionId: string,
   { upTo: upToSeq, ...flags }: TranscriptFlags,
 ): Promise<void> {
@@ -74,9 +74,9 @@ function addRuns(program: Command, io: CliIo): void {
   callsService(addOutputOptions(command), io, runs);
 }
 
-async function runs(service: Service, sessionId: string, flags: OutputFlags): Promise<void> {
+async function runs(connection: Connection, sessionId: string, flags: OutputFlags): Promise<void> {
   const forms = { json: (run: Run) => toJsonString(RunSchema, run), columns: RUN_COLUMNS };
-  await printRecords(allRuns(service, sessionId), forms, { flags, io: service.io });
+  await printRecords(allRuns(connection, sessionId), forms, { flags, io: connection.io });
 }
 
 async function* allRuns(

@@ -14,7 +14,7 @@ import { type StreamName, timestampOf } from "@session-ledger/runner/internal/ro
 import { reopening } from "@session-ledger/runner/internal/session-reader";
 import { countArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
-import { callsService, type Connection, type Service } from "./connection.ts";
+import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, tell, unlessStopped } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
@@ -59,10 +59,10 @@ function timeArgument(text: string): bigint {
 
 type FeedFrame = FeedEvent | FeedMessage;
 
-async function feed(service: Service, stream: StreamName, flags: FeedFlags): Promise<void> {
-  const { io } = service;
+async function feed(connection: Connection, stream: StreamName, flags: FeedFlags): Promise<void> {
+  const { io } = connection;
   const place = { cursor: flags.cursor ?? "" };
-  const rows = rowsOf(stream, place, { flags, connection: service });
+  const rows = rowsOf(stream, place, { flags, connection });
   const forms = { json: frameJson, columns: COLUMNS };
   await printRecords(rows, forms, { flags, io }).catch(unlessStopped(io));
   if (place.cursor !== "") tell(io, `continue with --cursor ${place.cursor}`);

@@ -10,7 +10,7 @@ import {
 import { ledger } from "@session-ledger/runner/internal/client";
 import { countArgument, timeArgument } from "./arguments.ts";
 import { seconds } from "./columns.ts";
-import { callsService, type Connection, type Service } from "./connection.ts";
+import { callsService, type Connection } from "./connection.ts";
 import type { CliIo } from "./io.ts";
 import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
 
@@ -55,13 +55,13 @@ const TEXTS_DEFAULT = 20;
 const PAGE_SIZE_MAX = 100;
 
 async function search(
-  service: Service,
+  connection: Connection,
   words: readonly string[],
   flags: SearchFlags,
 ): Promise<void> {
   const asked = { limit: TEXTS_DEFAULT, ...flags };
-  const found = allFound(service, words, asked);
-  await printRecords(found, FORMS, { flags: asked, io: service.io });
+  const found = allFound(connection, words, asked);
+  await printRecords(found, FORMS, { flags: asked, io: connection.io });
 }
 
 async function* allFound(

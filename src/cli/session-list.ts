@@ -14,7 +14,7 @@ import { sessionJson } from "@session-ledger/runner/internal/rows";
 import { reopening } from "@session-ledger/runner/internal/session-reader";
 import { countArgument, type Labels, labelOption } from "./arguments.ts";
 import { COLUMNS, FIELDS, idOf } from "./columns.ts";
-import { callsService, type Connection, type Service } from "./connection.ts";
+import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, unlessStopped, UsageError } from "./io.ts";
 import {
   addOutputOptions,
@@ -54,8 +54,10 @@ export function addSessions(program: Command, io: CliIo): void {
   callsService(
     addOutputOptions(command),
     io,
-    (service, sessionId: string | undefined, flags: SessionsFlags) =>
-      sessionId === undefined ? sessions(service, flags) : oneSession(service, sessionId, flags),
+    (connection, sessionId: string | undefined, flags: SessionsFlags) =>
+      sessionId === undefined
+        ? sessions(connection, flags)
+        : oneSession(connection, sessionId, flags),
   );
 }
 
@@ -77,7 +79,7 @@ type Listing = Exclude<
 type Filters = Required<Pick<Listing, "running" | "waiting" | "labels" | "projectId">>;
 
 async function oneSession(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   sessionId: string,
   flags: SessionsFlags,
 ): Promise<void> {
@@ -89,8 +91,8 @@ async function oneSession(
   await printRecord(session, { json: sessionJson, columns: FIELDS }, { flags, io });
 }
 
-async function sessions(service: Service, flags: SessionsFlags): Promise<void> {
-  const { retry, io } = service;
+async function sessions(connection: Connection, flags: SessionsFlags): Promise<void> {
+  const { retry, io } = connection;
   const { running = false, waiting = false, label: labels = {}, project: projectId = "" } = flags;
   const { watch = false, query = "", order, parent: parentSessionId = "" } = flags;
   if (watch && (query !== "" || parentSessionId !== "" || order !== "newest"))
@@ -99,10 +101,10 @@ async function sessions(service: Service, flags: SessionsFlags): Promise<void> {
   const printing = { flags, io };
   if (!watch) {
     const listing = { ...filters, query, parentSessionId, orderBy: ORDERS[order] };
-    const listed = allSessions(service, listing);
+    const listed = allSessions(connection, listing);
     return printRecords(listed, { json: sessionJson, columns: COLUMNS }, printing);
   }
-  const changes = reopening(() => changesOf(service, filters), retry);
+  const changes = reopening(() => changesOf(connection, filters), retry);
   const forms = {
     json: (event: SessionWatchEvent) => toJsonString(SessionWatchEventSchema, event),
     columns: CHANGE_COLUMNS,

@@ -4,7 +4,7 @@ import { type Command, Option } from "commander";
 import { ledger } from "@session-ledger/runner/internal/client";
 import { sessionJson, timeText } from "@session-ledger/runner/internal/rows";
 import { durationArgument } from "./arguments.ts";
-import { callsService, type Service } from "./connection.ts";
+import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, printLine, UsageError } from "./io.ts";
 
 export function addSessionCommands(program: Command, io: CliIo): void {
@@ -64,7 +64,7 @@ interface TokenFlags {
 }
 
 async function token(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   sessionId: string,
   { role, ttl: ttlMs, json = false }: TokenFlags,
 ): Promise<void> {
@@ -83,7 +83,7 @@ interface EraseFlags {
 
 /** Through the service, so that watchers of the session learn of it. */
 async function erase(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   sessionId: string,
   { yes = false, json = false }: EraseFlags,
 ): Promise<void> {
@@ -108,7 +108,7 @@ interface HoldFlags {
 }
 
 async function hold(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   sessionId: string,
   { reason = "", release = false, json = false }: HoldFlags,
 ): Promise<void> {

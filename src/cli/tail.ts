@@ -16,7 +16,7 @@ import {
   seqArgument,
   type SessionFlag,
 } from "./arguments.ts";
-import { callsService, type Service } from "./connection.ts";
+import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, Printer, unlessStopped, UsageError, visible } from "./io.ts";
 
 export function addTail(program: Command, io: CliIo): void {
@@ -53,7 +53,7 @@ interface TailFlags extends SessionFlag {
 }
 
 async function tail(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   session: string | undefined,
   flags: TailFlags,
 ): Promise<void> {

@@ -8,7 +8,7 @@ import { noConnectionOf } from "@session-ledger/runner/internal/failure";
 import { LINE_BYTES_MAX } from "@session-ledger/runner/internal/lines";
 import { rowJson, sessionJson } from "@session-ledger/runner/internal/rows";
 import { type Labels, labelOption, seqArgument } from "./arguments.ts";
-import { callsService, type Service } from "./connection.ts";
+import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, EXIT, printLine, tell, UsageError, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
 
@@ -59,11 +59,15 @@ function addSay(program: Command, io: CliIo, finish: Finish): void {
     .option("--sender-name <name>", "the sender's name to show to people")
     .option("--key <text>", "the idempotency key; default: a random one for this command")
     .option("--json", "the message as JSON");
-  callsService(command, io, async (service, sessionId: string, text: string, flags: SayFlags) => {
-    const payload = text === "-" ? await textOf(io) : text;
-    if (payload === undefined) finish(EXIT.interrupted);
-    else await say(service, { sessionId, payload }, flags);
-  });
+  callsService(
+    command,
+    io,
+    async (connection, sessionId: string, text: string, flags: SayFlags) => {
+      const payload = text === "-" ? await textOf(io) : text;
+      if (payload === undefined) finish(EXIT.interrupted);
+      else await say(connection, { sessionId, payload }, flags);
+    },
+  );
 }
 
 function addFeedback(program: Command, io: CliIo): void {
@@ -92,9 +96,9 @@ function addCancel(program: Command, io: CliIo, finish: Finish): void {
   callsService(
     command,
     io,
-    async (service, sessionId: string, named: string | undefined, flags: CancelFlags) => {
-      const runId = named ?? (await openRunOf(service, sessionId));
-      if (runId !== undefined) return cancel(service, { sessionId, runId }, flags);
+    async (connection, sessionId: string, named: string | undefined, flags: CancelFlags) => {
+      const runId = named ?? (await openRunOf(connection, sessionId));
+      if (runId !== undefined) return cancel(connection, { sessionId, runId }, flags);
       tell(io, `no run is open in session ${sessionId}`);
       finish(EXIT.refused);
     },
@@ -111,7 +115,7 @@ interface CreateFlags {
 }
 
 async function create(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   name: string,
   flags: CreateFlags,
 ): Promise<void> {
@@ -143,7 +147,7 @@ interface ForkFlags {
 }
 
 async function fork(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   sessionId: string,
   flags: ForkFlags,
 ): Promise<void> {
@@ -166,7 +170,7 @@ interface SayFlags {
 }
 
 async function say(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   { sessionId, payload }: { readonly sessionId: string; readonly payload: string },
   flags: SayFlags,
 ): Promise<void> {
@@ -189,7 +193,7 @@ interface FeedbackFlags {
 }
 
 async function feedback(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   sessionId: string,
   messageId: string,
   kind: string,
@@ -206,14 +210,14 @@ interface CancelFlags {
 }
 
 async function openRunOf(
-  { client, retry }: Service,
+  { client, retry }: Connection,
   sessionId: string,
 ): Promise<string | undefined> {
   return (await client.call(ledger.getSession, { id: sessionId }, retry)).openRunId;
 }
 
 async function cancel(
-  { client, retry, io }: Service,
+  { client, retry, io }: Connection,
   { sessionId, runId }: { readonly sessionId: string; readonly runId: string },
   { reason = "", json = false }: CancelFlags,
 ): Promise<void> {
