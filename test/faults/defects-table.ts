@@ -68,8 +68,8 @@ export const DEFECTS: readonly Defect[] = [
       },
       {
         file: "src/store/database.ts",
-        find: "allowsLoss = false,",
-        replace: "allowsLoss = true,",
+        find: 'if (commit === "off") return "synchronous_commit is off, expected on";',
+        replace: "",
         times: 1,
       },
     ],
