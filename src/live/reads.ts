@@ -34,12 +34,13 @@ export class Reads {
     this.#pages = new Semaphore({ atOnce: limits.pageReadsMax });
   }
 
-  /** An abort before the turn gives the turn up; a running read is not cancelled. */
+  /** An abort before the turn gives the turn up, and nothing is read for a caller that has left by then. */
   async pageAfter<S extends StreamName>(
-    request: PageAfter<S>,
+    { hasLeft, ...request }: PageAfter<S> & { readonly hasLeft?: () => boolean },
     signal?: AbortSignal,
   ): Promise<readonly RowOf<S>[]> {
-    return this.#pages.run(() => this.#run(() => this.#reader.pageAfter(request)), signal);
+    const read = () => this.#run(() => this.#reader.pageAfter(request));
+    return this.#pages.run(() => (hasLeft?.() === true ? [] : read()), signal);
   }
 
   heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>> {

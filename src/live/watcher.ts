@@ -53,6 +53,8 @@ interface ReadAhead<S extends StreamName> {
   readonly after: bigint;
   readonly emptied: number;
   readonly page: Promise<TablePage<S>>;
+  /** The rows before it, which the caller has. Empty after the end: the page may still wait for its turn. */
+  given: readonly RowOf<S>[];
 }
 
 /** The lag is observed for watchers that were waiting; one below the head chose to be late. */
@@ -125,6 +127,7 @@ export class Watcher<S extends StreamName> {
   leave(): void {
     if (this.#left) return;
     this.#left = true;
+    if (this.#readAheadPage !== undefined) this.#readAheadPage.given = [];
     this.#readAheadPage = undefined;
     this.#signal.removeEventListener("abort", this.wake);
     this.#tail.forget(this);
@@ -221,10 +224,10 @@ export class Watcher<S extends StreamName> {
     const { floor, emptied } = this.#tail;
     if (onRows === undefined || after >= floor) return;
     const page = this.#page(after, follow);
-    const ahead = { after, emptied, page };
+    const ahead: ReadAhead<S> = { after, emptied, page, given };
     this.#readAheadPage = ahead;
     const onPage = ({ rows }: TablePage<S>): void => {
-      if (this.#readAheadPage === ahead) onRows([...given, ...rows]);
+      if (this.#readAheadPage === ahead) onRows([...ahead.given, ...rows]);
     };
     page.then(onPage, () => undefined); // The next page has the error.
   }
@@ -253,7 +256,8 @@ export class Watcher<S extends StreamName> {
     try {
       const { eventOf } = pageForm?.() ?? {};
       const request = { stream, sessionId, after: cursor, ...page, eventOf };
-      const rows = await reads.pageAfter(request, this.#signal);
+      const hasLeft = (): boolean => this.#left;
+      const rows = await reads.pageAfter({ ...request, hasLeft }, this.#signal);
       this.#failures = 0;
       // The page may come from a different history than the caller's rows.
       if (this.#tail.suspicions !== suspicions) return { rows: [], seq: cursor };

@@ -76,7 +76,7 @@ beforeAll(async () => {
     }),
   ]);
   const client = new RpcClient(small.grpcAddress);
-  await prepare(client, TOKENS.runner, { largeRows: 8, spreadRows: 1 });
+  await prepare(client, TOKENS.runner, { largeRows: 8, spreadRows: 2 });
   client.close();
 });
 
@@ -90,7 +90,7 @@ afterAll(async () => {
 const HELD = [
   ["requests that do not end", 6_500],
   ["bodies that do not end", 120],
-  ["unread event streams", 200],
+  ["unread event streams", 600],
   ["unread transcripts", 60],
   ["unread exports", 60],
   ["unary answers on closed windows", 300],
