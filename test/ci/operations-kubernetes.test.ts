@@ -23,11 +23,7 @@ const CLOSING_MS = 5_000;
 const names = z.record(z.string(), z.string());
 const manifestSchema = z.looseObject({
   kind: z.string(),
-  metadata: z.looseObject({
-    name: z.string().optional(),
-    generateName: z.string().optional(),
-    labels: names.optional(),
-  }),
+  metadata: z.looseObject({ name: z.string(), labels: names.optional() }),
 });
 
 const probeSchema = z.object({ httpGet: z.object({ path: z.string(), port: z.string() }) });
