@@ -70,8 +70,8 @@ interface WorkersParts {
   readonly metrics: () => Promise<readonly MetricObject[]>;
 }
 
-/** One place of a worker, for one process after another. */
-interface Place {
+/** A worker by its number, in one process after another. */
+interface WorkerSlot {
   readonly number: number;
   process: Worker | undefined;
   missing: readonly string[];
@@ -81,7 +81,7 @@ interface Place {
 
 export class Workers implements Unit {
   readonly #parts: WorkersParts;
-  readonly #places: readonly Place[];
+  readonly #slots: readonly WorkerSlot[];
   readonly #asked = new Map<number, (metrics: readonly MetricObject[]) => void>();
   /** What workers that have ended had counted at their last scrape: a sum never falls. */
   #counted: Promise<readonly MetricObject[]> = Promise.resolve([]);
@@ -94,7 +94,7 @@ export class Workers implements Unit {
 
   constructor(parts: WorkersParts) {
     this.#parts = parts;
-    this.#places = Array.from({ length: parts.count }, (_, index) => ({
+    this.#slots = Array.from({ length: parts.count }, (_, index) => ({
       number: index + 1,
       process: undefined,
       missing: ["it has not started"],
@@ -110,8 +110,8 @@ export class Workers implements Unit {
 
   /** Empty while one worker is ready: the kernel gives new connections to those that listen. */
   get missing(): readonly string[] {
-    if (this.#places.some(({ missing }) => missing.length === 0)) return [];
-    return this.#places.flatMap(({ number, missing }) =>
+    if (this.#slots.some(({ missing }) => missing.length === 0)) return [];
+    return this.#slots.flatMap(({ number, missing }) =>
       missing.map((one) => `worker ${number}: ${one}`),
     );
   }
@@ -119,54 +119,54 @@ export class Workers implements Unit {
   async start(): Promise<void> {
     // The arguments of the process are those of its workers.
     cluster.setupPrimary({ serialization: "advanced" });
-    const [first, ...others] = this.#places;
+    const [first, ...others] = this.#slots;
     if (first === undefined) return;
     this.addresses = await this.#fork(first);
-    await Promise.all(others.map((place) => this.#fork(place)));
+    await Promise.all(others.map((slot) => this.#fork(slot)));
   }
 
   async stop(): Promise<void> {
     this.#isStopping = true;
     const limitMs = this.#parts.stopLimitMs + STOP_GRACE_MS;
-    await Promise.all(this.#places.map((place) => end(place.process, limitMs)));
+    await Promise.all(this.#slots.map((slot) => end(slot.process, limitMs)));
   }
 
   /** Of all workers and the parent, added up. */
   async metricsText(): Promise<string> {
-    await Promise.all(this.#places.map((place) => this.#scrape(place)));
+    await Promise.all(this.#slots.map((slot) => this.#scrape(slot)));
     const own = await this.#parts.metrics();
     const counted = await this.#counted;
-    return sumOf([own, counted, ...this.#places.map(({ metrics }) => metrics)]).metrics();
+    return sumOf([own, counted, ...this.#slots.map(({ metrics }) => metrics)]).metrics();
   }
 
   /** A worker that does not answer in time stays with its values of the last scrape. */
-  async #scrape(place: Place): Promise<void> {
-    const { process: worker } = place;
+  async #scrape(slot: WorkerSlot): Promise<void> {
+    const { process: worker } = slot;
     if (worker === undefined || !worker.isConnected()) return;
     this.#scrapes += 1;
     const id = this.#scrapes;
     const { promise, resolve } = Promise.withResolvers<readonly MetricObject[]>();
     this.#asked.set(id, resolve);
     send(worker, { kind: "metrics", id });
-    const last = (): readonly MetricObject[] => place.metrics;
+    const last = (): readonly MetricObject[] => slot.metrics;
     const metrics = await within(promise, { limitMs: METRICS_LIMIT_MS, onTimeout: last });
     this.#asked.delete(id);
-    if (place.process === worker) place.metrics = metrics;
+    if (slot.process === worker) slot.metrics = metrics;
   }
 
-  #countEnded(place: Place): void {
-    const counters = place.metrics.filter(({ type }) => COUNTERS.has(String(type)));
-    place.metrics = [];
+  #countEnded(slot: WorkerSlot): void {
+    const counters = slot.metrics.filter(({ type }) => COUNTERS.has(String(type)));
+    slot.metrics = [];
     this.#counted = this.#counted.then((before) => sumOf([before, counters]).getMetricsAsJSON());
   }
 
   /** Resolves with the addresses of the worker when it serves; rejects when it has ended before. */
-  #fork(place: Place): Promise<{ readonly grpc: string; readonly http: string }> {
+  #fork(slot: WorkerSlot): Promise<{ readonly grpc: string; readonly http: string }> {
     const { log, task } = this.#parts;
-    const { number } = place;
+    const { number } = slot;
     const serving = Promise.withResolvers<{ readonly grpc: string; readonly http: string }>();
     const worker = cluster.fork();
-    place.process = worker;
+    slot.process = worker;
     let failure: ServiceError | undefined;
     worker.on("message", (message: FromWorker) => {
       switch (message.kind) {
@@ -179,7 +179,7 @@ export class Workers implements Unit {
           return;
         }
         case "missing":
-          place.missing = message.missing;
+          slot.missing = message.missing;
           return;
         case "metrics":
           this.#asked.get(message.id)?.(message.metrics);
@@ -187,22 +187,22 @@ export class Workers implements Unit {
     });
     worker.on("error", (err) => log.warn({ worker: number, err }, "worker_unreachable"));
     worker.once("exit", (code, signal) => {
-      place.process = undefined;
-      place.missing = ["it has ended"];
-      this.#countEnded(place);
+      slot.process = undefined;
+      slot.missing = ["it has ended"];
+      this.#countEnded(slot);
       const how = signal ?? `exit code ${code}`;
       const message = `worker ${number} ended before it served (${how})`;
       serving.reject(failure ?? new Error(message));
       if (this.#isStopping) return;
       log.error({ worker: number, pid: worker.process.pid, how }, "worker_ended");
-      if (this.addresses !== undefined) void this.#forkAgain(place);
+      if (this.addresses !== undefined) void this.#forkAgain(slot);
     });
     const given = { ...task(), ...this.addresses };
     send(worker, { kind: "task", task: { ...given, worker: number } });
     return serving.promise;
   }
 
-  async #forkAgain(place: Place): Promise<void> {
+  async #forkAgain(slot: WorkerSlot): Promise<void> {
     this.#failures += 1;
     if (this.#failures > FAILURES_MAX) {
       const message = `${FAILURES_MAX} workers ended one after the other before they served`;
@@ -212,8 +212,8 @@ export class Workers implements Unit {
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
     if (this.#isStopping) return;
     // Its end is the next failure.
-    await this.#fork(place).then(
-      () => this.#parts.log.info({ worker: place.number }, "worker_restarted"),
+    await this.#fork(slot).then(
+      () => this.#parts.log.info({ worker: slot.number }, "worker_restarted"),
       () => undefined,
     );
   }

@@ -156,7 +156,7 @@ class ListenConnection implements ListenerConnection {
     await this.#inTime(`${command.toUpperCase()} was not answered`, limit, answer);
   }
 
-  /** A pooler gives a cancel key of its own: the process that it names is not the one that answers. */
+  /** The cancel key of a pooler names another process than the one that answers. */
   async #isPooled(): Promise<boolean> {
     const asked = this.#client.unsafe<{ pid: number }[]>("select pg_backend_pid() as pid");
     const answer = this.#inTime("no answer", { limitMs: this.#limits.openLimitMs }, asked);

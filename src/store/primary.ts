@@ -3,8 +3,8 @@
  *
  * The driver's own `target_session_attrs` is not used: with several hosts postgres.js 3.4.9 reports
  * no failed connection (error() in connection.js), and tries the next host without a pause. While no
- * host was a primary, a statement would wait for its deadline, and then count as sent. Here each
- * host is asked on a short connection of its own, all at the same time.
+ * host was a primary, a statement would wait for its deadline, and then count as sent. Here
+ * all hosts are asked at the same time, each on a short connection.
  */
 import postgres from "postgres";
 import { codeOf, failureOf, reasonOf } from "./failure.ts";

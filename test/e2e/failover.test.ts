@@ -35,7 +35,7 @@ const LOAD = { seconds: SECONDS, sessions: 6, watchers: 36, writers: 6 };
 const CONNECTED = /^session_ledger_wake_ups_connected /;
 /** Between two events of the push stream. */
 const EVENT_INTERVAL_MS = 5;
-/** Answers of one client, one after the other: the load goes on for so long. */
+/** Answers of one client, one after the other; the load lasts until they have come. */
 const PULSES = 20;
 
 const ends: (() => Promise<unknown> | void)[] = [];

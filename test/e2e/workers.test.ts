@@ -33,7 +33,7 @@ async function startWorkers(options: ServiceOptions = {}): Promise<ServiceProces
   return service;
 }
 
-/** A client with a connection of its own, which one of the workers has. */
+/** A client with a separate connection, which one of the workers has. */
 function clientOf({ grpcAddress }: ServiceProcess): RpcClient {
   const client = new RpcClient(grpcAddress);
   ends.push(() => Promise.resolve(client.close()));

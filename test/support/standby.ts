@@ -56,7 +56,7 @@ export class Standby implements AsyncDisposable {
     this.#end = end;
   }
 
-  /** Of one of Debian's servers, which goes on meanwhile. */
+  /** Of one of Debian's servers, which continues to run. */
   static async ofDebian(primaryUrl: string): Promise<Standby> {
     const base = join(await makeDebianDirectory(), "base");
     await runDebian("pg_basebackup", [

@@ -50,7 +50,7 @@ class MemoryTransport implements Transport {
   /** Announcements. */
   readonly sent: string[] = [];
   /** What it sends about itself, each with its topic. */
-  readonly told: Message[] = [];
+  readonly notes: Message[] = [];
   /** While set, no connection opens. */
   failure: Error | undefined;
   /** While set, opening waits until it resolves. */
@@ -69,7 +69,7 @@ class MemoryTransport implements Transport {
   async send(messages: readonly Message[]): Promise<void> {
     for (const message of messages) {
       if (message.text.startsWith("1 ")) this.sent.push(message.text);
-      else this.told.push(message);
+      else this.notes.push(message);
     }
   }
 

@@ -177,8 +177,9 @@ export class Peers {
 
   async #ask(): Promise<void> {
     const { subscriptions, subscribe, timers } = this.#parts;
-    const added = subscriptions.shards.filter((shard) => !this.#subscribed.has(shard));
-    for (const shard of subscriptions.shards) this.#recent.add(shard);
+    const { shards } = subscriptions;
+    const added = shards.filter((shard) => !this.#subscribed.has(shard));
+    for (const shard of shards) this.#recent.add(shard);
     if (added.length === 0 && !this.#mustAsk) return;
     this.#mustAsk = true;
     if (added.length > 0) await subscribe(added.map(String));
