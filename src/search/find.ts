@@ -1,7 +1,7 @@
 /**
  * Finds texts by the index of words. A question that matches few texts is answered from all of its
  * matches. A question that matches many would sort them all, so it walks the texts from the newest, a
- * bounded number for a page, until the page is full:
+ * bounded number of texts and matches for a page:
  *
  *   words ──► at most MATCHES_MAX matches ──► all of them, sorted ───────────────────► page
  *                 └─ more ──► the newest texts, WALKED_MAX of them ── those that match ──► page
@@ -19,6 +19,8 @@ import { allOf, markOf, type SearchWords, questionOf } from "./words.ts";
 
 const MATCHES_MAX = 2_000;
 const WALKED_MAX = 10_000;
+/** Of the newest matches these are joined with their sessions; a page has fewer texts. */
+const JOINED_MAX = 250;
 
 export interface SearchRequest {
   readonly query: string;
@@ -169,18 +171,26 @@ export function walkStatement(request: SearchRequest): SQL {
     order by ${ORDER}`;
   const order = isBestFirst ? sql`rank desc, ${ORDER}` : ORDER;
   const rank = isBestFirst ? sql`ts_rank(words, ${whole(request)})` : sql`0`;
-  const matched = sql`
-    select session_id, digest, part, created_at, ${rank} as rank
-    from (${newest} limit ${WALKED_MAX}) walked where words @@ ${whole(request)}`;
+  // The best are known at the end of the walk; the newest are known as soon as a page is full.
+  const matchesMax = isBestFirst ? WALKED_MAX : JOINED_MAX;
   return sql`
-    with matched as materialized (${matched}), page as materialized (
+    with matched as materialized (
+      select session_id, digest, part, created_at, ${rank} as rank
+      from (${newest} limit ${WALKED_MAX}) walked where words @@ ${whole(request)}
+      order by ${ORDER} limit ${matchesMax}
+    ), page as materialized (
       select m.*, s.name, s.project_id, ${microsColumn(sql`m.created_at`)} as micros
       from matched m ${sessionOf(request)}
       order by ${order} limit ${textsMax + 1} offset ${skipped(cursor)}
     ), walked_to as (
       select session_id as end_session, digest as end_digest, part as end_part,
         ${microsColumn(sql`created_at`)} as end_micros
-      from (${newest} limit 1 offset ${WALKED_MAX - 1}) last
+      from (
+        (select session_id, digest, part, created_at from matched order by ${ORDER} limit 1 offset ${matchesMax - 1})
+        union all
+        (select session_id, digest, part, created_at from (${newest} limit 1 offset ${WALKED_MAX - 1}) last)
+        order by ${ORDER} limit 1
+      ) ends
       where not ${isBestFirst} and (select count(*) from page) <= ${textsMax}
     )
     select * from (select) one left join walked_to on true left join page on true

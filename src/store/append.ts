@@ -122,14 +122,15 @@ function outcomesOf(
     const own = uses[place - 1]?.pushes ?? [];
     for (const [push, outcome] of outcomesOfFull(own, held, limits)) full.set(push, outcome);
   }
-  const messageSeqs = numbersOf(answer["message_seqs"]);
-  const eventSeqs = numbersOf(answer["event_seqs"]);
+  // Texts, because a number of JSON is exact up to 2^53 only; null: the session does not exist.
+  const messageSeqs: readonly (string | null)[] = jsonOf(answer["message_seqs"]);
+  const eventSeqs: readonly (string | null)[] = jsonOf(answer["event_seqs"]);
   const openRunIds: readonly (string | null)[] = jsonOf(answer["open_run_ids"]);
   for (const { row, use, offset, runId } of rows) {
     const index = use.place - 1;
     const before = (row.stream === "messages" ? messageSeqs : eventSeqs)[index];
-    if (before === undefined || (verdicts[index] ?? null) !== null) continue;
-    const seq = before + offset + 1n;
+    if (typeof before !== "string" || (verdicts[index] ?? null) !== null) continue;
+    const seq = BigInt(before) + offset + 1n;
     placeRow(row, { sessionId: use.sessionId, seq, runId: runId ?? openRunIds[index] ?? "" });
   }
   return pushes.map(({ push, use }, index): Outcome => {
@@ -170,13 +171,6 @@ function outcomesOfFull(
   if (limits === undefined)
     throw new Error("ledger_append_pushes kept a limit that it was not given");
   return roomFor(pushes, { rows, bytes, runBytes, pending: pending ?? undefined }, limits);
-}
-
-/** An array of numbers, as PostgreSQL writes it; null for a session that does not exist. */
-function numbersOf(field: Field | undefined): readonly (bigint | undefined)[] {
-  if (typeof field !== "string") return [];
-  const texts = field.slice(1, -1).split(",");
-  return texts.map((text) => (text === "NULL" ? undefined : BigInt(text)));
 }
 
 /** A list as JSON text, which its reader gives a type; null: empty. */
@@ -233,7 +227,8 @@ const APPEND_CHAINED = appendBy("ledger_append_chained_pushes");
 
 function appendBy(called: string): string {
   return `
-  select message_seqs::text, event_seqs::text, array_to_json(open_run_ids)::text as open_run_ids,
+  select array_to_json(message_seqs::text[])::text as message_seqs, array_to_json(event_seqs::text[])::text as event_seqs,
+    array_to_json(open_run_ids)::text as open_run_ids,
     most_rows::text, most_bytes::text, array_to_json(verdicts)::text as verdicts,
     refused_pushes::text, full_sessions::text, ${SERVER_TEXT} as server
   from (select string_to_array($1, E'\\x01' || $2, '') as part offset 0) parts,
@@ -305,17 +300,18 @@ function addArrays<Arrays extends Readonly<Record<string, ArrayType>>>(
 
 /** Of the pushes that are judged, by session; JSON has undefined fields as null. */
 function conditionsOf(pushes: Arrangement["pushes"]): string {
-  const conditions = pushes.flatMap(({ push, use }, number): Condition[] => {
+  const conditions: Condition[] = [];
+  for (const [number, { push, use }] of pushes.entries()) {
     const { range, key, epoch, seen, stream } = push;
     const session = use.place;
     if (range !== undefined) {
-      return [{ number, session, ...rangeOf(range), row_id: push.rows[0]?.id }];
+      conditions.push({ number, session, ...rangeOf(range), row_id: push.rows[0]?.id });
+    } else if (key !== undefined || epoch !== undefined || seen !== undefined) {
+      const digest = push.digest && `\\x${Buffer.from(push.digest).toString("hex")}`;
+      const condition = { key, digest, epoch: epoch?.toString(), state: stateOf(push) };
+      conditions.push({ number, session, stream: stream === "messages" ? "m" : "e", ...condition });
     }
-    if (key === undefined && epoch === undefined && seen === undefined) return [];
-    const digest = push.digest && `\\x${Buffer.from(push.digest).toString("hex")}`;
-    const condition = { key, digest, epoch: epoch?.toString(), state: stateOf(push) };
-    return [{ number, session, stream: stream === "messages" ? "m" : "e", ...condition }];
-  });
+  }
   if (conditions.length === 0) return "";
   return JSON.stringify(conditions.toSorted((one, other) => one.session - other.session));
 }
