@@ -1,7 +1,6 @@
 /**
- * Finds the rows that retention may delete by the primary key alone: the sessions by id, the first
- * row of each, then its rows in order, a bounded number per statement. A walk over 20,000 sessions
- * without rows took 0.45 s (PostgreSQL 18.4, two shared cores, November 2026).
+ * Finds what retention may erase: the sessions that may have old rows by their index, the first row of each,
+ * then its rows in order, a bounded number per statement.
  */
 import { bigintOf, type Database, type SQL, sql } from "../store/database.ts";
 import { sessionEvents } from "../store/schema.ts";
@@ -12,36 +11,71 @@ interface FirstRow extends Border {
   readonly isOpen: boolean;
 }
 
-/** The next sessions after an id, in the order of the ids. */
-export async function sessionsAfter(
-  database: Database,
-  { after, sessionsMax }: { readonly after: string; readonly sessionsMax: number },
-): Promise<readonly string[]> {
-  const rows = await database.run(sql`
-    select id from sessions where id > ${after} order by id limit ${sessionsMax}`);
-  return rows.map(({ id }) => String(id));
+interface Candidate {
+  /** Undefined: no events, or the session is erased or held. */
+  readonly first: FirstRow | undefined;
+  readonly hasOpenRun: boolean;
 }
 
-/**
- * Undefined: no such session. Without a first row the session has no events, or is erased or held.
- */
+/** A session in the order of the index: by the time before which retention has looked at its rows. */
+export interface UnlookedSession {
+  readonly id: string;
+  readonly micros: bigint;
+  readonly rows: number;
+  readonly bytes: number;
+}
+
+interface UnlookedRequest {
+  readonly cutoffMicros: bigint;
+  readonly after: Pick<UnlookedSession, "id" | "micros"> | undefined;
+  readonly sessionsMax: number;
+}
+
+export async function unlookedSessions(
+  database: Database,
+  request: UnlookedRequest,
+): Promise<readonly UnlookedSession[]> {
+  const rows = await database.run(unlookedStatement(request));
+  return rows.map((row) => ({
+    id: String(row["id"]),
+    micros: bigintOf(row["micros"]),
+    rows: Number(row["row_count"]),
+    bytes: Number(row["payload_bytes"]),
+  }));
+}
+
+/** Exported for the plan test. */
+export function unlookedStatement({ cutoffMicros, after, sessionsMax }: UnlookedRequest): SQL {
+  const behind =
+    after === undefined
+      ? sql``
+      : sql`and (retained_until, id) > (${isoOf(after.micros)}::timestamptz, ${after.id})`;
+  return sql`
+    select id, row_count, payload_bytes, ${microsColumn(sql`retained_until`)} as micros from sessions
+    where erased_at is null and hold is null
+      and retained_until < ${isoOf(cutoffMicros)}::timestamptz ${behind}
+    order by retained_until, id limit ${sessionsMax}`;
+}
+
+/** Undefined: no such session. */
 export async function candidateOf(
   database: Database,
   sessionId: string,
-): Promise<{ readonly first: FirstRow | undefined } | undefined> {
+): Promise<Candidate | undefined> {
   const [row] = await database.run(candidateStatement(sessionId));
   if (row === undefined) return undefined;
   const seq = optionalBigintOf(row["seq"]);
-  if (seq === undefined) return { first: undefined };
+  const hasOpenRun = row["has_open_run"] === true;
+  if (seq === undefined) return { first: undefined, hasOpenRun };
   const recordedAtMicros = bigintOf(row["recorded_at"]);
-  return { first: { seq, recordedAtMicros, isOpen: row["is_open"] === true } };
+  return { first: { seq, recordedAtMicros, isOpen: row["is_open"] === true }, hasOpenRun };
 }
 
 /** Exported for the plan test. */
 export function candidateStatement(sessionId: string): SQL {
   return sql`
     select beginning.seq, ${microsColumn(sql`beginning.recorded_at`)} as recorded_at,
-      beginning.run_id = s.open_run_id as is_open
+      beginning.run_id = s.open_run_id as is_open, s.open_run_id is not null as has_open_run
     from sessions s left join (
       select seq, recorded_at, run_id from ${sessionEvents}
       where session_id = ${sessionId} order by seq limit 1
@@ -89,38 +123,21 @@ export async function lookForEndedRuns(
   };
 }
 
-/** A run without an end is over when another begins after it. Exported for the plan test. */
-export function endedRunsStatement({
-  sessionId,
-  from,
-  cutoffMicros,
-  rowsMax,
-}: EndedRunsRequest): SQL {
+/** The rule is in the function ledger_ended_runs (store/migrations/retain.sql). */
+function endedRunsStatement({ sessionId, from, cutoffMicros, rowsMax }: EndedRunsRequest): SQL {
   return sql`
-    with seen as (
-      select seq, run_id, recorded_at,
-        conformant and run_id is not null and event_type in ('RUN_FINISHED', 'RUN_ERROR') as ends
-      from ${sessionEvents}
-      where session_id = ${sessionId} and seq >= ${from.toString()}::bigint
-      order by seq limit ${rowsMax}
-    ), young as (
-      select seq, recorded_at from seen where recorded_at >= ${isoOf(cutoffMicros)}::timestamptz
-      order by seq limit 1
-    ), judged as (
-      select seq, ends, recorded_at, lag(seq) over upwards as seq_before,
-        lag(recorded_at) over upwards as recorded_before,
-        lag(run_id) over upwards is not null and not lag(ends) over upwards
-          and run_id is distinct from lag(run_id) over upwards as replaces
-      from seen window upwards as (order by seq)
-    ), border as (
-      select case when ends then seq else seq_before end as seq,
-        case when ends then recorded_at else recorded_before end as recorded_at
-      from judged
-      where (ends or replaces) and seq < coalesce((select seq from young), 9223372036854775807)
-      order by judged.seq desc limit 1
-    )
-    select (select seq from border) as border,
-      (select ${microsColumn(sql`recorded_at`)} from border) as recorded_at,
-      (select ${microsColumn(sql`recorded_at`)} from young) as young,
-      (select count(*) from seen) as looked_at, (select max(seq) from seen) as last`;
+    select border, ${microsColumn(sql`border_recorded_at`)} as recorded_at,
+      ${microsColumn(sql`young_recorded_at`)} as young, looked_at, last_seq as last
+    from ledger_ended_runs(${sessionId}::text, ${from.toString()}::bigint,
+      ${isoOf(cutoffMicros)}::timestamptz, ${rowsMax}::integer)`;
+}
+
+/** The session has no row before this time that may be erased and is not. */
+export async function setLooked(
+  database: Database,
+  sessionId: string,
+  untilMicros: bigint,
+): Promise<void> {
+  await database.run(sql`
+    update sessions set retained_until = ${isoOf(untilMicros)}::timestamptz where id = ${sessionId}`);
 }

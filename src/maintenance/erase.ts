@@ -166,6 +166,63 @@ export async function eraseBatch(
   return { ...erasedOf(fields), hold: optionalTextOf(fields["hold"]) };
 }
 
+interface SessionSize {
+  readonly id: string;
+  readonly rows: number;
+  readonly bytes: number;
+}
+
+/** Sessions whose rows fit one batch together; a large one is alone. */
+export function batchesOf(sessions: readonly SessionSize[]): readonly (readonly string[])[] {
+  const batches: string[][] = [];
+  let [rows, bytes] = [Number.POSITIVE_INFINITY, 0];
+  for (const session of sessions) {
+    rows += session.rows;
+    bytes += session.bytes;
+    if (rows > ERASED_ROWS_MAX || bytes > ERASED_BYTES_MAX) {
+      batches.push([]);
+      ({ rows, bytes } = session);
+    }
+    batches.at(-1)?.push(session.id);
+  }
+  return batches;
+}
+
+interface RetainRequest {
+  readonly ids: readonly string[];
+  readonly cutoffMicros: bigint;
+  /** The time at which the pass began, by the clock of the database. */
+  readonly beganMicros: bigint;
+}
+
+interface RetainedSession {
+  readonly sessionId: string;
+  readonly messages: bigint;
+  readonly events: bigint;
+  readonly bytes: bigint;
+}
+
+/**
+ * Erases what is old of small sessions, in one transaction: the function ledger_retain_sessions
+ * (store/migrations/retain.sql). Resolves with those that are done; the others are large, held or locked.
+ */
+export async function retainSessions(
+  database: Database,
+  { ids, cutoffMicros, beganMicros }: RetainRequest,
+): Promise<readonly RetainedSession[]> {
+  const rows = await database.run(sql`
+    select session_id, messages, events, bytes from ledger_retain_sessions(
+      array(select json_array_elements_text(${JSON.stringify(ids)}::text::json)),
+      ${isoOf(cutoffMicros)}::timestamptz, ${isoOf(beganMicros)}::timestamptz,
+      ${ERASED_ROWS_MAX}::integer, ${ERASED_BYTES_MAX}::bigint)`);
+  return rows.map((row) => ({
+    sessionId: String(row["session_id"]),
+    messages: bigintOf(row["messages"]),
+    events: bigintOf(row["events"]),
+    bytes: bigintOf(row["bytes"]),
+  }));
+}
+
 /** A part of the rows that `eraseBatch` would delete, and the place to continue. */
 interface CountedRows extends ErasedRows {
   /** The number of the last counted row; undefined: no row. */

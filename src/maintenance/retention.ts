@@ -1,16 +1,15 @@
 /**
  * One pass of retention: what it deletes is in docs/retention.md.
  *
- *   sessions by id ──► first row old? ──► look for ended runs ──► messages ──► events ──► look on
- *                        │ no, or of the open run                   a batch per transaction, a pause
- *                        ▼
- *                      next session
+ *   sessions that may have old rows ──► small ones: several in a transaction ──────────► a pause
+ *                 └─ large, or locked ──► first row old? ──► look for ended runs ──► messages ──► events ──► look on
+ *                                                                   a batch per transaction, a pause
  *
- * A pass stores no progress. The messages are deleted before the events, and the events in their
+ * A session has the time before which retention has looked at its rows, and an index of it: a pass finds
+ * those that may have old rows. The messages are deleted before the events, and the events in their
  * order, so the event row that permits a deletion is deleted last. A pass after a crash, or a
  * parallel pass, finds the remaining rows; instances on one database need not know each other.
  */
-import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { Interval } from "../base/interval.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
@@ -18,8 +17,23 @@ import type { Metrics } from "../observability/metrics.ts";
 import { microsColumn } from "../store/columns.ts";
 import { bigintOf, type Database, sql } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
-import { type Beginning, BUSY_PAUSE_MS, countRows, eraseBatch, pauseAfter } from "./erase.ts";
-import { type Border, candidateOf, lookForEndedRuns, sessionsAfter } from "./ended-runs.ts";
+import {
+  batchesOf,
+  type Beginning,
+  BUSY_PAUSE_MS,
+  countRows,
+  eraseBatch,
+  pauseAfter,
+  retainSessions,
+} from "./erase.ts";
+import {
+  type Border,
+  candidateOf,
+  lookForEndedRuns,
+  setLooked,
+  type UnlookedSession,
+  unlookedSessions,
+} from "./ended-runs.ts";
 
 interface RetentionDependencies {
   readonly database: Database;
@@ -37,7 +51,6 @@ interface RetentionTimes {
 export class Retention implements Unit {
   readonly #dependencies: RetentionDependencies;
   readonly #times: RetentionTimes;
-  readonly #due = new BoundedMap<string, bigint>(100_000); // About 10 MB of ids and times.
   readonly #ending = new AbortController();
   readonly #passes = new Interval(() => this.#pass());
 
@@ -64,7 +77,7 @@ export class Retention implements Unit {
     const beganMs = performance.now();
     try {
       const summary = await retentionPass(
-        { database, erased, counted, due: this.#due },
+        { database, erased, counted },
         { afterMs, sessionId: undefined, dryRun: false, signal },
       );
       if (signal.aborted || summary === undefined) return;
@@ -106,8 +119,6 @@ interface RetentionParts {
   readonly erased?: (sessionId: string) => void;
   /** Called for each batch. */
   readonly counted?: (stream: StreamName, rows: bigint) => void;
-  /** The time before which a look at a session finds nothing, so that the session is skipped. */
-  readonly due?: Map<string, bigint>;
   /** Rows that one statement reads. */
   readonly lookedAtRowsMax?: number;
 }
@@ -168,36 +179,66 @@ class Pass {
   }
 
   async all(): Promise<void> {
-    let after = "";
+    const { database } = this.#parts;
+    let after: UnlookedSession | undefined;
     while (!this.#options.signal.aborted) {
       const beganMs = performance.now();
-      const page = await sessionsAfter(this.#parts.database, { after, sessionsMax: SESSIONS_MAX });
+      const look = { after, cutoffMicros: this.#cutoffMicros, sessionsMax: SESSIONS_MAX };
+      const page = await unlookedSessions(database, look);
       const readMs = performance.now() - beganMs;
-      for (const sessionId of page) await this.one(sessionId);
-      const last = page.at(-1);
-      if (last === undefined || page.length < SESSIONS_MAX) return;
-      after = last;
+      for (const batch of batchesOf(page)) await this.#retain(batch);
+      after = page.at(-1);
+      if (page.length < SESSIONS_MAX) return;
       await pauseAfter(readMs, this.#options.signal);
     }
+  }
+
+  async #retain(ids: readonly string[]): Promise<void> {
+    if (this.#options.signal.aborted) return;
+    const done = this.#options.dryRun ? new Set() : await this.#retainSmall(ids);
+    for (const id of ids) if (!done.has(id)) await this.one(id);
+  }
+
+  /** The sessions that are done; the others are large, or locked. */
+  async #retainSmall(ids: readonly string[]): Promise<ReadonlySet<unknown>> {
+    const { database, counted, erased } = this.#parts;
+    const beganMs = performance.now();
+    const done = await retainSessions(database, {
+      ids,
+      cutoffMicros: this.#cutoffMicros,
+      beganMicros: this.#nowMicros,
+    });
+    for (const { sessionId, messages, events, bytes } of done) {
+      this.totals.sessions += 1;
+      if (messages + events === 0n) continue;
+      this.totals.sessionsErased += 1;
+      this.totals.messages += messages;
+      this.totals.events += events;
+      this.totals.payloadBytes += bytes;
+      counted?.("messages", messages);
+      counted?.("events", events);
+      erased?.(sessionId);
+    }
+    await pauseAfter(performance.now() - beganMs, this.#options.signal);
+    return new Set(done.map(({ sessionId }) => sessionId));
   }
 
   /** False: no such session. */
   async one(sessionId: string): Promise<boolean> {
     if (this.#options.signal.aborted) return true;
-    const { database, due, erased } = this.#parts;
+    const { database, erased } = this.#parts;
     this.totals.sessions += 1;
-    if ((due?.get(sessionId) ?? 0n) > this.#nowMicros) return true;
     const candidate = await candidateOf(database, sessionId);
     if (candidate === undefined) return false;
-    const { first } = candidate;
+    const { first, hasOpenRun } = candidate;
     if (first === undefined || first.isOpen) return true;
     if (first.recordedAtMicros >= this.#cutoffMicros) {
-      due?.set(sessionId, first.recordedAtMicros + this.#afterMicros);
+      if (!this.#options.dryRun) await setLooked(database, sessionId, first.recordedAtMicros);
       return true;
     }
     const before = this.#rows;
     try {
-      await this.#erase(sessionId, first.seq);
+      await this.#erase(sessionId, { from: first.seq, hasOpenRun });
     } finally {
       if (this.#rows > before) {
         this.totals.sessionsErased += 1;
@@ -207,7 +248,10 @@ class Pass {
     return true;
   }
 
-  async #erase(sessionId: string, firstSeq: bigint): Promise<void> {
+  async #erase(
+    sessionId: string,
+    { from: firstSeq, hasOpenRun }: { readonly from: bigint; readonly hasOpenRun: boolean },
+  ): Promise<void> {
     let from: bigint | undefined = firstSeq;
     while (from !== undefined && !this.#options.signal.aborted) {
       const beganMs = performance.now();
@@ -216,9 +260,10 @@ class Pass {
       const { border, youngMicros, next } = await lookForEndedRuns(this.#parts.database, look);
       await pauseAfter(performance.now() - beganMs, this.#options.signal);
       if (border !== undefined && !(await this.#eraseUpTo(sessionId, border))) return;
-      if (next === undefined) {
-        this.#parts.due?.set(sessionId, (youngMicros ?? this.#nowMicros) + this.#afterMicros);
-      }
+      // The next run may end the open one, and its old rows are then of an ended run.
+      const isLooked = next === undefined && (youngMicros !== undefined || !hasOpenRun);
+      if (isLooked && !this.#options.dryRun)
+        await setLooked(this.#parts.database, sessionId, youngMicros ?? this.#nowMicros);
       from = next;
     }
   }

@@ -46,13 +46,18 @@ export function isSessionKind(kind: string): kind is SessionKind {
   return SESSION_KINDS.some((one) => one === kind);
 }
 
+/** The first is on the line of the session; the other is found again from the rows. */
+const LEFT_OUT: readonly string[] = ["session_id", "retained_until"];
+
 /** The columns of a line, in the order of the schema. */
 export function dumpedColumns(kind: DumpedKind): readonly string[] {
   return columnsOf(kind).map(({ name }) => name);
 }
 
 function columnsOf(kind: DumpedKind) {
-  return Object.values(getTableColumns(DUMPED[kind])).filter(({ name }) => name !== "session_id");
+  return Object.values(getTableColumns(DUMPED[kind])).filter(
+    ({ name }) => !LEFT_OUT.includes(name),
+  );
 }
 
 /**

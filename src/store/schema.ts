@@ -107,6 +107,8 @@ export const sessions = pgTable(
     hold: text("hold"),
     /** Set after all rows and texts were erased; the id and the numbers stay used. */
     erasedAt: time("erased_at"),
+    /** Retention has looked at the rows that were stored before this time. */
+    retainedUntil: time("retained_until").notNull().default(sql`'epoch'`),
   },
   (table) => [
     // Each order of ListSessions walks one of these; deleted sessions are not listed. The indexes of all
@@ -139,6 +141,10 @@ export const sessions = pgTable(
       .where(sql`deleted_at is null and cancel_seq is not null`),
     // A push that changes this time changes a column of an index above too.
     index("sessions_changed").on(table.changedAt),
+    // The sessions that may have old rows, for retention. No push changes it.
+    index("sessions_unlooked")
+      .on(table.retainedUntil, table.id)
+      .where(sql`erased_at is null and hold is null`),
     // The function is in the migration. Pushes change no labels, so their updates stay in the page.
     index("sessions_labels")
       .using("gin", sql`ledger_labels(${table.labels})`)

@@ -11,6 +11,7 @@ import { benchFlow } from "./flow.ts";
 import { benchHostile } from "./hostile.ts";
 import { benchJoin } from "./join.ts";
 import { benchLists } from "./lists.ts";
+import { benchRetention } from "./retention.ts";
 import { describeMachine } from "./machine.ts";
 import { type BenchName, type BenchOptions, readOptions, USAGE } from "./options.ts";
 import { profilePush, profileStream } from "./profile.ts";
@@ -33,6 +34,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   flow: benchFlow,
   turns: benchTurns,
   lists: benchLists,
+  retention: benchRetention,
   against: benchAgainst,
   "profile push": profilePush,
   "profile stream": profileStream,

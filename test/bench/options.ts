@@ -13,6 +13,7 @@ const BENCHES = [
   "flow",
   "turns",
   "lists",
+  "retention",
 ] as const;
 /** Needs `--old`, so `all` omits it. */
 const AGAINST = "against";

@@ -362,6 +362,7 @@ export async function storeAged(
     update ${table} set recorded_at = recorded_at - interval '1 day' * aged.d
     from json_to_recordset(${JSON.stringify(seqs)}::text::json) as aged(n bigint, d float)
     where session_id = ${sessionId} and seq = aged.n`);
+  await database.run(sql`update sessions set retained_until = default where id = ${sessionId}`);
 }
 
 const BATCH = 500;

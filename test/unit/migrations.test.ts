@@ -21,6 +21,8 @@ const FROZEN: Readonly<Record<string, string>> = {
   "0004_one_session.sql": "215b2b089e09d7a7122d16a38974979cd5290f4415fe0fec08e1d5fa43e7153e",
   "0005_chain.down.sql": "30c1299b5362ca3e1fd6c735d85edf385dfd9a1bf0454a4ea4d5e9e5361df4e2",
   "0005_chain.sql": "ee52ced285a236205628c2cafddf63927038cea567aa14d022e116780bc692db",
+  "0006_retention.down.sql": "122a606e6f8a405b789994d5370f617cf8e240148e458ed1cb2147125e6c5854",
+  "0006_retention.sql": "4c4bbfbdd3eea7f078b21e359a92d4e7b1970fe491e842ce5064d9dfcb71ae4a",
   "analytics.sql": "28806d4fffff56ce27622562c2e4604cb4a6a94c063784163baa6ba073b7e155",
   "append-0005.sql": "1c4c08685459c61335f3e909565d1ac7c33b36d28eb60d48685b30a9a77b29c7",
   "append.sql": "9171bf6ef5cbe969967a903dbb45b097c71db1e2320fab86aca59c7d9e3ec5e1",
@@ -31,6 +33,7 @@ const FROZEN: Readonly<Record<string, string>> = {
   "fork.sql": "6665ce0247663f932441f448fd689a70920685ffb9ffe20fdb56807a634b0ae7",
   "ledger-0001.sql": "87facab8973dd388db9914944ca78cd4246163a8dcfa113f79ac80933d5da9b6",
   "ledger.sql": "b81ab9a663a879fe435fb4e9d6e4f56e98430527a59498fd1e9a8ceb803291b6",
+  "retain.sql": "3ae84d9d83dd43724e919ab22864fd304df0647d2841726e2e922a839ffcc9e5",
   "session.sql": "fb25298cb9263754400c5fea047346485ec342e40490206c12f5f909799c47dc",
   "texts.sql": "ee301c788df9547d7ff1c75a36cff95b18a72512615554b119fb9ba4f523d10e",
 };
@@ -43,6 +46,7 @@ const FROZEN_TIMES: Readonly<Record<string, number>> = {
   "0003_append": 1795768494399,
   "0004_one_session": 1795773600000,
   "0005_chain": 1795779629640,
+  "0006_retention": 1795820336499,
 };
 
 const journalSchema = z.object({
