@@ -9,12 +9,13 @@ import { createLog } from "../observability/log.ts";
 import type { Reindexed } from "../search/reindex.ts";
 import type { Database } from "../store/database.ts";
 import type { MigrationStatus, SchemaOptions } from "../store/migrate.ts";
-import { addSessionArgument, namedSession, type SessionFlag } from "./arguments.ts";
+import { addSessionArgument, countArgument, namedSession, type SessionFlag } from "./arguments.ts";
 import {
   type CliIo,
   EXIT,
   type ExitCode,
   type MigrateCommand,
+  type MigrateOptions,
   Printer,
   printLine,
   tell,
@@ -37,7 +38,12 @@ function addMigrate(program: Command, io: CliIo, finish: Finish): void {
       .command(command)
       .description(description)
       .action(async (flags: MigrateFlags) => finish(await migrate(command, flags, io)));
-  add("up", "apply the pending migrations; `serve` does the same when it starts");
+  add("up", "apply the pending migrations; `serve` does the same when it starts").addOption(
+    new Option(
+      "--partitions <n>",
+      "in a new database, divide the tables of rows and texts into n partitions",
+    ).argParser(countArgument(PARTITIONS_MAX)),
+  );
   add("down", "revert the newest migration, and delete the rows of its tables")
     .option("-y, --yes", "required, because the rows cannot be restored")
     .option("--force", "also while instances of session-ledger are connected to the database");
@@ -94,14 +100,18 @@ function ageArgument(text: string): number {
   throw new InvalidArgumentError("Expected an age like 30d, 720h, 90m, up to 3650d.");
 }
 
+/** Each statement opens all partitions of its table. */
+const PARTITIONS_MAX = 128;
+
 interface MigrateFlags {
+  readonly partitions?: number;
   readonly yes?: boolean;
   readonly force?: boolean;
 }
 
 async function migrate(
   command: MigrateCommand,
-  { yes = false, force = false }: MigrateFlags,
+  { yes = false, force = false, partitions }: MigrateFlags,
   io: CliIo,
 ): Promise<ExitCode> {
   const config = configOf(io);
@@ -110,7 +120,7 @@ async function migrate(
       "migrate down drops the tables of the newest migration, with their rows; add --yes",
     );
   }
-  const { applied, pending, unknown } = await io.migrate(command, { force }, config);
+  const { applied, pending, unknown } = await io.migrate(command, { force, partitions }, config);
   const printer = new Printer(io.stdout, io.signal);
   for (const tag of applied) await printer.print(`applied ${tag}`);
   for (const tag of pending) await printer.print(`pending ${tag}`);
@@ -158,7 +168,7 @@ async function retention(
 
 export async function migrateDatabase(
   command: MigrateCommand,
-  options: { readonly force: boolean },
+  options: MigrateOptions,
   config: Config,
 ): Promise<MigrationStatus> {
   const { migrateDown, migrateUp, migrationStatus } = await import("../store/migrate.ts");

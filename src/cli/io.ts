@@ -18,6 +18,10 @@ import type { Reindexed } from "../search/reindex.ts";
 import type { MigrationStatus } from "../store/migrate.ts";
 
 export type MigrateCommand = "up" | "down" | "status";
+export interface MigrateOptions {
+  readonly force: boolean;
+  readonly partitions: number | undefined;
+}
 
 /** A test can replace every part of it. */
 export interface CliIo {
@@ -32,7 +36,7 @@ export interface CliIo {
   readonly serve: (config: Config) => Promise<number>;
   readonly migrate: (
     command: MigrateCommand,
-    options: { readonly force: boolean },
+    options: MigrateOptions,
     config: Config,
   ) => Promise<MigrationStatus>;
   readonly embeddedUrl: (config: Config) => Promise<string>;

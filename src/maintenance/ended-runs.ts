@@ -11,12 +11,6 @@ interface FirstRow extends Border {
   readonly isOpen: boolean;
 }
 
-interface Candidate {
-  /** Undefined: no events, or the session is erased or held. */
-  readonly first: FirstRow | undefined;
-  readonly hasOpenRun: boolean;
-}
-
 /** A session in the order of the index: by the time before which retention has looked at its rows. */
 export interface UnlookedSession {
   readonly id: string;
@@ -57,25 +51,26 @@ export function unlookedStatement({ cutoffMicros, after, sessionsMax }: Unlooked
     order by retained_until, id limit ${sessionsMax}`;
 }
 
-/** Undefined: no such session. */
+/**
+ * Undefined: no such session. Without a first row the session has no events, or is erased or held.
+ */
 export async function candidateOf(
   database: Database,
   sessionId: string,
-): Promise<Candidate | undefined> {
+): Promise<{ readonly first: FirstRow | undefined } | undefined> {
   const [row] = await database.run(candidateStatement(sessionId));
   if (row === undefined) return undefined;
   const seq = optionalBigintOf(row["seq"]);
-  const hasOpenRun = row["has_open_run"] === true;
-  if (seq === undefined) return { first: undefined, hasOpenRun };
+  if (seq === undefined) return { first: undefined };
   const recordedAtMicros = bigintOf(row["recorded_at"]);
-  return { first: { seq, recordedAtMicros, isOpen: row["is_open"] === true }, hasOpenRun };
+  return { first: { seq, recordedAtMicros, isOpen: row["is_open"] === true } };
 }
 
 /** Exported for the plan test. */
 export function candidateStatement(sessionId: string): SQL {
   return sql`
     select beginning.seq, ${microsColumn(sql`beginning.recorded_at`)} as recorded_at,
-      beginning.run_id = s.open_run_id as is_open, s.open_run_id is not null as has_open_run
+      beginning.run_id = s.open_run_id as is_open
     from sessions s left join (
       select seq, recorded_at, run_id from ${sessionEvents}
       where session_id = ${sessionId} order by seq limit 1

@@ -230,7 +230,7 @@ class Pass {
     this.totals.sessions += 1;
     const candidate = await candidateOf(database, sessionId);
     if (candidate === undefined) return false;
-    const { first, hasOpenRun } = candidate;
+    const { first } = candidate;
     if (first === undefined || first.isOpen) return true;
     if (first.recordedAtMicros >= this.#cutoffMicros) {
       if (!this.#options.dryRun) await setLooked(database, sessionId, first.recordedAtMicros);
@@ -238,7 +238,7 @@ class Pass {
     }
     const before = this.#rows;
     try {
-      await this.#erase(sessionId, { from: first.seq, hasOpenRun });
+      await this.#erase(sessionId, first.seq);
     } finally {
       if (this.#rows > before) {
         this.totals.sessionsErased += 1;
@@ -248,10 +248,7 @@ class Pass {
     return true;
   }
 
-  async #erase(
-    sessionId: string,
-    { from: firstSeq, hasOpenRun }: { readonly from: bigint; readonly hasOpenRun: boolean },
-  ): Promise<void> {
+  async #erase(sessionId: string, firstSeq: bigint): Promise<void> {
     let from: bigint | undefined = firstSeq;
     while (from !== undefined && !this.#options.signal.aborted) {
       const beganMs = performance.now();
@@ -260,9 +257,8 @@ class Pass {
       const { border, youngMicros, next } = await lookForEndedRuns(this.#parts.database, look);
       await pauseAfter(performance.now() - beganMs, this.#options.signal);
       if (border !== undefined && !(await this.#eraseUpTo(sessionId, border))) return;
-      // The next run may end the open one, and its old rows are then of an ended run.
-      const isLooked = next === undefined && (youngMicros !== undefined || !hasOpenRun);
-      if (isLooked && !this.#options.dryRun)
+      // A run ends, or is replaced, by a row that is stored later.
+      if (next === undefined && !this.#options.dryRun)
         await setLooked(this.#parts.database, sessionId, youngMicros ?? this.#nowMicros);
       from = next;
     }

@@ -21,6 +21,7 @@ import { urlsOfHosts } from "../base/postgres-hosts.ts";
 import { storeError } from "./failure.ts";
 import * as tables from "./schema.ts";
 import { anyOf } from "./columns.ts";
+import { refuseOtherPartitions, withPartitions } from "./partitions.ts";
 import { findPrimary } from "./primary.ts";
 import { inTransaction, type Transaction } from "./database.ts";
 
@@ -57,21 +58,29 @@ export interface MigrationStatus {
   readonly unknown: number;
 }
 
+interface UpOptions extends SchemaOptions {
+  /** Of each table that grows with the rows, in a new database; undefined: as it is, or none. */
+  readonly partitions?: number | undefined;
+}
+
 export async function migrateUp(
   url: string,
-  { schema, folder = FOLDER }: SchemaOptions = {},
+  { schema, folder = FOLDER, partitions }: UpOptions = {},
 ): Promise<MigrationStatus> {
   const table = tableOf(schema);
   const migrations = migrationsIn(folder);
   return locked(url, async (transaction) => {
     const status = refuseNewer(await statusOf(transaction, table, migrations));
     const { pending, applied } = status;
+    const isNew = applied.length === 0;
+    if (partitions !== undefined && !isNew) await refuseOtherPartitions(transaction, partitions);
     if (pending.length === 0) return status;
-    await prepare(transaction, { schema, isNew: applied.length === 0 });
+    await prepare(transaction, { schema, isNew });
     await makeTable(transaction, table);
     for (const { tag, appliedAs, hash, statements } of migrations) {
       if (!pending.includes(tag)) continue;
-      await executeAll(transaction, named(statements, schema));
+      const all = partitions === undefined ? statements : withPartitions(statements, partitions);
+      await executeAll(transaction, named(all, schema));
       await transaction.execute(sql`
         insert into ${sql.raw(table)} (hash, created_at) values (${hash}, ${appliedAs})`);
     }

@@ -1,7 +1,7 @@
 import postgres from "postgres";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
-import { createDatabase as openDatabase } from "../../src/store/database.ts";
+import { createDatabase as openDatabase, sql } from "../../src/store/database.ts";
 import { migrateDown, migrateUp, migrationStatus } from "../../src/store/migrate.ts";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
 import { holdSession, newPush } from "../support/ledger.ts";
@@ -103,6 +103,54 @@ describe("migrations", () => {
       await serving.stop();
     }
     expect((await migrationStatus(created.url)).applied).toEqual(applied.slice(0, -1));
+  });
+
+  test("up --partitions divides the tables of rows and texts of a new database, by session", async () => {
+    const env = { DATABASE_URL: created.url };
+    const up = (...args: string[]) => runCommand(["migrate", "up", ...args], { env });
+    expect(await up("--partitions", "4")).toMatchObject({ exitCode: 0, stderr: "" });
+    const counts = await client`
+      select inhparent::regclass::text as name, count(*)::int as count from pg_inherits
+      join pg_class on oid = inhrelid and relkind = 'r' group by 1 order by 1`;
+    expect([...counts]).toEqual(
+      ["session_events", "session_messages", "session_texts"].map((name) => ({ name, count: 4 })),
+    );
+    const options = { connectionsMax: 1, statementTimeoutMs: 5_000, lockTimeoutMs: 500 };
+    const database = openDatabase({ url: () => created.url, hasFixedPlans: true, ...options });
+    await database.start();
+    try {
+      const pushes = Array.from({ length: 40 }, (_, at) => newPush(`s${at}`));
+      await append(database, pushes, { createMissing: true, wait: false });
+      const [spread] =
+        await client`select count(distinct tableoid)::int as tables from session_events`;
+      expect(spread).toEqual({ tables: 4 });
+      const lines = await database.run(sql`
+        explain analyze select seq from session_events where session_id = ${"s7"} order by seq limit 5`);
+      const plan = lines.map((line) => String(line["QUERY PLAN"])).join("\n");
+      expect(plan.match(/on session_events_p\d/g)).toHaveLength(1);
+    } finally {
+      await database.stop();
+    }
+    expect(await up()).toMatchObject({ exitCode: 0 });
+    expect(await up("--partitions", "4")).toMatchObject({ exitCode: 0 });
+    expect(await up("--partitions", "8")).toMatchObject({
+      exitCode: 2,
+      stderr: expect.stringContaining("--partitions: the tables exist already with 4 partitions"),
+    });
+    expect(await up("--partitions", "129")).toMatchObject({
+      exitCode: 2,
+      stderr: expect.stringContaining("Expected a number from 1 to 128"),
+    });
+    let status = await migrationStatus(created.url);
+    while (status.applied.length > 0) status = await migrateDown(created.url);
+    expect(await schemaOf(client)).toMatchObject({ relations: [] });
+  });
+
+  test("up --partitions refuses tables that exist without partitions", async () => {
+    await migrateUp(created.url);
+    await expect(migrateUp(created.url, { partitions: 4 })).rejects.toThrow(
+      "--partitions: the tables exist already without partitions, expected a new database",
+    );
   });
 
   test("down on an empty database does nothing", async () => {
