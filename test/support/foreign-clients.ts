@@ -7,9 +7,47 @@ import { promisify } from "node:util";
 import { makeDirectory } from "./embedded-fixture.ts";
 import { toolPath } from "./tools.ts";
 
+// The drivers of all clients for the table of cases, as commands.
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+const PYTHON = join(ROOT, "clients/python/.venv/bin/python");
+
+interface ClientDriver {
+  readonly language: string;
+  /** A program that its driver needs. */
+  readonly tool: string;
+  readonly driver: () => Promise<readonly string[]>;
+  /** All by default. */
+  readonly features?: readonly string[];
+}
+
+/** Of a test file: what it compiles is in a folder that `cleanUp` deletes. */
+export function clientDrivers(): readonly ClientDriver[] {
+  const goProgram = goPrograms();
+  return [
+    {
+      language: "TypeScript",
+      tool: process.execPath,
+      driver: async () => [process.execPath, join(ROOT, "test/conformance/typescript.ts")],
+    },
+    {
+      language: "Python",
+      tool: PYTHON,
+      driver: async () => [PYTHON, join(ROOT, "clients/python/conformance.py")],
+    },
+    { language: "Go", tool: "go", driver: async () => [await goProgram("conformance")] },
+    {
+      language: "Java",
+      tool: "mvn",
+      driver: javaDriver,
+      features: ["writer", "messages", "replay"],
+    },
+  ];
+}
+
 // The programs of the Go client: its examples, and its driver for the table of cases.
 
-export const GO_CLIENT = fileURLToPath(new URL("../../clients/go", import.meta.url));
+export const GO_CLIENT = join(ROOT, "clients/go");
 
 /** Compiles all programs at the first call; the result is the path of one. */
 export function goPrograms(): (program: string) => Promise<string> {
@@ -25,13 +63,13 @@ async function buildGo(): Promise<string> {
 
 // The Java client, and its driver for the table of cases.
 
-export const JAVA_CLIENT = fileURLToPath(new URL("../../clients/java", import.meta.url));
+export const JAVA_CLIENT = join(ROOT, "clients/java");
 
 /** Of the compiled client and its driver. */
 const JAVA_SOURCES = ["pom.xml", "core/pom.xml", "core/src/**/*", "../../proto/**/*"];
 
 /** Compiles the client if its sources are newer; the result is the command of its driver. */
-export async function javaDriver(): Promise<readonly string[]> {
+async function javaDriver(): Promise<readonly string[]> {
   const target = join(JAVA_CLIENT, "core/target");
   const classpath = join(target, "classpath");
   if (!isCompiled(classpath)) {

@@ -2,6 +2,7 @@
  * Tests that need a program outside of npm. Without the program they are reported as skipped, with its
  * name; under REQUIRE_TOOLS=1, which .ci/run sets after it has installed the tools, they fail.
  */
+import { spawnSync } from "node:child_process";
 import { accessSync, constants } from "node:fs";
 import { homedir } from "node:os";
 import { delimiter, isAbsolute, join } from "node:path";
@@ -20,6 +21,15 @@ export type Plan =
 export function needs(tool: string): { readonly skip: boolean } {
   return { skip: planFor(tool, process.env).kind === "skip" };
 }
+
+/** Options of a test that needs namespaces of Linux of its own, which some machines refuse. */
+export function needsNamespaces(): { readonly skip: boolean } {
+  const { status } = spawnSync("unshare", [...NAMESPACES, "true"], { stdio: "ignore" });
+  return { skip: status !== 0 && process.env["REQUIRE_TOOLS"] !== "1" };
+}
+
+/** Of `unshare`: mounts that nobody else sees, which any user may make. */
+export const NAMESPACES = ["--map-root-user", "--mount"];
 
 /** For such a test; without the tool it fails here. */
 export function toolPath(tool: string): string {
