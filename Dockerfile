@@ -1,16 +1,16 @@
 # syntax=docker/dockerfile:1
-# A tag moves. For a release give the digest of the image that you tested:
-# --build-arg NODE_IMAGE=node:24-slim@sha256:… (docs/operations.md, "Container").
-ARG NODE_IMAGE=node:24-slim
+# By digest, because a tag moves. docs/operations.md, "Container", has how to take a newer one.
+ARG NODE_IMAGE=node:24.21.0-bookworm-slim@sha256:0e0ff40c39bc087845bfb27465a0df4ea419520094bc35842ff83dd8cbe6f9b6
 
-# Compile with every dependency; only dist/ leaves this stage.
+# Compile with every dependency; only dist/ leaves this stage. No install script is needed: one of them
+# brings a second Node.js.
 FROM ${NODE_IMAGE} AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
 COPY gen ./gen
 COPY packages ./packages
 COPY web ./web
-RUN npm ci --no-audit --no-fund
+RUN npm ci --ignore-scripts --no-audit --no-fund
 COPY tsconfig.json ./
 COPY src ./src
 COPY tools ./tools
@@ -38,20 +38,34 @@ ENV NODE_ENV=production \
 WORKDIR /app
 COPY --from=dependencies /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
-COPY package.json LICENSE ./
-# The embedded PostgreSQL keeps its files here; with DATABASE_URL nothing is written, and the root may
-# be read-only in either case.
-# Group 0 is what a container has that runs under a number of its own (OpenShift, `--user 12345`).
-RUN install -d -o node -g root -m 0770 /data
+COPY package.json LICENSE tools/healthcheck ./
+# tini is the first process: it takes the ended children of a lost PostgreSQL, which Node.js would leave as
+# zombies (docs/decisions/091).
+# /data has the files of the embedded PostgreSQL; with DATABASE_URL nothing is written, and the root may be
+# read-only in either case. Group 0 is that of a container under any number (OpenShift, `--user 12345`).
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends tini \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/cache/debconf /var/log/apt /var/log/dpkg.log \
+    && install -d -o node -g root -m 0770 /data
 VOLUME /data
+ARG NODE_IMAGE
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="session-ledger" \
+    org.opencontainers.image.description="The durable record of AI-agent sessions" \
+    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.source="https://github.com/session-ledger/session-ledger" \
+    org.opencontainers.image.documentation="https://github.com/session-ledger/session-ledger/tree/main/docs" \
+    org.opencontainers.image.base.name="${NODE_IMAGE}"
 # By number, so that Kubernetes can see that it is not root. What is mounted of TLS_CERT_FILE,
 # TLS_KEY_FILE and AUTH_TOKENS_FILE has to be readable by it.
 USER 1000:1000
 EXPOSE 9000 8000 8083
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
-    CMD ["node", "dist/main.js", "health"]
+    CMD ["./healthcheck"]
 STOPSIGNAL SIGTERM
 # No address is set: without TLS and tokens the service listens on loopback only, unless told twice
 # (ALLOW_INSECURE_TRANSPORT, ALLOW_ANONYMOUS). docs/operations.md, "Container", has a trial and the rest.
-ENTRYPOINT ["node", "dist/main.js"]
+ENTRYPOINT ["tini", "--", "node", "dist/main.js"]
 CMD ["serve"]

@@ -22,14 +22,10 @@ export function needs(tool: string): { readonly skip: boolean } {
   return { skip: planFor(tool, process.env).kind === "skip" };
 }
 
-/** Options of a test that needs namespaces of Linux of its own, which some machines refuse. */
-export function needsNamespaces(): { readonly skip: boolean } {
-  const { status } = spawnSync("unshare", [...NAMESPACES, "true"], { stdio: "ignore" });
-  return { skip: status !== 0 && process.env["REQUIRE_TOOLS"] !== "1" };
+/** Options of a test that needs these namespaces of Linux; no tool brings them where they are refused. */
+export function needsNamespaces(options: readonly string[]): { readonly skip: boolean } {
+  return { skip: spawnSync("unshare", [...options, "true"], { stdio: "ignore" }).status !== 0 };
 }
-
-/** Of `unshare`: mounts that nobody else sees, which any user may make. */
-export const NAMESPACES = ["--map-root-user", "--mount"];
 
 /** For such a test; without the tool it fails here. */
 export function toolPath(tool: string): string {
