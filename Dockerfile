@@ -63,9 +63,10 @@ LABEL org.opencontainers.image.title="session-ledger" \
 USER 1000:1000
 EXPOSE 9000 8000 8083
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
-    CMD ["./healthcheck"]
+    CMD ["bash", "healthcheck"]
 STOPSIGNAL SIGTERM
+# -s: also below another first process, as with `docker run --init` or a shared namespace of a pod.
 # No address is set: without TLS and tokens the service listens on loopback only, unless told twice
 # (ALLOW_INSECURE_TRANSPORT, ALLOW_ANONYMOUS). docs/operations.md, "Container", has a trial and the rest.
-ENTRYPOINT ["tini", "--", "node", "dist/main.js"]
+ENTRYPOINT ["tini", "-s", "--", "node", "dist/main.js"]
 CMD ["serve"]

@@ -113,7 +113,7 @@ async function serve(io: CliIo): Promise<number> {
 /** A live service answers this at once. */
 const ANSWER_LIMIT_MS = 2_000;
 
-/** For the health check of a container. */
+/** For a supervisor that can only run commands. */
 async function health(io: CliIo): Promise<ExitCode> {
   const url = `http://${addressText(reachable(configOf(io).opsAddress))}/healthz`;
   try {

@@ -63,7 +63,8 @@ describe("the image, by buildah, mmdebstrap, and namespaces of root,", {
     for (const tool of ["buildah", "mmdebstrap"]) toolPath(tool);
     // On a disk: the tests' own folder may be in memory, and this takes 2 GB.
     folder = await mkdtemp("/var/tmp/session-ledger-image-");
-    await run(`${ROOT}/.ci/image`, [folder], { maxBuffer: 64 * 1024 * 1024 });
+    const { stdout: sizes } = await run(`${ROOT}/.ci/image`, [folder]);
+    process.stdout.write(sizes);
     for (const variant of VARIANTS) {
       const { Docker } = imageSchema.parse(
         JSON.parse(await readFile(join(folder, `${variant}.json`), "utf8")),

@@ -136,8 +136,8 @@ describe.skipIf(process.platform === "win32")("the size of V8's young generation
         const all = Array.from(lines, ([, json = ""]) =>
           z.array(z.string()).parse(JSON.parse(json)),
         );
-        const [, , ...command] = all.flat(); // Behind `tini --`.
-        return command;
+        const command = all.flat();
+        return command.slice(command.indexOf("--") + 1); // tini has the part before.
       },
     ],
   ] as const)("is set by %s, in the process that was started", async (name, command) => {
