@@ -3,6 +3,7 @@ import { BaseSequencer, type Reporter, type TestModule, type TestSpecification }
 
 /** Files that take long although they are short. */
 const LONG = [
+  "ci/container",
   "ci/java-client",
   "ci/python-package",
   "ci/runner-package",
