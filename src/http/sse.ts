@@ -49,6 +49,13 @@ const HEADERS = {
 /** A random time between these two: clients of a restarting service must not all return at once. */
 const RETRY_MIN_MS = 500;
 const RETRY_MAX_MS = 2_000;
+/** After a failover that lost rows, the service is not away: its clients shall see the new rows within a second. */
+const LOST_RETRY_MIN_MS = 100;
+const LOST_RETRY_MAX_MS = 600;
+
+function randomBetween(minMs: number, maxMs: number): number {
+  return minMs + Math.random() * (maxMs - minMs);
+}
 
 /** The time that a client that does not read may delay a stop, before its connection is cut. */
 const LAST_WRITE_LIMIT_MS = 1_000;
@@ -125,8 +132,7 @@ class OpenStream {
       if (value !== undefined) this.#response.setHeader(name, value);
     }
     if (reply.request.method === "HEAD") return this.end();
-    const retryMs = RETRY_MIN_MS + Math.random() * (RETRY_MAX_MS - RETRY_MIN_MS);
-    this.#response.write(openingText(retryMs));
+    this.#response.write(openingText(randomBetween(RETRY_MIN_MS, RETRY_MAX_MS)));
   }
 
   /** Resolves when room is free for the next frame. */
@@ -211,8 +217,11 @@ function errorEvent(error: ServiceError): SseFrame {
   const data = JSON.stringify(problemOf(error));
   const retry = retryMs === undefined ? {} : { retryMs };
   // The number may belong to another row by now: the next connection starts at 0.
-  const id = error.reason === "CURSOR_BEYOND_HEAD" ? { id: "0" } : {};
-  return { event: "error", data, ...id, ...retry };
+  if (error.reason === "CURSOR_BEYOND_HEAD") {
+    const lostRetryMs = randomBetween(LOST_RETRY_MIN_MS, LOST_RETRY_MAX_MS);
+    return { event: "error", data, id: "0", retryMs: lostRetryMs };
+  }
+  return { event: "error", data, ...retry };
 }
 
 /**

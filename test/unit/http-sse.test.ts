@@ -208,6 +208,16 @@ async function waitingStream(options: Parameters<typeof streaming>[1] = {}, fram
 describe("a stream", () => {
   afterEach(() => void vi.useRealTimers());
 
+  test("that has lost rows returns to the beginning within 600 ms", async () => {
+    const { get, controller } = await waitingStream();
+    const received = new Received(await answerTo(get()));
+    controller.abort(new ServiceError("out_of_range", "CURSOR_BEYOND_HEAD", "rows were lost"));
+    await expect.poll(() => received.text).toContain("event: error");
+    const [, retryMs] = /event: error\nid: 0\nretry: (\d+)\n/.exec(received.text) ?? [];
+    expect(Number(retryMs)).toBeGreaterThanOrEqual(100);
+    expect(Number(retryMs)).toBeLessThanOrEqual(600);
+  });
+
   test("sends its headers and first frame at once, and is counted while it is open", async () => {
     const { get, source, openStreams, controller } = await waitingStream();
     const answer = await answerTo(get());
