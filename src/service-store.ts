@@ -15,7 +15,7 @@ import { DiskSpace } from "./store/disk-space.ts";
 import { createEmbeddedPostgres, freeBytesAt } from "./postgres/embedded-postgres.ts";
 import { forksOf } from "./store/fork.ts";
 import { readFailures } from "./store/runs.ts";
-import { codeOf, commitsMayBeLost, isOfDatabase, naming } from "./store/failure.ts";
+import { codeOf, commitsMayBeLost, isOfDatabase, isNodeLost, naming } from "./store/failure.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { checkServer } from "./store/server-check.ts";
 import type { WorkerTask } from "./workers.ts";
@@ -69,9 +69,10 @@ export function createPostgres(
   const givenUrl = (): string => task?.databaseUrl ?? databaseUrl ?? embedded?.url ?? "";
   const pgData = (): string | undefined => embedded?.pgData ?? task?.pgData;
   const url = (): string => inSchema(givenUrl(), databaseSchema);
-  const migrate = () => migrateUp(url(), { schema: databaseSchema });
+  const migrate = () => migrateUp(url(), { schema: databaseSchema, engine: config.engine });
   const { databaseConnections, statementTimeoutMs, lockTimeoutMs, allowLoss: allowsLoss } = config;
-  const options = { url, statementTimeoutMs, lockTimeoutMs, allowsLoss };
+  const isSharded = config.engine === "citus";
+  const options = { url, statementTimeoutMs, lockTimeoutMs, allowsLoss, isSharded };
   const writeConnections = Math.ceil(databaseConnections / 2);
   const readConnections = databaseConnections - writeConnections;
   const writeOptions = { ...options, connectionsMax: writeConnections, hasFixedPlans: true };
@@ -171,14 +172,18 @@ export function createWriter(
     limitUse.note("session_rows", rows / limits.sessionRowsMax);
     limitUse.note("session_bytes", bytes / limits.sessionBytesMax);
   };
+  const { sessionCallsMax } = database;
+  const isSharded = sessionCallsMax !== undefined;
   return {
+    sessionCallsMax,
     async append(pushes, { wait }) {
       try {
         const outcomes = await append(database, pushes, { ...options, wait, limits, onMost });
         if (commits.count > 0) commits.succeeded();
         return outcomes;
       } catch (error) {
-        if (isOfDatabase(error)) commits.failed(codeOf(error) ?? "");
+        const isCounted = isOfDatabase(error) && !(isSharded && isNodeLost(error));
+        if (isCounted) commits.failed(codeOf(error) ?? "");
         throw error;
       }
     },

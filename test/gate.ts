@@ -5,7 +5,7 @@
  * output of a failed step is printed when it has ended, that of the tests as it comes. Each step has a line
  * with its seconds; the last line has the slowest test files. The result is 0 if every step has ended with 0.
  */
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -73,6 +73,11 @@ else
 fi
 buf breaking --against "$against"`;
 
+/** Compares with the commit from which the branch comes, or else with the one before. */
+const STORE_UNCHANGED = `base="$(git merge-base HEAD origin/main 2>/dev/null || git rev-parse HEAD)"
+if [ "$base" = "$(git rev-parse HEAD)" ]; then base=HEAD~1; fi
+git diff --quiet "$base" -- src/store src/ingest src/service-store.ts`;
+
 const GRPCURL = "go install github.com/fullstorydev/grpcurl/cmd/grpcurl";
 
 /** The tests use what these steps make. */
@@ -115,7 +120,7 @@ const LISTS: Readonly<Record<string, readonly Step[]>> = {
       name: "tests",
       script: VITEST,
       after: PREPARED.map(({ name }) => name),
-      env: { REQUIRE_TOOLS: "1", PROPERTY_SHARE: "1", ...corpus() },
+      env: { REQUIRE_TOOLS: "1", PROPERTY_SHARE: "1", ...corpus(), ...shardedSuites() },
       isMain: true,
     },
   ],
@@ -167,6 +172,12 @@ function report({ name }: Step, outcome: string, seconds: number, output: string
 
 function script(name: string): Step {
   return { name, script: scripts[name] ?? "exit 1" };
+}
+
+/** After a change of the store or of ingest, or if git cannot compare. */
+function shardedSuites(): Readonly<Record<string, string>> {
+  const { status } = spawnSync("bash", ["-euc", STORE_UNCHANGED]);
+  return status === 0 ? {} : { SHARDED_SUITES: "1" };
 }
 
 function corpus(): Readonly<Record<string, string>> {

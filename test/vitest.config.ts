@@ -28,11 +28,15 @@ const shared = (name: string) => ({
 /** In .ci/run: the folder of an older grpcurl, which words some answers otherwise. */
 const { GRPCURL_OLDER: older, PATH: path = "" } = process.env;
 
+/** In .ci/run after a change of the store or of ingest (test/gate.ts). */
+const { SHARDED_SUITES: sharded } = process.env;
+
 /**
  * `unit` runs in seconds, with no database and no port; `postgres` has a real server, one database a file;
  * `e2e` starts the service as a process and speaks to it from outside; `.ci/run` also runs `ci`, the tests of
  * documents, benchmarks, manifests and packages, `web`, those of the inspector in a browser, `frameworks`,
- * those of bridges and drop-ins with the packages of `test/frameworks`, and `older-grpcurl`.
+ * those of bridges and drop-ins with the packages of `test/frameworks`, `older-grpcurl`, and `sharded`: the
+ * tests of `postgres` and `e2e` once more, with calls of one session (ENGINE=citus).
  *
  * A worker keeps the modules that it has loaded for its next file: half of the CPU of most files of `e2e` and
  * `postgres` was loading them again.
@@ -75,6 +79,13 @@ export default defineConfig({
           ...shared("older-grpcurl"),
           include: older === undefined ? [] : ["test/e2e/{grpcurl,readme}.test.ts"],
           env: { PATH: `${older}:${path}` },
+        },
+      },
+      {
+        test: {
+          ...shared("sharded"),
+          include: sharded === undefined ? [] : ["test/{postgres,e2e}/**/*.test.ts"],
+          env: { ENGINE: "citus" },
         },
       },
     ],

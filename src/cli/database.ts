@@ -173,8 +173,8 @@ export async function migrateDatabase(
 ): Promise<MigrationStatus> {
   const { migrateDown, migrateUp, migrationStatus } = await import("../store/migrate.ts");
   const run = { up: migrateUp, down: migrateDown, status: migrationStatus }[command];
-  const { databaseSchema: schema } = config;
-  return withDatabaseUrl(config, {}, (url) => run(url, { ...options, schema }));
+  const { databaseSchema: schema, engine } = config;
+  return withDatabaseUrl(config, {}, (url) => run(url, { ...options, schema, engine }));
 }
 
 export async function embeddedUrl({ dataDir }: Config): Promise<string> {
@@ -216,11 +216,12 @@ export async function withDatabase<T>(
   const { createDatabase } = await import("../store/database.ts");
   const { refuseOtherSchema } = await import("../store/migrate.ts");
   return withDatabaseUrl(config, { joins }, async (url) => {
-    await (prepare ?? refuseOtherSchema)(url, { schema: config.databaseSchema });
-    const { lockTimeoutMs } = config;
+    const { lockTimeoutMs, databaseSchema: schema, engine } = config;
+    await (prepare ?? refuseOtherSchema)(url, { schema, engine });
     // A command runs one statement at a time, and a pool that lost a connection opens another.
     const limits = { connectionsMax: 2, statementTimeoutMs, lockTimeoutMs };
-    const database = createDatabase({ url: () => url, ...limits });
+    const isSharded = engine === "citus";
+    const database = createDatabase({ url: () => url, ...limits, isSharded });
     try {
       await database.start();
       return await work(database);

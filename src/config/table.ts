@@ -60,6 +60,9 @@ export const SERVICE_SETTINGS = {
   databaseSchema: optional("DATABASE_SCHEMA", SCHEMA_NAME).means(
     "The schema of the tables, created when missing. Without it, the first schema in the role's search path, usually public.",
   ),
+  engine: setting("ENGINE", choice("postgres", "citus"), "postgres").means(
+    "citus: the database is the coordinator of a Citus cluster, and each call of the store names one session. `migrate up` divides the tables among the nodes (docs/scale.md).",
+  ),
   dataDir: setting("DATA_DIR", DIRECTORY, ".data").means(
     "The files of the embedded PostgreSQL. Not used with DATABASE_URL.",
   ),

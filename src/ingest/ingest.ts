@@ -12,7 +12,8 @@
  * A batch leaves at once while no other is in flight. Otherwise a batch leaves when another one
  * ends, or, on another connection, when the waiting pushes fill a batch. It has no timer: an idle
  * service commits a single push in one round trip, and a busy service commits batches as large as
- * its callers fill.
+ * its callers fill. On a sharded engine each batch has one session, and all ready sessions are sent at
+ * once, each on its connection: a lost node stops the sessions of that node alone.
  *
  * A push that repeats a waiting one, with the same key and content, gets its answer. A repeat of a push that
  * was sent is looked up under the lock, because only the lock shows whether the session was deleted since.
@@ -106,8 +107,8 @@ interface Remainder {
   readonly locked: Set<string>;
   /** The count of pushes in the next batch of a session that has room for these and no more. */
   readonly pushesMax: Map<string, number>;
-  /** PostgreSQL could not take the batch: wait before the next try. */
-  hasFailed: boolean;
+  /** The most consecutive tries of a push that PostgreSQL could not take: wait before the next one. */
+  failures: number;
 }
 
 export function createIngest(dependencies: IngestDependencies, limits: IngestLimits): Ingest {
@@ -123,8 +124,6 @@ class GroupCommit implements Ingest {
   readonly #opener: Opener;
   #inFlight = 0;
   #lockedInFlight = 0;
-  /** The number of consecutive batches that PostgreSQL could not take. */
-  #failures = 0;
   #scheduled = false;
 
   constructor(dependencies: IngestDependencies, limits: IngestLimits) {
@@ -179,7 +178,13 @@ class GroupCommit implements Ingest {
     }
     const sinceMs = this.#dependencies.clock.monotonicMs();
     const answer = Promise.withResolvers<Acknowledged>();
-    const tries = { sinceMs, triedSinceMs: sinceMs, isSent: false, isUncertain: false };
+    const tries = {
+      sinceMs,
+      triedSinceMs: sinceMs,
+      failures: 0,
+      isSent: false,
+      isUncertain: false,
+    };
     this.#queue.add({ push, rows, bytes, isAbandoned, span, ...answer, ...tries });
     this.#schedule();
     return answer.promise;
@@ -207,17 +212,23 @@ class GroupCommit implements Ingest {
 
   #pump(): void {
     const { batch } = this.#limits;
-    while (
+    const { sessionCallsMax } = this.#dependencies.writer;
+    const hasFreeSlot = (): boolean =>
       this.#inFlight === 0 ||
-      (this.#inFlight < IN_FLIGHT_MAX && this.#queue.rows >= batch.rowsMax)
-    ) {
-      const items = this.#queue.take(batch);
+      (sessionCallsMax === undefined
+        ? this.#inFlight < IN_FLIGHT_MAX && this.#queue.rows >= batch.rowsMax
+        : this.#inFlight < sessionCallsMax);
+    while (hasFreeSlot()) {
+      const items =
+        sessionCallsMax === undefined
+          ? this.#queue.take(batch)
+          : this.#queue.takeOne("ready", batch);
       if (items.length === 0) break;
       this.#inFlight += 1;
       this.#run(items, { wait: false }, () => (this.#inFlight -= 1));
     }
     while (this.#lockedInFlight < LOCKED_IN_FLIGHT_MAX) {
-      const items = this.#queue.takeLocked(batch);
+      const items = this.#queue.takeOne("locked", batch);
       if (items.length === 0) break;
       this.#lockedInFlight += 1;
       this.#run(items, { wait: true }, () => (this.#lockedInFlight -= 1));
@@ -232,29 +243,42 @@ class GroupCommit implements Ingest {
     options: { readonly wait: boolean },
     ended: () => void,
   ): void {
-    const running = this.#batch(items, options)
+    let isEnded = false;
+    const leaveSlot = (): void => {
+      if (!isEnded) ended();
+      isEnded = true;
+    };
+    const running = this.#batch(items, options, leaveSlot)
       .catch((error: unknown) => {
         // A defect in our code; no caller is left waiting.
         for (const item of items) item.reject(error);
       })
       .finally(() => {
-        ended();
+        leaveSlot();
         this.#running.delete(running);
         this.#pump();
       });
     this.#running.add(running);
   }
 
-  async #batch(items: readonly PendingPush[], options: { readonly wait: boolean }): Promise<void> {
+  async #batch(
+    items: readonly PendingPush[],
+    options: { readonly wait: boolean },
+    leaveSlot: () => void,
+  ): Promise<void> {
     const remainder: Remainder = {
       retries: new Set(),
       locked: new Set(),
       pushesMax: new Map(),
-      hasFailed: false,
+      failures: 0,
     };
     try {
       const wanted = items.filter((item) => this.#isWanted(item));
       await this.#commit(wanted, options, remainder);
+      if (this.#dependencies.writer.sessionCallsMax !== undefined) {
+        leaveSlot(); // This session pauses, and sessions of other nodes do not wait for it.
+        this.#schedule();
+      }
       await this.#pauseAfter(remainder);
     } finally {
       if (remainder.retries.size > 0)
@@ -298,7 +322,6 @@ class GroupCommit implements Ingest {
       return;
     }
     const untilMs = trace(true);
-    this.#failures = 0;
     this.#dependencies.onCommit?.(untilMs - (items[0]?.sinceMs ?? startMs));
     for (const { push } of items) this.#queue.clearSlow(push.sessionId);
     metrics.commitSeconds.observe((untilMs - startMs) / 1_000);
@@ -380,11 +403,11 @@ class GroupCommit implements Ingest {
         }
         return;
       case "retryable":
-        remainder.hasFailed = true;
+        this.#countFailure(items, remainder);
         for (const item of items) this.#retry(item, remainder, error);
         return;
       case "unknown":
-        remainder.hasFailed = true;
+        this.#countFailure(items, remainder);
         for (const item of items) {
           item.isUncertain = true;
           if (isRepeatable(item.push)) this.#retry(item, remainder, error);
@@ -431,6 +454,13 @@ class GroupCommit implements Ingest {
     }
   }
 
+  #countFailure(items: readonly PendingPush[], remainder: Remainder): void {
+    for (const item of items) {
+      item.failures += 1;
+      remainder.failures = Math.max(remainder.failures, item.failures);
+    }
+  }
+
   /** Sends an item again, unless it was tried for longer than the limit or the service stops. */
   #retry(item: PendingPush, remainder: Remainder, cause: unknown): void {
     const isStopped = this.#stop.signal.aborted && cause !== undefined;
@@ -455,10 +485,9 @@ class GroupCommit implements Ingest {
   }
 
   /** The slot in flight pauses, and not the rows: every session's next try comes after this delay. */
-  async #pauseAfter(remainder: Remainder): Promise<void> {
-    if (!remainder.hasFailed || this.#stop.signal.aborted) return;
-    const waitMs = backoffMs(RETRY_DELAY, this.#failures, Math.random());
-    this.#failures += 1;
+  async #pauseAfter({ failures }: Remainder): Promise<void> {
+    if (failures === 0 || this.#stop.signal.aborted) return;
+    const waitMs = backoffMs(RETRY_DELAY, failures - 1, Math.random());
     await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
   }
 }

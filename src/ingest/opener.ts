@@ -29,6 +29,8 @@ import {
 } from "./refusal.ts";
 
 export interface LedgerWriter {
+  /** As of the database: on a sharded engine each call has one session. */
+  readonly sessionCallsMax?: number | undefined;
   append(pushes: readonly Push[], options: { readonly wait: boolean }): Promise<readonly Outcome[]>;
   openStream(request: StreamRequest, options: { readonly wait: boolean }): Promise<OpeningResult>;
   /** Returns undefined while the disk has room for pushes; otherwise nothing may be sent. */

@@ -114,9 +114,10 @@ export class PushQueue<T extends QueuedPush> {
     return taken;
   }
 
-  /** A batch of one locked session; empty without one. */
-  takeLocked(limits: BatchLimits): T[] {
-    for (const queue of this.#locked.values()) return this.#dispatch(queue, limits);
+  /** A batch of one session; empty without one. */
+  takeOne(from: "ready" | "locked", limits: BatchLimits): T[] {
+    const queues = from === "ready" ? this.#ready : this.#locked;
+    for (const queue of queues.values()) return this.#dispatch(queue, limits);
     return [];
   }
 
@@ -220,6 +221,8 @@ export interface PendingPush extends QueuedPush {
   readonly span: Span | undefined;
   /** When counted tries began: a batch that another session delayed does not count. */
   triedSinceMs: number;
+  /** Consecutive tries that PostgreSQL could not take. */
+  failures: number;
   isSent: boolean;
   /** A try was lost after sending: the push may be committed. */
   isUncertain: boolean;

@@ -152,8 +152,8 @@ export class Live implements Unit, Omit<WakeUps, "onCancel"> {
   async look(sessionIds: readonly string[]): Promise<void> {
     if (this.#suspects.length > 0) await this.#checkSuspects();
     const seen = new Map(sessionIds.map((sessionId) => [sessionId, this.#seenOf(sessionId)]));
-    const heads = await this.#reads.heads(sessionIds);
-    for (const [sessionId, before] of seen) this.#onHead(sessionId, heads.get(sessionId), before);
+    for (const { sessionId, head, error } of await this.#reads.heads(sessionIds))
+      if (error === undefined) this.#onHead(sessionId, head, seen.get(sessionId));
   }
 
   /** The positions of the session's streams, noted before the question for its head. */
@@ -167,7 +167,7 @@ export class Live implements Unit, Omit<WakeUps, "onCancel"> {
   #onHead(
     sessionId: string,
     head: SessionHead = ABSENT,
-    before: ReadonlyMap<AnyTail, bigint>,
+    before: ReadonlyMap<AnyTail, bigint> = new Map(),
   ): void {
     if (head.deleted) this.onDelete(sessionId);
     for (const [tail, seen] of before) {

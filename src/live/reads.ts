@@ -43,8 +43,29 @@ export class Reads {
     return this.#pages.run(() => (hasLeft?.() === true ? [] : read()), signal);
   }
 
-  heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>> {
-    return this.#run(() => this.#reader.heads(sessionIds));
+  /**
+   * One answer for each session, from one question for all. On a sharded engine a lost node fails the question:
+   * then each session is asked alone, and only sessions of that node have an error.
+   */
+  async heads(sessionIds: readonly string[]): Promise<readonly HeadAnswer[]> {
+    try {
+      const heads = await this.#run(() => this.#reader.heads(sessionIds));
+      return sessionIds.map((sessionId) => ({ sessionId, head: heads.get(sessionId) }));
+    } catch (error) {
+      if (this.#reader.isSharded !== true || sessionIds.length === 1) throw error;
+      const answers = await Promise.all(sessionIds.map((sessionId) => this.#headAlone(sessionId)));
+      if (answers.every((answer) => answer.error !== undefined)) throw error;
+      return answers;
+    }
+  }
+
+  async #headAlone(sessionId: string): Promise<HeadAnswer> {
+    try {
+      const heads = await this.#run(() => this.#reader.heads([sessionId]));
+      return { sessionId, head: heads.get(sessionId) };
+    } catch (error) {
+      return { sessionId, head: undefined, error };
+    }
   }
 
   lostOf(seen: readonly Seen[]): Promise<ReadonlySet<Seen>> {
@@ -72,6 +93,13 @@ export class Reads {
       this.#running.delete(running);
     }
   }
+}
+
+interface HeadAnswer {
+  readonly sessionId: string;
+  /** Undefined: the session is missing, or the answer has an error. */
+  readonly head: SessionHead | undefined;
+  readonly error?: unknown;
 }
 
 type ReadLimits = Pick<LiveLimits, "pageReadsMax" | "readLimitMs">;
@@ -102,8 +130,12 @@ export function sharedHeads(
       const questions = [...asked].slice(0, headIdsMax);
       for (const [sessionId] of questions) asked.delete(sessionId);
       try {
-        const heads = await reads.heads(questions.map(([sessionId]) => sessionId));
-        for (const [sessionId, { resolve }] of questions) resolve(heads.get(sessionId));
+        const answers = await reads.heads(questions.map(([sessionId]) => sessionId));
+        questions.forEach(([, { resolve, reject }], index) => {
+          const answer = answers[index];
+          if (answer?.error === undefined) resolve(answer?.head);
+          else reject(answer.error);
+        });
       } catch (error) {
         for (const [, { reject }] of questions) reject(error);
       }

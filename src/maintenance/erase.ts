@@ -172,8 +172,12 @@ interface SessionSize {
   readonly bytes: number;
 }
 
-/** Sessions whose rows fit one batch together; a large one is alone. */
-export function batchesOf(sessions: readonly SessionSize[]): readonly (readonly string[])[] {
+/** Sessions whose rows fit one batch together; a large one is alone, and each on a sharded engine. */
+export function batchesOf(
+  { sessionCallsMax }: Pick<Database, "sessionCallsMax">,
+  sessions: readonly SessionSize[],
+): readonly (readonly string[])[] {
+  if (sessionCallsMax !== undefined) return sessions.map(({ id }) => [id]);
   const batches: string[][] = [];
   let [rows, bytes] = [Number.POSITIVE_INFINITY, 0];
   for (const session of sessions) {

@@ -186,7 +186,7 @@ class Pass {
       const look = { after, cutoffMicros: this.#cutoffMicros, sessionsMax: SESSIONS_MAX };
       const page = await unlookedSessions(database, look);
       const readMs = performance.now() - beganMs;
-      for (const batch of batchesOf(page)) await this.#retain(batch);
+      for (const batch of batchesOf(database, page)) await this.#retain(batch);
       after = page.at(-1);
       if (page.length < SESSIONS_MAX) return;
       await pauseAfter(readMs, this.#options.signal);

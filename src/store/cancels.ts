@@ -52,7 +52,7 @@ export function createCancelStore(database: Database): CancelStore {
       const [row] = await database.run(sql`
         select s.deleted_at is not null as deleted, s.open_run_id, s.producer_epoch, s.cancel_seq,
           (select seq from ${TABLE.messages}
-            where session_id = s.id and idempotency_key = ${key} limit 1) as stored_seq,
+            where session_id = ${sessionId} and idempotency_key = ${key} limit 1) as stored_seq,
           ${SERVER} as server
         from sessions s where s.id = ${sessionId}`);
       database.onAnswer(row?.["server"]);

@@ -39,6 +39,8 @@ export interface DatabaseOptions {
   readonly hasFixedPlans?: boolean;
   /** True: commits that PostgreSQL may lose are acknowledged too. */
   readonly allowsLoss?: boolean;
+  /** True: sessions are on several nodes, and a statement that names several of them needs all. */
+  readonly isSharded?: boolean;
 }
 
 /** Connections with this URL see this schema and no other: the driver sends its parameters. */
@@ -57,6 +59,11 @@ export interface FixedStatement {
 }
 
 export interface Database extends Unit {
+  /**
+   * On a sharded engine a call has one session, and this number of calls are sent at once, each on its
+   * connection. Undefined: a call has any number of sessions.
+   */
+  readonly sessionCallsMax: number | undefined;
   /** Runs a query of Drizzle's builder; rejects with a ServiceError or a defect. */
   query<T>(build: (drizzle: PostgresJsDatabase) => PromiseLike<T>): Promise<T>;
   /** One transaction; rejects with a ServiceError or a defect. No `prepare`: planned each time. */
@@ -162,6 +169,7 @@ export function createDatabase(options: DatabaseOptions): Database {
     return answered((pool) => pool.client.unsafe<Fields[]>(text, [...values], how));
   }
   return {
+    sessionCallsMax: options.isSharded === true ? options.connectionsMax : undefined,
     attempt,
     async query(build) {
       try {
@@ -259,6 +267,8 @@ export function connectPool(options: DatabaseOptions, lost: () => void): Pool {
       lock_timeout: options.lockTimeoutMs,
       idle_in_transaction_session_timeout: options.statementTimeoutMs,
       ...(options.hasFixedPlans === true ? FIXED_PLANS : {}),
+      // A plan has the node of the session, which a parameter names.
+      ...(options.isSharded === true ? { plan_cache_mode: "force_custom_plan" } : {}),
     },
   };
   // With several hosts the driver would report no failed connection.

@@ -23,7 +23,7 @@ export async function markDeleted(
     with found as materialized (
       select hold from sessions where id = ${id} and (${unless}) is false for no key update
     ), marked as (
-      update sessions set deleted_at = coalesce(deleted_at, ${NOW}),
+      update sessions set deleted_at = least(deleted_at, ${NOW}),
         updated_at = ${NOW}, changed_at = ${NOW}
       from found where id = ${id} and found.hold is null returning message_seq, event_seq
     )

@@ -65,6 +65,7 @@ export function failureOf(error: unknown): FailureKind {
   // Outside of a connection attempt the code does not mean that the server is down.
   if (code === "ENOENT") return isConnecting(error) ? "retryable" : "defect";
   if (code === "57014" && isCancel(error)) return "retryable";
+  if (code === "XX000" && isLostAtNode(error)) return "unknown";
   const sqlState = /^[0-9A-Z]{5}$/.test(code);
   return BY_CODE[code] ?? (sqlState ? BY_CLASS[code.slice(0, 2)] : undefined) ?? "defect";
 }
@@ -77,17 +78,31 @@ function isCancel(error: unknown): boolean {
   return error instanceof Error && error.message.endsWith("user request");
 }
 
+/** Citus has no other code for a node that is lost during a statement or its commit. */
+function isLostAtNode(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const where = "where" in error ? String(error.where) : "";
+  return where.includes("while executing command on") || NODE_FAILED.test(error.message);
+}
+
+const NODE_FAILED = /^(?:could not commit transaction for shard|failure on connection marked)/;
+
 /**
  * True when the statement's connection is gone, or that is unknown. An ERROR comes from a server
  * that runs: class 08 in it means a connection of the server itself, such as dblink's.
  */
 export function isConnectionLost(error: unknown): boolean {
-  const isAnswer =
-    typeof error === "object" &&
-    error !== null &&
-    "severity" in error &&
-    error.severity === "ERROR";
-  return !isAnswer && failureOf(error) === "unknown";
+  return !isAnswer(error) && failureOf(error) === "unknown";
+}
+
+/** The coordinator of a sharded engine answers that it has lost the node of the session. */
+export function isNodeLost(error: unknown): boolean {
+  return isAnswer(error) && failureOf(error) === "unknown";
+}
+
+function isAnswer(error: unknown): boolean {
+  const hasSeverity = typeof error === "object" && error !== null && "severity" in error;
+  return hasSeverity && error.severity === "ERROR";
 }
 
 /** False for a locked session, a slow statement, a row that cannot be stored (22, 23, 54). */

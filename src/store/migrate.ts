@@ -21,6 +21,7 @@ import { urlsOfHosts } from "../base/postgres-hosts.ts";
 import { storeError } from "./failure.ts";
 import * as tables from "./schema.ts";
 import { anyOf } from "./columns.ts";
+import { distribute, type Engine, refuseWorkers } from "./distribute.ts";
 import { refuseOtherPartitions, withPartitions } from "./partitions.ts";
 import { findPrimary } from "./primary.ts";
 import { inTransaction, type Transaction } from "./database.ts";
@@ -44,6 +45,8 @@ export interface SchemaOptions {
   readonly schema?: string | undefined;
   /** Of the migrations; another one in tests. */
   readonly folder?: string | undefined;
+  /** With `citus` and its extension the tables are distributed among its nodes. */
+  readonly engine?: Engine | undefined;
 }
 
 /** The schema of the views of analytics: one for each ledger of a database. */
@@ -65,16 +68,21 @@ interface UpOptions extends SchemaOptions {
 
 export async function migrateUp(
   url: string,
-  { schema, folder = FOLDER, partitions }: UpOptions = {},
+  { schema, folder = FOLDER, engine = "postgres", partitions }: UpOptions = {},
 ): Promise<MigrationStatus> {
   const table = tableOf(schema);
   const migrations = migrationsIn(folder);
+  if (partitions !== undefined && engine === "citus") throw dividedTwice();
   return locked(url, async (transaction) => {
+    await refuseWorkers(transaction, engine);
     const status = refuseNewer(await statusOf(transaction, table, migrations));
     const { pending, applied } = status;
     const isNew = applied.length === 0;
     if (partitions !== undefined && !isNew) await refuseOtherPartitions(transaction, partitions);
-    if (pending.length === 0) return status;
+    if (pending.length === 0) {
+      await distribute(transaction, engine);
+      return status;
+    }
     await prepare(transaction, { schema, isNew });
     await makeTable(transaction, table);
     for (const { tag, appliedAs, hash, statements } of migrations) {
@@ -84,8 +92,14 @@ export async function migrateUp(
       await transaction.execute(sql`
         insert into ${sql.raw(table)} (hash, created_at) values (${hash}, ${appliedAs})`);
     }
+    await distribute(transaction, engine);
     return statusOf(transaction, table, migrations);
   });
+}
+
+function dividedTwice(): ServiceError {
+  const message = "--partitions: Citus divides the tables, expected ENGINE=postgres";
+  return new ServiceError("invalid_argument", "INVALID_REQUEST", message);
 }
 
 /**

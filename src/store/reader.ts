@@ -14,6 +14,8 @@ import { readTranscriptMessages, type TranscriptMessagesAfter } from "./transcri
 
 /** The reads of live delivery. */
 export interface LedgerReader {
+  /** A question for several sessions needs all nodes of a sharded engine. */
+  readonly isSharded?: boolean;
   pageAfter<S extends StreamName>(request: PageAfter<S>): Promise<readonly RowOf<S>[]>;
   /** One query for all. A missing session is not in the map; a deleted one is, with `deleted`. */
   heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>>;
@@ -57,6 +59,7 @@ export type StoreReader = ReturnType<typeof createReader>;
 /** The reads of live delivery, of pages, of transcripts and of the index of search. */
 export function createReader(database: Database) {
   return {
+    isSharded: database.sessionCallsMax !== undefined,
     readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
     transcriptRowsAfter: (page: TranscriptRowsAfter) => readTranscriptRows(database, page),
     transcriptMessagesAfter: (page: TranscriptMessagesAfter) =>

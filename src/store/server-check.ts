@@ -53,7 +53,7 @@ export async function checkServer(options: DatabaseOptions): Promise<void> {
     ([name]) => !PASSED_ON.includes(name),
   );
   const names = settings.map(([name]) => name).join(",");
-  const ask = (text: string, values: readonly string[], prepare = false) => {
+  const ask: Ask = (text, values, prepare = false) => {
     const answer = pool.client.unsafe<Fields[]>(text, [...values], { prepare });
     return within<postgres.RowList<Fields[]>>(answer, LIMIT);
   };
@@ -64,6 +64,7 @@ export async function checkServer(options: DatabaseOptions): Promise<void> {
     if (loss !== undefined) {
       throw refused(`acknowledged rows may be lost: ${loss}; ALLOW_LOSS=yes accepts that`);
     }
+    if (options.isSharded === true && options.allowsLoss !== true) await checkNodes(ask);
     if (pid === held.state.pid) return;
     const [{ lost } = {}] = await ask(LOST, [JSON.stringify(Object.fromEntries(settings))]);
     if (typeof lost === "string") {
@@ -86,6 +87,31 @@ export async function checkServer(options: DatabaseOptions): Promise<void> {
     pool.sockets.refuse("CONNECTION_ENDED");
     await pool.client.end({ timeout: 1 });
     await pool.sockets.destroy();
+  }
+}
+
+type Ask = (
+  text: string,
+  values: readonly string[],
+  prepare?: boolean,
+) => Promise<postgres.RowList<Fields[]>>;
+
+/** Commits of a session are on its node, whose settings the coordinator does not pass on. A lost node is left out. */
+async function checkNodes(ask: Ask): Promise<void> {
+  const [citus] = await ask(
+    "select to_regproc('run_command_on_all_nodes') is not null as found",
+    [],
+  );
+  if (citus?.["found"] !== true) return;
+  const nodes = await ask("select nodeid, success, result from run_command_on_all_nodes($1)", [
+    `select ${SERVER_TEXT}`,
+  ]);
+  for (const { nodeid, success, result } of nodes) {
+    const loss = success === true ? lossOf(String(result)) : undefined;
+    if (loss === undefined) continue;
+    throw refused(
+      `acknowledged rows may be lost on node ${String(nodeid)} of pg_dist_node: ${loss}; ALLOW_LOSS=yes accepts that`,
+    );
   }
 }
 

@@ -240,7 +240,7 @@ export function countStatement(request: SessionsPage, walk: Walk = walkOf(reques
 function sizeStatement(condition: SQL): SQL {
   return sql`
     select count(*) as sessions from (
-      select from ${sessions} where ${and(isNull(sessions.deletedAt), condition)}
+      select id from ${sessions} where ${and(isNull(sessions.deletedAt), condition)}
       limit ${WALKED_MAX + 1}) few`;
 }
 

@@ -216,9 +216,11 @@ export async function readHeads(
   sessionIds: readonly string[],
 ): Promise<ReadonlyMap<string, SessionHead>> {
   if (sessionIds.length === 0) return new Map();
+  // A sharded engine finds the node of one session, and asks all nodes for a list.
+  const isWanted = sessionIds.length === 1 ? sql`${sessionIds[0]}` : anyOf(sessionIds);
   const rows = await database.run(sql`
     select id, message_seq, event_seq, deleted_at is not null as deleted, ${SERVER} as server
-    from sessions where id = ${anyOf(sessionIds)}`);
+    from sessions where id = ${isWanted}`);
   database.onAnswer(rows[0]?.["server"]);
   return new Map(
     rows.map((row) => [

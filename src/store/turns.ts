@@ -19,7 +19,7 @@ import type { EventRow, MessageRow } from "./rows.ts";
 const TURN_ROWS_MAX = 1_000;
 /** Statements of claims in flight; the next claims wait for one of them. */
 const READS_MAX = 2;
-/** Claims of one statement. Each of them may have 3 MiB of arrivals. */
+/** Claims of one statement. Each of them may have 3 MiB of arrivals. A sharded engine has one claim in each. */
 const CLAIMS_MAX = 16;
 
 export interface TurnRequest {
@@ -101,6 +101,8 @@ interface WaitingClaim {
 /** A claim that finds no statement in flight is read at once, alone. */
 function sharedReads(database: Database): TurnStore["readTurn"] {
   const waiting: WaitingClaim[] = [];
+  const { sessionCallsMax: readsMax = READS_MAX } = database;
+  const claimsMax = database.sessionCallsMax === undefined ? CLAIMS_MAX : 1;
   let reads = 0;
   async function read(claims: readonly WaitingClaim[]): Promise<void> {
     try {
@@ -118,9 +120,9 @@ function sharedReads(database: Database): TurnStore["readTurn"] {
     }
   }
   function readNext(): void {
-    if (waiting.length === 0 || reads === READS_MAX) return;
+    if (waiting.length === 0 || reads === readsMax) return;
     reads += 1;
-    void read(waiting.splice(0, CLAIMS_MAX));
+    void read(waiting.splice(0, claimsMax));
   }
   return (request) =>
     new Promise((resolve, reject) => {

@@ -3,7 +3,10 @@ import { describe, expect, test } from "vitest";
 import { systemClock } from "@session-ledger/base/clock";
 import { createIngest, type Ingest, type IngestLimits } from "../../src/ingest/ingest.ts";
 import type { LedgerWriter } from "../../src/ingest/opener.ts";
+import { loadConfig } from "../../src/config/config.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
+import { CommitFailures } from "../../src/observability/readiness.ts";
+import { createWriter } from "../../src/service-store.ts";
 import { append } from "../../src/store/append.ts";
 import type { Database, Fields } from "../../src/store/database.ts";
 import { readPage } from "../../src/store/pages.ts";
@@ -295,15 +298,16 @@ test("a session with a slow statement does not fail the others of its batch, and
   const round = (): Promise<readonly (string | undefined)[]> =>
     Promise.all([...others, "slow"].map((id) => codeOf(ingest.push(newPush(id), stays))));
   const expected = [...others.map(() => "stored"), "DATABASE_UNAVAILABLE"];
+  const shared = stored.sessionCallsMax === undefined ? 1 : 0;
   expect(await round()).toEqual(expected);
-  expect(sharing()).toHaveLength(1);
+  expect(sharing()).toHaveLength(shared);
   expect(await round()).toEqual(expected);
-  expect(sharing()).toHaveLength(1);
+  expect(sharing()).toHaveLength(shared);
   // When one of its own goes through, it shares again.
   const quick = () => newPush("slow", { rows: [newRow({ eventType: "CUSTOM" })] });
   expect(await codeOf(ingest.push(quick(), stays))).toBe("stored");
   await Promise.all([ingest.push(quick(), stays), ingest.push(newPush("other-0"), stays)]);
-  expect(sharing()).toHaveLength(2);
+  expect(sharing()).toHaveLength(2 * shared);
   await ingest.stop();
   await client.end();
   await slow[Symbol.asyncDispose]();
@@ -430,4 +434,75 @@ test("a push that is given up after a lost try is not reported as not stored", a
   const pushing = ingest.push(newPush("uncertain", { key: "k" }), stays);
   expect(await codeOf(pushing)).toBe("OUTCOME_UNKNOWN");
   await ingest.stop();
+});
+
+describe("a lost node of a sharded engine", () => {
+  const answerOf = (code: string, message: string, where = "") =>
+    Object.assign(new Error(message), { code, where, severity: "ERROR" });
+  /** As the coordinator answers for a node that it cannot reach, or loses during a statement or its commit. */
+  const NODE_LOST = [
+    answerOf("08006", "connection to the remote node failed"),
+    answerOf("XX000", "server closed it", "while executing command on 127.0.0.1:9701"),
+    answerOf("XX000", "could not commit transaction for shard 102008 on at least one active node"),
+    answerOf("XX000", "failure on connection marked as essential: 127.0.0.1:9701"),
+  ];
+  const nodeLost = (time = 0): Error => NODE_LOST[time % NODE_LOST.length] ?? new Error();
+
+  test("stops the pushes of its sessions, and delays no push of others", async () => {
+    const stored = ledgerWriter(ledger.database);
+    const calls = new Map<string, number>();
+    let isLost = true;
+    const writer: LedgerWriter = {
+      ...stored,
+      sessionCallsMax: 2,
+      append(pushes, options) {
+        const sessionIds = new Set(pushes.map(({ sessionId }) => sessionId));
+        expect(sessionIds.size).toBe(1);
+        const [sessionId = ""] = sessionIds;
+        calls.set(sessionId, (calls.get(sessionId) ?? 0) + 1);
+        if (isLost && sessionId.startsWith("lost"))
+          return Promise.reject(nodeLost(calls.get(sessionId)));
+        return stored.append(pushes, options);
+      },
+    };
+    const ingest = createIngest(
+      { writer, publish: () => undefined, clock: systemClock, metrics: createMetrics() },
+      LIMITS,
+    );
+    const ids = (name: string) => Array.from({ length: 40 }, (_, index) => `${name}-${index}`);
+    const pushAll = (name: string, key?: string) =>
+      ids(name).map((id) => codeOf(ingest.push(newPush(id, { key }), stays)));
+    const lost = pushAll("lost", "k");
+    // By now each pause of a session is long: in its slot it would keep the others waiting for seconds.
+    await expect.poll(() => calls.size === 40 && Math.min(...calls.values())).toBeGreaterThan(5);
+    const began = performance.now();
+    expect(await Promise.all(pushAll("other"))).toEqual(ids("other").map(() => "stored"));
+    expect(performance.now() - began).toBeLessThan(2_000);
+    for (const _ of NODE_LOST)
+      expect(await codeOf(ingest.push(newPush("lost-keyless"), stays))).toBe("OUTCOME_UNKNOWN");
+    isLost = false;
+    expect(await Promise.all(lost)).toEqual(lost.map(() => "stored"));
+    await ingest.stop();
+  });
+
+  test("does not end the readiness of the service, and a lost coordinator does", async () => {
+    const loaded = loadConfig({});
+    if (!loaded.ok) throw new Error("the defaults are refused");
+    const failuresOf = async (sessionCallsMax: number | undefined, error: Error) => {
+      const commits = new CommitFailures(systemClock);
+      const attempt: Database["attempt"] = () => Promise.reject(error);
+      const database = { ...ledger.database, sessionCallsMax, attempt };
+      const parts = { ...createMetrics(), commits, refusal: () => undefined };
+      const writer = createWriter(database, loaded.config, parts);
+      const pushing = writer.append([newPush("unready")], { wait: false });
+      await expect(pushing).rejects.toBe(error);
+      return commits.count;
+    };
+    for (const error of NODE_LOST) expect(await failuresOf(2, error)).toBe(0);
+    expect(await failuresOf(undefined, nodeLost())).toBe(1);
+    const lost = Object.assign(new Error("lost"), { code: "CONNECTION_CLOSED" });
+    expect(await failuresOf(2, lost)).toBe(1);
+    for (const code of ["0A000", "XX000", "58030"])
+      expect(await failuresOf(2, answerOf(code, "no plan"))).toBe(1);
+  });
 });

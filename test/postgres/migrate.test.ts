@@ -151,6 +151,9 @@ describe("migrations", () => {
     await expect(migrateUp(created.url, { partitions: 4 })).rejects.toThrow(
       "--partitions: the tables exist already without partitions, expected a new database",
     );
+    await expect(migrateUp(created.url, { partitions: 4, engine: "citus" })).rejects.toThrow(
+      "--partitions: Citus divides the tables, expected ENGINE=postgres",
+    );
   });
 
   test("down on an empty database does nothing", async () => {

@@ -53,12 +53,12 @@ describe("the limits of a session", () => {
 
   test("the largest share that a session holds is reported", async () => {
     await run([newPush("told-a"), newPush("told-b", sized(500))]);
-    const told: unknown[] = [];
-    const onMost = (held: unknown): number => told.push(held);
+    const most: number[] = [];
+    const onMost = ({ bytes }: { readonly bytes: number }): number => most.push(bytes);
     await appendAll(ledger.database, [newPush("told-a"), newPush("told-b")], {
       ...OPTIONS,
       onMost,
     });
-    expect(told).toEqual([{ rows: 1, bytes: 500 }]);
+    expect(Math.max(...most)).toBe(500);
   });
 });

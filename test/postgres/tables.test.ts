@@ -25,13 +25,14 @@ function definitionOf(name: string): string {
   return text;
 }
 
-/** The columns that a function gives to a new row of a table. */
+/** The columns that a function gives to a new row of a table, in each of its branches. */
 function writtenBy(name: string, table: string): readonly string[] {
   const inserts = definitionOf(name).matchAll(/INSERT INTO (\w+) \(([^)]+)\)/g);
-  const lists = [...inserts].filter(([, into]) => into === table).map(([, , list = ""]) => list);
+  const own = [...inserts].filter(([, into]) => into === table);
+  const lists = new Set(own.map(([, , list = ""]) => list));
   const [columns] = lists;
-  if (columns === undefined || lists.length > 1)
-    throw new Error(`${name} has ${lists.length} INSERTs into ${table}, and should have one`);
+  if (columns === undefined || lists.size > 1)
+    throw new Error(`${name} has ${lists.size} lists of columns of ${table}, and should have one`);
   return columns.split(",").map((column) => column.trim());
 }
 

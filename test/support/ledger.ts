@@ -26,6 +26,9 @@ import { storedBytes } from "../../src/store/columns.ts";
 import postgres from "postgres";
 import { afterAll } from "vitest";
 
+/** True in the project `sharded`: calls of one session, as on a sharded engine. */
+export const IS_SHARDED = process.env["ENGINE"] === "citus";
+
 export interface TestLedger extends AsyncDisposable {
   readonly url: string;
   readonly database: Database;
@@ -44,6 +47,7 @@ export async function createLedger(
     connectionsMax: options.connectionsMax ?? 10,
     statementTimeoutMs: options.statementTimeoutMs ?? 5_000,
     lockTimeoutMs: options.lockTimeoutMs ?? 500,
+    isSharded: IS_SHARDED,
   });
   await database.start();
   return {
@@ -79,6 +83,7 @@ export function useSql(
 /** The store as ingest needs it; sessions are created. */
 export function ledgerWriter(database: Database): LedgerWriter {
   return {
+    sessionCallsMax: database.sessionCallsMax,
     append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),
     openStream: (request, { wait }) => openStream(database, request, { createMissing: true, wait }),
   };
@@ -187,7 +192,10 @@ export async function appendAll(
   const outcomes = new Map<Push, Outcome>();
   const settle = (some: readonly Push[], settled: readonly Outcome[]): void =>
     settled.forEach((outcome, index) => outcomes.set(some[index] ?? newPush(""), outcome));
-  settle(pushes, await append(database, pushes, options));
+  const calls = IS_SHARDED
+    ? [...Map.groupBy(pushes, ({ sessionId }) => sessionId).values()]
+    : [pushes];
+  await Promise.all(calls.map(async (some) => settle(some, await append(database, some, options))));
   for (const isLater of [false, true]) {
     const again = pushes.filter((push) => {
       const outcome = outcomes.get(push);

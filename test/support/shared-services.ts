@@ -151,12 +151,12 @@ export class SharedServices {
 
   #of(project: string, profile: Profile): Promise<Started> {
     const key = `${project} ${profile}`;
-    const found = this.#services.get(key) ?? this.#startOne(profile);
+    const found = this.#services.get(key) ?? this.#startOne(project, profile);
     this.#services.set(key, found);
     return found;
   }
 
-  async #startOne(profile: Profile): Promise<Started> {
+  async #startOne(project: string, profile: Profile): Promise<Started> {
     const address = this.#server.address();
     const port = typeof address === "object" ? address?.port : undefined;
     const { env, doors, authority } = await KNOWN[profile](`http://localhost:${port}`);
@@ -174,7 +174,7 @@ export class SharedServices {
     const service = await startService({
       dataDir,
       databaseUrl: url.href,
-      env,
+      env: project === "sharded" ? { ...env, ENGINE: "citus" } : env,
       onLine: (line) => appendFileSync(logFile, `${line}\n`),
     });
     this.#processes.push(service);

@@ -32,6 +32,9 @@ export class SlowTable implements LedgerReader {
   fast = true;
   /** While set, reads fail with it at once. */
   failure: Error | undefined;
+  isSharded = false;
+  /** Heads of these fail, and so does a question for several heads with one of them. */
+  readonly ofLostNode = new Set<string>();
   pagesRead = 0;
   headsRead = 0;
 
@@ -121,6 +124,7 @@ export class SlowTable implements LedgerReader {
 
   heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>> {
     this.headsRead += 1;
+    if (sessionIds.some((id) => this.ofLostNode.has(id))) return Promise.reject(databaseAway());
     return this.#read("heads", () => {
       const known = sessionIds.filter((id) => this.known.has(id) || this.deleted.has(id));
       return new Map(known.map((id) => [id, this.head(id)]));

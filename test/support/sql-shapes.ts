@@ -16,6 +16,9 @@ const WRITE = new RegExp(`\\b(?:update|delete from|insert into)\\s+${NAMES}`);
 const VOLATILE = /\b(?:clock_timestamp|timeofday|gen_random_uuid|random|nextval)\s*\(/;
 const RECORDSET =
   /(?:from|join|,)\s*(?:lateral\s+)?(?:unnest|jsonb?_to_recordset|jsonb?_array_elements(?:_text)?|jsonb?_populate_recordset)\s*\(/;
+/** Functions that are not immutable, where a sharded engine does not look for them: it evaluates them first. */
+const STABLE =
+  /\b(?:case|coalesce)\b.*(?:\b(?:now|statement_timestamp|transaction_timestamp)\s*\(|[+-] interval\b)/;
 const LOCK = /\bfor (?:no key )?update\b|\bfor (?:key )?share\b/;
 /** The one session, as a parameter of the statement or of the function. */
 const NAMED = /\b"?(?:session_id|id)"? = (?:\$\d+|[a-z]+_id)\b/;
@@ -23,7 +26,17 @@ const NAMED = /\b"?(?:session_id|id)"? = (?:\$\d+|[a-z]+_id)\b/;
 const FUNCTION = /\bledger_(?!labels\b)[a-z_]+\s*\(/;
 const COLUMN = /^(?:\w+\.|"\w+"\.)?(?:"?\w*[a-z_]\w*"?|\*)(?: as "?\w+"?)?$/;
 
-type Shape = "setting" | "volatile" | "returning" | "recordset" | "lateral" | "lock" | "function";
+type Shape =
+  | "setting"
+  | "volatile"
+  | "stable"
+  | "empty"
+  | "correlated"
+  | "returning"
+  | "recordset"
+  | "lateral"
+  | "lock"
+  | "function";
 
 /** The shapes of one statement without a `;`. */
 export function shapesOf(statement: string): readonly Shape[] {
@@ -31,7 +44,11 @@ export function shapesOf(statement: string): readonly Shape[] {
   if (!TABLE.test(text)) return [];
   const shapes: Shape[] = [];
   if (WRITE.test(text) && VOLATILE.test(text)) shapes.push("volatile");
+  if (/\bupdate\b/.test(text) && STABLE.test(text)) shapes.push("stable");
+  if (/(?:from|join|,) \(\s*select from\b/.test(text)) shapes.push("empty");
   if (returnedBy(text).some((column) => !COLUMN.test(column))) shapes.push("returning");
+  if (NAMED.test(text) && /\bsession_id = [a-z]+\.(?:session_)?id\b/.test(text))
+    shapes.push("correlated");
   if (RECORDSET.test(text) && JOINED.test(text) && !NAMED.test(text)) shapes.push("recordset");
   if (/\blateral \(/.test(text)) shapes.push("lateral");
   if (LOCK.test(text) && !NAMED.test(text)) shapes.push("lock");

@@ -656,3 +656,48 @@ describeUnitContract("live", {
     ];
   },
 });
+
+describe("a lost node of a sharded engine", () => {
+  test("stops watches of its sessions, and others begin, get rows and stay live", async () => {
+    const { live, table } = watching();
+    table.isSharded = true;
+    const of = (sessionId: string) => new Follower(live, { sessionId });
+    table.event("lost");
+    const before = of("other");
+    const lost = of("lost");
+    await settled();
+    table.ofLostNode.add("lost");
+    table.event("other");
+    live.onMissed();
+    await settled();
+    expect([before.seqs, lost.seqs]).toEqual([[1n], [1n]]);
+    of("first"); // Its question is asked at once, and the next two share one.
+    const after = of("other");
+    const lostAfter = of("lost");
+    await settled();
+    expect(after.seqs).toEqual([1n]);
+    expect([before.ended, after.ended, lost.ended]).toEqual([undefined, undefined, undefined]);
+    expect(lostAfter.ended).toMatchObject({ reason: "DATABASE_UNAVAILABLE" });
+    expect(before.standings.at(-1)?.standing).toBe("live");
+    table.ofLostNode.clear();
+    table.event("lost");
+    live.onMissed();
+    await settled();
+    expect(lost.seqs).toEqual([1n, 2n]);
+    await live.stop();
+  });
+
+  test("delays all watches of an engine that is not sharded", async () => {
+    const { live, table } = watching();
+    const other = new Follower(live, { sessionId: "other" });
+    const lost = new Follower(live, { sessionId: "lost" });
+    await settled();
+    table.ofLostNode.add("lost");
+    table.event("other");
+    const { headsRead } = table;
+    live.onMissed();
+    await settled();
+    expect([other.seqs, lost.ended, table.headsRead - headsRead]).toEqual([[], undefined, 1]);
+    await live.stop();
+  });
+});

@@ -23,6 +23,8 @@ const FROZEN: Readonly<Record<string, string>> = {
   "0005_chain.sql": "ee52ced285a236205628c2cafddf63927038cea567aa14d022e116780bc692db",
   "0006_retention.down.sql": "122a606e6f8a405b789994d5370f617cf8e240148e458ed1cb2147125e6c5854",
   "0006_retention.sql": "4c4bbfbdd3eea7f078b21e359a92d4e7b1970fe491e842ce5064d9dfcb71ae4a",
+  "0007_sharded.down.sql": "2933360e8e329d82fce67b699739cc5b6b2a32449035c0864ae7f41a8132e804",
+  "0007_sharded.sql": "b1f11af83f33851e1748f84cf86791f363e1a59d556e044994149cc97158b79e",
   "analytics.sql": "28806d4fffff56ce27622562c2e4604cb4a6a94c063784163baa6ba073b7e155",
   "append-0005.sql": "1c4c08685459c61335f3e909565d1ac7c33b36d28eb60d48685b30a9a77b29c7",
   "append.sql": "9171bf6ef5cbe969967a903dbb45b097c71db1e2320fab86aca59c7d9e3ec5e1",
@@ -33,7 +35,7 @@ const FROZEN: Readonly<Record<string, string>> = {
   "fork.sql": "6665ce0247663f932441f448fd689a70920685ffb9ffe20fdb56807a634b0ae7",
   "ledger-0001.sql": "87facab8973dd388db9914944ca78cd4246163a8dcfa113f79ac80933d5da9b6",
   "ledger.sql": "b81ab9a663a879fe435fb4e9d6e4f56e98430527a59498fd1e9a8ceb803291b6",
-  "retain.sql": "ebcad97747026fd1b87ca7f329cf8c73d9fa5b32de007cd6202d447b89175417",
+  "retain.sql": "f9c60f8fc1d0c25c8698917330a1193b56f6b8015705ca83b15e29977bbfdcfa",
   "session.sql": "fb25298cb9263754400c5fea047346485ec342e40490206c12f5f909799c47dc",
   "texts.sql": "ee301c788df9547d7ff1c75a36cff95b18a72512615554b119fb9ba4f523d10e",
 };
@@ -47,6 +49,7 @@ const FROZEN_TIMES: Readonly<Record<string, number>> = {
   "0004_one_session": 1795773600000,
   "0005_chain": 1795779629640,
   "0006_retention": 1795820336499,
+  "0007_sharded": 1795823936499,
 };
 
 const journalSchema = z.object({

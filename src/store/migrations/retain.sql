@@ -83,7 +83,7 @@ BEGIN
       bytes := erased_messages.bytes + erased_events.bytes;
     END IF;
     UPDATE sessions s SET retained_until = COALESCE(look.young_recorded_at, began)
-    WHERE s.id = session_id AND NOT EXISTS (SELECT FROM session_events e
+    WHERE s.id = session_id AND NOT EXISTS (SELECT 1 FROM session_events e
       WHERE e.session_id = ledger_retain_sessions.session_id AND e.seq <= look.border);
     RETURN NEXT;
   END LOOP;
