@@ -44,7 +44,9 @@ const containerSchema = z.looseObject({
   startupProbe: probeSchema,
   livenessProbe: probeSchema,
   readinessProbe: probeSchema,
-  lifecycle: z.object({ preStop: z.object({ exec: z.object({ command: z.array(z.string()) }) }) }),
+  lifecycle: z.object({
+    preStop: z.object({ exec: z.object({ command: z.tuple([z.literal("sleep"), z.string()]) }) }),
+  }),
   resources: z.object({ requests: names, limits: names }),
   securityContext: z.looseObject({
     allowPrivilegeEscalation: z.literal(false),
@@ -256,8 +258,7 @@ test("every selector selects these pods", () => {
 });
 
 test("a pod has more time than its pause and its stop take", () => {
-  const pause = container.lifecycle.preStop.exec.command.join(" ");
-  const pauseMs = Number(/(\d[\d_]*)\)$/.exec(pause)?.[1]?.replaceAll("_", ""));
+  const pauseMs = Number(container.lifecycle.preStop.exec.command[1]) * 1_000;
   const { stopLimitMs } = loaded().config;
   const graceMs = pod.terminationGracePeriodSeconds * 1_000;
   expect(pauseMs).toBeGreaterThan(0);
