@@ -118,10 +118,16 @@ const LISTS: Readonly<Record<string, readonly Step[]>> = {
     { name: "compatibility of the contract", script: COMPATIBILITY },
     {
       name: "tests",
-      script: VITEST,
+      script: `${VITEST} --project '!image'`,
       after: PREPARED.map(({ name }) => name),
       env: { REQUIRE_TOOLS: "1", PROPERTY_SHARE: "1", ...corpus(), ...shardedSuites() },
       isMain: true,
+    },
+    {
+      name: "image",
+      script: `${VITEST} --project image`,
+      after: ["tests"],
+      env: { REQUIRE_TOOLS: "1", SUMMARY_FILE: `${SUMMARY}-image` },
     },
   ],
 };

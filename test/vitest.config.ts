@@ -25,6 +25,9 @@ const shared = (name: string) => ({
   sequence: { groupOrder: 1 },
 });
 
+/** Copies gigabytes, so it runs after all others (test/gate.ts). */
+const IMAGE = "test/ci/container.test.ts";
+
 /** In .ci/run: the folder of an older grpcurl, which words some answers otherwise. */
 const { GRPCURL_OLDER: older, PATH: path = "" } = process.env;
 
@@ -34,9 +37,10 @@ const { SHARDED_SUITES: sharded } = process.env;
 /**
  * `unit` runs in seconds, with no database and no port; `postgres` has a real server, one database a file;
  * `e2e` starts the service as a process and speaks to it from outside; `.ci/run` also runs `ci`, the tests of
- * documents, benchmarks, manifests and packages, `web`, those of the inspector in a browser, `frameworks`,
- * those of bridges and drop-ins with the packages of `test/frameworks`, `older-grpcurl`, and `sharded`: the
- * tests of `postgres` and `e2e` once more, with calls of one session (ENGINE=citus).
+ * documents, benchmarks, manifests and packages, `image`, that of the container, `web`, those of the inspector
+ * in a browser, `frameworks`, those of bridges and drop-ins with the packages of `test/frameworks`,
+ * `older-grpcurl`, and `sharded`: the tests of `postgres` and `e2e` once more, with calls of one session
+ * (ENGINE=citus).
  *
  * A worker keeps the modules that it has loaded for its next file: half of the CPU of most files of `e2e` and
  * `postgres` was loading them again.
@@ -65,7 +69,8 @@ export default defineConfig({
       },
       { test: { ...shared("postgres"), include: ["test/postgres/**/*.test.ts"] } },
       { test: { ...shared("e2e"), include: ["test/e2e/**/*.test.ts"] } },
-      { test: { ...shared("ci"), include: ["test/ci/**/*.test.ts"] } },
+      { test: { ...shared("ci"), include: ["test/ci/**/*.test.ts"], exclude: [IMAGE] } },
+      { test: { ...shared("image"), include: [IMAGE] } },
       { test: { ...shared("web"), include: ["test/web/**/*.test.ts"] } },
       {
         test: {
@@ -85,6 +90,8 @@ export default defineConfig({
         test: {
           ...shared("sharded"),
           include: sharded === undefined ? [] : ["test/{postgres,e2e}/**/*.test.ts"],
+          // The failover of one server, and hours of recorded events, which calls of one session slow down.
+          exclude: ["test/e2e/{failover,recorded}.test.ts"],
           env: { ENGINE: "citus" },
         },
       },

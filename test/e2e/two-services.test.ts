@@ -1,5 +1,5 @@
 /** Several services on one PostgreSQL: starts on an empty database, and rows of the other service. */
-import postgres from "postgres";
+import type postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   createLedgerClient,
@@ -109,12 +109,10 @@ test("a watch receives the commits and the deletion of another service", async (
 });
 
 test("a service refuses to start on a newer schema, and changes nothing", async () => {
-  const url = new URL(database.url);
-  url.pathname = "/newer";
-  await sql`create database newer`;
-  const env = { DATABASE_URL: url.href };
+  const created = await openDatabase({ empty: true });
+  const { url, sql: newer } = created;
+  const env = { DATABASE_URL: url };
   expect(await runCommand(["migrate", "up"], { env })).toMatchObject({ exitCode: 0 });
-  const newer = postgres(url.href, { max: 1 });
   await newer`insert into drizzle.__drizzle_migrations (hash, created_at) values ('x', 9999999999999)`;
   const { exitCode, stderr } = await runCommand(["serve"], { env });
   expect(exitCode).toBe(4);
@@ -124,5 +122,5 @@ test("a service refuses to start on a newer schema, and changes nothing", async 
   expect(await runCommand(["migrate", "down", "--yes"], { env })).toMatchObject({ exitCode: 4 });
   const [kept] = await newer`select to_regclass('session_events') is not null as "exists"`;
   expect(kept).toEqual({ exists: true });
-  await newer.end();
+  await created.stop();
 });

@@ -106,7 +106,7 @@ describe("migrations", () => {
   });
 
   test("up --partitions divides the tables of rows and texts of a new database, by session", async () => {
-    const env = { DATABASE_URL: created.url };
+    const env = { DATABASE_URL: created.url, ENGINE: "postgres" };
     const up = (...args: string[]) => runCommand(["migrate", "up", ...args], { env });
     expect(await up("--partitions", "4")).toMatchObject({ exitCode: 0, stderr: "" });
     const counts = await client`
