@@ -210,7 +210,7 @@ interface ContainerOptions {
   /** The root file system, which only one container at a time may use. */
   readonly root: string;
   readonly image: Image;
-  /** The volume of /data; without it, nothing can be written there. */
+  /** The volume of /data. Without a volume the service cannot write to /data. */
   readonly data?: string;
   readonly env?: Readonly<Record<string, string>>;
 }

@@ -104,11 +104,11 @@ describe("a file", () => {
       expect(before.length).toBeGreaterThanOrEqual(written * 24);
 
       const conversation = await messages(sessionId);
-      // Messages have a stream of their own, which a kill may find far ahead of that of the events.
-      const said = Array.from({ length: 1_000 }, (_one, at) => messagesOfRun(at + 1, 20)).flat();
+      // Messages have a separate stream, which a kill may find far ahead of that of the events.
+      const messagesOfRuns = Array.from({ length: 1_000 }, (_one, at) => messagesOfRun(at + 1, 20));
       const wholeRuns = Math.floor(before.length / 24);
       const first = conversation.slice(0, -9);
-      expect(first).toEqual(said.slice(0, first.length));
+      expect(first).toEqual(messagesOfRuns.flat().slice(0, first.length));
       expect(first.length).toBeGreaterThanOrEqual(wholeRuns * 3);
       expect(conversation.slice(-9)).toEqual(
         [5_001, 5_002, 5_003].flatMap((run) => messagesOfRun(run, 20)),
