@@ -14,7 +14,7 @@ import { createDatabase, type Database, inSchema } from "./store/database.ts";
 import { DiskSpace } from "./store/disk-space.ts";
 import { createEmbeddedPostgres, freeBytesAt } from "./postgres/embedded-postgres.ts";
 import { forksOf } from "./store/fork.ts";
-import { readFailures } from "./store/runs.ts";
+import { readCallPayloads, readFacts, readRunEnds } from "./store/session-facts.ts";
 import { codeOf, commitsMayBeLost, isOfDatabase, isNodeLost, naming } from "./store/failure.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { checkServer } from "./store/server-check.ts";
@@ -126,7 +126,9 @@ export function sessionStore(database: Database): SessionStore {
     getSession: (id) => sessions.getSession(database, id),
     forksOf: (id, scope) => forksOf(database, id, scope),
     listSessions: (page) => listSessions(database, page),
-    readFailures: (ids) => readFailures(database, ids),
+    readRunEnds: (ids, options) => readRunEnds(database, ids, options),
+    readCallPayloads: (id, callId) => readCallPayloads(database, id, callId),
+    readFacts: (ids) => readFacts(database, ids),
     updateSession: (id, change) => sessions.updateSession(database, id, change),
     deleteSession: (id) => deleteSession(database, id),
   };

@@ -60,7 +60,7 @@ import type { Database } from "./store/database.ts";
 import { createFeedbackStore } from "./store/feedback.ts";
 import { forkSession } from "./store/fork.ts";
 import { reasonOf, sessionNotFound } from "./store/failure.ts";
-import { ownerOf, readCapabilities } from "./store/sessions.ts";
+import { ownerOf, readCapabilities, setRunOutcome } from "./store/sessions.ts";
 import { createCancelStore } from "./store/cancels.ts";
 import { lostAfter } from "./store/streams.ts";
 import { createReader } from "./store/reader.ts";
@@ -341,6 +341,8 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const forks = createForkHandlers({
     fork: (request) => forkSession(database, request),
     getSession: (id) => store.getSession(id),
+    readRunEnds: (ids, options) => store.readRunEnds(ids, options),
+    setRunOutcome: (id, outcome, endedAt) => setRunOutcome(database, id, outcome, endedAt),
     onChange: news.onChange,
     refusal: parts.refusal,
     rates,

@@ -114,6 +114,7 @@ export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
 export const ROUTE_ACTIONS: Readonly<Record<string, Served | "public">> = {
   "GET /": "public",
   "GET /sessions/:id": "public",
+  "GET /inbox": "public",
   "GET /sessions/:id/compare": "public",
   "GET /assets/:file": "public",
   "GET /openapi.json": "contract.read",

@@ -1,6 +1,6 @@
 /** The values of a session, as people see them. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { type Session, SessionState } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { timeText } from "@session-ledger/runner/internal/rows";
 import type { Column } from "./table.ts";
 
@@ -16,6 +16,21 @@ const PHASE: SessionColumn = {
   ...field("PHASE", ({ phase = "" }) => phase, 9),
   style: ({ phase = "" }) => PHASE_STYLES.get(phase),
 };
+/** The states of sessions by their words: `waiting_for_person`. */
+export const STATES: ReadonlyMap<string, SessionState> = new Map(
+  Object.entries(SessionState)
+    .filter(([, state]) => state !== SessionState.UNSPECIFIED)
+    .map(([name, state]) => [name.toLowerCase(), state]),
+);
+
+const STATE: SessionColumn = {
+  ...field("STATE", ({ state }) => stateWord(state), 18),
+  style: ({ state }) => STATE_STYLES.get(stateWord(state)),
+};
+
+function stateWord(state: SessionState): string {
+  return [...STATES].find(([, number]) => number === state)?.[0] ?? "";
+}
 /** Ids are often UUIDs. */
 const ID = field("ID", idOf, 36);
 const NAME = field("NAME", ({ name }) => name);
@@ -33,18 +48,26 @@ const PHASE_STYLES = new Map<string, "green" | "yellow" | "red">([
   ["Failed", "red"],
 ]);
 
+const STATE_STYLES = new Map<string, "green" | "yellow" | "red">([
+  ["running", "green"],
+  ["waiting_for_runner", "yellow"],
+  ["waiting_for_person", "yellow"],
+  ["failed", "red"],
+]);
+
 export const COLUMNS: readonly SessionColumn[] = [
   CREATED,
   ACTIVE,
-  PHASE,
+  STATE,
   ID,
-  ...[MESSAGES, EVENTS, WAITING, OPEN_RUN, PROJECT].map((column) => wide(column)),
+  ...[PHASE, MESSAGES, EVENTS, WAITING, OPEN_RUN, PROJECT].map((column) => wide(column)),
   NAME,
 ];
 
 export const FIELDS: readonly SessionColumn[] = [
   ID,
   NAME,
+  STATE,
   PHASE,
   CREATED,
   ACTIVE,

@@ -12,7 +12,7 @@ import { addConversationCommands } from "./conversation.ts";
 import { addFeed } from "./feed.ts";
 import { importFile } from "./import.ts";
 import { programNamed, runProgram } from "./running.ts";
-import { addSessions } from "./session-list.ts";
+import { addInbox, addSessions } from "./session-list.ts";
 import { addSessionCommands } from "./sessions.ts";
 import { addSearch } from "./search.ts";
 import { addTail } from "./tail.ts";
@@ -42,6 +42,7 @@ const COMMANDS = [
   addExport,
   addConversationCommands,
   addSessions,
+  addInbox,
   addSearch,
   addSessionCommands,
   addImport,

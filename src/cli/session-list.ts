@@ -1,19 +1,22 @@
 /** The command `sessions`: a list of sessions, with --watch their changes, or one session in full. */
-import { create, type MessageInitShape, toJsonString } from "@bufbuild/protobuf";
+import { create, type MessageInitShape, toJson, toJsonString } from "@bufbuild/protobuf";
 import { type Command, Option } from "commander";
 import { EventType, WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 import {
   type ListSessionsRequestSchema,
+  type Question,
+  QuestionSchema,
   type Session,
   SessionOrder,
+  SessionState,
   type SessionWatchEvent,
   SessionWatchEventSchema,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ledger } from "@session-ledger/runner/internal/client";
-import { sessionJson } from "@session-ledger/runner/internal/rows";
+import { sessionJson, timeText } from "@session-ledger/runner/internal/rows";
 import { reopening } from "@session-ledger/runner/internal/session-reader";
 import { countArgument, type Labels, labelOption } from "./arguments.ts";
-import { COLUMNS, FIELDS, idOf } from "./columns.ts";
+import { COLUMNS, FIELDS, idOf, seconds, STATES } from "./columns.ts";
 import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, unlessStopped, UsageError } from "./io.ts";
 import {
@@ -40,12 +43,19 @@ export function addSessions(program: Command, io: CliIo): void {
     .argument("[session]", "the session to show")
     .option("--running", "only sessions with an open run")
     .option("--waiting", "only sessions with a message that waits for a turn")
+    .addOption(
+      new Option("--state <state>", "only sessions that stand there").choices([...STATES.keys()]),
+    )
+    .option("--agent <id>", "only sessions of this agent")
     .option("--query <text>", "only sessions whose name or id contains this text, in any case")
     .addOption(labelOption("only sessions with this label; the option can be repeated"))
     .option("--project <id>", "only sessions of this project")
     .option("--parent <session>", "only sessions that this one has started, and its forks")
     .addOption(
-      new Option("--order <order>", "waiting: the longest wait first, with --waiting")
+      new Option(
+        "--order <order>",
+        "waiting: the longest wait first, with --waiting or a state of waiting",
+      )
         .choices(Object.keys(ORDERS))
         .default("newest"),
     )
@@ -61,9 +71,72 @@ export function addSessions(program: Command, io: CliIo): void {
   );
 }
 
+/** Every open question and approval, the longest wait first. */
+export function addInbox(program: Command, io: CliIo): void {
+  const command = program
+    .command("inbox")
+    .summary("list what agents ask people: questions and approvals that wait")
+    .description("list what agents ask people, over all sessions, the longest wait first")
+    .option("--project <id>", "only sessions of this project", "")
+    .addOption(labelOption("only sessions with this label; the option can be repeated"))
+    .option("-n, --limit <questions>", "end after this number of lines", countArgument());
+  callsService(addOutputOptions(command), io, inbox);
+}
+
+async function inbox(
+  connection: Connection,
+  flags: OutputFlags & { readonly project: string; readonly label?: Labels },
+): Promise<void> {
+  const listing = {
+    state: SessionState.WAITING_FOR_PERSON,
+    orderBy: SessionOrder.WAITING,
+    projectId: flags.project,
+    labels: flags.label ?? {},
+  };
+  await printRecords(asked(allSessions(connection, listing)), INBOX, { flags, io: connection.io });
+}
+
+interface Asked {
+  readonly session: Session;
+  readonly question: Question;
+}
+
+async function* asked(listed: AsyncIterable<Session>): AsyncGenerator<Asked, void, undefined> {
+  for await (const session of listed)
+    for (const question of session.questions) yield { session, question };
+}
+
+const INBOX = {
+  json: ({ session, question }: Asked) =>
+    JSON.stringify({
+      sessionId: idOf(session),
+      since: timeText(session.stateSince),
+      question: toJson(QuestionSchema, question),
+    }),
+  columns: [
+    { heading: "SINCE", width: 20, text: ({ session }) => seconds(session.stateSince) },
+    { heading: "SESSION", width: 36, text: ({ session }) => idOf(session) },
+    { heading: "REASON", width: 16, text: ({ question }) => question.reason },
+    { heading: "TOOL", width: 16, text: ({ question }) => question.toolName },
+    {
+      heading: "ARGUMENTS",
+      width: 32,
+      isWide: true,
+      text: ({ question }) => question.toolArguments,
+    },
+    {
+      heading: "QUESTION",
+      width: 0,
+      text: ({ question }) => question.message.replaceAll(/\s+/g, " "),
+    },
+  ] satisfies readonly Column<Asked>[],
+};
+
 interface SessionsFlags extends OutputFlags {
   readonly running?: boolean;
   readonly waiting?: boolean;
+  readonly state?: string;
+  readonly agent?: string;
   readonly query?: string;
   readonly label?: Labels;
   readonly project?: string;
@@ -76,7 +149,7 @@ type Listing = Exclude<
   MessageInitShape<typeof ListSessionsRequestSchema>,
   { readonly $typeName: string }
 >;
-type Filters = Required<Pick<Listing, "running" | "waiting" | "labels" | "projectId">>;
+type Filters = Required<Pick<Listing, "running" | "waiting" | "state" | "labels" | "projectId">>;
 
 async function oneSession(
   { client, retry, io }: Connection,
@@ -84,7 +157,8 @@ async function oneSession(
   flags: SessionsFlags,
 ): Promise<void> {
   const { running, waiting, query, label, project, parent, watch, limit, order } = flags;
-  const listing = [running, waiting, query, label, project, parent, watch, limit];
+  const { state, agent } = flags;
+  const listing = [running, waiting, state, agent, query, label, project, parent, watch, limit];
   if (listing.some((flag) => flag !== undefined) || order !== "newest")
     throw new UsageError("session: expected no filter, --order, --watch or --limit with an id");
   const session = await client.call(ledger.getSession, { id: sessionId }, retry);
@@ -95,12 +169,14 @@ async function sessions(connection: Connection, flags: SessionsFlags): Promise<v
   const { retry, io } = connection;
   const { running = false, waiting = false, label: labels = {}, project: projectId = "" } = flags;
   const { watch = false, query = "", order, parent: parentSessionId = "" } = flags;
-  if (watch && (query !== "" || parentSessionId !== "" || order !== "newest"))
-    throw new UsageError("--watch: expected no --query, no --parent and no --order");
-  const filters = { running, waiting, labels, projectId };
+  const { agent: agentId = "" } = flags;
+  if (watch && (`${query}${parentSessionId}${agentId}` !== "" || order !== "newest"))
+    throw new UsageError("--watch: expected no --query, no --parent, no --agent and no --order");
+  const state = STATES.get(flags.state ?? "") ?? SessionState.UNSPECIFIED;
+  const filters = { running, waiting, state, labels, projectId };
   const printing = { flags, io };
   if (!watch) {
-    const listing = { ...filters, query, parentSessionId, orderBy: ORDERS[order] };
+    const listing = { ...filters, query, parentSessionId, agentId, orderBy: ORDERS[order] };
     const listed = allSessions(connection, listing);
     return printRecords(listed, { json: sessionJson, columns: COLUMNS }, printing);
   }

@@ -35,13 +35,14 @@ import {
 } from "../contract/checks.ts";
 import { type CallContext, type Handlers, reserveFor } from "../contract/context.ts";
 import { rowBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
+import { stateNameOf } from "../contract/session-states.ts";
 import { checkTimestamp, microsOf, timestampOf } from "../contract/times.ts";
 import type { FeedDelivery, Feeds } from "../live/feeds.ts";
 import type { FeedPosition, FeedRow } from "../store/feed.ts";
 import type { StreamName } from "../store/rows.ts";
 import { WATCH_STATE } from "./watch.ts";
 import type { SessionChanged } from "../live/session-watch.ts";
-import { toSession, belongingChecks } from "./sessions.ts";
+import { belongingChecks, toSession } from "./sessions.ts";
 
 type FeedHandlers = Pick<
   Handlers<typeof SessionService>,
@@ -205,7 +206,8 @@ function createSessionWatchHandlers(
       refuse(belongingChecks(request));
       const { principal: scope, memory, signal } = context;
       const acquire = reserveFor(context);
-      const deliveries = feeds.watchSessions({ scope, filter: request, signal, acquire });
+      const filter = { ...request, state: stateNameOf(request.state) };
+      const deliveries = feeds.watchSessions({ scope, filter, signal, acquire });
       return flatMap(deliveries, function* (delivery) {
         if (delivery.kind === "state") {
           const watchState = WATCH_STATE[delivery.state];

@@ -4,6 +4,8 @@ import type {
   ForkSessionRequest,
   SessionService,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { parseObject } from "@session-ledger/agui/json";
+import { outcomeOf } from "@session-ledger/agui/run-end";
 import { type Principal, userIdOf } from "../auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { RateLimits } from "../ingest/rate-limits.ts";
@@ -12,15 +14,21 @@ import type { Handlers } from "../contract/context.ts";
 import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import type { Forked, ForkRequest } from "../store/fork.ts";
 import type { SessionRecord } from "../store/sessions.ts";
+import type { ListExtrasStore } from "./list-extras.ts";
 import { toSession } from "./sessions.ts";
 
 /** A copy is one statement: with 200,000 rows, or 128 MiB, it ends well before STATEMENT_TIMEOUT_MS. */
 const FORK_ROWS_MAX = 200_000;
 const FORK_BYTES_MAX = 128 * 1024 * 1024;
+/** Of the end of its last run. */
+const END_BYTES_MAX = 1024 * 1024;
 
 export interface ForkParts {
   readonly fork: (request: ForkRequest) => Promise<Forked>;
   readonly getSession: (id: string) => Promise<SessionRecord | undefined>;
+  readonly readRunEnds: ListExtrasStore["readRunEnds"];
+  /** Of a session without an outcome and without an open run. */
+  readonly setRunOutcome: (id: string, outcome: string, endedAtMicros: bigint) => Promise<void>;
   /** Called after the commit. */
   readonly onChange: (sessionId: string) => void;
   /** Undefined while the disk has room. */
@@ -31,6 +39,8 @@ export interface ForkParts {
 export function createForkHandlers({
   fork,
   getSession,
+  readRunEnds,
+  setRunOutcome,
   onChange,
   refusal,
   rates,
@@ -55,6 +65,12 @@ export function createForkHandlers({
       rates.take(principal, forkId, 0);
       const forked = await fork(asked);
       if (forked.kind !== "forked") throw refusalOf(forked, request);
+      // After the commit of the copy, whose function reads no payloads; a repeated request does it again.
+      const end = (await readRunEnds([forkId], { payloadBytesMax: END_BYTES_MAX })).get(forkId);
+      if (end !== undefined) {
+        const outcome = outcomeOf(parseObject(end.payload ?? "{}"));
+        await setRunOutcome(forkId, outcome, end.atMicros);
+      }
       if (!forked.again) onChange(forkId);
       const session = await getSession(forkId);
       if (session === undefined) throw sessionNotFound(forkId);

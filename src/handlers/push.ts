@@ -124,6 +124,7 @@ export function newEventRow(
     completedAtMicros: event.completedAtMicros,
     eventCount: event.eventCount,
     runId: mark?.kind === "open" ? mark.runId : "",
+    ...(mark?.kind === "close" && { runOutcome: mark.outcome }),
     fragments,
     conformant: event.conformant,
   };

@@ -12,6 +12,7 @@ import type { Handlers } from "../contract/context.ts";
 import { checkTimestamp, microsOf, timestampOf } from "../contract/times.ts";
 import type { TextMatch, SearchCursor, SearchPage, SearchRequest } from "../search/find.ts";
 import { ROLES } from "../search/text-fold.ts";
+import { belongingChecks } from "./sessions.ts";
 
 const TEXTS_MAX = 100;
 const QUERY_BYTES_MAX = 1_024;
@@ -30,11 +31,14 @@ export function createSearchHandlers(
       const cursor = request.pageToken === "" ? undefined : cursorIn(request);
       refuse(checksOf(request, cursor));
       const { query, projectId, sessionId, role, eventType, pageSize, after, before } = request;
+      const { agentId, labels } = request;
       const page = await find({
         query,
         language,
         scope: principal,
         projectId,
+        agentId,
+        labels,
         sessionId,
         role,
         eventType,
@@ -63,14 +67,15 @@ const NO_WORD = {
 };
 
 function checksOf(request: SearchTextsRequest, cursor: SearchCursor | undefined) {
-  const { query, projectId, sessionId, role, eventType, pageSize, pageToken } = request;
+  const { query, sessionId, role, eventType, pageSize, pageToken } = request;
   const isBest = request.orderBy === SearchOrder.BEST;
   const isOrder = isBest || request.orderBy === SearchOrder.UNSPECIFIED;
   const isRole = role === "" || ROLES.some((one) => one === role);
   const isToken = cursor === undefined ? pageToken === "" : "skipped" in cursor === isBest;
   return [
     query.trim() === "" ? NO_WORD : checkTextBytes("query", query, QUERY_BYTES_MAX),
-    checkTextBytes("project_id", projectId, QUERY_BYTES_MAX),
+    ...belongingChecks(request),
+    checkTextBytes("agent_id", request.agentId, QUERY_BYTES_MAX),
     checkTextBytes("session_id", sessionId, ID_BYTES_MAX),
     checkThat("role", isRole, `must be one of ${ROLES.join(", ")}`),
     checkTextBytes("event_type", eventType, ID_BYTES_MAX),

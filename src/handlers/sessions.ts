@@ -5,27 +5,31 @@ import { v7 as uuidv7 } from "uuid";
 import {
   type CreateSessionRequest,
   type ListSessionsRequest,
-  type RunFailure,
-  RunFailureSchema,
+  type ListSessionsResponse,
   type Session,
   SessionOrder,
   SessionSchema,
   type SessionService,
+  SessionState,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { validateCapabilities } from "@session-ledger/agui/validate";
-import { parseObject } from "@session-ledger/agui/json";
 import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument } from "@session-ledger/base/errors";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
 import { sessionNotFound } from "../store/failure.ts";
-import type { FailedRun } from "../store/runs.ts";
 import {
   type ListOrder,
   type SessionList,
   type SessionsPage,
   WALKED_MAX,
 } from "../store/session-list.ts";
-import type { NewSession, SessionChange, SessionRecord, SessionScope } from "../store/sessions.ts";
+import {
+  type NewSession,
+  type SessionChange,
+  type SessionRecord,
+  type SessionScope,
+  stateOf,
+} from "../store/sessions.ts";
 import {
   type Check,
   checkSessionId,
@@ -36,6 +40,8 @@ import {
 } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { checkTimestamp, microsOf, timestampOf } from "../contract/times.ts";
+import { STATES, stateNameOf } from "../contract/session-states.ts";
+import { addExtras, type ListExtrasStore } from "./list-extras.ts";
 
 const NAME_BYTES_MAX = 1_024;
 const TEXT_BYTES_MAX = 64 * 1_024;
@@ -52,13 +58,12 @@ const ORDERS: ReadonlyMap<SessionOrder, ListOrder> = new Map([
 const PHASES = ["Pending", "Creating", "Running", "Stopping", "Stopped", "Completed", "Failed"];
 
 /** The methods of the store that these handlers need. */
-export interface SessionStore {
+export interface SessionStore extends ListExtrasStore {
   createSession(session: NewSession): Promise<SessionRecord>;
   getSession(id: string): Promise<SessionRecord | undefined>;
   /** The ids of its newest forks that the caller sees. */
   forksOf(id: string, scope: SessionScope): Promise<readonly string[]>;
   listSessions(page: SessionsPage): Promise<SessionList>;
-  readFailures(ids: readonly string[]): Promise<ReadonlyMap<string, FailedRun>>;
   updateSession(id: string, change: SessionChange): Promise<SessionRecord | undefined>;
   deleteSession(id: string): Promise<boolean>;
 }
@@ -89,12 +94,13 @@ export function createSessionHandlers(
   return {
     async createSession(request, { principal }) {
       refuse(newSessionChecks(request));
-      const { llmModel, parentSessionId, name, prompt, labels, annotations } = request;
+      const { llmModel, parentSessionId, agentId, name, prompt, labels, annotations } = request;
       const texts = { name, prompt, labels, annotations };
       const made = await store.createSession({
         id: uuidv7(),
         llmModel,
         parentSessionId,
+        agentId,
         ...(redactor ? redacted(texts, redactor) : texts),
         projectId: principal.projectId ?? request.projectId,
         createdByUserId: userIdOf(principal),
@@ -107,30 +113,7 @@ export function createSessionHandlers(
       const [record, forks] = await Promise.all([store.getSession(id), store.forksOf(id, scope)]);
       return { ...toSession(existing(id, record)), forks: [...forks] };
     },
-    async listSessions(request, { principal: scope }) {
-      const page = request.page === 0 ? 1 : request.page;
-      const size = request.size === 0 ? LIST_SIZE_DEFAULT : request.size;
-      const order = ORDERS.get(request.orderBy) ?? "newest";
-      refuse([...pageChecks(request, { page, size }), ...filterChecks(request)]);
-      const from = request.pageToken === "" ? (page - 1) * size : placeIn(request.pageToken, order);
-      if (from === undefined) throw invalidArgument([WRONG_TOKEN]);
-      const listing = { from, size, scope, filter: request, order };
-      const { items, total, next } = await store.listSessions(listing);
-      const ids = request.failures ? items.map(({ id }) => id) : [];
-      const failures = await store.readFailures(ids);
-      return {
-        $typeName: "ambient.v1.ListSessionsResponse",
-        items: items.map((record) => toSession(record, failures.get(record.id))),
-        metadata: {
-          $typeName: "ambient.v1.ListMeta",
-          page,
-          size: items.length,
-          total: total.count,
-          totalIsLowerBound: total.isLowerBound,
-        },
-        nextPageToken: next === undefined ? "" : tokenOf(order, { place: next, total }),
-      };
-    },
+    listSessions: (request, { principal }) => list(store, request, principal),
     async deleteSession({ id }) {
       refuse([checkSessionId(id, "id")]);
       if (!(await store.deleteSession(id))) throw sessionNotFound(id);
@@ -138,6 +121,51 @@ export function createSessionHandlers(
       return { $typeName: "ambient.v1.DeleteSessionResponse" };
     },
     ...changeHandlers(store, onChange, redactor),
+  };
+}
+
+async function list(
+  store: SessionStore,
+  request: ListSessionsRequest,
+  scope: SessionScope,
+): Promise<ListSessionsResponse> {
+  const page = request.page === 0 ? 1 : request.page;
+  const size = request.size === 0 ? LIST_SIZE_DEFAULT : request.size;
+  const order = orderOf(request);
+  refuse([...pageChecks(request, { page, size }), ...filterChecks(request)]);
+  const from = request.pageToken === "" ? (page - 1) * size : placeIn(request.pageToken, order);
+  if (from === undefined) throw invalidArgument([WRONG_TOKEN]);
+  const { activeAfter, activeBefore } = request;
+  const filter = {
+    ...request,
+    state: stateNameOf(request.state),
+    activeAfterMicros: activeAfter && microsOf(activeAfter),
+    activeBeforeMicros: activeBefore && microsOf(activeBefore),
+  };
+  const {
+    items: records,
+    total,
+    next,
+  } = await store.listSessions({
+    from,
+    size,
+    scope,
+    filter,
+    order,
+  });
+  const items = records.map(toSession);
+  await addExtras(store, items, request);
+  return {
+    $typeName: "ambient.v1.ListSessionsResponse",
+    items,
+    metadata: {
+      $typeName: "ambient.v1.ListMeta",
+      page,
+      size: items.length,
+      total: total.count,
+      totalIsLowerBound: total.isLowerBound,
+    },
+    nextPageToken: next === undefined ? "" : tokenOf(order, { place: next, total }),
   };
 }
 
@@ -161,16 +189,18 @@ function changeHandlers(
       return update(id, redactor ? redacted(texts, redactor) : texts);
     },
     async updateSessionStatus(request) {
-      const { id, phase, startTime, completionTime, capabilities } = request;
+      const { id, phase, startTime, completionTime, capabilities, agentId } = request;
       refuse([
         checkSessionId(id, "id"),
         checkPhase(phase),
+        checkTextBytes("agent_id", agentId, NAME_BYTES_MAX),
         startTime && checkTimestamp("start_time", startTime),
         completionTime && checkTimestamp("completion_time", completionTime),
         ...capabilitiesChecks(capabilities),
       ]);
       const status = {
         phase,
+        agentId,
         capabilities: capabilities === "" ? null : capabilities && clean(capabilities),
         startTimeMicros: startTime && microsOf(startTime),
         completionTimeMicros: completionTime && microsOf(completionTime),
@@ -202,6 +232,7 @@ function newSessionChecks(request: CreateSessionRequest): readonly Check[] {
     checkTextBytes("llm_model", request.llmModel, NAME_BYTES_MAX),
     parent === undefined ? undefined : checkSessionId(parent, "parent_session_id"),
     checkTextBytes("project_id", request.projectId, NAME_BYTES_MAX),
+    checkTextBytes("agent_id", request.agentId, NAME_BYTES_MAX),
   ];
 }
 
@@ -226,26 +257,49 @@ function capabilitiesChecks(capabilities: string | undefined): readonly Check[] 
 }
 
 function filterChecks(request: ListSessionsRequest): readonly Check[] {
-  const { query, orderBy, waiting, phase, parentSessionId: parent } = request;
+  const { query, orderBy, phase, parentSessionId: parent, activeAfter, activeBefore } = request;
   return [
+    checkTextBytes("agent_id", request.agentId, NAME_BYTES_MAX),
+    activeAfter && checkTimestamp("active_after", activeAfter),
+    activeBefore && checkTimestamp("active_before", activeBefore),
     checkTextBytes("query", query, NAME_BYTES_MAX),
     parent === "" ? undefined : checkSessionId(parent, "parent_session_id"),
     ...belongingChecks(request),
     phase === "" ? undefined : checkPhase(phase),
     checkThat("order_by", ORDERS.has(orderBy), "is unknown"),
-    orderBy === SessionOrder.WAITING && !waiting
-      ? { field: "order_by", description: "the order of waiting needs the filter waiting" }
-      : undefined,
+    orderBy === SessionOrder.WAITING && !isOfWaiting(request) ? NOT_WAITING : undefined,
   ];
 }
 
-/** The filters that a list and a watch of sessions share. */
+const NOT_WAITING = {
+  field: "order_by",
+  description:
+    "the order of waiting needs the filter waiting, or the state waiting_for_runner or waiting_for_person",
+};
+
+function isOfWaiting({ waiting, state }: ListSessionsRequest): boolean {
+  const { WAITING_FOR_RUNNER, WAITING_FOR_PERSON } = SessionState;
+  return waiting || state === WAITING_FOR_RUNNER || state === WAITING_FOR_PERSON;
+}
+
+function orderOf({ orderBy, state }: ListSessionsRequest): ListOrder {
+  const order = ORDERS.get(orderBy) ?? "newest";
+  return order === "waiting" && state === SessionState.WAITING_FOR_PERSON ? "asking" : order;
+}
+
+function isState(state: SessionState = SessionState.UNSPECIFIED): boolean {
+  return state === SessionState.UNSPECIFIED || stateNameOf(state) !== undefined;
+}
+
+/** The filters that a list and a watch of sessions share, and a search of texts but for the state. */
 export function belongingChecks(
-  request: Pick<ListSessionsRequest, "labels" | "projectId">,
+  request: Pick<ListSessionsRequest, "labels" | "projectId"> &
+    Partial<Pick<ListSessionsRequest, "state">>,
 ): readonly Check[] {
   const labels = Object.entries(request.labels);
   return [
     checkTextBytes("project_id", request.projectId, NAME_BYTES_MAX),
+    checkThat("state", isState(request.state), "is unknown"),
     checkThat("labels", labels.length <= LABELS_MAX, `must be at most ${LABELS_MAX}`),
     ...labels.map(([key, value]) => checkTextBytes("labels", `${key}${value}`, LABEL_BYTES_MAX)),
   ];
@@ -305,7 +359,10 @@ function existing(id: string, record: SessionRecord | undefined): SessionRecord 
 }
 
 /** Fields of the record with the name of a field of the contract have its meaning. */
-export function toSession(record: SessionRecord, failure?: FailedRun): Session {
+export function toSession(record: SessionRecord): Session {
+  const state = stateOf(record);
+  const { waitingSinceMicros, runEndedAtMicros } = record;
+  const since = state === "waiting_for_runner" ? waitingSinceMicros : runEndedAtMicros;
   return create(SessionSchema, {
     ...given(record),
     metadata: {
@@ -322,20 +379,8 @@ export function toSession(record: SessionRecord, failure?: FailedRun): Session {
     }),
     rows: record.rowCount,
     waiting: record.pendingCount,
-    ...(failure && { failure: toRunFailure(failure) }),
-  });
-}
-
-const FAILURE_CHARS_MAX = 1_024;
-
-function toRunFailure({ runId, seq, atMicros, payload = "{}" }: FailedRun): RunFailure {
-  const { message, code } = parseObject(payload);
-  return create(RunFailureSchema, {
-    runId,
-    seq,
-    at: timestampOf(atMicros),
-    message: typeof message === "string" ? message.slice(0, FAILURE_CHARS_MAX).toWellFormed() : "",
-    code: typeof code === "string" ? code.slice(0, FAILURE_CHARS_MAX).toWellFormed() : "",
+    state: STATES[state],
+    ...given({ stateSince: state === "running" ? null : optionalTime(since) }),
   });
 }
 

@@ -13,7 +13,7 @@ import type { App } from "./plumbing/app.ts";
 const FOLDERS = ["web", "../../dist/web"].map((path) => join(import.meta.dirname, path));
 
 /** The addresses of the page; it shows what its address names. */
-const PAGES = ["/", "/sessions/:id", "/sessions/:id/compare"] as const;
+const PAGES = ["/", "/inbox", "/sessions/:id", "/sessions/:id/compare"] as const;
 
 /** Nothing but the files of this port, and calls to it; nobody may frame the page. */
 const POLICY = [

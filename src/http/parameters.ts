@@ -103,6 +103,16 @@ export function listParameter(description: string, item: z.ZodType<string> = z.s
     .meta({ description });
 }
 
+export const labelsParameter = listParameter(
+  "`key=value`, repeatable: only sessions whose labels are a JSON object with all of these texts.",
+  z.string().regex(/^[^=]*=/, { error: "must be key=value" }),
+).transform((pairs) => Object.fromEntries(pairs.map(pairOf)));
+
+function pairOf(text: string): readonly [key: string, value: string] {
+  const at = text.indexOf("=");
+  return [text.slice(0, at), text.slice(at + 1)];
+}
+
 export function textParameter(description: string) {
   return z.string({ error: "must be given once" }).default("").meta({ description });
 }

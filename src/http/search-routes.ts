@@ -19,7 +19,7 @@ import {
   timeText,
   type RouteParts,
 } from "./answers.ts";
-import { countParameter, textParameter, timeParameter } from "./parameters.ts";
+import { countParameter, labelsParameter, textParameter, timeParameter } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { naming } from "./plumbing/problem.ts";
@@ -27,10 +27,13 @@ import { naming } from "./plumbing/problem.ts";
 export function searchRoutes(app: App, { handlers }: RouteParts<"searchTexts">): void {
   app.get("/search", { schema: SEARCH }, async (request, reply) => {
     const { q: query, project: projectId, session: sessionId, role, ...asked } = request.query;
+    const { agent: agentId, labels } = request.query;
     const { type: eventType, after, before, order, limit: pageSize, cursor: pageToken } = asked;
     const sent = create(SearchTextsRequestSchema, {
       query,
       projectId,
+      agentId,
+      labels,
       sessionId,
       role,
       eventType,
@@ -50,6 +53,7 @@ const PARAMETERS = {
   query: "q",
   project_id: "project",
   session_id: "session",
+  agent_id: "agent",
   event_type: "type",
   page_size: "limit",
   page_token: "cursor",
@@ -110,6 +114,8 @@ const SEARCH = {
     ),
     project: textParameter("Only sessions of this project."),
     session: textParameter("Only this session."),
+    agent: textParameter("Only sessions of this agent."),
+    labels: labelsParameter,
     role: textParameter(
       "Only this role: user, assistant, reasoning, system, developer, tool, error, other.",
     ),

@@ -6,20 +6,24 @@ import {
   CreateSessionRequestSchema,
   DeleteSessionRequestSchema,
   GetSessionRequestSchema,
+  type ListSessionsRequest,
   ListSessionsRequestSchema,
   ListSessionsResponseSchema,
   SessionOrder,
+  SessionState,
   SessionSchema,
   type Session,
   type SessionWatchEvent,
   UpdateSessionRequestSchema,
   UpdateSessionStatusRequestSchema,
+  type WatchSessionsRequest,
   WatchSessionsRequestSchema,
   HoldSessionRequestSchema,
   ForkSessionRequestSchema,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { invalidArgument } from "@session-ledger/base/errors";
 import { flatMap } from "../base/pull.ts";
+import { STATE_NAMES, STATES } from "../contract/session-states.ts";
 import { timestampOf } from "../contract/times.ts";
 import {
   answer,
@@ -33,7 +37,7 @@ import {
 import { stateName, stateParameter } from "./event-routes.ts";
 import {
   flagParameter,
-  listParameter,
+  labelsParameter,
   NO_QUERY,
   optionalCountParameter,
   SESSION_ID,
@@ -106,6 +110,44 @@ const sessionSchema = z
     turnSeq: int64Text,
     waiting: int64Text,
     hold: z.string().optional().meta({ description: "Why nothing of it is erased." }),
+    state: z.enum(STATE_NAMES.map((name) => `SESSION_STATE_${name.toUpperCase()}`)).meta({
+      description: "Where it stands: the first of these that holds.",
+    }),
+    stateSince: timeText
+      .optional()
+      .meta({ description: "Since when; not of an open run, and not before the first one." }),
+    questions: z
+      .array(
+        z.strictObject({
+          id: z.string(),
+          runId: z.string(),
+          seq: int64Text,
+          message: z.string(),
+          reason: z.string(),
+          toolName: z.string(),
+          toolArguments: z.string(),
+          interrupt: z.string().meta({ description: "The interrupt of AG-UI, as JSON text." }),
+        }),
+      )
+      .meta({
+        description:
+          "What its agent asks a person; only in a list with `state=waiting_for_person`. `POST /agui/sessions/{id}` takes the answers.",
+      }),
+    facts: z
+      .strictObject({
+        lastText: z.string(),
+        lastRole: z.string(),
+        runs: z.int(),
+        duration: z.string().optional(),
+        inputTokens: int64Text,
+        outputTokens: int64Text,
+        models: z.array(z.string()),
+        toolCalls: z.int(),
+        failedToolCalls: z.int(),
+        tools: z.array(z.string()),
+      })
+      .optional()
+      .meta({ description: "Of its newest 1,000 runs, some seconds late; only with `facts`." }),
     failure: z
       .strictObject({
         runId: z.string(),
@@ -138,25 +180,15 @@ const sessionsSchema = z.strictObject({
 export function sessionRoutes(app: App, parts: SessionRouteParts): void {
   const { handlers } = parts;
   app.get("/sessions", { schema: LIST }, async (request, reply) => {
-    const { order_by: orderBy, project_id: projectId, state_frames, ...rest } = request.query;
-    const { page = 0, size = 0, page_token: pageToken, query, phase, failures, ...others } = rest;
-    const { parent_session_id: parentSessionId, ...filters } = others;
     vary(reply, "Accept");
     if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
-      const asked = create(WatchSessionsRequestSchema, {
-        ...filters,
-        projectId,
-        stateFrames: true,
-      });
-      const pages = { page, size, page_token: pageToken, order_by: orderBy };
-      refuseOfAStream({ ...pages, query, phase, failures, parent_session_id: parentSessionId });
+      const asked = watchRequestOf(request.query);
       const context = streamContextOf(request);
-      const frames = framesOf(handlers.watchSessions(asked, context), state_frames);
-      await sendEventStream(reply, context, frames, parts);
+      const events = handlers.watchSessions(asked, context);
+      await sendEventStream(reply, context, framesOf(events, request.query.state_frames), parts);
       return reply;
     }
-    const listing = { ...filters, page, size, pageToken, query, phase, failures, projectId };
-    const asked = create(ListSessionsRequestSchema, { ...listing, parentSessionId, orderBy });
+    const asked = listRequestOf(request.query);
     const listed = await handlers.listSessions(asked, callContextOf(request));
     return sendJson(reply, JSON.stringify(toJson(ListSessionsResponseSchema, listed, EMITTED)));
   });
@@ -199,14 +231,49 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
   });
 }
 
-/** A stream has no pages and no order. */
-function refuseOfAStream(given: Readonly<Record<string, string | number | boolean>>): void {
-  const names = Object.keys(given).filter((name) => !["", 0, false].includes(given[name] ?? ""));
-  if (names.length === 0) return;
-  throw invalidArgument(
-    names.map((field) => ({ field, description: `${field} must not be given for a stream` })),
-  );
+type ListQuery = z.output<typeof LIST.querystring>;
+
+function listRequestOf(query: ListQuery): ListSessionsRequest {
+  const { page = 0, size = 0, page_token: pageToken, order_by: orderBy, ...wanted } = query;
+  const { project_id: projectId, parent_session_id: parentSessionId, ...others } = wanted;
+  const { agent_id: agentId, active_after: after, active_before: before, ...rest } = others;
+  const { state_frames: _, ...filters } = rest;
+  return create(ListSessionsRequestSchema, {
+    ...filters,
+    page,
+    size,
+    pageToken,
+    orderBy,
+    projectId,
+    parentSessionId,
+    agentId,
+    ...(after !== undefined && { activeAfter: timestampOf(after) }),
+    ...(before !== undefined && { activeBefore: timestampOf(before) }),
+  });
 }
+
+/** A stream has no pages, no order, and fewer filters. */
+function watchRequestOf(query: ListQuery): WatchSessionsRequest {
+  const {
+    running,
+    waiting,
+    state,
+    labels,
+    project_id: projectId,
+    state_frames: _,
+    ...others
+  } = query;
+  const given = Object.entries(others).filter(([, value]) => !NOT_GIVEN.has(value));
+  if (given.length > 0) {
+    throw invalidArgument(
+      given.map(([field]) => ({ field, description: `${field} must not be given for a stream` })),
+    );
+  }
+  const filters = { running, waiting, state, labels, projectId };
+  return create(WatchSessionsRequestSchema, { ...filters, stateFrames: true });
+}
+
+const NOT_GIVEN: ReadonlySet<unknown> = new Set(["", 0, false, undefined]);
 
 function framesOf(
   events: AsyncIterable<SessionWatchEvent>,
@@ -233,11 +300,6 @@ const ORDERS = {
   waiting: SessionOrder.WAITING,
 } as const;
 
-function pairOf(text: string): readonly [key: string, value: string] {
-  const at = text.indexOf("=");
-  return [text.slice(0, at), text.slice(at + 1)];
-}
-
 const LIST = {
   operationId: "listSessions",
   summary: "Sessions",
@@ -259,6 +321,22 @@ const LIST = {
       "Only sessions whose name or id contains this text, in any case; not for a stream.",
     ),
     phase: textParameter("Only sessions in this phase, as last reported; not for a stream."),
+    state: z
+      .enum(STATE_NAMES, { error: `must be one of ${STATE_NAMES.join(", ")}` })
+      .optional()
+      .transform((name) => (name === undefined ? SessionState.UNSPECIFIED : STATES[name]))
+      .meta({
+        description:
+          "Only sessions that stand there. With waiting_for_person each has its `questions`.",
+      }),
+    agent_id: textParameter("Only sessions of this agent; not for a stream."),
+    active_after: timeParameter(
+      "Only sessions whose newest row is from this time or later; not for a stream.",
+    ),
+    active_before: timeParameter(
+      "Only sessions whose newest row is from before this time; not for a stream.",
+    ),
+    facts: flagParameter("Also `facts` of each session; not for a stream."),
     failures: flagParameter(
       "Also `failure` of each session: the RUN_ERROR that ended its last run; not for a stream.",
     ),
@@ -268,12 +346,9 @@ const LIST = {
       .transform((name) => ORDERS[name])
       .meta({
         description:
-          "The newest first, or the newest activity first, or, with `waiting`, the longest wait first; not for a stream.",
+          "The newest first, or the newest activity first, or, with `waiting` or a state of waiting, the longest wait first; not for a stream.",
       }),
-    labels: listParameter(
-      "`key=value`, repeatable: only sessions whose labels are a JSON object with all of these texts.",
-      z.string().regex(/^[^=]*=/, { error: "must be key=value" }),
-    ).transform((pairs) => Object.fromEntries(pairs.map(pairOf))),
+    labels: labelsParameter,
     project_id: textParameter("Only sessions of this project."),
     parent_session_id: textParameter(
       "Only sessions that this one has started, and its forks; not for a stream.",
@@ -288,6 +363,7 @@ const JSON_NAMES = {
   llm_model: "llmModel",
   parent_session_id: "parentSessionId",
   project_id: "projectId",
+  agent_id: "agentId",
   start_time: "startTime",
   completion_time: "completionTime",
 };
@@ -316,6 +392,7 @@ const CREATE = {
       parentSessionId: textMember()
         .optional()
         .meta({ description: "The session that starts this one.", ...SESSION_ID }),
+      agentId: textMember().optional().meta({ description: "The agent, at most 1,024 bytes." }),
       projectId: textMember().optional().meta({
         description: "The project, at most 1,024 bytes. A token of a project may name only that.",
       }),
@@ -355,6 +432,7 @@ const REPORT = {
       phase: textMember().optional().meta({
         description: "Pending, Creating, Running, Stopping, Stopped, Completed or Failed.",
       }),
+      agentId: textMember().optional().meta({ description: "The agent, at most 1,024 bytes." }),
       startTime: timeParameter("When the run of the agent began."),
       completionTime: timeParameter("When the run ended."),
       capabilities: z

@@ -29,6 +29,8 @@ export interface SearchRequest {
   readonly scope: SessionScope;
   /** Empty texts: any. */
   readonly projectId: string;
+  readonly agentId: string;
+  readonly labels: Readonly<Record<string, string>>;
   readonly sessionId: string;
   readonly role: string;
   readonly eventType: string;
@@ -219,11 +221,11 @@ function skipped(cursor: SearchCursor | undefined): number {
  * The list of ids makes each look-up a walk down the key, for any statistics. With coalesce the planner has
  * no use for an index of the other conditions.
  */
-function sessionOf({ scope, projectId }: SearchRequest): SQL {
+function sessionOf({ scope, projectId, agentId, labels }: SearchRequest): SQL {
   return sql`join (
     select id, name, project_id from ${sessions}
     where id = any (array(select session_id from matched)) 
-      and coalesce(${listedIn({ scope, filter: { projectId } })}, false)
+      and coalesce(${listedIn({ scope, filter: { projectId, agentId, labels } })}, false)
   ) s on s.id = m.session_id`;
 }
 

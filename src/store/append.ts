@@ -191,6 +191,7 @@ const USE_ARRAYS = {
   run_messages: "bigint",
   run_arrivals: "bigint",
   cancels: "boolean",
+  run_outcomes: "text",
 } as const;
 
 function useValues(use: SessionUse): ValuesOf<typeof USE_ARRAYS> {
@@ -212,6 +213,7 @@ function useValues(use: SessionUse): ValuesOf<typeof USE_ARRAYS> {
     run_messages: use.started?.messages,
     run_arrivals: use.started?.arrivals,
     cancels: use.cancels || undefined,
+    run_outcomes: use.runOutcome,
   };
 }
 

@@ -46,6 +46,8 @@ export interface SessionUse {
   refused: number;
   /** The open run after the batch; undefined: unchanged. */
   runId: string | undefined;
+  /** How the last run of the batch that ended did so; undefined: none has, or it is not known. */
+  runOutcome: string | undefined;
   arrivals: number;
   /** Arrivals that the claim of the batch takes. */
   taken: number;
@@ -118,7 +120,10 @@ function arrangeRow(push: Push, row: StoredRow, use: SessionUse): Arranged {
   if (!isCounted) return { push, use, row, isKeyed, offset, runId };
   if (runId === undefined) use.openRunRows += 1;
   else use.bytes += Buffer.byteLength(runId);
-  if (ends) use.runId = "";
+  if (ends) {
+    use.runId = "";
+    use.runOutcome = row.runOutcome;
+  }
   return { push, use, row, isKeyed, offset, runId };
 }
 
@@ -136,6 +141,7 @@ function unused(sessionId: string): SessionUse {
     lastClientSeq: undefined,
     refused: 0,
     runId: undefined,
+    runOutcome: undefined,
     arrivals: 0,
     taken: 0,
     started: undefined,

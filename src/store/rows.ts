@@ -30,6 +30,8 @@ export interface EventRow extends RowBase {
   readonly eventCount: number;
   /** Empty outside of a run. Before the commit only the start of a run has one. */
   readonly runId: string;
+  /** Of the end of a run, before the commit: how it ended. */
+  readonly runOutcome?: string | undefined;
   /** The encoded fragment index; the store does not decode it. */
   readonly fragments: Uint8Array | undefined;
   readonly conformant: boolean;

@@ -165,59 +165,6 @@ export function joined(left: RunStretch, right: RunStretch): RunStretch | undefi
   };
 }
 
-/** A run's end is its last row, or near to it. */
-const ROWS_LOOKED_AT_MAX = 32;
-
-const READ_AT_ONCE_MAX = 16;
-
-/** A page of 1,000 sessions would otherwise read up to a thousand payloads of any size. */
-const PAYLOAD_BYTES_MAX = 4_096;
-
-/** How the last ended run of a session failed. */
-export interface FailedRun {
-  readonly runId: string;
-  readonly seq: bigint;
-  readonly atMicros: bigint;
-  /** The RUN_ERROR; undefined when it is large. */
-  readonly payload: string | undefined;
-}
-
-/**
- * Only sessions whose last ended run has failed are in the answer. No column has it: it is looked for
- * among the newest rows, when a caller asks for it, and no push pays for it.
- */
-export async function readFailures(
-  database: Database,
-  sessionIds: readonly string[],
-): Promise<ReadonlyMap<string, FailedRun>> {
-  const failures = new Map<string, FailedRun>();
-  const read = async (sessionId: string): Promise<void> => {
-    const [row] = await database.run(lastEndStatement(sessionId));
-    if (row?.["event_type"] !== "RUN_ERROR") return;
-    failures.set(sessionId, {
-      runId: String(row["run_id"] ?? ""),
-      seq: bigintOf(row["seq"]),
-      atMicros: bigintOf(row["at"]),
-      payload: typeof row["payload"] === "string" ? row["payload"] : undefined,
-    });
-  };
-  for (let from = 0; from < sessionIds.length; from += READ_AT_ONCE_MAX)
-    await Promise.all(sessionIds.slice(from, from + READ_AT_ONCE_MAX).map(read));
-  return failures;
-}
-
-function lastEndStatement(sessionId: string): SQL {
-  return sql`
-    select seq, event_type, run_id, ${microsColumn(sql`coalesce(completed_at, created_at)`)} as at,
-      case when octet_length(payload) <= ${PAYLOAD_BYTES_MAX} then payload end as payload
-    from (
-      select * from ${sessionEvents} where session_id = ${sessionId}
-      order by seq desc limit ${ROWS_LOOKED_AT_MAX}
-    ) newest
-    where conformant and event_type in ('RUN_FINISHED', 'RUN_ERROR')
-    order by seq desc limit 1`;
-}
-
 function stretchOf(fields: Fields): RunStretch {
   const endSeq = fields["end_seq"];
   return {

@@ -68,6 +68,9 @@ export const sessions = pgTable(
     producerClientSeq: number("producer_client_seq").notNull().default(sql`0`),
     producerRefused: number("producer_refused").notNull().default(sql`0`),
     openRunId: text("open_run_id"),
+    /** How the last ended run did so: finished, interrupted, cancelled or error; null: none, or not known. */
+    runOutcome: text("run_outcome"),
+    runEndedAt: time("run_ended_at"),
     /** The watermark: messages up to this number belong to a turn, or are older than all turns. */
     turnSeq: number("turn_seq").notNull().default(sql`0`),
     /** The watermark before the turn of the open run; null: no run is open, or no claim began it. */
@@ -136,6 +139,12 @@ export const sessions = pgTable(
     index("sessions_running")
       .on(table.createdAt.desc(), table.id.desc())
       .where(sql`deleted_at is null and open_run_id is not null`),
+    // A push that changes the outcome ends a run, so it changes the index above too.
+    index("sessions_asking")
+      .on(table.runEndedAt, table.id)
+      .where(
+        sql`deleted_at is null and open_run_id is null and waiting_since is null and run_outcome = 'interrupted'`,
+      ),
     index("sessions_cancelled")
       .on(table.id)
       .where(sql`deleted_at is null and cancel_seq is not null`),

@@ -22,6 +22,7 @@ import {
   type SessionFilter,
   type SessionRecord,
   type SessionScope,
+  type SessionState,
 } from "./sessions.ts";
 
 /** Sessions that one page reads, and to which totals are exact. */
@@ -61,6 +62,8 @@ const ORDERS = {
   newest: { time: sessions.createdAt, isNewestFirst: true },
   activity: { time: sessions.activeAt, isNewestFirst: true },
   waiting: { time: sessions.waitingSince, isNewestFirst: false },
+  /** Of sessions that wait for a person. */
+  asking: { time: sessions.runEndedAt, isNewestFirst: false },
 };
 
 const LIST_BYTES_MAX = 3 * 1024 * 1024;
@@ -131,10 +134,18 @@ interface Condition {
 
 const ANY: SessionScope = { projectId: undefined, sessionId: undefined };
 
+/** The states that an index finds. */
+const STATE_INDEXES = new Map<SessionState | undefined, Omit<Condition, "sql">>([
+  ["running", { leads: ["newest"], index: "quick" }],
+  ["waiting_for_runner", { leads: ["waiting"], index: "quick" }],
+  ["waiting_for_person", { leads: ["asking"], index: "quick" }],
+]);
+
 /** The conditions of a list, those that usually leave the fewest sessions first. */
 function conditionsOf({ scope, filter = {} }: SessionsPage): readonly Condition[] {
   const { parentSessionId = "", labels = {}, projectId = "", query = "", phase = "" } = filter;
-  const { waiting = false, running = false } = filter;
+  const { waiting = false, running = false, state, agentId = "" } = filter;
+  const { activeAfterMicros, activeBeforeMicros } = filter;
   const conditions: readonly (Omit<Condition, "sql"> & { readonly sql: SQL | undefined })[] = [
     {
       sql: belongsTo({ scope: { ...ANY, sessionId: scope.sessionId } }),
@@ -149,12 +160,22 @@ function conditionsOf({ scope, filter = {} }: SessionsPage): readonly Condition[
     { sql: belongsTo({ scope: ANY, filter: { labels } }), leads: [], index: "slow" },
     { sql: isInState({ scope: ANY, filter: { waiting } }), leads: ["waiting"], index: "quick" },
     {
+      sql: isInState({ scope: ANY, filter: { state } }),
+      ...(STATE_INDEXES.get(state) ?? { leads: [], index: "none" }),
+    },
+    {
       sql: belongsTo({ scope: { ...ANY, projectId: scope.projectId }, filter: { projectId } }),
       leads: ["newest", "activity"],
       index: "quick",
     },
     { sql: isInState({ scope: ANY, filter: { running } }), leads: ["newest"], index: "quick" },
     { sql: isInState({ scope: ANY, filter: { phase } }), leads: [], index: "quick" },
+    {
+      sql: isInState({ scope: ANY, filter: { activeAfterMicros, activeBeforeMicros } }),
+      leads: ["activity"],
+      index: "none",
+    },
+    { sql: belongsTo({ scope: ANY, filter: { agentId } }), leads: [], index: "none" },
     { sql: isInState({ scope: ANY, filter: { query } }), leads: [], index: "none" },
   ];
   return conditions.flatMap(({ sql: one, ...rest }) =>

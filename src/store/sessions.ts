@@ -17,9 +17,60 @@ export interface SessionScope {
   readonly sessionId: string | undefined;
 }
 
+/** Where a session stands: the first of these that holds. */
+export type SessionState =
+  | "running"
+  | "waiting_for_runner"
+  | "waiting_for_person"
+  | "failed"
+  | "cancelled"
+  | "idle";
+
+/** The states of a session without an open run and without a waiting message, by the end of its last run. */
+const AFTER_RUNS: Readonly<Record<string, SessionState>> = {
+  interrupted: "waiting_for_person",
+  error: "failed",
+  cancelled: "cancelled",
+};
+
+export function stateOf({
+  openRunId,
+  waitingSinceMicros,
+  runOutcome,
+}: Pick<SessionRecord, "openRunId" | "waitingSinceMicros" | "runOutcome">): SessionState {
+  if (openRunId !== null) return "running";
+  if (waitingSinceMicros !== null) return "waiting_for_runner";
+  return AFTER_RUNS[runOutcome ?? ""] ?? "idle";
+}
+
+/** The same rule; the index `sessions_asking` has the words of one of them. */
+function standsAt(state: SessionState | undefined): SQL | undefined {
+  if (state === undefined) return undefined;
+  const [outcome] = Object.entries(AFTER_RUNS).find(([, after]) => after === state) ?? [];
+  switch (state) {
+    case "running":
+      return isNotNull(sessions.openRunId);
+    case "waiting_for_runner":
+      return and(isNull(sessions.openRunId), isNotNull(sessions.waitingSince));
+    case "waiting_for_person":
+    case "failed":
+    case "cancelled":
+      return sql`open_run_id is null and waiting_since is null and run_outcome = ${sql.raw(`'${outcome}'`)}`;
+    case "idle":
+      return sql`open_run_id is null and waiting_since is null and coalesce(run_outcome, '') not in ('interrupted', 'error', 'cancelled')`;
+  }
+}
+
 export interface SessionFilter {
   readonly running?: boolean;
   readonly waiting?: boolean;
+  /** Undefined: any. */
+  readonly state?: SessionState | undefined;
+  /** The time of its newest row, or of its beginning; undefined: any. */
+  readonly activeAfterMicros?: bigint | undefined;
+  readonly activeBeforeMicros?: bigint | undefined;
+  /** Empty: any. */
+  readonly agentId?: string;
   /** A part of the name or the id; empty: any. */
   readonly query?: string;
   /** Empty: any. */
@@ -39,6 +90,7 @@ export interface SessionChange {
   /** Null removes them. */
   readonly capabilities?: string | null | undefined;
   readonly phase?: string | undefined;
+  readonly agentId?: string | undefined;
   readonly startTimeMicros?: bigint | undefined;
   readonly completionTimeMicros?: bigint | undefined;
 }
@@ -74,6 +126,9 @@ export const RECORD = {
   rowCount: sessions.rowCount,
   payloadBytes: sessions.payloadBytes,
   openRunId: sessions.openRunId,
+  runOutcome: sessions.runOutcome,
+  runEndedAtMicros: optionalMicros(sessions.runEndedAt),
+  waitingSinceMicros: optionalMicros(sessions.waitingSince),
   turnSeq: sessions.turnSeq,
   pendingCount: sessions.pendingCount,
   hold: sessions.hold,
@@ -153,12 +208,13 @@ export function listedIn(request: Filtered): SQL | undefined {
 
 /** The filters that also hold for a deleted session. */
 export function belongsTo({ scope, filter = {} }: Filtered): SQL | undefined {
-  const { labels = {}, projectId = "", parentSessionId = "" } = filter;
+  const { labels = {}, projectId = "", parentSessionId = "", agentId = "" } = filter;
   return and(
     scope.projectId === undefined ? undefined : eq(sessions.projectId, scope.projectId),
     scope.sessionId === undefined ? undefined : eq(sessions.id, scope.sessionId),
     projectId === "" ? undefined : eq(sessions.projectId, projectId),
     parentSessionId === "" ? undefined : eq(sessions.parentSessionId, parentSessionId),
+    agentId === "" ? undefined : eq(sessions.agentId, agentId),
     Object.keys(labels).length === 0
       ? undefined
       : and(
@@ -175,7 +231,7 @@ function mayHave(text: string): SQL {
 
 /** The other filters. */
 export function isInState({ filter = {} }: Filtered): SQL | undefined {
-  const { running = false, waiting = false, query = "", phase = "" } = filter;
+  const { running = false, waiting = false, query = "", phase = "", state } = filter;
   const part = sql`lower(${query}::text)`;
   return and(
     running ? isNotNull(sessions.openRunId) : undefined,
@@ -184,6 +240,19 @@ export function isInState({ filter = {} }: Filtered): SQL | undefined {
       ? undefined
       : sql`(strpos(lower(${sessions.name}), ${part}) > 0 or strpos(lower(${sessions.id}), ${part}) > 0)`,
     phase === "" ? undefined : eq(sessions.phase, phase),
+    standsAt(state),
+    activeWithin(filter),
+  );
+}
+
+/** `active_at`, which has indexes, is at most 10 s before the newest row. */
+function activeWithin({ activeAfterMicros: after, activeBeforeMicros: before }: SessionFilter) {
+  const at = sql`coalesce(${sessions.lastActivityAt}, ${sessions.createdAt})`;
+  const from = after === undefined ? undefined : sql`${isoOf(after)}::timestamptz`;
+  const to = before === undefined ? undefined : sql`${isoOf(before)}::timestamptz`;
+  return and(
+    from ? sql`${at} >= ${from} and ${sessions.activeAt} >= ${from} - interval '10 s'` : undefined,
+    to ? sql`${at} < ${to} and ${sessions.activeAt} < ${to}` : undefined,
   );
 }
 
@@ -208,6 +277,18 @@ export async function updateSession(
       .returning(RECORD),
   );
   return record;
+}
+
+/** Of a session without an outcome and without an open run; others stay as they are. */
+export async function setRunOutcome(
+  database: Database,
+  id: string,
+  outcome: string,
+  endedAtMicros: bigint,
+): Promise<void> {
+  await database.run(sql`
+    update sessions set run_outcome = ${outcome}, run_ended_at = ${isoOf(endedAtMicros)}::timestamptz
+    where id = ${id} and run_outcome is null and open_run_id is null`);
 }
 
 /** One statement for all; deleted sessions are in the answer, marked as deleted. */

@@ -27,7 +27,8 @@ const SECONDS = 20;
 const CALL = { deadlineMs: 60_000 } as const;
 
 /** As the contract and the store name it. */
-interface Listing extends Pick<SessionsPage, "filter" | "order"> {
+interface Listing extends Pick<SessionsPage, "order"> {
+  readonly filter?: Omit<NonNullable<SessionsPage["filter"]>, "state">;
   readonly orderBy?: SessionOrder;
 }
 
@@ -148,7 +149,12 @@ async function byIds({ sql: run }: Ledger): Promise<void> {
   await run`select * from sessions where id = any (${ids})`;
 }
 
-const NAMES = { newest: "created_at", activity: "active_at", waiting: "waiting_since" } as const;
+const NAMES = {
+  newest: "created_at",
+  activity: "active_at",
+  waiting: "waiting_since",
+  asking: "run_ended_at",
+} as const;
 
 /** The token behind so many sessions of the order, or of those that wait. */
 async function deepToken({ sql: run }: Ledger, { order = "newest" }: Listing, sessions: number) {

@@ -111,7 +111,8 @@ describe("sessions", () => {
   test("with --watch refuses an order and a query", async () => {
     const { stderr, exitCode } = await here("sessions", "--watch", "--query", "x");
     expect({ stderr, exitCode }).toEqual({
-      stderr: "session-ledger: --watch: expected no --query, no --parent and no --order\n",
+      stderr:
+        "session-ledger: --watch: expected no --query, no --parent, no --agent and no --order\n",
       exitCode: 2,
     });
   });

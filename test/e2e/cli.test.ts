@@ -363,7 +363,9 @@ describe("create, say and describe", () => {
       waiting: "2",
     });
     const table = await here(["sessions", id, "-o", "table"]);
-    expect(table.stdout).toMatch(new RegExp(`^ID +${id}\nNAME +Triage\nCREATED +20`));
+    expect(table.stdout).toMatch(
+      new RegExp(`^ID +${id}\nNAME +Triage\nSTATE +waiting_for_runner\nCREATED +20`),
+    );
     expect(table.stdout).toMatch(/^WAITING +2\n/m);
     expect(table.stdout).not.toContain("OPEN RUN");
   });
@@ -391,7 +393,7 @@ describe("create, say and describe", () => {
     const id = named.stdout.trim();
     const short = await here(["sessions", "-n", "1", "-o", "table"]);
     const [heading = "", line = ""] = short.stdout.split("\n");
-    expect(heading.split(/  +/)).toEqual(["CREATED", "LAST ACTIVITY", "PHASE", "ID", "NAME"]);
+    expect(heading.split(/  +/)).toEqual(["CREATED", "LAST ACTIVITY", "STATE", "ID", "NAME"]);
     expect(line).toContain(`${id}  a\\u001b[31m\\u000ab`);
     const wide = await here(["sessions", "-n", "1", "-o", "wide"]);
     expect(wide.stdout).toMatch(/ WAITING +OPEN RUN +PROJECT +NAME\n/);

@@ -23,6 +23,8 @@ const QUESTION: Parameters<typeof walkStatement>[0] = {
   language: "english",
   scope: { projectId: undefined, sessionId: undefined },
   projectId: "p1",
+  agentId: "a1",
+  labels: { team: "x" },
   sessionId: "",
   role: "",
   eventType: "",

@@ -54,7 +54,7 @@ export const DEFECTS: readonly Defect[] = [
     ],
     kinds: ["kill_postgres", "slow_disk"],
     expected:
-      /acknowledged, and not there|acknowledged \d+, opened|is lost|there is nothing more|row, which is not there|nobody sent|opened at/,
+      /acknowledged, and not there|acknowledged \d+, opened|is lost|there is nothing more|row, which is not there|nobody sent|opened at|CURSOR_BEYOND_HEAD/,
   },
   {
     name: "flushed_later",

@@ -46,6 +46,8 @@ export const NO_FILTER: Omit<SearchRequest, "query"> = {
   language: "english",
   scope: { projectId: undefined, sessionId: undefined },
   projectId: "",
+  agentId: "",
+  labels: {},
   sessionId: "",
   role: "",
   eventType: "",

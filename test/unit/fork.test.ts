@@ -12,6 +12,8 @@ function asking(parts: Partial<ForkParts> = {}) {
   const { forkSession } = createForkHandlers({
     fork: () => new Promise((resolve) => void waiting.push(resolve)),
     getSession: () => Promise.resolve(undefined),
+    readRunEnds: () => Promise.resolve(new Map()),
+    setRunOutcome: () => Promise.resolve(),
     onChange: () => undefined,
     refusal: () => undefined,
     rates: { take: () => undefined, charge: () => 0 },

@@ -25,6 +25,8 @@ const FROZEN: Readonly<Record<string, string>> = {
   "0006_retention.sql": "4c4bbfbdd3eea7f078b21e359a92d4e7b1970fe491e842ce5064d9dfcb71ae4a",
   "0007_sharded.down.sql": "2933360e8e329d82fce67b699739cc5b6b2a32449035c0864ae7f41a8132e804",
   "0007_sharded.sql": "b1f11af83f33851e1748f84cf86791f363e1a59d556e044994149cc97158b79e",
+  "0008_states.down.sql": "62ba6c7f50052715a6376f42faf62e016b321db161d3981e0a0037a10153d8e4",
+  "0008_states.sql": "8d93c02c7e4ff817c2b7d7c7ab38560d33657df54edfd37bf7f724cafbfe2c3a",
   "analytics.sql": "28806d4fffff56ce27622562c2e4604cb4a6a94c063784163baa6ba073b7e155",
   "append-0005.sql": "1c4c08685459c61335f3e909565d1ac7c33b36d28eb60d48685b30a9a77b29c7",
   "append.sql": "9171bf6ef5cbe969967a903dbb45b097c71db1e2320fab86aca59c7d9e3ec5e1",
@@ -50,6 +52,7 @@ const FROZEN_TIMES: Readonly<Record<string, number>> = {
   "0005_chain": 1795779629640,
   "0006_retention": 1795820336499,
   "0007_sharded": 1795823936499,
+  "0008_states": 1795830998879,
 };
 
 const journalSchema = z.object({

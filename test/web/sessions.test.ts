@@ -36,7 +36,7 @@ describe("in chromium", needs("chromium"), () => {
       await say(service, "older", { payload: "hello" });
       await rowOf(page, "older").waitFor();
       await page.getByText("1 session ·").waitFor();
-      await expect.poll(() => rowOf(page, "older").innerText()).toContain("1 waiting");
+      await expect.poll(() => rowOf(page, "older").innerText()).toContain("waits for a runner");
       await say(service, "newer", { payload: "hello" });
       await expect.poll(async () => (await textsOf(page))[0]).toContain("newer");
       await pushAll(service, "older", [
@@ -44,7 +44,7 @@ describe("in chromium", needs("chromium"), () => {
         { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" },
       ]);
       await expect.poll(async () => (await textsOf(page))[0]).toMatch(/running\s+older/);
-      await expect.poll(() => rowOf(page, "older").innerText()).toMatch(/\s1\s+2\s+3\s/);
+      await expect.poll(() => rowOf(page, "older").innerText()).toMatch(/Person: hello[^]+1 run/);
       await rename(service, "older", "A better name");
       await expect.poll(() => rowOf(page, "older").innerText()).toContain("A better name");
       await pushAll(service, "older", [
@@ -73,7 +73,7 @@ describe("in chromium", needs("chromium"), () => {
       await expect.poll(() => rowsOf(page).count()).toBe(1);
       // A part of the words is enough to find it, and the rest is still on its way to the address.
       await expect.poll(() => new URL(page.url()).searchParams.get("q")).toBe("bLUE w");
-      await page.getByLabel("Search by name or id").fill(id.slice(9).toUpperCase());
+      await page.getByLabel("Search names, ids and texts").fill(id.slice(9).toUpperCase());
       await expect.poll(() => textsOf(page)).toEqual([expect.stringContaining("Blue Whale")]);
       await page.keyboard.press("Escape");
       await rowOf(page, "Red Fox").waitFor();
@@ -85,11 +85,83 @@ describe("in chromium", needs("chromium"), () => {
       await makeSession(service, { name: "Grey Wolf", projectId: "land" });
       await rowOf(page, "Grey Wolf").waitFor();
       expect(await rowOf(page, "Grey Seal").count()).toBe(0);
-      await page.goto(`${url}?phase=Failed&running=true`);
+      await page.goto(`${url}?state=failed&agent=nobody&label=a%3Db&within=1h`);
       await page.getByText("No session has all of this.").waitFor();
       await page.getByRole("button", { name: "Show all sessions" }).click();
       await rowOf(page, "Red Fox").waitFor();
       await expect.poll(() => new URL(page.url()).search).toBe("");
+    });
+  });
+
+  test("the search finds texts of all sessions, and the keyboard alone opens the place", async () => {
+    const project = { projectId: "texts" };
+    const id = await makeSession(service, { name: "Spoken", ...project });
+    await say(service, id, { payload: "Where does the ibex live?" });
+    await pushAll(service, id, [
+      { type: "RUN_STARTED", threadId: id, runId: "r1" },
+      { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" },
+      { type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "An ibex lives on <b>cliffs</b>." },
+      { type: "TEXT_MESSAGE_END", messageId: "m" },
+      { type: "RUN_FINISHED", threadId: id, runId: "r1" },
+    ]);
+    await inspector.visit(url, {}, async (page) => {
+      const found = page.getByRole("region", { name: "Found texts" });
+      await rowOf(page, "Spoken").waitFor();
+      await page.keyboard.press("/");
+      await page.keyboard.type("ibex");
+      await expect.poll(() => new URL(page.url()).searchParams.get("q")).toBe("ibex");
+      // The index is some seconds behind.
+      await expect
+        .poll(async () => {
+          await page.reload();
+          await found.getByText(/Texts|No text has this/).waitFor();
+          return found.getByRole("link").count();
+        })
+        .toBe(2);
+      expect(await found.locator("mark").allInnerTexts()).toEqual(["ibex", "ibex"]);
+      await found.getByText("<b>cliffs</b>").waitFor();
+      await page.keyboard.press("/");
+      await page.keyboard.press("Enter");
+      await page.keyboard.press("ArrowDown");
+      await page.keyboard.press("Enter");
+      await expect.poll(() => page.url()).toContain(`/sessions/${id}?message=1`);
+      await page
+        .locator(".conversation-item:focus")
+        .getByText("Where does the ibex live?")
+        .waitFor();
+      await page.goBack();
+      await found.getByText("cliffs").click();
+      await expect.poll(() => page.url()).toMatch(/\?at=2$/);
+    });
+  });
+
+  test("a session is renamed, labelled, held and deleted from the list, as far as the token may", async () => {
+    const id = await makeSession(service, { name: "Old name", labels: '{"size":7}' });
+    await inspector.visit(`${url}?q=${id}`, {}, async (page) => {
+      await page.getByRole("button", { name: "Actions of Old name" }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByLabel("Name").fill("New name");
+      await dialog.getByLabel("Labels, one key=value a line").fill("team=sea\n\nplace = far");
+      await dialog.getByRole("button", { name: "Save" }).click();
+      await expect.poll(async () => (await textsOf(page))[0]).toMatch(/New name[^]+team=sea/);
+      const record = async (): Promise<unknown> =>
+        (await fetch(`${url}api/ambient/v1/sessions/${id}`)).json();
+      expect(await record()).toMatchObject({ labels: '{"size":7,"team":"sea","place":"far"}' });
+      const open = () => page.getByRole("button", { name: "Actions of New name" }).click();
+      await open();
+      await dialog.getByLabel(/Reason of a hold/).fill("a court asks");
+      await dialog.getByRole("button", { name: "Hold", exact: true }).click();
+      await expect.poll(record).toMatchObject({ hold: "a court asks" });
+      await open();
+      await dialog.getByRole("button", { name: "Delete the session" }).click();
+      await dialog.getByRole("button", { name: "Delete the session: yes" }).click();
+      await dialog.getByRole("alert").getByText(/held/).waitFor();
+      await dialog.getByRole("button", { name: "End the hold" }).click();
+      await expect.poll(record).not.toHaveProperty("hold");
+      await open();
+      await dialog.getByRole("button", { name: "Delete the session" }).click();
+      await dialog.getByRole("button", { name: "Delete the session: yes" }).click();
+      await expect.poll(() => rowsOf(page).count()).toBe(0);
     });
   });
 

@@ -10,6 +10,9 @@ import { Empty } from "./ui/empty.tsx";
 import { useKeyGroups, useKeys } from "./ui/keyboard.ts";
 import { Link } from "./ui/link.tsx";
 import { setTheme, type Theme, useTheme } from "./ui/theme.ts";
+import { useWaitingCount } from "./inbox/waiting.ts";
+import { count } from "./ui/format.ts";
+import { useWaitingInTitle } from "./ui/title.ts";
 import { SessionsPage } from "./sessions/page.tsx";
 import { visible } from "./ui/text.ts";
 import { toast, Toasts } from "./ui/toast.tsx";
@@ -18,6 +21,9 @@ import "./app.css";
 
 const SessionPage = lazy(async () => ({
   default: (await import("./session/page.tsx")).SessionPage,
+}));
+const InboxPage = lazy(async () => ({
+  default: (await import("./inbox/page.tsx")).InboxPage,
 }));
 const ComparePage = lazy(async () => ({
   default: (await import("./compare/page.tsx")).ComparePage,
@@ -55,6 +61,8 @@ function Shown({ view }: { readonly view: View }) {
   switch (view.name) {
     case "sessions":
       return <SessionsPage />;
+    case "inbox":
+      return <InboxPage />;
     case "session":
       return <SessionPage key={view.id} id={view.id} />;
     case "compare":
@@ -70,15 +78,25 @@ function Shown({ view }: { readonly view: View }) {
 
 function Head({ view, onHelp }: { readonly view: View; readonly onHelp: () => void }) {
   const token = useSyncExternalStore(onTokenChange, currentToken);
+  const waiting = useWaitingCount();
+  useWaitingInTitle(waiting);
   return (
     <header className="app-head">
       <nav aria-label="Pages" className="app-tabs">
         <Link
           to="/"
           className="app-tab"
-          aria-current={view.name === "nothing" ? undefined : "page"}
+          aria-current={["nothing", "inbox"].includes(view.name) ? undefined : "page"}
         >
           Sessions
+        </Link>
+        <Link
+          to="/inbox"
+          className="app-tab"
+          aria-current={view.name === "inbox" ? "page" : undefined}
+        >
+          Inbox
+          {waiting > 0 && <span className="inbox-count">{count(waiting)}</span>}
         </Link>
         <a
           href={OPENAPI}

@@ -8,6 +8,7 @@ export interface Place {
 
 export type View =
   | { readonly name: "sessions" }
+  | { readonly name: "inbox" }
   | { readonly name: "session"; readonly id: string }
   | { readonly name: "compare"; readonly id: string }
   | { readonly name: "nothing" };
@@ -23,6 +24,7 @@ function decoded(text: string): string | undefined {
 
 export function viewOf(path: string): View {
   if (path === "/") return { name: "sessions" };
+  if (path === "/inbox") return { name: "inbox" };
   const [, encoded, rest] = /^\/sessions\/([^/]+)(\/compare)?$/.exec(path) ?? [];
   const id = encoded === undefined ? undefined : decoded(encoded);
   if (id === undefined) return { name: "nothing" };

@@ -17,11 +17,7 @@ function session(id: string, more: Partial<SessionJson> = {}): SessionJson {
   return {
     metadata: { id, createdAt: "2026-11-23T10:00:00Z" },
     name: "",
-    messageSeq: "0",
-    eventSeq: "0",
-    rows: "0",
-    payloadBytes: "0",
-    waiting: "0",
+    state: "SESSION_STATE_IDLE",
     ...more,
   };
 }
@@ -43,28 +39,61 @@ describe("the list of sessions", () => {
     expect(withoutSession(listed, "gone")).toBe(listed);
   });
 
-  test("reads numbers of 64 bits, times and the failure", () => {
-    const failure = { runId: "r", seq: "7", message: "m", code: "", at: "2026-11-23T12:00:00Z" };
-    const item = itemOf(session("a", { eventSeq: "12345", openRunId: "r", failure }));
+  test("reads the state, times, the failure, the agent, labels and facts", () => {
+    const failure = { seq: "7", message: "m", code: "" };
+    const capabilities = JSON.stringify({ identity: { name: "Planner" } });
+    const labels = JSON.stringify({ team: "sea", size: 7 });
+    const facts = {
+      lastText: "Hello",
+      lastRole: "user",
+      runs: 2,
+      duration: "3.500s",
+      inputTokens: "1200",
+      outputTokens: "40",
+      models: ["gpt-x"],
+      toolCalls: 3,
+      failedToolCalls: 1,
+      tools: ["search"],
+    };
+    const of = { state: "SESSION_STATE_FAILED", failure, capabilities, labels, facts };
+    const item = itemOf(session("a", of));
     expect(item).toMatchObject({
-      events: 12_345,
-      openRunId: "r",
+      state: "failed",
       activityMs: undefined,
-      failure: { seq: 7, message: "m", atMs: NOW },
+      failure: { seq: 7, message: "m" },
+      agent: "Planner",
+      agentId: "",
+      model: "gpt-x",
+      facts: { durationMs: 3_500, tokens: 1_240, failedToolCalls: 1 },
+    });
+    expect([...item.labels]).toEqual([["team", "sea"]]);
+    expect(itemOf(session("b", { labels: "no JSON", state: "SESSION_STATE_NEW" }))).toMatchObject({
+      state: "idle",
+      labels: new Map(),
     });
   });
 
   test("is filtered as the service filters it", () => {
-    const filter = { query: "", projectId: "", phase: "", isRunning: false };
-    const item = itemOf(session("Run-7", { name: "Blue Whale", projectId: "p", phase: "Failed" }));
+    const filter = {
+      query: "",
+      projectId: "",
+      agentId: "",
+      label: "",
+      state: "" as const,
+      withinMs: 0,
+    };
+    const of = { name: "Blue Whale", projectId: "p", agentId: "a", labels: '{"k":"a=b"}' };
+    const item = itemOf(session("Run-7", of));
     expect(matches(item, filter)).toBe(true);
     expect(matches(item, { ...filter, query: "bLUE" })).toBe(true);
     expect(matches(item, { ...filter, query: "RUN-7" })).toBe(true);
     expect(matches(item, { ...filter, query: "red" })).toBe(false);
     expect(matches(item, { ...filter, projectId: "q" })).toBe(false);
-    expect(matches(item, { ...filter, phase: "Running" })).toBe(false);
-    expect(matches(item, { ...filter, isRunning: true })).toBe(false);
-    expect(matches({ ...item, openRunId: "r" }, { ...filter, isRunning: true })).toBe(true);
+    expect(matches(item, { ...filter, agentId: "a", label: "k=a=b" })).toBe(true);
+    expect(matches(item, { ...filter, agentId: "b" })).toBe(false);
+    expect(matches(item, { ...filter, label: "k=a" })).toBe(false);
+    expect(matches(item, { ...filter, state: "running" })).toBe(false);
+    expect(matches({ ...item, state: "running" }, { ...filter, state: "running" })).toBe(true);
   });
 });
 

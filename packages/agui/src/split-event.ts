@@ -6,6 +6,7 @@ import { type EventAddress, addressOf } from "./constructs.ts";
 import { snakeName } from "./normalise.ts";
 import { isNothing, isObject, type JsonObject, parseObject } from "./json.ts";
 import { type Payload, readPayload } from "./payload.ts";
+import { outcomeOf } from "./run-end.ts";
 import { applyEdits, dropEdits, type Member, memberSpans } from "./spans.ts";
 
 /** The fields of a push that AG-UI needs. */
@@ -168,12 +169,10 @@ function rowOf(
 }
 
 function markOf({ role }: CatalogueEntry, { value }: Payload): RunMark {
-  if (role === "end") return CLOSE;
+  if (role === "end") return { kind: "close", outcome: outcomeOf(value) };
   const runId = String(value["runId"]); // The field is a string in every version.
   return { kind: "open", runId: runId.toWellFormed().replaceAll("\0", "\uFFFD") };
 }
-
-const CLOSE: RunMark = { kind: "close" };
 
 /** Applies in lenient mode too: each row of the run would store a run id that is too long. */
 function checkRunId(runId: string): Violation | undefined {

@@ -194,8 +194,14 @@ describe("marks", () => {
       kind: "open",
       runId: "",
     });
-    expect(rowOf(push("RUN_FINISHED", run)).mark).toEqual({ kind: "close" });
-    expect(rowOf(push("RUN_ERROR", { message: "" })).mark).toEqual({ kind: "close" });
+    const ended = (outcome: string) => ({ kind: "close", outcome });
+    expect(rowOf(push("RUN_FINISHED", run)).mark).toEqual(ended("finished"));
+    expect(rowOf(push("RUN_ERROR", { message: "" })).mark).toEqual(ended("error"));
+    const asking = {
+      ...run,
+      outcome: { type: "interrupt", interrupts: [{ id: "i", reason: "r" }] },
+    };
+    expect(rowOf(push("RUN_FINISHED", asking)).mark).toEqual(ended("interrupted"));
     expect(rowOf(push("TEXT_MESSAGE_CONTENT", CONTENT)).mark).toBeUndefined();
   });
 

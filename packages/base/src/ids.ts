@@ -4,7 +4,9 @@ export const ID_BYTES_MAX = 128;
 /** The effect of an event row on the session's open run. */
 export type RunMark =
   /** The id for every row of the run: text that PostgreSQL can hold. */
-  { readonly kind: "open"; readonly runId: string } | { readonly kind: "close" };
+  | { readonly kind: "open"; readonly runId: string }
+  /** How the run ended, as `outcomeOf` names it; absent: not known. */
+  | { readonly kind: "close"; readonly outcome?: string };
 
 // Only ASCII matches, so characters are bytes, and U+0000 is refused like other characters.
 const FORM = new RegExp(`^[A-Za-z0-9._:-]{1,${ID_BYTES_MAX}}$`);

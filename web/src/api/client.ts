@@ -61,9 +61,20 @@ export async function get<T>(path: string, options: CallOptions = {}): Promise<T
 }
 
 export async function post<T>(path: string, body: unknown, options: CallOptions = {}): Promise<T> {
-  const init = { method: "POST", body: JSON.stringify(body) };
-  const headers = { "content-type": "application/json", ...options.headers };
-  return await json<T>(await call(addressOf(path, options.query), { ...options, headers }, init));
+  return await json<T>(await send("POST", path, body, options));
+}
+
+/** Changes something; `body` is left out when it is undefined. */
+export async function send(
+  method: "POST" | "PUT" | "PATCH" | "DELETE",
+  path: string,
+  body?: unknown,
+  options: CallOptions = {},
+): Promise<Response> {
+  const hasBody = body !== undefined;
+  const headers = { ...(hasBody && { "content-type": "application/json" }), ...options.headers };
+  const init = { method, ...(hasBody && { body: JSON.stringify(body) }) };
+  return await call(addressOf(path, options.query), { ...options, headers }, init);
 }
 
 /** The answer of a success. A call that is refused for lack of a token is repeated with one. */
@@ -73,7 +84,7 @@ export async function call(
   init: RequestInit,
 ): Promise<Response> {
   // The reader sends something.
-  if (init.method === "POST") mayAskAgain();
+  if (init.method !== undefined) mayAskAgain();
   for (;;) {
     const token = currentToken();
     const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };

@@ -90,6 +90,12 @@ export interface RunItem extends ItemBase {
   readonly phase: "start" | "end" | "error";
   /** Of an end: `success` or `interrupt`. */
   readonly outcome: string | undefined;
+  /** From 1; 0: its beginning is not in the log. */
+  readonly number: number;
+  /** Of an end, where it is known. */
+  readonly tookMs: number | undefined;
+  readonly toolCalls: number;
+  readonly tokens: number | undefined;
   /** What became of its interrupts; undefined: they wait, or none exist. */
   readonly answer: "answered" | "unanswered" | undefined;
   /** Of an error. */

@@ -5,6 +5,7 @@
  *   rows ─► canonical ─► transcript ─► which messages changed ─► lines, each with its versions
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { sumOf, usageIn } from "@session-ledger/agui/run-end";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import { FeedbackIndex } from "@session-ledger/agui/transcript/feedback";
@@ -26,7 +27,12 @@ import { Patches, Track } from "./versions.ts";
 export interface RunMark {
   readonly phase: "start" | "end" | "error";
   readonly outcome: string | undefined;
-
+  /** From 1, in the order of their beginnings; 0: its beginning is not in the log. */
+  readonly number: number;
+  /** Of an end: how long it took, its tool calls, and the tokens of its models. */
+  readonly tookMs: number | undefined;
+  readonly toolCalls: number;
+  readonly tokens: number | undefined;
   readonly message: string | undefined;
   readonly code: string | undefined;
 }
@@ -57,6 +63,9 @@ export class History {
   /** User messages that no run has taken. */
   #waiting: MessageLine[] = [];
   #keys = 0;
+  #runs = 0;
+  /** The open run: when it began, and the ids of its calls. */
+  #started: { readonly atMs: number; readonly calls: Set<unknown> } | undefined;
   #now = { seq: 0, atMs: 0, runId: "" };
   #foldedSeq = 0;
 
@@ -130,6 +139,7 @@ export class History {
     const { seq } = this.#now;
     const { type, messageId } = event;
     this.#transcript.apply(event);
+    if (type === "TOOL_CALL_START") this.#started?.calls.add(event["toolCallId"]);
     if (type === "MESSAGES_SNAPSHOT") this.#findTwins();
     else if (this.#twins.size > 0) this.#changeTwins();
     for (const entry of this.#changed) {
@@ -236,6 +246,8 @@ export class History {
     this.#isTaken(Number(this.#canonical.turns.takenSeq));
     this.interrupts.set(seq, this.#transcript.interrupts());
     if (isResumed && this.#transcript.interrupts().length === 0) this.#answer("answered");
+    this.#runs += 1;
+    this.#started = { atMs: this.#now.atMs, calls: new Set() };
     this.#addRun("start", { runId });
   }
 
@@ -256,6 +268,7 @@ export class History {
     else this.#dropUnanswered();
     this.interrupts.set(seq, this.#transcript.interrupts());
     this.#addRun(isError ? "error" : "end", event);
+    this.#started = undefined;
   }
 
   /** Somebody typed past the question: its call gets no result. */
@@ -272,12 +285,21 @@ export class History {
     }
   }
 
-  #addRun(phase: RunMark["phase"], { runId, outcome, message, code }: JsonObject): void {
+  #addRun(phase: RunMark["phase"], event: JsonObject): void {
+    const { runId, outcome, message, code } = event;
+    const isEnd = phase !== "start";
+    const started = this.#started;
+    const usage = usageIn(event);
+    const tokens = (sumOf(usage, "input") ?? 0) + (sumOf(usage, "output") ?? 0);
     const before = this.run.last?.runId ?? this.#now.runId;
     const origin = { ...this.#origin(), runId: textOf(runId) ?? before };
     const mark: RunMark = {
       phase,
       outcome: isObject(outcome) ? textOf(outcome["type"]) : undefined,
+      number: started === undefined ? 0 : this.#runs,
+      tookMs: isEnd && started !== undefined ? this.#now.atMs - started.atMs : undefined,
+      toolCalls: isEnd ? (started?.calls.size ?? 0) : 0,
+      tokens: usage.length > 0 ? tokens : undefined,
       message: textOf(message),
       code: textOf(code),
     };

@@ -1,4 +1,5 @@
 /** The list of sessions as the page holds it: the newest activity first; pure. */
+import { isObject, type JsonObject } from "@session-ledger/agui/json";
 
 /** The part of the API's session that the list shows; numbers of 64 bits are text. */
 export interface SessionJson {
@@ -6,20 +7,31 @@ export interface SessionJson {
   readonly name: string;
   readonly projectId?: string;
   readonly phase?: string;
+  readonly agentId?: string;
   readonly llmModel?: string;
+  readonly labels?: string;
+  readonly hold?: string;
+  readonly capabilities?: string;
   readonly lastActivityAt?: string;
-  readonly messageSeq: string;
-  readonly eventSeq: string;
-  readonly rows: string;
-  readonly payloadBytes: string;
   readonly openRunId?: string;
-  readonly waiting: string;
+  readonly state: string;
+  readonly stateSince?: string;
+  readonly facts?: {
+    readonly lastText: string;
+    readonly lastRole: string;
+    readonly runs: number;
+    readonly duration?: string;
+    readonly inputTokens: string;
+    readonly outputTokens: string;
+    readonly models: readonly string[];
+    readonly toolCalls: number;
+    readonly failedToolCalls: number;
+    readonly tools: readonly string[];
+  };
   readonly failure?: {
-    readonly runId: string;
     readonly seq: string;
     readonly message: string;
     readonly code: string;
-    readonly at: string;
   };
 }
 
@@ -28,7 +40,29 @@ export interface Failure {
   readonly seq: number;
   readonly message: string;
   readonly code: string;
-  readonly atMs: number;
+}
+
+/** Where a session stands, as the service names it. */
+export const STATES = {
+  running: "running",
+  waiting_for_person: "waits for a person",
+  waiting_for_runner: "waits for a runner",
+  failed: "failed",
+  cancelled: "cancelled",
+  idle: "idle",
+} as const;
+export type StateName = keyof typeof STATES;
+
+export interface Facts {
+  readonly lastText: string;
+  readonly lastRole: string;
+  readonly runs: number;
+  readonly durationMs: number;
+  readonly tokens: number;
+  readonly models: readonly string[];
+  readonly toolCalls: number;
+  readonly failedToolCalls: number;
+  readonly tools: readonly string[];
 }
 
 export interface SessionItem {
@@ -36,57 +70,107 @@ export interface SessionItem {
   readonly name: string;
   readonly projectId: string;
   readonly phase: string;
+  /** By its id, or as its capabilities name it; empty: not known. */
+  readonly agent: string;
+  readonly agentId: string;
+  readonly model: string;
+  readonly labels: ReadonlyMap<string, string>;
+  readonly isHeld: boolean;
   readonly createdMs: number;
   /** Undefined: it has no row yet. */
   readonly activityMs: number | undefined;
-  readonly messages: number;
-  readonly events: number;
-  readonly rows: number;
-  readonly bytes: number;
   readonly openRunId: string | undefined;
-  /** Messages that wait for a turn. */
-  readonly waiting: number;
+  readonly state: StateName;
+  readonly stateSinceMs: number | undefined;
+  /** Undefined: not read yet. */
+  readonly facts: Facts | undefined;
   readonly failure: Failure | undefined;
 }
 
 export interface SessionFilter {
   readonly query: string;
   readonly projectId: string;
-  readonly phase: string;
-  readonly isRunning: boolean;
+  readonly agentId: string;
+  /** `key=value`; empty: any. */
+  readonly label: string;
+  readonly state: StateName | "";
+  /** Active in this time before now; 0: at any time. */
+  readonly withinMs: number;
+}
+
+export function isStateName(text: string): text is StateName {
+  return Object.hasOwn(STATES, text);
+}
+
+export function stateNameOf(state: string): StateName {
+  const name = state.replace("SESSION_STATE_", "").toLowerCase();
+  return isStateName(name) ? name : "idle";
 }
 
 export function itemOf(session: SessionJson): SessionItem {
-  const { metadata, failure, lastActivityAt } = session;
+  const { metadata, failure, lastActivityAt, stateSince, agentId = "" } = session;
   return {
     id: metadata.id,
     name: session.name,
     projectId: session.projectId ?? "",
     phase: session.phase ?? "",
+    agent: agentId || agentIn(session.capabilities),
+    agentId,
+    model: session.llmModel ?? session.facts?.models[0] ?? "",
+    labels: labelsIn(session.labels),
+    isHeld: session.hold !== undefined,
     createdMs: Date.parse(metadata.createdAt),
     activityMs: lastActivityAt === undefined ? undefined : Date.parse(lastActivityAt),
-    messages: Number(session.messageSeq),
-    events: Number(session.eventSeq),
-    rows: Number(session.rows),
-    bytes: Number(session.payloadBytes),
     openRunId: session.openRunId,
-    waiting: Number(session.waiting),
+    state: stateNameOf(session.state),
+    stateSinceMs: stateSince === undefined ? undefined : Date.parse(stateSince),
+    facts: session.facts && factsOf(session.facts),
     failure: failure && {
       seq: Number(failure.seq),
       message: failure.message,
       code: failure.code,
-      atMs: Date.parse(failure.at),
     },
   };
+}
+
+function factsOf(facts: NonNullable<SessionJson["facts"]>): Facts {
+  return {
+    ...facts,
+    durationMs: Number.parseFloat(facts.duration ?? "0") * 1_000,
+    tokens: Number(facts.inputTokens) + Number(facts.outputTokens),
+  };
+}
+
+/** AgentCapabilities of AG-UI may name the agent. */
+function agentIn(capabilities = ""): string {
+  const { identity } = objectIn(capabilities);
+  return isObject(identity) && typeof identity["name"] === "string" ? identity["name"] : "";
+}
+
+/** The labels that are texts; other values are not found by a filter either. */
+export function labelsIn(labels = ""): ReadonlyMap<string, string> {
+  const pairs = Object.entries(objectIn(labels));
+  return new Map(pairs.filter((pair): pair is [string, string] => typeof pair[1] === "string"));
+}
+
+function objectIn(text: string): JsonObject {
+  try {
+    const value: unknown = JSON.parse(text);
+    return isObject(value) ? value : {};
+  } catch {
+    return {};
+  }
 }
 
 /** The filter of the service, for sessions that a stream tells: a stream has fewer filters. */
 export function matches(item: SessionItem, filter: SessionFilter): boolean {
   const query = filter.query.toLowerCase();
+  const [key = "", ...value] = filter.label.split("=");
   return (
-    (!filter.isRunning || item.openRunId !== undefined) &&
-    (filter.phase === "" || item.phase === filter.phase) &&
+    (filter.state === "" || item.state === filter.state) &&
     (filter.projectId === "" || item.projectId === filter.projectId) &&
+    (filter.agentId === "" || item.agentId === filter.agentId) &&
+    (filter.label === "" || item.labels.get(key) === value.join("=")) &&
     [item.name, item.id].some((text) => text.toLowerCase().includes(query))
   );
 }

@@ -3,8 +3,17 @@
  * reader scrolls back.
  */
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { memo, type RefObject, useCallback, useLayoutEffect, useRef, useState } from "react";
+import {
+  memo,
+  type RefObject,
+  useCallback,
+  useEffect,
+  useLayoutEffect,
+  useRef,
+  useState,
+} from "react";
 import type { Item } from "../model/conversation.ts";
+import { usePlace } from "../router.ts";
 import { Button } from "../ui/button.tsx";
 import { Empty } from "../ui/empty.tsx";
 import { useKeys } from "../ui/keyboard.ts";
@@ -54,10 +63,13 @@ function List({ items, isLoading }: ConversationProps) {
     scrollEndThreshold: END_PIXELS,
   });
   const isEmpty = items.length === 0;
-  const scrolled = useFollowing(
-    items,
-    useCallback(() => virtual.scrollToEnd(), [virtual]),
-  );
+  const toEnd = useCallback(() => virtual.scrollToEnd(), [virtual]);
+  const scrolled = useFollowing(items, toEnd);
+  useWanted(items, (index) => {
+    scrolled({ isAtEnd: false, scrollTop: -1 });
+    virtual.scrollToIndex(index, { align: "start" });
+    focusSoon(scroller, index);
+  });
   useMoves(scroller, {
     count: items.length,
     draw: (index) => virtual.scrollToIndex(index, { align: "auto" }),
@@ -82,27 +94,26 @@ function List({ items, isLoading }: ConversationProps) {
         <div className="conversation-all" style={{ height: virtual.getTotalSize() }}>
           {virtual.getVirtualItems().map(({ index, key, start }) => {
             const item = items[index];
+            if (item === undefined) return null;
             return (
-              item !== undefined && (
-                <article
-                  key={key}
-                  ref={virtual.measureElement}
-                  className="conversation-item"
-                  data-index={index}
-                  style={{ transform: `translateY(${start}px)` }}
-                  tabIndex={-1}
-                  aria-label={labelOf(item)}
-                  aria-posinset={index + 1}
-                  aria-setsize={items.length}
-                >
-                  <ItemView item={item} />
-                </article>
-              )
+              <article
+                key={key}
+                ref={virtual.measureElement}
+                className="conversation-item"
+                data-index={index}
+                style={{ transform: `translateY(${start}px)` }}
+                tabIndex={-1}
+                aria-label={labelOf(item)}
+                aria-posinset={index + 1}
+                aria-setsize={items.length}
+              >
+                <ItemView item={item} />
+              </article>
             );
           })}
         </div>
       </div>
-      {!isAtEnd && !isEmpty && <ToEnd go={() => virtual.scrollToEnd()} />}
+      {!isAtEnd && !isEmpty && <ToEnd go={toEnd} />}
       <Announcement items={items} />
     </section>
   );
@@ -149,6 +160,21 @@ function useFollowing(items: readonly Item[], toEnd: () => void): (scrolled: Scr
     if (isAtEnd || scrollTop < top.current) follows.current = isAtEnd;
     top.current = scrollTop;
   };
+}
+
+/** Shows the message that the address names, once: `message=12` is the row of that number. */
+function useWanted(items: readonly Item[], show: (index: number) => void): void {
+  const wanted = usePlace().query.get("message") ?? "";
+  const shown = useRef("");
+  useEffect(() => {
+    if (wanted === shown.current) return;
+    const index = items.findIndex(
+      (item) => item.kind === "message" && item.messageSeq === Number(wanted),
+    );
+    if (index < 0) return;
+    shown.current = wanted;
+    show(index);
+  });
 }
 
 interface Moves {

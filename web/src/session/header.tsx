@@ -11,7 +11,11 @@ import { bytes, count } from "../ui/format.ts";
 import { JsonText } from "../ui/json-tree.tsx";
 import { Link } from "../ui/link.tsx";
 import { cut, visible } from "../ui/text.ts";
-import { sessionPath } from "../router.ts";
+import { stateNameOf } from "../model/session-list.ts";
+import { navigate, sessionPath } from "../router.ts";
+import { SessionMenu } from "../sessions/menu.tsx";
+import { State as StateBadge } from "../sessions/state.tsx";
+import { useTitle } from "../ui/title.ts";
 import { CopyButton } from "./code-block.tsx";
 import { type Family, Forks, Parent } from "./forks.tsx";
 import "./header.css";
@@ -23,8 +27,8 @@ interface SessionFacts extends Family {
   readonly projectId?: string;
   readonly capabilities?: string;
   readonly payloadBytes: string;
-  /** Messages that wait for a turn. */
-  readonly waiting?: string;
+  readonly state: string;
+  readonly stateSince?: string;
   /** Why nothing of it is erased. */
   readonly hold?: string;
 }
@@ -52,7 +56,8 @@ interface HeaderProps {
 }
 
 export function Header({ id, log, facts, isRunning }: HeaderProps) {
-  const name = facts?.name ?? "";
+  const { name = "", phase = "" } = facts ?? {};
+  useTitle(cut(name === "" ? id : name, NAME_CHARS));
   return (
     <header className="header">
       <h1 className="header-name">
@@ -61,8 +66,12 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
       {name !== "" && name !== id && <code className="header-id">{visible(id)}</code>}
       <CopyButton text={id} what="the id of the session" />
       <LiveBadge log={log} />
-      {isRunning && log.state !== "gone" && <Badge tone="accent">run open</Badge>}
-      <Phase facts={facts} isRunning={isRunning} />
+      {log.state !== "gone" && <Standing facts={facts} isRunning={isRunning} />}
+      {phase !== "" && (
+        <span title="The phase that the platform has reported">
+          <Badge tone="neutral">{visible(phase)}</Badge>
+        </span>
+      )}
       {facts?.hold !== undefined && (
         <span title={`Nothing of it is erased: ${visible(facts.hold)}`}>
           <Badge tone="warn">held</Badge>
@@ -75,6 +84,7 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
         {facts !== undefined && <Fact name="stored" value={bytes(Number(facts.payloadBytes))} />}
       </dl>
       <Capabilities facts={facts} />
+      <SessionMenu session={{ id, name }} onDelete={() => navigate("/")} />
       {facts !== undefined && <Parent family={facts} />}
       {facts !== undefined && <Forks family={facts} />}
       {hasTwoRuns(log.rows) && (
@@ -95,30 +105,14 @@ function isStart({ type }: Row): boolean {
   return type === "RUN_STARTED";
 }
 
-/** A runner of a pool reports `Stopped` after each turn: then the page shows what comes next. */
-function Phase({ facts, isRunning }: Pick<HeaderProps, "facts" | "isRunning">) {
-  const { phase = "", waiting = "0" } = facts ?? {};
-  if (phase === "") return null;
-  const isBetween = phase === "Stopped" && !isRunning;
-  const word = waiting === "0" ? "idle" : "waits for a turn";
-  return (
-    <span title={`The phase that the runner has reported: ${visible(phase)}`}>
-      {isBetween ? (
-        <Badge tone={waiting === "0" ? "neutral" : "warn"}>{word}</Badge>
-      ) : (
-        <Badge tone={PHASES[phase.toLowerCase()] ?? "neutral"}>{visible(phase)}</Badge>
-      )}
-    </span>
-  );
+/** The log knows of an open run at once, and the record has the rest. */
+function Standing({ facts, isRunning }: Pick<HeaderProps, "facts" | "isRunning">) {
+  if (isRunning) return <StateBadge state="running" sinceMs={undefined} />;
+  if (facts === undefined) return null;
+  const state = stateNameOf(facts.state);
+  const since = facts.stateSince === undefined ? undefined : Date.parse(facts.stateSince);
+  return state === "running" ? null : <StateBadge state={state} sinceMs={since} />;
 }
-
-const PHASES: Readonly<Record<string, Tone>> = {
-  running: "accent",
-  completed: "good",
-  failed: "bad",
-  error: "bad",
-  pending: "warn",
-};
 
 const STATES: Readonly<Record<SessionLog["state"], { tone: Tone; word: string }>> = {
   loading: { tone: "neutral", word: "loading" },

@@ -4,7 +4,7 @@ import { isObject, type JsonObject } from "@session-ledger/agui/json";
 import { approvalPayload, type Asked, askedBy, formPayload } from "../model/asked.ts";
 import type { Answer } from "../model/sending.ts";
 import { Button } from "../ui/button.tsx";
-import { JsonTree } from "../ui/json-tree.tsx";
+import { JsonText, JsonTree } from "../ui/json-tree.tsx";
 import { visible } from "../ui/text.ts";
 import "./interrupts.css";
 
@@ -12,12 +12,21 @@ export type Answers = readonly (readonly [interruptId: string, answer: Answer])[
 
 interface InterruptsProps {
   readonly interrupts: readonly JsonObject[];
+  /** The tool call that each asks about, where the page does not show it elsewhere. */
+  readonly calls?: readonly AskedCall[];
   readonly isSending: boolean;
   /** All questions are answered at once: the next run needs every answer. */
   readonly send: (answers: Answers) => void;
 }
 
-export function Interrupts({ interrupts, isSending, send }: InterruptsProps) {
+export interface AskedCall {
+  /** Empty: not known. */
+  readonly name: string;
+  /** JSON text, or its beginning. */
+  readonly args: string;
+}
+
+export function Interrupts({ interrupts, calls = [], isSending, send }: InterruptsProps) {
   const [given, setGiven] = useState<ReadonlyMap<string, Answer>>(new Map());
   const ids = interrupts.map(({ id }) => String(id));
   const answer = (id: string, one: Answer): void => {
@@ -28,12 +37,13 @@ export function Interrupts({ interrupts, isSending, send }: InterruptsProps) {
   };
   return (
     <section className="interrupts" aria-label="Questions of the agent">
-      {interrupts.map((interrupt) => {
+      {interrupts.map((interrupt, index) => {
         const id = String(interrupt["id"]);
         return (
           <Question
             key={id}
             interrupt={interrupt}
+            call={calls[index]}
             given={given.get(id)}
             isSending={isSending}
             answer={(one) => answer(id, one)}
@@ -51,12 +61,13 @@ export function Interrupts({ interrupts, isSending, send }: InterruptsProps) {
 
 interface QuestionProps {
   readonly interrupt: JsonObject;
+  readonly call: AskedCall | undefined;
   readonly given: Answer | undefined;
   readonly isSending: boolean;
   readonly answer: (answer: Answer) => void;
 }
 
-function Question({ interrupt, given, isSending, answer }: QuestionProps) {
+function Question({ interrupt, call, given, isSending, answer }: QuestionProps) {
   const { reason, message, metadata, expiresAt, toolCallId } = interrupt;
   const asked = askedBy(interrupt);
   const resolve = (payload: unknown): void => answer({ status: "resolved", payload });
@@ -66,7 +77,13 @@ function Question({ interrupt, given, isSending, answer }: QuestionProps) {
         The agent asks{typeof reason === "string" && reason !== "" ? `: ${visible(reason)}` : ""}
       </legend>
       {typeof message === "string" && <p dir="auto">{visible(message)}</p>}
-      {typeof toolCallId === "string" && (
+      {call !== undefined && call.name !== "" && (
+        <div className="interrupts-call">
+          <code>{visible(call.name)}</code>
+          {call.args !== "" && <JsonText text={call.args} openDepth={2} />}
+        </div>
+      )}
+      {typeof toolCallId === "string" && (call?.name ?? "") === "" && (
         <p className="interrupts-hint">
           About the tool call <code>{visible(toolCallId)}</code>
         </p>

@@ -2,9 +2,10 @@
 import { type ReactNode, useEffect, useState } from "react";
 import type { ActivityItem, RunItem, StateItem } from "../model/conversation.ts";
 import { Badge, type Tone } from "../ui/badge.tsx";
-import { count } from "../ui/format.ts";
+import { count, duration } from "../ui/format.ts";
 import { JsonText, JsonTree } from "../ui/json-tree.tsx";
 import { visible } from "../ui/text.ts";
+import { CopyButton } from "./code-block.tsx";
 import { At } from "./origin.tsx";
 import { useInSession } from "./in-session.ts";
 import { useOpen } from "./opened.tsx";
@@ -88,6 +89,15 @@ const ENDS: Readonly<Record<string, { tone: Tone; words: string }>> = {
   unanswered: { tone: "neutral", words: "not answered" },
 };
 
+/** "Run 3 · 4.2 s · 2 tools · 1,240 tokens". */
+function wordsOf({ number, tookMs, toolCalls, tokens }: RunItem): string {
+  const words = [number === 0 ? "Run" : `Run ${count(number)}`];
+  if (tookMs !== undefined) words.push(duration(tookMs));
+  if (toolCalls > 0) words.push(`${count(toolCalls)} ${toolCalls === 1 ? "tool" : "tools"}`);
+  if (tokens !== undefined) words.push(`${count(tokens)} ${tokens === 1 ? "token" : "tokens"}`);
+  return words.join(" · ");
+}
+
 export function RunView({ item }: { item: RunItem }) {
   const { phase, runId, outcome, answer, message, code, seq, atMs } = item;
   const end = ENDS[answer ?? outcome ?? "success"] ?? {
@@ -97,9 +107,10 @@ export function RunView({ item }: { item: RunItem }) {
   return (
     <div className={`run-line run-line-${phase}`}>
       <header className="message-head">
-        <span className="run-line-title">
-          Run <bdi className="run-line-id">{visible(runId)}</bdi>
+        <span className="run-line-title" title={visible(runId)}>
+          {wordsOf(item)}
         </span>
+        <CopyButton text={runId} what="the id of the run" />
         {phase === "start" && <span className="run-line-word">begins</span>}
         {phase === "end" && <Badge tone={end.tone}>{end.words}</Badge>}
         {phase === "error" && <Badge tone="bad">failed</Badge>}

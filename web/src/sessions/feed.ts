@@ -139,18 +139,21 @@ export class SessionFeed {
   }
 
   async #read(pageToken: string, size: number): Promise<Read> {
-    const { query, projectId, phase, isRunning } = this.#filter;
+    const { query, projectId, agentId, label, state, withinMs } = this.#filter;
     const { items, metadata, nextPageToken } = await get<Page>(`${API}/sessions`, {
       signal: this.#stopping.signal,
       query: {
         size,
         order_by: "activity",
         failures: true,
+        facts: true,
         ...(pageToken !== "" && { page_token: pageToken }),
         ...(query !== "" && { query }),
         ...(projectId !== "" && { project_id: projectId }),
-        ...(phase !== "" && { phase }),
-        ...(isRunning && { running: true }),
+        ...(agentId !== "" && { agent_id: agentId }),
+        ...(label !== "" && { labels: label.includes("=") ? label : `${label}=` }),
+        ...(state !== "" && { state }),
+        ...(withinMs > 0 && { active_after: new Date(Date.now() - withinMs).toISOString() }),
       },
     });
     const left = items.map(itemOf).filter(({ id }) => !this.#deleted.has(id));
@@ -223,8 +226,9 @@ export class SessionFeed {
     if (change.type === "EVENT_TYPE_DELETED") this.#deleted.add(change.resourceId);
     const { items, total } = this.#sessions;
     const known = items.find(({ id }) => id === change.resourceId);
-    // The stream does not tell the failure.
-    const item = change.session && { ...itemOf(change.session), failure: known?.failure };
+    // The stream has neither failures nor facts.
+    const changed = change.session && itemOf(change.session);
+    const item = changed && { ...changed, failure: known?.failure, facts: known?.facts };
     if (item !== undefined && matches(item, this.#filter)) {
       const added = known === undefined && change.type === "EVENT_TYPE_CREATED" ? 1 : 0;
       this.#set({

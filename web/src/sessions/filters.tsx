@@ -1,45 +1,57 @@
 import { useEffect, useId, useRef, useState } from "react";
 import { setQuery, usePlace } from "../router.ts";
-import type { SessionFilter } from "../model/session-list.ts";
-import { Button } from "../ui/button.tsx";
+import { isStateName, type SessionFilter, STATES } from "../model/session-list.ts";
 import { useKeys } from "../ui/keyboard.ts";
 import "./filters.css";
 
-const PHASES = ["Pending", "Creating", "Running", "Stopping", "Stopped", "Completed", "Failed"];
+const HOUR_MS = 3_600_000;
+const TIMES: ReadonlyMap<string, { readonly words: string; readonly ms: number }> = new Map([
+  ["1h", { words: "Last hour", ms: HOUR_MS }],
+  ["24h", { words: "Last 24 hours", ms: 24 * HOUR_MS }],
+  ["7d", { words: "Last 7 days", ms: 7 * 24 * HOUR_MS }],
+  ["30d", { words: "Last 30 days", ms: 30 * 24 * HOUR_MS }],
+]);
 
 const TYPING_MS = 200;
 
 /** The filter is in the address, so that it can be sent to somebody. */
 export function useFilter(): SessionFilter {
   const { query } = usePlace();
+  const state = query.get("state") ?? "";
   return {
     query: query.get("q") ?? "",
     projectId: query.get("project") ?? "",
-    phase: query.get("phase") ?? "",
-    isRunning: query.get("running") === "true",
+    agentId: query.get("agent") ?? "",
+    label: query.get("label") ?? "",
+    state: isStateName(state) ? state : "",
+    withinMs: TIMES.get(query.get("within") ?? "")?.ms ?? 0,
   };
 }
 
 export function clearFilter(): void {
-  setQuery({ q: undefined, project: undefined, phase: undefined, running: undefined });
+  const [q, project, agent] = [undefined, undefined, undefined];
+  setQuery({ q, project, agent, label: undefined, state: undefined, within: undefined });
 }
 
-export function Filters({
-  filter,
-  projects,
-}: {
+interface FiltersProps {
   readonly filter: SessionFilter;
-  /** Some projects to choose from. */
+  /** Some projects and agents to choose from. */
   readonly projects: readonly string[];
-}) {
+  readonly agents: readonly string[];
+  /** Enter in the search field. */
+  readonly onEnter: () => void;
+}
+
+export function Filters({ filter, projects, agents, onEnter }: FiltersProps) {
   const search = useRef<HTMLInputElement>(null);
-  const listId = useId();
+  const within = usePlace().query.get("within") ?? "";
+  const isRunning = filter.state === "running";
   useKeys("Sessions", [
     { keys: ["/"], does: "Search", run: () => search.current?.select() },
     {
       keys: ["r"],
       does: "Only running sessions, or all",
-      run: () => setQuery({ running: filter.isRunning ? undefined : "true" }),
+      run: () => setQuery({ state: isRunning ? undefined : "running" }),
     },
   ]);
   return (
@@ -47,40 +59,38 @@ export function Filters({
       <TextFilter
         ref={search}
         name="q"
-        label="Search by name or id"
+        label="Search names, ids and texts"
         value={filter.query}
         className="filters-search"
+        onEnter={onEnter}
       />
-      <TextFilter
-        name="project"
-        label="Project"
-        value={filter.projectId}
-        className="filters-project"
-        list={listId}
-      />
-      <datalist id={listId}>
-        {projects.map((project) => (
-          <option key={project} value={project}>
-            {project}
+      <select
+        aria-label="State"
+        value={filter.state}
+        onChange={(event) => setQuery({ state: event.target.value })}
+      >
+        <option value="">Any state</option>
+        {Object.entries(STATES).map(([name, words]) => (
+          <option key={name} value={name}>
+            {words}
           </option>
         ))}
-      </datalist>
+      </select>
+      <TextFilter name="project" label="Project" value={filter.projectId} choices={projects} />
+      <TextFilter name="agent" label="Agent" value={filter.agentId} choices={agents} />
+      <TextFilter name="label" label="Label key=value" value={filter.label} />
       <select
-        aria-label="Phase"
-        value={filter.phase}
-        onChange={(event) => setQuery({ phase: event.target.value })}
+        aria-label="Time"
+        value={filter.withinMs === 0 ? "" : within}
+        onChange={(event) => setQuery({ within: event.target.value })}
       >
-        <option value="">Any phase</option>
-        {PHASES.map((phase) => (
-          <option key={phase}>{phase}</option>
+        <option value="">Any time</option>
+        {[...TIMES].map(([name, { words }]) => (
+          <option key={name} value={name}>
+            {words}
+          </option>
         ))}
       </select>
-      <Button
-        pressed={filter.isRunning}
-        onClick={() => setQuery({ running: filter.isRunning ? undefined : "true" })}
-      >
-        <span aria-hidden="true">●</span> Running now
-      </Button>
     </search>
   );
 }
@@ -89,13 +99,23 @@ interface TextFilterProps {
   readonly name: string;
   readonly label: string;
   readonly value: string;
-  readonly className: string;
-  readonly list?: string;
+  readonly className?: string;
+  readonly choices?: readonly string[];
+  readonly onEnter?: () => void;
   readonly ref?: React.Ref<HTMLInputElement>;
 }
 
 /** Filters when the reader stops typing. */
-function TextFilter({ name, label, value, className, list, ref }: TextFilterProps) {
+function TextFilter({
+  name,
+  label,
+  value,
+  className,
+  choices = [],
+  onEnter,
+  ref,
+}: TextFilterProps) {
+  const listId = useId();
   /** Undefined: the address has it. */
   const [typed, setTyped] = useState<string>();
   useEffect(() => {
@@ -107,22 +127,35 @@ function TextFilter({ name, label, value, className, list, ref }: TextFilterProp
     return () => clearTimeout(timer);
   }, [name, typed]);
   return (
-    <input
-      ref={ref}
-      type="search"
-      className={className}
-      aria-label={label}
-      placeholder={label}
-      value={typed ?? value}
-      list={list}
-      autoComplete="off"
-      spellCheck={false}
-      onChange={(event) => setTyped(event.target.value)}
-      onKeyDown={(event) => {
-        if (event.key !== "Escape") return;
-        setTyped("");
-        event.currentTarget.blur();
-      }}
-    />
+    <>
+      <input
+        ref={ref}
+        type="search"
+        className={className ?? "filters-text"}
+        aria-label={label}
+        placeholder={label}
+        value={typed ?? value}
+        list={choices.length === 0 ? undefined : listId}
+        autoComplete="off"
+        spellCheck={false}
+        dir="auto"
+        onChange={(event) => setTyped(event.target.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Enter" && typed === undefined) onEnter?.();
+          if (event.key !== "Escape") return;
+          setTyped("");
+          event.currentTarget.blur();
+        }}
+      />
+      {choices.length > 0 && (
+        <datalist id={listId}>
+          {choices.map((choice) => (
+            <option key={choice} value={choice}>
+              {choice}
+            </option>
+          ))}
+        </datalist>
+      )}
+    </>
   );
 }

@@ -1,21 +1,24 @@
 /** All sessions, the newest activity first, as they change. */
-import { useEffect, useMemo, useSyncExternalStore } from "react";
+import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 import type { StreamState } from "../api/stream.ts";
-import type { SessionFilter } from "../model/session-list.ts";
+import type { SessionFilter, SessionItem } from "../model/session-list.ts";
+import { useTitle } from "../ui/title.ts";
 import { Button } from "../ui/button.tsx";
 import { Empty } from "../ui/empty.tsx";
 import { ErrorBox } from "../ui/error-box.tsx";
 import { count } from "../ui/format.ts";
 import { SessionFeed } from "./feed.ts";
 import { clearFilter, Filters, useFilter } from "./filters.tsx";
+import { type FoundHandle, FoundTexts } from "./found.tsx";
 import { SessionTable } from "./table.tsx";
 import "../ui/connection.css";
 import "./page.css";
 
-function useFeed({ query, projectId, phase, isRunning }: SessionFilter): SessionFeed {
+function useFeed(filter: SessionFilter): SessionFeed {
+  const { query, projectId, agentId, label, state, withinMs } = filter;
   const feed = useMemo(
-    () => new SessionFeed({ query, projectId, phase, isRunning }),
-    [query, projectId, phase, isRunning],
+    () => new SessionFeed({ query, projectId, agentId, label, state, withinMs }),
+    [query, projectId, agentId, label, state, withinMs],
   );
   useEffect(() => {
     feed.start();
@@ -31,19 +34,21 @@ export function SessionsPage() {
     (listener) => feed.subscribe(listener),
     () => feed.sessions,
   );
-  useEffect(() => {
-    document.title = "Sessions · session-ledger";
-  }, []);
-  const projects = useMemo(
-    () => [...new Set(items.map(({ projectId }) => projectId))].filter(Boolean).toSorted(),
-    [items],
-  );
+  useTitle("Sessions");
+  const found = useRef<FoundHandle>(null);
+  const projects = useMemo(() => valuesOf(items, "projectId"), [items]);
+  const agents = useMemo(() => valuesOf(items, "agentId"), [items]);
   return (
     <div className="sessions">
       <ConnectionNotice state={stream} />
       <div className="sessions-head">
         <h1 className="unseen">Sessions</h1>
-        <Filters filter={filter} projects={projects} />
+        <Filters
+          filter={filter}
+          projects={projects}
+          agents={agents}
+          onEnter={() => found.current?.focus()}
+        />
         <p className="sessions-count">
           {total !== undefined && `${counted(total, isLowerBound)} · `}
           <Connection state={stream} />
@@ -52,6 +57,7 @@ export function SessionsPage() {
       {error !== undefined && stream !== "reconnecting" && (
         <ErrorBox error={error} retry={() => feed.retry()} />
       )}
+      {filter.query.trim() !== "" && <FoundTexts ref={found} filter={filter} />}
       {items.length > 0 && (
         <SessionTable
           items={items}
@@ -66,6 +72,10 @@ export function SessionsPage() {
       )}
     </div>
   );
+}
+
+function valuesOf(items: readonly SessionItem[], name: "projectId" | "agentId"): readonly string[] {
+  return [...new Set(items.map((item) => item[name]))].filter(Boolean).toSorted();
 }
 
 function counted(total: number, isLowerBound: boolean): string {
@@ -84,7 +94,7 @@ function Older({ hasFound, search }: { readonly hasFound: boolean; readonly sear
 }
 
 function Nothing({ filter }: { readonly filter: SessionFilter }) {
-  const isFiltered = Object.values(filter).some((value) => value !== "" && value !== false);
+  const isFiltered = Object.values(filter).some((value) => value !== "" && value !== 0);
   if (isFiltered) {
     return (
       <Empty title="No session has all of this.">

@@ -1,37 +1,38 @@
 /** Thousands of sessions, of which only the seen rows are in the document. */
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef, useState, useSyncExternalStore } from "react";
-import type { SessionItem } from "../model/session-list.ts";
+import type { Facts, SessionItem } from "../model/session-list.ts";
 import { navigate, sessionPath } from "../router.ts";
-import { Badge } from "../ui/badge.tsx";
-import { bytes, count } from "../ui/format.ts";
+import { State } from "./state.tsx";
+import { SessionMenu } from "./menu.tsx";
+import { count, duration } from "../ui/format.ts";
 import { useKeys } from "../ui/keyboard.ts";
 import { Link } from "../ui/link.tsx";
 import { cut, visible } from "../ui/text.ts";
 import { Time } from "../ui/time.tsx";
 import "./table.css";
 
-const ROW_PX = 32;
-/** On a small screen a session has two lines. */
-const TALL_ROW_PX = 56;
+const ROW_PX = 48;
+/** On a small screen a session has three lines. */
+const TALL_ROW_PX = 76;
 const small = matchMedia("(max-width: 600px)");
 const OVERSCAN = 12;
 /** Rows before the end at which the next page is read. */
 const AHEAD = 40;
 const NAME_CHARS_MAX = 200;
 const ERROR_CHARS_MAX = 300;
+const LABELS_MAX = 3;
 
 const COLUMNS = [
   ["state", "State"],
   ["name", "Session"],
-  ["project", "Project"],
-  ["phase", "Phase"],
-  ["messages", "Messages"],
-  ["events", "Events"],
-  ["rows", "Rows"],
-  ["bytes", "Bytes"],
+  ["agent", "Agent"],
+  ["runs", "Runs"],
+  ["tokens", "Tokens"],
+  ["tools", "Tools"],
+  ["labels", "Project, labels"],
   ["activity", "Active"],
-  ["error", "Last error"],
+  ["menu", ""],
 ] as const;
 
 export interface SessionTableProps {
@@ -142,11 +143,11 @@ function Cells({
       link.current?.focus({ preventScroll: true });
     }
   });
-  const { id, name, projectId, phase, activityMs, failure } = item;
+  const { id, name, activityMs } = item;
   return (
     <>
       <div role="cell" className="session-table-state">
-        <State item={item} />
+        <State state={item.state} sinceMs={item.stateSinceMs} />
       </div>
       <div role="cell" className="session-table-name">
         <Link ref={link} to={sessionPath(id)} onFocus={() => onFocus(id)}>
@@ -157,60 +158,84 @@ function Cells({
             {visible(id)}
           </bdi>
         </Link>
+        <LastLine item={item} />
       </div>
-      <div role="cell" className="session-table-project">
-        <bdi>{visible(projectId)}</bdi>
+      <div role="cell" className="session-table-agent">
+        <bdi>{visible(item.agent)}</bdi>
+        <bdi className="session-table-second">{visible(item.model)}</bdi>
       </div>
-      <div role="cell" className="session-table-phase">
-        {visible(phase)}
-      </div>
-      <Count name="messages" one="message" value={item.messages} />
-      <Count name="events" one="event" value={item.events} />
-      <Count name="rows" one="row" value={item.rows} />
-      <div role="cell" className="session-table-bytes">
-        {bytes(item.bytes)}
+      <FactCells facts={item.facts} />
+      <div role="cell" className="session-table-labels">
+        <bdi>{visible(item.projectId)}</bdi>
+        <span className="session-table-second">
+          {[...item.labels].slice(0, LABELS_MAX).map(([key, value]) => (
+            <bdi key={key} className="session-table-label">
+              {visible(`${key}=${value}`)}
+            </bdi>
+          ))}
+        </span>
       </div>
       <div role="cell" className="session-table-activity">
         {activityMs === undefined ? "never" : <Time atMs={activityMs} as="ago" />}
       </div>
-      <div role="cell" className="session-table-error">
-        {failure !== undefined && (
-          <Link
-            to={`${sessionPath(id)}?at=${failure.seq}`}
-            title={visible(cut(failure.message, ERROR_CHARS_MAX))}
-          >
-            <span aria-hidden="true">✕ </span>
-            <bdi>{errorText(failure)}</bdi>
-          </Link>
+      <div role="cell" className="session-table-menu">
+        <SessionMenu session={item} />
+      </div>
+    </>
+  );
+}
+
+/** The error of a failed session, or what was last said. */
+function LastLine({ item: { id, state, failure, facts } }: { readonly item: SessionItem }) {
+  if (failure !== undefined && state === "failed") {
+    return (
+      <Link
+        className="session-table-last session-table-error"
+        to={`${sessionPath(id)}?at=${failure.seq}`}
+        title={visible(cut(failure.message, ERROR_CHARS_MAX))}
+      >
+        <span aria-hidden="true">✕ </span>
+        <bdi>{errorText(failure)}</bdi>
+      </Link>
+    );
+  }
+  if (facts === undefined || facts.lastText === "") return null;
+  return (
+    <div className="session-table-last" dir="auto">
+      {facts.lastRole === "user" && <span className="session-table-who">Person: </span>}
+      {visible(facts.lastText)}
+    </div>
+  );
+}
+
+function FactCells({ facts }: { readonly facts: Facts | undefined }) {
+  const { runs = 0, durationMs = 0, tokens = 0, toolCalls = 0 } = facts ?? {};
+  const { failedToolCalls = 0, tools = [] } = facts ?? {};
+  return (
+    <>
+      <div role="cell" className="session-table-runs">
+        {runs > 0 && counted(runs, "run")}
+        {durationMs > 0 && <span className="session-table-second">{duration(durationMs)}</span>}
+      </div>
+      <div role="cell" className="session-table-tokens">
+        {tokens > 0 && count(tokens)}
+        {tokens > 0 && <span className="session-table-unit"> tokens</span>}
+      </div>
+      <div role="cell" className="session-table-tools" title={visible(tools.join(", "))}>
+        {toolCalls > 0 && counted(toolCalls, "call")}
+        {failedToolCalls > 0 && (
+          <span className="session-table-second session-table-error">{failedToolCalls} failed</span>
         )}
       </div>
     </>
   );
 }
 
+function counted(number: number, one: string): string {
+  return `${count(number)} ${one}${number === 1 ? "" : "s"}`;
+}
+
 function errorText({ message, code }: NonNullable<SessionItem["failure"]>): string {
   const text = message !== "" ? message : code;
   return text === "" ? "the run failed" : visible(cut(text, ERROR_CHARS_MAX));
-}
-
-interface CountProps {
-  readonly name: string;
-  readonly one: string;
-  readonly value: number;
-}
-
-function Count({ name, one, value }: CountProps) {
-  return (
-    <div role="cell" className={`session-table-${name}`}>
-      {count(value)}
-      <span className="session-table-unit"> {value === 1 ? one : name}</span>
-    </div>
-  );
-}
-
-function State({ item }: { readonly item: SessionItem }) {
-  if (item.openRunId !== undefined) return <Badge tone="accent">running</Badge>;
-  if (item.waiting > 0) return <Badge tone="warn">{count(item.waiting)} waiting</Badge>;
-  if (item.failure !== undefined) return <Badge tone="bad">failed</Badge>;
-  return <Badge tone="neutral">idle</Badge>;
 }

@@ -99,7 +99,11 @@ type SearchTextsRequest struct {
 	// Texts of a page: 1 to 100, 0 for 100.
 	PageSize int32 `protobuf:"varint,9,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// `next_page_token` of the page before, with the same other fields; empty: the first page.
-	PageToken     string `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only sessions with all of these labels, as in ListSessionsRequest.
+	Labels map[string]string `protobuf:"bytes,11,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Only sessions of this agent; empty: any.
+	AgentId       string `protobuf:"bytes,12,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -200,6 +204,20 @@ func (x *SearchTextsRequest) GetPageSize() int32 {
 func (x *SearchTextsRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *SearchTextsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *SearchTextsRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
 	}
 	return ""
 }
@@ -456,7 +474,7 @@ var File_ambient_v1_search_proto protoreflect.FileDescriptor
 const file_ambient_v1_search_proto_rawDesc = "" +
 	"\n" +
 	"\x17ambient/v1/search.proto\x12\n" +
-	"ambient.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x90\x03\n" +
+	"ambient.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaa\x04\n" +
 	"\x12SearchTextsRequest\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\tR\x05query\x12\x1d\n" +
 	"\n" +
@@ -472,7 +490,12 @@ const file_ambient_v1_search_proto_rawDesc = "" +
 	"\tpage_size\x18\t \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\n" +
-	" \x01(\tR\tpageTokenB\b\n" +
+	" \x01(\tR\tpageToken\x12B\n" +
+	"\x06labels\x18\v \x03(\v2*.ambient.v1.SearchTextsRequest.LabelsEntryR\x06labels\x12\x19\n" +
+	"\bagent_id\x18\f \x01(\tR\aagentId\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
 	"\x06_afterB\t\n" +
 	"\a_before\"\xab\x01\n" +
 	"\x13SearchTextsResponse\x12+\n" +
@@ -516,28 +539,30 @@ func file_ambient_v1_search_proto_rawDescGZIP() []byte {
 }
 
 var file_ambient_v1_search_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ambient_v1_search_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_ambient_v1_search_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_ambient_v1_search_proto_goTypes = []any{
 	(SearchOrder)(0),              // 0: ambient.v1.SearchOrder
 	(*SearchTextsRequest)(nil),    // 1: ambient.v1.SearchTextsRequest
 	(*SearchTextsResponse)(nil),   // 2: ambient.v1.SearchTextsResponse
 	(*FoundText)(nil),             // 3: ambient.v1.FoundText
 	(*ExcerptPiece)(nil),          // 4: ambient.v1.ExcerptPiece
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	nil,                           // 5: ambient.v1.SearchTextsRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
 }
 var file_ambient_v1_search_proto_depIdxs = []int32{
-	5, // 0: ambient.v1.SearchTextsRequest.after:type_name -> google.protobuf.Timestamp
-	5, // 1: ambient.v1.SearchTextsRequest.before:type_name -> google.protobuf.Timestamp
+	6, // 0: ambient.v1.SearchTextsRequest.after:type_name -> google.protobuf.Timestamp
+	6, // 1: ambient.v1.SearchTextsRequest.before:type_name -> google.protobuf.Timestamp
 	0, // 2: ambient.v1.SearchTextsRequest.order_by:type_name -> ambient.v1.SearchOrder
-	3, // 3: ambient.v1.SearchTextsResponse.items:type_name -> ambient.v1.FoundText
-	5, // 4: ambient.v1.SearchTextsResponse.indexed_until:type_name -> google.protobuf.Timestamp
-	5, // 5: ambient.v1.FoundText.created_at:type_name -> google.protobuf.Timestamp
-	4, // 6: ambient.v1.FoundText.excerpt:type_name -> ambient.v1.ExcerptPiece
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	5, // 3: ambient.v1.SearchTextsRequest.labels:type_name -> ambient.v1.SearchTextsRequest.LabelsEntry
+	3, // 4: ambient.v1.SearchTextsResponse.items:type_name -> ambient.v1.FoundText
+	6, // 5: ambient.v1.SearchTextsResponse.indexed_until:type_name -> google.protobuf.Timestamp
+	6, // 6: ambient.v1.FoundText.created_at:type_name -> google.protobuf.Timestamp
+	4, // 7: ambient.v1.FoundText.excerpt:type_name -> ambient.v1.ExcerptPiece
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_ambient_v1_search_proto_init() }
@@ -552,7 +577,7 @@ func file_ambient_v1_search_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ambient_v1_search_proto_rawDesc), len(file_ambient_v1_search_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -26,6 +26,75 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Where a session stands: the first of these that holds.
+type SessionState int32
+
+const (
+	// Any, in a filter.
+	SessionState_SESSION_STATE_UNSPECIFIED SessionState = 0
+	// A run is open.
+	SessionState_SESSION_STATE_RUNNING SessionState = 1
+	// A message waits for a turn, so a runner has to claim it.
+	SessionState_SESSION_STATE_WAITING_FOR_RUNNER SessionState = 2
+	// The last run ended with the outcome `interrupt`: the agent needs an approval or an answer.
+	SessionState_SESSION_STATE_WAITING_FOR_PERSON SessionState = 3
+	// The last run ended with RUN_ERROR.
+	SessionState_SESSION_STATE_FAILED SessionState = 4
+	// The last run was cancelled.
+	SessionState_SESSION_STATE_CANCELLED SessionState = 5
+	// No run has begun, or the last one has finished.
+	SessionState_SESSION_STATE_IDLE SessionState = 6
+)
+
+// Enum value maps for SessionState.
+var (
+	SessionState_name = map[int32]string{
+		0: "SESSION_STATE_UNSPECIFIED",
+		1: "SESSION_STATE_RUNNING",
+		2: "SESSION_STATE_WAITING_FOR_RUNNER",
+		3: "SESSION_STATE_WAITING_FOR_PERSON",
+		4: "SESSION_STATE_FAILED",
+		5: "SESSION_STATE_CANCELLED",
+		6: "SESSION_STATE_IDLE",
+	}
+	SessionState_value = map[string]int32{
+		"SESSION_STATE_UNSPECIFIED":        0,
+		"SESSION_STATE_RUNNING":            1,
+		"SESSION_STATE_WAITING_FOR_RUNNER": 2,
+		"SESSION_STATE_WAITING_FOR_PERSON": 3,
+		"SESSION_STATE_FAILED":             4,
+		"SESSION_STATE_CANCELLED":          5,
+		"SESSION_STATE_IDLE":               6,
+	}
+)
+
+func (x SessionState) Enum() *SessionState {
+	p := new(SessionState)
+	*p = x
+	return p
+}
+
+func (x SessionState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SessionState) Descriptor() protoreflect.EnumDescriptor {
+	return file_ambient_v1_sessions_proto_enumTypes[0].Descriptor()
+}
+
+func (SessionState) Type() protoreflect.EnumType {
+	return &file_ambient_v1_sessions_proto_enumTypes[0]
+}
+
+func (x SessionState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SessionState.Descriptor instead.
+func (SessionState) EnumDescriptor() ([]byte, []int) {
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{0}
+}
+
 // The order of listed sessions.
 type SessionOrder int32
 
@@ -35,7 +104,8 @@ const (
 	// The session with the newest row first; a session without rows counts from when it was made. A page
 	// has its sessions in this order; between two pages the order is exact to 10 s.
 	SessionOrder_SESSION_ORDER_ACTIVITY SessionOrder = 1
-	// The session that has waited for the longest time first; needs `waiting`.
+	// The session that has waited for the longest time first; needs `waiting`, or the state WAITING_FOR_RUNNER
+	// or WAITING_FOR_PERSON.
 	SessionOrder_SESSION_ORDER_WAITING SessionOrder = 2
 )
 
@@ -64,11 +134,11 @@ func (x SessionOrder) String() string {
 }
 
 func (SessionOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_ambient_v1_sessions_proto_enumTypes[0].Descriptor()
+	return file_ambient_v1_sessions_proto_enumTypes[1].Descriptor()
 }
 
 func (SessionOrder) Type() protoreflect.EnumType {
-	return &file_ambient_v1_sessions_proto_enumTypes[0]
+	return &file_ambient_v1_sessions_proto_enumTypes[1]
 }
 
 func (x SessionOrder) Number() protoreflect.EnumNumber {
@@ -77,7 +147,7 @@ func (x SessionOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SessionOrder.Descriptor instead.
 func (SessionOrder) EnumDescriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{0}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{1}
 }
 
 // A session: one conversation with one agent.
@@ -140,7 +210,15 @@ type Session struct {
 	ForkedAtMessageSeq *int64 `protobuf:"varint,116,opt,name=forked_at_message_seq,json=forkedAtMessageSeq,proto3,oneof" json:"forked_at_message_seq,omitempty"`
 	// Ids of the newest 100 forks of it that the caller sees, the newest first. Only GetSession returns them;
 	// ListSessions with `parent_session_id` lists all.
-	Forks         []string `protobuf:"bytes,117,rep,name=forks,proto3" json:"forks,omitempty"`
+	Forks []string `protobuf:"bytes,117,rep,name=forks,proto3" json:"forks,omitempty"`
+	// Where it stands.
+	State SessionState `protobuf:"varint,118,opt,name=state,proto3,enum=ambient.v1.SessionState" json:"state,omitempty"`
+	// Since when it stands there. Absent while a run is open, and before the first one.
+	StateSince *timestamppb.Timestamp `protobuf:"bytes,119,opt,name=state_since,json=stateSince,proto3,oneof" json:"state_since,omitempty"`
+	// What its agent asks a person, while `state` is WAITING_FOR_PERSON. Only in a list with that filter.
+	Questions []*Question `protobuf:"bytes,120,rep,name=questions,proto3" json:"questions,omitempty"`
+	// What people ask about a session first. Only in a list that asks for it.
+	Facts         *SessionFacts `protobuf:"bytes,121,opt,name=facts,proto3,oneof" json:"facts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -364,6 +442,272 @@ func (x *Session) GetForks() []string {
 	return nil
 }
 
+func (x *Session) GetState() SessionState {
+	if x != nil {
+		return x.State
+	}
+	return SessionState_SESSION_STATE_UNSPECIFIED
+}
+
+func (x *Session) GetStateSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StateSince
+	}
+	return nil
+}
+
+func (x *Session) GetQuestions() []*Question {
+	if x != nil {
+		return x.Questions
+	}
+	return nil
+}
+
+func (x *Session) GetFacts() *SessionFacts {
+	if x != nil {
+		return x.Facts
+	}
+	return nil
+}
+
+// An interrupt of AG-UI: what an agent asks a person. POST /agui/sessions/{id} takes the answer, in
+// `resume` of RunAgentInput, for all questions of the run at once.
+type Question struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the interrupt.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The run that ended with it.
+	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// The number of its RUN_FINISHED.
+	Seq int64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The question, for people; empty: none was given.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// Why the agent asks, such as `tool_approval`; empty: none was given.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The tool call that it asks about. Empty: none, or its beginning is not among the newest 256 rows.
+	ToolName string `protobuf:"bytes,6,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
+	// The arguments of that call, or their first 4,096 characters.
+	ToolArguments string `protobuf:"bytes,7,opt,name=tool_arguments,json=toolArguments,proto3" json:"tool_arguments,omitempty"`
+	// The whole interrupt as JSON, with `responseSchema` and `expiresAt` if the agent gave them.
+	Interrupt     string `protobuf:"bytes,8,opt,name=interrupt,proto3" json:"interrupt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Question) Reset() {
+	*x = Question{}
+	mi := &file_ambient_v1_sessions_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Question) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Question) ProtoMessage() {}
+
+func (x *Question) ProtoReflect() protoreflect.Message {
+	mi := &file_ambient_v1_sessions_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Question.ProtoReflect.Descriptor instead.
+func (*Question) Descriptor() ([]byte, []int) {
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Question) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Question) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *Question) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Question) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Question) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Question) GetToolName() string {
+	if x != nil {
+		return x.ToolName
+	}
+	return ""
+}
+
+func (x *Question) GetToolArguments() string {
+	if x != nil {
+		return x.ToolArguments
+	}
+	return ""
+}
+
+func (x *Question) GetInterrupt() string {
+	if x != nil {
+		return x.Interrupt
+	}
+	return ""
+}
+
+// What people ask about a session first. All but the text is derived from its rows in the background, so
+// it is some seconds late.
+type SessionFacts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The last text of a person or the agent, or its first 200 characters. Empty: none, or search is off.
+	LastText string `protobuf:"bytes,1,opt,name=last_text,json=lastText,proto3" json:"last_text,omitempty"`
+	// Whose text it is: `user` or `assistant`.
+	LastRole string `protobuf:"bytes,2,opt,name=last_role,json=lastRole,proto3" json:"last_role,omitempty"`
+	// Runs that have begun.
+	Runs int32 `protobuf:"varint,3,opt,name=runs,proto3" json:"runs,omitempty"`
+	// How long its ended runs took, together.
+	Duration *durationpb.Duration `protobuf:"bytes,4,opt,name=duration,proto3" json:"duration,omitempty"`
+	// Tokens that its models were given, as RUN_FINISHED and RUN_ERROR report them.
+	InputTokens int64 `protobuf:"varint,5,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
+	// Tokens that its models have given.
+	OutputTokens int64 `protobuf:"varint,6,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	// The models that its runs have named, at most 8.
+	Models []string `protobuf:"bytes,7,rep,name=models,proto3" json:"models,omitempty"`
+	// Tool calls.
+	ToolCalls int32 `protobuf:"varint,8,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	// Tool calls that have failed.
+	FailedToolCalls int32 `protobuf:"varint,9,opt,name=failed_tool_calls,json=failedToolCalls,proto3" json:"failed_tool_calls,omitempty"`
+	// Names of its tools, the most used first, at most 8.
+	Tools         []string `protobuf:"bytes,10,rep,name=tools,proto3" json:"tools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionFacts) Reset() {
+	*x = SessionFacts{}
+	mi := &file_ambient_v1_sessions_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionFacts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionFacts) ProtoMessage() {}
+
+func (x *SessionFacts) ProtoReflect() protoreflect.Message {
+	mi := &file_ambient_v1_sessions_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionFacts.ProtoReflect.Descriptor instead.
+func (*SessionFacts) Descriptor() ([]byte, []int) {
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SessionFacts) GetLastText() string {
+	if x != nil {
+		return x.LastText
+	}
+	return ""
+}
+
+func (x *SessionFacts) GetLastRole() string {
+	if x != nil {
+		return x.LastRole
+	}
+	return ""
+}
+
+func (x *SessionFacts) GetRuns() int32 {
+	if x != nil {
+		return x.Runs
+	}
+	return 0
+}
+
+func (x *SessionFacts) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *SessionFacts) GetInputTokens() int64 {
+	if x != nil {
+		return x.InputTokens
+	}
+	return 0
+}
+
+func (x *SessionFacts) GetOutputTokens() int64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
+func (x *SessionFacts) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *SessionFacts) GetToolCalls() int32 {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return 0
+}
+
+func (x *SessionFacts) GetFailedToolCalls() int32 {
+	if x != nil {
+		return x.FailedToolCalls
+	}
+	return 0
+}
+
+func (x *SessionFacts) GetTools() []string {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
 // The RUN_ERROR that ended a run.
 type RunFailure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -383,7 +727,7 @@ type RunFailure struct {
 
 func (x *RunFailure) Reset() {
 	*x = RunFailure{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[1]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -395,7 +739,7 @@ func (x *RunFailure) String() string {
 func (*RunFailure) ProtoMessage() {}
 
 func (x *RunFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[1]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -408,7 +752,7 @@ func (x *RunFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunFailure.ProtoReflect.Descriptor instead.
 func (*RunFailure) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{1}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RunFailure) GetRunId() string {
@@ -462,14 +806,16 @@ type CreateSessionRequest struct {
 	// Kept byte for byte; at most 64 KiB.
 	Annotations *string `protobuf:"bytes,18,opt,name=annotations,proto3,oneof" json:"annotations,omitempty"`
 	// The project of the session; at most 1,024 bytes.
-	ProjectId     *string `protobuf:"bytes,19,opt,name=project_id,json=projectId,proto3,oneof" json:"project_id,omitempty"`
+	ProjectId *string `protobuf:"bytes,19,opt,name=project_id,json=projectId,proto3,oneof" json:"project_id,omitempty"`
+	// The agent of the session; at most 1,024 bytes.
+	AgentId       *string `protobuf:"bytes,100,opt,name=agent_id,json=agentId,proto3,oneof" json:"agent_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateSessionRequest) Reset() {
 	*x = CreateSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[2]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +827,7 @@ func (x *CreateSessionRequest) String() string {
 func (*CreateSessionRequest) ProtoMessage() {}
 
 func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[2]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +840,7 @@ func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{2}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateSessionRequest) GetName() string {
@@ -546,6 +892,13 @@ func (x *CreateSessionRequest) GetProjectId() string {
 	return ""
 }
 
+func (x *CreateSessionRequest) GetAgentId() string {
+	if x != nil && x.AgentId != nil {
+		return *x.AgentId
+	}
+	return ""
+}
+
 // Names the beginning of a session. Exactly one of the two numbers is needed.
 type ForkSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -570,7 +923,7 @@ type ForkSessionRequest struct {
 
 func (x *ForkSessionRequest) Reset() {
 	*x = ForkSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +935,7 @@ func (x *ForkSessionRequest) String() string {
 func (*ForkSessionRequest) ProtoMessage() {}
 
 func (x *ForkSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[3]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +948,7 @@ func (x *ForkSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkSessionRequest.ProtoReflect.Descriptor instead.
 func (*ForkSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{3}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ForkSessionRequest) GetSessionId() string {
@@ -644,7 +997,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +1009,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[4]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +1022,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{4}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetSessionRequest) GetId() string {
@@ -696,7 +1049,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +1061,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[5]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +1074,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{5}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UpdateSessionRequest) GetId() string {
@@ -766,14 +1119,16 @@ type UpdateSessionStatusRequest struct {
 	// The capabilities of the agent: AgentCapabilities of AG-UI 1.0 as a JSON object, at most 64 KiB.
 	// Unknown keys are kept. Another object is INVALID_ARGUMENT, which names the path in it. An empty
 	// text removes them.
-	Capabilities  *string `protobuf:"bytes,100,opt,name=capabilities,proto3,oneof" json:"capabilities,omitempty"`
+	Capabilities *string `protobuf:"bytes,100,opt,name=capabilities,proto3,oneof" json:"capabilities,omitempty"`
+	// The agent of the session; at most 1,024 bytes.
+	AgentId       *string `protobuf:"bytes,101,opt,name=agent_id,json=agentId,proto3,oneof" json:"agent_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateSessionStatusRequest) Reset() {
 	*x = UpdateSessionStatusRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +1140,7 @@ func (x *UpdateSessionStatusRequest) String() string {
 func (*UpdateSessionStatusRequest) ProtoMessage() {}
 
 func (x *UpdateSessionStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[6]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +1153,7 @@ func (x *UpdateSessionStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionStatusRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionStatusRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{6}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UpdateSessionStatusRequest) GetId() string {
@@ -836,6 +1191,13 @@ func (x *UpdateSessionStatusRequest) GetCapabilities() string {
 	return ""
 }
 
+func (x *UpdateSessionStatusRequest) GetAgentId() string {
+	if x != nil && x.AgentId != nil {
+		return *x.AgentId
+	}
+	return ""
+}
+
 // Names a session to delete.
 type DeleteSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -847,7 +1209,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +1221,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[7]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +1234,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{7}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeleteSessionRequest) GetId() string {
@@ -893,7 +1255,7 @@ type EraseSessionRequest struct {
 
 func (x *EraseSessionRequest) Reset() {
 	*x = EraseSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +1267,7 @@ func (x *EraseSessionRequest) String() string {
 func (*EraseSessionRequest) ProtoMessage() {}
 
 func (x *EraseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[8]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1280,7 @@ func (x *EraseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseSessionRequest.ProtoReflect.Descriptor instead.
 func (*EraseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{8}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EraseSessionRequest) GetId() string {
@@ -943,7 +1305,7 @@ type HoldSessionRequest struct {
 
 func (x *HoldSessionRequest) Reset() {
 	*x = HoldSessionRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1317,7 @@ func (x *HoldSessionRequest) String() string {
 func (*HoldSessionRequest) ProtoMessage() {}
 
 func (x *HoldSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[9]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1330,7 @@ func (x *HoldSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldSessionRequest.ProtoReflect.Descriptor instead.
 func (*HoldSessionRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{9}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HoldSessionRequest) GetId() string {
@@ -1005,7 +1367,7 @@ type EraseSessionResponse struct {
 
 func (x *EraseSessionResponse) Reset() {
 	*x = EraseSessionResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1379,7 @@ func (x *EraseSessionResponse) String() string {
 func (*EraseSessionResponse) ProtoMessage() {}
 
 func (x *EraseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[10]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1392,7 @@ func (x *EraseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseSessionResponse.ProtoReflect.Descriptor instead.
 func (*EraseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{10}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *EraseSessionResponse) GetMessages() int64 {
@@ -1056,7 +1418,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1430,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[11]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1443,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{11}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{13}
 }
 
 // The page of sessions to read. Walk a list with `page_token`: with `page`, a session that is made or
@@ -1115,14 +1477,25 @@ type ListSessionsRequest struct {
 	ParentSessionId string `protobuf:"bytes,112,opt,name=parent_session_id,json=parentSessionId,proto3" json:"parent_session_id,omitempty"`
 	// `next_page_token` of the page before, for a request with the same filters and order, and without
 	// `page`; empty: the first page.
-	PageToken     string `protobuf:"bytes,113,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,113,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only sessions that stand there; unspecified: any. With WAITING_FOR_PERSON each session has its
+	// `questions`, and SESSION_ORDER_WAITING has the longest wait first.
+	State SessionState `protobuf:"varint,114,opt,name=state,proto3,enum=ambient.v1.SessionState" json:"state,omitempty"`
+	// Only sessions of this agent; empty: any.
+	AgentId string `protobuf:"bytes,115,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Only sessions whose newest row is from this time or later; without rows, that were made then.
+	ActiveAfter *timestamppb.Timestamp `protobuf:"bytes,116,opt,name=active_after,json=activeAfter,proto3,oneof" json:"active_after,omitempty"`
+	// Only sessions whose newest row is from before this time.
+	ActiveBefore *timestamppb.Timestamp `protobuf:"bytes,117,opt,name=active_before,json=activeBefore,proto3,oneof" json:"active_before,omitempty"`
+	// Also return `facts` of each session.
+	Facts         bool `protobuf:"varint,118,opt,name=facts,proto3" json:"facts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1507,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[12]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1520,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{12}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListSessionsRequest) GetPage() int32 {
@@ -1234,6 +1607,41 @@ func (x *ListSessionsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListSessionsRequest) GetState() SessionState {
+	if x != nil {
+		return x.State
+	}
+	return SessionState_SESSION_STATE_UNSPECIFIED
+}
+
+func (x *ListSessionsRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ListSessionsRequest) GetActiveAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ActiveAfter
+	}
+	return nil
+}
+
+func (x *ListSessionsRequest) GetActiveBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ActiveBefore
+	}
+	return nil
+}
+
+func (x *ListSessionsRequest) GetFacts() bool {
+	if x != nil {
+		return x.Facts
+	}
+	return false
+}
+
 // A page of sessions.
 type ListSessionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1253,7 +1661,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1673,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[13]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1686,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{13}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListSessionsResponse) GetItems() []*Session {
@@ -1315,6 +1723,8 @@ type WatchSessionsRequest struct {
 	Labels map[string]string `protobuf:"bytes,104,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Only sessions of this project; empty: any. A token of another project gets no session.
 	ProjectId string `protobuf:"bytes,105,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
+	// Only sessions that stand there; unspecified: any. That one stands elsewhere now is not sent.
+	State SessionState `protobuf:"varint,107,opt,name=state,proto3,enum=ambient.v1.SessionState" json:"state,omitempty"`
 	// Also send frames with the state of the watch, which are no changes: CATCHING_UP first, LIVE when
 	// every change from now on will be sent, and DEGRADED while the service cannot read the database.
 	StateFrames   bool `protobuf:"varint,106,opt,name=state_frames,json=stateFrames,proto3" json:"state_frames,omitempty"`
@@ -1324,7 +1734,7 @@ type WatchSessionsRequest struct {
 
 func (x *WatchSessionsRequest) Reset() {
 	*x = WatchSessionsRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1746,7 @@ func (x *WatchSessionsRequest) String() string {
 func (*WatchSessionsRequest) ProtoMessage() {}
 
 func (x *WatchSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[14]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1759,7 @@ func (x *WatchSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionsRequest.ProtoReflect.Descriptor instead.
 func (*WatchSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{14}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchSessionsRequest) GetRunning() bool {
@@ -1380,6 +1790,13 @@ func (x *WatchSessionsRequest) GetProjectId() string {
 	return ""
 }
 
+func (x *WatchSessionsRequest) GetState() SessionState {
+	if x != nil {
+		return x.State
+	}
+	return SessionState_SESSION_STATE_UNSPECIFIED
+}
+
 func (x *WatchSessionsRequest) GetStateFrames() bool {
 	if x != nil {
 		return x.StateFrames
@@ -1406,7 +1823,7 @@ type SessionWatchEvent struct {
 
 func (x *SessionWatchEvent) Reset() {
 	*x = SessionWatchEvent{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1835,7 @@ func (x *SessionWatchEvent) String() string {
 func (*SessionWatchEvent) ProtoMessage() {}
 
 func (x *SessionWatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[15]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1848,7 @@ func (x *SessionWatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWatchEvent.ProtoReflect.Descriptor instead.
 func (*SessionWatchEvent) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{15}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SessionWatchEvent) GetType() EventType {
@@ -1478,7 +1895,7 @@ type IssueSessionTokenRequest struct {
 
 func (x *IssueSessionTokenRequest) Reset() {
 	*x = IssueSessionTokenRequest{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[16]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1907,7 @@ func (x *IssueSessionTokenRequest) String() string {
 func (*IssueSessionTokenRequest) ProtoMessage() {}
 
 func (x *IssueSessionTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[16]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1920,7 @@ func (x *IssueSessionTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSessionTokenRequest.ProtoReflect.Descriptor instead.
 func (*IssueSessionTokenRequest) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{16}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *IssueSessionTokenRequest) GetSessionId() string {
@@ -1540,7 +1957,7 @@ type IssueSessionTokenResponse struct {
 
 func (x *IssueSessionTokenResponse) Reset() {
 	*x = IssueSessionTokenResponse{}
-	mi := &file_ambient_v1_sessions_proto_msgTypes[17]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1969,7 @@ func (x *IssueSessionTokenResponse) String() string {
 func (*IssueSessionTokenResponse) ProtoMessage() {}
 
 func (x *IssueSessionTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ambient_v1_sessions_proto_msgTypes[17]
+	mi := &file_ambient_v1_sessions_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1982,7 @@ func (x *IssueSessionTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSessionTokenResponse.ProtoReflect.Descriptor instead.
 func (*IssueSessionTokenResponse) Descriptor() ([]byte, []int) {
-	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{17}
+	return file_ambient_v1_sessions_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IssueSessionTokenResponse) GetToken() string {
@@ -1587,8 +2004,7 @@ var File_ambient_v1_sessions_proto protoreflect.FileDescriptor
 const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\n" +
 	"\x19ambient/v1/sessions.proto\x12\n" +
-	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1dambient/v1/conversation.proto\x1a\x1dambient/v1/event_stream.proto\x1a\x17ambient/v1/events.proto\x1a\x15ambient/v1/feed.proto\x1a\x19ambient/v1/messages.proto\x1a\x17ambient/v1/search.proto\x1a\x16ambient/v1/turns.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\n" +
-	"\n" +
+	"ambient.v1\x1a\x17ambient/v1/common.proto\x1a\x1dambient/v1/conversation.proto\x1a\x1dambient/v1/event_stream.proto\x1a\x17ambient/v1/events.proto\x1a\x15ambient/v1/feed.proto\x1a\x19ambient/v1/messages.proto\x1a\x17ambient/v1/search.proto\x1a\x16ambient/v1/turns.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xeb\f\n" +
 	"\aSession\x127\n" +
 	"\bmetadata\x18\x01 \x01(\v2\x1b.ambient.v1.ObjectReferenceR\bmetadata\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
@@ -1620,7 +2036,12 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\x04hold\x18m \x01(\tH\x0fR\x04hold\x88\x01\x01\x12'\n" +
 	"\rforked_at_seq\x18s \x01(\x03H\x10R\vforkedAtSeq\x88\x01\x01\x126\n" +
 	"\x15forked_at_message_seq\x18t \x01(\x03H\x11R\x12forkedAtMessageSeq\x88\x01\x01\x12\x14\n" +
-	"\x05forks\x18u \x03(\tR\x05forksB\t\n" +
+	"\x05forks\x18u \x03(\tR\x05forks\x12.\n" +
+	"\x05state\x18v \x01(\x0e2\x18.ambient.v1.SessionStateR\x05state\x12@\n" +
+	"\vstate_since\x18w \x01(\v2\x1a.google.protobuf.TimestampH\x12R\n" +
+	"stateSince\x88\x01\x01\x122\n" +
+	"\tquestions\x18x \x03(\v2\x14.ambient.v1.QuestionR\tquestions\x123\n" +
+	"\x05facts\x18y \x01(\v2\x18.ambient.v1.SessionFactsH\x13R\x05facts\x88\x01\x01B\t\n" +
 	"\a_promptB\x15\n" +
 	"\x13_created_by_user_idB\f\n" +
 	"\n" +
@@ -1640,14 +2061,38 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\b_failureB\a\n" +
 	"\x05_holdB\x10\n" +
 	"\x0e_forked_at_seqB\x18\n" +
-	"\x16_forked_at_message_seqJ\x04\b\x03\x10\x04J\x04\b\x06\x10\vJ\x04\b\f\x10\rJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x12J\x04\b\x18\x10 \"\x8f\x01\n" +
+	"\x16_forked_at_message_seqB\x0e\n" +
+	"\f_state_sinceB\b\n" +
+	"\x06_factsJ\x04\b\x03\x10\x04J\x04\b\x06\x10\vJ\x04\b\f\x10\rJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x12J\x04\b\x18\x10 \"\xd7\x01\n" +
+	"\bQuestion\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x03R\x03seq\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1b\n" +
+	"\ttool_name\x18\x06 \x01(\tR\btoolName\x12%\n" +
+	"\x0etool_arguments\x18\a \x01(\tR\rtoolArguments\x12\x1c\n" +
+	"\tinterrupt\x18\b \x01(\tR\tinterrupt\"\xd4\x02\n" +
+	"\fSessionFacts\x12\x1b\n" +
+	"\tlast_text\x18\x01 \x01(\tR\blastText\x12\x1b\n" +
+	"\tlast_role\x18\x02 \x01(\tR\blastRole\x12\x12\n" +
+	"\x04runs\x18\x03 \x01(\x05R\x04runs\x125\n" +
+	"\bduration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12!\n" +
+	"\finput_tokens\x18\x05 \x01(\x03R\vinputTokens\x12#\n" +
+	"\routput_tokens\x18\x06 \x01(\x03R\foutputTokens\x12\x16\n" +
+	"\x06models\x18\a \x03(\tR\x06models\x12\x1d\n" +
+	"\n" +
+	"tool_calls\x18\b \x01(\x05R\ttoolCalls\x12*\n" +
+	"\x11failed_tool_calls\x18\t \x01(\x05R\x0ffailedToolCalls\x12\x14\n" +
+	"\x05tools\x18\n" +
+	" \x03(\tR\x05tools\"\x8f\x01\n" +
 	"\n" +
 	"RunFailure\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x12\n" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12*\n" +
-	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xf9\x02\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xa6\x03\n" +
 	"\x14CreateSessionRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\x06prompt\x18\x03 \x01(\tH\x00R\x06prompt\x88\x01\x01\x12 \n" +
@@ -1657,14 +2102,16 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\x06labels\x18\x11 \x01(\tH\x03R\x06labels\x88\x01\x01\x12%\n" +
 	"\vannotations\x18\x12 \x01(\tH\x04R\vannotations\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"project_id\x18\x13 \x01(\tH\x05R\tprojectId\x88\x01\x01B\t\n" +
+	"project_id\x18\x13 \x01(\tH\x05R\tprojectId\x88\x01\x01\x12\x1e\n" +
+	"\bagent_id\x18d \x01(\tH\x06R\aagentId\x88\x01\x01B\t\n" +
 	"\a_promptB\f\n" +
 	"\n" +
 	"_llm_modelB\x14\n" +
 	"\x12_parent_session_idB\t\n" +
 	"\a_labelsB\x0e\n" +
 	"\f_annotationsB\r\n" +
-	"\v_project_idJ\x04\b\x02\x10\x03J\x04\b\x04\x10\n" +
+	"\v_project_idB\v\n" +
+	"\t_agent_idJ\x04\b\x02\x10\x03J\x04\b\x04\x10\n" +
 	"J\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\x0e\x10\x11\"\xb0\x01\n" +
 	"\x12ForkSessionRequest\x12\x1d\n" +
 	"\n" +
@@ -1682,18 +2129,20 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\vannotations\x18e \x01(\tH\x02R\vannotations\x88\x01\x01B\a\n" +
 	"\x05_nameB\t\n" +
 	"\a_labelsB\x0e\n" +
-	"\f_annotationsJ\x04\b\x03\x10\x14\"\xbe\x02\n" +
+	"\f_annotationsJ\x04\b\x03\x10\x14\"\xeb\x02\n" +
 	"\x1aUpdateSessionStatusRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\x05phase\x18\x02 \x01(\tH\x00R\x05phase\x88\x01\x01\x12>\n" +
 	"\n" +
 	"start_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampH\x01R\tstartTime\x88\x01\x01\x12H\n" +
 	"\x0fcompletion_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampH\x02R\x0ecompletionTime\x88\x01\x01\x12'\n" +
-	"\fcapabilities\x18d \x01(\tH\x03R\fcapabilities\x88\x01\x01B\b\n" +
+	"\fcapabilities\x18d \x01(\tH\x03R\fcapabilities\x88\x01\x01\x12\x1e\n" +
+	"\bagent_id\x18e \x01(\tH\x04R\aagentId\x88\x01\x01B\b\n" +
 	"\x06_phaseB\r\n" +
 	"\v_start_timeB\x12\n" +
 	"\x10_completion_timeB\x0f\n" +
-	"\r_capabilitiesJ\x04\b\x05\x10\f\"&\n" +
+	"\r_capabilitiesB\v\n" +
+	"\t_agent_idJ\x04\b\x05\x10\f\"&\n" +
 	"\x14DeleteSessionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
 	"\x13EraseSessionRequest\x12\x0e\n" +
@@ -1705,7 +2154,7 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\x14EraseSessionResponse\x12\x1a\n" +
 	"\bmessages\x18\x01 \x01(\x03R\bmessages\x12\x16\n" +
 	"\x06events\x18\x02 \x01(\x03R\x06events\"\x17\n" +
-	"\x15DeleteSessionResponse\"\xd8\x03\n" +
+	"\x15DeleteSessionResponse\"\xe6\x05\n" +
 	"\x13ListSessionsRequest\x12\x12\n" +
 	"\x04page\x18\x01 \x01(\x05R\x04page\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x05R\x04size\x12\x18\n" +
@@ -1720,20 +2169,28 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\bfailures\x18k \x01(\bR\bfailures\x12*\n" +
 	"\x11parent_session_id\x18p \x01(\tR\x0fparentSessionId\x12\x1d\n" +
 	"\n" +
-	"page_token\x18q \x01(\tR\tpageToken\x1a9\n" +
+	"page_token\x18q \x01(\tR\tpageToken\x12.\n" +
+	"\x05state\x18r \x01(\x0e2\x18.ambient.v1.SessionStateR\x05state\x12\x19\n" +
+	"\bagent_id\x18s \x01(\tR\aagentId\x12B\n" +
+	"\factive_after\x18t \x01(\v2\x1a.google.protobuf.TimestampH\x00R\vactiveAfter\x88\x01\x01\x12D\n" +
+	"\ractive_before\x18u \x01(\v2\x1a.google.protobuf.TimestampH\x01R\factiveBefore\x88\x01\x01\x12\x14\n" +
+	"\x05facts\x18v \x01(\bR\x05facts\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9b\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0f\n" +
+	"\r_active_afterB\x10\n" +
+	"\x0e_active_before\"\x9b\x01\n" +
 	"\x14ListSessionsResponse\x12)\n" +
 	"\x05items\x18\x01 \x03(\v2\x13.ambient.v1.SessionR\x05items\x120\n" +
 	"\bmetadata\x18\x02 \x01(\v2\x14.ambient.v1.ListMetaR\bmetadata\x12&\n" +
-	"\x0fnext_page_token\x18d \x01(\tR\rnextPageToken\"\x8d\x02\n" +
+	"\x0fnext_page_token\x18d \x01(\tR\rnextPageToken\"\xbd\x02\n" +
 	"\x14WatchSessionsRequest\x12\x18\n" +
 	"\arunning\x18d \x01(\bR\arunning\x12\x18\n" +
 	"\awaiting\x18e \x01(\bR\awaiting\x12D\n" +
 	"\x06labels\x18h \x03(\v2,.ambient.v1.WatchSessionsRequest.LabelsEntryR\x06labels\x12\x1d\n" +
 	"\n" +
-	"project_id\x18i \x01(\tR\tprojectId\x12!\n" +
+	"project_id\x18i \x01(\tR\tprojectId\x12.\n" +
+	"\x05state\x18k \x01(\x0e2\x18.ambient.v1.SessionStateR\x05state\x12!\n" +
 	"\fstate_frames\x18j \x01(\bR\vstateFrames\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1753,7 +2210,15 @@ const file_ambient_v1_sessions_proto_rawDesc = "" +
 	"\x19IssueSessionTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x129\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt*d\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt*\xe3\x01\n" +
+	"\fSessionState\x12\x1d\n" +
+	"\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15SESSION_STATE_RUNNING\x10\x01\x12$\n" +
+	" SESSION_STATE_WAITING_FOR_RUNNER\x10\x02\x12$\n" +
+	" SESSION_STATE_WAITING_FOR_PERSON\x10\x03\x12\x18\n" +
+	"\x14SESSION_STATE_FAILED\x10\x04\x12\x1b\n" +
+	"\x17SESSION_STATE_CANCELLED\x10\x05\x12\x16\n" +
+	"\x12SESSION_STATE_IDLE\x10\x06*d\n" +
 	"\fSessionOrder\x12\x1d\n" +
 	"\x19SESSION_ORDER_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SESSION_ORDER_ACTIVITY\x10\x01\x12\x19\n" +
@@ -1800,139 +2265,151 @@ func file_ambient_v1_sessions_proto_rawDescGZIP() []byte {
 	return file_ambient_v1_sessions_proto_rawDescData
 }
 
-var file_ambient_v1_sessions_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ambient_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_ambient_v1_sessions_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_ambient_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_ambient_v1_sessions_proto_goTypes = []any{
-	(SessionOrder)(0),                   // 0: ambient.v1.SessionOrder
-	(*Session)(nil),                     // 1: ambient.v1.Session
-	(*RunFailure)(nil),                  // 2: ambient.v1.RunFailure
-	(*CreateSessionRequest)(nil),        // 3: ambient.v1.CreateSessionRequest
-	(*ForkSessionRequest)(nil),          // 4: ambient.v1.ForkSessionRequest
-	(*GetSessionRequest)(nil),           // 5: ambient.v1.GetSessionRequest
-	(*UpdateSessionRequest)(nil),        // 6: ambient.v1.UpdateSessionRequest
-	(*UpdateSessionStatusRequest)(nil),  // 7: ambient.v1.UpdateSessionStatusRequest
-	(*DeleteSessionRequest)(nil),        // 8: ambient.v1.DeleteSessionRequest
-	(*EraseSessionRequest)(nil),         // 9: ambient.v1.EraseSessionRequest
-	(*HoldSessionRequest)(nil),          // 10: ambient.v1.HoldSessionRequest
-	(*EraseSessionResponse)(nil),        // 11: ambient.v1.EraseSessionResponse
-	(*DeleteSessionResponse)(nil),       // 12: ambient.v1.DeleteSessionResponse
-	(*ListSessionsRequest)(nil),         // 13: ambient.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),        // 14: ambient.v1.ListSessionsResponse
-	(*WatchSessionsRequest)(nil),        // 15: ambient.v1.WatchSessionsRequest
-	(*SessionWatchEvent)(nil),           // 16: ambient.v1.SessionWatchEvent
-	(*IssueSessionTokenRequest)(nil),    // 17: ambient.v1.IssueSessionTokenRequest
-	(*IssueSessionTokenResponse)(nil),   // 18: ambient.v1.IssueSessionTokenResponse
-	nil,                                 // 19: ambient.v1.ListSessionsRequest.LabelsEntry
-	nil,                                 // 20: ambient.v1.WatchSessionsRequest.LabelsEntry
-	(*ObjectReference)(nil),             // 21: ambient.v1.ObjectReference
-	(*timestamppb.Timestamp)(nil),       // 22: google.protobuf.Timestamp
-	(*ListMeta)(nil),                    // 23: ambient.v1.ListMeta
-	(EventType)(0),                      // 24: ambient.v1.EventType
-	(WatchState)(0),                     // 25: ambient.v1.WatchState
+	(SessionState)(0),                   // 0: ambient.v1.SessionState
+	(SessionOrder)(0),                   // 1: ambient.v1.SessionOrder
+	(*Session)(nil),                     // 2: ambient.v1.Session
+	(*Question)(nil),                    // 3: ambient.v1.Question
+	(*SessionFacts)(nil),                // 4: ambient.v1.SessionFacts
+	(*RunFailure)(nil),                  // 5: ambient.v1.RunFailure
+	(*CreateSessionRequest)(nil),        // 6: ambient.v1.CreateSessionRequest
+	(*ForkSessionRequest)(nil),          // 7: ambient.v1.ForkSessionRequest
+	(*GetSessionRequest)(nil),           // 8: ambient.v1.GetSessionRequest
+	(*UpdateSessionRequest)(nil),        // 9: ambient.v1.UpdateSessionRequest
+	(*UpdateSessionStatusRequest)(nil),  // 10: ambient.v1.UpdateSessionStatusRequest
+	(*DeleteSessionRequest)(nil),        // 11: ambient.v1.DeleteSessionRequest
+	(*EraseSessionRequest)(nil),         // 12: ambient.v1.EraseSessionRequest
+	(*HoldSessionRequest)(nil),          // 13: ambient.v1.HoldSessionRequest
+	(*EraseSessionResponse)(nil),        // 14: ambient.v1.EraseSessionResponse
+	(*DeleteSessionResponse)(nil),       // 15: ambient.v1.DeleteSessionResponse
+	(*ListSessionsRequest)(nil),         // 16: ambient.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),        // 17: ambient.v1.ListSessionsResponse
+	(*WatchSessionsRequest)(nil),        // 18: ambient.v1.WatchSessionsRequest
+	(*SessionWatchEvent)(nil),           // 19: ambient.v1.SessionWatchEvent
+	(*IssueSessionTokenRequest)(nil),    // 20: ambient.v1.IssueSessionTokenRequest
+	(*IssueSessionTokenResponse)(nil),   // 21: ambient.v1.IssueSessionTokenResponse
+	nil,                                 // 22: ambient.v1.ListSessionsRequest.LabelsEntry
+	nil,                                 // 23: ambient.v1.WatchSessionsRequest.LabelsEntry
+	(*ObjectReference)(nil),             // 24: ambient.v1.ObjectReference
+	(*timestamppb.Timestamp)(nil),       // 25: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),         // 26: google.protobuf.Duration
-	(*PushSessionMessageRequest)(nil),   // 27: ambient.v1.PushSessionMessageRequest
-	(*WatchSessionMessagesRequest)(nil), // 28: ambient.v1.WatchSessionMessagesRequest
-	(*PushSessionEventRequest)(nil),     // 29: ambient.v1.PushSessionEventRequest
-	(*WatchSessionEventsRequest)(nil),   // 30: ambient.v1.WatchSessionEventsRequest
-	(*ListSessionMessagesRequest)(nil),  // 31: ambient.v1.ListSessionMessagesRequest
-	(*ListSessionEventsRequest)(nil),    // 32: ambient.v1.ListSessionEventsRequest
-	(*PushSessionEventsRequest)(nil),    // 33: ambient.v1.PushSessionEventsRequest
-	(*ClaimTurnRequest)(nil),            // 34: ambient.v1.ClaimTurnRequest
-	(*CancelRunRequest)(nil),            // 35: ambient.v1.CancelRunRequest
-	(*GetTranscriptRequest)(nil),        // 36: ambient.v1.GetTranscriptRequest
-	(*ListRunsRequest)(nil),             // 37: ambient.v1.ListRunsRequest
-	(*SearchTextsRequest)(nil),          // 38: ambient.v1.SearchTextsRequest
-	(*GiveFeedbackRequest)(nil),         // 39: ambient.v1.GiveFeedbackRequest
-	(*WatchEventsRequest)(nil),          // 40: ambient.v1.WatchEventsRequest
-	(*WatchMessagesRequest)(nil),        // 41: ambient.v1.WatchMessagesRequest
-	(*SessionMessage)(nil),              // 42: ambient.v1.SessionMessage
-	(*SessionEvent)(nil),                // 43: ambient.v1.SessionEvent
-	(*ListSessionMessagesResponse)(nil), // 44: ambient.v1.ListSessionMessagesResponse
-	(*ListSessionEventsResponse)(nil),   // 45: ambient.v1.ListSessionEventsResponse
-	(*PushSessionEventsResponse)(nil),   // 46: ambient.v1.PushSessionEventsResponse
-	(*ClaimTurnResponse)(nil),           // 47: ambient.v1.ClaimTurnResponse
-	(*Transcript)(nil),                  // 48: ambient.v1.Transcript
-	(*ListRunsResponse)(nil),            // 49: ambient.v1.ListRunsResponse
-	(*SearchTextsResponse)(nil),         // 50: ambient.v1.SearchTextsResponse
-	(*FeedEvent)(nil),                   // 51: ambient.v1.FeedEvent
-	(*FeedMessage)(nil),                 // 52: ambient.v1.FeedMessage
+	(*ListMeta)(nil),                    // 27: ambient.v1.ListMeta
+	(EventType)(0),                      // 28: ambient.v1.EventType
+	(WatchState)(0),                     // 29: ambient.v1.WatchState
+	(*PushSessionMessageRequest)(nil),   // 30: ambient.v1.PushSessionMessageRequest
+	(*WatchSessionMessagesRequest)(nil), // 31: ambient.v1.WatchSessionMessagesRequest
+	(*PushSessionEventRequest)(nil),     // 32: ambient.v1.PushSessionEventRequest
+	(*WatchSessionEventsRequest)(nil),   // 33: ambient.v1.WatchSessionEventsRequest
+	(*ListSessionMessagesRequest)(nil),  // 34: ambient.v1.ListSessionMessagesRequest
+	(*ListSessionEventsRequest)(nil),    // 35: ambient.v1.ListSessionEventsRequest
+	(*PushSessionEventsRequest)(nil),    // 36: ambient.v1.PushSessionEventsRequest
+	(*ClaimTurnRequest)(nil),            // 37: ambient.v1.ClaimTurnRequest
+	(*CancelRunRequest)(nil),            // 38: ambient.v1.CancelRunRequest
+	(*GetTranscriptRequest)(nil),        // 39: ambient.v1.GetTranscriptRequest
+	(*ListRunsRequest)(nil),             // 40: ambient.v1.ListRunsRequest
+	(*SearchTextsRequest)(nil),          // 41: ambient.v1.SearchTextsRequest
+	(*GiveFeedbackRequest)(nil),         // 42: ambient.v1.GiveFeedbackRequest
+	(*WatchEventsRequest)(nil),          // 43: ambient.v1.WatchEventsRequest
+	(*WatchMessagesRequest)(nil),        // 44: ambient.v1.WatchMessagesRequest
+	(*SessionMessage)(nil),              // 45: ambient.v1.SessionMessage
+	(*SessionEvent)(nil),                // 46: ambient.v1.SessionEvent
+	(*ListSessionMessagesResponse)(nil), // 47: ambient.v1.ListSessionMessagesResponse
+	(*ListSessionEventsResponse)(nil),   // 48: ambient.v1.ListSessionEventsResponse
+	(*PushSessionEventsResponse)(nil),   // 49: ambient.v1.PushSessionEventsResponse
+	(*ClaimTurnResponse)(nil),           // 50: ambient.v1.ClaimTurnResponse
+	(*Transcript)(nil),                  // 51: ambient.v1.Transcript
+	(*ListRunsResponse)(nil),            // 52: ambient.v1.ListRunsResponse
+	(*SearchTextsResponse)(nil),         // 53: ambient.v1.SearchTextsResponse
+	(*FeedEvent)(nil),                   // 54: ambient.v1.FeedEvent
+	(*FeedMessage)(nil),                 // 55: ambient.v1.FeedMessage
 }
 var file_ambient_v1_sessions_proto_depIdxs = []int32{
-	21, // 0: ambient.v1.Session.metadata:type_name -> ambient.v1.ObjectReference
-	22, // 1: ambient.v1.Session.start_time:type_name -> google.protobuf.Timestamp
-	22, // 2: ambient.v1.Session.completion_time:type_name -> google.protobuf.Timestamp
-	22, // 3: ambient.v1.Session.last_activity_at:type_name -> google.protobuf.Timestamp
-	2,  // 4: ambient.v1.Session.failure:type_name -> ambient.v1.RunFailure
-	22, // 5: ambient.v1.RunFailure.at:type_name -> google.protobuf.Timestamp
-	22, // 6: ambient.v1.UpdateSessionStatusRequest.start_time:type_name -> google.protobuf.Timestamp
-	22, // 7: ambient.v1.UpdateSessionStatusRequest.completion_time:type_name -> google.protobuf.Timestamp
-	0,  // 8: ambient.v1.ListSessionsRequest.order_by:type_name -> ambient.v1.SessionOrder
-	19, // 9: ambient.v1.ListSessionsRequest.labels:type_name -> ambient.v1.ListSessionsRequest.LabelsEntry
-	1,  // 10: ambient.v1.ListSessionsResponse.items:type_name -> ambient.v1.Session
-	23, // 11: ambient.v1.ListSessionsResponse.metadata:type_name -> ambient.v1.ListMeta
-	20, // 12: ambient.v1.WatchSessionsRequest.labels:type_name -> ambient.v1.WatchSessionsRequest.LabelsEntry
-	24, // 13: ambient.v1.SessionWatchEvent.type:type_name -> ambient.v1.EventType
-	1,  // 14: ambient.v1.SessionWatchEvent.session:type_name -> ambient.v1.Session
-	25, // 15: ambient.v1.SessionWatchEvent.watch_state:type_name -> ambient.v1.WatchState
-	26, // 16: ambient.v1.IssueSessionTokenRequest.ttl:type_name -> google.protobuf.Duration
-	22, // 17: ambient.v1.IssueSessionTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
-	5,  // 18: ambient.v1.SessionService.GetSession:input_type -> ambient.v1.GetSessionRequest
-	3,  // 19: ambient.v1.SessionService.CreateSession:input_type -> ambient.v1.CreateSessionRequest
-	4,  // 20: ambient.v1.SessionService.ForkSession:input_type -> ambient.v1.ForkSessionRequest
-	6,  // 21: ambient.v1.SessionService.UpdateSession:input_type -> ambient.v1.UpdateSessionRequest
-	7,  // 22: ambient.v1.SessionService.UpdateSessionStatus:input_type -> ambient.v1.UpdateSessionStatusRequest
-	8,  // 23: ambient.v1.SessionService.DeleteSession:input_type -> ambient.v1.DeleteSessionRequest
-	13, // 24: ambient.v1.SessionService.ListSessions:input_type -> ambient.v1.ListSessionsRequest
-	15, // 25: ambient.v1.SessionService.WatchSessions:input_type -> ambient.v1.WatchSessionsRequest
-	27, // 26: ambient.v1.SessionService.PushSessionMessage:input_type -> ambient.v1.PushSessionMessageRequest
-	28, // 27: ambient.v1.SessionService.WatchSessionMessages:input_type -> ambient.v1.WatchSessionMessagesRequest
-	29, // 28: ambient.v1.SessionService.PushSessionEvent:input_type -> ambient.v1.PushSessionEventRequest
-	30, // 29: ambient.v1.SessionService.WatchSessionEvents:input_type -> ambient.v1.WatchSessionEventsRequest
-	31, // 30: ambient.v1.SessionService.ListSessionMessages:input_type -> ambient.v1.ListSessionMessagesRequest
-	32, // 31: ambient.v1.SessionService.ListSessionEvents:input_type -> ambient.v1.ListSessionEventsRequest
-	33, // 32: ambient.v1.SessionService.PushSessionEvents:input_type -> ambient.v1.PushSessionEventsRequest
-	34, // 33: ambient.v1.SessionService.ClaimTurn:input_type -> ambient.v1.ClaimTurnRequest
-	35, // 34: ambient.v1.SessionService.CancelRun:input_type -> ambient.v1.CancelRunRequest
-	36, // 35: ambient.v1.SessionService.GetTranscript:input_type -> ambient.v1.GetTranscriptRequest
-	37, // 36: ambient.v1.SessionService.ListRuns:input_type -> ambient.v1.ListRunsRequest
-	38, // 37: ambient.v1.SessionService.SearchTexts:input_type -> ambient.v1.SearchTextsRequest
-	39, // 38: ambient.v1.SessionService.GiveFeedback:input_type -> ambient.v1.GiveFeedbackRequest
-	17, // 39: ambient.v1.SessionService.IssueSessionToken:input_type -> ambient.v1.IssueSessionTokenRequest
-	9,  // 40: ambient.v1.SessionService.EraseSession:input_type -> ambient.v1.EraseSessionRequest
-	10, // 41: ambient.v1.SessionService.HoldSession:input_type -> ambient.v1.HoldSessionRequest
-	40, // 42: ambient.v1.SessionService.WatchEvents:input_type -> ambient.v1.WatchEventsRequest
-	41, // 43: ambient.v1.SessionService.WatchMessages:input_type -> ambient.v1.WatchMessagesRequest
-	1,  // 44: ambient.v1.SessionService.GetSession:output_type -> ambient.v1.Session
-	1,  // 45: ambient.v1.SessionService.CreateSession:output_type -> ambient.v1.Session
-	1,  // 46: ambient.v1.SessionService.ForkSession:output_type -> ambient.v1.Session
-	1,  // 47: ambient.v1.SessionService.UpdateSession:output_type -> ambient.v1.Session
-	1,  // 48: ambient.v1.SessionService.UpdateSessionStatus:output_type -> ambient.v1.Session
-	12, // 49: ambient.v1.SessionService.DeleteSession:output_type -> ambient.v1.DeleteSessionResponse
-	14, // 50: ambient.v1.SessionService.ListSessions:output_type -> ambient.v1.ListSessionsResponse
-	16, // 51: ambient.v1.SessionService.WatchSessions:output_type -> ambient.v1.SessionWatchEvent
-	42, // 52: ambient.v1.SessionService.PushSessionMessage:output_type -> ambient.v1.SessionMessage
-	42, // 53: ambient.v1.SessionService.WatchSessionMessages:output_type -> ambient.v1.SessionMessage
-	43, // 54: ambient.v1.SessionService.PushSessionEvent:output_type -> ambient.v1.SessionEvent
-	43, // 55: ambient.v1.SessionService.WatchSessionEvents:output_type -> ambient.v1.SessionEvent
-	44, // 56: ambient.v1.SessionService.ListSessionMessages:output_type -> ambient.v1.ListSessionMessagesResponse
-	45, // 57: ambient.v1.SessionService.ListSessionEvents:output_type -> ambient.v1.ListSessionEventsResponse
-	46, // 58: ambient.v1.SessionService.PushSessionEvents:output_type -> ambient.v1.PushSessionEventsResponse
-	47, // 59: ambient.v1.SessionService.ClaimTurn:output_type -> ambient.v1.ClaimTurnResponse
-	42, // 60: ambient.v1.SessionService.CancelRun:output_type -> ambient.v1.SessionMessage
-	48, // 61: ambient.v1.SessionService.GetTranscript:output_type -> ambient.v1.Transcript
-	49, // 62: ambient.v1.SessionService.ListRuns:output_type -> ambient.v1.ListRunsResponse
-	50, // 63: ambient.v1.SessionService.SearchTexts:output_type -> ambient.v1.SearchTextsResponse
-	43, // 64: ambient.v1.SessionService.GiveFeedback:output_type -> ambient.v1.SessionEvent
-	18, // 65: ambient.v1.SessionService.IssueSessionToken:output_type -> ambient.v1.IssueSessionTokenResponse
-	11, // 66: ambient.v1.SessionService.EraseSession:output_type -> ambient.v1.EraseSessionResponse
-	1,  // 67: ambient.v1.SessionService.HoldSession:output_type -> ambient.v1.Session
-	51, // 68: ambient.v1.SessionService.WatchEvents:output_type -> ambient.v1.FeedEvent
-	52, // 69: ambient.v1.SessionService.WatchMessages:output_type -> ambient.v1.FeedMessage
-	44, // [44:70] is the sub-list for method output_type
-	18, // [18:44] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	24, // 0: ambient.v1.Session.metadata:type_name -> ambient.v1.ObjectReference
+	25, // 1: ambient.v1.Session.start_time:type_name -> google.protobuf.Timestamp
+	25, // 2: ambient.v1.Session.completion_time:type_name -> google.protobuf.Timestamp
+	25, // 3: ambient.v1.Session.last_activity_at:type_name -> google.protobuf.Timestamp
+	5,  // 4: ambient.v1.Session.failure:type_name -> ambient.v1.RunFailure
+	0,  // 5: ambient.v1.Session.state:type_name -> ambient.v1.SessionState
+	25, // 6: ambient.v1.Session.state_since:type_name -> google.protobuf.Timestamp
+	3,  // 7: ambient.v1.Session.questions:type_name -> ambient.v1.Question
+	4,  // 8: ambient.v1.Session.facts:type_name -> ambient.v1.SessionFacts
+	26, // 9: ambient.v1.SessionFacts.duration:type_name -> google.protobuf.Duration
+	25, // 10: ambient.v1.RunFailure.at:type_name -> google.protobuf.Timestamp
+	25, // 11: ambient.v1.UpdateSessionStatusRequest.start_time:type_name -> google.protobuf.Timestamp
+	25, // 12: ambient.v1.UpdateSessionStatusRequest.completion_time:type_name -> google.protobuf.Timestamp
+	1,  // 13: ambient.v1.ListSessionsRequest.order_by:type_name -> ambient.v1.SessionOrder
+	22, // 14: ambient.v1.ListSessionsRequest.labels:type_name -> ambient.v1.ListSessionsRequest.LabelsEntry
+	0,  // 15: ambient.v1.ListSessionsRequest.state:type_name -> ambient.v1.SessionState
+	25, // 16: ambient.v1.ListSessionsRequest.active_after:type_name -> google.protobuf.Timestamp
+	25, // 17: ambient.v1.ListSessionsRequest.active_before:type_name -> google.protobuf.Timestamp
+	2,  // 18: ambient.v1.ListSessionsResponse.items:type_name -> ambient.v1.Session
+	27, // 19: ambient.v1.ListSessionsResponse.metadata:type_name -> ambient.v1.ListMeta
+	23, // 20: ambient.v1.WatchSessionsRequest.labels:type_name -> ambient.v1.WatchSessionsRequest.LabelsEntry
+	0,  // 21: ambient.v1.WatchSessionsRequest.state:type_name -> ambient.v1.SessionState
+	28, // 22: ambient.v1.SessionWatchEvent.type:type_name -> ambient.v1.EventType
+	2,  // 23: ambient.v1.SessionWatchEvent.session:type_name -> ambient.v1.Session
+	29, // 24: ambient.v1.SessionWatchEvent.watch_state:type_name -> ambient.v1.WatchState
+	26, // 25: ambient.v1.IssueSessionTokenRequest.ttl:type_name -> google.protobuf.Duration
+	25, // 26: ambient.v1.IssueSessionTokenResponse.expires_at:type_name -> google.protobuf.Timestamp
+	8,  // 27: ambient.v1.SessionService.GetSession:input_type -> ambient.v1.GetSessionRequest
+	6,  // 28: ambient.v1.SessionService.CreateSession:input_type -> ambient.v1.CreateSessionRequest
+	7,  // 29: ambient.v1.SessionService.ForkSession:input_type -> ambient.v1.ForkSessionRequest
+	9,  // 30: ambient.v1.SessionService.UpdateSession:input_type -> ambient.v1.UpdateSessionRequest
+	10, // 31: ambient.v1.SessionService.UpdateSessionStatus:input_type -> ambient.v1.UpdateSessionStatusRequest
+	11, // 32: ambient.v1.SessionService.DeleteSession:input_type -> ambient.v1.DeleteSessionRequest
+	16, // 33: ambient.v1.SessionService.ListSessions:input_type -> ambient.v1.ListSessionsRequest
+	18, // 34: ambient.v1.SessionService.WatchSessions:input_type -> ambient.v1.WatchSessionsRequest
+	30, // 35: ambient.v1.SessionService.PushSessionMessage:input_type -> ambient.v1.PushSessionMessageRequest
+	31, // 36: ambient.v1.SessionService.WatchSessionMessages:input_type -> ambient.v1.WatchSessionMessagesRequest
+	32, // 37: ambient.v1.SessionService.PushSessionEvent:input_type -> ambient.v1.PushSessionEventRequest
+	33, // 38: ambient.v1.SessionService.WatchSessionEvents:input_type -> ambient.v1.WatchSessionEventsRequest
+	34, // 39: ambient.v1.SessionService.ListSessionMessages:input_type -> ambient.v1.ListSessionMessagesRequest
+	35, // 40: ambient.v1.SessionService.ListSessionEvents:input_type -> ambient.v1.ListSessionEventsRequest
+	36, // 41: ambient.v1.SessionService.PushSessionEvents:input_type -> ambient.v1.PushSessionEventsRequest
+	37, // 42: ambient.v1.SessionService.ClaimTurn:input_type -> ambient.v1.ClaimTurnRequest
+	38, // 43: ambient.v1.SessionService.CancelRun:input_type -> ambient.v1.CancelRunRequest
+	39, // 44: ambient.v1.SessionService.GetTranscript:input_type -> ambient.v1.GetTranscriptRequest
+	40, // 45: ambient.v1.SessionService.ListRuns:input_type -> ambient.v1.ListRunsRequest
+	41, // 46: ambient.v1.SessionService.SearchTexts:input_type -> ambient.v1.SearchTextsRequest
+	42, // 47: ambient.v1.SessionService.GiveFeedback:input_type -> ambient.v1.GiveFeedbackRequest
+	20, // 48: ambient.v1.SessionService.IssueSessionToken:input_type -> ambient.v1.IssueSessionTokenRequest
+	12, // 49: ambient.v1.SessionService.EraseSession:input_type -> ambient.v1.EraseSessionRequest
+	13, // 50: ambient.v1.SessionService.HoldSession:input_type -> ambient.v1.HoldSessionRequest
+	43, // 51: ambient.v1.SessionService.WatchEvents:input_type -> ambient.v1.WatchEventsRequest
+	44, // 52: ambient.v1.SessionService.WatchMessages:input_type -> ambient.v1.WatchMessagesRequest
+	2,  // 53: ambient.v1.SessionService.GetSession:output_type -> ambient.v1.Session
+	2,  // 54: ambient.v1.SessionService.CreateSession:output_type -> ambient.v1.Session
+	2,  // 55: ambient.v1.SessionService.ForkSession:output_type -> ambient.v1.Session
+	2,  // 56: ambient.v1.SessionService.UpdateSession:output_type -> ambient.v1.Session
+	2,  // 57: ambient.v1.SessionService.UpdateSessionStatus:output_type -> ambient.v1.Session
+	15, // 58: ambient.v1.SessionService.DeleteSession:output_type -> ambient.v1.DeleteSessionResponse
+	17, // 59: ambient.v1.SessionService.ListSessions:output_type -> ambient.v1.ListSessionsResponse
+	19, // 60: ambient.v1.SessionService.WatchSessions:output_type -> ambient.v1.SessionWatchEvent
+	45, // 61: ambient.v1.SessionService.PushSessionMessage:output_type -> ambient.v1.SessionMessage
+	45, // 62: ambient.v1.SessionService.WatchSessionMessages:output_type -> ambient.v1.SessionMessage
+	46, // 63: ambient.v1.SessionService.PushSessionEvent:output_type -> ambient.v1.SessionEvent
+	46, // 64: ambient.v1.SessionService.WatchSessionEvents:output_type -> ambient.v1.SessionEvent
+	47, // 65: ambient.v1.SessionService.ListSessionMessages:output_type -> ambient.v1.ListSessionMessagesResponse
+	48, // 66: ambient.v1.SessionService.ListSessionEvents:output_type -> ambient.v1.ListSessionEventsResponse
+	49, // 67: ambient.v1.SessionService.PushSessionEvents:output_type -> ambient.v1.PushSessionEventsResponse
+	50, // 68: ambient.v1.SessionService.ClaimTurn:output_type -> ambient.v1.ClaimTurnResponse
+	45, // 69: ambient.v1.SessionService.CancelRun:output_type -> ambient.v1.SessionMessage
+	51, // 70: ambient.v1.SessionService.GetTranscript:output_type -> ambient.v1.Transcript
+	52, // 71: ambient.v1.SessionService.ListRuns:output_type -> ambient.v1.ListRunsResponse
+	53, // 72: ambient.v1.SessionService.SearchTexts:output_type -> ambient.v1.SearchTextsResponse
+	46, // 73: ambient.v1.SessionService.GiveFeedback:output_type -> ambient.v1.SessionEvent
+	21, // 74: ambient.v1.SessionService.IssueSessionToken:output_type -> ambient.v1.IssueSessionTokenResponse
+	14, // 75: ambient.v1.SessionService.EraseSession:output_type -> ambient.v1.EraseSessionResponse
+	2,  // 76: ambient.v1.SessionService.HoldSession:output_type -> ambient.v1.Session
+	54, // 77: ambient.v1.SessionService.WatchEvents:output_type -> ambient.v1.FeedEvent
+	55, // 78: ambient.v1.SessionService.WatchMessages:output_type -> ambient.v1.FeedMessage
+	53, // [53:79] is the sub-list for method output_type
+	27, // [27:53] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_ambient_v1_sessions_proto_init() }
@@ -1949,16 +2426,17 @@ func file_ambient_v1_sessions_proto_init() {
 	file_ambient_v1_search_proto_init()
 	file_ambient_v1_turns_proto_init()
 	file_ambient_v1_sessions_proto_msgTypes[0].OneofWrappers = []any{}
-	file_ambient_v1_sessions_proto_msgTypes[2].OneofWrappers = []any{}
-	file_ambient_v1_sessions_proto_msgTypes[5].OneofWrappers = []any{}
-	file_ambient_v1_sessions_proto_msgTypes[6].OneofWrappers = []any{}
+	file_ambient_v1_sessions_proto_msgTypes[4].OneofWrappers = []any{}
+	file_ambient_v1_sessions_proto_msgTypes[7].OneofWrappers = []any{}
+	file_ambient_v1_sessions_proto_msgTypes[8].OneofWrappers = []any{}
+	file_ambient_v1_sessions_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ambient_v1_sessions_proto_rawDesc), len(file_ambient_v1_sessions_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   20,
+			NumEnums:      2,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,7 +31,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file ambient/v1/sessions.proto.
  */
 export const file_ambient_v1_sessions: GenFile = /*@__PURE__*/
-  fileDesc("ChlhbWJpZW50L3YxL3Nlc3Npb25zLnByb3RvEgphbWJpZW50LnYxIssICgdTZXNzaW9uEi0KCG1ldGFkYXRhGAEgASgLMhsuYW1iaWVudC52MS5PYmplY3RSZWZlcmVuY2USDAoEbmFtZRgCIAEoCRITCgZwcm9tcHQYBCABKAlIAIgBARIfChJjcmVhdGVkX2J5X3VzZXJfaWQYBSABKAlIAYgBARIWCglsbG1fbW9kZWwYCyABKAlIAogBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgOIAEoCUgDiAEBEhMKBmxhYmVscxgSIAEoCUgEiAEBEhgKC2Fubm90YXRpb25zGBMgASgJSAWIAQESFwoKcHJvamVjdF9pZBgUIAEoCUgGiAEBEhIKBXBoYXNlGBUgASgJSAeIAQESMwoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBICIgBARI4Cg9jb21wbGV0aW9uX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAmIAQESFQoIYWdlbnRfaWQYICABKAlICogBARI5ChBsYXN0X2FjdGl2aXR5X2F0GCEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgLiAEBEhkKDGNhcGFiaWxpdGllcxhkIAEoCUgMiAEBEhMKC21lc3NhZ2Vfc2VxGGUgASgDEhEKCWV2ZW50X3NlcRhmIAEoAxIMCgRyb3dzGGcgASgDEhUKDXBheWxvYWRfYnl0ZXMYaCABKAMSGAoLb3Blbl9ydW5faWQYaSABKAlIDYgBARIQCgh0dXJuX3NlcRhqIAEoAxIPCgd3YWl0aW5nGGsgASgDEiwKB2ZhaWx1cmUYbCABKAsyFi5hbWJpZW50LnYxLlJ1bkZhaWx1cmVIDogBARIRCgRob2xkGG0gASgJSA+IAQESGgoNZm9ya2VkX2F0X3NlcRhzIAEoA0gQiAEBEiIKFWZvcmtlZF9hdF9tZXNzYWdlX3NlcRh0IAEoA0gRiAEBEg0KBWZvcmtzGHUgAygJQgkKB19wcm9tcHRCFQoTX2NyZWF0ZWRfYnlfdXNlcl9pZEIMCgpfbGxtX21vZGVsQhQKEl9wYXJlbnRfc2Vzc2lvbl9pZEIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0INCgtfcHJvamVjdF9pZEIICgZfcGhhc2VCDQoLX3N0YXJ0X3RpbWVCEgoQX2NvbXBsZXRpb25fdGltZUILCglfYWdlbnRfaWRCEwoRX2xhc3RfYWN0aXZpdHlfYXRCDwoNX2NhcGFiaWxpdGllc0IOCgxfb3Blbl9ydW5faWRCCgoIX2ZhaWx1cmVCBwoFX2hvbGRCEAoOX2ZvcmtlZF9hdF9zZXFCGAoWX2ZvcmtlZF9hdF9tZXNzYWdlX3NlcUoECAMQBEoECAYQC0oECAwQDUoECA0QDkoECA8QEkoECBgQICJwCgpSdW5GYWlsdXJlEg4KBnJ1bl9pZBgBIAEoCRILCgNzZXEYAiABKAMSDwoHbWVzc2FnZRgDIAEoCRIMCgRjb2RlGAQgASgJEiYKAmF0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKwAgoUQ3JlYXRlU2Vzc2lvblJlcXVlc3QSDAoEbmFtZRgBIAEoCRITCgZwcm9tcHQYAyABKAlIAIgBARIWCglsbG1fbW9kZWwYCiABKAlIAYgBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgNIAEoCUgCiAEBEhMKBmxhYmVscxgRIAEoCUgDiAEBEhgKC2Fubm90YXRpb25zGBIgASgJSASIAQESFwoKcHJvamVjdF9pZBgTIAEoCUgFiAEBQgkKB19wcm9tcHRCDAoKX2xsbV9tb2RlbEIUChJfcGFyZW50X3Nlc3Npb25faWRCCQoHX2xhYmVsc0IOCgxfYW5ub3RhdGlvbnNCDQoLX3Byb2plY3RfaWRKBAgCEANKBAgEEApKBAgLEAxKBAgMEA1KBAgOEBEieQoSRm9ya1Nlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDgoGYXRfc2VxGAIgASgDEhYKDmF0X21lc3NhZ2Vfc2VxGAMgASgDEg4KBm5ld19pZBgEIAEoCRIXCg9pZGVtcG90ZW5jeV9rZXkYBSABKAkiHwoRR2V0U2Vzc2lvblJlcXVlc3QSCgoCaWQYASABKAkijgEKFFVwZGF0ZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJEhEKBG5hbWUYAiABKAlIAIgBARITCgZsYWJlbHMYZCABKAlIAYgBARIYCgthbm5vdGF0aW9ucxhlIAEoCUgCiAEBQgcKBV9uYW1lQgkKB19sYWJlbHNCDgoMX2Fubm90YXRpb25zSgQIAxAUIooCChpVcGRhdGVTZXNzaW9uU3RhdHVzUmVxdWVzdBIKCgJpZBgBIAEoCRISCgVwaGFzZRgCIAEoCUgAiAEBEjMKCnN0YXJ0X3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAGIAQESOAoPY29tcGxldGlvbl90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgCiAEBEhkKDGNhcGFiaWxpdGllcxhkIAEoCUgDiAEBQggKBl9waGFzZUINCgtfc3RhcnRfdGltZUISChBfY29tcGxldGlvbl90aW1lQg8KDV9jYXBhYmlsaXRpZXNKBAgFEAwiIgoURGVsZXRlU2Vzc2lvblJlcXVlc3QSCgoCaWQYASABKAkiIQoTRXJhc2VTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCSJBChJIb2xkU2Vzc2lvblJlcXVlc3QSCgoCaWQYASABKAkSDgoGcmVhc29uGAIgASgJEg8KB3JlbGVhc2UYAyABKAgiOAoURXJhc2VTZXNzaW9uUmVzcG9uc2USEAoIbWVzc2FnZXMYASABKAMSDgoGZXZlbnRzGAIgASgDIhcKFURlbGV0ZVNlc3Npb25SZXNwb25zZSLeAgoTTGlzdFNlc3Npb25zUmVxdWVzdBIMCgRwYWdlGAEgASgFEgwKBHNpemUYAiABKAUSDwoHcnVubmluZxhkIAEoCBIPCgd3YWl0aW5nGGUgASgIEg0KBXF1ZXJ5GGYgASgJEioKCG9yZGVyX2J5GGcgASgOMhguYW1iaWVudC52MS5TZXNzaW9uT3JkZXISOwoGbGFiZWxzGGggAygLMisuYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0LkxhYmVsc0VudHJ5EhIKCnByb2plY3RfaWQYaSABKAkSDQoFcGhhc2UYaiABKAkSEAoIZmFpbHVyZXMYayABKAgSGQoRcGFyZW50X3Nlc3Npb25faWQYcCABKAkSEgoKcGFnZV90b2tlbhhxIAEoCRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBInsKFExpc3RTZXNzaW9uc1Jlc3BvbnNlEiIKBWl0ZW1zGAEgAygLMhMuYW1iaWVudC52MS5TZXNzaW9uEiYKCG1ldGFkYXRhGAIgASgLMhQuYW1iaWVudC52MS5MaXN0TWV0YRIXCg9uZXh0X3BhZ2VfdG9rZW4YZCABKAkizwEKFFdhdGNoU2Vzc2lvbnNSZXF1ZXN0Eg8KB3J1bm5pbmcYZCABKAgSDwoHd2FpdGluZxhlIAEoCBI8CgZsYWJlbHMYaCADKAsyLC5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbnNSZXF1ZXN0LkxhYmVsc0VudHJ5EhIKCnByb2plY3RfaWQYaSABKAkSFAoMc3RhdGVfZnJhbWVzGGogASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEioAEKEVNlc3Npb25XYXRjaEV2ZW50EiMKBHR5cGUYASABKA4yFS5hbWJpZW50LnYxLkV2ZW50VHlwZRIkCgdzZXNzaW9uGAIgASgLMhMuYW1iaWVudC52MS5TZXNzaW9uEhMKC3Jlc291cmNlX2lkGAMgASgJEisKC3dhdGNoX3N0YXRlGGQgASgOMhYuYW1iaWVudC52MS5XYXRjaFN0YXRlImQKGElzc3VlU2Vzc2lvblRva2VuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSJgoDdHRsGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIloKGUlzc3VlU2Vzc2lvblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAqZAoMU2Vzc2lvbk9yZGVyEh0KGVNFU1NJT05fT1JERVJfVU5TUEVDSUZJRUQQABIaChZTRVNTSU9OX09SREVSX0FDVElWSVRZEAESGQoVU0VTU0lPTl9PUkRFUl9XQUlUSU5HEAIy2BAKDlNlc3Npb25TZXJ2aWNlEkAKCkdldFNlc3Npb24SHS5hbWJpZW50LnYxLkdldFNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkYKDUNyZWF0ZVNlc3Npb24SIC5hbWJpZW50LnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkIKC0ZvcmtTZXNzaW9uEh4uYW1iaWVudC52MS5Gb3JrU2Vzc2lvblJlcXVlc3QaEy5hbWJpZW50LnYxLlNlc3Npb24SRgoNVXBkYXRlU2Vzc2lvbhIgLmFtYmllbnQudjEuVXBkYXRlU2Vzc2lvblJlcXVlc3QaEy5hbWJpZW50LnYxLlNlc3Npb24SUgoTVXBkYXRlU2Vzc2lvblN0YXR1cxImLmFtYmllbnQudjEuVXBkYXRlU2Vzc2lvblN0YXR1c1JlcXVlc3QaEy5hbWJpZW50LnYxLlNlc3Npb24SVAoNRGVsZXRlU2Vzc2lvbhIgLmFtYmllbnQudjEuRGVsZXRlU2Vzc2lvblJlcXVlc3QaIS5hbWJpZW50LnYxLkRlbGV0ZVNlc3Npb25SZXNwb25zZRJRCgxMaXN0U2Vzc2lvbnMSHy5hbWJpZW50LnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIC5hbWJpZW50LnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlElIKDVdhdGNoU2Vzc2lvbnMSIC5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbnNSZXF1ZXN0Gh0uYW1iaWVudC52MS5TZXNzaW9uV2F0Y2hFdmVudDABElcKElB1c2hTZXNzaW9uTWVzc2FnZRIlLmFtYmllbnQudjEuUHVzaFNlc3Npb25NZXNzYWdlUmVxdWVzdBoaLmFtYmllbnQudjEuU2Vzc2lvbk1lc3NhZ2USXQoUV2F0Y2hTZXNzaW9uTWVzc2FnZXMSJy5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBoaLmFtYmllbnQudjEuU2Vzc2lvbk1lc3NhZ2UwARJRChBQdXNoU2Vzc2lvbkV2ZW50EiMuYW1iaWVudC52MS5QdXNoU2Vzc2lvbkV2ZW50UmVxdWVzdBoYLmFtYmllbnQudjEuU2Vzc2lvbkV2ZW50ElcKEldhdGNoU2Vzc2lvbkV2ZW50cxIlLmFtYmllbnQudjEuV2F0Y2hTZXNzaW9uRXZlbnRzUmVxdWVzdBoYLmFtYmllbnQudjEuU2Vzc2lvbkV2ZW50MAESZgoTTGlzdFNlc3Npb25NZXNzYWdlcxImLmFtYmllbnQudjEuTGlzdFNlc3Npb25NZXNzYWdlc1JlcXVlc3QaJy5hbWJpZW50LnYxLkxpc3RTZXNzaW9uTWVzc2FnZXNSZXNwb25zZRJgChFMaXN0U2Vzc2lvbkV2ZW50cxIkLmFtYmllbnQudjEuTGlzdFNlc3Npb25FdmVudHNSZXF1ZXN0GiUuYW1iaWVudC52MS5MaXN0U2Vzc2lvbkV2ZW50c1Jlc3BvbnNlEmQKEVB1c2hTZXNzaW9uRXZlbnRzEiQuYW1iaWVudC52MS5QdXNoU2Vzc2lvbkV2ZW50c1JlcXVlc3QaJS5hbWJpZW50LnYxLlB1c2hTZXNzaW9uRXZlbnRzUmVzcG9uc2UoATABEkgKCUNsYWltVHVybhIcLmFtYmllbnQudjEuQ2xhaW1UdXJuUmVxdWVzdBodLmFtYmllbnQudjEuQ2xhaW1UdXJuUmVzcG9uc2USRQoJQ2FuY2VsUnVuEhwuYW1iaWVudC52MS5DYW5jZWxSdW5SZXF1ZXN0GhouYW1iaWVudC52MS5TZXNzaW9uTWVzc2FnZRJJCg1HZXRUcmFuc2NyaXB0EiAuYW1iaWVudC52MS5HZXRUcmFuc2NyaXB0UmVxdWVzdBoWLmFtYmllbnQudjEuVHJhbnNjcmlwdBJFCghMaXN0UnVucxIbLmFtYmllbnQudjEuTGlzdFJ1bnNSZXF1ZXN0GhwuYW1iaWVudC52MS5MaXN0UnVuc1Jlc3BvbnNlEk4KC1NlYXJjaFRleHRzEh4uYW1iaWVudC52MS5TZWFyY2hUZXh0c1JlcXVlc3QaHy5hbWJpZW50LnYxLlNlYXJjaFRleHRzUmVzcG9uc2USSQoMR2l2ZUZlZWRiYWNrEh8uYW1iaWVudC52MS5HaXZlRmVlZGJhY2tSZXF1ZXN0GhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQSYAoRSXNzdWVTZXNzaW9uVG9rZW4SJC5hbWJpZW50LnYxLklzc3VlU2Vzc2lvblRva2VuUmVxdWVzdBolLmFtYmllbnQudjEuSXNzdWVTZXNzaW9uVG9rZW5SZXNwb25zZRJRCgxFcmFzZVNlc3Npb24SHy5hbWJpZW50LnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIC5hbWJpZW50LnYxLkVyYXNlU2Vzc2lvblJlc3BvbnNlEkIKC0hvbGRTZXNzaW9uEh4uYW1iaWVudC52MS5Ib2xkU2Vzc2lvblJlcXVlc3QaEy5hbWJpZW50LnYxLlNlc3Npb24SRgoLV2F0Y2hFdmVudHMSHi5hbWJpZW50LnYxLldhdGNoRXZlbnRzUmVxdWVzdBoVLmFtYmllbnQudjEuRmVlZEV2ZW50MAESTAoNV2F0Y2hNZXNzYWdlcxIgLmFtYmllbnQudjEuV2F0Y2hNZXNzYWdlc1JlcXVlc3QaFy5hbWJpZW50LnYxLkZlZWRNZXNzYWdlMAFCwgEKG2lvLnNlc3Npb25sZWRnZXIuYW1iaWVudC52MVABWkhnaXRodWIuY29tL3Nlc3Npb24tbGVkZ2VyL3Nlc3Npb24tbGVkZ2VyL2NsaWVudHMvZ28vYW1iaWVudC92MTthbWJpZW50djGiAgNBTUKqAhhTZXNzaW9uTGVkZ2VyLkFtYmllbnQuVjHKAhhTZXNzaW9uTGVkZ2VyXEFtYmllbnRcVjHqAhpTZXNzaW9uTGVkZ2VyOjpBbWJpZW50OjpWMWIGcHJvdG8z", [file_ambient_v1_common, file_ambient_v1_conversation, file_ambient_v1_event_stream, file_ambient_v1_events, file_ambient_v1_feed, file_ambient_v1_messages, file_ambient_v1_search, file_ambient_v1_turns, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChlhbWJpZW50L3YxL3Nlc3Npb25zLnByb3RvEgphbWJpZW50LnYxIpsKCgdTZXNzaW9uEi0KCG1ldGFkYXRhGAEgASgLMhsuYW1iaWVudC52MS5PYmplY3RSZWZlcmVuY2USDAoEbmFtZRgCIAEoCRITCgZwcm9tcHQYBCABKAlIAIgBARIfChJjcmVhdGVkX2J5X3VzZXJfaWQYBSABKAlIAYgBARIWCglsbG1fbW9kZWwYCyABKAlIAogBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgOIAEoCUgDiAEBEhMKBmxhYmVscxgSIAEoCUgEiAEBEhgKC2Fubm90YXRpb25zGBMgASgJSAWIAQESFwoKcHJvamVjdF9pZBgUIAEoCUgGiAEBEhIKBXBoYXNlGBUgASgJSAeIAQESMwoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBICIgBARI4Cg9jb21wbGV0aW9uX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAmIAQESFQoIYWdlbnRfaWQYICABKAlICogBARI5ChBsYXN0X2FjdGl2aXR5X2F0GCEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgLiAEBEhkKDGNhcGFiaWxpdGllcxhkIAEoCUgMiAEBEhMKC21lc3NhZ2Vfc2VxGGUgASgDEhEKCWV2ZW50X3NlcRhmIAEoAxIMCgRyb3dzGGcgASgDEhUKDXBheWxvYWRfYnl0ZXMYaCABKAMSGAoLb3Blbl9ydW5faWQYaSABKAlIDYgBARIQCgh0dXJuX3NlcRhqIAEoAxIPCgd3YWl0aW5nGGsgASgDEiwKB2ZhaWx1cmUYbCABKAsyFi5hbWJpZW50LnYxLlJ1bkZhaWx1cmVIDogBARIRCgRob2xkGG0gASgJSA+IAQESGgoNZm9ya2VkX2F0X3NlcRhzIAEoA0gQiAEBEiIKFWZvcmtlZF9hdF9tZXNzYWdlX3NlcRh0IAEoA0gRiAEBEg0KBWZvcmtzGHUgAygJEicKBXN0YXRlGHYgASgOMhguYW1iaWVudC52MS5TZXNzaW9uU3RhdGUSNAoLc3RhdGVfc2luY2UYdyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSBKIAQESJwoJcXVlc3Rpb25zGHggAygLMhQuYW1iaWVudC52MS5RdWVzdGlvbhIsCgVmYWN0cxh5IAEoCzIYLmFtYmllbnQudjEuU2Vzc2lvbkZhY3RzSBOIAQFCCQoHX3Byb21wdEIVChNfY3JlYXRlZF9ieV91c2VyX2lkQgwKCl9sbG1fbW9kZWxCFAoSX3BhcmVudF9zZXNzaW9uX2lkQgkKB19sYWJlbHNCDgoMX2Fubm90YXRpb25zQg0KC19wcm9qZWN0X2lkQggKBl9waGFzZUINCgtfc3RhcnRfdGltZUISChBfY29tcGxldGlvbl90aW1lQgsKCV9hZ2VudF9pZEITChFfbGFzdF9hY3Rpdml0eV9hdEIPCg1fY2FwYWJpbGl0aWVzQg4KDF9vcGVuX3J1bl9pZEIKCghfZmFpbHVyZUIHCgVfaG9sZEIQCg5fZm9ya2VkX2F0X3NlcUIYChZfZm9ya2VkX2F0X21lc3NhZ2Vfc2VxQg4KDF9zdGF0ZV9zaW5jZUIICgZfZmFjdHNKBAgDEARKBAgGEAtKBAgMEA1KBAgNEA5KBAgPEBJKBAgYECAikgEKCFF1ZXN0aW9uEgoKAmlkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRILCgNzZXEYAyABKAMSDwoHbWVzc2FnZRgEIAEoCRIOCgZyZWFzb24YBSABKAkSEQoJdG9vbF9uYW1lGAYgASgJEhYKDnRvb2xfYXJndW1lbnRzGAcgASgJEhEKCWludGVycnVwdBgIIAEoCSLqAQoMU2Vzc2lvbkZhY3RzEhEKCWxhc3RfdGV4dBgBIAEoCRIRCglsYXN0X3JvbGUYAiABKAkSDAoEcnVucxgDIAEoBRIrCghkdXJhdGlvbhgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIUCgxpbnB1dF90b2tlbnMYBSABKAMSFQoNb3V0cHV0X3Rva2VucxgGIAEoAxIOCgZtb2RlbHMYByADKAkSEgoKdG9vbF9jYWxscxgIIAEoBRIZChFmYWlsZWRfdG9vbF9jYWxscxgJIAEoBRINCgV0b29scxgKIAMoCSJwCgpSdW5GYWlsdXJlEg4KBnJ1bl9pZBgBIAEoCRILCgNzZXEYAiABKAMSDwoHbWVzc2FnZRgDIAEoCRIMCgRjb2RlGAQgASgJEiYKAmF0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCLUAgoUQ3JlYXRlU2Vzc2lvblJlcXVlc3QSDAoEbmFtZRgBIAEoCRITCgZwcm9tcHQYAyABKAlIAIgBARIWCglsbG1fbW9kZWwYCiABKAlIAYgBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgNIAEoCUgCiAEBEhMKBmxhYmVscxgRIAEoCUgDiAEBEhgKC2Fubm90YXRpb25zGBIgASgJSASIAQESFwoKcHJvamVjdF9pZBgTIAEoCUgFiAEBEhUKCGFnZW50X2lkGGQgASgJSAaIAQFCCQoHX3Byb21wdEIMCgpfbGxtX21vZGVsQhQKEl9wYXJlbnRfc2Vzc2lvbl9pZEIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0INCgtfcHJvamVjdF9pZEILCglfYWdlbnRfaWRKBAgCEANKBAgEEApKBAgLEAxKBAgMEA1KBAgOEBEieQoSRm9ya1Nlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDgoGYXRfc2VxGAIgASgDEhYKDmF0X21lc3NhZ2Vfc2VxGAMgASgDEg4KBm5ld19pZBgEIAEoCRIXCg9pZGVtcG90ZW5jeV9rZXkYBSABKAkiHwoRR2V0U2Vzc2lvblJlcXVlc3QSCgoCaWQYASABKAkijgEKFFVwZGF0ZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJEhEKBG5hbWUYAiABKAlIAIgBARITCgZsYWJlbHMYZCABKAlIAYgBARIYCgthbm5vdGF0aW9ucxhlIAEoCUgCiAEBQgcKBV9uYW1lQgkKB19sYWJlbHNCDgoMX2Fubm90YXRpb25zSgQIAxAUIq4CChpVcGRhdGVTZXNzaW9uU3RhdHVzUmVxdWVzdBIKCgJpZBgBIAEoCRISCgVwaGFzZRgCIAEoCUgAiAEBEjMKCnN0YXJ0X3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAGIAQESOAoPY29tcGxldGlvbl90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgCiAEBEhkKDGNhcGFiaWxpdGllcxhkIAEoCUgDiAEBEhUKCGFnZW50X2lkGGUgASgJSASIAQFCCAoGX3BoYXNlQg0KC19zdGFydF90aW1lQhIKEF9jb21wbGV0aW9uX3RpbWVCDwoNX2NhcGFiaWxpdGllc0ILCglfYWdlbnRfaWRKBAgFEAwiIgoURGVsZXRlU2Vzc2lvblJlcXVlc3QSCgoCaWQYASABKAkiIQoTRXJhc2VTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCSJBChJIb2xkU2Vzc2lvblJlcXVlc3QSCgoCaWQYASABKAkSDgoGcmVhc29uGAIgASgJEg8KB3JlbGVhc2UYAyABKAgiOAoURXJhc2VTZXNzaW9uUmVzcG9uc2USEAoIbWVzc2FnZXMYASABKAMSDgoGZXZlbnRzGAIgASgDIhcKFURlbGV0ZVNlc3Npb25SZXNwb25zZSK6BAoTTGlzdFNlc3Npb25zUmVxdWVzdBIMCgRwYWdlGAEgASgFEgwKBHNpemUYAiABKAUSDwoHcnVubmluZxhkIAEoCBIPCgd3YWl0aW5nGGUgASgIEg0KBXF1ZXJ5GGYgASgJEioKCG9yZGVyX2J5GGcgASgOMhguYW1iaWVudC52MS5TZXNzaW9uT3JkZXISOwoGbGFiZWxzGGggAygLMisuYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0LkxhYmVsc0VudHJ5EhIKCnByb2plY3RfaWQYaSABKAkSDQoFcGhhc2UYaiABKAkSEAoIZmFpbHVyZXMYayABKAgSGQoRcGFyZW50X3Nlc3Npb25faWQYcCABKAkSEgoKcGFnZV90b2tlbhhxIAEoCRInCgVzdGF0ZRhyIAEoDjIYLmFtYmllbnQudjEuU2Vzc2lvblN0YXRlEhAKCGFnZW50X2lkGHMgASgJEjUKDGFjdGl2ZV9hZnRlchh0IAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAIgBARI2Cg1hY3RpdmVfYmVmb3JlGHUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgBiAEBEg0KBWZhY3RzGHYgASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCDwoNX2FjdGl2ZV9hZnRlckIQCg5fYWN0aXZlX2JlZm9yZSJ7ChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIiCgVpdGVtcxgBIAMoCzITLmFtYmllbnQudjEuU2Vzc2lvbhImCghtZXRhZGF0YRgCIAEoCzIULmFtYmllbnQudjEuTGlzdE1ldGESFwoPbmV4dF9wYWdlX3Rva2VuGGQgASgJIvgBChRXYXRjaFNlc3Npb25zUmVxdWVzdBIPCgdydW5uaW5nGGQgASgIEg8KB3dhaXRpbmcYZSABKAgSPAoGbGFiZWxzGGggAygLMiwuYW1iaWVudC52MS5XYXRjaFNlc3Npb25zUmVxdWVzdC5MYWJlbHNFbnRyeRISCgpwcm9qZWN0X2lkGGkgASgJEicKBXN0YXRlGGsgASgOMhguYW1iaWVudC52MS5TZXNzaW9uU3RhdGUSFAoMc3RhdGVfZnJhbWVzGGogASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEioAEKEVNlc3Npb25XYXRjaEV2ZW50EiMKBHR5cGUYASABKA4yFS5hbWJpZW50LnYxLkV2ZW50VHlwZRIkCgdzZXNzaW9uGAIgASgLMhMuYW1iaWVudC52MS5TZXNzaW9uEhMKC3Jlc291cmNlX2lkGAMgASgJEisKC3dhdGNoX3N0YXRlGGQgASgOMhYuYW1iaWVudC52MS5XYXRjaFN0YXRlImQKGElzc3VlU2Vzc2lvblRva2VuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSJgoDdHRsGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIloKGUlzc3VlU2Vzc2lvblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAq4wEKDFNlc3Npb25TdGF0ZRIdChlTRVNTSU9OX1NUQVRFX1VOU1BFQ0lGSUVEEAASGQoVU0VTU0lPTl9TVEFURV9SVU5OSU5HEAESJAogU0VTU0lPTl9TVEFURV9XQUlUSU5HX0ZPUl9SVU5ORVIQAhIkCiBTRVNTSU9OX1NUQVRFX1dBSVRJTkdfRk9SX1BFUlNPThADEhgKFFNFU1NJT05fU1RBVEVfRkFJTEVEEAQSGwoXU0VTU0lPTl9TVEFURV9DQU5DRUxMRUQQBRIWChJTRVNTSU9OX1NUQVRFX0lETEUQBipkCgxTZXNzaW9uT3JkZXISHQoZU0VTU0lPTl9PUkRFUl9VTlNQRUNJRklFRBAAEhoKFlNFU1NJT05fT1JERVJfQUNUSVZJVFkQARIZChVTRVNTSU9OX09SREVSX1dBSVRJTkcQAjLYEAoOU2Vzc2lvblNlcnZpY2USQAoKR2V0U2Vzc2lvbhIdLmFtYmllbnQudjEuR2V0U2Vzc2lvblJlcXVlc3QaEy5hbWJpZW50LnYxLlNlc3Npb24SRgoNQ3JlYXRlU2Vzc2lvbhIgLmFtYmllbnQudjEuQ3JlYXRlU2Vzc2lvblJlcXVlc3QaEy5hbWJpZW50LnYxLlNlc3Npb24SQgoLRm9ya1Nlc3Npb24SHi5hbWJpZW50LnYxLkZvcmtTZXNzaW9uUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJGCg1VcGRhdGVTZXNzaW9uEiAuYW1iaWVudC52MS5VcGRhdGVTZXNzaW9uUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJSChNVcGRhdGVTZXNzaW9uU3RhdHVzEiYuYW1iaWVudC52MS5VcGRhdGVTZXNzaW9uU3RhdHVzUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJUCg1EZWxldGVTZXNzaW9uEiAuYW1iaWVudC52MS5EZWxldGVTZXNzaW9uUmVxdWVzdBohLmFtYmllbnQudjEuRGVsZXRlU2Vzc2lvblJlc3BvbnNlElEKDExpc3RTZXNzaW9ucxIfLmFtYmllbnQudjEuTGlzdFNlc3Npb25zUmVxdWVzdBogLmFtYmllbnQudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USUgoNV2F0Y2hTZXNzaW9ucxIgLmFtYmllbnQudjEuV2F0Y2hTZXNzaW9uc1JlcXVlc3QaHS5hbWJpZW50LnYxLlNlc3Npb25XYXRjaEV2ZW50MAESVwoSUHVzaFNlc3Npb25NZXNzYWdlEiUuYW1iaWVudC52MS5QdXNoU2Vzc2lvbk1lc3NhZ2VSZXF1ZXN0GhouYW1iaWVudC52MS5TZXNzaW9uTWVzc2FnZRJdChRXYXRjaFNlc3Npb25NZXNzYWdlcxInLmFtYmllbnQudjEuV2F0Y2hTZXNzaW9uTWVzc2FnZXNSZXF1ZXN0GhouYW1iaWVudC52MS5TZXNzaW9uTWVzc2FnZTABElEKEFB1c2hTZXNzaW9uRXZlbnQSIy5hbWJpZW50LnYxLlB1c2hTZXNzaW9uRXZlbnRSZXF1ZXN0GhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQSVwoSV2F0Y2hTZXNzaW9uRXZlbnRzEiUuYW1iaWVudC52MS5XYXRjaFNlc3Npb25FdmVudHNSZXF1ZXN0GhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQwARJmChNMaXN0U2Vzc2lvbk1lc3NhZ2VzEiYuYW1iaWVudC52MS5MaXN0U2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBonLmFtYmllbnQudjEuTGlzdFNlc3Npb25NZXNzYWdlc1Jlc3BvbnNlEmAKEUxpc3RTZXNzaW9uRXZlbnRzEiQuYW1iaWVudC52MS5MaXN0U2Vzc2lvbkV2ZW50c1JlcXVlc3QaJS5hbWJpZW50LnYxLkxpc3RTZXNzaW9uRXZlbnRzUmVzcG9uc2USZAoRUHVzaFNlc3Npb25FdmVudHMSJC5hbWJpZW50LnYxLlB1c2hTZXNzaW9uRXZlbnRzUmVxdWVzdBolLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudHNSZXNwb25zZSgBMAESSAoJQ2xhaW1UdXJuEhwuYW1iaWVudC52MS5DbGFpbVR1cm5SZXF1ZXN0Gh0uYW1iaWVudC52MS5DbGFpbVR1cm5SZXNwb25zZRJFCglDYW5jZWxSdW4SHC5hbWJpZW50LnYxLkNhbmNlbFJ1blJlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlEkkKDUdldFRyYW5zY3JpcHQSIC5hbWJpZW50LnYxLkdldFRyYW5zY3JpcHRSZXF1ZXN0GhYuYW1iaWVudC52MS5UcmFuc2NyaXB0EkUKCExpc3RSdW5zEhsuYW1iaWVudC52MS5MaXN0UnVuc1JlcXVlc3QaHC5hbWJpZW50LnYxLkxpc3RSdW5zUmVzcG9uc2USTgoLU2VhcmNoVGV4dHMSHi5hbWJpZW50LnYxLlNlYXJjaFRleHRzUmVxdWVzdBofLmFtYmllbnQudjEuU2VhcmNoVGV4dHNSZXNwb25zZRJJCgxHaXZlRmVlZGJhY2sSHy5hbWJpZW50LnYxLkdpdmVGZWVkYmFja1JlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudBJgChFJc3N1ZVNlc3Npb25Ub2tlbhIkLmFtYmllbnQudjEuSXNzdWVTZXNzaW9uVG9rZW5SZXF1ZXN0GiUuYW1iaWVudC52MS5Jc3N1ZVNlc3Npb25Ub2tlblJlc3BvbnNlElEKDEVyYXNlU2Vzc2lvbhIfLmFtYmllbnQudjEuRXJhc2VTZXNzaW9uUmVxdWVzdBogLmFtYmllbnQudjEuRXJhc2VTZXNzaW9uUmVzcG9uc2USQgoLSG9sZFNlc3Npb24SHi5hbWJpZW50LnYxLkhvbGRTZXNzaW9uUmVxdWVzdBoTLmFtYmllbnQudjEuU2Vzc2lvbhJGCgtXYXRjaEV2ZW50cxIeLmFtYmllbnQudjEuV2F0Y2hFdmVudHNSZXF1ZXN0GhUuYW1iaWVudC52MS5GZWVkRXZlbnQwARJMCg1XYXRjaE1lc3NhZ2VzEiAuYW1iaWVudC52MS5XYXRjaE1lc3NhZ2VzUmVxdWVzdBoXLmFtYmllbnQudjEuRmVlZE1lc3NhZ2UwAULCAQobaW8uc2Vzc2lvbmxlZGdlci5hbWJpZW50LnYxUAFaSGdpdGh1Yi5jb20vc2Vzc2lvbi1sZWRnZXIvc2Vzc2lvbi1sZWRnZXIvY2xpZW50cy9nby9hbWJpZW50L3YxO2FtYmllbnR2MaICA0FNQqoCGFNlc3Npb25MZWRnZXIuQW1iaWVudC5WMcoCGFNlc3Npb25MZWRnZXJcQW1iaWVudFxWMeoCGlNlc3Npb25MZWRnZXI6OkFtYmllbnQ6OlYxYgZwcm90bzM", [file_ambient_v1_common, file_ambient_v1_conversation, file_ambient_v1_event_stream, file_ambient_v1_events, file_ambient_v1_feed, file_ambient_v1_messages, file_ambient_v1_search, file_ambient_v1_turns, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A session: one conversation with one agent.
@@ -231,6 +231,34 @@ export type Session = Message<"ambient.v1.Session"> & {
    * @generated from field: repeated string forks = 117;
    */
   forks: string[];
+
+  /**
+   * Where it stands.
+   *
+   * @generated from field: ambient.v1.SessionState state = 118;
+   */
+  state: SessionState;
+
+  /**
+   * Since when it stands there. Absent while a run is open, and before the first one.
+   *
+   * @generated from field: optional google.protobuf.Timestamp state_since = 119;
+   */
+  stateSince?: Timestamp | undefined;
+
+  /**
+   * What its agent asks a person, while `state` is WAITING_FOR_PERSON. Only in a list with that filter.
+   *
+   * @generated from field: repeated ambient.v1.Question questions = 120;
+   */
+  questions: Question[];
+
+  /**
+   * What people ask about a session first. Only in a list that asks for it.
+   *
+   * @generated from field: optional ambient.v1.SessionFacts facts = 121;
+   */
+  facts?: SessionFacts | undefined;
 };
 
 /**
@@ -239,6 +267,162 @@ export type Session = Message<"ambient.v1.Session"> & {
  */
 export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
   messageDesc(file_ambient_v1_sessions, 0);
+
+/**
+ * An interrupt of AG-UI: what an agent asks a person. POST /agui/sessions/{id} takes the answer, in
+ * `resume` of RunAgentInput, for all questions of the run at once.
+ *
+ * @generated from message ambient.v1.Question
+ */
+export type Question = Message<"ambient.v1.Question"> & {
+  /**
+   * The id of the interrupt.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * The run that ended with it.
+   *
+   * @generated from field: string run_id = 2;
+   */
+  runId: string;
+
+  /**
+   * The number of its RUN_FINISHED.
+   *
+   * @generated from field: int64 seq = 3;
+   */
+  seq: bigint;
+
+  /**
+   * The question, for people; empty: none was given.
+   *
+   * @generated from field: string message = 4;
+   */
+  message: string;
+
+  /**
+   * Why the agent asks, such as `tool_approval`; empty: none was given.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+
+  /**
+   * The tool call that it asks about. Empty: none, or its beginning is not among the newest 256 rows.
+   *
+   * @generated from field: string tool_name = 6;
+   */
+  toolName: string;
+
+  /**
+   * The arguments of that call, or their first 4,096 characters.
+   *
+   * @generated from field: string tool_arguments = 7;
+   */
+  toolArguments: string;
+
+  /**
+   * The whole interrupt as JSON, with `responseSchema` and `expiresAt` if the agent gave them.
+   *
+   * @generated from field: string interrupt = 8;
+   */
+  interrupt: string;
+};
+
+/**
+ * Describes the message ambient.v1.Question.
+ * Use `create(QuestionSchema)` to create a new message.
+ */
+export const QuestionSchema: GenMessage<Question> = /*@__PURE__*/
+  messageDesc(file_ambient_v1_sessions, 1);
+
+/**
+ * What people ask about a session first. All but the text is derived from its rows in the background, so
+ * it is some seconds late.
+ *
+ * @generated from message ambient.v1.SessionFacts
+ */
+export type SessionFacts = Message<"ambient.v1.SessionFacts"> & {
+  /**
+   * The last text of a person or the agent, or its first 200 characters. Empty: none, or search is off.
+   *
+   * @generated from field: string last_text = 1;
+   */
+  lastText: string;
+
+  /**
+   * Whose text it is: `user` or `assistant`.
+   *
+   * @generated from field: string last_role = 2;
+   */
+  lastRole: string;
+
+  /**
+   * Runs that have begun.
+   *
+   * @generated from field: int32 runs = 3;
+   */
+  runs: number;
+
+  /**
+   * How long its ended runs took, together.
+   *
+   * @generated from field: google.protobuf.Duration duration = 4;
+   */
+  duration?: Duration | undefined;
+
+  /**
+   * Tokens that its models were given, as RUN_FINISHED and RUN_ERROR report them.
+   *
+   * @generated from field: int64 input_tokens = 5;
+   */
+  inputTokens: bigint;
+
+  /**
+   * Tokens that its models have given.
+   *
+   * @generated from field: int64 output_tokens = 6;
+   */
+  outputTokens: bigint;
+
+  /**
+   * The models that its runs have named, at most 8.
+   *
+   * @generated from field: repeated string models = 7;
+   */
+  models: string[];
+
+  /**
+   * Tool calls.
+   *
+   * @generated from field: int32 tool_calls = 8;
+   */
+  toolCalls: number;
+
+  /**
+   * Tool calls that have failed.
+   *
+   * @generated from field: int32 failed_tool_calls = 9;
+   */
+  failedToolCalls: number;
+
+  /**
+   * Names of its tools, the most used first, at most 8.
+   *
+   * @generated from field: repeated string tools = 10;
+   */
+  tools: string[];
+};
+
+/**
+ * Describes the message ambient.v1.SessionFacts.
+ * Use `create(SessionFactsSchema)` to create a new message.
+ */
+export const SessionFactsSchema: GenMessage<SessionFacts> = /*@__PURE__*/
+  messageDesc(file_ambient_v1_sessions, 2);
 
 /**
  * The RUN_ERROR that ended a run.
@@ -287,7 +471,7 @@ export type RunFailure = Message<"ambient.v1.RunFailure"> & {
  * Use `create(RunFailureSchema)` to create a new message.
  */
 export const RunFailureSchema: GenMessage<RunFailure> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 1);
+  messageDesc(file_ambient_v1_sessions, 3);
 
 /**
  * A session to make.
@@ -343,6 +527,13 @@ export type CreateSessionRequest = Message<"ambient.v1.CreateSessionRequest"> & 
    * @generated from field: optional string project_id = 19;
    */
   projectId?: string | undefined;
+
+  /**
+   * The agent of the session; at most 1,024 bytes.
+   *
+   * @generated from field: optional string agent_id = 100;
+   */
+  agentId?: string | undefined;
 };
 
 /**
@@ -350,7 +541,7 @@ export type CreateSessionRequest = Message<"ambient.v1.CreateSessionRequest"> & 
  * Use `create(CreateSessionRequestSchema)` to create a new message.
  */
 export const CreateSessionRequestSchema: GenMessage<CreateSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 2);
+  messageDesc(file_ambient_v1_sessions, 4);
 
 /**
  * Names the beginning of a session. Exactly one of the two numbers is needed.
@@ -404,7 +595,7 @@ export type ForkSessionRequest = Message<"ambient.v1.ForkSessionRequest"> & {
  * Use `create(ForkSessionRequestSchema)` to create a new message.
  */
 export const ForkSessionRequestSchema: GenMessage<ForkSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 3);
+  messageDesc(file_ambient_v1_sessions, 5);
 
 /**
  * Names a session to read.
@@ -425,7 +616,7 @@ export type GetSessionRequest = Message<"ambient.v1.GetSessionRequest"> & {
  * Use `create(GetSessionRequestSchema)` to create a new message.
  */
 export const GetSessionRequestSchema: GenMessage<GetSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 4);
+  messageDesc(file_ambient_v1_sessions, 6);
 
 /**
  * New texts of a session. Absent fields stay unchanged.
@@ -467,7 +658,7 @@ export type UpdateSessionRequest = Message<"ambient.v1.UpdateSessionRequest"> & 
  * Use `create(UpdateSessionRequestSchema)` to create a new message.
  */
 export const UpdateSessionRequestSchema: GenMessage<UpdateSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 5);
+  messageDesc(file_ambient_v1_sessions, 7);
 
 /**
  * A runner's report about a session. Absent fields stay unchanged.
@@ -511,6 +702,13 @@ export type UpdateSessionStatusRequest = Message<"ambient.v1.UpdateSessionStatus
    * @generated from field: optional string capabilities = 100;
    */
   capabilities?: string | undefined;
+
+  /**
+   * The agent of the session; at most 1,024 bytes.
+   *
+   * @generated from field: optional string agent_id = 101;
+   */
+  agentId?: string | undefined;
 };
 
 /**
@@ -518,7 +716,7 @@ export type UpdateSessionStatusRequest = Message<"ambient.v1.UpdateSessionStatus
  * Use `create(UpdateSessionStatusRequestSchema)` to create a new message.
  */
 export const UpdateSessionStatusRequestSchema: GenMessage<UpdateSessionStatusRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 6);
+  messageDesc(file_ambient_v1_sessions, 8);
 
 /**
  * Names a session to delete.
@@ -539,7 +737,7 @@ export type DeleteSessionRequest = Message<"ambient.v1.DeleteSessionRequest"> & 
  * Use `create(DeleteSessionRequestSchema)` to create a new message.
  */
 export const DeleteSessionRequestSchema: GenMessage<DeleteSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 7);
+  messageDesc(file_ambient_v1_sessions, 9);
 
 /**
  * Names a session to erase.
@@ -560,7 +758,7 @@ export type EraseSessionRequest = Message<"ambient.v1.EraseSessionRequest"> & {
  * Use `create(EraseSessionRequestSchema)` to create a new message.
  */
 export const EraseSessionRequestSchema: GenMessage<EraseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 8);
+  messageDesc(file_ambient_v1_sessions, 10);
 
 /**
  * Holds a session or ends its hold. Required is either `reason` or `release`.
@@ -595,7 +793,7 @@ export type HoldSessionRequest = Message<"ambient.v1.HoldSessionRequest"> & {
  * Use `create(HoldSessionRequestSchema)` to create a new message.
  */
 export const HoldSessionRequestSchema: GenMessage<HoldSessionRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 9);
+  messageDesc(file_ambient_v1_sessions, 11);
 
 /**
  * The number of erased rows.
@@ -623,7 +821,7 @@ export type EraseSessionResponse = Message<"ambient.v1.EraseSessionResponse"> & 
  * Use `create(EraseSessionResponseSchema)` to create a new message.
  */
 export const EraseSessionResponseSchema: GenMessage<EraseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 10);
+  messageDesc(file_ambient_v1_sessions, 12);
 
 /**
  * Empty: the session is deleted.
@@ -638,7 +836,7 @@ export type DeleteSessionResponse = Message<"ambient.v1.DeleteSessionResponse"> 
  * Use `create(DeleteSessionResponseSchema)` to create a new message.
  */
 export const DeleteSessionResponseSchema: GenMessage<DeleteSessionResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 11);
+  messageDesc(file_ambient_v1_sessions, 13);
 
 /**
  * The page of sessions to read. Walk a list with `page_token`: with `page`, a session that is made or
@@ -734,6 +932,42 @@ export type ListSessionsRequest = Message<"ambient.v1.ListSessionsRequest"> & {
    * @generated from field: string page_token = 113;
    */
   pageToken: string;
+
+  /**
+   * Only sessions that stand there; unspecified: any. With WAITING_FOR_PERSON each session has its
+   * `questions`, and SESSION_ORDER_WAITING has the longest wait first.
+   *
+   * @generated from field: ambient.v1.SessionState state = 114;
+   */
+  state: SessionState;
+
+  /**
+   * Only sessions of this agent; empty: any.
+   *
+   * @generated from field: string agent_id = 115;
+   */
+  agentId: string;
+
+  /**
+   * Only sessions whose newest row is from this time or later; without rows, that were made then.
+   *
+   * @generated from field: optional google.protobuf.Timestamp active_after = 116;
+   */
+  activeAfter?: Timestamp | undefined;
+
+  /**
+   * Only sessions whose newest row is from before this time.
+   *
+   * @generated from field: optional google.protobuf.Timestamp active_before = 117;
+   */
+  activeBefore?: Timestamp | undefined;
+
+  /**
+   * Also return `facts` of each session.
+   *
+   * @generated from field: bool facts = 118;
+   */
+  facts: boolean;
 };
 
 /**
@@ -741,7 +975,7 @@ export type ListSessionsRequest = Message<"ambient.v1.ListSessionsRequest"> & {
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 12);
+  messageDesc(file_ambient_v1_sessions, 14);
 
 /**
  * A page of sessions.
@@ -780,7 +1014,7 @@ export type ListSessionsResponse = Message<"ambient.v1.ListSessionsResponse"> & 
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 13);
+  messageDesc(file_ambient_v1_sessions, 15);
 
 /**
  * Follows the changes of all sessions that the caller sees. All filters hold together, for the state
@@ -819,6 +1053,13 @@ export type WatchSessionsRequest = Message<"ambient.v1.WatchSessionsRequest"> & 
   projectId: string;
 
   /**
+   * Only sessions that stand there; unspecified: any. That one stands elsewhere now is not sent.
+   *
+   * @generated from field: ambient.v1.SessionState state = 107;
+   */
+  state: SessionState;
+
+  /**
    * Also send frames with the state of the watch, which are no changes: CATCHING_UP first, LIVE when
    * every change from now on will be sent, and DEGRADED while the service cannot read the database.
    *
@@ -832,7 +1073,7 @@ export type WatchSessionsRequest = Message<"ambient.v1.WatchSessionsRequest"> & 
  * Use `create(WatchSessionsRequestSchema)` to create a new message.
  */
 export const WatchSessionsRequestSchema: GenMessage<WatchSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 14);
+  messageDesc(file_ambient_v1_sessions, 16);
 
 /**
  * A changed session, or a frame with the state of the watch. Rows alone are no change, nor is a message
@@ -876,7 +1117,7 @@ export type SessionWatchEvent = Message<"ambient.v1.SessionWatchEvent"> & {
  * Use `create(SessionWatchEventSchema)` to create a new message.
  */
 export const SessionWatchEventSchema: GenMessage<SessionWatchEvent> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 15);
+  messageDesc(file_ambient_v1_sessions, 17);
 
 /**
  * Asks for a token for one session.
@@ -912,7 +1153,7 @@ export type IssueSessionTokenRequest = Message<"ambient.v1.IssueSessionTokenRequ
  * Use `create(IssueSessionTokenRequestSchema)` to create a new message.
  */
 export const IssueSessionTokenRequestSchema: GenMessage<IssueSessionTokenRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 16);
+  messageDesc(file_ambient_v1_sessions, 18);
 
 /**
  * A token and its end.
@@ -940,7 +1181,76 @@ export type IssueSessionTokenResponse = Message<"ambient.v1.IssueSessionTokenRes
  * Use `create(IssueSessionTokenResponseSchema)` to create a new message.
  */
 export const IssueSessionTokenResponseSchema: GenMessage<IssueSessionTokenResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 17);
+  messageDesc(file_ambient_v1_sessions, 19);
+
+/**
+ * Where a session stands: the first of these that holds.
+ *
+ * @generated from enum ambient.v1.SessionState
+ */
+export const SessionState = {
+  /**
+   * Any, in a filter.
+   *
+   * @generated from enum value: SESSION_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * A run is open.
+   *
+   * @generated from enum value: SESSION_STATE_RUNNING = 1;
+   */
+  RUNNING: 1,
+
+  /**
+   * A message waits for a turn, so a runner has to claim it.
+   *
+   * @generated from enum value: SESSION_STATE_WAITING_FOR_RUNNER = 2;
+   */
+  WAITING_FOR_RUNNER: 2,
+
+  /**
+   * The last run ended with the outcome `interrupt`: the agent needs an approval or an answer.
+   *
+   * @generated from enum value: SESSION_STATE_WAITING_FOR_PERSON = 3;
+   */
+  WAITING_FOR_PERSON: 3,
+
+  /**
+   * The last run ended with RUN_ERROR.
+   *
+   * @generated from enum value: SESSION_STATE_FAILED = 4;
+   */
+  FAILED: 4,
+
+  /**
+   * The last run was cancelled.
+   *
+   * @generated from enum value: SESSION_STATE_CANCELLED = 5;
+   */
+  CANCELLED: 5,
+
+  /**
+   * No run has begun, or the last one has finished.
+   *
+   * @generated from enum value: SESSION_STATE_IDLE = 6;
+   */
+  IDLE: 6,
+} as const;
+
+/**
+ * Where a session stands: the first of these that holds.
+ *
+ * @generated from enum ambient.v1.SessionState
+ */
+export type SessionState = (typeof SessionState)[keyof typeof SessionState] | UnknownEnum;
+
+/**
+ * Describes the enum ambient.v1.SessionState.
+ */
+export const SessionStateSchema: GenEnum<SessionState> = /*@__PURE__*/
+  enumDesc(file_ambient_v1_sessions, 0);
 
 /**
  * The order of listed sessions.
@@ -964,7 +1274,8 @@ export const SessionOrder = {
   ACTIVITY: 1,
 
   /**
-   * The session that has waited for the longest time first; needs `waiting`.
+   * The session that has waited for the longest time first; needs `waiting`, or the state WAITING_FOR_RUNNER
+   * or WAITING_FOR_PERSON.
    *
    * @generated from enum value: SESSION_ORDER_WAITING = 2;
    */
@@ -982,7 +1293,7 @@ export type SessionOrder = (typeof SessionOrder)[keyof typeof SessionOrder] | Un
  * Describes the enum ambient.v1.SessionOrder.
  */
 export const SessionOrderSchema: GenEnum<SessionOrder> = /*@__PURE__*/
-  enumDesc(file_ambient_v1_sessions, 0);
+  enumDesc(file_ambient_v1_sessions, 1);
 
 /**
  * The durable record of agent sessions.

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61mbient/v1/search.proto\x12\nambient.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb5\x02\n\x12SearchTextsRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x12\n\nevent_type\x18\x05 \x01(\t\x12.\n\x05\x61\x66ter\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12/\n\x06\x62\x65\x66ore\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12)\n\x08order_by\x18\x08 \x01(\x0e\x32\x17.ambient.v1.SearchOrder\x12\x11\n\tpage_size\x18\t \x01(\x05\x12\x12\n\npage_token\x18\n \x01(\tB\x08\n\x06_afterB\t\n\x07_before\"\x87\x01\n\x13SearchTextsResponse\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.ambient.v1.FoundText\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x31\n\rindexed_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf3\x01\n\tFoundText\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0csession_name\x18\x02 \x01(\t\x12\x12\n\nproject_id\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x0e\n\x06stream\x18\x05 \x01(\t\x12\x0b\n\x03seq\x18\x06 \x01(\x03\x12\x0c\n\x04role\x18\x07 \x01(\t\x12\x12\n\nevent_type\x18\x08 \x01(\t\x12.\n\ncreated_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x07\x65xcerpt\x18\n \x03(\x0b\x32\x18.ambient.v1.ExcerptPiece\".\n\x0c\x45xcerptPiece\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08is_match\x18\x02 \x01(\x08*B\n\x0bSearchOrder\x12\x1c\n\x18SEARCH_ORDER_UNSPECIFIED\x10\x00\x12\x15\n\x11SEARCH_ORDER_BEST\x10\x01\x42\xc2\x01\n\x1bio.sessionledger.ambient.v1P\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03\x41MB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x61mbient/v1/search.proto\x12\nambient.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb2\x03\n\x12SearchTextsRequest\x12\r\n\x05query\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x12\n\nevent_type\x18\x05 \x01(\t\x12.\n\x05\x61\x66ter\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12/\n\x06\x62\x65\x66ore\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12)\n\x08order_by\x18\x08 \x01(\x0e\x32\x17.ambient.v1.SearchOrder\x12\x11\n\tpage_size\x18\t \x01(\x05\x12\x12\n\npage_token\x18\n \x01(\t\x12:\n\x06labels\x18\x0b \x03(\x0b\x32*.ambient.v1.SearchTextsRequest.LabelsEntry\x12\x10\n\x08\x61gent_id\x18\x0c \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_afterB\t\n\x07_before\"\x87\x01\n\x13SearchTextsResponse\x12$\n\x05items\x18\x01 \x03(\x0b\x32\x15.ambient.v1.FoundText\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x31\n\rindexed_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf3\x01\n\tFoundText\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0csession_name\x18\x02 \x01(\t\x12\x12\n\nproject_id\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x0e\n\x06stream\x18\x05 \x01(\t\x12\x0b\n\x03seq\x18\x06 \x01(\x03\x12\x0c\n\x04role\x18\x07 \x01(\t\x12\x12\n\nevent_type\x18\x08 \x01(\t\x12.\n\ncreated_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x07\x65xcerpt\x18\n \x03(\x0b\x32\x18.ambient.v1.ExcerptPiece\".\n\x0c\x45xcerptPiece\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08is_match\x18\x02 \x01(\x08*B\n\x0bSearchOrder\x12\x1c\n\x18SEARCH_ORDER_UNSPECIFIED\x10\x00\x12\x15\n\x11SEARCH_ORDER_BEST\x10\x01\x42\xc2\x01\n\x1bio.sessionledger.ambient.v1P\x01ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\xa2\x02\x03\x41MB\xaa\x02\x18SessionLedger.Ambient.V1\xca\x02\x18SessionLedger\\Ambient\\V1\xea\x02\x1aSessionLedger::Ambient::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,14 +33,18 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ambient.v1.search_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\033io.sessionledger.ambient.v1P\001ZHgithub.com/session-ledger/session-ledger/clients/go/ambient/v1;ambientv1\242\002\003AMB\252\002\030SessionLedger.Ambient.V1\312\002\030SessionLedger\\Ambient\\V1\352\002\032SessionLedger::Ambient::V1'
-  _globals['_SEARCHORDER']._serialized_start=816
-  _globals['_SEARCHORDER']._serialized_end=882
+  _globals['_SEARCHTEXTSREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_SEARCHTEXTSREQUEST_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_SEARCHORDER']._serialized_start=941
+  _globals['_SEARCHORDER']._serialized_end=1007
   _globals['_SEARCHTEXTSREQUEST']._serialized_start=73
-  _globals['_SEARCHTEXTSREQUEST']._serialized_end=382
-  _globals['_SEARCHTEXTSRESPONSE']._serialized_start=385
-  _globals['_SEARCHTEXTSRESPONSE']._serialized_end=520
-  _globals['_FOUNDTEXT']._serialized_start=523
-  _globals['_FOUNDTEXT']._serialized_end=766
-  _globals['_EXCERPTPIECE']._serialized_start=768
-  _globals['_EXCERPTPIECE']._serialized_end=814
+  _globals['_SEARCHTEXTSREQUEST']._serialized_end=507
+  _globals['_SEARCHTEXTSREQUEST_LABELSENTRY']._serialized_start=441
+  _globals['_SEARCHTEXTSREQUEST_LABELSENTRY']._serialized_end=486
+  _globals['_SEARCHTEXTSRESPONSE']._serialized_start=510
+  _globals['_SEARCHTEXTSRESPONSE']._serialized_end=645
+  _globals['_FOUNDTEXT']._serialized_start=648
+  _globals['_FOUNDTEXT']._serialized_end=891
+  _globals['_EXCERPTPIECE']._serialized_start=893
+  _globals['_EXCERPTPIECE']._serialized_end=939
 # @@protoc_insertion_point(module_scope)

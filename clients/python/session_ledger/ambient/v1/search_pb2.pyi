@@ -18,7 +18,14 @@ SEARCH_ORDER_UNSPECIFIED: SearchOrder
 SEARCH_ORDER_BEST: SearchOrder
 
 class SearchTextsRequest(_message.Message):
-    __slots__ = ("query", "project_id", "session_id", "role", "event_type", "after", "before", "order_by", "page_size", "page_token")
+    __slots__ = ("query", "project_id", "session_id", "role", "event_type", "after", "before", "order_by", "page_size", "page_token", "labels", "agent_id")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     QUERY_FIELD_NUMBER: _ClassVar[int]
     PROJECT_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +36,8 @@ class SearchTextsRequest(_message.Message):
     ORDER_BY_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     query: str
     project_id: str
     session_id: str
@@ -39,7 +48,9 @@ class SearchTextsRequest(_message.Message):
     order_by: SearchOrder
     page_size: int
     page_token: str
-    def __init__(self, query: _Optional[str] = ..., project_id: _Optional[str] = ..., session_id: _Optional[str] = ..., role: _Optional[str] = ..., event_type: _Optional[str] = ..., after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order_by: _Optional[_Union[SearchOrder, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    labels: _containers.ScalarMap[str, str]
+    agent_id: str
+    def __init__(self, query: _Optional[str] = ..., project_id: _Optional[str] = ..., session_id: _Optional[str] = ..., role: _Optional[str] = ..., event_type: _Optional[str] = ..., after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order_by: _Optional[_Union[SearchOrder, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., agent_id: _Optional[str] = ...) -> None: ...
 
 class SearchTextsResponse(_message.Message):
     __slots__ = ("items", "next_page_token", "indexed_until")

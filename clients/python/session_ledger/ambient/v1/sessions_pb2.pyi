@@ -19,17 +19,34 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class SessionState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SESSION_STATE_UNSPECIFIED: _ClassVar[SessionState]
+    SESSION_STATE_RUNNING: _ClassVar[SessionState]
+    SESSION_STATE_WAITING_FOR_RUNNER: _ClassVar[SessionState]
+    SESSION_STATE_WAITING_FOR_PERSON: _ClassVar[SessionState]
+    SESSION_STATE_FAILED: _ClassVar[SessionState]
+    SESSION_STATE_CANCELLED: _ClassVar[SessionState]
+    SESSION_STATE_IDLE: _ClassVar[SessionState]
+
 class SessionOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SESSION_ORDER_UNSPECIFIED: _ClassVar[SessionOrder]
     SESSION_ORDER_ACTIVITY: _ClassVar[SessionOrder]
     SESSION_ORDER_WAITING: _ClassVar[SessionOrder]
+SESSION_STATE_UNSPECIFIED: SessionState
+SESSION_STATE_RUNNING: SessionState
+SESSION_STATE_WAITING_FOR_RUNNER: SessionState
+SESSION_STATE_WAITING_FOR_PERSON: SessionState
+SESSION_STATE_FAILED: SessionState
+SESSION_STATE_CANCELLED: SessionState
+SESSION_STATE_IDLE: SessionState
 SESSION_ORDER_UNSPECIFIED: SessionOrder
 SESSION_ORDER_ACTIVITY: SessionOrder
 SESSION_ORDER_WAITING: SessionOrder
 
 class Session(_message.Message):
-    __slots__ = ("metadata", "name", "prompt", "created_by_user_id", "llm_model", "parent_session_id", "labels", "annotations", "project_id", "phase", "start_time", "completion_time", "agent_id", "last_activity_at", "capabilities", "message_seq", "event_seq", "rows", "payload_bytes", "open_run_id", "turn_seq", "waiting", "failure", "hold", "forked_at_seq", "forked_at_message_seq", "forks")
+    __slots__ = ("metadata", "name", "prompt", "created_by_user_id", "llm_model", "parent_session_id", "labels", "annotations", "project_id", "phase", "start_time", "completion_time", "agent_id", "last_activity_at", "capabilities", "message_seq", "event_seq", "rows", "payload_bytes", "open_run_id", "turn_seq", "waiting", "failure", "hold", "forked_at_seq", "forked_at_message_seq", "forks", "state", "state_since", "questions", "facts")
     METADATA_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +74,10 @@ class Session(_message.Message):
     FORKED_AT_SEQ_FIELD_NUMBER: _ClassVar[int]
     FORKED_AT_MESSAGE_SEQ_FIELD_NUMBER: _ClassVar[int]
     FORKS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STATE_SINCE_FIELD_NUMBER: _ClassVar[int]
+    QUESTIONS_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
     metadata: _common_pb2.ObjectReference
     name: str
     prompt: str
@@ -84,7 +105,55 @@ class Session(_message.Message):
     forked_at_seq: int
     forked_at_message_seq: int
     forks: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, metadata: _Optional[_Union[_common_pb2.ObjectReference, _Mapping]] = ..., name: _Optional[str] = ..., prompt: _Optional[str] = ..., created_by_user_id: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completion_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., capabilities: _Optional[str] = ..., message_seq: _Optional[int] = ..., event_seq: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., open_run_id: _Optional[str] = ..., turn_seq: _Optional[int] = ..., waiting: _Optional[int] = ..., failure: _Optional[_Union[RunFailure, _Mapping]] = ..., hold: _Optional[str] = ..., forked_at_seq: _Optional[int] = ..., forked_at_message_seq: _Optional[int] = ..., forks: _Optional[_Iterable[str]] = ...) -> None: ...
+    state: SessionState
+    state_since: _timestamp_pb2.Timestamp
+    questions: _containers.RepeatedCompositeFieldContainer[Question]
+    facts: SessionFacts
+    def __init__(self, metadata: _Optional[_Union[_common_pb2.ObjectReference, _Mapping]] = ..., name: _Optional[str] = ..., prompt: _Optional[str] = ..., created_by_user_id: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completion_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., capabilities: _Optional[str] = ..., message_seq: _Optional[int] = ..., event_seq: _Optional[int] = ..., rows: _Optional[int] = ..., payload_bytes: _Optional[int] = ..., open_run_id: _Optional[str] = ..., turn_seq: _Optional[int] = ..., waiting: _Optional[int] = ..., failure: _Optional[_Union[RunFailure, _Mapping]] = ..., hold: _Optional[str] = ..., forked_at_seq: _Optional[int] = ..., forked_at_message_seq: _Optional[int] = ..., forks: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[SessionState, str]] = ..., state_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., questions: _Optional[_Iterable[_Union[Question, _Mapping]]] = ..., facts: _Optional[_Union[SessionFacts, _Mapping]] = ...) -> None: ...
+
+class Question(_message.Message):
+    __slots__ = ("id", "run_id", "seq", "message", "reason", "tool_name", "tool_arguments", "interrupt")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TOOL_NAME_FIELD_NUMBER: _ClassVar[int]
+    TOOL_ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    run_id: str
+    seq: int
+    message: str
+    reason: str
+    tool_name: str
+    tool_arguments: str
+    interrupt: str
+    def __init__(self, id: _Optional[str] = ..., run_id: _Optional[str] = ..., seq: _Optional[int] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ..., tool_name: _Optional[str] = ..., tool_arguments: _Optional[str] = ..., interrupt: _Optional[str] = ...) -> None: ...
+
+class SessionFacts(_message.Message):
+    __slots__ = ("last_text", "last_role", "runs", "duration", "input_tokens", "output_tokens", "models", "tool_calls", "failed_tool_calls", "tools")
+    LAST_TEXT_FIELD_NUMBER: _ClassVar[int]
+    LAST_ROLE_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_FIELD_NUMBER: _ClassVar[int]
+    INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
+    last_text: str
+    last_role: str
+    runs: int
+    duration: _duration_pb2.Duration
+    input_tokens: int
+    output_tokens: int
+    models: _containers.RepeatedScalarFieldContainer[str]
+    tool_calls: int
+    failed_tool_calls: int
+    tools: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, last_text: _Optional[str] = ..., last_role: _Optional[str] = ..., runs: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., models: _Optional[_Iterable[str]] = ..., tool_calls: _Optional[int] = ..., failed_tool_calls: _Optional[int] = ..., tools: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunFailure(_message.Message):
     __slots__ = ("run_id", "seq", "message", "code", "at")
@@ -101,7 +170,7 @@ class RunFailure(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., seq: _Optional[int] = ..., message: _Optional[str] = ..., code: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("name", "prompt", "llm_model", "parent_session_id", "labels", "annotations", "project_id")
+    __slots__ = ("name", "prompt", "llm_model", "parent_session_id", "labels", "annotations", "project_id", "agent_id")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     LLM_MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +178,7 @@ class CreateSessionRequest(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
     PROJECT_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     prompt: str
     llm_model: str
@@ -116,7 +186,8 @@ class CreateSessionRequest(_message.Message):
     labels: str
     annotations: str
     project_id: str
-    def __init__(self, name: _Optional[str] = ..., prompt: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ...) -> None: ...
+    agent_id: str
+    def __init__(self, name: _Optional[str] = ..., prompt: _Optional[str] = ..., llm_model: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ..., project_id: _Optional[str] = ..., agent_id: _Optional[str] = ...) -> None: ...
 
 class ForkSessionRequest(_message.Message):
     __slots__ = ("session_id", "at_seq", "at_message_seq", "new_id", "idempotency_key")
@@ -151,18 +222,20 @@ class UpdateSessionRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., labels: _Optional[str] = ..., annotations: _Optional[str] = ...) -> None: ...
 
 class UpdateSessionStatusRequest(_message.Message):
-    __slots__ = ("id", "phase", "start_time", "completion_time", "capabilities")
+    __slots__ = ("id", "phase", "start_time", "completion_time", "capabilities", "agent_id")
     ID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TIME_FIELD_NUMBER: _ClassVar[int]
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     id: str
     phase: str
     start_time: _timestamp_pb2.Timestamp
     completion_time: _timestamp_pb2.Timestamp
     capabilities: str
-    def __init__(self, id: _Optional[str] = ..., phase: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completion_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., capabilities: _Optional[str] = ...) -> None: ...
+    agent_id: str
+    def __init__(self, id: _Optional[str] = ..., phase: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completion_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., capabilities: _Optional[str] = ..., agent_id: _Optional[str] = ...) -> None: ...
 
 class DeleteSessionRequest(_message.Message):
     __slots__ = ("id",)
@@ -199,7 +272,7 @@ class DeleteSessionResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListSessionsRequest(_message.Message):
-    __slots__ = ("page", "size", "running", "waiting", "query", "order_by", "labels", "project_id", "phase", "failures", "parent_session_id", "page_token")
+    __slots__ = ("page", "size", "running", "waiting", "query", "order_by", "labels", "project_id", "phase", "failures", "parent_session_id", "page_token", "state", "agent_id", "active_after", "active_before", "facts")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +292,11 @@ class ListSessionsRequest(_message.Message):
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     PARENT_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_AFTER_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
     page: int
     size: int
     running: bool
@@ -231,7 +309,12 @@ class ListSessionsRequest(_message.Message):
     failures: bool
     parent_session_id: str
     page_token: str
-    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., running: bool = ..., waiting: bool = ..., query: _Optional[str] = ..., order_by: _Optional[_Union[SessionOrder, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., failures: bool = ..., parent_session_id: _Optional[str] = ..., page_token: _Optional[str] = ...) -> None: ...
+    state: SessionState
+    agent_id: str
+    active_after: _timestamp_pb2.Timestamp
+    active_before: _timestamp_pb2.Timestamp
+    facts: bool
+    def __init__(self, page: _Optional[int] = ..., size: _Optional[int] = ..., running: bool = ..., waiting: bool = ..., query: _Optional[str] = ..., order_by: _Optional[_Union[SessionOrder, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., project_id: _Optional[str] = ..., phase: _Optional[str] = ..., failures: bool = ..., parent_session_id: _Optional[str] = ..., page_token: _Optional[str] = ..., state: _Optional[_Union[SessionState, str]] = ..., agent_id: _Optional[str] = ..., active_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., active_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., facts: bool = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
     __slots__ = ("items", "metadata", "next_page_token")
@@ -244,7 +327,7 @@ class ListSessionsResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Session, _Mapping]]] = ..., metadata: _Optional[_Union[_common_pb2.ListMeta, _Mapping]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class WatchSessionsRequest(_message.Message):
-    __slots__ = ("running", "waiting", "labels", "project_id", "state_frames")
+    __slots__ = ("running", "waiting", "labels", "project_id", "state", "state_frames")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -256,13 +339,15 @@ class WatchSessionsRequest(_message.Message):
     WAITING_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     PROJECT_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     STATE_FRAMES_FIELD_NUMBER: _ClassVar[int]
     running: bool
     waiting: bool
     labels: _containers.ScalarMap[str, str]
     project_id: str
+    state: SessionState
     state_frames: bool
-    def __init__(self, running: bool = ..., waiting: bool = ..., labels: _Optional[_Mapping[str, str]] = ..., project_id: _Optional[str] = ..., state_frames: bool = ...) -> None: ...
+    def __init__(self, running: bool = ..., waiting: bool = ..., labels: _Optional[_Mapping[str, str]] = ..., project_id: _Optional[str] = ..., state: _Optional[_Union[SessionState, str]] = ..., state_frames: bool = ...) -> None: ...
 
 class SessionWatchEvent(_message.Message):
     __slots__ = ("type", "session", "resource_id", "watch_state")

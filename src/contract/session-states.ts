@@ -1,0 +1,27 @@
+/** The states of a session, in the words of the store, of HTTP and of commands, and as the contract has them. */
+import { SessionState } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import type { SessionState as StateName } from "../store/sessions.ts";
+
+export const STATES = {
+  running: SessionState.RUNNING,
+  waiting_for_runner: SessionState.WAITING_FOR_RUNNER,
+  waiting_for_person: SessionState.WAITING_FOR_PERSON,
+  failed: SessionState.FAILED,
+  cancelled: SessionState.CANCELLED,
+  idle: SessionState.IDLE,
+} as const satisfies Record<StateName, SessionState>;
+
+/** In the order of the rule: the first that holds. */
+export const STATE_NAMES: readonly StateName[] = [
+  "running",
+  "waiting_for_runner",
+  "waiting_for_person",
+  "failed",
+  "cancelled",
+  "idle",
+];
+
+/** Undefined: any. */
+export function stateNameOf(state: SessionState): StateName | undefined {
+  return STATE_NAMES.find((name) => STATES[name] === state);
+}

@@ -1,0 +1,127 @@
+/** What a list tells of its sessions if a caller asks for it: the last failure, questions, and facts. */
+import { create } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import {
+  type ListSessionsRequest,
+  type Question,
+  QuestionSchema,
+  type RunFailure,
+  RunFailureSchema,
+  type Session,
+  SessionFactsSchema,
+  SessionState,
+} from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { isObject, type JsonObject, parseObject } from "@session-ledger/agui/json";
+import { outcomeOf } from "@session-ledger/agui/run-end";
+import { timestampOf } from "../contract/times.ts";
+import type { RunEnd, SessionFacts } from "../store/session-facts.ts";
+
+export interface ListExtrasStore {
+  readRunEnds(
+    ids: readonly string[],
+    options: { readonly payloadBytesMax: number },
+  ): Promise<ReadonlyMap<string, RunEnd>>;
+  /** Rows in which a tool call begins, and gets its arguments. */
+  readCallPayloads(sessionId: string, callId: string): Promise<readonly string[]>;
+  readFacts(ids: readonly string[]): Promise<ReadonlyMap<string, SessionFacts>>;
+}
+
+/** A page of 1,000 sessions would otherwise read up to a thousand payloads of any size. */
+const FAILURE_BYTES_MAX = 4_096;
+/** Of a RUN_FINISHED with questions; a page has them for its first sessions, up to the other number. */
+const QUESTION_BYTES_MAX = 65_536;
+const QUESTIONS_BYTES_MAX = 2 * 1024 * 1024;
+const TEXT_CHARS_MAX = 1_024;
+const ARGUMENTS_CHARS_MAX = 4_096;
+
+/** Adds to the sessions of a page what the request asks for. */
+export async function addExtras(
+  store: ListExtrasStore,
+  sessions: readonly Session[],
+  { failures, facts, state }: Pick<ListSessionsRequest, "failures" | "facts" | "state">,
+): Promise<void> {
+  const asks = state === SessionState.WAITING_FOR_PERSON;
+  const ids = sessions.map(({ metadata }) => metadata?.id ?? "");
+  const payloadBytesMax = asks ? QUESTION_BYTES_MAX : FAILURE_BYTES_MAX;
+  const [ends, known] = await Promise.all([
+    store.readRunEnds(failures || asks ? ids : [], { payloadBytesMax }),
+    store.readFacts(facts ? ids : []),
+  ]);
+  let questionBytes = 0;
+  for (const [index, session] of sessions.entries()) {
+    const id = ids[index] ?? "";
+    const end = ends.get(id);
+    const fact = known.get(id);
+    if (fact !== undefined) session.facts = toFacts(fact);
+    if (end === undefined) continue;
+    if (failures && end.eventType === "RUN_ERROR") session.failure = toRunFailure(end);
+    if (!asks || questionBytes > QUESTIONS_BYTES_MAX) continue;
+    session.questions = await questionsOf(store, id, end);
+    questionBytes += end.payload?.length ?? 0;
+  }
+}
+
+function toFacts({ durationMs, models, tools, ...counts }: SessionFacts) {
+  const duration = durationFromMs(Math.round(durationMs));
+  return create(SessionFactsSchema, {
+    ...counts,
+    duration,
+    models: [...models],
+    tools: [...tools],
+  });
+}
+
+function toRunFailure({ runId, seq, atMicros, payload = "{}" }: RunEnd): RunFailure {
+  const { message, code } = parseObject(payload);
+  const at = timestampOf(atMicros);
+  return create(RunFailureSchema, { runId, seq, at, message: cut(message), code: cut(code) });
+}
+
+function cut(text: unknown, charsMax = TEXT_CHARS_MAX): string {
+  return typeof text === "string" ? text.slice(0, charsMax).toWellFormed() : "";
+}
+
+async function questionsOf(
+  store: ListExtrasStore,
+  sessionId: string,
+  { runId, seq, payload = "{}" }: RunEnd,
+): Promise<Question[]> {
+  const end = parseObject(payload);
+  const { outcome } = end;
+  if (outcomeOf(end) !== "interrupted" || !isObject(outcome)) return [];
+  const { interrupts } = outcome;
+  const asked = Array.isArray(interrupts)
+    ? (interrupts as readonly unknown[]).filter(isObject)
+    : [];
+  return await Promise.all(
+    asked.map(async (interrupt) => {
+      const { id, message, reason, toolCallId } = interrupt;
+      const call =
+        typeof toolCallId === "string" && toolCallId !== ""
+          ? toolCallOf(await store.readCallPayloads(sessionId, toolCallId), toolCallId)
+          : { name: "", arguments: "" };
+      return create(QuestionSchema, {
+        id: cut(id),
+        runId,
+        seq,
+        message: cut(message),
+        reason: cut(reason),
+        toolName: cut(call.name),
+        toolArguments: cut(call.arguments, ARGUMENTS_CHARS_MAX),
+        interrupt: JSON.stringify(interrupt),
+      });
+    }),
+  );
+}
+
+/** A merged row has the joined pieces of one call. */
+function toolCallOf(payloads: readonly string[], callId: string) {
+  const call = { name: "", arguments: "" };
+  for (const event of payloads.map((payload): JsonObject => parseObject(payload))) {
+    const { toolCallId, toolCallName, delta } = event;
+    if (toolCallId !== callId) continue;
+    if (typeof toolCallName === "string") call.name = toolCallName;
+    if (typeof delta === "string") call.arguments += delta;
+  }
+  return call;
+}
