@@ -1,5 +1,5 @@
 /**
- * The chat of the README in a real browser: its page, its command that serves the page, its runner.
+ * The chat of docs/ag-ui.md in a real browser: its page, its command that serves the page, its runner.
  * Only the agent is another: it says the words that the test gives it, one at a time.
  */
 import { spawn } from "node:child_process";
@@ -79,10 +79,10 @@ afterAll(async () => {
   await endService(service);
 });
 
-/** By the command of the README, on a free port. */
+/** By the command of the page, on a free port. */
 async function servePages() {
-  const readme = await readFile(join(ROOT, "README.md"), "utf8");
-  const [command = ""] = /^npx esbuild .*$/m.exec(readme) ?? [];
+  const docs = await readFile(join(ROOT, "docs/ag-ui.md"), "utf8");
+  const [command = ""] = /^npx esbuild .*$/m.exec(docs) ?? [];
   expect(command).toContain("--serve=127.0.0.1:3000");
   const [, ...args] = command.replace(":3000", ":0").split(" ");
   // It ends when its standard input is closed.

@@ -162,7 +162,7 @@ describe.each(AGUI_CLIENTS)("$name", (client) => {
     expect(plain((await transcript(sessionId)).messages)).toEqual(plain(shown));
   });
 
-  test("the example of the writer in the README shows question and answer, in order and once", async () => {
+  test("the example of the writer shows question and answer, in order and once", async () => {
     const sessionId = newSession();
     await runExample("writer.ts", sessionId);
     expect(rolesAndTexts(await newcomer(client, sessionId))).toEqual([

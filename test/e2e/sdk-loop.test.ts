@@ -43,6 +43,28 @@ async function turns(runner: Runner, count: number): Promise<void> {
   await expect.poll(() => runner.stats.turns).toBe(count);
 }
 
+test("a function is an agent: texts join into messages, which events part", async () => {
+  const sessionId = newSession();
+  await say(client, sessionId, "one");
+  const options = { address: service.grpcAddress, sessionId };
+  const runner = createRunner(async function* (input) {
+    yield "You ";
+    yield `said: ${promptsOf(input).join()}`;
+    yield { type: "CUSTOM", name: "between", value: 1 };
+    yield "Bye";
+  }, options);
+  const ended = runner.run();
+  await turns(runner, 1);
+  await runner.stop();
+  await ended;
+  const { messages } = await client.unary(getTranscript, { sessionId });
+  expect(JSON.parse(messages)).toMatchObject([
+    { role: "user", content: "one" },
+    { role: "assistant", content: "You said: one" },
+    { role: "assistant", content: "Bye" },
+  ]);
+});
+
 test("a run whose end the service refuses has an end, and is not given again", async () => {
   // Bug: the run stayed open and had no event, so each claim gave its message to the agent again.
   const sessionId = newSession();

@@ -6,6 +6,7 @@
 /** Gives the turns of a session to the agent of a bridge. */
 export { createRunner } from "./loop.ts";
 export type { Runner } from "./loop.ts";
+export type { AgentFunction } from "./text-agent.ts";
 export type { AgentSettings, RunnerOptions, RunnerProblem } from "./core.ts";
 export type { RunnerStats } from "./metrics.ts";
 export type { PoolOptions } from "./pool.ts";

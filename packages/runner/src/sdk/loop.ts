@@ -16,6 +16,7 @@ import { endpointsOf, type Fetch } from "./http/endpoints.ts";
 import type { RunnerStats } from "./metrics.ts";
 import { SessionPool, type PoolOptions } from "./pool.ts";
 import { type ServeOptions, RunnerSession } from "./session.ts";
+import { type AgentFunction, FunctionBridge } from "./text-agent.ts";
 
 export interface Runner {
   /**
@@ -36,9 +37,16 @@ export interface Runner {
   readonly stats: RunnerStats;
 }
 
-/** Connects with the first call. Throws a RangeError or TypeError for an invalid option. */
-export function createRunner(bridge: PlatformBridge, options: RunnerOptions): Runner {
+/**
+ * Gives turns to an agent: a function from the input of a run to its texts and events, or a bridge.
+ * Connects with the first call. Throws a RangeError or TypeError for an invalid option.
+ */
+export function createRunner(
+  agent: PlatformBridge | AgentFunction,
+  options: RunnerOptions,
+): Runner {
   checkOptions("options", options, CHECKS);
+  const bridge = typeof agent === "function" ? new FunctionBridge(agent) : agent;
   const core = new RunnerCore(bridge, options);
   const { sessionId = "any", epoch } = options;
   checkedOptions({ ...core.writerOptions(sessionId), ...(epoch !== undefined && { epoch }) });
