@@ -10,6 +10,7 @@ import {
   type RunInput,
 } from "@session-ledger/runner/internal/sdk/bridge";
 import { promptsOf } from "@session-ledger/runner/internal/sdk/input";
+import { REFUND_CALL } from "./written.ts";
 import { asking, called, pauseMs, resultOf, spoken, thought } from "./pieces.ts";
 
 export class ScriptedAgent extends PlatformBridge {
@@ -191,11 +192,12 @@ function* decided({ runId }: AgentQuestion, resume: NonNullable<RunInput["resume
     const isRefused = isObject(payload) && payload["approved"] === false;
     const isApproved = status === "resolved" && !isRefused;
     const toolCallId = /^approval:(.+)$/.exec(interruptId)?.[1];
+    const done = toolCallId === REFUND_CALL ? "refunded" : "deployed";
     if (toolCallId !== undefined)
-      yield resultOf(toolCallId, isApproved ? '{"deployed":true}' : '{"deployed":false}');
+      yield resultOf(toolCallId, JSON.stringify({ [done]: isApproved }));
     yield* spoken(
       `answer-${runId}-${index}`,
-      isApproved ? "Thank you. It is **deployed**." : "I have **not** deployed it.",
+      isApproved ? `Thank you. It is **${done}**.` : `I have **not** ${done} it.`,
     );
   }
 }

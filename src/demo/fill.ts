@@ -12,7 +12,8 @@ import type {
 } from "@session-ledger/runner/internal/writer/types";
 import { createSessionWriter } from "@session-ledger/runner/internal/writer/writer";
 import { pauseMs } from "./pieces.ts";
-import { DEMO_LABEL, type DemoSession } from "./sessions.ts";
+import { objectIn } from "@session-ledger/runner/internal/user-messages";
+import { DEMO_LABEL, type DemoSession, forkOf, ID_LABEL } from "./sessions.ts";
 import type { DemoTurn } from "./written.ts";
 
 export interface Ledger {
@@ -31,11 +32,12 @@ const TAKING_MS = 700;
 const STORE_MS = 60_000;
 
 /** Resolves with false when the session existed already, or was deleted. */
-export async function fillSession(session: DemoSession, to: Ledger): Promise<boolean> {
-  const stored = await storedOf(session.id, to);
+export async function fillSession(demo: DemoSession, to: Ledger): Promise<boolean> {
+  const id = demo.projectId === undefined ? demo.id : await madeId(demo, to);
+  const stored = await storedOf(id, to);
   if (stored.isWhole) return false;
   try {
-    await fill(session, stored.events, to);
+    await fill(demo, { id, stored: stored.events }, to);
     return true;
   } catch (error) {
     if (error instanceof RpcFailure && error.reason === "SESSION_DELETED") return false;
@@ -43,10 +45,26 @@ export async function fillSession(session: DemoSession, to: Ledger): Promise<boo
   }
 }
 
-async function fill(session: DemoSession, stored: number, to: Ledger): Promise<void> {
+/** The id of a session in a project: one that an earlier fill has made, or a new one. */
+async function madeId(demo: DemoSession, { client, retry }: Ledger): Promise<string> {
+  const { id, name, projectId = "", agentId = "" } = demo;
+  const labels = { [ID_LABEL]: id };
+  const { items } = await client.call(ledger.listSessions, { labels, projectId }, retry);
+  const made = items[0]?.metadata?.id;
+  if (made !== undefined) return made;
+  const fields = { name, projectId, agentId, labels: JSON.stringify(labels) };
+  const { metadata } = await client.call(ledger.createSession, fields, retry);
+  return metadata?.id ?? "";
+}
+
+async function fill(
+  demo: DemoSession,
+  { id, stored }: { readonly id: string; readonly stored: number },
+  to: Ledger,
+): Promise<void> {
   const { client, retry } = to;
-  const { id, name, phase, liked } = session;
-  const timed = timedOf(session);
+  const { name, phase, liked, fork, projectId } = demo;
+  const timed = timedOf(demo);
   let start = 0;
   for (const [index, turn] of timed.entries()) {
     const end = start + turn.events.length;
@@ -62,15 +80,26 @@ async function fill(session: DemoSession, stored: number, to: Ledger): Promise<v
   const [first, last] = [timed[0]?.askedMs ?? 0, timed.at(-1)?.events.at(-1)?.atMs ?? 0];
   const times = { startTime: timestampFromMs(first), completionTime: timestampFromMs(last) };
   await client.call(ledger.updateSessionStatus, { id, phase, ...times }, retry);
+  if (fork !== undefined) {
+    const newId = forkOf(id);
+    await client.call(ledger.forkSession, { sessionId: id, atMessageSeq: 1n, newId }, retry);
+    await nameSession(newId, { name: fork, to });
+  }
   // Last: the label marks a complete session.
-  await nameSession(id, { name, to });
+  const labels = { ...demo.labels, ...(projectId !== undefined && { [ID_LABEL]: demo.id }) };
+  await nameSession(id, { name, to, labels });
 }
 
 export async function nameSession(
   id: string,
-  { name, to }: { readonly name: string; readonly to: Ledger },
+  of: {
+    readonly name: string;
+    readonly to: Ledger;
+    readonly labels?: Readonly<Record<string, string>>;
+  },
 ): Promise<void> {
-  const labels = JSON.stringify(DEMO_LABEL);
+  const { name, to } = of;
+  const labels = JSON.stringify({ ...DEMO_LABEL, ...of.labels });
   await to.client.call(ledger.updateSession, { id, name, labels }, to.retry);
 }
 
@@ -80,7 +109,8 @@ async function storedOf(
 ): Promise<{ readonly isWhole: boolean; readonly events: number }> {
   try {
     const { labels = "", eventSeq } = await client.call(ledger.getSession, { id }, retry);
-    return { isWhole: labels !== "", events: Number(eventSeq) };
+    const isWhole = objectIn(labels)?.["demo"] === DEMO_LABEL.demo;
+    return { isWhole, events: Number(eventSeq) };
   } catch (error) {
     if (!(error instanceof RpcFailure && error.code === "NOT_FOUND")) throw error;
     return { isWhole: false, events: 0 };

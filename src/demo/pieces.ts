@@ -35,7 +35,11 @@ export function resultOf(toolCallId: string, content: string): AgentEvent {
 }
 
 /** The end of a run that waits for a person; the id names the call that the person decides on. */
-export function asking(toolCallId: string, message: string): AgentEvent {
+export function asking(
+  toolCallId: string,
+  message: string,
+  more: Readonly<Record<string, unknown>> = {},
+): AgentEvent {
   const interrupt = {
     id: `approval:${toolCallId}`,
     reason: "approval",
@@ -47,7 +51,12 @@ export function asking(toolCallId: string, message: string): AgentEvent {
       required: ["approved"],
     },
   };
-  return { type: "RUN_FINISHED", outcome: { type: "interrupt", interrupts: [interrupt] } };
+  return { type: "RUN_FINISHED", outcome: { type: "interrupt", interrupts: [interrupt] }, ...more };
+}
+
+/** What a model used, for the end of a run. */
+export function usageOf(model: string, inputTokens: number, outputTokens: number) {
+  return { usage: [{ model, inputTokens, outputTokens }] };
 }
 
 /** With the space before each; scripts without spaces are cut after two characters. */

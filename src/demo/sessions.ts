@@ -3,28 +3,43 @@ import type { Session } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { parseObject } from "@session-ledger/agui/json";
 import { objectIn } from "@session-ledger/runner/internal/user-messages";
 import recorded from "./recorded.json" with { type: "json" };
-import { type DemoTurn, release, trip } from "./written.ts";
+import { type DemoTurn, refund, release, report, trip } from "./written.ts";
 
 export interface DemoSession {
+  /** With a project the service chooses the id, and the label `demo-session` has this one. */
   readonly id: string;
   readonly name: string;
+  readonly projectId?: string;
+  readonly agentId?: string;
+  readonly labels?: Readonly<Record<string, string>>;
   readonly phase: "Completed" | "Failed" | "Stopped";
   /** The time between its end and the fill. */
   readonly agoMinutes: number;
   readonly turns: readonly DemoTurn[];
   /** The message that a person likes. */
   readonly liked?: string;
+  /** The name of a session with its history up to the question. */
+  readonly fork?: string;
 }
+
+/** The label of a session whose id the service has chosen. */
+export const ID_LABEL = "demo-session";
 
 export const LIVE = { id: "demo-live", name: "Talk to the scripted agent" };
 
 /** All sessions of the demo have it, and the agent answers in no other one. */
 export const DEMO_LABEL = { demo: "yes" };
 
+export function forkOf(id: string): string {
+  return `${id}-fork`;
+}
+
 /** Also a session that was not filled to its end, and one that a visitor gave the label. */
 export function isOfDemo({ metadata, labels = "" }: Session): boolean {
-  const ids = [LIVE, ...demoSessions()].map(({ id }) => id);
-  return ids.includes(metadata?.id ?? "") || objectIn(labels)?.["demo"] === DEMO_LABEL.demo;
+  const ids = [LIVE, ...demoSessions()].flatMap(({ id }) => [id, forkOf(id)]);
+  const has = objectIn(labels);
+  const isMade = has?.["demo"] === DEMO_LABEL.demo || typeof has?.[ID_LABEL] === "string";
+  return ids.includes(metadata?.id ?? "") || isMade;
 }
 
 type RecordedStream = keyof typeof recorded.streams;
@@ -112,6 +127,27 @@ function writtenSessions(): readonly DemoSession[] {
       agoMinutes: 12,
       turns: [trip()],
       liked: "answer-trip",
+      fork: "يومان في فاس",
+    },
+    {
+      id: "demo-report",
+      name: "A number with its source (a subagent)",
+      projectId: "research",
+      agentId: "analyst",
+      labels: { team: "tea", priority: "low" },
+      phase: "Completed",
+      agoMinutes: 9,
+      turns: [report()],
+    },
+    {
+      id: "demo-refund",
+      name: "A broken lamp",
+      projectId: "support",
+      agentId: "clerk",
+      labels: { team: "shop", priority: "high" },
+      phase: "Stopped",
+      agoMinutes: 6,
+      turns: [refund()],
     },
     {
       id: "demo-release",

@@ -2,7 +2,7 @@
 import { globSync, readFileSync, statSync } from "node:fs";
 import { afterEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
+import { SessionService, SessionState } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { demoSessions } from "../../src/demo/sessions.ts";
 import { runHere } from "../support/command-line.ts";
 import { push, rowsOf } from "../support/pushing.ts";
@@ -21,6 +21,8 @@ const RECORDED = [
   "demo-tools",
   "demo-trip",
 ];
+const FORK = "demo-trip-fork";
+const PROJECTS = ["research", "support"];
 const LIVE = "demo-live";
 
 const running = new Set<Command>();
@@ -131,10 +133,19 @@ describe("demo", () => {
     const { exitCode, stderr } = await here("--no-agent");
     expect([exitCode, stderr]).toEqual([
       0,
-      "session-ledger: recorded sessions: 6 written, 0 stored before\n",
+      "session-ledger: recorded sessions: 8 written, 0 stored before\n",
     ]);
-    const { items } = await client.unary(listSessions, { size: 100 });
-    expect(new Set(items.map(({ metadata }) => metadata?.id))).toEqual(new Set(RECORDED));
+    const { items } = await client.unary(listSessions, { size: 100, facts: true });
+    const without = items.filter(({ projectId = "" }) => projectId === "");
+    const ids = new Set(without.map(({ metadata }) => metadata?.id));
+    expect(ids).toEqual(new Set([...RECORDED, FORK]));
+    const made = items.filter(({ projectId = "" }) => projectId !== "");
+    expect(made.map(({ projectId }) => projectId).toSorted()).toEqual(PROJECTS);
+    expect(made.map(({ agentId }) => agentId).toSorted()).toEqual(["analyst", "clerk"]);
+    const asking = await client.unary(listSessions, { state: SessionState.WAITING_FOR_PERSON });
+    expect(asking.items.flatMap(({ questions }) => questions.map((one) => one.toolName))).toEqual(
+      expect.arrayContaining(["deploy", "refund_order"]),
+    );
     expect(await typesOf("demo-failed-run")).toContain("RUN_ERROR");
     expect((await conversation("demo-release")).interrupts).toHaveLength(1);
     for (const id of RECORDED) {
@@ -149,7 +160,9 @@ describe("demo", () => {
   });
 
   test("has written the rest of a session that an interrupted demo had left", async () => {
-    for (const { id, turns, liked } of demoSessions()) {
+    for (const { id, turns, liked } of demoSessions().filter(({ id: one }) =>
+      RECORDED.includes(one),
+    )) {
       const events = turns.flatMap((turn) => turn.events).length + (liked === undefined ? 0 : 1);
       const { eventSeq, labels } = await client.unary(getSession, { id });
       expect([id, eventSeq, labels]).toEqual([id, BigInt(events), '{"demo":"yes"}']);
@@ -164,7 +177,7 @@ describe("demo", () => {
     const { exitCode, stderr } = await here("--no-agent");
     expect([exitCode, stderr]).toEqual([
       0,
-      "session-ledger: recorded sessions: 0 written, 6 stored before\n",
+      "session-ledger: recorded sessions: 0 written, 8 stored before\n",
     ]);
     expect(await contents()).toEqual(before);
   });

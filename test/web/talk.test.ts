@@ -8,6 +8,10 @@ import { needs } from "../support/tools.ts";
 import { claim, finish } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
 
+/** A picture of one pixel. */
+const PIXEL =
+  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
 const inspector = useInspector();
 const { service, client } = useService();
 const urlOf = (sessionId: string): string => `http://${service.httpAddress}/sessions/${sessionId}`;
@@ -117,6 +121,52 @@ describe("talk in chromium", needs("chromium"), () => {
       await pushAll(service, "typed-past", run("past", []));
       await expect.poll(() => items(page).getByText("not answered").count()).toBe(2);
       expect(await items(page).getByText("waits for an answer").count()).toBe(0);
+    });
+  });
+
+  test("files are attached by the button and by paste, shown, and stored with the message", async () => {
+    await say(service, "files", { payload: "Before" });
+    await inspector.visit(urlOf("files"), {}, async (page) => {
+      await items(page).getByText("Before").waitFor();
+      const picture = Buffer.from(PIXEL, "base64");
+      await page.getByLabel("Files to attach").setInputFiles([
+        { name: "dot.png", mimeType: "image/png", buffer: picture },
+        { name: "notes.pdf", mimeType: "application/pdf", buffer: Buffer.from("%PDF-1.7") },
+      ]);
+      const attached = page.getByRole("list", { name: "Attached files" });
+      await attached.getByText("notes.pdf").waitFor();
+      expect(await attached.locator("img").count()).toBe(1);
+      await attached.getByRole("button", { name: "Remove notes.pdf" }).click();
+      await expect.poll(() => attached.getByText("notes.pdf").count()).toBe(0);
+      await page.evaluate(`{
+        const data = new DataTransfer();
+        data.items.add(new File(["<script>"], "evil.svg", { type: "image/svg+xml" }));
+        const pasted = new ClipboardEvent("paste", { clipboardData: data, bubbles: true });
+        document.querySelector("textarea[aria-label=Message]").dispatchEvent(pasted);
+      }`);
+      await attached.getByText("evil.svg").waitFor();
+      await page.getByRole("textbox", { name: "Message" }).fill("What is this?");
+      await page.getByRole("button", { name: "Send", exact: true }).click();
+      await expect.poll(() => attached.count()).toBe(0);
+      await items(page).getByRole("img", { name: "dot.png" }).waitFor();
+      await items(page).getByRole("link", { name: "evil.svg" }).waitFor();
+      expect(await items(page).locator("img").count()).toBe(1);
+      const sent: unknown = JSON.parse((await messagesOf("files")).at(-1)?.payload ?? "null");
+      const content = [
+        { type: "text", text: "What is this?" },
+        { type: "image", source: { type: "data", value: PIXEL, mimeType: "image/png" } },
+        { type: "image", metadata: { filename: "evil.svg" } },
+      ];
+      expect(sent).toMatchObject({ messages: [{ content }] });
+      // More than a message holds is refused by name, and what was attached stays.
+      const large = Buffer.alloc(3_100_000);
+      await page
+        .getByLabel("Files to attach")
+        .setInputFiles([{ name: "large", mimeType: "", buffer: large }]);
+      await page
+        .getByRole("alert")
+        .getByText(/at most 2.9 MiB together/)
+        .waitFor();
     });
   });
 

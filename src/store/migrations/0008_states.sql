@@ -1,14 +1,4 @@
-ALTER TABLE "sessions" ADD COLUMN "run_outcome" text;
---> statement-breakpoint
-ALTER TABLE "sessions" ADD COLUMN "run_ended_at" timestamp(6) with time zone;
---> statement-breakpoint
--- Pushes wait for this. The runs of analytics have the outcome of what ended before.
-UPDATE sessions SET run_outcome = r.outcome, run_ended_at = r.ended_at
-FROM (SELECT DISTINCT ON (session_id) session_id, outcome, ended_at FROM session_runs ORDER BY session_id, seq DESC) r
-WHERE sessions.id = r.session_id AND sessions.open_run_id IS NULL AND r.outcome IN ('interrupted', 'cancelled', 'error');
---> statement-breakpoint
-CREATE INDEX "sessions_asking" ON "sessions" USING btree ("run_ended_at","id") WHERE deleted_at is null and open_run_id is null and waiting_since is null and run_outcome = 'interrupted';
---> statement-breakpoint
+-- Before the tables: Citus runs no function command after a statement of all nodes.
 -- The functions of pushes (append.sql, append-0005.sql, as 0007_sharded.sql has changed them) take one more array:
 --
 --   run_outcomes   how the last run that the batch ends did so; null where none ends. A service of an earlier
@@ -40,3 +30,14 @@ BEGIN
   END LOOP;
 END
 $migration$;
+--> statement-breakpoint
+ALTER TABLE "sessions" ADD COLUMN "run_outcome" text;
+--> statement-breakpoint
+ALTER TABLE "sessions" ADD COLUMN "run_ended_at" timestamp(6) with time zone;
+--> statement-breakpoint
+CREATE INDEX "sessions_asking" ON "sessions" USING btree ("run_ended_at","id") WHERE deleted_at is null and open_run_id is null and waiting_since is null and run_outcome = 'interrupted';
+--> statement-breakpoint
+-- Pushes wait for this. The runs of analytics have the outcome of what ended before.
+UPDATE sessions SET run_outcome = r.outcome, run_ended_at = r.ended_at
+FROM (SELECT DISTINCT ON (session_id) session_id, outcome, ended_at FROM session_runs ORDER BY session_id, seq DESC) r
+WHERE sessions.id = r.session_id AND sessions.open_run_id IS NULL AND r.outcome IN ('interrupted', 'cancelled', 'error');

@@ -62,6 +62,8 @@ export interface Bar extends Stretch {
 
 /** What only a run has. */
 interface RunFacts {
+  /** From 1, in the order of their beginnings. */
+  readonly number: number;
   /** When its first row was stored. */
   readonly storedMs: number;
   readonly quiet: readonly Quiet[];

@@ -5,9 +5,37 @@ import type { JsonObject } from "@session-ledger/agui/json";
  * The payload of a message. A payload that is a JSON object has another meaning
  * (docs/ag-ui.md, Messages of people), but a person who types an object means its text.
  */
-export function payloadOf(text: string): string {
+export function payloadOf(text: string, files: readonly AttachedFile[] = []): string {
+  if (files.length > 0) return JSON.stringify(inputOf(text, files));
   return /^\s*\{/.test(text) ? JSON.stringify({ text }) : text;
 }
+
+/** A file that a person adds to a message. */
+export interface AttachedFile {
+  readonly name: string;
+  readonly mimeType: string;
+  /** In base64. */
+  readonly data: string;
+}
+
+/** The kinds of media of AG-UI; anything else is a document. */
+const MEDIA = /^(image|audio|video)\//;
+
+/** A RunAgentInput with one message, whose parts are the text and the files. */
+function inputOf(text: string, files: readonly AttachedFile[]): JsonObject {
+  const content = [
+    ...(text.trim() === "" ? [] : [{ type: "text", text }]),
+    ...files.map(({ name, mimeType, data }) => ({
+      type: MEDIA.exec(mimeType)?.[1] ?? "document",
+      source: { type: "data", value: data, mimeType },
+      metadata: { filename: name },
+    })),
+  ];
+  return { messages: [{ role: "user", content }] };
+}
+
+/** Of all files of a message together: a payload has at most 4,170,000 bytes, and base64 takes a third more. */
+export const FILES_BYTES_MAX = 3_000_000;
 
 export type Answer =
   | { readonly status: "resolved"; readonly payload: unknown }

@@ -58,6 +58,7 @@ export class Timeline {
   #toolsRunning = 0;
   /** The end of the last row of the open run. */
   #heardMs = 0;
+  #runs = 0;
   #lastSeq = 0;
   #startMs = Number.POSITIVE_INFINITY;
   #latestMs = Number.NEGATIVE_INFINITY;
@@ -135,7 +136,8 @@ export class Timeline {
     for (const bar of this.#top) this.#end(bar, "cut");
     const id = textOf(value["runId"]);
     const bar = this.#add(beginning(row, { kind: "run", name: id, id, parent: undefined }));
-    const taken = { storedMs: row.storedMs, takenSeq: takenSeq(value) };
+    this.#runs += 1;
+    const taken = { storedMs: row.storedMs, takenSeq: takenSeq(value), number: this.#runs };
     bar.run = { ...taken, quiet: [], firstOutputMs: undefined, interrupts: [] };
     this.#run = bar;
     this.#heardMs = Math.max(row.atMs, row.endMs);

@@ -35,7 +35,9 @@ export interface Described {
   readonly facts: readonly (readonly [string, string])[];
 }
 
-export function nameOf({ kind, name, id }: Bar): string {
+/** Of a run its number, as the conversation counts it. */
+export function nameOf({ kind, name, id, run }: Bar): string {
+  if (run !== undefined) return count(run.number);
   if (kind === "text") return name === "" || name === "assistant" ? "Text" : `Text of ${name}`;
   if (kind === "reasoning") return "Thinking";
   return name === "" ? id : name;
@@ -60,6 +62,7 @@ export function describedBar(
   if (run !== undefined && run.interrupts.length > 0)
     facts.push(["Waits for", run.interrupts.join(", ")]);
   facts.push(["Events", eventsText(bar, status)]);
+  if (kind === "run") facts.push(["Id", bar.id]);
   if (!bar.hasStart) facts.push(["Missing", "its START"]);
   if (parent !== undefined) facts.push(["Inside", `${KIND_NAMES[parent.kind]} ${nameOf(parent)}`]);
   return { title: `${KIND_NAMES[kind]} ${titleOf(bar)}`.trim(), facts };

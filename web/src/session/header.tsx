@@ -1,8 +1,9 @@
 /** What the page shows: the session's name and id, where it stands, and its sizes. */
-import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
 import { API, get } from "../api/client.ts";
 import type { SessionLog } from "../model/log.ts";
+import { openRunOf } from "../model/standing.ts";
 import type { Row } from "../model/source.ts";
 import { Badge, type Tone } from "../ui/badge.tsx";
 import { Button } from "../ui/button.tsx";
@@ -36,8 +37,17 @@ interface SessionFacts extends Family {
 /** The name, phase and capabilities change rarely, and the log does not tell of them. */
 const AGAIN_MS = 10_000;
 
-export function useSession(id: string): SessionFacts | undefined {
+export function useSession(id: string, log: SessionLog): SessionFacts | undefined {
   const path = `${API}/sessions/${encodeURIComponent(id)}`;
+  const queries = useQueryClient();
+  // Its state changes with runs and messages, of which the log knows at once.
+  const moment = `${openRunOf(log.newestRows)} ${log.messages.length}`;
+  const read = useRef(moment);
+  useEffect(() => {
+    if (read.current === moment) return;
+    read.current = moment;
+    void queries.invalidateQueries({ queryKey: ["session", id] });
+  }, [queries, id, moment]);
   const { data } = useQuery({
     queryKey: ["session", id],
     queryFn: async ({ signal }) => await get<SessionFacts>(path, { signal }),
@@ -67,7 +77,7 @@ export function Header({ id, log, facts, isRunning }: HeaderProps) {
       <CopyButton text={id} what="the id of the session" />
       <LiveBadge log={log} />
       {log.state !== "gone" && <Standing facts={facts} isRunning={isRunning} />}
-      {phase !== "" && (
+      {phase !== "" && !OF_RUNNERS.has(phase) && (
         <span title="The phase that the platform has reported">
           <Badge tone="neutral">{visible(phase)}</Badge>
         </span>
@@ -104,6 +114,9 @@ function hasTwoRuns(rows: readonly Row[]): boolean {
 function isStart({ type }: Row): boolean {
   return type === "RUN_STARTED";
 }
+
+/** A runner reports these around each run; the state says the same, and more exactly. */
+const OF_RUNNERS: ReadonlySet<string> = new Set(["Running", "Stopped"]);
 
 /** The log knows of an open run at once, and the record has the rest. */
 function Standing({ facts, isRunning }: Pick<HeaderProps, "facts" | "isRunning">) {

@@ -47,7 +47,7 @@ interface SessionProps {
 
 function Session({ id, log, scrub }: SessionProps) {
   useLogVersion(log);
-  const facts = useSession(id);
+  const facts = useSession(id, log);
   const rights = useRights();
   const [cursor, moveTo] = useCursor();
   const moment = useMoment(scrub, cursor);

@@ -30,11 +30,17 @@ interface Attached {
   readonly url: string | undefined;
   /** Of the data inside of the message, in bytes. */
   readonly size: number | undefined;
+  /** The data in base64. */
+  readonly data: string | undefined;
 }
+
+/** Pictures that a browser shows without running anything; SVG may have scripts and links. */
+export const PICTURE = /^image\/(?:png|jpeg|gif|webp|avif)$/;
 
 /** `binary` parts of AG-UI before 1.0, and media parts with a source. */
 function attachmentIn(part: JsonObject): Attached | undefined {
   const source = isObject(part["source"]) ? part["source"] : {};
+  const metadata = isObject(part["metadata"]) ? part["metadata"] : {};
   const kind = textOf(part["type"]);
   const data =
     textOf(part["data"]) ?? (source["type"] === "data" ? textOf(source["value"]) : undefined);
@@ -47,26 +53,36 @@ function attachmentIn(part: JsonObject): Attached | undefined {
   }
   return {
     kind: kind === "binary" ? "file" : kind,
-    name: textOf(part["filename"]) ?? textOf(part["name"]) ?? id,
+    name: textOf(part["filename"]) ?? textOf(part["name"]) ?? textOf(metadata["filename"]) ?? id,
     mimeType: textOf(part["mimeType"]) ?? textOf(source["mimeType"]),
     url: url !== undefined && /^https?:\/\//i.test(url) ? url : undefined,
     size: data === undefined ? undefined : Math.floor((data.length * 3) / 4),
+    data: data !== undefined && /^[A-Za-z0-9+/=]*$/.test(data) ? data : undefined,
   };
 }
 
-function Attachment({ kind, name, mimeType, url, size }: Attached) {
+function Attachment({ kind, name, mimeType = "", url, size, data }: Attached) {
   const shown = visible(name ?? url ?? kind);
+  const isPicture = data !== undefined && PICTURE.test(mimeType);
   return (
     <p className="parts-attachment">
+      {isPicture && (
+        <img className="parts-picture" alt={shown} src={`data:${mimeType};base64,${data}`} />
+      )}
       <span className="parts-kind">{visible(kind)}</span>
-      {url === undefined ? (
-        <bdi>{shown}</bdi>
-      ) : (
+      {url !== undefined && (
         <a href={url} target="_blank" rel="noopener noreferrer">
           <bdi>{shown}</bdi>
         </a>
       )}
-      {mimeType !== undefined && <span className="parts-type">{visible(mimeType)}</span>}
+      {url === undefined && data !== undefined && (
+        // As a file: the browser does not open it in the page.
+        <a href={`data:application/octet-stream;base64,${data}`} download={name ?? kind}>
+          <bdi>{shown}</bdi>
+        </a>
+      )}
+      {url === undefined && data === undefined && <bdi>{shown}</bdi>}
+      {mimeType !== "" && <span className="parts-type">{visible(mimeType)}</span>}
       {size !== undefined && <span>{bytes(size)}</span>}
     </p>
   );

@@ -1,6 +1,6 @@
 /** What a person does in a session: one request each, and each may be repeated. */
 import { API, call, post } from "../api/client.ts";
-import { type Answer, answering, payloadOf } from "../model/sending.ts";
+import { type Answer, answering, type AttachedFile, payloadOf } from "../model/sending.ts";
 
 interface InSession {
   readonly sessionId: string;
@@ -8,15 +8,20 @@ interface InSession {
 
 interface Typed extends InSession {
   readonly text: string;
+  readonly files: readonly AttachedFile[];
   /** The name that readers see; empty: none. */
   readonly name: string;
   readonly key: string;
 }
 
-export async function sendMessage({ sessionId, text, name, key }: Typed): Promise<void> {
+export async function sendMessage({ sessionId, text, files, name, key }: Typed): Promise<void> {
   const sender = name === "" ? {} : { sender: { display_name: name } };
   const headers = { "idempotency-key": key };
-  await post(pathOf(sessionId, "messages"), { payload: payloadOf(text), ...sender }, { headers });
+  await post(
+    pathOf(sessionId, "messages"),
+    { payload: payloadOf(text, files), ...sender },
+    { headers },
+  );
 }
 
 interface Cancelled extends InSession {

@@ -2,21 +2,19 @@
  * The foot of the conversation: send a message as a person, see the messages that wait, cancel the
  * open run, answer the agent's questions. It shows only what the token allows.
  */
-import { type FormEvent, type KeyboardEvent, useId, useRef, useState } from "react";
+import { type FormEvent, useState } from "react";
 import type { Item } from "../model/conversation.ts";
 import type { Problem } from "../model/log.ts";
 import type { Moment } from "../model/scrub.ts";
-import { SendKeys } from "../model/sending.ts";
 import { answeredIn, lastEndMs, openRunOf, wasAskedToEnd } from "../model/standing.ts";
 import { Button } from "../ui/button.tsx";
 import { ErrorBox } from "../ui/error-box.tsx";
-import { count } from "../ui/format.ts";
 import { focus } from "../ui/keyboard.ts";
 import { visible } from "../ui/text.ts";
+import { Composer } from "./composer.tsx";
 import { useInSession } from "./in-session.ts";
 import { Interrupts } from "./interrupts.tsx";
-import { cancelRun, sendAnswers, sendMessage } from "./talk-api.ts";
-import { useRemembered } from "./use-remembered.ts";
+import { cancelRun, sendAnswers } from "./talk-api.ts";
 import { useSending } from "./use-sending.ts";
 import "./talk.css";
 
@@ -112,80 +110,6 @@ function CancelRun({ sessionId, runId }: { sessionId: string; runId: string }) {
       </Button>
       <Button onClick={() => setIsAsking(false)}>Keep it</Button>
       {error !== undefined && <ErrorBox error={error} />}
-    </form>
-  );
-}
-
-const ROWS_MAX = 8;
-/** A text field with some megabytes stops the page for a minute. */
-const MESSAGE_CHARS_MAX = 200_000;
-const TOO_LONG = new Error(
-  `The text was not taken: a message on this page has at most ${count(MESSAGE_CHARS_MAX)} characters.`,
-);
-
-function Composer({ sessionId }: { sessionId: string }) {
-  const [text, setText] = useState("");
-  const [name, setName] = useRemembered("talk.name", "");
-  const keys = useRef(new SendKeys());
-  const nameId = useId();
-  const { send, isSending, error, forget } = useSending(sendMessage);
-  const [isTooLong, setIsTooLong] = useState(false);
-  const submit = (event?: FormEvent): void => {
-    event?.preventDefault();
-    if (text.trim() === "") return;
-    const key = keys.current.keyOf(JSON.stringify([text, name]));
-    send({ sessionId, text, name: name.trim(), key }, () => {
-      keys.current.stored();
-      setText("");
-    });
-  };
-  const press = (event: KeyboardEvent): void => {
-    // While an input method composes a word, Enter chooses it.
-    if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
-    event.preventDefault();
-    submit();
-  };
-  return (
-    <form className="talk-composer" onSubmit={submit}>
-      {error !== undefined && <ErrorBox error={error} />}
-      {isTooLong && <ErrorBox error={TOO_LONG} />}
-      <textarea
-        aria-label="Message"
-        placeholder="Write a message"
-        rows={text.split("\n", ROWS_MAX).length}
-        dir="auto"
-        value={text}
-        readOnly={isSending}
-        onPaste={(event) => {
-          if (event.clipboardData.getData("text").length <= MESSAGE_CHARS_MAX) return;
-          event.preventDefault();
-          setIsTooLong(true);
-        }}
-        onChange={({ target }) => {
-          setIsTooLong(target.value.length > MESSAGE_CHARS_MAX);
-          if (target.value.length > MESSAGE_CHARS_MAX) return;
-          setText(target.value);
-          forget();
-        }}
-        onKeyDown={press}
-      />
-      <div className="talk-foot">
-        <label htmlFor={nameId}>as</label>
-        <input
-          id={nameId}
-          className="talk-name"
-          placeholder="your name"
-          autoComplete="name"
-          dir="auto"
-          maxLength={200}
-          value={name}
-          onChange={({ target }) => setName(target.value)}
-        />
-        <span className="talk-hint">Enter sends, Shift+Enter is a new line</span>
-        <Button type="submit" look="primary" disabled={isSending || text.trim() === ""}>
-          {isSending ? "Sending…" : error === undefined ? "Send" : "Send again"}
-        </Button>
-      </div>
     </form>
   );
 }

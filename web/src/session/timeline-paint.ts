@@ -307,7 +307,7 @@ function label(
   const from = Math.max(left, 0) + 6;
   const room = Math.min(right, widthPx) - from - 4;
   if (room < LABEL_PX_MIN) return;
-  const name = visible(cut(nameOf(bar), LABEL_CHARS_MAX));
+  const name = visible(cut(`${bar.kind === "run" ? "Run " : ""}${nameOf(bar)}`, LABEL_CHARS_MAX));
   const at = top + BAR_PX / 2 + 0.5;
   context.fillStyle = palette.ink;
   const fitted = fit(context, `${SHAPES[bar.state] ?? ""}${name}`, room);

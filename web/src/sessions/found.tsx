@@ -27,6 +27,7 @@ interface Page {
 }
 
 const PAGE_SIZE = 20;
+const AGAIN_MS = 5_000;
 const NAME_CHARS_MAX = 60;
 
 export interface FoundHandle {
@@ -59,6 +60,8 @@ function useFound(filter: SessionFilter) {
       }),
     getNextPageParam: (last) => last.next_cursor,
     retry: false,
+    // New texts are found some seconds after their end.
+    refetchInterval: AGAIN_MS,
   });
 }
 
