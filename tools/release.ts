@@ -265,8 +265,11 @@ async function go(folder: string, version: string): Promise<Prepared> {
       JSON.parse(await run(folder, "env", ...settings, "go", "mod", "download", "-json", module)),
     );
   const files = await filesIn(Dir);
+  const name = `${module} of Go`;
+  // A user's `go get` refuses another one.
+  const isNamed = (await readFile(join(Dir, "go.mod"), "utf8")).startsWith(`module ${GO_MODULE}\n`);
   const packed: Packed = {
-    name: `${module} of Go`,
+    name,
     files,
     // The licence is that of the repository, which Go adds to a module in a folder.
     needed: [
@@ -281,6 +284,7 @@ async function go(folder: string, version: string): Promise<Prepared> {
   };
   return {
     packages: [packed],
+    faults: isNamed ? [] : [`${name}: go.mod names another module`],
     commands: [
       { cwd: ROOT, argv: ["git", "tag", "--annotate", "--message", `Go client ${version}`, tag] },
       { cwd: ROOT, argv: ["git", "push", "origin", `refs/tags/${tag}`] },
@@ -540,7 +544,7 @@ async function main(): Promise<readonly string[]> {
 }
 
 if (import.meta.main) {
-  const faults = await main();
+  const faults = await main().catch((error: unknown) => [String(error)]);
   for (const fault of faults) process.stderr.write(`${fault}\n`);
   if (faults.length > 0) process.exitCode = 1;
 }

