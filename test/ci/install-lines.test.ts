@@ -276,7 +276,7 @@ describe("in a clone", () => {
     const [dependency = ""] = blocksOf(page, "xml");
     const cwd = await besideClone("java");
     // Its plugins are on this machine already.
-    const [build = ""] = /<build>[^]*<\/build>/.exec(await readFile(parent, "utf8")) ?? [];
+    const [build = ""] = /<build>[^]*?<\/build>/.exec(await readFile(parent, "utf8")) ?? [];
     const project = `<modelVersion>4.0.0</modelVersion>
       <groupId>a</groupId><artifactId>a</artifactId><version>1</version>
       <properties><maven.compiler.release>17</maven.compiler.release></properties>
