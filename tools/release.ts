@@ -31,7 +31,8 @@ const PYTHON_TOOLS = ["build==1.6.1", "twine==7.0.0"];
 
 interface Command {
   readonly cwd: string;
-  readonly argv: readonly [program: string, ...args: string[]];
+  /** The program, and its arguments. */
+  readonly argv: readonly string[];
 }
 
 /** What a registry would get. */
@@ -158,20 +159,16 @@ async function pypi(folder: string, version: string): Promise<Prepared> {
     await installAndImport(join(folder, `venv-${packages.length}`), path, tools, version);
     packages.push(await pythonPackage(path));
   }
-  const argv = [join(tools, "twine"), "upload", ...paths] as const;
-  return { packages, commands: [{ cwd: made, argv: [...argv] }] };
+  const argv = [join(tools, "twine"), "upload", "--skip-existing", ...paths];
+  return { packages, commands: [{ cwd: made, argv }] };
 }
+
+const LIST_ZIP = "import sys, zipfile; print(*zipfile.ZipFile(sys.argv[1]).namelist(), sep='\\n')";
 
 async function pythonPackage(path: string): Promise<Packed> {
   const isWheel = path.endsWith(".whl");
   const listed = isWheel
-    ? await run(
-        ".",
-        "python3",
-        "-c",
-        "import sys, zipfile; print(*zipfile.ZipFile(sys.argv[1]).namelist(), sep='\\n')",
-        path,
-      )
+    ? await run(".", "python3", "-c", LIST_ZIP, path)
     : await run(".", "tar", "--list", "--file", path);
   const all = lines(listed);
   // The source has a folder around all.
@@ -203,16 +200,8 @@ async function installAndImport(
 ): Promise<void> {
   await run(".", "python3", "-m", "venv", "--without-pip", venv);
   const python = join(venv, "bin/python");
-  await run(
-    dirname(venv),
-    join(tools, "pip"),
-    "--python",
-    python,
-    "install",
-    "--quiet",
-    "--no-compile",
-    path,
-  );
+  const install = ["--python", python, "install", "--quiet", "--no-compile", path];
+  await run(dirname(venv), join(tools, "pip"), ...install);
   const script = `
 from importlib.metadata import version
 from session_ledger import SessionWriter, connect, read_events
@@ -287,12 +276,9 @@ async function go(folder: string, version: string): Promise<Prepared> {
     faults: isNamed ? [] : [`${name}: go.mod names another module`],
     commands: [
       { cwd: ROOT, argv: ["git", "tag", "--annotate", "--message", `Go client ${version}`, tag] },
-      { cwd: ROOT, argv: ["git", "push", "origin", `refs/tags/${tag}`] },
+      commandOf(ROOT, `git push origin refs/tags/${tag}`),
       // The proxy and the checksum database take the tag when somebody asks for it.
-      {
-        cwd: folder,
-        argv: ["env", "GOPROXY=https://proxy.golang.org", "go", "list", "-m", module],
-      },
+      commandOf(folder, `env GOPROXY=https://proxy.golang.org go list -m ${module}`),
     ],
   };
 }
@@ -389,18 +375,12 @@ async function bsr(folder: string, version: string): Promise<Prepared> {
   return {
     packages: [packed],
     commands: [
-      { cwd: module, argv: [buf, "dep", "update"] },
-      {
-        cwd: module,
-        argv: [
-          buf,
-          "push",
-          "--label",
-          `v${version}`,
-          "--source-control-url",
-          `${REPOSITORY}/tree/v${version}`,
-        ],
-      },
+      commandOf(module, "dep update", buf),
+      commandOf(
+        module,
+        `push --label v${version} --source-control-url ${REPOSITORY}/tree/v${version}`,
+        buf,
+      ),
     ],
   };
 }
@@ -408,34 +388,24 @@ async function bsr(folder: string, version: string): Promise<Prepared> {
 // The image: `.ci/image` builds both variants in CI; here is how they reach a registry.
 
 async function image(_folder: string, version: string): Promise<Prepared> {
-  const build = [
-    "buildx",
-    "build",
-    "--platform",
-    "linux/amd64,linux/arm64",
-    "--provenance=mode=max",
-    "--sbom=true",
-  ];
   const revision = (await run(ROOT, "git", "rev-parse", "HEAD")).trim();
-  const variant = (embedded: string, tag: string): Command => ({
-    cwd: ROOT,
-    argv: [
-      "docker",
-      ...build,
-      "--build-arg",
-      `EMBEDDED_POSTGRES=${embedded}`,
-      "--build-arg",
-      `REVISION=${revision}`,
-      "--tag",
-      `${IMAGE}:${tag}`,
-      "--push",
-      ".",
-    ],
-  });
+  const build =
+    "docker buildx build --platform linux/amd64,linux/arm64 --provenance=mode=max --sbom=true --push";
+  const variant = (embedded: string, tag: string): Command => {
+    const values = `--build-arg EMBEDDED_POSTGRES=${embedded} --build-arg REVISION=${revision}`;
+    return commandOf(ROOT, `${build} ${values} --tag ${IMAGE}:${tag} .`);
+  };
   return {
     packages: [],
     commands: [variant("no", version), variant("yes", `${version}-embedded`)],
   };
+}
+
+/** Of words without spaces; the program may be a path with some. */
+function commandOf(cwd: string, words: string, program?: string): Command {
+  const [first = "", ...others] = words.split(" ");
+  const argv = program === undefined ? [first, ...others] : [program, first, ...others];
+  return { cwd, argv };
 }
 
 /** Why nothing may be published from this checkout. */
@@ -490,7 +460,7 @@ async function run(cwd: string, program: string, ...args: readonly string[]): Pr
 }
 
 /** A registry may ask questions: of a second factor, or of a passphrase. */
-async function execute({ cwd, argv: [program, ...args] }: Command): Promise<void> {
+async function execute({ cwd, argv: [program = "", ...args] }: Command): Promise<void> {
   const child = spawn(program, args, { cwd, stdio: "inherit" });
   await once(child, "exit");
   if (child.exitCode !== 0) throw new Error(`${program} ended with ${child.exitCode}`);
