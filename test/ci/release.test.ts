@@ -3,12 +3,30 @@
  * test/ci/container.test.ts builds the image.
  */
 import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
+import { cp, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { delimiter, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
+import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { needs } from "../support/tools.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+afterAll(cleanUp);
+
+/** Without the settings of the npm that runs the tests. Rejects with what it found wrong. */
+async function release(
+  cwd: string,
+  args: readonly string[],
+  more: NodeJS.ProcessEnv = {},
+): Promise<string> {
+  const own = Object.entries(process.env).filter(([name]) => !name.startsWith("npm_"));
+  const options = { cwd, env: { ...Object.fromEntries(own), ...more } };
+  const ended = promisify(execFile)(process.execPath, ["tools/release.ts", ...args], options);
+  return (await ended).stdout;
+}
 
 const TARGETS = [
   { target: "npm", tool: "npm", packages: 2, command: "npm publish --access public --provenance" },
@@ -22,10 +40,7 @@ const TARGETS = [
 
 for (const { target, tool, packages, command } of TARGETS) {
   test(`${tool}: the packages of ${target} are whole, and not published`, needs(tool), async () => {
-    const own = Object.entries(process.env).filter(([name]) => !name.startsWith("npm_"));
-    const options = { cwd: ROOT, env: Object.fromEntries(own) };
-    const args = ["tools/release.ts", target];
-    const { stdout } = await promisify(execFile)(process.execPath, args, options);
+    const stdout = await release(ROOT, [target]);
     const lines = stdout.trim().split("\n");
     const commands = lines.filter((line) => line.startsWith("not run: "));
     expect(commands.join("\n")).toContain(command);
@@ -34,3 +49,47 @@ for (const { target, tool, packages, command } of TARGETS) {
     expect(lines).toHaveLength(packages + commands.length);
   });
 }
+
+test("git: only a tagged commit with a dated changelog is published", needs("git"), async () => {
+  const folder = await makeDirectory();
+  const copy = join(folder, "copy");
+  const git = async (cwd: string, ...args: readonly string[]) => {
+    const user = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgSign=false"];
+    const options = { cwd, maxBuffer: 16 * 1024 * 1024 };
+    return (await promisify(execFile)("git", [...user, ...args], options)).stdout;
+  };
+  const listed = await git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard");
+  for (const file of listed.split("\0"))
+    if (file !== "" && existsSync(join(ROOT, file))) await cp(join(ROOT, file), join(copy, file));
+  await symlink(join(ROOT, "node_modules"), join(copy, "node_modules"));
+  await git(copy, "init", "--quiet");
+
+  // In place of Docker.
+  await mkdir(join(folder, "bin"));
+  const docker = join(folder, "bin/docker");
+  await writeFile(docker, '#!/bin/sh\necho "$PWD: $*" >>"$0.log"\n', { mode: 0o755 });
+  const path = { PATH: [join(folder, "bin"), process.env["PATH"]].join(delimiter) };
+  const publish = () => release(copy, ["image", "--publish"], path);
+
+  const version = (await release(copy, ["version"])).trim();
+  await git(copy, "add", "--all");
+  await git(copy, "commit", "--quiet", "--message", "All");
+  await expect(publish()).rejects.toMatchObject({
+    code: 1,
+    stderr: `HEAD has no tag v${version}\nCHANGELOG.md has no part [${version}] with a day\n`,
+  });
+  await release(copy, ["changelog", "2026-12-01"]);
+  await expect(publish()).rejects.toMatchObject({
+    stderr: expect.stringContaining("changes that are not committed\n"),
+  });
+  await git(copy, "commit", "--quiet", "--all", "--message", "Release");
+  await git(copy, "tag", `v${version}`);
+  expect(existsSync(`${docker}.log`)).toBe(false);
+  await publish();
+  const calls = (await readFile(`${docker}.log`, "utf8")).trim().split("\n");
+  expect(calls).toHaveLength(2);
+  for (const call of calls) {
+    expect(call).toMatch(/^.*\/copy: buildx build .* --push /);
+    expect(call).toContain(`session-ledger:${version}`);
+  }
+});
