@@ -4,7 +4,6 @@ import type { Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
 import type { ErasureStore } from "./handlers/erasure.ts";
 import type { SessionStore } from "./handlers/sessions.ts";
-import type { TokenKeyStore } from "./auth/session-tokens.ts";
 import type { LedgerWriter } from "./ingest/opener.ts";
 import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
@@ -25,7 +24,6 @@ import { deleteSession, holdSession } from "./store/deletion.ts";
 import { listSessions } from "./store/session-list.ts";
 import * as sessions from "./store/sessions.ts";
 import { openStream } from "./store/streams.ts";
-import * as tokenKeys from "./store/token-keys.ts";
 
 export interface Postgres {
   readonly database: Database;
@@ -134,14 +132,6 @@ export function sessionStore(database: Database): SessionStore {
   };
 }
 
-export function tokenKeyStore(database: Database): TokenKeyStore {
-  return {
-    readKeys: () => tokenKeys.readTokenKeys(database),
-    addKey: (key) => tokenKeys.addTokenKey(database, key),
-    removeKeys: (ids) => tokenKeys.removeTokenKeys(database, ids),
-  };
-}
-
 export function erasureStore(
   database: Database,
   { rowsErased }: Pick<Metrics, "rowsErased">,
@@ -154,17 +144,13 @@ export function erasureStore(
   };
 }
 
+type WriterParts = Pick<Metrics, "limitUse"> &
+  Required<Pick<LedgerWriter, "refusal">> & { readonly commits: CommitFailures };
+
 export function createWriter(
   database: Database,
   limits: Config,
-  {
-    limitUse,
-    commits,
-    refusal,
-  }: Pick<Metrics, "limitUse"> & {
-    readonly commits: CommitFailures;
-    readonly refusal: NonNullable<LedgerWriter["refusal"]>;
-  },
+  { limitUse, commits, refusal }: WriterParts,
 ): LedgerWriter {
   const options = {
     createMissing: limits.sessionPolicy === "auto",

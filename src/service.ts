@@ -55,7 +55,7 @@ import {
 } from "@session-ledger/agui/redaction/redactor";
 import { GrpcServer } from "./rpc/server.ts";
 import { type ServiceBase, type Core, createCore, createRetention } from "./service-core.ts";
-import { createPostgres, erasureStore, sessionStore, tokenKeyStore } from "./service-store.ts";
+import { createPostgres, erasureStore, sessionStore } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
 import { createFeedbackStore } from "./store/feedback.ts";
 import { forkSession } from "./store/fork.ts";
@@ -63,6 +63,7 @@ import { reasonOf, sessionNotFound } from "./store/failure.ts";
 import { ownerOf, readCapabilities, setRunOutcome } from "./store/sessions.ts";
 import { createCancelStore } from "./store/cancels.ts";
 import { lostAfter } from "./store/streams.ts";
+import { createTokenKeyStore } from "./store/token-keys.ts";
 import { createReader } from "./store/reader.ts";
 import { createTurnStore } from "./store/turns.ts";
 import { findTexts } from "./search/find.ts";
@@ -145,18 +146,28 @@ export function createService(whole: Config, log: Log, link?: WorkerLink): Servi
     together([http, rpc]),
     core.waits,
     readiness,
-  ].filter((unit) => unit !== undefined);
+  ];
+  return serviceOf(units, (server) => ({ grpc: rpc, http, ops })[server].address);
+}
+
+function serviceOf(
+  all: readonly (Unit | undefined)[],
+  addressOf: (server: keyof typeof SERVERS) => string,
+  failed?: Promise<never>,
+): Service {
+  const units = all.filter((unit) => unit !== undefined);
   return {
     start: (signal) => startAll(units, signal && { signal }),
     stop: () => stopAll(units),
+    ...(failed && { failed }),
     get grpcAddress() {
-      return rpc.address;
+      return addressOf("grpc");
     },
     get httpAddress() {
-      return http.address;
+      return addressOf("http");
     },
     get opsAddress() {
-      return ops.address;
+      return addressOf("ops");
     },
   };
 }
@@ -210,22 +221,10 @@ function createParent(config: Config, base: ServiceBase): Service {
     texts,
     ops,
     workers,
-  ].filter((unit) => unit !== undefined);
-  const addressOf = (name: "grpc" | "http"): string => workers.addresses?.[name] ?? given[name];
-  return {
-    start: (signal) => startAll(units, signal && { signal }),
-    stop: () => stopAll(units),
-    failed: workers.failed,
-    get grpcAddress() {
-      return addressOf("grpc");
-    },
-    get httpAddress() {
-      return addressOf("http");
-    },
-    get opsAddress() {
-      return ops.address;
-    },
-  };
+  ];
+  const addressOf = (server: keyof typeof SERVERS): string =>
+    server === "ops" ? ops.address : (workers.addresses?.[server] ?? given[server]);
+  return serviceOf(units, addressOf, workers.failed);
 }
 
 /** A port in use is reported before PostgreSQL is started, which takes seconds. */
@@ -253,7 +252,7 @@ type Access = ReturnType<typeof createAccess>;
 function createAccess(config: Config, base: ServiceBase, database: Database) {
   const audit = createAudit(base);
   const owners = { ownerOf: (sessionId: string) => ownerOf(database, sessionId) };
-  const keys = tokenKeyStore(database);
+  const keys = createTokenKeyStore(database);
   const { tlsCertFile: certFile, tlsKeyFile: keyFile, tlsClientCaFile: clientCaFile } = config;
   const hasTls = certFile !== undefined && keyFile !== undefined;
   return {

@@ -149,20 +149,14 @@ async function retention(
     tell(io, `session ${sessionId} does not exist`);
     return EXIT.refused;
   }
-  const { messages, events, payloadBytes, ...sessions } = summary;
+  const { sessions, sessionsErased, sessionsBusy, messages, events, payloadBytes } = summary;
   const line = json
-    ? JSON.stringify({
-        dryRun,
-        ...sessions,
-        messages: Number(messages), // Small enough for a JSON number.
-        events: Number(events),
-        payloadBytes: Number(payloadBytes),
-      })
-    : `${dryRun ? "would erase" : "erased"} ${events} events and ${messages} messages (${payloadBytes} payload bytes) of ${sessions.sessionsErased} of ${sessions.sessions} sessions`;
+    ? JSON.stringify({ dryRun, ...summary })
+    : `${dryRun ? "would erase" : "erased"} ${events} events and ${messages} messages (${payloadBytes} payload bytes) of ${sessionsErased} of ${sessions} sessions`;
   await printLine(io, line);
   if (io.signal.aborted) return EXIT.interrupted;
-  if (sessions.sessionsBusy === 0) return EXIT.done;
-  tell(io, `${sessions.sessionsBusy} sessions were locked all the time: run the command again`);
+  if (sessionsBusy === 0) return EXIT.done;
+  tell(io, `${sessionsBusy} sessions were locked all the time: run the command again`);
   return EXIT.incomplete;
 }
 

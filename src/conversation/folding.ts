@@ -1,9 +1,6 @@
-/**
- * The work of transcripts.ts: shared folds, rows in pages and slices, sessions that are too large.
- */
+/** The work of transcripts.ts: shared folds, and rows in pages and slices. */
 import type { TranscriptRowsAfter } from "../store/pages.ts";
 import { setImmediate as turnOfEventLoop, setTimeout as rest } from "node:timers/promises";
-import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { ServiceError } from "@session-ledger/base/errors";
 
 /** One piece of work for all callers that wait for it; aborted when the last one has left. */
@@ -142,38 +139,6 @@ function* slicesOf<R extends CountedRow>(
   }
   const last = slice.at(-1);
   if (last !== undefined) yield { rows: slice, seq: lastNumberOf(last), isLarge: false };
-}
-
-/** Remembered sessions; above this number, a forgotten session costs one fold again. */
-const KNOWN_MAX = 10_000;
-
-/**
- * The sessions whose transcript is too large, and the number where it became so: a later number is
- * not worth another fold. If retention makes a session small, it is folded again when it has been
- * forgotten here, at the latest after a restart.
- */
-export class OversizedSessions {
-  readonly #from = new BoundedMap<string, bigint>(KNOWN_MAX);
-
-  /** Throws when the transcript is known to be too large at that number. */
-  check(sessionId: string, seq: bigint): void {
-    const from = this.#from.get(sessionId);
-    if (from !== undefined && seq >= from) throw transcriptTooLarge(from);
-  }
-
-  /** The fold exceeded its limit at that number. */
-  add(sessionId: string, seq: bigint): ServiceError {
-    this.#from.set(sessionId, seq);
-    return transcriptTooLarge(seq);
-  }
-
-  forgetAll(): void {
-    this.#from.clear();
-  }
-
-  forget(sessionId: string): void {
-    this.#from.delete(sessionId);
-  }
 }
 
 /** Not retriable: nothing makes the session smaller. */

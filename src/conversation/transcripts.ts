@@ -17,18 +17,19 @@
  * folds (more than a page is missing) and short ones have separate limits, so one page never queues
  * after whole sessions. Folds up to a past number take turns with other long reads, by caller.
  */
+import { BoundedMap } from "@session-ledger/base/bounded-map";
 import { ServiceError } from "@session-ledger/base/errors";
 import { overloaded } from "../base/budget.ts";
 import { Semaphore } from "../base/semaphore.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { LedgerReader } from "../store/reader.ts";
-import { historyLost, sessionDeleted, sessionNotFound } from "../store/failure.ts";
+import { historyLost, livingOf, sessionDeleted } from "../store/failure.ts";
 import { checkSessionId, refuse } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { Fold } from "./fold.ts";
 import type { Snapshot } from "./snapshot.ts";
-import { SharedFold, type RowsLimits, OversizedSessions } from "./folding.ts";
+import { SharedFold, type RowsLimits, transcriptTooLarge } from "./folding.ts";
 import { type Cut, cutOf, isEarlier, later, NOTHING } from "./merging.ts";
 import { foldAt, type FoldReader, rowsFor } from "./fold-at.ts";
 
@@ -58,6 +59,9 @@ export const TRANSCRIPT_LIMITS: Omit<TranscriptCacheLimits, "bytesMax"> = {
   restMs: 10,
 };
 
+/** Sessions whose transcript is too large; above this number, a forgotten one costs one fold again. */
+const TOO_LARGE_MAX = 10_000;
+
 type TranscriptMetrics = Pick<Metrics, "transcripts" | "transcriptRows" | "transcriptBytes">;
 
 export interface TranscriptDependencies {
@@ -69,7 +73,7 @@ export interface TranscriptDependencies {
 
 interface TranscriptRequest {
   /** Undefined: the newest transcript. */
-  readonly upToSeq: bigint | undefined;
+  readonly upToSeq?: bigint | undefined;
   /** Aborts when no caller waits for it any more. */
   readonly signal?: AbortSignal | undefined;
   /** The caller, which shares its turns with others. */
@@ -77,10 +81,10 @@ interface TranscriptRequest {
 }
 
 export interface TranscriptHandlers {
-  readTranscript(
+  readonly readTranscript: (
     request: Pick<TranscriptRequest, "upToSeq"> & { readonly sessionId: string },
     context: CallContext,
-  ): Promise<Snapshot>;
+  ) => Promise<Snapshot>;
 }
 
 interface CachedTranscript {
@@ -106,7 +110,12 @@ export class Transcripts implements Unit {
   readonly #long: Semaphore;
   readonly #short: Semaphore;
   readonly #pastTurns: Semaphore;
-  readonly #tooLarge = new OversizedSessions();
+  /**
+   * The sessions whose transcript is too large, and the number where it became so: a later number
+   * is not worth another fold. If retention makes a session small, it is folded again when it has
+   * been forgotten here, at the latest after a restart.
+   */
+  readonly #tooLargeFrom = new BoundedMap<string, bigint>(TOO_LARGE_MAX);
   readonly #flights = new Set<Promise<void>>();
   #stopped = false;
 
@@ -149,7 +158,7 @@ export class Transcripts implements Unit {
     cut: Cut,
     signal: AbortSignal | undefined,
   ): Promise<CachedTranscript> {
-    this.#tooLarge.check(sessionId, cut.events);
+    this.#refuseTooLarge(sessionId, cut.events);
     const entry = this.#entryOf(sessionId, cut);
     while (isEarlier(entry.fold.cut, cut) && !entry.isForgotten) {
       if (this.#stopped) throw stopping();
@@ -177,12 +186,13 @@ export class Transcripts implements Unit {
   }
 
   /** For a session that must exist. */
-  async read(sessionId: string, { upToSeq, signal, caller }: TranscriptRequest): Promise<Snapshot> {
+  async read(sessionId: string, request: TranscriptRequest): Promise<Snapshot> {
     refuse([checkSessionId(sessionId)]);
-    const cut = await this.#existing(sessionId);
-    if (upToSeq === undefined) return this.snapshot(sessionId, cut, signal);
-    if (upToSeq > cut.events) throw beyondHead(cut.events);
-    return this.#foldAt(sessionId, { upToSeq, head: cut, signal, caller });
+    const head = await this.#existing(sessionId);
+    const { upToSeq } = request;
+    if (upToSeq === undefined) return this.snapshot(sessionId, head, request.signal);
+    if (upToSeq > head.events) throw beyondHead(head.events);
+    return this.#foldAt(sessionId, { upToSeq, head }, request);
   }
 
   /** The id under which the conversation has the message; see `Fold.messageOf`. */
@@ -199,11 +209,8 @@ export class Transcripts implements Unit {
     const head = (await this.#reader.heads([sessionId])).get(sessionId);
     const cut = head === undefined ? NOTHING : cutOf(head);
     if (isEarlier(cut, cachedCut)) this.forget(sessionId);
-    if (head === undefined) throw sessionNotFound(sessionId);
-    if (head.deleted) {
-      this.drop(sessionId);
-      throw sessionDeleted(sessionId);
-    }
+    if (head?.deleted === true) this.drop(sessionId);
+    livingOf(sessionId, head);
     return cut;
   }
 
@@ -215,7 +222,7 @@ export class Transcripts implements Unit {
 
   /** Rows were erased or lost: the next read folds the session again, without them. */
   forget(sessionId: string): void {
-    this.#tooLarge.forget(sessionId);
+    this.#tooLargeFrom.delete(sessionId);
     const entry = this.#entries.get(sessionId);
     if (entry === undefined) return;
     entry.isForgotten = true;
@@ -224,7 +231,7 @@ export class Transcripts implements Unit {
 
   /** Another database server answers, which may lack rows of the previous one. */
   forgetAll(): void {
-    this.#tooLarge.forgetAll();
+    this.#tooLargeFrom.clear();
     for (const sessionId of this.#entries.keys()) this.forget(sessionId);
   }
 
@@ -298,14 +305,10 @@ export class Transcripts implements Unit {
   /** Folds from the beginning: a fold cannot go back. */
   async #foldAt(
     sessionId: string,
-    {
-      head,
-      upToSeq,
-      signal,
-      caller,
-    }: TranscriptRequest & { readonly head: Cut; readonly upToSeq: bigint },
+    at: { readonly head: Cut; readonly upToSeq: bigint },
+    { signal, caller }: TranscriptRequest,
   ): Promise<Snapshot> {
-    this.#tooLarge.check(sessionId, upToSeq);
+    this.#refuseTooLarge(sessionId, at.upToSeq);
     this.#metrics.transcripts.inc({ cache: "miss" });
     const fold = new Fold(sessionId);
     const onFolded = (rows: number): void => {
@@ -314,7 +317,7 @@ export class Transcripts implements Unit {
       this.#refuseLarge(sessionId, fold);
     };
     const parts = { reader: this.#reader, limits: this.#limits, onFolded };
-    const past = { fold, sessionId, upToSeq, head };
+    const past = { fold, sessionId, ...at };
     await this.#inTurn(this.#pastTurns, signal, () => foldAt(parts, past), caller);
     return fold.snapshot();
   }
@@ -325,8 +328,15 @@ export class Transcripts implements Unit {
   }
 
   #refuseLarge(sessionId: string, fold: Fold): void {
-    if (fold.bytes > this.#limits.foldBytesMax)
-      throw this.#tooLarge.add(sessionId, fold.cut.events);
+    if (fold.bytes <= this.#limits.foldBytesMax) return;
+    this.#tooLargeFrom.set(sessionId, fold.cut.events);
+    throw transcriptTooLarge(fold.cut.events);
+  }
+
+  /** Without a fold, if the transcript is known to be too large at that number. */
+  #refuseTooLarge(sessionId: string, seq: bigint): void {
+    const from = this.#tooLargeFrom.get(sessionId);
+    if (from !== undefined && seq >= from) throw transcriptTooLarge(from);
   }
 
   async #inTurn(

@@ -160,16 +160,12 @@ export function authorisedReads(
   const allowOf: Allow<{ readonly sessionId: string }> = (principal, { sessionId }) =>
     allow(principal, sessionId);
   return {
-    runs: { listRuns: unary(allowOf, (request, context) => runs.listRuns(request, context)) },
-    transcripts: {
-      readTranscript: unary(allowOf, (request, context) =>
-        transcripts.readTranscript(request, context),
-      ),
-    },
+    runs: { listRuns: unary(allowOf, runs.listRuns) },
+    transcripts: { readTranscript: unary(allowOf, transcripts.readTranscript) },
     exports: {
-      exportEvents: stream(allow, (id, context) => exports.exportEvents(id, context)),
-      exportMessages: stream(allow, (id, context) => exports.exportMessages(id, context)),
-      exportHistory: stream(allowOf, (request, context) => exports.exportHistory(request, context)),
+      exportEvents: stream(allow, exports.exportEvents),
+      exportMessages: stream(allow, exports.exportMessages),
+      exportHistory: stream(allowOf, exports.exportHistory),
     },
     runAgent: stream(allowOf, runAgent),
   };
@@ -192,20 +188,10 @@ function unary<R, A>(
 
 const CHANGEABLE = ["name", "labels", "annotations"] as const;
 
-type Opens<R, S> = (request: R, context: CallContext) => S;
-
 function stream<R, T>(
   allow: Allow<NoInfer<R>>,
-  open: Opens<R, AsyncGenerator<T, void, undefined>>,
-): Opens<R, AsyncGenerator<T, void, undefined>>;
-function stream<R, T>(
-  allow: Allow<NoInfer<R>>,
-  open: Opens<R, AsyncIterable<T>>,
-): Opens<R, AsyncIterable<T>>;
-function stream<R, T>(
-  allow: Allow<R>,
-  open: Opens<R, AsyncIterable<T>>,
-): Opens<R, AsyncIterable<T>> {
+  open: (request: R, context: CallContext) => AsyncIterable<T>,
+): (request: R, context: CallContext) => AsyncIterable<T> {
   return (request, context) => {
     const allowed = allow(context.principal, request);
     return allowed === undefined

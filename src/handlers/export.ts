@@ -11,7 +11,7 @@ import { HistoryExport, type HistoryFormat } from "@session-ledger/history/to-hi
 import { expand, type RawEvent } from "@session-ledger/compressor/expand";
 import type { LimitUse } from "../observability/limit-metrics.ts";
 import type { LedgerReader } from "../store/reader.ts";
-import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
+import { livingOf } from "../store/failure.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
 import { type CallContext, callerOf } from "../contract/context.ts";
 import { rowBytesOf, toSessionMessage } from "../contract/rows-to-wire.ts";
@@ -19,16 +19,18 @@ import { checkSessionId, refuse } from "../contract/checks.ts";
 
 export interface ExportHandlers {
   /** Each element stands for one row and yields that row's events on demand. */
-  readonly exportEvents: Export<Iterable<RawEvent>>;
-  readonly exportMessages: Export<SessionMessage>;
+  readonly exportEvents: Export<string, Iterable<RawEvent>>;
+  readonly exportMessages: Export<string, SessionMessage>;
   /** Entries of a history; a run that is open is an entry so far. */
-  exportHistory(
-    request: { readonly sessionId: string; readonly format: HistoryFormat },
-    context: CallContext,
-  ): AsyncGenerator<JsonObject, void, undefined>;
+  readonly exportHistory: Export<HistoryRequest, JsonObject>;
 }
 
-type Export<T> = (sessionId: string, context: CallContext) => AsyncGenerator<T, void, undefined>;
+interface HistoryRequest {
+  readonly sessionId: string;
+  readonly format: HistoryFormat;
+}
+
+type Export<R, T> = (of: R, context: CallContext) => AsyncIterable<T>;
 
 /** Exports under way; each holds one page while its caller reads. */
 const EXPORTS_MAX = 64;
@@ -45,10 +47,7 @@ export function createExportHandlers(
   limitUse.share("exports", limit);
 
   async function headOfLiving(sessionId: string): Promise<SessionHead> {
-    const head = (await reader.heads([sessionId])).get(sessionId);
-    if (head === undefined) throw sessionNotFound(sessionId);
-    if (head.deleted) throw sessionDeleted(sessionId);
-    return head;
+    return livingOf(sessionId, (await reader.heads([sessionId])).get(sessionId));
   }
 
   async function* rowsOf<S extends StreamName>(

@@ -11,7 +11,7 @@ import type {
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import type { Page, PageFilter, TimeSpan } from "../store/pages.ts";
 import type { StoreReader } from "../store/reader.ts";
-import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
+import { cursorBeyondHead, livingOf } from "../store/failure.ts";
 import { type EventRow, headOf, lastSeqOf, type StreamName } from "../store/rows.ts";
 import {
   checkEventTypeFilter,
@@ -122,9 +122,7 @@ export function createListHandlers(
     };
     const cursor = { stream, sessionId, afterSeq, expand };
     let page = await readAfter(expand ? await reader.resolveCursor(cursor) : afterSeq);
-    if (page.session === undefined) throw sessionNotFound(sessionId);
-    if (page.session.deleted) throw sessionDeleted(sessionId);
-    const end = headOf(page.session, stream);
+    const end = headOf(livingOf(sessionId, page.session), stream);
     if (afterSeq > end) throw cursorBeyondHead(end);
     if (!expand && !isBetweenRows(page, { afterSeq, end })) {
       const after = await reader.resolveCursor(cursor);
@@ -212,14 +210,9 @@ function filterOf(
 ): PageFilter | undefined {
   const runId = "runId" in request ? request.runId : "";
   const { eventTypes, createdAfter, createdBefore } = request;
-  const filtered =
-    eventTypes.length > 0 ||
-    runId !== "" ||
-    createdAfter !== undefined ||
-    createdBefore !== undefined ||
-    span?.startMicros !== undefined ||
-    span?.endMicros !== undefined;
-  if (!filtered) return undefined;
+  const times = [createdAfter, createdBefore, span?.startMicros, span?.endMicros];
+  const hasTime = times.some((time) => time !== undefined);
+  if (eventTypes.length === 0 && runId === "" && !hasTime) return undefined;
   return {
     eventTypes,
     runId,

@@ -85,7 +85,6 @@ export function createEventListHandlers(
         key,
         digest: key === undefined ? undefined : payloadsDigest(eventType, payloads),
         epoch,
-        range: undefined,
       } as const;
       const { rows: stored, deduplicated } = await storePush(parts, push, context);
       if (!deduplicated) countRenamed(metrics, built.renamed);

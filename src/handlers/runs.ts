@@ -9,7 +9,7 @@ import { outcomeOf, type RunOutcome } from "@session-ledger/agui/run-end";
 import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { LedgerReader } from "../store/reader.ts";
-import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
+import { cursorBeyondHead, livingOf } from "../store/failure.ts";
 import { joined, type RunStretch, type RunsReader } from "../store/runs.ts";
 import { checkSessionId, refuse } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
@@ -47,7 +47,7 @@ export interface RunsRequest {
 }
 
 export interface RunsHandlers {
-  listRuns(request: RunsRequest, context: CallContext): Promise<RunsPage>;
+  readonly listRuns: (request: RunsRequest, context: CallContext) => Promise<RunsPage>;
 }
 
 export interface RunsParts {
@@ -68,9 +68,7 @@ export function createRunsHandlers(
     async listRuns(request, context) {
       const { sessionId, afterSeq } = request;
       refuse([checkSessionId(sessionId)]);
-      const head = (await reader.heads([sessionId])).get(sessionId);
-      if (head === undefined) throw sessionNotFound(sessionId);
-      if (head.deleted) throw sessionDeleted(sessionId);
+      const head = livingOf(sessionId, (await reader.heads([sessionId])).get(sessionId));
       if (afterSeq > head.eventSeq) throw cursorBeyondHead(head.eventSeq);
       const found = await collect(reader, request, context);
       const markers = await markersOf(reader, sessionId, found.stretches);
@@ -98,7 +96,7 @@ async function unansweredIn(
   { signal }: CallContext,
 ): Promise<ReadonlySet<unknown>> {
   try {
-    const read = await transcripts.read(sessionId, { upToSeq: undefined, signal });
+    const read = await transcripts.read(sessionId, { signal });
     return read.unansweredRuns;
   } catch (error) {
     if (ServiceError.from(error).code === "overloaded") return NO_RUNS;

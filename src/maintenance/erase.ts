@@ -74,17 +74,11 @@ async function eraseStream(
   of: { readonly sessionId: string; readonly stream: StreamName },
   call: EraseCall,
 ): Promise<bigint> {
-  const beginning = {
-    ...of,
-    upToSeq: undefined,
-    recordedUpToMicros: undefined,
-    sparesTurns: false,
-  };
   let rows = 0n;
   for (;;) {
     refuseLeft(call);
     const beganMs = performance.now();
-    const erased = await eraseBatch(database, beginning);
+    const erased = await eraseBatch(database, of);
     if (erased !== "busy" && erased.hold !== undefined)
       throw sessionHeld(of.sessionId, erased.hold);
     if (erased !== "busy" && erased.rows === 0n) return rows;
@@ -134,11 +128,11 @@ export interface Beginning {
   readonly sessionId: string;
   readonly stream: StreamName;
   /** Only rows that begin at or below this number; undefined: any. */
-  readonly upToSeq: bigint | undefined;
+  readonly upToSeq?: bigint;
   /** Only rows before the first one that was stored later than this; undefined: any. */
-  readonly recordedUpToMicros: bigint | undefined;
+  readonly recordedUpToMicros?: bigint;
   /** True: waiting messages stay, and those of the open run's turn; for claimed sessions only. */
-  readonly sparesTurns: boolean;
+  readonly sparesTurns?: boolean;
 }
 
 interface ErasedRows {
@@ -155,7 +149,7 @@ interface ErasedBatch extends ErasedRows {
 /** `busy`: another transaction locks the session. No rows and no hold: nothing is left. */
 export async function eraseBatch(
   database: Database,
-  { sessionId, stream, upToSeq, recordedUpToMicros: recorded, sparesTurns }: Beginning,
+  { sessionId, stream, upToSeq, recordedUpToMicros: recorded, sparesTurns = false }: Beginning,
 ): Promise<ErasedBatch | "busy"> {
   const [fields] = await database.run(sql`
     select is_locked, hold, rows, bytes from ledger_erase_rows(

@@ -83,13 +83,7 @@ export class Retention implements Unit {
       if (signal.aborted || summary === undefined) return;
       metrics.retentionPassed.setToCurrentTime();
       const ms = Math.round(performance.now() - beganMs);
-      const { messages, events, payloadBytes, ...sessions } = summary;
-      const rows = {
-        messages: Number(messages),
-        events: Number(events),
-        payloadBytes: Number(payloadBytes),
-      };
-      if (messages + events > 0n) log.info({ ...sessions, ...rows, ms }, "retention_pass");
+      if (summary.messages + summary.events > 0) log.info({ ...summary, ms }, "retention_pass");
     } catch (error) {
       if (signal.aborted) return;
       metrics.retentionFailures.inc();
@@ -130,9 +124,9 @@ export interface RetentionSummary {
   readonly sessionsErased: number;
   /** Sessions that stayed locked and are left to the next pass. */
   readonly sessionsBusy: number;
-  readonly messages: bigint;
-  readonly events: bigint;
-  readonly payloadBytes: bigint;
+  readonly messages: number;
+  readonly events: number;
+  readonly payloadBytes: number;
 }
 
 type Totals = { -readonly [K in keyof RetentionSummary]: RetentionSummary[K] };
@@ -160,9 +154,9 @@ class Pass {
     sessions: 0,
     sessionsErased: 0,
     sessionsBusy: 0,
-    messages: 0n,
-    events: 0n,
-    payloadBytes: 0n,
+    messages: 0,
+    events: 0,
+    payloadBytes: 0,
   };
   readonly #parts: RetentionParts;
   readonly #options: RetentionOptions;
@@ -212,9 +206,8 @@ class Pass {
       this.totals.sessions += 1;
       if (messages + events === 0n) continue;
       this.totals.sessionsErased += 1;
-      this.totals.messages += messages;
-      this.totals.events += events;
-      this.totals.payloadBytes += bytes;
+      this.#add("messages", { rows: messages, bytes });
+      this.#add("events", { rows: events, bytes: 0n });
       counted?.("messages", messages);
       counted?.("events", events);
       erased?.(sessionId);
@@ -266,21 +259,11 @@ class Pass {
 
   /** False: some rows are left. */
   async #eraseUpTo(sessionId: string, border: Border): Promise<boolean> {
-    const messages: Beginning = {
-      sessionId,
-      stream: "messages",
-      upToSeq: undefined,
-      recordedUpToMicros: border.recordedAtMicros,
-      sparesTurns: true,
-    };
-    const events: Beginning = {
-      sessionId,
-      stream: "events",
-      upToSeq: border.seq,
-      recordedUpToMicros: undefined,
-      sparesTurns: false,
-    };
-    return (await this.#eraseBeginning(messages)) && (await this.#eraseBeginning(events));
+    const turns = { recordedUpToMicros: border.recordedAtMicros, sparesTurns: true };
+    return (
+      (await this.#eraseBeginning({ sessionId, stream: "messages", ...turns })) &&
+      (await this.#eraseBeginning({ sessionId, stream: "events", upToSeq: border.seq }))
+    );
   }
 
   async #eraseBeginning(beginning: Beginning): Promise<boolean> {
@@ -330,11 +313,11 @@ class Pass {
     stream: StreamName,
     { rows, bytes }: { readonly rows: bigint; readonly bytes: bigint },
   ): void {
-    this.totals[stream] += rows;
-    this.totals.payloadBytes += bytes;
+    this.totals[stream] += Number(rows);
+    this.totals.payloadBytes += Number(bytes);
   }
 
-  get #rows(): bigint {
+  get #rows(): number {
     return this.totals.messages + this.totals.events;
   }
 

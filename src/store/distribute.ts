@@ -3,7 +3,7 @@
  * of the session, so one node answers each statement that names it. Other tables stay on the coordinator.
  */
 import { getTableColumns, getTableName, sql } from "drizzle-orm";
-import { ServiceError } from "@session-ledger/base/errors";
+import { settingRefused } from "@session-ledger/base/errors";
 import { anyOf } from "./columns.ts";
 import type { Transaction } from "./database.ts";
 import * as tables from "./schema.ts";
@@ -31,7 +31,7 @@ export async function distribute(transaction: Transaction, engine: Engine): Prom
       and relname = ${anyOf(DISTRIBUTED.map(({ name }) => name))}`);
   if (engine === "postgres") {
     if (rows.length > 0)
-      throw refused("ENGINE: the tables are distributed by Citus, expected citus");
+      throw settingRefused("ENGINE", "the tables are distributed by Citus, expected citus");
     return;
   }
   const distributed = new Set(rows.map(({ relname }) => relname));
@@ -57,11 +57,15 @@ export async function refuseWorkers(transaction: Transaction, engine: Engine): P
         join pg_proc on classid = 'pg_proc'::regclass and objid = pg_proc.oid
         where distribution_argument_index is not null and proname like 'ledger\\_%') as delegated`);
   if (writers?.["coordinator"] !== true)
-    throw refused("DATABASE_URL: the server is a worker of Citus, expected the coordinator");
+    throw settingRefused(
+      "DATABASE_URL",
+      "the server is a worker of Citus, expected the coordinator",
+    );
   const { delegated } = writers;
   if (typeof delegated === "string")
-    throw refused(
-      `ENGINE: workers run ${delegated}, expected no distributed function of the ledger`,
+    throw settingRefused(
+      "ENGINE",
+      `workers run ${delegated}, expected no distributed function of the ledger`,
     );
 }
 
@@ -70,8 +74,4 @@ async function hasCitus(transaction: Transaction): Promise<boolean> {
     sql`select to_regclass('pg_dist_partition') is not null as found`,
   );
   return citus?.["found"] === true;
-}
-
-function refused(message: string): ServiceError {
-  return new ServiceError("invalid_argument", "INVALID_REQUEST", message);
 }

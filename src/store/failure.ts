@@ -12,9 +12,10 @@
  *
  * SQLSTATEs: https://www.postgresql.org/docs/current/errcodes-appendix.html
  */
-import { ServiceError } from "@session-ledger/base/errors";
+import { ServiceError, settingRefused } from "@session-ledger/base/errors";
 import { urlsOfHosts } from "../base/postgres-hosts.ts";
 import { POOL_LEFT } from "./pools.ts";
+import type { SessionHead } from "./rows.ts";
 
 /** A commit was answered by a connection that does not put it on disk. */
 export const UNSAFE = "DATABASE_UNSAFE";
@@ -180,8 +181,7 @@ export function namedError(error: unknown, { setting, url }: NamedDatabase): unk
   }
   const refusal = error instanceof ServiceError ? undefined : refusalIn(error);
   if (refusal === undefined) return error;
-  const message = `${setting}: ${placeOf(url)} cannot be used: ${refusal}`;
-  return new ServiceError("invalid_argument", "INVALID_REQUEST", message, { cause: error });
+  return settingRefused(setting, `${placeOf(url)} cannot be used: ${refusal}`, error);
 }
 
 /** Invalid authorization or password; no such database (3D000); insufficient privilege. */
@@ -242,6 +242,13 @@ export function sessionNotFound(sessionId: string): ServiceError {
 
 export function sessionDeleted(sessionId: string): ServiceError {
   return new ServiceError("not_found", "SESSION_DELETED", `session ${sessionId} was deleted`);
+}
+
+/** The head of a session, or why it has none. */
+export function livingOf(sessionId: string, head: SessionHead | undefined): SessionHead {
+  if (head === undefined) throw sessionNotFound(sessionId);
+  if (head.deleted) throw sessionDeleted(sessionId);
+  return head;
 }
 
 export function sessionHeld(sessionId: string, hold: string): ServiceError {

@@ -22,7 +22,7 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import type { Socket } from "node:net";
 import postgres from "postgres";
-import { ServiceError } from "@session-ledger/base/errors";
+import { settingRefused } from "@session-ledger/base/errors";
 import { within } from "@session-ledger/base/timers";
 import { urlsOfHosts } from "../base/postgres-hosts.ts";
 import { connectTo, type SocketTarget } from "./pools.ts";
@@ -69,10 +69,9 @@ export interface ListenerConnection {
   close(): Promise<void>;
 }
 
-const LISTEN_POOLED = new ServiceError(
-  "invalid_argument",
-  "INVALID_REQUEST",
-  "LISTEN_DATABASE_URL: a pooler delivers no notifications, expected the URL of the server itself, or off",
+const LISTEN_POOLED = settingRefused(
+  "LISTEN_DATABASE_URL",
+  "a pooler delivers no notifications, expected the URL of the server itself, or off",
 );
 
 /** Resolves when notifications certainly arrive; a pooler that delivers none is INVALID_ARGUMENT. */

@@ -16,13 +16,12 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { getTableName, sql } from "drizzle-orm";
 import postgres from "postgres";
-import { ServiceError } from "@session-ledger/base/errors";
+import { ServiceError, settingRefused } from "@session-ledger/base/errors";
 import { urlsOfHosts } from "../base/postgres-hosts.ts";
 import { storeError } from "./failure.ts";
 import * as tables from "./schema.ts";
 import { anyOf } from "./columns.ts";
 import { distribute, type Engine, refuseWorkers } from "./distribute.ts";
-import { refuseOtherPartitions, withPartitions } from "./partitions.ts";
 import { findPrimary } from "./primary.ts";
 import { inTransaction, type Transaction } from "./database.ts";
 
@@ -72,7 +71,8 @@ export async function migrateUp(
 ): Promise<MigrationStatus> {
   const table = tableOf(schema);
   const migrations = migrationsIn(folder);
-  if (partitions !== undefined && engine === "citus") throw dividedTwice();
+  if (partitions !== undefined && engine === "citus")
+    throw settingRefused("--partitions", "Citus divides the tables, expected ENGINE=postgres");
   return locked(url, async (transaction) => {
     await refuseWorkers(transaction, engine);
     const status = refuseNewer(await statusOf(transaction, table, migrations));
@@ -95,11 +95,6 @@ export async function migrateUp(
     await distribute(transaction, engine);
     return statusOf(transaction, table, migrations);
   });
-}
-
-function dividedTwice(): ServiceError {
-  const message = "--partitions: Citus divides the tables, expected ENGINE=postgres";
-  return new ServiceError("invalid_argument", "INVALID_REQUEST", message);
 }
 
 /**
@@ -264,8 +259,42 @@ async function prepareAnalytics(
 }
 
 function unusable(why: string): ServiceError {
-  const message = `DATABASE_URL: the database cannot be used: ${why}`;
-  return new ServiceError("invalid_argument", "INVALID_REQUEST", message);
+  return settingRefused("DATABASE_URL", `the database cannot be used: ${why}`);
+}
+
+/**
+ * The tables with hash partitions (docs/operations.md, "Partitions"), in a new database: PostgreSQL cannot
+ * divide a table that exists.
+ */
+const PARTITIONED = [tables.sessionMessages, tables.sessionEvents, tables.sessionTexts].map(
+  getTableName,
+);
+
+/** The statements of a migration, with as many partitions for each of these tables that it creates. */
+function withPartitions(statements: readonly string[], partitions: number): readonly string[] {
+  return statements.flatMap((statement) => {
+    const name = PARTITIONED.find((table) => statement.includes(`CREATE TABLE "${table}"`));
+    if (name === undefined) return [statement];
+    const parts = Array.from(
+      { length: partitions },
+      (_, at) =>
+        `CREATE TABLE "${name}_p${at}" PARTITION OF "${name}" FOR VALUES WITH (MODULUS ${partitions}, REMAINDER ${at})`,
+    );
+    return [`${statement.trim().replace(/;$/, "")} PARTITION BY HASH ("session_id")`, ...parts];
+  });
+}
+
+/** Rejects if the tables that exist have another number of partitions. */
+async function refuseOtherPartitions(transaction: Transaction, partitions: number): Promise<void> {
+  const [row] = await transaction.execute(sql`
+    select count(*)::int as count from pg_inherits where inhparent = to_regclass(${PARTITIONED[0]})`);
+  const count = Number(row?.["count"]);
+  if (count === partitions) return;
+  const found = count === 0 ? "without partitions" : `with ${count} partitions`;
+  throw settingRefused(
+    "--partitions",
+    `the tables exist already ${found}, expected a new database: dump this one, and restore it into another`,
+  );
 }
 
 /** The same table as Drizzle's migrator makes. */

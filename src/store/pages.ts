@@ -45,10 +45,10 @@ export interface PageAfter<S extends StreamName> extends RowForm {
 
 export interface PageRequest<S extends StreamName> extends PageAfter<S> {
   /** The page has rows whose first number is below it; undefined: no bound. */
-  readonly before: bigint | undefined;
-  readonly descending: boolean;
+  readonly before?: bigint | undefined;
+  readonly descending?: boolean;
   /** Undefined: every row. */
-  readonly filter: PageFilter | undefined;
+  readonly filter?: PageFilter | undefined;
   /** For a caller that expands: a page ends with the row that reaches this number of raw events. */
   readonly eventsMax?: number;
   /** The page has the times by which the rows of both streams are in one order. */
@@ -59,9 +59,9 @@ export interface PageFilter {
   /** Empty means all. */
   readonly eventTypes: readonly string[];
   /** Empty means all; for events only. */
-  readonly runId: string;
-  readonly createdAfterMicros: bigint | undefined;
-  readonly createdBeforeMicros: bigint | undefined;
+  readonly runId?: string;
+  readonly createdAfterMicros?: bigint | undefined;
+  readonly createdBeforeMicros?: bigint | undefined;
   /** Rows that overlap this span of time; for events only. */
   readonly span?: TimeSpan;
 }
@@ -150,7 +150,7 @@ const NO_BORDER: PageBorder = { seq: undefined, more: false };
 
 /** Read before the page: every row up to this head is visible to the next statement. */
 async function borderOf(database: Database, request: PageRequest<StreamName>): Promise<PageBorder> {
-  const { stream, sessionId, descending, before } = request;
+  const { stream, sessionId, descending = false, before } = request;
   const head = stream === "messages" ? sql`message_seq` : sql`event_seq`;
   const [fields] = await database.run(sql`
     select (select seq from ${TABLE[stream]} where ${rangeOf(request)}
@@ -169,7 +169,7 @@ async function borderOf(database: Database, request: PageRequest<StreamName>): P
 
 /** Exported for the plan test. */
 export function pageStatement(request: PageRequest<StreamName>, { seq }: PageBorder): SQL {
-  const { stream, sessionId, descending, filter, eventsMax, recorded } = request;
+  const { stream, sessionId, descending = false, filter, eventsMax, recorded } = request;
   const inside =
     seq === undefined
       ? sql``
@@ -191,15 +191,15 @@ export function pageStatement(request: PageRequest<StreamName>, { seq }: PageBor
 
 function matching(wanted: PageFilter | undefined): SQL {
   if (wanted === undefined) return sql``;
-  const { eventTypes, runId, createdAfterMicros: from, createdBeforeMicros: to, span } = wanted;
+  const { eventTypes, runId = "", createdAfterMicros: from, createdBeforeMicros: to } = wanted;
   return sql.join([
     eventTypes.length === 0 ? sql`` : sql` and event_type = ${anyOf(eventTypes)}`,
     runId === "" ? sql`` : sql` and run_id = ${runId}`,
     isAt(sql`created_at >=`, from),
     isAt(sql`created_at <`, to),
     // A row lasts from its creation to its completion, or is a single moment.
-    isAt(sql`coalesce(completed_at, created_at) >=`, span?.startMicros),
-    isAt(sql`created_at <=`, span?.endMicros),
+    isAt(sql`coalesce(completed_at, created_at) >=`, wanted.span?.startMicros),
+    isAt(sql`created_at <=`, wanted.span?.endMicros),
   ]);
 }
 

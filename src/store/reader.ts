@@ -65,13 +65,7 @@ export function createReader(database: Database) {
     transcriptMessagesAfter: (page: TranscriptMessagesAfter) =>
       readTranscriptMessages(database, page),
     async pageAfter<S extends StreamName>(request: PageAfter<S>): Promise<readonly RowOf<S>[]> {
-      const page = await readPage(database, {
-        ...request,
-        before: undefined,
-        descending: false,
-        filter: undefined,
-      });
-      return page.rows;
+      return (await readPage(database, request)).rows;
     },
     heads: (sessionIds) => readHeads(database, sessionIds),
     resolveCursor: (request) => resolveCursor(database, request),

@@ -129,14 +129,14 @@ export interface Claim {
 export interface Push {
   readonly sessionId: string;
   readonly stream: StreamName;
-  readonly key: string | undefined;
+  readonly key?: string | undefined;
   /** The sha-256 of the content under the key; only with a key. */
-  readonly digest: Uint8Array | undefined;
-  readonly epoch: bigint | undefined;
+  readonly digest?: Uint8Array | undefined;
+  readonly epoch?: bigint | undefined;
   /** The caller who pushes, from the token. */
-  readonly actor: string | undefined;
+  readonly actor?: string | undefined;
   /** Only for a push stream. Its numbers serve as key and epoch: such a push has no others. */
-  readonly range: StreamRange | undefined;
+  readonly range?: StreamRange | undefined;
   /** Only for a claim, a cancel, and the end of a cancelled run. */
   readonly seen?: SeenState | undefined;
   /** Only for a claim; it also has an epoch. */

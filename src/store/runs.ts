@@ -56,12 +56,12 @@ export function createRunsReader(
 ): RunsReader {
   return {
     async runOpenAt(sessionId, seq) {
-      const [last] = await database.run(runOpenAtStatement({ sessionId, seq }));
+      const [last] = await database.run(runOpenAtStatement(sessionId, seq));
       const runId = last?.["run_id"];
       return typeof runId === "string" ? runId : undefined;
     },
     async lookForRuns(sessionId, after) {
-      const fields = await database.run(runsStatement({ sessionId, after, rowsMax }));
+      const fields = await database.run(runsStatement(sessionId, { after, rowsMax }));
       const [first] = fields;
       const rows = bigintOf(first?.["looked_at"] ?? "0");
       return {
@@ -81,13 +81,7 @@ const ENDS = sql`conformant and event_type in ('RUN_FINISHED', 'RUN_ERROR')`;
 const STARTS = sql`conformant and event_type = 'RUN_STARTED'`;
 
 /** Any of its rows but the end shows the open run. Exported for the plan test. */
-export function runOpenAtStatement({
-  sessionId,
-  seq,
-}: {
-  readonly sessionId: string;
-  readonly seq: bigint;
-}): SQL {
+export function runOpenAtStatement(sessionId: string, seq: bigint): SQL {
   return sql`
     select case when ${ENDS} then null else run_id end as run_id
     from ${sessionEvents}
@@ -96,15 +90,10 @@ export function runOpenAtStatement({
 }
 
 /** With rows without a run: the page must know how far it got. Exported for the plan test. */
-export function runsStatement({
-  sessionId,
-  after,
-  rowsMax,
-}: {
-  readonly sessionId: string;
-  readonly after: bigint;
-  readonly rowsMax: number;
-}): SQL {
+export function runsStatement(
+  sessionId: string,
+  { after, rowsMax }: { readonly after: bigint; readonly rowsMax: number },
+): SQL {
   return sql`
     with seen as (
       select seq, event_type, event_count, run_id, created_at, completed_at, recorded_at,

@@ -10,7 +10,7 @@
  * so a busy service would fill the server's memory.
  */
 import type postgres from "postgres";
-import { ServiceError } from "@session-ledger/base/errors";
+import { type ServiceError, settingRefused } from "@session-ledger/base/errors";
 import { within } from "@session-ledger/base/timers";
 import {
   connectPool,
@@ -134,5 +134,5 @@ async function losesStatements(
 }
 
 function refused(why: string): ServiceError {
-  return new ServiceError("invalid_argument", "INVALID_REQUEST", `DATABASE_URL: ${why}`);
+  return settingRefused("DATABASE_URL", why);
 }

@@ -78,10 +78,9 @@ export function createTurnStore(database: Database): TurnStore {
           sessionId,
           after,
           before: last + 1n,
-          descending: false,
           rowsMax: TURN_ROWS_MAX,
           bytesMax: Number.MAX_SAFE_INTEGER,
-          filter: ARRIVALS,
+          filter: { eventTypes: ["user"] },
         });
         taken.push(...page.rows);
         if (!page.hasMore) break;
@@ -130,13 +129,6 @@ function sharedReads(database: Database): TurnStore["readTurn"] {
       readNext();
     });
 }
-
-const ARRIVALS = {
-  eventTypes: ["user"],
-  runId: "",
-  createdAfterMicros: undefined,
-  createdBeforeMicros: undefined,
-};
 
 const READ_TURNS = `select *, ${SERVER_TEXT} as server from ledger_read_turns($1::text::json)`;
 

@@ -2,7 +2,7 @@ import { createPrivateKey, type KeyObject, randomBytes, X509Certificate } from "
 import { readFile, stat } from "node:fs/promises";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { type Clock, msOf } from "@session-ledger/base/clock";
-import { codeOf, ServiceError } from "@session-ledger/base/errors";
+import { codeOf, ServiceError, settingRefused } from "@session-ledger/base/errors";
 import { Interval } from "../base/interval.ts";
 import type { Unit } from "../base/unit.ts";
 import { withoutMark } from "@session-ledger/base/utf8";
@@ -144,10 +144,6 @@ async function readSettingFile(setting: string, path: string): Promise<string> {
     throw settingRefused(setting, `${JSON.stringify(path)} cannot be read (${code})`, cause);
   }
   throw settingRefused(setting, `expected at most ${FILE_BYTES_MAX} bytes`);
-}
-
-function settingRefused(setting: string, why: string, cause?: unknown): ServiceError {
-  return new ServiceError("invalid_argument", "INVALID_REQUEST", `${setting}: ${why}`, { cause });
 }
 
 async function fingerprintOf(path: string): Promise<string> {

@@ -35,7 +35,7 @@ export async function benchRetention(bench: Bench): Promise<Findings> {
     const summary = await retentionPass({ database }, { ...options, signal: bench.signal });
     const took = (performance.now() - beganMs) / 1_000;
     const erased = summary?.sessionsErased ?? 0;
-    const rows = Number((summary?.events ?? 0n) + (summary?.messages ?? 0n));
+    const rows = (summary?.events ?? 0) + (summary?.messages ?? 0);
     return { sessions: erased, rows, seconds: rounded(took), perSecond: rounded(erased / took) };
   };
   const push = () =>

@@ -202,8 +202,7 @@ class History {
   }
 
   async #erase(sessionId: string, stream: StreamName, upToSeq: bigint): Promise<void> {
-    const all = { recordedUpToMicros: undefined, sparesTurns: false };
-    await eraseBatch(database, { sessionId, stream, upToSeq, ...all });
+    await eraseBatch(database, { sessionId, stream, upToSeq });
   }
 
   async #eraseSession(id: string): Promise<void> {

@@ -191,11 +191,7 @@ describe("feedback", () => {
     };
     expect(await problems()).toEqual([]);
     const beginning = { sessionId, stream: "events" as const, upToSeq: 3n };
-    const erased = await eraseBatch(ledger.database, {
-      ...beginning,
-      recordedUpToMicros: undefined,
-      sparesTurns: false,
-    });
+    const erased = await eraseBatch(ledger.database, beginning);
     expect(erased).toMatchObject({ rows: 3n });
     expect(await problems()).toEqual([]);
     const [left] = await ledger.database.run(sql`

@@ -181,7 +181,7 @@ describe("a fork", () => {
     const { signal } = new AbortController();
     const old = { afterMs: 86_400_000, dryRun: false, signal };
     expect(await retentionPass({ database }, { ...old, sessionId: gone })).toMatchObject({
-      events: 6n,
+      events: 6,
     });
     expect(await rowsOf("own")).toEqual(whole);
     await eraseSession(database, "own", { marked: () => 0, counted: () => 0, signal });
@@ -202,7 +202,7 @@ describe("a fork", () => {
     );
     const { signal } = new AbortController();
     const options = { afterMs: 86_400_000, sessionId: "aged", dryRun: false, signal };
-    expect(await retentionPass({ database }, options)).toMatchObject({ events: 2n });
+    expect(await retentionPass({ database }, options)).toMatchObject({ events: 2 });
     expect(await fork("aged", { atSeq: 2n })).toEqual({ kind: "erased" });
     const id = await forked("aged", { atSeq: 3n });
     expect(await rowsOf(id)).toEqual(await firstOf("aged", { messages: 0, events: 1 }));

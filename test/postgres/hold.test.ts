@@ -53,7 +53,7 @@ test("a held session is neither deleted nor erased, and loses no row to retentio
   await expect(eraseSession(database, "held", ERASE)).rejects.toMatchObject(HELD);
   for (const dryRun of [true, false]) {
     const summary = await retentionPass({ database }, { ...RETAIN, dryRun });
-    expect(summary).toMatchObject({ sessionsErased: 0, messages: 0n, events: 0n });
+    expect(summary).toMatchObject({ sessionsErased: 0, messages: 0, events: 0 });
   }
   // Also its record is as before: a refused call changes no time.
   expect(await stateOf("held")).toEqual(then);
@@ -63,7 +63,7 @@ test("a held session is neither deleted nor erased, and loses no row to retentio
   expect(await append(database, [push], options)).toMatchObject([{ kind: "stored" }]);
 
   await holdSession(database, "held", null);
-  expect(await retentionPass({ database }, RETAIN)).toMatchObject({ messages: 2n, events: 4n });
+  expect(await retentionPass({ database }, RETAIN)).toMatchObject({ messages: 2, events: 4 });
   expect(await deleteSession(database, "held")).toBe(true);
   expect(await eraseSession(database, "held", ERASE)).toEqual({ messages: 0n, events: 1n });
 });
@@ -137,13 +137,7 @@ test("no batch that waits for the lock of a hold, or comes with it, erases a row
   for (let round = 0; round < 40; round += 1) {
     const sessionId = `race ${round}`;
     await fill(sessionId);
-    const beginning = {
-      sessionId,
-      stream: "events",
-      upToSeq: undefined,
-      recordedUpToMicros: undefined,
-      sparesTurns: false,
-    } as const;
+    const beginning = { sessionId, stream: "events" } as const;
     const batches = Array.from({ length: 4 }, () => eraseBatch(database, beginning));
     const holding = holdSession(database, sessionId, "case 7").then(() => stateOf(sessionId));
     const [{ rows }] = await Promise.all([holding, ...batches]);

@@ -101,12 +101,12 @@ describe("retention erases", () => {
       messages: [3n, 4n],
       ...EXACT,
     });
-    expect(summary).toMatchObject({ sessionsErased: 1, sessionsBusy: 0, messages: 2n, events: 7n });
+    expect(summary).toMatchObject({ sessionsErased: 1, sessionsBusy: 0, messages: 2, events: 7 });
     const [row] = await ledger.database.run(
       sql`select message_seq, event_seq, deleted_at from sessions where id = ${sessionId}`,
     );
     expect(row).toEqual({ message_seq: "4", event_seq: "14", deleted_at: null });
-    expect(await pass({ sessionId })).toMatchObject({ sessionsErased: 0, events: 0n });
+    expect(await pass({ sessionId })).toMatchObject({ sessionsErased: 0, events: 0 });
   });
 
   test.each([true, false])(
@@ -170,11 +170,11 @@ describe("retention erases", () => {
     const sessionId = await session({
       events: [started("a", 90), finished("a", 89), started("a", 88), custom(1, 87)],
     });
-    expect(await pass({ sessionId })).toMatchObject({ events: 0n });
+    expect(await pass({ sessionId })).toMatchObject({ events: 0 });
     await pass();
     expect((await holding(sessionId)).events).toHaveLength(4);
     await storeAged(ledger.database, { sessionId, stream: "events" }, [finished("a", 60)]);
-    expect(await pass({ sessionId })).toMatchObject({ events: 5n });
+    expect(await pass({ sessionId })).toMatchObject({ events: 5 });
   });
 
   const drawnRow = fc.oneof(
@@ -265,11 +265,11 @@ describe("a pass of retention", () => {
         if (stream === "events") controller.abort();
       },
     });
-    expect(cut).toMatchObject({ messages: 1n, events: 500n });
+    expect(cut).toMatchObject({ messages: 1, events: 500 });
     const half = await holding(sessionId);
     expect(half).toMatchObject({ messages: [], ...EXACT });
     expect(half.events[0]).toBe(501n);
-    expect(await pass({ sessionId })).toMatchObject({ messages: 0n, events: 802n });
+    expect(await pass({ sessionId })).toMatchObject({ messages: 0, events: 802 });
     expect(await holding(sessionId)).toEqual({ messages: [], events: [1_303n], ...EXACT });
   });
 
@@ -330,7 +330,7 @@ describe("a pass of retention", () => {
     const counted = (await Promise.all([pass(), pass(), pass()])).map(({ events }) => events);
     pushing.abort();
     const stored = await Promise.all(pushes);
-    expect(counted.reduce((sum, one) => sum + one, 0n)).toBe(3n * 1_302n);
+    expect(counted.reduce((sum, one) => sum + one, 0)).toBe(3 * 1_302);
     for (const [at, sessionId] of ids.entries()) {
       const { events, ...rest } = await holding(sessionId);
       expect(rest).toEqual({ messages: [], ...EXACT });
@@ -373,7 +373,7 @@ describe("a pass of retention", () => {
       update session_events set recorded_at = now() - interval '70 days' where session_id = ${sessionId} and seq = 3`);
     await pass();
     expect((await holding(sessionId)).events).toHaveLength(3);
-    expect(await pass({ sessionId })).toMatchObject({ events: 3n });
+    expect(await pass({ sessionId })).toMatchObject({ events: 3 });
   });
 
   test("walks the primary key, and the index of sessions that may have old rows", async () => {

@@ -324,14 +324,14 @@ describe("large sessions", () => {
   test("the statement walks the primary key", async () => {
     await ledger.database.run(sql`analyze session_events`);
     const plan = await planOf(
-      runsStatement({ sessionId: "long-run", after: 5_000n, rowsMax: RUN_ROWS_LOOKED_AT_MAX }),
+      runsStatement("long-run", { after: 5_000n, rowsMax: RUN_ROWS_LOOKED_AT_MAX }),
     );
     expect(plan).toContain("Index Scan using session_events_session_id_seq_pk");
     expect(plan).not.toContain("Seq Scan");
   });
 
   test("the run that is open at a cursor is found by one row of the primary key", async () => {
-    const plan = await planOf(runOpenAtStatement({ sessionId: "long-run", seq: 5_000n }));
+    const plan = await planOf(runOpenAtStatement("long-run", 5_000n));
     expect(plan).toContain("Index Scan Backward using session_events_session_id_seq_pk");
   });
 

@@ -2,8 +2,8 @@
 import { decodeProtectedHeader } from "jose";
 import { beforeEach, expect, test } from "vitest";
 import { sql } from "drizzle-orm";
-import { KEY_AHEAD_MS, type TokenKeyStore } from "../../src/auth/session-tokens.ts";
-import { addTokenKey, readTokenKeys, removeTokenKeys } from "../../src/store/token-keys.ts";
+import { KEY_AHEAD_MS } from "../../src/auth/session-tokens.ts";
+import { createTokenKeyStore } from "../../src/store/token-keys.ts";
 import { type AuthFixture, handClock, startAuth } from "../support/auth.ts";
 import { useLedger } from "../support/ledger.ts";
 
@@ -11,11 +11,7 @@ const HOUR_MS = 3_600_000;
 
 const ledger = await useLedger();
 const { database } = ledger;
-const keys: TokenKeyStore = {
-  readKeys: () => readTokenKeys(database),
-  addKey: (key) => addTokenKey(database, key),
-  removeKeys: (ids) => removeTokenKeys(database, ids),
-};
+const keys = createTokenKeyStore(database);
 beforeEach(async () => {
   await ledger.database.run(sql`delete from token_keys`);
 });
@@ -38,7 +34,7 @@ async function issue(auth: AuthFixture, ttlMs = HOUR_MS): Promise<string> {
 }
 
 async function keyIds(): Promise<readonly string[]> {
-  return (await readTokenKeys(database)).map(({ id }) => id);
+  return (await keys.readKeys()).map(({ id }) => id);
 }
 
 test("two instances accept each other's tokens, also by a key that is new to the other", async () => {

@@ -245,7 +245,6 @@ class Played {
     await eraseBatch(ledger.database, {
       sessionId: this.#sessionId,
       stream: "messages",
-      upToSeq: undefined,
       recordedUpToMicros: 4_000_000_000_000_000n,
       sparesTurns: true,
     });

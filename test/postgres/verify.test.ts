@@ -76,7 +76,7 @@ test("a session that lost its beginning to retention is whole", async () => {
   const rows = [run("RUN_STARTED", "open"), newRow(), run("RUN_FINISHED", "close"), newRow()];
   await append(ledger.database, [newPush("old", { rows })], { createMissing: true, wait: true });
   const options = { afterMs: 0, sessionId: "old", dryRun: false, signal };
-  expect(await retentionPass({ database: ledger.database }, options)).toMatchObject({ events: 3n });
+  expect(await retentionPass({ database: ledger.database }, options)).toMatchObject({ events: 3 });
   expect(await verified(["old"])).toEqual([{ ...whole, sessionId: "old", messages: 0, events: 1 }]);
 });
 
@@ -319,8 +319,6 @@ describe("compared with earlier heads,", () => {
       sessionId: "s",
       stream: "messages" as const,
       upToSeq: seq,
-      recordedUpToMicros: undefined,
-      sparesTurns: false,
     });
     await eraseBatch(ledger.database, upTo(2n));
     expect(await against(noted)).toMatchObject({ problems: [], notes: [] });
@@ -348,8 +346,7 @@ describe("compared with earlier heads,", () => {
 
 test("a session that is erased whole is whole, and so is a fork of one that lost its beginning", async () => {
   const { database } = ledger;
-  const of = { sessionId: "s", stream: "events" as const, recordedUpToMicros: undefined };
-  await eraseBatch(database, { ...of, upToSeq: 1n, sparesTurns: false });
+  await eraseBatch(database, { sessionId: "s", stream: "events", upToSeq: 1n });
   const request = { sessionId: "s", forkId: "f", atSeq: 42n, atMessageSeq: undefined };
   const limits = { createdByUserId: undefined, rowsMax: 100, bytesMax: 100_000 };
   expect(await forkSession(database, { ...request, ...limits })).toMatchObject({ again: false });

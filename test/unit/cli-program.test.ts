@@ -367,9 +367,9 @@ describe("retention", () => {
     sessions: 3,
     sessionsErased: 1,
     sessionsBusy: 0,
-    messages: 2n,
-    events: 5n,
-    payloadBytes: 70n,
+    messages: 2,
+    events: 5,
+    payloadBytes: 70,
   };
   const erasing = (given: Partial<typeof summary> = {}) => ({
     retention: () => Promise.resolve({ ...summary, ...given }),
@@ -382,13 +382,7 @@ describe("retention", () => {
     );
     expect((await run([...args, "--dry-run"], erasing())).stdout).toMatch(/^would erase 5 events/);
     const json = await run([...args, "--json"], erasing());
-    expect(JSON.parse(json.stdout)).toEqual({
-      ...summary,
-      dryRun: false,
-      messages: 2,
-      events: 5,
-      payloadBytes: 70,
-    });
+    expect(JSON.parse(json.stdout)).toEqual({ ...summary, dryRun: false });
   });
 
   test("names its session by the argument or by --session", async () => {

@@ -2,6 +2,7 @@
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { systemClock } from "@session-ledger/base/clock";
 import { describe, expect, test } from "vitest";
+import { flatMap, only } from "../../src/base/pull.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 import { createExportHandlers } from "../../src/handlers/export.ts";
 import { LimitUse } from "../../src/observability/limit-metrics.ts";
@@ -17,7 +18,12 @@ const context: CallContext = {
 
 function exporting() {
   const table = new SlowTable();
-  return { table, ...createExportHandlers(table, new LimitUse(systemClock)) };
+  const { exportEvents, exportMessages } = createExportHandlers(table, new LimitUse(systemClock));
+  return {
+    table,
+    exportEvents: (id: string, call: CallContext) => flatMap(exportEvents(id, call), only),
+    exportMessages: (id: string, call: CallContext) => flatMap(exportMessages(id, call), only),
+  };
 }
 
 async function seqsOf(rows: AsyncIterable<Iterable<{ readonly seq: bigint }>>) {

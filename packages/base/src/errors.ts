@@ -126,3 +126,8 @@ export function invalidArgument(violations: readonly Violation[]): ServiceError 
   const message = first === undefined ? "invalid request" : first.description;
   return new ServiceError("invalid_argument", "INVALID_REQUEST", message, { violations });
 }
+
+/** A setting, or an option of a command, is at fault. */
+export function settingRefused(setting: string, why: string, cause?: unknown): ServiceError {
+  return new ServiceError("invalid_argument", "INVALID_REQUEST", `${setting}: ${why}`, { cause });
+}

@@ -89,7 +89,7 @@ async function runToStop(
   if (runId === undefined && openRunId === "")
     throw runNotOpen(`no run is open in session ${sessionId}`);
   if (runId === undefined || runId === openRunId) return openRunId;
-  const run = (await transcripts.read(sessionId, { upToSeq: undefined, signal })).runOf(runId);
+  const run = (await transcripts.read(sessionId, { signal })).runOf(runId);
   if (run === "waits")
     throw runNotOpen(`run ${runId} has not begun: its message waits for a runner`);
   if (run === undefined) throw runNotFound({ sessionId, runId }, state);
@@ -184,9 +184,7 @@ function pushOf(
     key,
     // A repeated cancel is the same cancel, whatever its reason.
     digest: key === undefined ? undefined : hash("sha256", key, "buffer"),
-    epoch: undefined,
     actor: actorOf(context.principal),
-    range: undefined,
     seen: { turnSeq: undefined, openRunId, epoch, eventSeq: undefined },
     cancels: true,
     rows: [row],

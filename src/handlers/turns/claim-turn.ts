@@ -257,7 +257,6 @@ class TurnClaim {
       digest: key === undefined ? undefined : hash("sha256", key, "buffer"),
       epoch,
       actor: actorOf(this.#context.principal),
-      range: undefined,
       seen,
       claim,
       rows,

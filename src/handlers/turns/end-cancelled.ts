@@ -80,9 +80,7 @@ async function end(
   { sessionId, runId }: OpenCancel,
   { seen: seenEpoch, epoch, isLast }: CancelledEnd,
 ): Promise<void> {
-  const folded = await transcripts
-    .read(sessionId, { upToSeq: undefined })
-    .catch((error: unknown) => without(error));
+  const folded = await transcripts.read(sessionId, {}).catch(without);
   const run = folded?.run?.runId === runId ? folded.run : undefined;
   const finished = {
     type: "RUN_FINISHED",
@@ -117,11 +115,6 @@ function pushTo(sessionId: string, seen: SeenState): Push {
   return {
     sessionId,
     stream: "events",
-    key: undefined,
-    digest: undefined,
-    epoch: undefined,
-    actor: undefined,
-    range: undefined,
     seen,
     rows: [],
     bytes: 0,
