@@ -154,3 +154,22 @@ export function repeatedKey(text: string, object: object): string | undefined {
 export function elementTexts(text: string): readonly string[] {
   return elementSpans(text).map(({ start, end }) => text.slice(start, end));
 }
+
+/** The same error for a request whose fields have other names than the contract's; `end` is added to its message. */
+export function withNames(
+  error: ServiceError,
+  nameOf: (text: string) => string,
+  end = "",
+): ServiceError {
+  const { code, reason, violations, retryAfterMs } = error;
+  const message = `${nameOf(error.message)}${end}`;
+  if (violations.length === 0 && message === error.message) return error;
+  return new ServiceError(code, reason, message, {
+    violations: violations.map(({ field, description }) => ({
+      field: nameOf(field),
+      description: nameOf(description),
+    })),
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    cause: error,
+  });
+}

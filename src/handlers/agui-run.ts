@@ -13,8 +13,9 @@
 import { create } from "@bufbuild/protobuf";
 import { PushSessionMessageRequestSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import type { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { ServiceError, type Violation } from "@session-ledger/base/errors";
+import { ServiceError } from "@session-ledger/base/errors";
 import { only, Pull } from "../base/pull.ts";
+import { withNames } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
 import type { Snapshot } from "../conversation/snapshot.ts";
 import type { AguiRequest } from "../conversation/attach.ts";
@@ -100,7 +101,7 @@ async function currentSnapshot(
   { signal }: CallContext,
 ): Promise<Snapshot | undefined> {
   try {
-    return await transcripts.read(sessionId, { upToSeq: undefined, signal });
+    return await transcripts.read(sessionId, { signal });
   } catch (error) {
     if (error instanceof ServiceError && error.reason === "SESSION_NOT_FOUND") return undefined;
     throw error;
@@ -119,25 +120,11 @@ function inWordsOf(
   { keyField }: RunInputRow,
   { path }: RunInputParts,
 ): ServiceError {
-  const { code, reason, message, retryAfterMs } = error;
-  const fields = { payload: `${path}messages`, idempotency_key: keyField };
+  const isDenied = error.reason === "PERMISSION_DENIED";
+  const end = isDenied ? ": it may read the session, and what was typed is not stored" : "";
   const renamed = (words: string): string =>
     words.replaceAll(/\b(payload|idempotency_key)\b/g, (name) =>
-      name === "payload" ? fields.payload : fields.idempotency_key,
+      name === "payload" ? `${path}messages` : keyField,
     );
-  const violations = error.violations.map(
-    ({ field, description }): Violation => ({
-      field: renamed(field),
-      description: renamed(description),
-    }),
-  );
-  const more =
-    reason === "PERMISSION_DENIED"
-      ? ": it may read the session, and what was typed is not stored"
-      : "";
-  return new ServiceError(code, reason, `${renamed(message)}${more}`, {
-    cause: error.cause,
-    violations,
-    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
-  });
+  return withNames(error, renamed, end);
 }

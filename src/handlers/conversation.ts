@@ -7,7 +7,7 @@ import { checkSize, checkThat, refuse, TOKEN_RULE } from "../contract/checks.ts"
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
-import { createRunsHandlers, type RunsHandlers, type RunsParts } from "./runs.ts";
+import { createRunsHandlers, type RunsParts } from "./runs.ts";
 
 const RUNS_MAX = 100;
 const TOKEN = /^\d{1,18}$/;
@@ -23,34 +23,17 @@ export const RUN_STATUSES = {
   stalled: RunStatus.STALLED,
 } as const;
 
-type ConversationHandlers = Pick<Handlers<typeof SessionService>, "getTranscript" | "listRuns">;
-
-interface ConversationReads {
-  readonly runs: RunsHandlers;
-  readonly transcripts: TranscriptHandlers;
-}
-
 /** The reads for HTTP, and the RPCs that call them. */
 export function createConversation(
   parts: RunsParts,
   options: { readonly runStaleAfterMs: number },
-): { readonly reads: ConversationReads; readonly handlers: ConversationHandlers } {
-  const { transcripts } = parts;
-  const reads: ConversationReads = {
-    runs: createRunsHandlers(parts, options),
-    transcripts: {
-      readTranscript: ({ sessionId, upToSeq }, { signal, principal }) =>
-        transcripts.read(sessionId, { upToSeq, signal, caller: actorOf(principal) }),
-    },
+) {
+  const runs = createRunsHandlers(parts, options);
+  const transcripts: TranscriptHandlers = {
+    readTranscript: ({ sessionId, upToSeq }, { signal, principal }) =>
+      parts.transcripts.read(sessionId, { upToSeq, signal, caller: actorOf(principal) }),
   };
-  return { reads, handlers: createConversationHandlers(reads) };
-}
-
-function createConversationHandlers({
-  runs,
-  transcripts,
-}: ConversationReads): ConversationHandlers {
-  return {
+  const handlers: Pick<Handlers<typeof SessionService>, "getTranscript" | "listRuns"> = {
     async getTranscript({ sessionId, upToSeq }, context) {
       refuse([checkThat("up_to_seq", upToSeq >= 0n, "must not be negative")]);
       const asked = { sessionId, upToSeq: upToSeq === 0n ? undefined : upToSeq };
@@ -97,4 +80,5 @@ function createConversationHandlers({
       };
     },
   };
+  return { reads: { runs, transcripts }, handlers };
 }

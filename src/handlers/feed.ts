@@ -76,7 +76,6 @@ interface FeedCall<S extends StreamName, M> {
 
 export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
   return {
-    ...createSessionWatchHandlers(feeds),
     watchEvents: (request, context) =>
       feed<"events", FeedEvent>({
         stream: "events",
@@ -95,6 +94,24 @@ export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
         toWire: (row, around) =>
           create(FeedMessageSchema, { ...around, ...(row && { message: toSessionMessage(row) }) }),
       }),
+    watchSessions(request, context) {
+      refuse(belongingChecks(request));
+      const { principal: scope, memory, signal } = context;
+      const acquire = reserveFor(context);
+      const filter = { ...request, state: stateNameOf(request.state) };
+      const deliveries = feeds.watchSessions({ scope, filter, signal, acquire });
+      return flatMap(deliveries, function* (delivery) {
+        if (delivery.kind === "state") {
+          const watchState = WATCH_STATE[delivery.state];
+          if (request.stateFrames) yield create(SessionWatchEventSchema, { watchState });
+          return;
+        }
+        const { changes } = delivery;
+        if (memory?.resize("rows", changeBytesOf(changes)) === false) throw serverBusy();
+        for (const one of changes) yield toEvent(one);
+        memory?.resize("rows", 0);
+      });
+    },
   };
 
   function feed<S extends StreamName, M>(call: FeedCall<S, M>): Pull<FeedDelivery<S>, M> {
@@ -197,31 +214,6 @@ const TYPES = {
   updated: EventType.UPDATED,
   deleted: EventType.DELETED,
 } as const satisfies Record<SessionChanged["change"], EventType>;
-
-function createSessionWatchHandlers(
-  feeds: Pick<Feeds, "watchSessions">,
-): Pick<Handlers<typeof SessionService>, "watchSessions"> {
-  return {
-    watchSessions(request, context) {
-      refuse(belongingChecks(request));
-      const { principal: scope, memory, signal } = context;
-      const acquire = reserveFor(context);
-      const filter = { ...request, state: stateNameOf(request.state) };
-      const deliveries = feeds.watchSessions({ scope, filter, signal, acquire });
-      return flatMap(deliveries, function* (delivery) {
-        if (delivery.kind === "state") {
-          const watchState = WATCH_STATE[delivery.state];
-          if (request.stateFrames) yield create(SessionWatchEventSchema, { watchState });
-          return;
-        }
-        const { changes } = delivery;
-        if (memory?.resize("rows", changeBytesOf(changes)) === false) throw serverBusy();
-        for (const one of changes) yield toEvent(one);
-        memory?.resize("rows", 0);
-      });
-    },
-  };
-}
 
 function toEvent({ record, change }: SessionChanged): SessionWatchEvent {
   const session = change === "deleted" ? {} : { session: toSession(record) };

@@ -24,7 +24,8 @@ import { seqHeader } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { checkCharset, parse, readText, receive } from "./plumbing/json-body.ts";
-import { fieldRefusal, withNames } from "./plumbing/problem.ts";
+import { withNames } from "../contract/checks.ts";
+import { fieldRefusal } from "./plumbing/problem.ts";
 
 export interface EventPushParts {
   readonly handlers: EventListHandlers;

@@ -52,7 +52,7 @@ import {
 } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
-import { withNames } from "./plumbing/problem.ts";
+import { withNames } from "../contract/checks.ts";
 import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 
 export type EventRouteParts = EventStreamOptions &

@@ -10,14 +10,11 @@ import { z } from "zod";
 import type { Authenticator } from "../auth/authenticator.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
 import type { Principal } from "../auth/principal.ts";
-import type { Clock } from "@session-ledger/base/clock";
 import { isDoneWithin } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
-import type { LoggedCalls } from "../observability/call-records.ts";
-import type { Log } from "../observability/log.ts";
+import type { LoggedCalls, RecordDeps } from "../observability/call-records.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import type { Tracer } from "../observability/trace.ts";
-import type { TlsMaterial } from "../transport/watched-files.ts";
+import type { ListenerParts } from "../transport/listen.ts";
 import type { Budget } from "../base/budget.ts";
 import { createAdmission } from "./plumbing/admission.ts";
 import { AguiInputs } from "./agui-input.ts";
@@ -50,18 +47,13 @@ import { UnsentFrames } from "./sse.ts";
 import { turnRoutes } from "./turn-routes.ts";
 import type { ServedMethods, ServedReads } from "../handlers/authorised.ts";
 
-export interface HttpParts extends ServedReads {
+export interface HttpParts extends ServedReads, ListenerParts, RecordDeps {
   readonly handlers: ServedMethods;
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
   readonly authorizer: Authorizer;
-  /** Started before this server; without it nothing is encrypted. */
-  readonly tls?: TlsMaterial | undefined;
-  readonly tracer?: Tracer | undefined;
   /** Memory for callers, shared by both servers; when absent, this server makes its own. */
   readonly memory?: Budget | undefined;
-  readonly log: Log;
   readonly metrics: Metrics;
-  readonly clock: Clock;
 }
 
 export interface HttpOptions {
@@ -88,7 +80,7 @@ const API_PREFIX = "/api/ambient/v1";
 const LAST_BYTES_LIMIT_MS = 200;
 
 export class FastifyServer implements Unit {
-  readonly #log: Log;
+  readonly #log: HttpParts["log"];
   readonly #authenticator: HttpParts["authenticator"];
   readonly #stopLimitMs: number;
   readonly #openRequests = new OpenRequests();

@@ -20,10 +20,9 @@ import {
   seqNumber,
   type RouteParts,
 } from "./answers.ts";
-import { NO_QUERY, sessionParams, textMember } from "./parameters.ts";
+import { NO_QUERY, seqParameter, sessionParams, textMember } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
-import { INT64_MAX } from "../contract/checks.ts";
 
 export function turnRoutes(app: App, { handlers }: RouteParts<"cancelRun" | "claimTurn">): void {
   app.post("/sessions/:id/turns", { schema: CLAIM }, async (request, reply) => {
@@ -64,19 +63,7 @@ function turnJson(turn: ClaimTurnResponse): string {
 
 /** A number, or its digits as text: JavaScript rounds numbers above 2^53. */
 function wholeNumber(description: string) {
-  const error = `must be a whole number from 0 to ${INT64_MAX}`;
-  return z
-    .preprocess(
-      (value) => (isWhole(value) ? BigInt(value) : value),
-      z.bigint({ error }).max(INT64_MAX, { error }),
-    )
-    .default(0n)
-    .meta({ description, type: "integer", format: "int64", minimum: 0, default: 0 });
-}
-
-function isWhole(value: unknown): value is number | string {
-  if (typeof value === "string") return /^\d{1,19}$/.test(value);
-  return Number.isSafeInteger(value) && Number(value) >= 0;
+  return seqParameter(description).default(0n).meta({ default: 0 });
 }
 
 const MESSAGES_ERROR = "must be a whole number from 1 to 1000";

@@ -1,13 +1,10 @@
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { SessionService } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { CallContext, Handlers } from "../contract/context.ts";
-import { CallRecords, type LoggedCalls } from "../observability/call-records.ts";
-import type { Log } from "../observability/log.ts";
+import { CallRecords, type LoggedCalls, type RecordDeps } from "../observability/call-records.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import type { Tracer } from "../observability/trace.ts";
 import { bidiStream } from "./bidi-stream.ts";
 import { answerEncoderOf, decoderOf, methodDefinitionOf } from "./codec.ts";
 import { MethodRecords } from "./records.ts";
@@ -26,11 +23,8 @@ type CallHandler = (wire: ServerInterceptingCallInterface, arrived: IncomingCall
 /** A method without a handler answers UNIMPLEMENTED. */
 export type SessionHandlers = Partial<Handlers<typeof SessionService>>;
 
-export interface AnswerDeps extends CallParts {
-  readonly log: Log;
+export interface AnswerDeps extends CallParts, RecordDeps {
   readonly metrics: Metrics;
-  readonly clock: Clock;
-  readonly tracer?: Tracer | undefined;
 }
 
 /** The adapter of each method of the service, by its path. */

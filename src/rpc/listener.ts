@@ -1,26 +1,19 @@
 import { createServer, type Server, type Socket } from "node:net";
-import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
-import type { Clock } from "@session-ledger/base/clock";
-import type { Log } from "../observability/log.ts";
-import type { TransportMetrics } from "../observability/metrics.ts";
+import { createServer as createTlsServer } from "node:tls";
 import {
   close,
   countConnections,
   listen,
+  type ListenerParts,
   SERVERS,
   serveTls,
   tlsServerOptions,
 } from "../transport/listen.ts";
 import type { TlsMaterial } from "../transport/watched-files.ts";
 
-export interface GrpcListenerParts {
+export interface GrpcListenerParts extends ListenerParts {
   /** Called for a connection that may begin to send HTTP/2. */
   readonly onConnection: (socket: Socket) => void;
-  /** Started before this listener; without it nothing is encrypted. */
-  readonly tls: TlsMaterial | undefined;
-  readonly log: Log;
-  readonly metrics: TransportMetrics;
-  readonly clock: Clock;
 }
 
 const HTTP2 = "h2";
@@ -31,15 +24,16 @@ const HTTP2 = "h2";
  */
 export class GrpcListener {
   readonly #parts: GrpcListenerParts;
-  readonly #encrypted: TlsServer | undefined;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
 
   constructor(parts: GrpcListenerParts, options: { readonly connectionsMax: number }) {
     this.#parts = parts;
     const { onConnection, tls, metrics } = parts;
-    this.#encrypted = tls === undefined ? undefined : encryptedServer(tls, onConnection);
-    this.#server = this.#encrypted ?? createServer({ noDelay: true }, onConnection);
+    this.#server =
+      tls === undefined
+        ? createServer({ noDelay: true }, onConnection)
+        : encryptedServer(tls, onConnection);
     this.#server.maxConnections = options.connectionsMax;
     this.#server.on("connection", (socket) => {
       this.#sockets.add(socket);
@@ -51,10 +45,7 @@ export class GrpcListener {
 
   /** Resolves to the bound `host:port`. */
   listen(options: { readonly address: string; readonly isShared: boolean }): Promise<string> {
-    const { tls, ...parts } = this.#parts;
-    if (tls !== undefined && this.#encrypted !== undefined) {
-      serveTls(this.#encrypted, "grpc", { ...parts, material: tls });
-    }
+    serveTls(this.#server, "grpc", this.#parts);
     return listen(this.#server, { ...options, what: SERVERS.grpc });
   }
 
@@ -71,7 +62,7 @@ export class GrpcListener {
 function encryptedServer(
   tls: TlsMaterial,
   onConnection: GrpcListenerParts["onConnection"],
-): TlsServer {
+): Server {
   const options = { ...tlsServerOptions(tls), noDelay: true, ALPNProtocols: [HTTP2] };
   return createTlsServer(options, (socket) => {
     // The close event is enough; an error without a listener would end the process.

@@ -26,7 +26,7 @@ import type { Authenticator } from "../auth/authenticator.ts";
 import { Budget } from "../base/budget.ts";
 import { isDoneWithin } from "@session-ledger/base/timers";
 import type { Unit } from "../base/unit.ts";
-import type { TlsMaterial } from "../transport/watched-files.ts";
+import type { ListenerParts } from "../transport/listen.ts";
 import { type AnswerDeps, answersOf, type SessionHandlers } from "./answers.ts";
 import { definitionOf } from "./codec.ts";
 import type { LoggedCalls } from "../observability/call-records.ts";
@@ -84,11 +84,11 @@ const LIMITS: RpcLimits = {
   receivedBytesMax: 256 * 1024 * 1024,
 };
 
-export interface RpcServerDeps extends Omit<AnswerDeps, keyof CallParts> {
+export interface RpcServerDeps
+  extends Omit<AnswerDeps, keyof CallParts>,
+    Pick<ListenerParts, "tls"> {
   readonly handlers: SessionHandlers;
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
-  /** Started before this server; without it nothing is encrypted. */
-  readonly tls?: TlsMaterial | undefined;
   /** Memory for callers, shared by both servers; when absent, this server makes its own. */
   readonly memory?: Budget | undefined;
 }

@@ -1,6 +1,6 @@
 /** What the servers of TCP connections share: their addresses, their counters, and TLS. */
 import { createServer, type Server } from "node:net";
-import type { Server as TlsServer, TlsOptions } from "node:tls";
+import { Server as TlsServer, type TlsOptions } from "node:tls";
 import type { Clock } from "@session-ledger/base/clock";
 import { codeOf, ServiceError } from "@session-ledger/base/errors";
 import type { Log } from "../observability/log.ts";
@@ -14,6 +14,15 @@ interface ServerAddress {
   readonly what: string;
   /** Other processes of this service listen on the same port. */
   readonly isShared?: boolean;
+}
+
+/** The parts of a server of TCP connections that may be encrypted. */
+export interface ListenerParts {
+  /** Started before this server; without it nothing is encrypted. */
+  readonly tls?: TlsMaterial | undefined;
+  readonly log: Log;
+  readonly metrics: TransportMetrics;
+  readonly clock: Clock;
 }
 
 /** The servers of the service, as errors name them. */
@@ -77,13 +86,6 @@ export function countConnections(
 /** Anyone can make handshakes fail at any rate: one log line per this time. */
 const FAILED_LINE_MS = 60_000;
 
-interface TlsServerParts {
-  readonly material: TlsMaterial;
-  readonly log: Log;
-  readonly metrics: Pick<TransportMetrics, "tlsHandshakesFailed">;
-  readonly clock: Clock;
-}
-
 /** Options of a server that has no certificate yet. */
 export function tlsServerOptions({ asksClients }: TlsMaterial): TlsOptions {
   return {
@@ -93,11 +95,12 @@ export function tlsServerOptions({ asksClients }: TlsMaterial): TlsOptions {
   };
 }
 
-/** Gives the server its certificate, now and after each change; open connections stay. */
-export function serveTls(server: TlsServer, name: ServerName, parts: TlsServerParts): void {
-  const { material, log, metrics, clock } = parts;
-  server.setSecureContext(material.secureContextOptions);
-  material.onChange(() => server.setSecureContext(material.secureContextOptions));
+/** Gives an encrypted server its certificate, now and after each change; open connections stay. */
+export function serveTls(server: Server, name: ServerName, parts: ListenerParts): void {
+  const { tls, log, metrics, clock } = parts;
+  if (tls === undefined || !(server instanceof TlsServer)) return;
+  server.setSecureContext(tls.secureContextOptions);
+  tls.onChange(() => server.setSecureContext(tls.secureContextOptions));
   let unlogged = 0;
   let loggedMs = Number.NEGATIVE_INFINITY;
   // HTTP's own listener takes a failed handshake for a broken request, and answers in HTTP.

@@ -11,15 +11,12 @@ import {
 } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import { Socket } from "node:net";
-import { Server as TlsServer } from "node:tls";
-import type { Clock } from "@session-ledger/base/clock";
 import { codeOf, type ServiceError } from "@session-ledger/base/errors";
-import type { Log } from "../../observability/log.ts";
-import type { TransportMetrics } from "../../observability/metrics.ts";
 import {
   close,
   countConnections,
   listen,
+  type ListenerParts,
   SERVERS,
   serveTls,
   tlsServerOptions,
@@ -35,14 +32,9 @@ export interface HttpListenerOptions {
   readonly connectionsMax: number;
 }
 
-export interface HttpListenerParts {
+export interface HttpListenerParts extends ListenerParts {
   /** Called when bytes were refused before they became a request. */
   readonly onRefused: (error: ServiceError) => void;
-  /** Started before this server; without it nothing is encrypted. */
-  readonly tls?: TlsMaterial | undefined;
-  readonly log: Log;
-  readonly metrics: TransportMetrics;
-  readonly clock: Clock;
 }
 
 export class HttpListener {
@@ -71,11 +63,8 @@ export class HttpListener {
   }
 
   /** Resolves with the bound address. */
-  async listen(options: { readonly address: string; readonly isShared: boolean }): Promise<string> {
-    const { tls, ...parts } = this.#parts;
-    if (tls !== undefined && this.#server instanceof TlsServer) {
-      serveTls(this.#server, "http", { ...parts, material: tls });
-    }
+  listen(options: { readonly address: string; readonly isShared: boolean }): Promise<string> {
+    serveTls(this.#server, "http", this.#parts);
     return listen(this.#server, { ...options, what: SERVERS.http });
   }
 

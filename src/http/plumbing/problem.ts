@@ -5,6 +5,7 @@
 import { STATUS_CODES } from "node:http";
 import type { z } from "zod";
 import { nearest } from "@session-ledger/base/nearest";
+import { withNames } from "../../contract/checks.ts";
 import {
   type ErrorCode,
   type ErrorReason,
@@ -114,21 +115,6 @@ export function problemOf(error: ServiceError, names = FIELD_NAMES) {
     reason: error.reason,
     violations: violations.length === 0 ? undefined : violations,
   };
-}
-
-/** The same error for a request whose fields have other names than the contract's. */
-export function withNames(error: ServiceError, nameOf: (text: string) => string): ServiceError {
-  const { code, reason, violations, retryAfterMs } = error;
-  const message = nameOf(error.message);
-  if (violations.length === 0 && message === error.message) return error;
-  return new ServiceError(code, reason, message, {
-    violations: violations.map(({ field, description }) => ({
-      field: nameOf(field),
-      description: nameOf(description),
-    })),
-    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
-    cause: error,
-  });
 }
 
 /** The answer of a handler; an error has the names that its fields have in the request. */
