@@ -42,13 +42,6 @@ export interface Authenticator extends Unit {
   refusalOf(principal: Principal): ServiceError | undefined;
 }
 
-/** An authenticator that can also issue session tokens. */
-interface IssuingAuthenticator extends Authenticator {
-  /** Reads all files and rejects as a start does; for use before a database is made. */
-  check(): Promise<void>;
-  readonly sessionTokens: SessionTokens;
-}
-
 interface AuthenticatorParts {
   readonly log: Log;
   readonly metrics: Metrics;
@@ -74,7 +67,7 @@ export function createAuthenticator(
   parts: AuthenticatorParts,
   options: AuthOptions,
   { filePollMs } = { filePollMs: FILE_POLL_MS },
-): IssuingAuthenticator {
+): BearerTokens {
   const { authTokens, authTokensFile, oidcIssuer } = options;
   const asks = [authTokens, authTokensFile, oidcIssuer].some((one) => one !== undefined);
   const session = new SessionTokens(
@@ -83,13 +76,8 @@ export function createAuthenticator(
   );
   const tokens = new StaticTokens(parts, { authTokens, authTokensFile, filePollMs });
   const oidc = createOidc(parts, options, filePollMs);
-  return new BearerTokens(parts, {
-    asks,
-    tokens,
-    oidc,
-    session,
-    units: [tokens, ...(oidc === undefined ? [] : [oidc.unit]), session],
-  });
+  const units = [tokens, ...(oidc === undefined ? [] : [oidc.unit]), session];
+  return new BearerTokens(parts, { asks, tokens, oidc, session, units });
 }
 
 /** Undefined: no issuer. The unit keeps the keys; `check` reads a file of keys. */
@@ -134,7 +122,7 @@ const VALUE_CHARS_MAX = 8_192;
 const BEARER_FORM = /^Bearer +([\x21-\x7e]+)$/i;
 const SIGNED_FORM = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
-class BearerTokens implements IssuingAuthenticator {
+class BearerTokens implements Authenticator {
   readonly asks: boolean;
   readonly #parts: AuthenticatorParts;
   readonly #verifiers: Verifiers;
@@ -162,6 +150,7 @@ class BearerTokens implements IssuingAuthenticator {
     );
   }
 
+  /** Reads all files and rejects as a start does; for use before a database is made. */
   async check(): Promise<void> {
     await this.#verifiers.tokens.check();
     await this.#verifiers.oidc?.check();

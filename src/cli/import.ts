@@ -13,16 +13,11 @@ import { HistoryMapper } from "@session-ledger/history/from-history";
 import { LangChain4jMapper, type Mapper } from "@session-ledger/history/langchain4j";
 import { SpringAiMapper } from "@session-ledger/history/spring-ai";
 import type { RunIds } from "@session-ledger/history/run-builder";
-import {
-  decodeLine,
-  isBlank,
-  LINE_BYTES_MAX,
-  readLines,
-} from "@session-ledger/runner/internal/lines";
+import { LINE_BYTES_MAX, readLines } from "@session-ledger/runner/internal/lines";
 import { addConnectionOptions, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, type ExitCode, UsageError } from "./io.ts";
 import { mergedRows } from "./merge-rows.ts";
-import type { LineRefusal } from "./push-lines.ts";
+import { type LineRefusal, rowLine } from "./push-lines.ts";
 import { rowsOf } from "./push.ts";
 import { keyed, type PushRun, pushRows, runIdOf, tellRefusal, withInput } from "./push-rows.ts";
 import { programNamed, runProgram } from "./running.ts";
@@ -121,20 +116,18 @@ class InputValues implements AsyncIterable<JsonObject> {
       this.line = line.number;
       this.endByte = line.endByte;
       this.#run.summary.lines = line.number;
-      const text = decodeLine(line);
-      if (text === undefined) {
-        const isTooLong = line.bytes === undefined;
-        const message = isTooLong ? `is longer than ${LINE_BYTES_MAX} bytes` : "is not UTF-8";
-        this.refuse({ reason: isTooLong ? "LINE_TOO_LONG" : "NOT_UTF8", message });
+      const read = rowLine(line, "text");
+      if (read.kind === "empty") continue;
+      if (read.kind === "refused") {
+        this.refuse(read);
         continue;
       }
-      if (isBlank(text)) continue;
-      if (outline(text).depth > VALUE_DEPTH_MAX) {
-        const message = `is nested deeper than ${VALUE_DEPTH_MAX} levels`;
+      if (outline(read.payload).depth > VALUE_DEPTH_MAX) {
+        const message = `the line is nested deeper than ${VALUE_DEPTH_MAX} levels`;
         this.refuse({ reason: "TOO_DEEP", message });
         continue;
       }
-      const value = exactJson(text);
+      const value = exactJson(read.payload);
       if (isObject(value)) yield value;
       else this.refuse({ reason: "NOT_JSON", message: "the line is not a JSON object" });
     }

@@ -127,8 +127,8 @@ function workersMaxBy(values: ServiceValues): ReadonlyMap<Limit, number> {
   const { databaseConnections } = values;
   const byConnections = (databaseConnections - PARENT_CONNECTIONS) / WORKER_CONNECTIONS_MIN;
   const most = new Map<Limit, number>([["databaseConnections", Math.floor(byConnections)]]);
-  for (const { low, high, times } of RELATIONS) {
-    const bound = Math.floor(values[high] / (values[low] * times));
+  for (const { low, high } of RELATIONS) {
+    const bound = Math.floor(values[high] / (values[low] * 2));
     most.set(high, Math.min(bound, most.get(high) ?? Infinity));
   }
   return most;
@@ -213,43 +213,37 @@ type Limit = {
   [K in Key]: ServiceValues[K] extends number ? K : never;
 }[Key];
 
-/** Limits that depend on each other: `times` the first must not be above the second. */
+/** Limits that depend on each other: two times the first must not be above the second. */
 export const RELATIONS: readonly {
   readonly low: Limit;
   readonly high: Limit;
-  readonly times: number;
   readonly why: string;
 }[] = [
   {
     low: "payloadBytesMax",
     high: "queueBytesMax",
-    times: 2,
     why: "one row is in flight while the next one waits",
   },
   {
     low: "payloadBytesMax",
     high: "receivedBytesMax",
-    times: 2,
     why: "one large request must not be all that is received",
   },
   {
     low: "requestBytesMax",
     high: "receivedBytesMax",
-    times: 2,
     why: "one large request must not be all that is received",
   },
 ];
 
 function relationProblems(values: ServiceValues, refused: ReadonlySet<Key>): readonly string[] {
   return RELATIONS.filter(({ low, high }) => !refused.has(low) && !refused.has(high))
-    .filter(({ low, high, times }) => values[low] * times > values[high])
-    .map(({ low, high, times, why }) => {
-      const bound = `${times === 1 ? "" : `${times} times `}${SERVICE_SETTINGS[low].name}`;
-      return (
-        `${SERVICE_SETTINGS[high].name}: expected at least ${bound} (${values[low] * times}), ` +
-        `because ${why}; got ${values[high]}`
-      );
-    });
+    .filter(({ low, high }) => values[low] * 2 > values[high])
+    .map(
+      ({ low, high, why }) =>
+        `${SERVICE_SETTINGS[high].name}: expected at least 2 times ${SERVICE_SETTINGS[low].name} ` +
+        `(${values[low] * 2}), because ${why}; got ${values[high]}`,
+    );
 }
 
 /** Settings that have no effect alone. */

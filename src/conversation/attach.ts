@@ -145,11 +145,11 @@ export async function attachAgui(
 
 /** The session up to that cut or a later one, and the CUSTOM event of its capabilities. */
 export async function joinAt(
-  { transcripts, capabilitiesOf }: AguiParts,
+  { capabilitiesOf }: AguiParts,
   sessionId: string,
-  snapshot: (transcripts: Transcripts) => Promise<Snapshot>,
+  snapshot: Promise<Snapshot>,
 ): Promise<JoinedSession> {
-  const [now, text] = await Promise.all([snapshot(transcripts), capabilitiesOf(sessionId)]);
+  const [now, text] = await Promise.all([snapshot, capabilitiesOf(sessionId)]);
   if (text === undefined) return { now, capabilities: [] };
   const value = parseExactObject(text);
   return { now, capabilities: [{ type: "CUSTOM", name: "ambient:capabilities", value }] };

@@ -18,31 +18,21 @@ export interface ClientMessage {
   readonly activityType: string | undefined;
 }
 
-interface ClientMessageLimits {
-  readonly messagesMax: number;
-  /** Characters of one id, and of one type; a longer one is ignored. */
-  readonly idCharsMax: number;
-  readonly charsMax: number;
-}
-
+const MESSAGES_MAX = 20_000;
+/** Characters of one id, and of one type; a longer one is ignored. */
+const ID_CHARS_MAX = 1_024;
 /** A million characters are 29,000 ids that are UUIDs. */
-const CLIENT_MESSAGE_LIMITS: ClientMessageLimits = {
-  messagesMax: 20_000,
-  idCharsMax: 1_024,
-  charsMax: 1_048_576,
-};
+const CHARS_MAX = 1_048_576;
 
 /** From a list that a client sent; items that are not messages are ignored. */
 export function clientMessagesIn(
   messages: readonly unknown[],
   { field }: { readonly field: string },
-  limits = CLIENT_MESSAGE_LIMITS,
 ): readonly ClientMessage[] {
-  const { messagesMax, charsMax } = limits;
-  if (messages.length > messagesMax) throw tooMuch(field, `at most ${messagesMax} messages`);
-  const clientMessages = messages.flatMap((message) => clientMessageIn(message, limits));
+  if (messages.length > MESSAGES_MAX) throw tooMuch(field, `at most ${MESSAGES_MAX} messages`);
+  const clientMessages = messages.flatMap(clientMessageIn);
   const chars = clientMessages.reduce((sum, message) => sum + charsOf(message), 0);
-  if (chars > charsMax) throw tooMuch(field, `ids of at most ${charsMax} characters together`);
+  if (chars > CHARS_MAX) throw tooMuch(field, `ids of at most ${CHARS_MAX} characters together`);
   return clientMessages;
 }
 
@@ -80,17 +70,14 @@ export function bytesOf(clientMessages: readonly ClientMessage[]): number {
   return clientMessages.reduce((sum, message) => sum + MESSAGE_BYTES + 2 * charsOf(message), 0);
 }
 
-function clientMessageIn(
-  message: unknown,
-  { idCharsMax }: ClientMessageLimits,
-): readonly ClientMessage[] {
+function clientMessageIn(message: unknown): readonly ClientMessage[] {
   if (!isObject(message)) return [];
   const { id, role, activityType } = message;
-  if (typeof id !== "string" || id.length > idCharsMax) return [];
+  if (typeof id !== "string" || id.length > ID_CHARS_MAX) return [];
   if (role === "reasoning" || role === "user" || role === "tool") {
     return [{ id, role, activityType: undefined }];
   }
-  const isNamed = typeof activityType === "string" && activityType.length <= idCharsMax;
+  const isNamed = typeof activityType === "string" && activityType.length <= ID_CHARS_MAX;
   if (role === "activity") return [{ id, role, activityType: isNamed ? activityType : undefined }];
   return [{ id, role: undefined, activityType: undefined }];
 }

@@ -57,7 +57,6 @@ import {
 } from "./event-writer.ts";
 import { createReplay, type LivePosition } from "./replay.ts";
 import { messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
-import type { Transcripts } from "./transcripts.ts";
 import { only, Pull } from "../base/pull.ts";
 import type { CallContext } from "../contract/context.ts";
 
@@ -147,11 +146,12 @@ class Join {
     }
     const { head, signal, caller } = this.#attached;
     const { sessionId, upToSeq } = this.#request;
-    const read = (transcripts: Transcripts): Promise<Snapshot> =>
+    const { transcripts } = this.#parts;
+    const now =
       upToSeq === undefined
         ? transcripts.snapshot(sessionId, head, signal)
         : transcripts.read(sessionId, { upToSeq, signal, caller });
-    this.#opening = [...this.#framesFrom(await joinAt(this.#parts, sessionId, read))];
+    this.#opening = [...this.#framesFrom(await joinAt(this.#parts, sessionId, now))];
   }
 
   *#withoutRun(): Generator<AguiFrame> {
@@ -225,9 +225,8 @@ class Join {
   async *#restart(ended?: EndedRun): AguiFrames {
     const seen: Cut = { events: this.#seq, messages: this.#messageSeq };
     const { sessionId } = this.#request;
-    const joined = await joinAt(this.#parts, sessionId, (transcripts) =>
-      transcripts.current(sessionId, seen, this.#attached.signal),
-    );
+    const now = this.#parts.transcripts.current(sessionId, seen, this.#attached.signal);
+    const joined = await joinAt(this.#parts, sessionId, now);
     const isWithin = ended !== undefined && joined.now.run?.startedSeq === ended.startedSeq;
     if (ended !== undefined && !isWithin) yield* this.#eventFrames(ended.end);
     yield* this.#framesFrom(joined, { isWithin });

@@ -73,10 +73,8 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
     try {
       attached = await attachAgui(parts, request, context);
       const { sessionId } = request;
-      const { head } = attached;
-      const joined = await joinAt(parts, sessionId, (transcripts) =>
-        transcripts.snapshot(sessionId, head, context.signal),
-      );
+      const now = parts.transcripts.snapshot(sessionId, attached.head, context.signal);
+      const joined = await joinAt(parts, sessionId, now);
       const replaying = new Replay(parts, { request, attached, context, ...joined });
       yield* replaying.frames();
       place = replaying.livePosition;

@@ -51,6 +51,13 @@ export class Instruments {
     return gauge;
   }
 
+  /** A gauge of a number that another part of the service has; 0 before the part names it. */
+  watched(name: string, help: string): (read: () => number) => void {
+    let readNow: (() => number) | undefined;
+    this.gauge(name, help, [], (gauge) => gauge.set(readNow?.() ?? 0));
+    return (read) => void (readNow = read);
+  }
+
   histogram<T extends string = never>(
     name: string,
     help: string,

@@ -106,17 +106,11 @@ function callInstruments(make: Instruments) {
 }
 
 function ingestInstruments(make: Instruments) {
-  const queue = { waitSeconds: () => 0 };
-  make.gauge(
-    "queue_wait_seconds",
-    "Time that the oldest push has waited for its batch; 0 when none waits.",
-    [],
-    (gauge) => gauge.set(queue.waitSeconds()),
-  );
   return {
-    queueWait: (seconds: () => number): void => {
-      queue.waitSeconds = seconds;
-    },
+    queueWait: make.watched(
+      "queue_wait_seconds",
+      "Time that the oldest push has waited for its batch; 0 when none waits.",
+    ),
     batchRows: make.histogram("batch_rows", "Rows of one commit.", POWERS_OF_TWO),
     queueRows: make.gauge("queue_rows", "Rows waiting for a commit or in one."),
     queueBytes: make.gauge("queue_bytes", "Bytes of these rows."),
@@ -246,26 +240,14 @@ function turnInstruments(make: Instruments) {
 }
 
 function readInstruments(make: Instruments) {
-  const feeds = { lagSeconds: () => 0 };
-  make.gauge(
-    "feed_lag_seconds",
-    "Time between the clock of the database and the place of the feed that is furthest behind; 0 without feeds.",
-    [],
-    (gauge) => gauge.set(feeds.lagSeconds()),
-  );
-  const instances = { count: () => 0 };
   return {
-    feedLag: (seconds: () => number): void => {
-      feeds.lagSeconds = seconds;
-    },
-    countInstances: (count: () => number): void => {
-      instances.count = count;
-    },
-    instancesSeen: make.gauge(
+    feedLag: make.watched(
+      "feed_lag_seconds",
+      "Time between the clock of the database and the place of the feed that is furthest behind; 0 without feeds.",
+    ),
+    countInstances: make.watched(
       "instances_heard",
       "Other instances that were heard of in the last minute.",
-      [],
-      (gauge) => gauge.set(instances.count()),
     ),
     watchers: make.gauge("watchers", "Open watches.", ["stream"]),
     watchLagSeconds: make.histogram(

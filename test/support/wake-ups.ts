@@ -4,7 +4,7 @@ import { createHintBus, type HintBus, type WakeUps } from "../../src/live/hints/
 import { Subscriptions } from "../../src/live/hints/subscriptions.ts";
 import type { Transport } from "../../src/live/hints/transport.ts";
 import { createLogTo } from "../../src/observability/log.ts";
-import { createMetrics } from "../../src/observability/metrics.ts";
+import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
 import { SlowTable } from "./slow-table.ts";
 import { eventually } from "./eventually.ts";
 
@@ -71,4 +71,11 @@ export class WakeUpInstance implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.hints.stop();
   }
+}
+
+/** The number that a scrape would have. */
+export async function instancesHeard(metrics: Metrics): Promise<number | undefined> {
+  const all = await metrics.json();
+  const heard = all.find(({ name }) => name === "session_ledger_instances_heard");
+  return heard?.values[0]?.value;
 }

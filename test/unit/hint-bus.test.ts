@@ -13,6 +13,7 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 import type { ListenerConnection } from "../../src/store/listen.ts";
 import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
+import { instancesHeard } from "../support/wake-ups.ts";
 
 const STEADY_MS = 10_000;
 
@@ -175,19 +176,19 @@ describe("a received announcement", () => {
 test("another instance counts as heard for a minute after its last text about itself", async () => {
   const testBus = await started();
   const { transport, metrics } = testBus;
-  const heard = async () => (await metrics.instancesSeen.get()).values.map(({ value }) => value);
-  expect(await heard()).toEqual([0]);
+  const heard = () => instancesHeard(metrics);
+  expect(await heard()).toBe(0);
   const me = await testBus.name();
   for (const text of [`2 ${me} 1 0`, "what?", "2 you 1 0", "2 they 1 1 7", "3 you 2 ff 1"])
     transport.connection.hear(text);
-  expect(await heard()).toEqual([2]);
+  expect(await heard()).toBe(2);
   testBus.nowMs = 59_999;
   transport.connection.hear("2 you 3 0");
-  expect(await heard()).toEqual([2]);
+  expect(await heard()).toBe(2);
   testBus.nowMs = 60_000;
-  expect(await heard()).toEqual([1]);
+  expect(await heard()).toBe(1);
   testBus.nowMs = 120_000;
-  expect(await heard()).toEqual([0]);
+  expect(await heard()).toBe(0);
   await testBus.stop();
 });
 

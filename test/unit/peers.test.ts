@@ -12,6 +12,7 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { ListenerConnection } from "../../src/store/listen.ts";
 import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
+import { instancesHeard } from "../support/wake-ups.ts";
 
 interface Line extends Receiver {
   readonly instance: string;
@@ -239,7 +240,7 @@ describe("an instance", () => {
 
   test("does not wait longer for one that has died, and forgets it after a minute", async () => {
     const { network, one, other } = await pair();
-    const count = async () => (await one.metrics.instancesSeen.get()).values[0]?.value;
+    const count = () => instancesHeard(one.metrics);
     other.transport.kill();
     one.subscriptions.add("s");
     await network.pass(0);
@@ -253,7 +254,7 @@ describe("an instance", () => {
 
   test("says goodbye, and is not counted any more", async () => {
     const { network, one, other } = await pair();
-    const count = async () => (await one.metrics.instancesSeen.get()).values[0]?.value;
+    const count = () => instancesHeard(one.metrics);
     expect(await count()).toBe(1);
     await other.bus.stop();
     expect(await count()).toBe(0);

@@ -134,7 +134,9 @@ export class EventAcceptor {
       const pieces = one.frame.match(payload);
       if (pieces === undefined) continue;
       if (at > 0) this.#remember(one);
-      const stored = one.stored === one.frame ? payload : printed(one.stored, pieces);
+      const { delta, timestampMs } = pieces;
+      const printed = { delta: delta?.spelled ?? "", timestamp: String(timestampMs ?? "") };
+      const stored = one.stored === one.frame ? payload : one.stored.print(printed);
       return this.#fragment(event, one, { payload: stored, pieces, nowMicros });
     }
     return undefined;
@@ -235,20 +237,6 @@ const PLAIN_INTEGER = /^(?:0|-?[1-9][0-9]{0,31})$/;
 
 function hasPlainTime(payload: string, { start, end }: TextSpan): boolean {
   return PLAIN_INTEGER.test(payload.slice(start, end));
-}
-
-/** The payload that a frame prints. */
-function printed(
-  frame: Frame,
-  {
-    delta,
-    timestampMs,
-  }: {
-    readonly delta: { readonly spelled: string } | undefined;
-    readonly timestampMs: Pieces["timestampMs"];
-  },
-): string {
-  return frame.print({ delta: delta?.spelled ?? "", timestamp: String(timestampMs ?? "") });
 }
 
 function timeOf({ occurredAt }: RawEvent, nowMicros: bigint): bigint {

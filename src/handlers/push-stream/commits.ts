@@ -61,12 +61,9 @@ export interface CommittedSeqs {
 }
 
 /** The events of one hand-over. */
-interface Handover {
+interface Handover extends Readonly<EventCounts> {
   readonly firstClientSeq: bigint;
   readonly lastClientSeq: bigint;
-  readonly refused: number;
-  readonly events: number;
-  readonly payloadBytes: number;
 }
 
 interface EventCounts {

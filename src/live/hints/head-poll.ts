@@ -120,16 +120,10 @@ export class HeadPoll {
     this.#set({ failing: false });
   }
 
-  #set({
-    failing = this.#failing,
-    hints = this.#hints,
-  }: {
-    readonly failing?: boolean;
-    readonly hints?: Hints;
-  }): void {
+  #set(change: { readonly failing?: boolean; readonly hints?: Hints }): void {
     const wasLate = this.isLate;
-    this.#failing = failing;
-    this.#hints = hints;
+    this.#failing = change.failing ?? this.#failing;
+    this.#hints = change.hints ?? this.#hints;
     if (this.isLate !== wasLate) this.#parts.watched.onLatenessChange();
   }
 }

@@ -144,11 +144,8 @@ export class Peers {
   async stop(): Promise<void> {
     this.#isOpen = false;
     this.#cancelRefresh?.();
-    const limit = {
-      limitMs: STOP_LIMIT_MS,
-      onTimeout: () => undefined,
-      timers: this.#parts.timers,
-    };
+    const { timers } = this.#parts;
+    const limit = { limitMs: STOP_LIMIT_MS, onTimeout: () => undefined, timers };
     await within<void>(this.#finish(), limit);
     this.#cancelReplies?.();
   }
@@ -227,13 +224,8 @@ export class Peers {
     this.#wanted = new Set([...this.#peers.values()].flatMap(({ shards }) => [...shards]));
   }
 
-  #textOf(
-    form: "2" | "3",
-    {
-      question,
-      shards = this.#shards,
-    }: { readonly question?: string; readonly shards?: string } = {},
-  ): string {
+  #textOf(form: "2" | "3", words: { question?: string; shards?: string } = {}): string {
+    const { question, shards = this.#shards } = words;
     this.#texts += 1;
     const text = `${form} ${this.#parts.instance} ${this.#texts} ${shards}`;
     return question === undefined ? text : `${text} ${question}`;
