@@ -2,8 +2,6 @@
 import type { ServiceError } from "@session-ledger/base/errors";
 import type { Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
-import type { ErasureStore } from "./handlers/erasure.ts";
-import type { SessionStore } from "./handlers/sessions.ts";
 import type { LedgerWriter } from "./ingest/opener.ts";
 import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
@@ -12,17 +10,10 @@ import { append, type AppendOptions, appendNothing } from "./store/append.ts";
 import { createDatabase, type Database, inSchema } from "./store/database.ts";
 import { DiskSpace } from "./store/disk-space.ts";
 import { createEmbeddedPostgres, freeBytesAt } from "./postgres/embedded-postgres.ts";
-import { forksOf } from "./store/fork.ts";
-import { readCallPayloads, readFacts, readRunEnds } from "./store/session-facts.ts";
 import { codeOf, commitsMayBeLost, isOfDatabase, isNodeLost, naming } from "./store/failure.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { checkServer } from "./store/server-check.ts";
 import type { WorkerTask } from "./workers.ts";
-import { eraseSession } from "./maintenance/erase.ts";
-import type { StreamName } from "./store/rows.ts";
-import { deleteSession, holdSession } from "./store/deletion.ts";
-import { listSessions } from "./store/session-list.ts";
-import * as sessions from "./store/sessions.ts";
 import { openStream } from "./store/streams.ts";
 
 export interface Postgres {
@@ -115,32 +106,6 @@ export function createPostgres(
       const loss = database.loss();
       return loss === undefined ? disk?.refusal : commitsMayBeLost(loss);
     },
-  };
-}
-
-export function sessionStore(database: Database): SessionStore {
-  return {
-    createSession: (session) => sessions.createSession(database, session),
-    getSession: (id) => sessions.getSession(database, id),
-    forksOf: (id, scope) => forksOf(database, id, scope),
-    listSessions: (page) => listSessions(database, page),
-    readRunEnds: (ids, options) => readRunEnds(database, ids, options),
-    readCallPayloads: (id, callId) => readCallPayloads(database, id, callId),
-    readFacts: (ids) => readFacts(database, ids),
-    updateSession: (id, change) => sessions.updateSession(database, id, change),
-    deleteSession: (id) => deleteSession(database, id),
-  };
-}
-
-export function erasureStore(
-  database: Database,
-  { rowsErased }: Pick<Metrics, "rowsErased">,
-): ErasureStore {
-  const counted = (stream: StreamName, rows: bigint): void =>
-    rowsErased.inc({ stream, by: "erase" }, Number(rows));
-  return {
-    eraseSession: (id, call) => eraseSession(database, id, { ...call, counted }),
-    holdSession: (id, hold) => holdSession(database, id, hold),
   };
 }
 

@@ -13,21 +13,21 @@ import { MESSAGE_ROOM_BYTES } from "@session-ledger/agui/payload";
 import { authorisedMethods, authorisedReads, type ServedMethods } from "./handlers/authorised.ts";
 import { createExportHandlers } from "./handlers/export.ts";
 import { createFeedHandlers } from "./handlers/feed.ts";
-import { createFeedbackHandlers } from "./handlers/feedback.ts";
+import { createGiveFeedback } from "./handlers/feedback.ts";
 import { createSearchHandlers } from "./handlers/search.ts";
 import { createListHandlers } from "./handlers/pages.ts";
 import { createPushSessionEvent } from "./handlers/push-session-event.ts";
 import { createPushSessionMessage } from "./handlers/push-session-message.ts";
 import { createEventListHandlers } from "./handlers/push-list.ts";
-import { createPushStreamHandlers } from "./handlers/push-stream/push-streams.ts";
+import { createPushSessionEvents } from "./handlers/push-stream/push-streams.ts";
 import { withReadSlot } from "./handlers/long-reads.ts";
-import { createForkHandlers } from "./handlers/fork.ts";
+import { createForkSession } from "./handlers/fork.ts";
 import { createErasureHandlers } from "./handlers/erasure.ts";
 import { createSessionHandlers } from "./handlers/sessions.ts";
 import { createAguiRun } from "./handlers/agui-run.ts";
-import { createTokenHandlers } from "./handlers/tokens.ts";
+import { createIssueSessionToken } from "./handlers/tokens.ts";
 import { createCancelHandlers } from "./handlers/turns/cancel-run.ts";
-import { createClaimHandlers } from "./handlers/turns/claim-turn.ts";
+import { createClaimTurn } from "./handlers/turns/claim-turn.ts";
 import { createWatchHandlers } from "./handlers/watch.ts";
 import { createAudit, RoleAndScope } from "./auth/authorizer.ts";
 import { createAuthenticator } from "./auth/authenticator.ts";
@@ -44,24 +44,21 @@ import { CONNECTIONS_WITHOUT_STREAM_MAX } from "./http/plumbing/listener.ts";
 import { FastifyServer } from "./http/server.ts";
 import { createRateLimits } from "./ingest/rate-limits.ts";
 import type { Log } from "./observability/log.ts";
-import { createMetrics, type Metrics } from "./observability/metrics.ts";
+import { createMetrics } from "./observability/metrics.ts";
 import { createReadiness } from "./observability/readiness.ts";
 import type { Tracing } from "./observability/trace.ts";
 import { LoadedTracing } from "./observability/tracing.ts";
-import {
-  redactionOptions,
-  createRedactor,
-  type Redactor,
-} from "@session-ledger/agui/redaction/redactor";
+import { redactionOptions, createRedactor } from "@session-ledger/agui/redaction/redactor";
 import { GrpcServer } from "./rpc/server.ts";
 import { type ServiceBase, type Core, createCore, createRetention } from "./service-core.ts";
-import { createPostgres, erasureStore, sessionStore } from "./service-store.ts";
+import { createPostgres } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
 import { createFeedbackStore } from "./store/feedback.ts";
 import { forkSession } from "./store/fork.ts";
 import { reasonOf, sessionNotFound } from "./store/failure.ts";
-import { ownerOf, readCapabilities, setRunOutcome } from "./store/sessions.ts";
+import { getSession, ownerOf, readCapabilities, setRunOutcome } from "./store/sessions.ts";
 import { createCancelStore } from "./store/cancels.ts";
+import { readRunEnds } from "./store/session-facts.ts";
 import { lostAfter } from "./store/streams.ts";
 import { createTokenKeyStore } from "./store/token-keys.ts";
 import { createReader } from "./store/reader.ts";
@@ -331,16 +328,18 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const { cancels, readSlots } = parts;
   const look = (): void => cancels.look();
   const rates = createRateLimits({ clock, metrics }, config);
-  const redactor = createRedactorOf(config, metrics);
+  const redaction = redactionOptions(config); // Undefined with REDACTION=off.
+  const redactor =
+    redaction && createRedactor(redaction, (kind) => metrics.redactions.inc({ kind }));
   const pushed = { ingest, groups, clock, metrics, rates, redactor };
-  const store = sessionStore(database);
+  const sessionOf = (id: string) => getSession(database, id);
   const { sessionTokens: tokens } = access.authenticator;
   const searches = createSearchHandlers({ find: (asked) => findTexts(database, asked) }, config);
-  const sessions = createSessionHandlers(store, news, redactor);
-  const forks = createForkHandlers({
+  const sessions = createSessionHandlers(database, news, redactor);
+  const fork = createForkSession({
     fork: (request) => forkSession(database, request),
-    getSession: (id) => store.getSession(id),
-    readRunEnds: (ids, options) => store.readRunEnds(ids, options),
+    getSession: sessionOf,
+    readRunEnds: (ids, options) => readRunEnds(database, ids, options),
     setRunOutcome: (id, outcome, endedAt) => setRunOutcome(database, id, outcome, endedAt),
     onChange: news.onChange,
     refusal: parts.refusal,
@@ -350,7 +349,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     pushSessionMessage: createPushSessionMessage(pushed, config),
     pushSessionEvent: createPushSessionEvent(pushed, config),
     ...createEventListHandlers(pushed, config),
-    ...createPushStreamHandlers(
+    pushSessionEvents: createPushSessionEvents(
       {
         ...pushed,
         timers: systemTimers,
@@ -360,7 +359,10 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       },
       { ...config, redactor },
     ),
-    ...createClaimHandlers({ ...pushed, turns: createTurnStore(database), waits, metrics }, config),
+    claimTurn: createClaimTurn(
+      { ...pushed, turns: createTurnStore(database), waits, metrics },
+      config,
+    ),
     ...createCancelHandlers({
       ...pushed,
       cancels: createCancelStore(database),
@@ -368,7 +370,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       onCancel: news.onCancel,
       metrics,
     }),
-    ...createFeedbackHandlers({
+    giveFeedback: createGiveFeedback({
       ...pushed,
       store: createFeedbackStore(database),
       transcripts: parts.transcripts,
@@ -378,17 +380,14 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     searchTexts: withReadSlot(readSlots, searches.searchTexts),
     ...sessions,
     listSessions: withReadSlot(readSlots, sessions.listSessions),
-    forkSession: withReadSlot(readSlots, forks.forkSession),
+    forkSession: withReadSlot(readSlots, fork),
     ...parts.conversation.handlers,
-    ...createErasureHandlers(erasureStore(database, metrics), news, redactor),
+    ...createErasureHandlers({ database, metrics }, news, redactor),
     ...createWatchHandlers({ live, reader }, config),
     ...createFeedHandlers(feeds, access.audit),
-    ...createTokenHandlers({ tokens, store, ...access }, config),
+    issueSessionToken: createIssueSessionToken(
+      { tokens, getSession: sessionOf, ...access },
+      config,
+    ),
   });
-}
-
-/** Undefined with REDACTION=off. */
-function createRedactorOf(config: Config, { redactions }: Metrics): Redactor | undefined {
-  const options = redactionOptions(config);
-  return options && createRedactor(options, (kind) => redactions.inc({ kind }));
 }

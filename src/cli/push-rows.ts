@@ -276,8 +276,7 @@ export async function runIdOf(
   try {
     for await (const chunk of createReadStream(file)) digest.update(chunk);
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw new UsageError(`cannot read ${file}: ${why}`, { cause: error });
+    throw unreadable(file, error);
   }
   return `${format}-${digest.digest("hex").slice(0, 16)}`;
 }
@@ -299,7 +298,11 @@ export async function openInput(
     const stream = addAbortSignal(signal, handle.createReadStream());
     return { stream, bytesTotal: found.isFile() ? found.size : undefined };
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw new UsageError(`cannot read ${file}: ${why}`, { cause: error });
+    throw unreadable(file, error);
   }
+}
+
+function unreadable(file: string, cause: unknown): UsageError {
+  const why = cause instanceof Error ? cause.message : String(cause);
+  return new UsageError(`cannot read ${file}: ${why}`, { cause });
 }

@@ -8,34 +8,34 @@ import {
   checkSessionId,
 } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
-import type { ErasedSession } from "../maintenance/erase.ts";
+import { eraseSession } from "../maintenance/erase.ts";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
+import type { Metrics } from "../observability/metrics.ts";
+import type { Database } from "../store/database.ts";
+import { holdSession } from "../store/deletion.ts";
 import { sessionNotFound } from "../store/failure.ts";
-import type { SessionRecord } from "../store/sessions.ts";
+import type { StreamName } from "../store/rows.ts";
 import { toSession, type SessionNews } from "./sessions.ts";
 
 const REASON_BYTES_MAX = 1_024;
 
-/** The store, as these handlers need it. */
-export interface ErasureStore {
-  /** Calls `marked` once the session refuses every push. Undefined: no such session. */
-  eraseSession(
-    sessionId: string,
-    call: { readonly marked: () => void; readonly signal: AbortSignal },
-  ): Promise<ErasedSession | undefined>;
-  /** Null ends the hold. Returns undefined without a session to hold. */
-  holdSession(id: string, hold: string | null): Promise<SessionRecord | undefined>;
+interface ErasureParts {
+  readonly database: Database;
+  readonly metrics: Pick<Metrics, "rowsErased">;
 }
 
 export function createErasureHandlers(
-  store: ErasureStore,
+  { database, metrics }: ErasureParts,
   { onDelete, onChange }: SessionNews,
   redactor?: Redactor,
 ): Pick<Handlers<typeof SessionService>, "eraseSession" | "holdSession"> {
+  const counted = (stream: StreamName, rows: bigint): void =>
+    metrics.rowsErased.inc({ stream, by: "erase" }, Number(rows));
   return {
     async eraseSession({ id }, { signal }) {
       refuse([checkSessionId(id, "id")]);
-      const erased = await store.eraseSession(id, { marked: () => onDelete(id), signal });
+      const marked = (): void => onDelete(id);
+      const erased = await eraseSession(database, id, { marked, counted, signal });
       if (erased === undefined) throw sessionNotFound(id);
       // A transcript that was requested before the mark may have been folded since.
       onDelete(id);
@@ -43,10 +43,8 @@ export function createErasureHandlers(
     },
     async holdSession({ id, reason, release }) {
       refuse([checkSessionId(id, "id"), checkReason(reason, release)]);
-      const record = await store.holdSession(
-        id,
-        release ? null : (redactor?.text(reason) ?? reason),
-      );
+      const hold = release ? null : (redactor?.text(reason) ?? reason);
+      const record = await holdSession(database, id, hold);
       if (record === undefined) throw sessionNotFound(id);
       onChange(id);
       return toSession(record);

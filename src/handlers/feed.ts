@@ -44,11 +44,6 @@ import { WATCH_STATE } from "./watch.ts";
 import type { SessionChanged } from "../live/session-watch.ts";
 import { belongingChecks, toSession } from "./sessions.ts";
 
-type FeedHandlers = Pick<
-  Handlers<typeof SessionService>,
-  "watchEvents" | "watchMessages" | "watchSessions"
->;
-
 const PROJECT_BYTES_MAX = 1_024;
 const CURSOR_CHARS_MAX = 512;
 /** The first word of a cursor: the form and the feed. */
@@ -74,7 +69,10 @@ interface FeedCall<S extends StreamName, M> {
   readonly toWire: (row: FeedRow<S>["row"] | undefined, around: FrameFields) => M;
 }
 
-export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
+export function createFeedHandlers(
+  feeds: Feeds,
+  audit: Audit,
+): Pick<Handlers<typeof SessionService>, "watchEvents" | "watchMessages" | "watchSessions"> {
   return {
     watchEvents: (request, context) =>
       feed<"events", FeedEvent>({

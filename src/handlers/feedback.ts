@@ -52,28 +52,26 @@ export interface FeedbackParts extends Omit<PushParts, "groups"> {
   readonly metrics: Pick<Metrics, "feedback">;
 }
 
-export function createFeedbackHandlers(
+export function createGiveFeedback(
   parts: FeedbackParts,
-): Pick<Handlers<typeof SessionService>, "giveFeedback"> {
-  return {
-    async giveFeedback(request, context) {
-      refuse(checksOf(request));
-      const { sessionId, messageId, kind, comment } = request;
-      const { principal, signal } = context;
-      parts.rates.take(principal, sessionId, Buffer.byteLength(comment));
-      const storedId = await parts.transcripts
-        .messageOf(sessionId, { messageId, signal })
-        .catch((error: unknown) => {
-          // In a session that is too large to be folded, the message is taken at its word.
-          if (ServiceError.from(error).reason === "TRANSCRIPT_TOO_LARGE") return messageId;
-          throw error;
-        });
-      if (storedId === undefined) throw messageNotFound(sessionId);
-      const event = await give(parts, { ...request, messageId: storedId }, context);
-      const counted = COUNTED.includes(kind) ? kind : "other";
-      if (!event.deduplicated) parts.metrics.feedback.inc({ kind: counted });
-      return event;
-    },
+): Handlers<typeof SessionService>["giveFeedback"] {
+  return async (request, context) => {
+    refuse(checksOf(request));
+    const { sessionId, messageId, kind, comment } = request;
+    const { principal, signal } = context;
+    parts.rates.take(principal, sessionId, Buffer.byteLength(comment));
+    const storedId = await parts.transcripts
+      .messageOf(sessionId, { messageId, signal })
+      .catch((error: unknown) => {
+        // In a session that is too large to be folded, the message is taken at its word.
+        if (ServiceError.from(error).reason === "TRANSCRIPT_TOO_LARGE") return messageId;
+        throw error;
+      });
+    if (storedId === undefined) throw messageNotFound(sessionId);
+    const event = await give(parts, { ...request, messageId: storedId }, context);
+    const counted = COUNTED.includes(kind) ? kind : "other";
+    if (!event.deduplicated) parts.metrics.feedback.inc({ kind: counted });
+    return event;
   };
 }
 

@@ -13,8 +13,8 @@ import { type Check, checkKey, checkSessionId, checkThat, refuse } from "../cont
 import type { Handlers } from "../contract/context.ts";
 import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import type { Forked, ForkRequest } from "../store/fork.ts";
+import type { RunEnd } from "../store/session-facts.ts";
 import type { SessionRecord } from "../store/sessions.ts";
-import type { ListExtrasStore } from "./list-extras.ts";
 import { toSession } from "./sessions.ts";
 
 /** A copy is one statement: with 200,000 rows, or 128 MiB, it ends well before STATEMENT_TIMEOUT_MS. */
@@ -26,7 +26,10 @@ const END_BYTES_MAX = 1024 * 1024;
 export interface ForkParts {
   readonly fork: (request: ForkRequest) => Promise<Forked>;
   readonly getSession: (id: string) => Promise<SessionRecord | undefined>;
-  readonly readRunEnds: ListExtrasStore["readRunEnds"];
+  readonly readRunEnds: (
+    ids: readonly string[],
+    options: { readonly payloadBytesMax: number },
+  ) => Promise<ReadonlyMap<string, RunEnd>>;
   /** Of a session without an outcome and without an open run. */
   readonly setRunOutcome: (id: string, outcome: string, endedAtMicros: bigint) => Promise<void>;
   /** Called after the commit. */
@@ -36,7 +39,7 @@ export interface ForkParts {
   readonly rates: RateLimits;
 }
 
-export function createForkHandlers({
+export function createForkSession({
   fork,
   getSession,
   readRunEnds,
@@ -44,39 +47,37 @@ export function createForkHandlers({
   onChange,
   refusal,
   rates,
-}: ForkParts): Pick<Handlers<typeof SessionService>, "forkSession"> {
-  return {
-    async forkSession(request, { principal }) {
-      refuse(checksOf(request));
-      const full = refusal();
-      if (full !== undefined) throw full;
-      const { sessionId, atSeq, atMessageSeq } = request;
-      const forkId = idFor(request, principal);
-      const asked = {
-        sessionId,
-        forkId,
-        atSeq: atSeq === 0n ? undefined : atSeq,
-        atMessageSeq: atMessageSeq === 0n ? undefined : atMessageSeq,
-        createdByUserId: userIdOf(principal),
-        rowsMax: FORK_ROWS_MAX,
-        bytesMax: FORK_BYTES_MAX,
-      };
-      // Only the copy tells its bytes, so a caller that has taken too many waits before the next one.
-      rates.take(principal, forkId, 0);
-      const forked = await fork(asked);
-      if (forked.kind !== "forked") throw refusalOf(forked, request);
-      // After the commit of the copy, whose function reads no payloads; a repeated request does it again.
-      const end = (await readRunEnds([forkId], { payloadBytesMax: END_BYTES_MAX })).get(forkId);
-      if (end !== undefined) {
-        const outcome = outcomeOf(parseObject(end.payload ?? "{}"));
-        await setRunOutcome(forkId, outcome, end.atMicros);
-      }
-      if (!forked.again) onChange(forkId);
-      const session = await getSession(forkId);
-      if (session === undefined) throw sessionNotFound(forkId);
-      if (!forked.again) rates.charge(principal, forkId, Number(session.payloadBytes));
-      return toSession(session);
-    },
+}: ForkParts): Handlers<typeof SessionService>["forkSession"] {
+  return async (request, { principal }) => {
+    refuse(checksOf(request));
+    const full = refusal();
+    if (full !== undefined) throw full;
+    const { sessionId, atSeq, atMessageSeq } = request;
+    const forkId = idFor(request, principal);
+    const asked = {
+      sessionId,
+      forkId,
+      atSeq: atSeq === 0n ? undefined : atSeq,
+      atMessageSeq: atMessageSeq === 0n ? undefined : atMessageSeq,
+      createdByUserId: userIdOf(principal),
+      rowsMax: FORK_ROWS_MAX,
+      bytesMax: FORK_BYTES_MAX,
+    };
+    // Only the copy tells its bytes, so a caller that has taken too many waits before the next one.
+    rates.take(principal, forkId, 0);
+    const forked = await fork(asked);
+    if (forked.kind !== "forked") throw refusalOf(forked, request);
+    // After the commit of the copy, whose function reads no payloads; a repeated request does it again.
+    const end = (await readRunEnds([forkId], { payloadBytesMax: END_BYTES_MAX })).get(forkId);
+    if (end !== undefined) {
+      const outcome = outcomeOf(parseObject(end.payload ?? "{}"));
+      await setRunOutcome(forkId, outcome, end.atMicros);
+    }
+    if (!forked.again) onChange(forkId);
+    const session = await getSession(forkId);
+    if (session === undefined) throw sessionNotFound(forkId);
+    if (!forked.again) rates.charge(principal, forkId, Number(session.payloadBytes));
+    return toSession(session);
   };
 }
 

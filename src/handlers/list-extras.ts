@@ -14,17 +14,14 @@ import {
 import { isObject, type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { outcomeOf } from "@session-ledger/agui/run-end";
 import { timestampOf } from "../contract/times.ts";
-import type { RunEnd, SessionFacts } from "../store/session-facts.ts";
-
-export interface ListExtrasStore {
-  readRunEnds(
-    ids: readonly string[],
-    options: { readonly payloadBytesMax: number },
-  ): Promise<ReadonlyMap<string, RunEnd>>;
-  /** Rows in which a tool call begins, and gets its arguments. */
-  readCallPayloads(sessionId: string, callId: string): Promise<readonly string[]>;
-  readFacts(ids: readonly string[]): Promise<ReadonlyMap<string, SessionFacts>>;
-}
+import type { Database } from "../store/database.ts";
+import {
+  readCallPayloads,
+  readFacts,
+  readRunEnds,
+  type RunEnd,
+  type SessionFacts,
+} from "../store/session-facts.ts";
 
 /** A page of 1,000 sessions would otherwise read up to a thousand payloads of any size. */
 const FAILURE_BYTES_MAX = 4_096;
@@ -36,7 +33,7 @@ const ARGUMENTS_CHARS_MAX = 4_096;
 
 /** Adds to the sessions of a page what the request asks for. */
 export async function addExtras(
-  store: ListExtrasStore,
+  database: Database,
   sessions: readonly Session[],
   { failures, facts, state }: Pick<ListSessionsRequest, "failures" | "facts" | "state">,
 ): Promise<void> {
@@ -44,8 +41,8 @@ export async function addExtras(
   const ids = sessions.map(({ metadata }) => metadata?.id ?? "");
   const payloadBytesMax = asks ? QUESTION_BYTES_MAX : FAILURE_BYTES_MAX;
   const [ends, known] = await Promise.all([
-    store.readRunEnds(failures || asks ? ids : [], { payloadBytesMax }),
-    store.readFacts(facts ? ids : []),
+    readRunEnds(database, failures || asks ? ids : [], { payloadBytesMax }),
+    readFacts(database, facts ? ids : []),
   ]);
   let questionBytes = 0;
   for (const [index, session] of sessions.entries()) {
@@ -56,7 +53,7 @@ export async function addExtras(
     if (end === undefined) continue;
     if (failures && end.eventType === "RUN_ERROR") session.failure = toRunFailure(end);
     if (!asks || questionBytes > QUESTIONS_BYTES_MAX) continue;
-    session.questions = await questionsOf(store, id, end);
+    session.questions = await questionsOf(database, id, end);
     questionBytes += end.payload?.length ?? 0;
   }
 }
@@ -82,7 +79,7 @@ function cut(text: unknown, charsMax = TEXT_CHARS_MAX): string {
 }
 
 async function questionsOf(
-  store: ListExtrasStore,
+  database: Database,
   sessionId: string,
   { runId, seq, payload = "{}" }: RunEnd,
 ): Promise<Question[]> {
@@ -98,7 +95,7 @@ async function questionsOf(
       const { id, message, reason, toolCallId } = interrupt;
       const call =
         typeof toolCallId === "string" && toolCallId !== ""
-          ? toolCallOf(await store.readCallPayloads(sessionId, toolCallId), toolCallId)
+          ? toolCallOf(await readCallPayloads(database, sessionId, toolCallId), toolCallId)
           : { name: "", arguments: "" };
       return create(QuestionSchema, {
         id: cut(id),

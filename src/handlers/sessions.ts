@@ -16,19 +16,24 @@ import { validateCapabilities } from "@session-ledger/agui/validate";
 import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument } from "@session-ledger/base/errors";
 import type { Redactor } from "@session-ledger/agui/redaction/redactor";
+import type { Database } from "../store/database.ts";
+import { deleteSession } from "../store/deletion.ts";
 import { sessionNotFound } from "../store/failure.ts";
+import { forksOf } from "../store/fork.ts";
 import {
   type ListOrder,
-  type SessionList,
+  listSessions,
   type SessionsPage,
   WALKED_MAX,
 } from "../store/session-list.ts";
 import {
-  type NewSession,
+  createSession,
+  getSession,
   type SessionChange,
   type SessionRecord,
   type SessionScope,
   stateOf,
+  updateSession,
 } from "../store/sessions.ts";
 import {
   type Check,
@@ -41,7 +46,7 @@ import {
 import type { Handlers } from "../contract/context.ts";
 import { checkTimestamp, microsOf, timestampOf } from "../contract/times.ts";
 import { STATES, stateNameOf } from "../contract/session-states.ts";
-import { addExtras, type ListExtrasStore } from "./list-extras.ts";
+import { addExtras } from "./list-extras.ts";
 
 const NAME_BYTES_MAX = 1_024;
 const TEXT_BYTES_MAX = 64 * 1_024;
@@ -56,17 +61,6 @@ const ORDERS: ReadonlyMap<SessionOrder, ListOrder> = new Map([
   [SessionOrder.WAITING, "waiting"],
 ]);
 const PHASES = ["Pending", "Creating", "Running", "Stopping", "Stopped", "Completed", "Failed"];
-
-/** The methods of the store that these handlers need. */
-export interface SessionStore extends ListExtrasStore {
-  createSession(session: NewSession): Promise<SessionRecord>;
-  getSession(id: string): Promise<SessionRecord | undefined>;
-  /** The ids of its newest forks that the caller sees. */
-  forksOf(id: string, scope: SessionScope): Promise<readonly string[]>;
-  listSessions(page: SessionsPage): Promise<SessionList>;
-  updateSession(id: string, change: SessionChange): Promise<SessionRecord | undefined>;
-  deleteSession(id: string): Promise<boolean>;
-}
 
 type SessionRecordHandlers = Pick<
   Handlers<typeof SessionService>,
@@ -87,7 +81,7 @@ export interface SessionNews {
 }
 
 export function createSessionHandlers(
-  store: SessionStore,
+  database: Database,
   { onChange, onDelete }: SessionNews,
   redactor?: Redactor,
 ): SessionRecordHandlers {
@@ -96,7 +90,7 @@ export function createSessionHandlers(
       refuse(newSessionChecks(request));
       const { llmModel, parentSessionId, agentId, name, prompt, labels, annotations } = request;
       const texts = { name, prompt, labels, annotations };
-      const made = await store.createSession({
+      const made = await createSession(database, {
         id: uuidv7(),
         llmModel,
         parentSessionId,
@@ -110,22 +104,25 @@ export function createSessionHandlers(
     },
     async getSession({ id }, { principal: scope }) {
       refuse([checkSessionId(id, "id")]);
-      const [record, forks] = await Promise.all([store.getSession(id), store.forksOf(id, scope)]);
+      const [record, forks] = await Promise.all([
+        getSession(database, id),
+        forksOf(database, id, scope),
+      ]);
       return { ...toSession(existing(id, record)), forks: [...forks] };
     },
-    listSessions: (request, { principal }) => list(store, request, principal),
+    listSessions: (request, { principal }) => list(database, request, principal),
     async deleteSession({ id }) {
       refuse([checkSessionId(id, "id")]);
-      if (!(await store.deleteSession(id))) throw sessionNotFound(id);
+      if (!(await deleteSession(database, id))) throw sessionNotFound(id);
       onDelete(id);
       return { $typeName: "ambient.v1.DeleteSessionResponse" };
     },
-    ...changeHandlers(store, onChange, redactor),
+    ...changeHandlers(database, onChange, redactor),
   };
 }
 
 async function list(
-  store: SessionStore,
+  database: Database,
   request: ListSessionsRequest,
   scope: SessionScope,
 ): Promise<ListSessionsResponse> {
@@ -142,19 +139,10 @@ async function list(
     activeAfterMicros: activeAfter && microsOf(activeAfter),
     activeBeforeMicros: activeBefore && microsOf(activeBefore),
   };
-  const {
-    items: records,
-    total,
-    next,
-  } = await store.listSessions({
-    from,
-    size,
-    scope,
-    filter,
-    order,
-  });
-  const items = records.map(toSession);
-  await addExtras(store, items, request);
+  const listed = await listSessions(database, { from, size, scope, filter, order });
+  const { total, next } = listed;
+  const items = listed.items.map(toSession);
+  await addExtras(database, items, request);
   return {
     $typeName: "ambient.v1.ListSessionsResponse",
     items,
@@ -170,13 +158,13 @@ async function list(
 }
 
 function changeHandlers(
-  store: SessionStore,
+  database: Database,
   onChange: SessionNews["onChange"],
   redactor: Redactor | undefined,
 ): Pick<SessionRecordHandlers, "updateSession" | "updateSessionStatus"> {
   const clean = (json: string): string => redactor?.payload(json) ?? json;
   const update = async (id: string, change: SessionChange): Promise<Session> => {
-    const record = existing(id, await store.updateSession(id, change));
+    const record = existing(id, await updateSession(database, id, change));
     onChange(id);
     return toSession(record);
   };

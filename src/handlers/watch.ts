@@ -45,11 +45,6 @@ import { WatchState } from "@session-ledger/proto/ambient/v1/common_pb";
 
 type RowsWatchRequest = WatchSessionMessagesRequest | WatchSessionEventsRequest;
 
-type WatchHandlers = Pick<
-  Handlers<typeof SessionService>,
-  "watchSessionMessages" | "watchSessionEvents"
->;
-
 /** One call: its request, and the parts that belong to its stream. */
 interface WatchCall<S extends StreamName, M> {
   readonly stream: S;
@@ -71,7 +66,7 @@ export function createWatchHandlers(
   { live, reader }: { readonly live: Live; readonly reader: Pick<LedgerReader, "resolveCursor"> },
   /** auto: a watch waits for a session that does not exist; strict: NOT_FOUND. */
   options: { readonly sessionPolicy: "auto" | "strict" },
-): WatchHandlers {
+): Pick<Handlers<typeof SessionService>, "watchSessionMessages" | "watchSessionEvents"> {
   const messages = {
     stream: "messages",
     passes: undefined,

@@ -23,6 +23,7 @@ import { callContextOf } from "./plumbing/call-context.ts";
 import { parse, receive } from "./plumbing/json-body.ts";
 import { parseExact } from "@session-ledger/agui/exact-json";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { outline } from "@session-ledger/agui/spans";
 
 export interface InputLimits {
   readonly bytesMax: number;
@@ -76,9 +77,10 @@ export class AguiInputs {
   async #read(request: FastifyRequest, payload: IncomingMessage): Promise<unknown> {
     try {
       const bytes = await receive(request, payload, this.#limits);
-      checkMarks(bytes, this.#limits);
-      // Numbers keep their spelling: parts of the input are stored.
-      const body = parse(request, bytes, parseExact);
+      const body = parse(request, bytes, (text) => {
+        checkMarks(text, this.#limits);
+        return parseExact(text); // Numbers keep their spelling: parts of the input are stored.
+      });
       const runInput = runInputInBody(body);
       if (runInput !== undefined) this.#inputs.set(request, runInput);
       return reducedBody(body);
@@ -88,31 +90,9 @@ export class AguiInputs {
   }
 }
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const COMMA = 0x2c;
-const BRACE = 0x7b;
-const BRACKET = 0x5b;
-/** From an opening brace or bracket to the closing one. */
-const CLOSING = 2;
-
-/** Counts bytes: in UTF-8 these occur in no other character. The parser finds invalid JSON. */
-function checkMarks(bytes: Buffer, { marksMax, depthMax }: InputLimits): void {
-  let marks = 0;
-  let level = 0;
-  let depth = 0;
-  let isInString = false;
-  for (let at = 0; at < bytes.length; at += 1) {
-    const byte = bytes[at];
-    if (byte === QUOTE) isInString = !isInString;
-    else if (isInString) at += byte === BACKSLASH ? 1 : 0;
-    else if (byte === COMMA) marks += 1;
-    else if (byte === BRACE || byte === BRACKET) {
-      marks += 1;
-      level += 1;
-      if (level > depth) depth = level;
-    } else if (byte === BRACE + CLOSING || byte === BRACKET + CLOSING) level -= 1;
-  }
+/** The parser finds invalid JSON. */
+function checkMarks(text: string, { marksMax, depthMax }: InputLimits): void {
+  const { marks, depth } = outline(text);
   if (marks > marksMax) throw tooMuch(`have at most ${marksMax} values`);
   if (depth > depthMax) throw tooMuch(`be at most ${depthMax} levels deep`);
 }

@@ -108,11 +108,8 @@ export function eventRoutes(app: App, parts: EventRouteParts): void {
       { page: asked, span: { startMicros, endMicros }, recorded: query.recorded },
       callContextOf(request),
     );
-    const isFiltered =
-      query.event_type.length > 0 ||
-      query.run_id !== "" ||
-      startMicros !== undefined ||
-      endMicros !== undefined;
+    const hasTime = startMicros !== undefined || endMicros !== undefined;
+    const isFiltered = query.event_type.length > 0 || query.run_id !== "" || hasTime;
     const { descending, fragments } = query;
     return sendJson(reply, historyJson(history, { isFiltered, descending, fragments }));
   });

@@ -80,25 +80,21 @@ const API_PREFIX = "/api/ambient/v1";
 const LAST_BYTES_LIMIT_MS = 200;
 
 export class FastifyServer implements Unit {
-  readonly #log: HttpParts["log"];
-  readonly #authenticator: HttpParts["authenticator"];
-  readonly #stopLimitMs: number;
+  readonly #parts: HttpParts;
+  readonly #options: HttpOptions;
   readonly #openRequests = new OpenRequests();
   readonly #app: App;
   readonly #listener: HttpListener;
   /** `host:port`, after the start with the port that was taken. */
   address: string;
-  readonly #isShared: boolean;
   #started: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
   #tokenCheck: NodeJS.Timeout | undefined;
 
   constructor(parts: HttpParts, options: HttpOptions) {
-    this.#log = parts.log;
-    this.#authenticator = parts.authenticator;
-    this.#stopLimitMs = options.stopLimitMs;
+    this.#parts = parts;
+    this.#options = options;
     this.address = options.address;
-    this.#isShared = options.isShared ?? false;
     const records = new RequestRecords(parts, options);
     const { limits = HTTP_LIMITS, connectionsMax } = options;
     this.#listener = new HttpListener(
@@ -133,12 +129,14 @@ export class FastifyServer implements Unit {
 
   async #listen(): Promise<void> {
     await this.#app.ready();
-    if (this.#authenticator.asks) {
-      const refusalOf = (principal: Principal) => this.#authenticator.refusalOf(principal);
+    const { authenticator } = this.#parts;
+    if (authenticator.asks) {
+      const refusalOf = (principal: Principal) => authenticator.refusalOf(principal);
       const check = (): void => this.#openRequests.endRefused(refusalOf);
       this.#tokenCheck = setInterval(check, TOKEN_CHECK_INTERVAL_MS);
     }
-    this.address = await this.#listener.listen({ address: this.address, isShared: this.#isShared });
+    const { isShared = false } = this.#options;
+    this.address = await this.#listener.listen({ address: this.address, isShared });
   }
 
   async #end(): Promise<void> {
@@ -146,8 +144,9 @@ export class FastifyServer implements Unit {
     clearInterval(this.#tokenCheck);
     const connectionsClosed = this.#listener.close();
     const answered = this.#openRequests.close();
-    if (!(await isDoneWithin(this.#stopLimitMs, answered))) {
-      this.#log.warn({ requests: this.#openRequests.count }, "requests cut at the stop limit");
+    if (!(await isDoneWithin(this.#options.stopLimitMs, answered))) {
+      const requests = this.#openRequests.count;
+      this.#parts.log.warn({ requests }, "requests cut at the stop limit");
     }
     this.#listener.closeIdle();
     // The remaining connections have no answer in progress, or one that was cut off above.

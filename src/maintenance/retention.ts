@@ -129,8 +129,6 @@ export interface RetentionSummary {
   readonly payloadBytes: number;
 }
 
-type Totals = { -readonly [K in keyof RetentionSummary]: RetentionSummary[K] };
-
 /** Undefined: the named session does not exist. */
 export async function retentionPass(
   parts: RetentionParts,
@@ -150,7 +148,7 @@ async function nowMicros(database: Database): Promise<bigint> {
 }
 
 class Pass {
-  readonly totals: Totals = {
+  readonly totals = {
     sessions: 0,
     sessionsErased: 0,
     sessionsBusy: 0,

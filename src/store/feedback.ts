@@ -3,7 +3,7 @@ import { hash } from "node:crypto";
 import { type SQL, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
 import { readRow } from "./pages.ts";
-import { type EventRow, FEEDBACK_KEY } from "./rows.ts";
+import { FEEDBACK_KEY } from "./rows.ts";
 import { sessionEvents } from "./schema.ts";
 
 /** The digits of a number in a key: keys of one length sort as their numbers do. */
@@ -46,17 +46,12 @@ export interface FeedbackCounts {
   readonly ofSession: number;
 }
 
-export interface FeedbackStore {
-  /** Undefined: none. */
-  newest(sessionId: string, prefix: string): Promise<NewestFeedback | undefined>;
-  counts(sessionId: string, prefix: string): Promise<FeedbackCounts>;
-  /** Undefined: it was erased meanwhile. */
-  read(sessionId: string, seq: bigint): Promise<EventRow | undefined>;
-}
+export type FeedbackStore = ReturnType<typeof createFeedbackStore>;
 
-export function createFeedbackStore(database: Database): FeedbackStore {
+export function createFeedbackStore(database: Database) {
   return {
-    async newest(sessionId, prefix) {
+    /** Undefined: none. */
+    async newest(sessionId: string, prefix: string): Promise<NewestFeedback | undefined> {
       const [row] = await database.run(newestStatement(sessionId, prefix));
       if (row === undefined) return undefined;
       return {
@@ -65,11 +60,13 @@ export function createFeedbackStore(database: Database): FeedbackStore {
         digest: Buffer.from(String(row["digest"]), "hex"),
       };
     },
-    async counts(sessionId, prefix) {
+    async counts(sessionId: string, prefix: string): Promise<FeedbackCounts> {
       const [row] = await database.run(countsStatement(sessionId, prefix));
       return { ofPerson: Number(row?.["of_person"]), ofSession: Number(row?.["of_session"]) };
     },
-    read: (sessionId, seq) => readRow(database, { stream: "events", sessionId, seq }),
+    /** Undefined: it was erased meanwhile. */
+    read: (sessionId: string, seq: bigint) =>
+      readRow(database, { stream: "events", sessionId, seq }),
   };
 }
 

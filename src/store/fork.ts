@@ -35,8 +35,8 @@ export async function forkSession(database: Database, request: ForkRequest): Pro
   // A fork has chains of the copied rows (ledger_extend_chains, migrations/chain.sql).
   const statement = sql`
     with forked as materialized (
-      select ledger_fork_session(${sessionId}::text, ${forkId}::text, ${textOf(atSeq)}::text::bigint,
-        ${textOf(atMessageSeq)}::text::bigint, ${maker ?? null}::text, ${request.rowsMax}::bigint,
+      select ledger_fork_session(${sessionId}::text, ${forkId}::text, ${atSeq?.toString() ?? null}::text::bigint,
+        ${atMessageSeq?.toString() ?? null}::text::bigint, ${maker ?? null}::text, ${request.rowsMax}::bigint,
         ${request.bytesMax}::bigint) as answer
     )
     select answer::text as answer, case when answer->>'kind' = 'forked' and answer->>'again' = 'false'
@@ -50,10 +50,6 @@ export async function forkSession(database: Database, request: ForkRequest): Pro
       if (!wasFirst(error) || tries === TRIES_MAX) throw storeError(error);
     }
   }
-}
-
-function textOf(seq: bigint | undefined): string | null {
-  return seq === undefined ? null : seq.toString();
 }
 
 type ForkAnswer = Exclude<Forked, { readonly kind: "beyond" }> | { kind: "beyond"; head: string };

@@ -84,7 +84,11 @@ export async function migrateUp(
       return status;
     }
     await prepare(transaction, { schema, isNew });
-    await makeTable(transaction, table);
+    // The same table as Drizzle's migrator makes.
+    await executeAll(transaction, [
+      `create table if not exists ${table} (
+        id serial primary key, hash text not null, created_at bigint)`,
+    ]);
     for (const { tag, appliedAs, hash, statements } of migrations) {
       if (!pending.includes(tag)) continue;
       const all = partitions === undefined ? statements : withPartitions(statements, partitions);
@@ -295,14 +299,6 @@ async function refuseOtherPartitions(transaction: Transaction, partitions: numbe
     "--partitions",
     `the tables exist already ${found}, expected a new database: dump this one, and restore it into another`,
   );
-}
-
-/** The same table as Drizzle's migrator makes. */
-async function makeTable(transaction: Transaction, table: string): Promise<void> {
-  await executeAll(transaction, [
-    `create table if not exists ${table} (
-      id serial primary key, hash text not null, created_at bigint)`,
-  ]);
 }
 
 async function executeAll(transaction: Transaction, statements: readonly string[]): Promise<void> {

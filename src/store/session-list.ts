@@ -108,8 +108,10 @@ async function keysOf(database: Database, request: SessionsPage) {
   let end: ListCursor | undefined;
   if (found.length <= size && walk === inOrder && walk.rest.length > 0) {
     const whole = await wholeOf(conditions, "slow", read);
-    if (whole === undefined) end = endOf(await read(endStatement(request, walk)));
-    else found = await read(pageStatement(request, (walk = whole)));
+    if (whole === undefined) {
+      const [last, another] = await read(endStatement(request, walk));
+      end = another && placeOf(last); // Else the walk ends with the list.
+    } else found = await read(pageStatement(request, (walk = whole)));
   }
   const keys = found.slice(0, size);
   const next = found.length > size ? placeOf(keys.at(-1)) : end;
@@ -245,11 +247,6 @@ function endStatement(request: SessionsPage, walk: Walk): SQL {
   return sql`
     select ${placeColumns(request)} from ${source}
     order by ${orderOf(request, walk.read === undefined)} limit 2 offset ${WALKED_MAX - 1}`;
-}
-
-/** Undefined: the walk ends with the list. */
-function endOf(rows: readonly Fields[]): ListCursor | undefined {
-  return rows.length === 2 ? placeOf(rows[0]) : undefined;
 }
 
 export function countStatement(request: SessionsPage, walk: Walk = walkOf(request)): SQL {

@@ -6,7 +6,7 @@ import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { GiveFeedbackRequestSchema } from "@session-ledger/proto/ambient/v1/conversation_pb";
 import { Semaphore } from "../../src/base/semaphore.ts";
-import { createFeedbackHandlers } from "../../src/handlers/feedback.ts";
+import { createGiveFeedback } from "../../src/handlers/feedback.ts";
 import { systemClock } from "@session-ledger/base/clock";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/conversation/transcripts.ts";
 import { createIngest } from "../../src/ingest/ingest.ts";
@@ -60,9 +60,9 @@ function instance(given: { readonly foldBytesMax?: number } = {}) {
   );
   const store = createFeedbackStore(database);
   const rates = { take: () => undefined };
-  const handlers = createFeedbackHandlers({ ...parts, store, transcripts, ingest, rates });
+  const giveFeedback = createGiveFeedback({ ...parts, store, transcripts, ingest, rates });
   const give = (sessionId: string, kind: string, { by = "ann", ...more }: Given = {}) =>
-    handlers.giveFeedback(
+    giveFeedback(
       create(GiveFeedbackRequestSchema, { sessionId, messageId: "m1", kind, ...more }),
       callOf(by),
     );

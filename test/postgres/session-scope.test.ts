@@ -8,7 +8,6 @@ import {
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { createSessionHandlers } from "../../src/handlers/sessions.ts";
-import { sessionStore } from "../../src/service-store.ts";
 import { deleteSession } from "../../src/store/deletion.ts";
 import { listSessions } from "../../src/store/session-list.ts";
 import {
@@ -96,7 +95,7 @@ describe("a page", () => {
       select ${texts.project} || repeat('i', 100) || n, n || ${name}, ${projectId}, ${name}, ${name},
         repeat('p', 128), ${prompt}, ${labels}, now(), now(), 'Running', now()
       from generate_series(1, 1000) n`);
-    const { listSessions: list } = createSessionHandlers(sessionStore(ledger.database), {
+    const { listSessions: list } = createSessionHandlers(ledger.database, {
       onChange: () => undefined,
       onDelete: () => undefined,
     });

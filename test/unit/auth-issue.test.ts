@@ -4,7 +4,7 @@ import { IssueSessionTokenRequestSchema } from "@session-ledger/proto/ambient/v1
 import type { Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
-import { createTokenHandlers } from "../../src/handlers/tokens.ts";
+import { createIssueSessionToken } from "../../src/handlers/tokens.ts";
 
 const HOUR_MS = 3_600_000;
 const EXPIRES_AT_MS = 1_780_272_060_000;
@@ -64,9 +64,9 @@ function fixture(ttlMaxMs = 24 * HOUR_MS) {
     pendingCount: 0n,
     hold: null,
   };
-  const store = { getSession: async (id: string) => (id === "s1" ? record : undefined) };
-  const handlers = createTokenHandlers(
-    { tokens, store, audit },
+  const getSession = async (id: string) => (id === "s1" ? record : undefined);
+  const issue = createIssueSessionToken(
+    { tokens, getSession, audit },
     { sessionTokenTtlMaxMs: ttlMaxMs },
   );
   const context = { principal: ANONYMOUS, signal: new AbortController().signal, hasEnded: false };
@@ -76,7 +76,7 @@ function fixture(ttlMaxMs = 24 * HOUR_MS) {
     readonly ttl?: { readonly seconds?: bigint; readonly nanos?: number };
   }) => {
     const request = create(IssueSessionTokenRequestSchema, { sessionId: "s1", ...given });
-    return handlers.issueSessionToken(request, context);
+    return issue(request, context);
   };
   return { ask, issued, done };
 }

@@ -2,14 +2,14 @@
 import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { ForkSessionRequestSchema } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { createForkHandlers, type ForkParts } from "../../src/handlers/fork.ts";
+import { createForkSession, type ForkParts } from "../../src/handlers/fork.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { diskFull } from "../../src/store/failure.ts";
 import type { Forked } from "../../src/store/fork.ts";
 
 function asking(parts: Partial<ForkParts> = {}) {
   const waiting: ((forked: Forked) => void)[] = [];
-  const { forkSession } = createForkHandlers({
+  const forkSession = createForkSession({
     fork: () => new Promise((resolve) => void waiting.push(resolve)),
     getSession: () => Promise.resolve(undefined),
     readRunEnds: () => Promise.resolve(new Map()),

@@ -10,7 +10,7 @@ import type { Clock } from "@session-ledger/base/clock";
 import { ServiceError } from "@session-ledger/base/errors";
 import { OpenGroups } from "../../src/handlers/push-stream/open-groups.ts";
 import {
-  createPushStreamHandlers,
+  createPushSessionEvents,
   type PushStreamOptions,
 } from "../../src/handlers/push-stream/push-streams.ts";
 import type { Acknowledged } from "../../src/ingest/queue.ts";
@@ -45,7 +45,7 @@ class Bench implements Clock {
   readonly call;
 
   constructor(options: Partial<PushStreamOptions> = {}) {
-    const handlers = createPushStreamHandlers(
+    const pushSessionEvents = createPushSessionEvents(
       {
         ingest: {
           open: async () => OPENED,
@@ -83,7 +83,7 @@ class Bench implements Clock {
         ...options,
       },
     );
-    this.call = handlers.pushSessionEvents(this.#caller());
+    this.call = pushSessionEvents(this.#caller());
   }
 
   static async opened(options: Partial<PushStreamOptions> = {}): Promise<Bench> {

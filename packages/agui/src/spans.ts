@@ -61,6 +61,8 @@ interface Outline {
   readonly depth: number;
   /** Commas between the members, or elements, of the outermost value. */
   readonly commas: number;
+  /** The count of `{`, `[` and `,` outside of strings. */
+  readonly marks: number;
 }
 
 /** One pass over the whole text, which allocates only its result. */
@@ -68,20 +70,23 @@ export function outline(text: string): Outline {
   let level = 0;
   let depth = 0;
   let commas = 0;
+  let marks = 0;
   for (let at = 0; at < text.length; at += 1) {
     const unit = text.charCodeAt(at);
     if (unit === QUOTE) {
       at = endOfString(text, at) - 1;
     } else if (unit === OPEN_BRACE || unit === OPEN_BRACKET) {
+      marks += 1;
       level += 1;
       if (level > depth) depth = level;
     } else if (unit === CLOSE_BRACE || unit === CLOSE_BRACKET) {
       level -= 1;
-    } else if (unit === COMMA && level === 1) {
-      commas += 1;
+    } else if (unit === COMMA) {
+      marks += 1;
+      if (level === 1) commas += 1;
     }
   }
-  return { depth, commas };
+  return { depth, commas, marks };
 }
 
 /** Puts a short text in the place of each object and list that is nested deeper than `levelsMax`. */

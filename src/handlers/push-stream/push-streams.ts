@@ -57,28 +57,23 @@ export interface PushStreamOptions {
   readonly redactor?: Redactor | undefined;
 }
 
-export function createPushStreamHandlers(
+export function createPushSessionEvents(
   parts: PushStreamParts,
   options: PushStreamOptions,
-): Pick<Handlers<typeof SessionService>, "pushSessionEvents"> {
+): Handlers<typeof SessionService>["pushSessionEvents"] {
   const { metrics } = parts;
   const closed = new Map(GROUP_CLOSINGS.map((by) => [by, metrics.pushStreamGroups.labels({ by })]));
   const openStreams = new Budget({ max: options.pushStreamsMax });
   metrics.limitUse.share("push_streams", openStreams);
-  return {
-    pushSessionEvents(caller) {
-      const place = openStreams.mustReserve(callerOf(caller), tooManyStreams);
-      const onEnd = (): void => {
-        place.release();
-        metrics.pushStreams.set(openStreams.used);
-      };
+  const onGroupClose: StreamOptions["onGroupClose"] = (by) => closed.get(by)?.inc();
+  return (caller) => {
+    const place = openStreams.mustReserve(callerOf(caller), tooManyStreams);
+    const onEnd = (): void => {
+      place.release();
       metrics.pushStreams.set(openStreams.used);
-      return new PushStreamCall(parts, caller, {
-        ...options,
-        onGroupClose: (by) => closed.get(by)?.inc(),
-        onEnd,
-      });
-    },
+    };
+    metrics.pushStreams.set(openStreams.used);
+    return new PushStreamCall(parts, caller, { ...options, onGroupClose, onEnd });
   };
 }
 

@@ -71,22 +71,20 @@ export interface ClaimOptions extends PushOptions {
   readonly sessionPolicy: "auto" | "strict";
 }
 
-export function createClaimHandlers(
+export function createClaimTurn(
   parts: ClaimParts,
   options: ClaimOptions,
-): Pick<Handlers<typeof SessionService>, "claimTurn"> {
-  return {
-    async claimTurn(request, context) {
-      const claim = new TurnClaim(parts, options, { request, context });
-      try {
-        const { outcome, response } = await claim.run();
-        parts.metrics.claims.inc({ outcome });
-        return response;
-      } catch (error) {
-        parts.metrics.claims.inc({ outcome: outcomeOf(error) });
-        throw error;
-      }
-    },
+): Handlers<typeof SessionService>["claimTurn"] {
+  return async (request, context) => {
+    const claim = new TurnClaim(parts, options, { request, context });
+    try {
+      const { outcome, response } = await claim.run();
+      parts.metrics.claims.inc({ outcome });
+      return response;
+    } catch (error) {
+      parts.metrics.claims.inc({ outcome: outcomeOf(error) });
+      throw error;
+    }
   };
 }
 

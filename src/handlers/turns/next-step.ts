@@ -66,7 +66,5 @@ function refuse(error: ServiceError): TurnStep {
 
 function runOpen({ openRunId, epoch = 0n }: TurnState): ServiceError {
   const message = `run ${openRunId} is open: it must end first, or a producer_epoch above ${epoch} takes over`;
-  return new ServiceError("aborted", "RUN_OPEN", message, {
-    retryAfterMs: 1_000,
-  });
+  return new ServiceError("aborted", "RUN_OPEN", message, { retryAfterMs: 1_000 });
 }
