@@ -38,18 +38,25 @@ const literal = fc.constantFrom(
 interface Node {
   readonly text: string;
   readonly depth: number;
+  readonly marks: number;
   /** Texts of the keys (of an object) and values in it. */
   readonly members: readonly (readonly [string, string])[] | undefined;
   readonly elements: readonly string[] | undefined;
 }
 
+/** The bracket, and a comma between two items. */
+function marksWith(items: readonly Node[]): number {
+  return items.reduce((sum, { marks }) => sum + marks, Math.max(1, items.length));
+}
+
 const { node } = fc.letrec<{ node: Node; list: Node; object: Node; leaf: Node }>((tie) => ({
   leaf: fc
     .oneof(stringText, literal)
-    .map((text) => ({ text, depth: 0, members: undefined, elements: undefined })),
+    .map((text) => ({ text, depth: 0, marks: 0, members: undefined, elements: undefined })),
   list: fc.array(fc.tuple(space, tie("node"), space), { maxLength: 3 }).map((items) => ({
     text: `[${items.map(([before, item, after]) => before + item.text + after).join(",")}]`,
     depth: 1 + Math.max(0, ...items.map(([, item]) => item.depth)),
+    marks: marksWith(items.map(([, item]) => item)),
     members: undefined,
     elements: items.map(([, item]) => item.text),
   })),
@@ -58,6 +65,7 @@ const { node } = fc.letrec<{ node: Node; list: Node; object: Node; leaf: Node }>
     .map((items) => ({
       text: `{${items.map(([a, key, b, c, item, d]) => `${a}${key}${b}:${c}${item.text}${d}`).join(",")}}`,
       depth: 1 + Math.max(0, ...items.map(([, , , , item]) => item.depth)),
+      marks: marksWith(items.map(([, , , , item]) => item)),
       members: items.map(([, key, , , item]) => [key, item.text] as const),
       elements: undefined,
     })),
@@ -68,19 +76,19 @@ const spaced = fc.tuple(space, node, space);
 
 test("spans are at the places that JSON.parse reads", () => {
   fc.assert(
-    fc.property(spaced, ([before, { text, depth, members, elements }, after]) => {
+    fc.property(spaced, ([before, { text, depth, marks, members, elements }, after]) => {
       const whole = before + text + after;
       const cut = ({ start, end }: { start: number; end: number }): string =>
         whole.slice(start, end);
       const found = members && memberSpans(whole);
       expect({
-        depth: outline(whole).depth,
-        commas: outline(whole).commas,
+        ...outline(whole),
         members: found?.map((member) => [cut(member.keySpan), cut(member.valueSpan)]),
         keys: found?.map(({ key }) => key),
         elements: elements && elementSpans(whole).map(cut),
       }).toEqual({
         depth,
+        marks,
         commas: Math.max(0, (members ?? elements ?? []).length - 1),
         members,
         keys: members?.map(([key]): unknown => JSON.parse(key)),
