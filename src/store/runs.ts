@@ -42,25 +42,20 @@ interface RunsLookedAt {
   readonly more: boolean;
 }
 
-export interface RunsReader {
-  /** The run that is open after this number; undefined: the next row begins another stretch. */
-  runOpenAt(sessionId: string, seq: bigint): Promise<string | undefined>;
-  lookForRuns(sessionId: string, after: bigint): Promise<RunsLookedAt>;
-  /** Payloads of some rows by their numbers; all of them, or fewer where they are large. */
-  payloadsOf(sessionId: string, seqs: readonly bigint[]): Promise<ReadonlyMap<bigint, string>>;
-}
+export type RunsReader = ReturnType<typeof createRunsReader>;
 
 export function createRunsReader(
   database: Database,
   { rowsMax = RUN_ROWS_LOOKED_AT_MAX }: { readonly rowsMax?: number } = {},
-): RunsReader {
+) {
   return {
-    async runOpenAt(sessionId, seq) {
+    /** The run that is open after this number; undefined: the next row begins another stretch. */
+    async runOpenAt(sessionId: string, seq: bigint): Promise<string | undefined> {
       const [last] = await database.run(runOpenAtStatement(sessionId, seq));
       const runId = last?.["run_id"];
       return typeof runId === "string" ? runId : undefined;
     },
-    async lookForRuns(sessionId, after) {
+    async lookForRuns(sessionId: string, after: bigint): Promise<RunsLookedAt> {
       const fields = await database.run(runsStatement(sessionId, { after, rowsMax }));
       const [first] = fields;
       const rows = bigintOf(first?.["looked_at"] ?? "0");
@@ -70,7 +65,8 @@ export function createRunsReader(
         more: rows >= BigInt(rowsMax),
       };
     },
-    async payloadsOf(sessionId, seqs) {
+    /** Payloads of some rows by their numbers; all of them, or fewer where they are large. */
+    async payloadsOf(sessionId: string, seqs: readonly bigint[]) {
       const fields = await database.run(payloadsStatement(sessionId, seqs));
       return new Map(fields.map((row) => [bigintOf(row["seq"]), String(row["payload"])]));
     },

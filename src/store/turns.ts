@@ -13,7 +13,7 @@ import {
 } from "./database.ts";
 import type { RunState } from "./cancels.ts";
 import { readPage, readRow } from "./pages.ts";
-import type { EventRow, MessageRow } from "./rows.ts";
+import type { MessageRow } from "./rows.ts";
 
 /** Arrivals of one turn; a turn has fewer when its messages are large. */
 const TURN_ROWS_MAX = 1_000;
@@ -52,25 +52,21 @@ export interface TurnState extends Pick<RunState, "isDeleted" | "openRunId" | "e
   readonly arrivals: readonly MessageRow[];
 }
 
-export interface TurnStore {
-  /** Undefined: no such session. */
-  readTurn(request: TurnRequest): Promise<TurnState | undefined>;
-  /** The start of a run that a claim has stored; undefined: it was erased. */
-  readStarted(sessionId: string, seq: bigint): Promise<EventRow | undefined>;
-  /** The arrivals from `first` to `last`, as many as were given to that run. */
-  readTaken(sessionId: string, taken: ClaimedRange): Promise<readonly MessageRow[]>;
-}
+export type TurnStore = ReturnType<typeof createTurnStore>;
 
 export interface ClaimedRange {
   readonly first: bigint;
   readonly last: bigint;
 }
 
-export function createTurnStore(database: Database): TurnStore {
+export function createTurnStore(database: Database) {
   return {
     readTurn: sharedReads(database),
-    readStarted: (sessionId, seq) => readRow(database, { stream: "events", sessionId, seq }),
-    async readTaken(sessionId, { first, last }) {
+    /** The start of a run that a claim has stored; undefined: it was erased. */
+    readStarted: (sessionId: string, seq: bigint) =>
+      readRow(database, { stream: "events", sessionId, seq }),
+    /** The arrivals from `first` to `last`, as many as were given to that run. */
+    async readTaken(sessionId: string, { first, last }: ClaimedRange) {
       const taken: MessageRow[] = [];
       for (let after = first - 1n; after < last; ) {
         const page = await readPage(database, {
@@ -97,8 +93,8 @@ interface WaitingClaim {
   readonly reject: (error: unknown) => void;
 }
 
-/** A claim that finds no statement in flight is read at once, alone. */
-function sharedReads(database: Database): TurnStore["readTurn"] {
+/** A claim that finds no statement in flight is read at once, alone. Undefined: no such session. */
+function sharedReads(database: Database): (request: TurnRequest) => Promise<TurnState | undefined> {
   const waiting: WaitingClaim[] = [];
   const { sessionCallsMax: readsMax = READS_MAX } = database;
   const claimsMax = database.sessionCallsMax === undefined ? CLAIMS_MAX : 1;

@@ -15,7 +15,7 @@ import { ANONYMOUS, type Principal } from "../../auth/principal.ts";
 
 export interface Admission {
   /** Announces a route; throws when the table does not have it. */
-  expect(method: string, url: string): void;
+  readonly expect: (method: string, url: string) => unknown;
   /** Returns the caller, at once or later; throws or rejects when the request may not continue. */
   admit(request: FastifyRequest): Principal | Promise<Principal>;
 }
@@ -27,9 +27,7 @@ export interface AdmissionParts {
 
 export function createAdmission({ authenticator, authorizer }: AdmissionParts): Admission {
   return {
-    expect(method, url) {
-      servedBy(method, url);
-    },
+    expect: servedBy,
     admit(request) {
       if (servedOf(request) === "public") return ANONYMOUS;
       if (!authenticator.asks) return allowed(request, ANONYMOUS);
