@@ -109,7 +109,7 @@ describe("in chromium", needs("chromium"), () => {
       await expect.poll(() => fit.isDisabled()).toBe(false);
       await timeline.getByRole("button", { name: "Table" }).click();
       const grid = timeline.getByRole("grid", { name: "Bars of the timeline" });
-      for (const name of ["parts-1", "parts-2", "think", "add", "multiply"])
+      for (const name of ["Run 1", "Run 2", "think", "add", "multiply"])
         await grid.getByRole("row").filter({ hasText: name }).first().waitFor();
       await grid.getByRole("row").filter({ hasText: "multiply" }).click();
       await expect.poll(() => new URL(page.url()).search).toMatch(/^\?at=\d+$/);

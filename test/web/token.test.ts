@@ -185,7 +185,7 @@ describe("a token in chromium", needs("chromium"), () => {
           await page.getByText("1 session ·").waitFor();
           await expect
             .poll(() => page.getByRole("navigation").getByRole("link").allInnerTexts())
-            .toEqual(["Sessions", "API"]);
+            .toEqual(["Sessions", "Inbox", "API"]);
           await page.getByRole("link", { name: "guarded" }).click();
           await items(page).getByText("A guarded answer").waitFor();
           await expect

@@ -105,7 +105,7 @@ describe("the views in chromium", needs("chromium"), () => {
   test("the head leads to the OpenAPI document", async () => {
     await inspector.visit(at("/"), {}, async (page) => {
       const link = page.getByRole("navigation", { name: "Pages" }).getByRole("link");
-      expect(await link.allInnerTexts()).toEqual(["Sessions", "API"]);
+      expect(await link.allInnerTexts()).toEqual(["Sessions", "Inbox", "API"]);
       await page.getByRole("link", { name: "API" }).click();
       await page.getByText('"openapi":"3.1').waitFor();
       expect(new URL(page.url()).pathname).toBe("/openapi.json");

@@ -68,7 +68,7 @@ export function AttachButton({ add }: Pick<Attachments, "add">) {
     target.value = ""; // The same file may be chosen again.
   };
   return (
-    <>
+    <span className="talk-attach">
       <input
         ref={input}
         type="file"
@@ -80,7 +80,7 @@ export function AttachButton({ add }: Pick<Attachments, "add">) {
       <Button aria-label="Attach files" title="Attach files" onClick={() => input.current?.click()}>
         +
       </Button>
-    </>
+    </span>
   );
 }
 

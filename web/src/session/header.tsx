@@ -67,7 +67,7 @@ interface HeaderProps {
 
 export function Header({ id, log, facts, isRunning }: HeaderProps) {
   const { name = "", phase = "" } = facts ?? {};
-  useTitle(cut(name === "" ? id : name, NAME_CHARS));
+  useTitle(visible(cut(name === "" ? id : name, NAME_CHARS)));
   return (
     <header className="header">
       <h1 className="header-name">
