@@ -37,6 +37,8 @@ export interface MessageItem extends ItemBase {
   readonly isPending: boolean;
   readonly sender: JsonObject | undefined;
   readonly feedback: readonly JsonObject[];
+  /** Events with which runs began that answered it, or an edit of it, again; empty: none. */
+  readonly branches: readonly number[];
   /** The message as a transcript has it, without feedback. */
   readonly message: JsonObject;
 }
@@ -177,7 +179,8 @@ function messageItem(
   const isPending = source?.by === "person" && source.seq > takenSeq;
   const isEmpty = version.content === undefined || line.contentMark(at) === 0;
   if (isEmpty && hasCalls && feedback.length === 0) return undefined;
-  return line.made([version, line.contentMark(at), feedback, isPending], () => {
+  const branches = history.branches.get(version.fields["id"])?.seqs ?? NO_BRANCHES;
+  return line.made([version, line.contentMark(at), feedback, isPending, branches], () => {
     const { key, born: seq, atMs, runId } = line;
     const subagent = subagentOf(history, version.fields);
     const base = { key, seq, atMs, runId, subagent };
@@ -203,6 +206,7 @@ function messageItem(
       isPending,
       sender: source?.sender,
       feedback,
+      branches,
       message: { ...fields, ...(content !== undefined && { content }) },
     };
   });
@@ -264,6 +268,7 @@ function isFailure({ error, metadata }: JsonObject): boolean {
 }
 
 const NONE: readonly JsonObject[] = [];
+const NO_BRANCHES: readonly number[] = [];
 
 function feedbackAt({ feedback }: History, { id }: JsonObject, { seq }: At): readonly JsonObject[] {
   if (feedback.size === 0 || typeof id !== "string") return NONE;

@@ -48,6 +48,22 @@ const OPENS: ReadonlySet<unknown> = new Set(["TEXT_MESSAGE_START", "REASONING_ME
 const WITHIN = /_(CONTENT|ARGS|END)$/;
 const CLOSES: ReadonlySet<unknown> = new Set(["TEXT_MESSAGE_END", "REASONING_MESSAGE_END"]);
 
+/** The branches of one message and of its edits. */
+export class Branches {
+  /** Numbers of message rows that no run has taken. */
+  readonly waiting: number[] = [];
+  /** The numbers of the RUN_STARTED events that began them; a new list after each change. */
+  seqs: readonly number[] = [];
+
+  /** True: none waits any more. */
+  take(takenSeq: number, runSeq: number): boolean {
+    const taken = this.waiting.filter((seq) => seq <= takenSeq);
+    if (taken.length > 0) this.seqs = [...this.seqs, runSeq];
+    this.waiting.splice(0, taken.length);
+    return this.waiting.length === 0;
+  }
+}
+
 export class History {
   readonly #canonical: Canonical;
   readonly #transcript = new Transcript();
@@ -62,6 +78,7 @@ export class History {
   readonly #twins = new Map<object, readonly MessageEntry[]>();
   /** User messages that no run has taken. */
   #waiting: MessageLine[] = [];
+  readonly #branching = new Set<Branches>();
   #keys = 0;
   #runs = 0;
   /** The open run: when it began, and the ids of its calls. */
@@ -79,6 +96,8 @@ export class History {
   readonly taken = new Track<number>();
   /** By the key of the end of a run: what became of its interrupts; absent: they wait. */
   readonly answers = new Map<string, Track<"answered" | "unanswered">>();
+  /** By the id of a message: the events with which runs began that answered it, or an edit of it, again. */
+  readonly branches = new Map<unknown, Branches>();
   /** By the id of the message. */
   readonly feedback = new Map<string, Track<readonly JsonObject[]>>();
   /** By the id of a call: messages that had the call, and messages that were its result, in order. */
@@ -124,6 +143,7 @@ export class History {
     });
     const by = spoken.isFromUser ? "person" : "agent";
     this.#transcript.say(this.#canonical.onMessages(spoken), by);
+    if (spoken.branch !== undefined) this.#addBranch(seq, spoken.branch.messageId, spoken.messages);
     for (const entry of this.#changed) {
       const line = this.#lineOf.get(entry);
       if (line === undefined) continue;
@@ -321,8 +341,29 @@ export class History {
     this.#unanswered.clear();
   }
 
+  /** A message that begins a branch belongs to those of the message that it answers again, or replaces. */
+  #addBranch(seq: number, messageId: string, messages: readonly JsonObject[]): void {
+    const branches = this.branches.get(messageId) ?? new Branches();
+    for (const id of [messageId, ...messages.map((message) => message["id"])])
+      this.branches.set(id, branches);
+    branches.waiting.push(seq);
+    this.#branching.add(branches);
+  }
+
+  /** The run that begins now takes them. */
+  #takeBranches(takenSeq: number): void {
+    for (const branches of this.#branching) {
+      if (!branches.take(takenSeq, this.#now.seq)) continue;
+      this.#branching.delete(branches);
+      for (const [entry, line] of this.#lineOf)
+        if (this.branches.get(entry.message["id"]) === branches)
+          this.lines.touch(line, this.#now.seq);
+    }
+  }
+
   #isTaken(seq: number): void {
     if (seq <= (this.taken.last ?? 0)) return;
+    this.#takeBranches(seq);
     this.taken.set(this.#now.seq, seq);
     this.#touchEach(this.#waiting);
     this.#waiting = this.#waiting.filter(({ source }) => (source?.seq ?? 0) > seq);

@@ -34,6 +34,17 @@ function inputOf(text: string, files: readonly AttachedFile[]): JsonObject {
   return { messages: [{ role: "user", content }] };
 }
 
+/** A message that begins a branch: the same message is answered again, or another one takes its place. */
+export type Branching =
+  | { readonly regenerates: string; readonly content: unknown }
+  | { readonly edits: string; readonly content: string };
+
+/** The marks of docs/http.md, "Regenerate and edit". */
+export function branchPayload({ content, ...metadata }: Branching): string {
+  const id = "regenerates" in metadata ? { id: metadata.regenerates } : {};
+  return JSON.stringify({ messages: [{ ...id, role: "user", content, metadata }] });
+}
+
 /** Of all files of a message together: a payload has at most 4,170,000 bytes, and base64 takes a third more. */
 export const FILES_BYTES_MAX = 3_000_000;
 

@@ -20,6 +20,15 @@ export interface InSession {
 
 const Context = createContext<InSession | undefined>(undefined);
 
+const CursorContext = createContext<Cursor>("live");
+
+/** Separate, because it changes many times a second while the session is played. */
+export const CursorProvider = CursorContext.Provider;
+
+export function useShownCursor(): Cursor {
+  return useContext(CursorContext);
+}
+
 /** For the parts of a session's page. */
 export const SessionContext = Context.Provider;
 

@@ -1,7 +1,9 @@
 import type { MessageItem, ThinkingItem } from "../model/conversation.ts";
 import { Badge } from "../ui/badge.tsx";
+import { ErrorBox } from "../ui/error-box.tsx";
 import { JsonText } from "../ui/json-tree.tsx";
 import { visible } from "../ui/text.ts";
+import { BranchButtons, BranchChoice, EditForm, useBranching } from "./branches.tsx";
 import { Feedback, Thumbs, useThought } from "./feedback.tsx";
 import { useInSession } from "./in-session.ts";
 import { At, OfSubagent } from "./origin.tsx";
@@ -26,6 +28,7 @@ export function MessageView({ item }: { item: MessageItem }) {
   const { role, content, isStreaming, isPending, subagent, feedback } = item;
   const { rights } = useInSession();
   const thought = useThought(item.id);
+  const branching = useBranching(item);
   const isAnswer = role === "assistant" && !isStreaming;
   return (
     <div className={`message message-${role in NAMES ? role : "other"}`}>
@@ -41,10 +44,16 @@ export function MessageView({ item }: { item: MessageItem }) {
           </span>
         )}
         {isStreaming && <Badge tone="accent">writing</Badge>}
+        <BranchChoice branches={item.branches} />
+        <BranchButtons item={item} branching={branching} />
         {isAnswer && rights.mayGiveFeedback && <Thumbs thought={thought} given={feedback} />}
         <At seq={item.seq} atMs={item.atMs} />
       </header>
       <div className="message-body">
+        {branching.isEditing && <EditForm item={item} branching={branching} />}
+        {!branching.isEditing && branching.error !== undefined && (
+          <ErrorBox error={branching.error} />
+        )}
         {role === "tool" && typeof content === "string" ? (
           <JsonText text={content} />
         ) : (

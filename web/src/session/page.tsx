@@ -18,7 +18,7 @@ import { visible } from "../ui/text.ts";
 import { Conversation } from "./conversation.tsx";
 import { Events } from "./events.tsx";
 import { Header, useSession } from "./header.tsx";
-import { type InSession, type Rights, SessionContext } from "./in-session.ts";
+import { CursorProvider, type InSession, type Rights, SessionContext } from "./in-session.ts";
 import { Scrubber } from "./scrubber.tsx";
 import { Split } from "./split.tsx";
 import { State } from "./state.tsx";
@@ -80,31 +80,33 @@ function Session({ id, log, scrub }: SessionProps) {
   );
   return (
     <SessionContext value={session}>
-      <div className="page">
-        <Header
-          id={id}
-          log={log}
-          facts={facts}
-          isRunning={openRunOf(log.newestRows) !== undefined}
-        />
-        {width === "narrow" && tabs([conversation, timeline, events, state])}
-        {width === "middle" && (
-          <Split name="middle" label="Width of the conversation" direction="row" initial={50}>
-            {conversation.content}
-            {tabs([timeline, events, state])}
-          </Split>
-        )}
-        {width === "wide" && (
-          <Split name="wide" label="Width of the conversation" direction="row" initial={45}>
-            {conversation.content}
-            <Split name="side" label="Height of the timeline" direction="column" initial={42}>
-              {timeline.content}
-              {tabs([events, state])}
+      <CursorProvider value={cursor}>
+        <div className="page">
+          <Header
+            id={id}
+            log={log}
+            facts={facts}
+            isRunning={openRunOf(log.newestRows) !== undefined}
+          />
+          {width === "narrow" && tabs([conversation, timeline, events, state])}
+          {width === "middle" && (
+            <Split name="middle" label="Width of the conversation" direction="row" initial={50}>
+              {conversation.content}
+              {tabs([timeline, events, state])}
             </Split>
-          </Split>
-        )}
-        <Scrubber log={log} cursor={cursor} moveTo={moveTo} />
-      </div>
+          )}
+          {width === "wide" && (
+            <Split name="wide" label="Width of the conversation" direction="row" initial={45}>
+              {conversation.content}
+              <Split name="side" label="Height of the timeline" direction="column" initial={42}>
+                {timeline.content}
+                {tabs([events, state])}
+              </Split>
+            </Split>
+          )}
+          <Scrubber log={log} cursor={cursor} moveTo={moveTo} />
+        </div>
+      </CursorProvider>
     </SessionContext>
   );
 }

@@ -1,6 +1,13 @@
 /** What a person does in a session: one request each, and each may be repeated. */
 import { API, call, post } from "../api/client.ts";
-import { type Answer, answering, type AttachedFile, payloadOf } from "../model/sending.ts";
+import {
+  type Answer,
+  answering,
+  type AttachedFile,
+  branchPayload,
+  type Branching,
+  payloadOf,
+} from "../model/sending.ts";
 
 interface InSession {
   readonly sessionId: string;
@@ -22,6 +29,16 @@ export async function sendMessage({ sessionId, text, files, name, key }: Typed):
     { payload: payloadOf(text, files), ...sender },
     { headers },
   );
+}
+
+interface Branched extends InSession {
+  readonly branch: Branching;
+  readonly key: string;
+}
+
+export async function sendBranch({ sessionId, branch, key }: Branched): Promise<void> {
+  const headers = { "idempotency-key": key };
+  await post(pathOf(sessionId, "messages"), { payload: branchPayload(branch) }, { headers });
 }
 
 interface Cancelled extends InSession {
