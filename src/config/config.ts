@@ -343,7 +343,12 @@ type Shown = string | number | boolean;
 
 function shownAs(value: Config[Key]): Shown | undefined {
   if (typeof value !== "object") return value;
-  return "host" in value ? addressText(value) : value.join(",");
+  if (Array.isArray(value)) return value.join(",");
+  return isAddress(value) ? addressText(value) : JSON.stringify(value);
+}
+
+function isAddress(value: object): value is Address {
+  return "host" in value && "port" in value;
 }
 
 /** The variables that differ from their default: `LOG_LEVEL=debug`. No password. */

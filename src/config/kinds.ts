@@ -166,3 +166,21 @@ export const SCHEMA_NAME: SettingKind<string> = {
 export const TERABYTE = 1_000_000_000_000;
 /** A second; 0: no limit. */
 export const BYTES = amount(0, TERABYTE);
+
+/** By model, of a million tokens, in USD. */
+export const MODEL_PRICES: SettingKind<
+  Readonly<Record<string, { readonly input: number; readonly output: number }>>
+> = {
+  expected: "a list like small=0.5/2,large=3/15: models with the prices of input and output",
+  parse(text) {
+    const rows = text.split(",").filter((row) => row.trim() !== "");
+    const prices = rows.flatMap((row) => {
+      const price = /^\s*(.+)=(\d+(?:\.\d+)?)\/(\d+(?:\.\d+)?)\s*$/.exec(row);
+      const [, model = "", input, output] = price ?? [];
+      return price === null
+        ? []
+        : [[model, { input: Number(input), output: Number(output) }] as const];
+    });
+    return prices.length === rows.length ? Object.fromEntries(prices) : undefined;
+  },
+};

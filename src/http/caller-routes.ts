@@ -10,7 +10,16 @@ import { callContextOf } from "./plumbing/call-context.ts";
 
 const ACTIONS = Object.keys(ALLOWED).filter((name): name is Action => Object.hasOwn(ALLOWED, name));
 
-export function callerRoutes(app: App): void {
+/** What a million tokens of a model cost, in USD. */
+export interface ModelPrice {
+  readonly input: number;
+  readonly output: number;
+}
+
+export function callerRoutes(
+  app: App,
+  { modelPrices = {} }: { readonly modelPrices?: Readonly<Record<string, ModelPrice>> },
+): void {
   app.get("/caller", { schema: CALLER }, (request, reply) => {
     const { principal } = callContextOf(request);
     const { id, kind, roles, projectId, sessionId, expiresAtMs } = principal;
@@ -22,6 +31,7 @@ export function callerRoutes(app: App): void {
       project_id: projectId,
       session_id: sessionId,
       expires_at: expiresAtMs === undefined ? undefined : new Date(expiresAtMs).toISOString(),
+      model_prices: modelPrices,
     };
     return sendJson(reply, JSON.stringify(caller));
   });
@@ -38,6 +48,9 @@ const callerSchema = z
     project_id: z.string().optional().meta({ description: "Only sessions of this project." }),
     session_id: z.string().optional().meta({ description: "Only this session." }),
     expires_at: timeText.optional(),
+    model_prices: z
+      .record(z.string(), z.strictObject({ input: z.number(), output: z.number() }))
+      .meta({ description: "What a million tokens of a model cost in USD (MODEL_PRICES)." }),
   })
   .meta({ id: "Caller" });
 

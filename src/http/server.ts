@@ -22,7 +22,7 @@ import { aguiRoutes } from "./agui-routes.ts";
 import { NO_QUERY } from "./parameters.ts";
 import { type App, createApp } from "./plumbing/app.ts";
 import { answer, DENIALS, sendJson } from "./answers.ts";
-import { callerRoutes } from "./caller-routes.ts";
+import { callerRoutes, type ModelPrice } from "./caller-routes.ts";
 import { runRoutes, transcriptRoutes } from "./conversation-routes.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
 import { exportRoutes } from "./export-routes.ts";
@@ -69,6 +69,8 @@ export interface HttpOptions {
   readonly stopLimitMs: number;
   /** Web origins whose pages may call; none when absent. */
   readonly origins?: readonly string[];
+  /** What a million tokens of a model cost, in USD; none when absent. */
+  readonly modelPrices?: Readonly<Record<string, ModelPrice>>;
   /** Serves the inspector's page. */
   readonly inspector: boolean;
   readonly limits?: HttpLimits;
@@ -173,7 +175,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
   });
   void app.register(
     (api: App, _options, done) => {
-      callerRoutes(api);
+      callerRoutes(api, options);
       sessionRoutes(api, streams);
       holdRoutes(api, parts);
       forkRoutes(api, parts);

@@ -111,6 +111,7 @@ function assetPath(): string {
 export const ROUTES: Readonly<Record<string, Route>> = {
   "GET /": { path: () => "/" },
   "GET /sessions/:id": { path: () => "/sessions/any" },
+  "GET /inbox": { path: () => "/inbox" },
   "GET /sessions/:id/compare": { path: () => "/sessions/any/compare" },
   "GET /assets/:file": { path: assetPath },
   "GET /openapi.json": { path: () => "/openapi.json" },
@@ -215,6 +216,7 @@ const WITHOUT_SESSION = new Set([
   "WatchMessages",
   "GET /",
   "GET /sessions/:id",
+  "GET /inbox",
   "GET /sessions/:id/compare",
   "GET /assets/:file",
   "GET /openapi.json",

@@ -57,6 +57,16 @@ const EXAMPLES: Readonly<Record<string, Examples>> = {
     good: [["127.0.0.1:8001", { host: "127.0.0.1", port: 8_001 }]],
     bad: ["127.0.0.1:", "256.0.0.1:80", "http://127.0.0.1:80", "local host:80", "-a:80"],
   },
+  MODEL_PRICES: {
+    good: [
+      ["", {}],
+      [
+        "small=0.5/2, eu.model=v1:0=3/15",
+        { small: { input: 0.5, output: 2 }, "eu.model=v1:0": { input: 3, output: 15 } },
+      ],
+    ],
+    bad: ["small", "small=1", "small=1/", "small=-1/2", "small=1/2;large=2/3", "=1/2,x"],
+  },
   HTTP_ORIGINS: {
     good: [
       ["https://chat.example", ["https://chat.example"]],

@@ -112,6 +112,9 @@ describe("in chromium", needs("chromium"), () => {
       for (const name of ["Run 1", "Run 2", "think", "add", "multiply"])
         await grid.getByRole("row").filter({ hasText: name }).first().waitFor();
       await grid.getByRole("row").filter({ hasText: "multiply" }).click();
+      // Its input and its output are side by side.
+      await grid.getByRole("region", { name: "Input" }).waitFor();
+      await grid.getByRole("region", { name: "Output" }).waitFor();
       await expect.poll(() => new URL(page.url()).search).toMatch(/^\?at=\d+$/);
       const at = Number(new URL(page.url()).searchParams.get("at"));
       expect(EVENTS[at - 1]).toMatchObject({ type: "TOOL_CALL_START", toolCallName: "multiply" });

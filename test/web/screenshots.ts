@@ -58,6 +58,12 @@ const SHOTS: Readonly<Record<string, Shot>> = {
     says: "Give me a long answer.",
     shows: "running",
   },
+  "inspector-inbox": {
+    path: "/inbox",
+    size: { width: 1000, height: 560 },
+    scheme: "light",
+    shows: "wait for you",
+  },
   "inspector-compare": {
     path: "/sessions/demo-three-models/compare",
     size: WIDE,

@@ -22,8 +22,8 @@ import { useService } from "../support/use-service.ts";
 /** What the spec allows the first load, compressed. */
 const FIRST_LOAD_BYTES_MAX = 250_000;
 
-/** Those of the smallest and the largest supported window. */
-const WIDTHS = [1440, 380] as const;
+/** Those of the smallest and the largest supported window, and one between. */
+const WIDTHS = [1440, 820, 380] as const;
 
 const inspector = useInspector();
 // Its own ledger: the list shows all sessions, and another file stores those of an attacker.
@@ -120,7 +120,8 @@ interface View {
 
 /** Views of one kind, with other data or in another state. */
 const VIEWS: readonly View[] = [
-  { kind: "the sessions", paths: () => ["/"] },
+  { kind: "the sessions and found texts", paths: () => ["/", "/?q=time"] },
+  { kind: "the inbox", paths: () => ["/inbox"] },
   {
     kind: "a session",
     paths: () => ["/sessions/agent-0", "/sessions/agent-2?at=12", "/sessions/failing"],
@@ -182,6 +183,15 @@ describe("every view in chromium", needs("chromium"), () => {
         events.map(({ payload }) => payload),
       );
     }
+    const run = { threadId: "asking", runId: "asks" };
+    const interrupts = [{ id: "i", reason: "tool_approval", message: "May I?", toolCallId: "c" }];
+    await pushAll(service, "asking", [
+      { type: "RUN_STARTED", ...run },
+      { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "delete" },
+      { type: "TOOL_CALL_ARGS", toolCallId: "c", delta: '{"table":"users"}' },
+      { type: "TOOL_CALL_END", toolCallId: "c" },
+      { type: "RUN_FINISHED", ...run, outcome: { type: "interrupt", interrupts } },
+    ]);
     await pushAll(service, "failing", [...conversationIn(ARABIC), ...failing()]);
   });
 

@@ -1,6 +1,7 @@
 /** What the reader's token allows, so that the page shows no control that would be refused. */
 import { useQuery } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
+import type { ModelPrice } from "../model/cost.ts";
 import { API, get } from "./client.ts";
 import { currentToken, onTokenChange } from "./token.ts";
 
@@ -10,6 +11,8 @@ export interface Caller {
   readonly roles: readonly string[];
   /** By the names in docs/security.md: "run.cancel". */
   readonly actions: readonly string[];
+  /** What a million tokens of a model cost, in USD. */
+  readonly model_prices: Readonly<Record<string, ModelPrice>>;
   readonly project_id?: string;
   readonly session_id?: string;
 }

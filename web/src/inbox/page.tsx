@@ -73,7 +73,9 @@ function Asking({ session }: { readonly session: AskingSession }) {
           </span>
         )}
       </header>
-      {questions.length === 0 && <p>The question is too large for this list: open the session.</p>}
+      {questions.length === 0 && (
+        <p>The question cannot be shown here: it is large, or its event was erased.</p>
+      )}
       {questions.length > 0 && (
         <fieldset className="inbox-questions" disabled={!mayAnswer}>
           <Interrupts

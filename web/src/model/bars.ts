@@ -73,6 +73,8 @@ interface RunFacts {
   readonly takenSeq: number | undefined;
   /** The reasons of the interrupts with which it ended. */
   readonly interrupts: readonly string[];
+  /** What its models used, as its end reports it; undefined: it reports nothing. */
+  readonly tokens: { readonly input: number; readonly output: number } | undefined;
 }
 
 export interface Mark {

@@ -4,6 +4,7 @@
  */
 import { senderName } from "@session-ledger/agui/canonical/user-messages";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import type { ModelUsage } from "@session-ledger/agui/run-end";
 import type { History, RunMark } from "./history.ts";
 import { type CallLine, FixedLine, MessageLine, StateLine } from "./lines.ts";
 import { type At, Text } from "./versions.ts";
@@ -97,7 +98,7 @@ export interface RunItem extends ItemBase {
   /** Of an end, where it is known. */
   readonly tookMs: number | undefined;
   readonly toolCalls: number;
-  readonly tokens: number | undefined;
+  readonly usage: readonly ModelUsage[];
   /** What became of its interrupts; undefined: they wait, or none exist. */
   readonly answer: "answered" | "unanswered" | undefined;
   /** Of an error. */

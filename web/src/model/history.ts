@@ -5,7 +5,7 @@
  *   rows ─► canonical ─► transcript ─► which messages changed ─► lines, each with its versions
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
-import { sumOf, usageIn } from "@session-ledger/agui/run-end";
+import { type ModelUsage, usageIn } from "@session-ledger/agui/run-end";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import { FeedbackIndex } from "@session-ledger/agui/transcript/feedback";
@@ -32,7 +32,7 @@ export interface RunMark {
   /** Of an end: how long it took, its tool calls, and the tokens of its models. */
   readonly tookMs: number | undefined;
   readonly toolCalls: number;
-  readonly tokens: number | undefined;
+  readonly usage: readonly ModelUsage[];
   readonly message: string | undefined;
   readonly code: string | undefined;
 }
@@ -309,8 +309,6 @@ export class History {
     const { runId, outcome, message, code } = event;
     const isEnd = phase !== "start";
     const started = this.#started;
-    const usage = usageIn(event);
-    const tokens = (sumOf(usage, "input") ?? 0) + (sumOf(usage, "output") ?? 0);
     const before = this.run.last?.runId ?? this.#now.runId;
     const origin = { ...this.#origin(), runId: textOf(runId) ?? before };
     const mark: RunMark = {
@@ -319,7 +317,7 @@ export class History {
       number: started === undefined ? 0 : this.#runs,
       tookMs: isEnd && started !== undefined ? this.#now.atMs - started.atMs : undefined,
       toolCalls: isEnd ? (started?.calls.size ?? 0) : 0,
-      tokens: usage.length > 0 ? tokens : undefined,
+      usage: isEnd ? usageIn(event) : [],
       message: textOf(message),
       code: textOf(code),
     };

@@ -24,6 +24,7 @@ import {
   addressOf,
 } from "@session-ledger/agui/constructs";
 import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
+import { sumOf, usageIn } from "@session-ledger/agui/run-end";
 import { added, beginning, type Drawn, grown, textOf } from "./bars.ts";
 import type { Bar, BarKind, BarState, Mark, Stretch, TimedRow } from "./bars.ts";
 
@@ -138,7 +139,7 @@ export class Timeline {
     const bar = this.#add(beginning(row, { kind: "run", name: id, id, parent: undefined }));
     this.#runs += 1;
     const taken = { storedMs: row.storedMs, takenSeq: takenSeq(value), number: this.#runs };
-    bar.run = { ...taken, quiet: [], firstOutputMs: undefined, interrupts: [] };
+    bar.run = { ...taken, quiet: [], firstOutputMs: undefined, interrupts: [], tokens: undefined };
     this.#run = bar;
     this.#heardMs = Math.max(row.atMs, row.endMs);
     return bar;
@@ -149,7 +150,10 @@ export class Timeline {
     if (bar === undefined) return undefined;
     added(bar, row);
     const outcome = isObject(value["outcome"]) ? value["outcome"] : {};
-    if (bar.run !== undefined) bar.run.interrupts = reasonsOf(outcome["interrupts"]);
+    if (bar.run !== undefined) {
+      bar.run.interrupts = reasonsOf(outcome["interrupts"]);
+      bar.run.tokens = tokensIn(value);
+    }
     // Bars that no run had begun around end with the run too: nothing stays open between runs.
     for (const other of this.#top) if (other !== bar) this.#end(other, "cut");
     this.#end(bar, effect.does === "fail_run" ? "failed" : stateOf(outcome));
@@ -363,4 +367,10 @@ function takenSeq({ metadata }: JsonObject): number | undefined {
 function moved(inner: Drawn, to: Drawn | undefined, top: Set<Drawn>): void {
   inner.parent = to;
   (to?.inside ?? top).add(inner);
+}
+
+function tokensIn(end: JsonObject): { input: number; output: number } | undefined {
+  const usage = usageIn(end);
+  if (usage.length === 0) return undefined;
+  return { input: sumOf(usage, "input") ?? 0, output: sumOf(usage, "output") ?? 0 };
 }

@@ -61,6 +61,8 @@ export function describedBar(
   if (quietMs > 0) facts.push(["Silent for", duration(quietMs)]);
   if (run !== undefined && run.interrupts.length > 0)
     facts.push(["Waits for", run.interrupts.join(", ")]);
+  if (run?.tokens !== undefined)
+    facts.push(["Tokens", `${count(run.tokens.input)} in, ${count(run.tokens.output)} out`]);
   facts.push(["Events", eventsText(bar, status)]);
   if (kind === "run") facts.push(["Id", bar.id]);
   if (!bar.hasStart) facts.push(["Missing", "its START"]);

@@ -1,8 +1,10 @@
 /** Items that are one quiet line until they are opened: activities, changes of the state, runs. */
 import { type ReactNode, useEffect, useState } from "react";
+import { useCaller } from "../api/caller.ts";
+import { costOf, type ModelPrice, tokensOf } from "../model/cost.ts";
 import type { ActivityItem, RunItem, StateItem } from "../model/conversation.ts";
 import { Badge, type Tone } from "../ui/badge.tsx";
-import { count, duration } from "../ui/format.ts";
+import { count, duration, money } from "../ui/format.ts";
 import { JsonText, JsonTree } from "../ui/json-tree.tsx";
 import { visible } from "../ui/text.ts";
 import { CopyButton } from "./code-block.tsx";
@@ -89,17 +91,26 @@ const ENDS: Readonly<Record<string, { tone: Tone; words: string }>> = {
   unanswered: { tone: "neutral", words: "not answered" },
 };
 
-/** "Run 3 · 4.2 s · 2 tools · 1,240 tokens". */
-function wordsOf({ number, tookMs, toolCalls, tokens }: RunItem): string {
+const NO_PRICES = {};
+
+/** "Run 3 · 4.2 s · 2 tools · 1,240 tokens · $0.012". */
+function wordsOf(
+  { number, tookMs, toolCalls, usage }: RunItem,
+  prices: Readonly<Record<string, ModelPrice>>,
+): string {
   const words = [number === 0 ? "Run" : `Run ${count(number)}`];
   if (tookMs !== undefined) words.push(duration(tookMs));
   if (toolCalls > 0) words.push(`${count(toolCalls)} ${toolCalls === 1 ? "tool" : "tools"}`);
-  if (tokens !== undefined) words.push(`${count(tokens)} ${tokens === 1 ? "token" : "tokens"}`);
+  const tokens = tokensOf(usage);
+  if (tokens > 0) words.push(`${count(tokens)} ${tokens === 1 ? "token" : "tokens"}`);
+  const cost = costOf(usage, prices);
+  if (cost !== undefined && cost > 0) words.push(money(cost));
   return words.join(" · ");
 }
 
 export function RunView({ item }: { item: RunItem }) {
   const { phase, runId, outcome, answer, message, code, seq, atMs } = item;
+  const prices = useCaller()?.model_prices ?? NO_PRICES;
   const end = ENDS[answer ?? outcome ?? "success"] ?? {
     tone: "neutral",
     words: visible(outcome ?? ""),
@@ -108,7 +119,7 @@ export function RunView({ item }: { item: RunItem }) {
     <div className={`run-line run-line-${phase}`}>
       <header className="message-head">
         <span className="run-line-title" title={visible(runId)}>
-          {wordsOf(item)}
+          {wordsOf(item, prices)}
         </span>
         <CopyButton text={runId} what="the id of the run" />
         {phase === "start" && <span className="run-line-word">begins</span>}

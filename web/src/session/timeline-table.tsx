@@ -5,6 +5,7 @@ import { clockText, count, duration } from "../ui/format.ts";
 import { visible } from "../ui/text.ts";
 import { type Column, VirtualTable } from "../ui/virtual-table.tsx";
 import { KIND_NAMES, nameOf, STATE_NAMES } from "./described.ts";
+import { ToolDetails } from "./tool-details.tsx";
 import type { RunStatuses } from "./use-runs.ts";
 
 interface TableProps {
@@ -39,6 +40,7 @@ export function TimelineTable({ scene, statuses, selected, select }: TableProps)
       cell: ({ state, kind, fromSeq }) =>
         (kind === "run" ? statuses.get(fromSeq)?.status : undefined) ?? STATE_NAMES[state],
     },
+    { name: "Tokens", width: "88px", abovePx: 700, isNumber: true, cell: tokensOf },
     { name: "Events", width: "120px", isNumber: true, cell: numbersOf },
   ];
   return (
@@ -51,8 +53,16 @@ export function TimelineTable({ scene, statuses, selected, select }: TableProps)
       selected={at}
       reveal={at}
       select={(index) => select(bars[index])}
+      opened={selected?.kind === "tool" ? at : -1}
+      details={
+        selected?.kind === "tool" ? <ToolDetails key={selected.id} bar={selected} /> : undefined
+      }
     />
   );
+}
+
+function tokensOf({ run }: Bar): string {
+  return run?.tokens === undefined ? "" : count(run.tokens.input + run.tokens.output);
 }
 
 const INDENT_PX = 14;

@@ -55,12 +55,12 @@ export function ToolCard({ item }: { item: ToolItem }) {
   );
 }
 
-function resultText({ content, error }: Readonly<Record<string, unknown>>): string {
+export function resultText({ content, error }: Readonly<Record<string, unknown>>): string {
   const parts = [content, error].filter((part) => part !== undefined && part !== "");
   return parts.map((part) => (typeof part === "string" ? part : JSON.stringify(part))).join("\n");
 }
 
-function Value({ title, text }: { title: string; text: string }) {
+export function Value({ title, text }: { title: string; text: string }) {
   return (
     <section className="tool-card-value" aria-label={title}>
       <header className="tool-card-title">

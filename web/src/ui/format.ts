@@ -5,6 +5,12 @@ export function count(value: number): string {
   return whole.format(value);
 }
 
+/** 0.0123 is "$0.012": two digits that count, and cents at least. */
+export function money(usd: number): string {
+  if (usd >= 0.1) return `$${usd.toFixed(2)}`;
+  return `$${Number(usd.toPrecision(2)).toFixed(Math.min(6, 1 - Math.floor(Math.log10(usd))))}`;
+}
+
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"] as const;
 
 /** 1536 is "1.5 KiB". */
