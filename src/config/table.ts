@@ -1,4 +1,4 @@
-/** The settings, one row each: the source of the parser, of `--help` and of docs/operations.md. */
+/** The settings, one row each: the source of the parser, of `--help` and of docs/configuration.md. */
 import { PAYLOAD_BYTES_MAX } from "@session-ledger/agui/payload";
 import { parseOrigins } from "@session-ledger/base/address";
 import {

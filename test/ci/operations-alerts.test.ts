@@ -72,19 +72,19 @@ test("an unknown metric, label, reason or method is found", () => {
 });
 
 test("each alert links to a section of the runbook", () => {
-  const headings = [...file("operations.md").matchAll(/^#{2,4} (.+)$/gm)].map(([, heading = ""]) =>
+  const headings = [...file("runbook.md").matchAll(/^#{2,4} (.+)$/gm)].map(([, heading = ""]) =>
     heading
       .toLowerCase()
       .replace(/[^\w -]/g, "")
       .replaceAll(" ", "-"),
   );
-  const anchors = headings.map((heading) => `docs/operations.md#${heading}`);
+  const anchors = headings.map((heading) => `docs/runbook.md#${heading}`);
   const lost = rules.filter(({ annotations }) => !anchors.includes(annotations.runbook_url));
   expect(lost.map(({ annotations }) => annotations.runbook_url)).toEqual([]);
 });
 
-test("the page names every alert and no other", () => {
-  const named = new Set(file("operations.md").match(/\bSessionLedger[A-Z]\w+/g));
+test("the runbook names every alert and no other", () => {
+  const named = new Set(file("runbook.md").match(/\bSessionLedger[A-Z]\w+/g));
   expect(named).toEqual(new Set(rules.map(({ alert }) => alert)));
 });
 

@@ -1,14 +1,13 @@
-/** docs/operations.md quotes what was measured and names what there is. */
-import { existsSync, readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
+/** docs/operations.md quotes what was measured, and links between pages lead to a file and a heading. */
+import { existsSync, globSync, readFileSync } from "node:fs";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { expect, test } from "vitest";
 
 const DOCS = fileURLToPath(new URL("../../docs", import.meta.url));
 const text = (name: string): string => readFileSync(`${DOCS}/${name}`, "utf8");
-const page = text("operations.md");
 
 function section(title: string): string {
-  const [, body] = page.split(new RegExp(`^## ${title}$`, "m"));
+  const [, body] = text("operations.md").split(new RegExp(`^## ${title}$`, "m"));
   if (body === undefined) throw new Error(`no section ${title}`);
   return body.split(/^## /m)[0] ?? "";
 }
@@ -23,16 +22,31 @@ test("every figure of the capacity is in docs/performance.md", () => {
   expect(figures.filter((figure) => !measured.has(figure))).toEqual([]);
 });
 
-test("every link of the page leads to a file or a section", () => {
-  const links = [...page.matchAll(/\]\(([\w./-]*)(?:#([\w-]+))?\)/g)];
-  const paths = links.flatMap(([, path]) => (path === undefined || path === "" ? [] : [path]));
-  expect(paths.filter((path) => !existsSync(`${DOCS}/${path}`))).toEqual([]);
-  const anchors = [...page.matchAll(/^#{2,4} (.+)$/gm)].map(([, heading = ""]) =>
+/** The anchors that GitHub gives the headings of a page. */
+function anchorsOf(markdown: string): readonly string[] {
+  const headings = markdown.replaceAll(/^```[^]*?^```/gm, "").matchAll(/^#{1,4} (.+)$/gm);
+  return [...headings].map(([, heading = ""]) =>
     heading
       .toLowerCase()
-      .replace(/[^\w -]/g, "")
+      .replaceAll(/[^\w -]/g, "")
       .replaceAll(" ", "-"),
   );
-  const own = links.flatMap(([, path, anchor]) => (path === "" && anchor ? [anchor] : []));
-  expect(own.filter((anchor) => !anchors.includes(anchor))).toEqual([]);
+}
+
+test("every link of the pages leads to a file and a heading", () => {
+  const root = fileURLToPath(new URL("../..", import.meta.url));
+  const paths = globSync(["*.md", "docs/**/*.md", "{clients,packages}/*/README.md"], { cwd: root });
+  expect(paths.length).toBeGreaterThan(50);
+  const lost = paths.flatMap((path) => {
+    const url = pathToFileURL(`${root}/${path}`);
+    const markdown = readFileSync(url, "utf8").replaceAll(/^```[^]*?^```/gm, "");
+    const links = [...markdown.matchAll(/\]\((?!\w+:)([^)#\s]*)(?:#([^)]+))?\)/g)];
+    return links.flatMap(([link, target = "", anchor]) => {
+      const file = target === "" ? url : new URL(target, url);
+      if (!existsSync(file)) return [`${path} ${link}`];
+      if (anchor === undefined || !file.pathname.endsWith(".md")) return [];
+      return anchorsOf(readFileSync(file, "utf8")).includes(anchor) ? [] : [`${path} ${link}`];
+    });
+  });
+  expect(lost).toEqual([]);
 });

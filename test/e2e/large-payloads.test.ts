@@ -322,6 +322,6 @@ describe("a service with PAYLOAD_BYTES_MAX=16777216", () => {
 });
 
 test("the documents have the limit", () => {
-  const page = readFileSync("docs/operations.md", "utf8");
+  const page = readFileSync("docs/configuration.md", "utf8");
   expect(page.includes(`\`PAYLOAD_BYTES_MAX\` (\`${PAYLOAD_BYTES_MAX}\`)`)).toBe(true);
 });

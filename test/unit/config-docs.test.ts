@@ -1,6 +1,6 @@
 /**
- * The tables of docs/operations.md are generated from the code. With UPDATE_DOCS=1 this test writes
- * them; without it, it compares them with the document.
+ * The lists of docs/configuration.md and docs/operations.md are generated from the code. With
+ * UPDATE_DOCS=1 this test writes them; without it, it compares them with the pages.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -10,7 +10,8 @@ import { REMOVED_SETTINGS } from "../../src/config/config.ts";
 import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
-const PATH = fileURLToPath(new URL("../../docs/operations.md", import.meta.url));
+const DOCS = fileURLToPath(new URL("../../docs", import.meta.url));
+const page = (name: string): string => readFileSync(`${DOCS}/${name}.md`, "utf8");
 
 function configMarkdown(): string {
   const settings = [...Object.values(SERVICE_SETTINGS), ...Object.values(CLIENT_SETTINGS)];
@@ -41,29 +42,28 @@ function withSection(document: string, name: string, body: string): string {
   return document.replace(section, (_, start: string, end: string) => `${start}${body}\n${end}`);
 }
 
-test("the generated tables are up to date", async () => {
-  const document = readFileSync(PATH, "utf8");
-  const sections = {
-    configuration: configMarkdown(),
-    metrics: await metricsMarkdown(),
-    "exit codes": exitMarkdown(),
+test("the generated lists are up to date", async () => {
+  const pages = {
+    configuration: { configuration: configMarkdown() },
+    operations: { metrics: await metricsMarkdown(), "exit codes": exitMarkdown() },
   };
-  const updated = Object.entries(sections).reduce(
-    (text, [name, body]) => withSection(text, name, body),
-    document,
-  );
-  if (process.env["UPDATE_DOCS"] === "1") writeFileSync(PATH, updated);
-  expect(readFileSync(PATH, "utf8")).toBe(updated);
+  for (const [name, sections] of Object.entries(pages)) {
+    const updated = Object.entries(sections).reduce(
+      (text, [section, body]) => withSection(text, section, body),
+      page(name),
+    );
+    if (process.env["UPDATE_DOCS"] === "1") writeFileSync(`${DOCS}/${name}.md`, updated);
+    expect(page(name)).toBe(updated);
+  }
 });
 
 test("every removed setting is named once", () => {
-  const document = readFileSync(PATH, "utf8");
   for (const name of Object.keys(REMOVED_SETTINGS))
-    expect(document.split(`\`${name}\``)).toHaveLength(2);
+    expect(page("configuration").split(`\`${name}\``)).toHaveLength(2);
 });
 
 test("metrics and settings named in the text exist", async () => {
-  const document = readFileSync(PATH, "utf8");
+  const document = ["configuration", "operations", "runbook"].map(page).join("\n");
   const metrics = await createMetrics().text();
   const named = document.match(/session_ledger_[a-z_]+/g) ?? [];
   expect(named.filter((name) => !metrics.includes(`# HELP ${name} `))).toEqual([]);
