@@ -1,6 +1,6 @@
 /**
  * The two watches: check the form, find the cursor, forward the rows of live delivery (states:
- * docs/watch.md). Watchers of a window share rows and messages, so each is encoded once. The filter
+ * docs/reading.md). Watchers of a window share rows and messages, so each is encoded once. The filter
  * is applied here and never holds a cursor back: state frames have the last number that was
  * examined.
  */

@@ -1,6 +1,6 @@
 /**
  * Live delivery: which sessions are watched, by how many watchers, and which watchers a commit
- * wakes. The design is in docs/watch.md; this file keeps the registry.
+ * wakes. The design is in docs/reading.md; this file keeps the registry.
  *
  *   ingest ── committed ──►  Tail (window) ◄── one read ── table
  *   delete ── deleted ────►    │  wakes                      ▲ a page each

@@ -1,5 +1,5 @@
 /**
- * One watch: a cursor and its next step (docs/watch.md has its states). The consumer pulls. Until then
+ * One watch: a cursor and its next step (docs/reading.md has its states). The consumer pulls. Until then
  * the watcher reads at most one page ahead, if the consumer counts its memory, and buffers nothing
  * else: the cursor of a slow consumer drops below the window and reads pages. Before every step the
  * watcher checks its end and its state. An abort, the end of the tail and the end of a delay resolve

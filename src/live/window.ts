@@ -1,5 +1,5 @@
 /**
- * The newest rows of one watched session, as one replica knows them (docs/watch.md). Numbers are
+ * The newest rows of one watched session, as one replica knows them (docs/reading.md). Numbers are
  * contiguous, so `head + 1` is the only row that may be appended without asking the table.
  *
  * A window is a value: no function changes its argument. A commit must not copy thousands of rows,

@@ -292,7 +292,7 @@ async function writeExamples(pages: readonly string[]): Promise<readonly string[
 }
 
 test("code of a consumer and of the documents compiles with the declarations alone", async () => {
-  const examples = await writeExamples(["reader.md", "dual-push.md"]);
+  const examples = await writeExamples(["reading.md", "dual-push.md"]);
   expect(examples).toHaveLength(6);
   const strict = ["--strict", "--target", "es2024", "--module", "nodenext", "--types", "node"];
   const { stdout } = await run(TSC, [...strict, "--noEmit", "main.ts", ...examples], {
