@@ -59,13 +59,12 @@ const EXAMPLES: Readonly<Record<string, Examples>> = {
   },
   MODEL_PRICES: {
     good: [
-      ["", {}],
       [
         "small=0.5/2, eu.model=v1:0=3/15",
         { small: { input: 0.5, output: 2 }, "eu.model=v1:0": { input: 3, output: 15 } },
       ],
     ],
-    bad: ["small", "small=1", "small=1/", "small=-1/2", "small=1/2;large=2/3", "=1/2,x"],
+    bad: ["small", "small=1", "small=1/", "small=-1/2", "=1/2,x"],
   },
   HTTP_ORIGINS: {
     good: [
