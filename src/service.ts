@@ -312,7 +312,7 @@ function createEdges(config: Config, parts: EdgeParts) {
         config.pushStreamsMax +
         Math.ceil(CONNECTIONS_WITHOUT_STREAM_MAX / config.workers),
       origins: config.httpOrigins ?? [],
-      modelPrices: config.modelPrices,
+      modelPrices: config.modelPrices ?? {},
       inspector: config.inspector === "on",
       heartbeatMs: config.sseHeartbeatMs,
       logRequests: config.callLog,

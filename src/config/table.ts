@@ -43,8 +43,8 @@ export const SERVICE_SETTINGS = {
   inspector: setting("INSPECTOR", choice("on", "off"), "on").means(
     "Whether HTTP serves the inspector, a page for people. It holds no data and needs no token; what it shows needs one.",
   ),
-  modelPrices: setting("MODEL_PRICES", MODEL_PRICES, "").means(
-    "What a million tokens of a model cost in USD, given to it and by it, like `small=0.5/2,large=3/15`. With it the inspector shows what a run has cost. Empty: it shows no costs.",
+  modelPrices: optional("MODEL_PRICES", MODEL_PRICES).means(
+    "What a million tokens of a model cost in USD, given to it and by it, like `small=0.5/2,large=3/15`. With it the inspector shows what a run has cost.",
   ),
   opsAddress: setting("OPS_ADDRESS", ADDRESS, "127.0.0.1:8083").means(
     "The address of /healthz, /readyz and /metrics. They show no session data, so any address is allowed.",

@@ -91,7 +91,7 @@ describe("in chromium", needs("chromium"), () => {
     for (let at = 0; at < names.length; at += 50)
       await Promise.all(names.slice(at, at + 50).map((name) => ask(name)));
     await inspector.visit(`${url}inbox`, {}, async (page) => {
-      await page.getByText("1,000 wait for you").waitFor();
+      await page.getByText("1,000 sessions wait for you").waitFor();
       expect(await questions(page).count()).toBe(25);
       await page.getByRole("button", { name: "More questions" }).click();
       await expect.poll(() => questions(page).count()).toBe(50);

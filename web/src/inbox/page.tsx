@@ -29,7 +29,7 @@ export function InboxPage() {
   return (
     <div className="inbox">
       <h1 className="inbox-title">
-        {total === 0 ? "Inbox" : `${count(total)}${totalIsLowerBound ? "+" : ""} wait for you`}
+        {total === 0 ? "Inbox" : waitingWords(total, totalIsLowerBound)}
       </h1>
       {error !== null && <ErrorBox error={error} retry={() => void refetch()} />}
       {data === undefined && error === null && <p className="app-loading">Loading …</p>}
@@ -52,6 +52,11 @@ export function InboxPage() {
       )}
     </div>
   );
+}
+
+function waitingWords(total: number, isLowerBound: boolean): string {
+  if (total === 1 && !isLowerBound) return "1 session waits for you";
+  return `${count(total)}${isLowerBound ? "+" : ""} sessions wait for you`;
 }
 
 function Asking({ session }: { readonly session: AskingSession }) {
