@@ -28,7 +28,7 @@ const STATE: SessionColumn = {
   style: ({ state }) => STATE_STYLES.get(stateWord(state)),
 };
 
-function stateWord(state: SessionState): string {
+export function stateWord(state: SessionState): string {
   return [...STATES].find(([, number]) => number === state)?.[0] ?? "";
 }
 /** Ids are often UUIDs. */

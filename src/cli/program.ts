@@ -11,6 +11,7 @@ import { addProcessCommands, ENVIRONMENT_HELP, type Finish } from "./serve.ts";
 import { addConversationCommands } from "./conversation.ts";
 import { addFeed } from "./feed.ts";
 import { importFile } from "./import.ts";
+import { addMcp } from "./mcp.ts";
 import { programNamed, runProgram } from "./running.ts";
 import { addInbox, addSessions } from "./session-list.ts";
 import { addSessionCommands } from "./sessions.ts";
@@ -44,6 +45,7 @@ const COMMANDS = [
   addSessions,
   addInbox,
   addSearch,
+  addMcp,
   addSessionCommands,
   addImport,
   addCompletion,

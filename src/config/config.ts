@@ -380,7 +380,7 @@ function settings(): readonly Setting<unknown>[] {
 }
 
 /** True when no other machine can reach it, in any network. */
-function isLoopback({ host }: Address): boolean {
+export function isLoopback({ host }: Address): boolean {
   const family = isIP(host);
   // The address of a name can change, so none is resolved. RFC 6761 6.3 defines `localhost`.
   if (family === 0) return host.toLowerCase() === "localhost";
