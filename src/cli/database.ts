@@ -73,7 +73,7 @@ function addRetention(program: Command, io: CliIo, finish: Finish): void {
 function addReindex(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("reindex")
-    .summary("make the index of search and the runs of analytics again, from the rows")
+    .summary("make search and analytics again, from the rows")
     .description(
       "make the index of search and the runs of analytics again, from the rows; needed after a change of SEARCH_LANGUAGE. A running service does the work in its pauses",
     );

@@ -12,12 +12,14 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import type { McpServer } from "@modelcontextprotocol/server";
 import { type Command, InvalidArgumentError } from "commander";
 import { type Address, addressText, parseAddress } from "@session-ledger/base/address";
 import { codeOf } from "@session-ledger/base/errors";
 import { createLedgerClient, ledger } from "@session-ledger/runner/internal/client";
 import { RpcFailure } from "@session-ledger/runner/internal/failure";
 import { isLoopback } from "../config/config.ts";
+import { packageVersion } from "../observability/version.ts";
 import { callsService, type Connection } from "./connection.ts";
 import { type CliIo, printLine, tell, UsageError } from "./io.ts";
 
@@ -63,12 +65,27 @@ function httpAddress(text: string): Address {
   return address;
 }
 
-/** Resolves at the end of stdin, when nobody reads stdout any more, or when the user ends the command. */
+/** A server for one connection of stdin, or for one request of HTTP. */
+async function loadTools({ canWrite }: Rights): Promise<(connection: Connection) => McpServer> {
+  const sdk = await import("@modelcontextprotocol/server");
+  const { addReads } = await import("./mcp-reads.ts");
+  const { addWrites } = await import("./mcp-writes.ts");
+  const instructions = "The recorded sessions of AI agents: their texts, runs and open questions.";
+  return (connection) => {
+    const named = { name: "session-ledger", version: packageVersion() };
+    const server = new sdk.McpServer(named, { instructions });
+    addReads(server, connection);
+    if (canWrite) addWrites(server, connection);
+    return server;
+  };
+}
+
+/** Resolves at the end of stdin, when the reader of stdout is gone, or when the user ends the command. */
 async function serveStdio(connection: Connection, rights: Rights): Promise<void> {
   const { io } = connection;
   const sdk = await import("@modelcontextprotocol/server/stdio");
-  const { createMcpServer } = await import("./mcp-tools.ts");
-  const handle = sdk.serveStdio(() => createMcpServer(connection, rights), {
+  const serverFor = await loadTools(rights);
+  const handle = sdk.serveStdio(() => serverFor(connection), {
     transport: new sdk.StdioServerTransport(io.stdin, io.stdout),
     onerror: ({ message }) => tell(io, message),
   });
@@ -130,7 +147,7 @@ async function mcpAnswers(
   { address, isLocal, canWrite }: Rights & { readonly address: Address; readonly isLocal: boolean },
 ): Promise<Answers> {
   const sdk = await import("@modelcontextprotocol/server");
-  const { createMcpServer } = await import("./mcp-tools.ts");
+  const serverFor = await loadTools({ canWrite });
   const { io, settings } = connection;
   // A page of another site could otherwise reach the port by a name that it lets point here.
   const { host } = address;
@@ -149,7 +166,7 @@ async function mcpAnswers(
     const client =
       token === undefined ? connection.client : createLedgerClient({ ...settings, token });
     const caller = { ...connection, client };
-    const handler = sdk.createMcpHandler(() => createMcpServer(caller, { canWrite }), {
+    const handler = sdk.createMcpHandler(() => serverFor(caller), {
       onerror: ({ message }) => tell(io, message),
     });
     const sent = async (): Promise<void> => {

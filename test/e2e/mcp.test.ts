@@ -1,6 +1,6 @@
 /** The command `mcp` as an assistant has it: the client of the official SDK, over stdin and over HTTP. */
 import { once } from "node:events";
-import { request } from "node:http";
+import { request as httpRequest } from "node:http";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { afterEach, beforeAll, describe, expect, test } from "vitest";
@@ -36,7 +36,7 @@ afterEach(async () => {
 });
 
 const resultSchema = z.object({
-  content: z.array(z.object({ text: z.string() })).nonempty(),
+  content: z.tuple([z.object({ text: z.string() })]),
   structuredContent: z.record(z.string(), z.unknown()).optional(),
   isError: z.boolean().optional(),
 });
@@ -48,9 +48,17 @@ async function use(mcp: Client, name: string, args: Readonly<Record<string, unkn
   return { text, json: result.structuredContent, isError: result.isError === true };
 }
 
-async function overStdio(address: string, ...flags: readonly string[]): Promise<Client> {
+/** `auto` asks for the newest protocol first, `legacy` is the one of most assistants. */
+const clientOf = (mode: "auto" | "legacy") =>
+  new Client({ name: "test", version: "1" }, { versionNegotiation: { mode } });
+
+async function overStdio(
+  address: string,
+  flags: readonly string[] = [],
+  mode: "auto" | "legacy" = "legacy",
+): Promise<Client> {
   const args = [MAIN, "mcp", "--address", address, "--retry-for", "1s", ...flags];
-  const mcp = new Client({ name: "test", version: "1" });
+  const mcp = clientOf(mode);
   await mcp.connect(
     new StdioClientTransport({ command: process.execPath, args, stderr: "ignore" }),
   );
@@ -72,8 +80,12 @@ async function startHttp(address: string, flags: readonly string[] = [], token =
   throw new Error(`mcp ended: ${JSON.stringify(await command.result)}`);
 }
 
-async function overHttp(url: string, token?: string): Promise<Client> {
-  const mcp = new Client({ name: "test", version: "1" });
+async function overHttp(
+  url: string,
+  token?: string,
+  mode: "auto" | "legacy" = "legacy",
+): Promise<Client> {
+  const mcp = clientOf(mode);
   const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
   await mcp.connect(new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } }));
   opened.push(mcp);
@@ -112,7 +124,8 @@ async function payloadsOf(sessionId: string): Promise<readonly string[]> {
 
 test("each tool that reads gives JSON and a text, and no tool writes without --write", async () => {
   const id = await asking("wombats");
-  const mcp = await overStdio(service.grpcAddress);
+  const mcp = await overStdio(service.grpcAddress, [], "auto");
+  expect(mcp.getProtocolEra()).toBe("modern");
   expect(await toolsOf(mcp)).toEqual(READS);
   const found = async () =>
     (await use(mcp, "search_texts", { query: "wombat", labels: { team: "blue" }, after: "1h" }))
@@ -177,7 +190,7 @@ test("a long transcript comes in parts, and lists are cut at their limit", async
 
 test("with --write a message is stored once, and a question is answered as the page answers it", async () => {
   const id = await asking("numbats");
-  const mcp = await overStdio(service.grpcAddress, "--write");
+  const mcp = await overStdio(service.grpcAddress, ["--write"]);
   expect(await toolsOf(mcp)).toEqual([...READS, ...WRITES]);
   const answers = [{ interrupt_id: "ask-1", approved: true }];
   const other = await use(mcp, "answer_question", {
@@ -236,8 +249,37 @@ test("with --write a message is stored once, and a question is answered as the p
   );
 });
 
+test("the questions of a run are answered in one call, each in the form that it asks for", async () => {
+  const id = newSession();
+  const boolean = { id: "a", reason: "input", responseSchema: { type: "boolean" } };
+  const properties = { sure: { type: "boolean" } };
+  const member = { id: "b", reason: "input", responseSchema: { type: "object", properties } };
+  const interrupts = [boolean, member, { id: "c", reason: "input" }, { id: "d", reason: "input" }];
+  await emit(client, id, { type: "RUN_STARTED", threadId: id, runId: "run-1" });
+  const outcome = { type: "interrupt", interrupts };
+  await emit(client, id, { type: "RUN_FINISHED", threadId: id, runId: "run-1", outcome });
+  const answers = [
+    { interrupt_id: "a", approved: false },
+    { interrupt_id: "b", approved: true },
+    { interrupt_id: "c", text: "blue" },
+    { interrupt_id: "d", value: { size: 2 } },
+  ];
+  const mcp = await overStdio(service.grpcAddress, ["--write"]);
+  const few = await use(mcp, "answer_question", { session_id: id, answers: answers.slice(1) });
+  expect(few).toMatchObject({ isError: true, text: expect.stringContaining("these wait: a, b") });
+  expect(await payloadsOf(id)).toEqual([]);
+  expect((await use(mcp, "answer_question", { session_id: id, answers })).isError).toBe(false);
+  const [stored = ""] = await payloadsOf(id);
+  expect(JSON.parse(stored).resume).toEqual([
+    { interruptId: "a", status: "resolved", payload: false },
+    { interruptId: "b", status: "resolved", payload: { sure: true } },
+    { interruptId: "c", status: "resolved", payload: "blue" },
+    { interruptId: "d", status: "resolved", payload: { size: 2 } },
+  ]);
+});
+
 test("wrong input names its field, and a refusal of the service is an error of the tool", async () => {
-  const mcp = await overStdio(service.grpcAddress, "--write");
+  const mcp = await overStdio(service.grpcAddress, ["--write"]);
   const id = newSession();
   for (const [tool, args, field] of [
     ["search_texts", {}, "query"],
@@ -271,7 +313,7 @@ describe("over HTTP", () => {
     const session_id = made.metadata?.id ?? "";
     const { url, end } = await startHttp(guarded.grpcAddress, ["--write"]);
     const [edits, views, nobody] = [
-      await overHttp(url, editor.token),
+      await overHttp(url, editor.token, "auto"),
       await overHttp(url, viewer.token),
       await overHttp(url),
     ];
@@ -318,7 +360,9 @@ describe("over HTTP", () => {
     expect(await statusOf({ origin: "null" })).toBe(403);
     expect(await statusOf({ authorization: "Basic abc" })).toBe(401);
     expect(await statusOf({}, url.replace("/mcp", "/other"))).toBe(404);
-    const asEvil = request(url, { method: "POST", headers: { host: "evil.example" } }).end(body);
+    const asEvil = httpRequest(url, { method: "POST", headers: { host: "evil.example" } }).end(
+      body,
+    );
     const [answer] = await once(asEvil, "response");
     expect(answer.resume().statusCode).toBe(403);
   });
