@@ -173,7 +173,12 @@ async function mcpAnswers(
       await handler.close();
       if (client !== connection.client) client.close();
     };
-    return { response: await handler.fetch(request), sent };
+    try {
+      return { response: await handler.fetch(request), sent };
+    } catch (error) {
+      await sent();
+      throw error;
+    }
   };
 }
 
