@@ -159,6 +159,8 @@ test("each tool that reads gives JSON and a text, and no tool writes without --w
   const question = { session_id: id, interrupt_id: "ask-1", tool: "drop_table", message: "May I?" };
   expect(inbox.json).toMatchObject({ questions: [question], more: false });
   expect(inbox.text).toContain("ask-1");
+  const red = await use(mcp, "list_inbox", { project, labels: { team: "red" } });
+  expect(red.json).toMatchObject({ questions: [] });
   expect(await use(mcp, "list_inbox", { project: "none" })).toMatchObject({
     text: "Nothing was found.",
     json: { questions: [] },
@@ -201,14 +203,8 @@ test("with --write a message is stored once, and a question is answered as the p
     isError: true,
     text: expect.stringContaining("these wait: ask-1"),
   });
-  const answered = await use(mcp, "answer_question", { session_id: id, answers });
-  expect(answered.json).toMatchObject({ seq: "2", already_stored: false });
+  // The first answer is of the page. Its repetition is the same message, so the keys are the same.
   const resume = [{ interruptId: "ask-1", status: "resolved", payload: { approved: true } }];
-  expect((await payloadsOf(id)).map((one) => one.startsWith("{") && JSON.parse(one))).toEqual([
-    false,
-    { threadId: id, messages: [], resume },
-  ]);
-  // The same answer at the door of AG-UI is the one that waits: the key is the same.
   const input = {
     threadId: id,
     runId: "",
@@ -227,9 +223,10 @@ test("with --write a message is stored once, and a question is answered as the p
   });
   expect(page.status).toBe(200);
   leaving.abort();
-  expect(await payloadsOf(id)).toHaveLength(2);
+  await expect.poll(() => payloadsOf(id)).toHaveLength(2);
   const again = await use(mcp, "answer_question", { session_id: id, answers });
   expect(again.json).toMatchObject({ seq: "2", already_stored: true });
+  expect(await payloadsOf(id)).toHaveLength(2);
   const refusal = [{ interrupt_id: "ask-1", approved: false }];
   const late = await use(mcp, "answer_question", { session_id: id, answers: refusal });
   expect(late).toMatchObject({ isError: true, text: expect.stringContaining("KEY_REUSED") });
@@ -265,6 +262,8 @@ test("the questions of a run are answered in one call, each in the form that it 
     { interrupt_id: "d", value: { size: 2 } },
   ];
   const mcp = await overStdio(service.grpcAddress, ["--write"]);
+  const inbox = await use(mcp, "list_inbox", { limit: 1 });
+  expect(inbox.json).toMatchObject({ questions: [expect.anything()], more: true });
   const few = await use(mcp, "answer_question", { session_id: id, answers: answers.slice(1) });
   expect(few).toMatchObject({ isError: true, text: expect.stringContaining("these wait: a, b") });
   expect(await payloadsOf(id)).toEqual([]);
