@@ -138,7 +138,7 @@ export function addReads(server: McpServer, connection: Connection): void {
   );
 }
 
-/** Items of pages until there are enough; `more`: the list has further ones. */
+/** Reads pages until `max` items are read; `more`: further items exist. */
 async function gather<R>(
   max: number,
   pageAt: (token: string) => Promise<{ items: readonly R[]; nextPageToken: string }>,

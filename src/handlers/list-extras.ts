@@ -1,4 +1,4 @@
-/** What a list tells of its sessions if a caller asks for it: the last failure, questions, and facts. */
+/** The fields of listed sessions that a request has to ask for: the last failure, questions, and facts. */
 import { create } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import {
@@ -90,35 +90,38 @@ async function questionsOf(
   const asked = Array.isArray(interrupts)
     ? (interrupts as readonly unknown[]).filter(isObject)
     : [];
-  return await Promise.all(
-    asked.map(async (interrupt) => {
-      const { id, message, reason, toolCallId } = interrupt;
-      const call =
-        typeof toolCallId === "string" && toolCallId !== ""
-          ? toolCallOf(await readCallPayloads(database, sessionId, toolCallId), toolCallId)
-          : { name: "", arguments: "" };
-      return create(QuestionSchema, {
-        id: cut(id),
-        runId,
-        seq,
-        message: cut(message),
-        reason: cut(reason),
-        toolName: cut(call.name),
-        toolArguments: cut(call.arguments, ARGUMENTS_CHARS_MAX),
-        interrupt: JSON.stringify(interrupt),
-      });
-    }),
-  );
+  const asksOfCalls = asked.some(({ toolCallId }) => isId(toolCallId));
+  const calls = callsIn(asksOfCalls ? await readCallPayloads(database, sessionId) : []);
+  return asked.map((interrupt) => {
+    const { id, message, reason, toolCallId } = interrupt;
+    const call = isId(toolCallId) ? calls.get(toolCallId) : undefined;
+    return create(QuestionSchema, {
+      id: cut(id),
+      runId,
+      seq,
+      message: cut(message),
+      reason: cut(reason),
+      toolName: cut(call?.name),
+      toolArguments: cut(call?.arguments, ARGUMENTS_CHARS_MAX),
+      interrupt: JSON.stringify(interrupt),
+    });
+  });
 }
 
-/** A merged row has the joined pieces of one call. */
-function toolCallOf(payloads: readonly string[], callId: string) {
-  const call = { name: "", arguments: "" };
+function isId(value: unknown): value is string {
+  return typeof value === "string" && value !== "";
+}
+
+/** By id. A merged row has the joined pieces of one call. */
+function callsIn(payloads: readonly string[]) {
+  const calls = new Map<string, { name: string; arguments: string }>();
   for (const event of payloads.map((payload): JsonObject => parseObject(payload))) {
     const { toolCallId, toolCallName, delta } = event;
-    if (toolCallId !== callId) continue;
+    if (!isId(toolCallId)) continue;
+    const call = calls.get(toolCallId) ?? { name: "", arguments: "" };
     if (typeof toolCallName === "string") call.name = toolCallName;
     if (typeof delta === "string") call.arguments += delta;
+    calls.set(toolCallId, call);
   }
-  return call;
+  return calls;
 }

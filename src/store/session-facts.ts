@@ -71,23 +71,23 @@ function runEndStatement(sessionId: string, payloadBytesMax: number): SQL {
 }
 
 const CALL_ROWS_LOOKED_AT_MAX = 256;
-const CALL_ROWS_MAX = 16;
-const CALL_ROW_BYTES_MAX = 65_536;
+/** Of all rows that are read; the newest ones count first. */
+const CALL_ROWS_BYTES_MAX = 1024 * 1024;
 
 /** Payloads of rows in which tool calls begin and get arguments, in order: those among the newest rows. */
 export async function readCallPayloads(
   database: Database,
   sessionId: string,
-  callId: string,
 ): Promise<readonly string[]> {
   const rows = await database.run(sql`
     select payload from (
-      select seq, event_type, payload from ${sessionEvents} where session_id = ${sessionId}
-      order by seq desc limit ${CALL_ROWS_LOOKED_AT_MAX}
-    ) newest
-    where event_type in ('TOOL_CALL_START', 'TOOL_CALL_ARGS', 'TOOL_CALL_CHUNK')
-      and octet_length(payload) <= ${CALL_ROW_BYTES_MAX} and strpos(payload, ${JSON.stringify(callId)}) > 0
-    order by seq limit ${CALL_ROWS_MAX}`);
+      select seq, payload, sum(octet_length(payload)) over (order by seq desc) as bytes from (
+        select seq, event_type, payload from ${sessionEvents} where session_id = ${sessionId}
+        order by seq desc limit ${CALL_ROWS_LOOKED_AT_MAX}
+      ) newest
+      where event_type in ('TOOL_CALL_START', 'TOOL_CALL_ARGS', 'TOOL_CALL_CHUNK')
+    ) counted
+    where bytes <= ${CALL_ROWS_BYTES_MAX} order by seq`);
   return rows.map(({ payload }) => String(payload));
 }
 

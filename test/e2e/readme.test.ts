@@ -1,6 +1,6 @@
 /**
- * The README does what it says, and the pages that its examples continue on: the examples are run as they
- * stand there, in order, on one service.
+ * Runs the examples of the README, and of the pages that continue them, as they are written: in order, on
+ * one service.
  */
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";

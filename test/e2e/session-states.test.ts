@@ -129,6 +129,31 @@ test("a list of what waits for a person has the questions, the longest wait firs
   expect(inbox.stdout).toContain("May I delete the table?");
 });
 
+test("a run that asks a hundred questions has them all, each with its call", async () => {
+  const projectId = newSession();
+  const { metadata } = await client.unary(createSession, { name: "many", projectId });
+  const id = metadata?.id ?? "";
+  const run = { threadId: id, runId: "run-1" };
+  await emit(client, id, { type: "RUN_STARTED", ...run });
+  const interrupts = Array.from({ length: 100 }, (_, n) => ({
+    ...INTERRUPT,
+    id: `ask-${n}`,
+    toolCallId: `c${n}`,
+  }));
+  for (const [n, { toolCallId }] of interrupts.entries()) {
+    await emit(client, id, { type: "TOOL_CALL_START", toolCallId, toolCallName: `tool-${n}` });
+    await emit(client, id, { type: "TOOL_CALL_END", toolCallId });
+  }
+  await emit(client, id, {
+    type: "RUN_FINISHED",
+    ...run,
+    outcome: { type: "interrupt", interrupts },
+  });
+  const { items } = await client.unary(listSessions, { state: WAITING_FOR_PERSON, projectId });
+  const names = items[0]?.questions.map(({ toolName }) => toolName);
+  expect(names).toEqual(interrupts.map((_, n) => `tool-${n}`));
+});
+
 test("a fork stands where its parent stood", async () => {
   const id = newSession();
   await askIn(id);

@@ -76,6 +76,6 @@ export class WakeUpInstance implements AsyncDisposable {
 /** The number that a scrape would have. */
 export async function instancesHeard(metrics: Metrics): Promise<number | undefined> {
   const all = await metrics.json();
-  const heard = all.find(({ name }) => name === "session_ledger_instances_heard");
-  return heard?.values[0]?.value;
+  const metric = all.find(({ name }) => name === "session_ledger_instances_heard");
+  return metric?.values[0]?.value;
 }

@@ -176,19 +176,19 @@ describe("a received announcement", () => {
 test("another instance counts as heard for a minute after its last text about itself", async () => {
   const testBus = await started();
   const { transport, metrics } = testBus;
-  const heard = () => instancesHeard(metrics);
-  expect(await heard()).toBe(0);
+  const count = () => instancesHeard(metrics);
+  expect(await count()).toBe(0);
   const me = await testBus.name();
   for (const text of [`2 ${me} 1 0`, "what?", "2 you 1 0", "2 they 1 1 7", "3 you 2 ff 1"])
     transport.connection.hear(text);
-  expect(await heard()).toBe(2);
+  expect(await count()).toBe(2);
   testBus.nowMs = 59_999;
   transport.connection.hear("2 you 3 0");
-  expect(await heard()).toBe(2);
+  expect(await count()).toBe(2);
   testBus.nowMs = 60_000;
-  expect(await heard()).toBe(1);
+  expect(await count()).toBe(1);
   testBus.nowMs = 120_000;
-  expect(await heard()).toBe(0);
+  expect(await count()).toBe(0);
   await testBus.stop();
 });
 

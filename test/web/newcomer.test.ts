@@ -1,6 +1,6 @@
 /**
- * The first hour of a newcomer, with the commands of the README in a real browser: the page with the demo, a
- * text that is found, an approval, an agent that goes on, and an answer of the newcomer's runner.
+ * The first hour of a newcomer, with the commands of the README and a real browser: open the page with the
+ * demo, find a text, approve in the inbox, see the agent continue, start a runner, and see its answer.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -79,8 +79,8 @@ describe("in chromium", needs("chromium"), () => {
         runner.kill("SIGKILL");
         if (runner.exitCode === null && runner.signalCode === null) await once(runner, "exit");
       });
-      const said = await runCommand(["say", "talk", "Is anybody there?"], { env });
-      expect(said.exitCode).toBe(0);
+      const sent = await runCommand(["say", "talk", "Is anybody there?"], { env });
+      expect(sent.exitCode).toBe(0);
       await page.goto(`${url}sessions/talk`);
       await page.getByText("You said: Is anybody there?").first().waitFor();
       // And from the page.
