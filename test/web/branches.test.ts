@@ -13,23 +13,27 @@ beforeAll(async () => {
 });
 afterAll(() => endService(service));
 
-/** A run that takes what waits, and answers. */
-async function answer(sessionId: string, runId: string, delta: string): Promise<void> {
+/** A run that takes what waits, and answers; it ends when `finish` has resolved. */
+async function answer(
+  sessionId: string,
+  { runId, delta, finish }: { runId: string; delta: string; finish?: () => Promise<unknown> },
+): Promise<void> {
   const messageId = `answer-${runId}`;
   await pushAll(service, sessionId, [
     { type: "RUN_STARTED", threadId: sessionId, runId },
     { type: "TEXT_MESSAGE_START", messageId, role: "assistant" },
     { type: "TEXT_MESSAGE_CONTENT", messageId, delta },
     { type: "TEXT_MESSAGE_END", messageId },
-    { type: "RUN_FINISHED", threadId: sessionId, runId },
   ]);
+  await finish?.();
+  await pushAll(service, sessionId, [{ type: "RUN_FINISHED", threadId: sessionId, runId }]);
 }
 
 describe("in chromium", needs("chromium"), () => {
   test("a message is edited and answered again, and each branch can be shown", async () => {
     const id = "branched";
     await say(service, id, { payload: "How high is Kenya?" });
-    await answer(id, "r1", "Mount Kenya has 5,199 m.");
+    await answer(id, { runId: "r1", delta: "Mount Kenya has 5,199 m." });
     await inspector.visit(`http://${service.httpAddress}/sessions/${id}`, {}, async (page) => {
       const items = page.locator(".conversation-item");
       const person = (text: string) =>
@@ -41,7 +45,9 @@ describe("in chromium", needs("chromium"), () => {
       await page.getByLabel("Edited message").fill("How large is Kenya?");
       await page.getByRole("button", { name: "Send the edit" }).click();
       await person("How large is Kenya?").getByText("waiting").waitFor();
-      await answer(id, "r2", "It has 580,367 km².");
+      // The page shows the run while it is open: its buttons come back when it ends.
+      const finish = async (): Promise<unknown> => await page.getByText("a run is open").waitFor();
+      await answer(id, { runId: "r2", delta: "It has 580,367 km².", finish });
       await items.getByText("580,367 km²").waitFor();
       await expect.poll(() => items.getByText("5,199 m").count()).toBe(0);
       const choice = (text: string) => person(text).getByRole("group", { name: "Branches" });
@@ -56,7 +62,7 @@ describe("in chromium", needs("chromium"), () => {
           return (await response.text()).includes("regenerates");
         })
         .toBe(true);
-      await answer(id, "r3", "About 580,000 km².");
+      await answer(id, { runId: "r3", delta: "About 580,000 km²." });
       await items.getByText("About 580,000 km²").waitFor();
       await expect.poll(() => items.getByText("580,367 km²").count()).toBe(0);
       await expect.poll(() => person("How large is Kenya?").count()).toBe(1);

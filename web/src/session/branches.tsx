@@ -2,13 +2,13 @@
 import { type FormEvent, useRef, useState } from "react";
 import type { MessageItem } from "../model/conversation.ts";
 import { SendKeys } from "../model/sending.ts";
-import { openRunOf } from "../model/standing.ts";
 import { Button } from "../ui/button.tsx";
 import { ErrorBox } from "../ui/error-box.tsx";
 import { focus } from "../ui/keyboard.ts";
 import { useInSession, useShownCursor } from "./in-session.ts";
 import { sendBranch } from "./talk-api.ts";
 import { useSending } from "./use-sending.ts";
+import { useIsRunning } from "./use-session-log.ts";
 
 /** `‹ 2/3 ›`: an earlier branch is the session before the run that began the next one. */
 export function BranchChoice({ branches }: Pick<MessageItem, "branches">) {
@@ -84,9 +84,10 @@ interface BranchButtonsProps {
 export function BranchButtons({ item, branching }: BranchButtonsProps) {
   const { rights, log } = useInSession();
   const cursor = useShownCursor();
+  const isRunning = useIsRunning(log);
   const { role, isPending, content } = item;
   if (role !== "user" || isPending || !rights.maySend || cursor !== "live") return null;
-  if (openRunOf(log.newestRows) !== undefined || branching.isEditing) return null;
+  if (isRunning || branching.isEditing) return null;
   return (
     <span className="branch-buttons">
       {typeof content === "string" && (

@@ -2,6 +2,7 @@
 import { useCallback, useEffect, useState, useSyncExternalStore } from "react";
 import { SessionLog } from "../model/log.ts";
 import { type Cursor, type Moment, Scrub } from "../model/scrub.ts";
+import { openRunOf } from "../model/standing.ts";
 import { httpSource } from "./log-source.ts";
 
 interface Opened {
@@ -31,6 +32,11 @@ export function useSessionLog(sessionId: string): Opened {
 export function useLogVersion(log: SessionLog): number {
   const subscribe = useCallback((listener: () => void) => calmly(log, listener), [log]);
   return useSyncExternalStore(subscribe, () => log.version);
+}
+
+/** Renders again when a run begins or ends, for parts that do not follow each row. */
+export function useIsRunning(log: SessionLog): boolean {
+  return useSyncExternalStore(log.subscribe, () => openRunOf(log.newestRows) !== undefined);
 }
 
 const READING_MS = 250;
