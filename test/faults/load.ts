@@ -54,6 +54,7 @@ const LOAD_THAT_LOSES = {
   cancelledSessions: 0,
 } as const;
 const PACE_MS = 25;
+const LOOK_MS = 20;
 /** Until the next brim session: the last is reached after half a minute, and then all are full. */
 const BRIM_PACE_MS = 500;
 /** One row each: the slow reader falls behind every window. */
@@ -62,7 +63,7 @@ const SLOW_ROW_MS = 40;
 const SESSION_ROWS_MAX = 2_000_000;
 const BRIM_ROOM = 4;
 const BRIM_PUSHES = 2 * BRIM_ROOM;
-/** The limits from the last push to the end of all writers, and from there to the end of all readers. */
+/** The longest silence of all writers after the last fault, and the limit of all readers from there. */
 export const REST_LIMIT_MS = 60_000;
 
 export class Load {
@@ -80,6 +81,7 @@ export class Load {
   readonly failures: string[] = [];
   readonly #clients: readonly LedgerClient[];
   readonly #ended = new AbortController();
+  readonly #progress: Progress;
   /** The writers that have not ended. */
   readonly #writing = new Map<string, Promise<unknown>>();
   readonly #watching: Promise<unknown>[] = [];
@@ -97,6 +99,7 @@ export class Load {
   }) {
     const { ways, random, weather, progress, losesRows } = parts;
     this.losesRows = losesRows;
+    this.#progress = progress;
     const count = losesRows ? { ...LOAD, ...LOAD_THAT_LOSES } : LOAD;
     this.#clients = ways.grpc.map((address) =>
       createLedgerClient({ address, ownConnection: true }),
@@ -185,16 +188,17 @@ export class Load {
     return this.brimIds.slice(Math.max(at, 0), at + 2);
   }
 
-  /** Starts nothing new; resolves when all begun work has ended or its time is over. */
-  async stopWriting(limitMs: number): Promise<void> {
+  /** Starts nothing new; resolves when all begun work has ended, or nothing gets through for `silenceMs`. */
+  async stopWriting(silenceMs: number): Promise<void> {
     this.#isOver = true;
     this.#isSlow = false;
-    const late = new AbortController();
-    const limit = delay(limitMs, undefined, { signal: late.signal }).catch(() => undefined);
-    await Promise.race([Promise.all(this.#writing.values()), limit]);
-    late.abort();
+    const beganMs = performance.now();
+    const sinceMs = (): number => Math.max(beganMs, this.#progress.newestMs);
+    while (this.#writing.size > 0 && performance.now() - sinceMs() < silenceMs)
+      await delay(LOOK_MS);
+    this.#progress.hasEnded = true;
     for (const name of this.#writing.keys()) {
-      this.failures.push(`${name} did not come to its end in ${limitMs} ms`);
+      this.failures.push(`${name} did not end, and nothing got through for ${silenceMs} ms`);
     }
   }
 

@@ -20,9 +20,17 @@ export class Progress {
   readonly #sessions = new Map<string, number>();
   #longest: Gap | undefined;
   #lastStriking = "";
+  #newestMs = performance.now();
+  /** Nobody waits for the rest of what writers have. */
+  hasEnded = false;
 
   constructor(weather: Weather) {
     this.#weather = weather;
+  }
+
+  /** When the newest push of any writer succeeded. */
+  get newestMs(): number {
+    return this.#newestMs;
   }
 
   get longest(): Gap | undefined {
@@ -39,6 +47,7 @@ export class Progress {
 
   /** Records a success of a push that began then. */
   came(writer: string, beganMs = performance.now()): void {
+    this.#newestMs = performance.now();
     const of = this.#writers.get(writer);
     if (of !== undefined) of.newestMs = Math.max(of.newestMs, beganMs);
   }

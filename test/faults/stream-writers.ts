@@ -18,7 +18,7 @@ const PIECES_MAX = 60;
 const LEAVES_ONE_IN = 6;
 const SILENCE_MS = 2_000;
 const PAUSE_MS = 150;
-/** The time for the rest, after the last fault. */
+/** Nothing waits any more when a writer closes. */
 const CLOSE_LIMIT_MS = 60_000;
 const LOOK_EVERY_MS = 50;
 
@@ -59,8 +59,8 @@ export async function writeStream(
     await delay(random.below(2 * PAUSE_MS));
   }
   progress.leaves(name);
-  watched();
   await writer.finish();
+  watched();
 }
 
 function watchProgress(writer: StreamWriter, came: () => void): () => void {
@@ -110,8 +110,7 @@ function differences(
   return [`session writer of ${name} ${place + 1}: said ${records}, and there is ${there}`];
 }
 
-/** Once more than 2,000 waited at the end of a run on a busy machine, and 60 s were too short for them. */
-const MESSAGES_WAITING_MAX = 500;
+const MESSAGES_WAITING_MAX = 100;
 
 /**
  * Runs of an agent, one after the other. The agent does not wait for the writer, whatever strikes, until
@@ -134,7 +133,8 @@ export async function writeSession(
   progress.joins(name, [sessionId]);
   let before = 0;
   const looking = setInterval(() => {
-    const { committed } = writer.stats.events;
+    const { events, messages } = writer.stats;
+    const committed = events.committed + messages.committed;
     if (committed > before) progress.acknowledged(name, sessionId);
     before = committed;
   }, LOOK_EVERY_MS);
@@ -148,6 +148,9 @@ export async function writeSession(
     do await delay(random.below(4 * PAUSE_MS));
     while (!isOver() && writer.stats.messages.pending > MESSAGES_WAITING_MAX);
   }
+  // As long as something gets through: a busy machine may need minutes for what waits.
+  while (!progress.hasEnded && writer.stats.events.pending + writer.stats.messages.pending > 0)
+    await delay(LOOK_EVERY_MS);
   progress.leaves(name);
   clearInterval(looking);
   const { complete, events, messages, state } = await writer.close({ timeoutMs: CLOSE_LIMIT_MS });
