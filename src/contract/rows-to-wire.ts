@@ -64,6 +64,7 @@ export function toSessionEvent(row: EventRow, deduplicated = false): SessionEven
       row.completedAtMicros === undefined ? undefined : timestampOf(row.completedAtMicros),
     eventCount: row.eventCount,
     fragments: row.fragments === undefined ? undefined : fromBinary(FragmentsSchema, row.fragments),
+    nonconformant: !row.conformant,
     deduplicated,
     runId: row.runId,
     watchState: WatchState.UNSPECIFIED,
@@ -83,7 +84,7 @@ export function* toRawEvents(
     if (row.seq > afterSeq) yield toSessionEvent(row);
     return;
   }
-  const { id, sessionId, runId } = row;
+  const { id, sessionId, runId, conformant } = row;
   let micros = row.createdAtMicros;
   let createdAt = timestampOf(micros);
   for (const { seq, eventType, payload, createdAtMicros } of expand(row, afterSeq)) {
@@ -100,6 +101,7 @@ export function* toRawEvents(
       completedAt: undefined,
       eventCount: 1,
       fragments: undefined,
+      nonconformant: !conformant,
       deduplicated: false,
       runId,
       watchState: WatchState.UNSPECIFIED,
@@ -153,6 +155,8 @@ export class WrittenEvents {
     out.time(7, completedAt);
     out.digits(8, eventCount);
     if (fragments !== undefined) out.message(103, fragments);
+    const conformant = columns[9]?.[0] === TRUE;
+    if (!conformant) out.flag(104);
     out.bytes(111, runId);
     const end = out.end;
     out.end = fieldFrom;
@@ -168,7 +172,7 @@ export class WrittenEvents {
       typeBytes: eventType?.length ?? 0,
       payloadBytes: payload?.length ?? 0,
       runBytes: runId?.length ?? 0,
-      conformant: columns[9]?.[0] === TRUE,
+      conformant,
     };
     return new WrittenEvent({ chunk: this.#chunk, at });
   };
@@ -266,6 +270,10 @@ export class WrittenSessionEvent extends WrittenRow implements SessionEvent {
   readonly deduplicated = false;
   readonly watchState = WatchState.UNSPECIFIED;
 
+  get nonconformant(): boolean {
+    return !this.at.conformant;
+  }
+
   get createdAt(): Timestamp | undefined {
     return this.message.createdAt;
   }
@@ -319,6 +327,11 @@ class FieldWriter {
     this.head(field, value.length);
     this.into.set(value, this.end);
     this.end += value.length;
+  }
+
+  /** A bool that is true. */
+  flag(field: number): void {
+    this.#number(field, 1);
   }
 
   /** A number of decimal digits. */

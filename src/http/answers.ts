@@ -160,6 +160,9 @@ export const eventItemSchema = z
     fragments: z.string().optional().meta({
       description: "On request: the index of a merged row, ambient.v1.Fragments in base64.",
     }),
+    nonconformant: z.literal(true).optional().meta({
+      description: "No version of AG-UI has such an event: AG-UI clients get it as CUSTOM.",
+    }),
     recorded_at: recordedText,
   })
   .meta({ id: "Event" });
@@ -204,6 +207,7 @@ export function eventItem(
     event_count: String(event.eventCount),
     run_id: event.runId === "" ? undefined : JSON.stringify(event.runId),
     fragments: index ? `"${Buffer.from(index).toString("base64")}"` : undefined,
+    nonconformant: event.nonconformant ? "true" : undefined,
     recorded_at: microsJson(recordedMicros),
   });
 }

@@ -17,7 +17,7 @@ import { useService } from "../support/use-service.ts";
 
 /** Its own: each refusal is shown to have made no session. */
 const { client: strict } = useService({});
-const { client: lenient } = useService("limited");
+const { client: lenient, service: lenientService } = useService("limited");
 
 type Case = readonly [
   title: string,
@@ -158,8 +158,11 @@ describe("strict mode refuses, and lenient mode stores unchanged,", () => {
     expect(await refusalOf(fields)).toEqual(expected(refused));
     const sessionId = newSession();
     const answer = await push(lenient, "events", { sessionId, ...fields });
-    expect(answer).toMatchObject({ seq: 1n, runId: "", ...fields });
+    expect(answer).toMatchObject({ seq: 1n, runId: "", nonconformant: true, ...fields });
     expect(await rowsOf(lenient, "events", sessionId)).toEqual([answer]);
+    const path = `/api/ambient/v1/sessions/${sessionId}/events/history`;
+    const page: unknown = await (await fetch(`http://${lenientService.httpAddress}${path}`)).json();
+    expect(page).toMatchObject({ items: [{ seq: 1, nonconformant: true }] });
   });
 
   test("an event that is not AG-UI opens no run and closes none", async () => {

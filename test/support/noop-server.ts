@@ -35,6 +35,7 @@ function answerTo(request: PushSessionEventRequest): SessionEvent {
       nanos: Number(nowMicros % 1_000_000n) * 1_000,
     },
     eventCount: request.eventCount === 0 ? 1 : request.eventCount,
+    nonconformant: false,
     deduplicated: false,
     runId: "",
     watchState: WatchState.UNSPECIFIED,

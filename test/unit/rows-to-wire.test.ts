@@ -183,6 +183,7 @@ describe("an event row that is read in its wire form", () => {
       completedAt: message.completedAt,
       eventCount: message.eventCount,
       fragments: message.fragments,
+      nonconformant: message.nonconformant,
       deduplicated: message.deduplicated,
       runId: message.runId,
       watchState: message.watchState,
@@ -230,6 +231,7 @@ describe("rows to wire", () => {
           ...(row.fragments === undefined
             ? {}
             : { fragments: fromBinary(FragmentsSchema, row.fragments) }),
+          nonconformant: !row.conformant,
           runId: row.runId,
           deduplicated,
         });

@@ -1,5 +1,3 @@
-// oxlint-disable-next-line import/no-unassigned-import -- It has to run before zod.
-import "./no-eval.ts";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Compressor, encodeFragments } from "@session-ledger/compressor/index";
-import type { Row } from "../src/model/source.ts";
+import { LoggedRow, type Row } from "../src/model/source.ts";
 import { Patches } from "../src/model/versions.ts";
 import { eventPayload, eventsOf, previewOf } from "../src/session/event-text.ts";
 
@@ -86,4 +86,17 @@ describe("the changes of a state", () => {
     expect(state.at(9)).toBe(after);
     expect(state.at(8)).toBe(before);
   });
+});
+
+test("a row is no AG-UI event when the service says so", () => {
+  const item = {
+    id: "01900000-0000-7000-8000-000000000000",
+    seq: 1,
+    event_type: "CUSTOM",
+    payload: "{}",
+    created_at: "2026-11-26T09:00:00.000000Z",
+    event_count: 1,
+  };
+  expect(new LoggedRow(item).isConformant).toBe(true);
+  expect(new LoggedRow({ ...item, nonconformant: true }).isConformant).toBe(false);
 });

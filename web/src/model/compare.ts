@@ -2,8 +2,6 @@
  * Two runs side by side, and where they differ. The facts of a run come from its rows, in the canonical
  * form that AG-UI clients get, so chunks and old events count like new ones.
  */
-// oxlint-disable-next-line import/no-unassigned-import -- It has to run before zod.
-import "../no-eval.ts";
 import { isObject, type JsonObject, parseObject } from "@session-ledger/agui/json";
 import { outcomeOf, sumOf, usageIn } from "@session-ledger/agui/run-end";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";

@@ -1,6 +1,4 @@
 /** What a log asks of the HTTP API (docs/http.md), and the rows that it makes of the answers. */
-import { validateEvent } from "@session-ledger/agui/validate";
-import { isObject, parseJson } from "@session-ledger/agui/json";
 import { utf8Bytes } from "@session-ledger/compressor/text";
 
 /** Of /events/history and of the stream of rows, with `fragments=true`. */
@@ -15,6 +13,7 @@ export interface EventItem {
   readonly run_id?: string;
   /** Base64 of ambient.v1.Fragments. */
   readonly fragments?: string;
+  readonly nonconformant?: true;
   readonly recorded_at?: string;
 }
 
@@ -81,7 +80,8 @@ export class LoggedRow {
   readonly fragments: Uint8Array | undefined;
   /** JSON text. Undefined: dropped to save memory; `SessionLog.read` gets it again. */
   payload: string | undefined;
-  #isConformant: boolean | undefined;
+  /** False: no version of AG-UI has such an event, so clients get it as CUSTOM. */
+  readonly isConformant: boolean;
 
   constructor(item: EventItem) {
     const { seq, payload, event_count: count, fragments, completed_at: completed } = item;
@@ -97,16 +97,8 @@ export class LoggedRow {
     this.count = count;
     this.bytes = utf8Bytes(payload);
     this.payload = payload;
+    this.isConformant = item.nonconformant !== true;
     this.fragments = fragments === undefined ? undefined : bytesOf(fragments);
-  }
-
-  /**
-   * False: no version of AG-UI has such an event, so clients get it as CUSTOM. Known only while the
-   * row has its payload, or if it was asked before.
-   */
-  get isConformant(): boolean {
-    this.#isConformant ??= this.payload === undefined || isConformant(this.type, this.payload);
-    return this.#isConformant;
   }
 }
 
@@ -178,27 +170,4 @@ function camelCased(fields: Readonly<Record<string, unknown>>): Readonly<Record<
     return [name, value];
   });
   return Object.fromEntries(named);
-}
-
-/** Fields of the most frequent events; with these alone, and of these types, an event conforms. */
-const TEXT_FIELDS: ReadonlySet<string> = new Set(["type", "messageId", "toolCallId", "delta"]);
-const FRAGMENT = /_(CONTENT|ARGS)$/;
-
-/** As the service decided when it stored the row; a full check takes ten times as long. */
-function isConformant(type: string, payload: string): boolean {
-  const value = parseJson(payload);
-  if (!isObject(value)) return false;
-  const isPlain =
-    FRAGMENT.test(type) &&
-    value["delta"] !== "" &&
-    Object.entries(value).every(([field, one]) =>
-      TEXT_FIELDS.has(field) ? typeof one === "string" : field === "timestamp" && isMillis(one),
-    );
-  if (isPlain) return true;
-  const conformed = validateEvent(type, { text: payload, value }, "strict");
-  return conformed.ok && conformed.entry !== undefined;
-}
-
-function isMillis(value: unknown): boolean {
-  return typeof value === "number" && Number.isFinite(value);
 }

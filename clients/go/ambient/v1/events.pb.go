@@ -183,6 +183,9 @@ type SessionEvent struct {
 	EventCount int32 `protobuf:"varint,8,opt,name=event_count,json=eventCount,proto3" json:"event_count,omitempty"`
 	// The fragment index, if the row has one.
 	Fragments *Fragments `protobuf:"bytes,103,opt,name=fragments,proto3,oneof" json:"fragments,omitempty"`
+	// True if no version of AG-UI has such an event, as VALIDATION=lenient allows: AG-UI clients
+	// get it as CUSTOM.
+	Nonconformant bool `protobuf:"varint,104,opt,name=nonconformant,proto3" json:"nonconformant,omitempty"`
 	// True if this answer is the row of an earlier push with the same key.
 	Deduplicated bool `protobuf:"varint,110,opt,name=deduplicated,proto3" json:"deduplicated,omitempty"`
 	// The run the event belongs to: RUN_STARTED opens one, RUN_FINISHED and RUN_ERROR close it. Empty
@@ -285,6 +288,13 @@ func (x *SessionEvent) GetFragments() *Fragments {
 		return x.Fragments
 	}
 	return nil
+}
+
+func (x *SessionEvent) GetNonconformant() bool {
+	if x != nil {
+		return x.Nonconformant
+	}
+	return false
 }
 
 func (x *SessionEvent) GetDeduplicated() bool {
@@ -650,7 +660,7 @@ const file_ambient_v1_events_proto_rawDesc = "" +
 	"\x0f_producer_epochB\r\n" +
 	"\v_created_atB\f\n" +
 	"\n" +
-	"_fragments\"\xf5\x03\n" +
+	"_fragments\"\x9b\x04\n" +
 	"\fSessionEvent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -664,7 +674,8 @@ const file_ambient_v1_events_proto_rawDesc = "" +
 	"\fcompleted_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampH\x00R\vcompletedAt\x88\x01\x01\x12\x1f\n" +
 	"\vevent_count\x18\b \x01(\x05R\n" +
 	"eventCount\x128\n" +
-	"\tfragments\x18g \x01(\v2\x15.ambient.v1.FragmentsH\x01R\tfragments\x88\x01\x01\x12\"\n" +
+	"\tfragments\x18g \x01(\v2\x15.ambient.v1.FragmentsH\x01R\tfragments\x88\x01\x01\x12$\n" +
+	"\rnonconformant\x18h \x01(\bR\rnonconformant\x12\"\n" +
 	"\fdeduplicated\x18n \x01(\bR\fdeduplicated\x12\x15\n" +
 	"\x06run_id\x18o \x01(\tR\x05runId\x127\n" +
 	"\vwatch_state\x18q \x01(\x0e2\x16.ambient.v1.WatchStateR\n" +

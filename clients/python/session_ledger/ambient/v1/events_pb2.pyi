@@ -34,7 +34,7 @@ class PushSessionEventRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., event_type: _Optional[str] = ..., payload: _Optional[str] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event_count: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., producer_epoch: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., fragments: _Optional[_Union[_compression_pb2.Fragments, _Mapping]] = ...) -> None: ...
 
 class SessionEvent(_message.Message):
-    __slots__ = ("id", "session_id", "seq", "event_type", "payload", "created_at", "completed_at", "event_count", "fragments", "deduplicated", "run_id", "watch_state")
+    __slots__ = ("id", "session_id", "seq", "event_type", "payload", "created_at", "completed_at", "event_count", "fragments", "nonconformant", "deduplicated", "run_id", "watch_state")
     ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class SessionEvent(_message.Message):
     COMPLETED_AT_FIELD_NUMBER: _ClassVar[int]
     EVENT_COUNT_FIELD_NUMBER: _ClassVar[int]
     FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
+    NONCONFORMANT_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WATCH_STATE_FIELD_NUMBER: _ClassVar[int]
@@ -56,10 +57,11 @@ class SessionEvent(_message.Message):
     completed_at: _timestamp_pb2.Timestamp
     event_count: int
     fragments: _compression_pb2.Fragments
+    nonconformant: bool
     deduplicated: bool
     run_id: str
     watch_state: _common_pb2.WatchState
-    def __init__(self, id: _Optional[str] = ..., session_id: _Optional[str] = ..., seq: _Optional[int] = ..., event_type: _Optional[str] = ..., payload: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event_count: _Optional[int] = ..., fragments: _Optional[_Union[_compression_pb2.Fragments, _Mapping]] = ..., deduplicated: bool = ..., run_id: _Optional[str] = ..., watch_state: _Optional[_Union[_common_pb2.WatchState, str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., session_id: _Optional[str] = ..., seq: _Optional[int] = ..., event_type: _Optional[str] = ..., payload: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., completed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event_count: _Optional[int] = ..., fragments: _Optional[_Union[_compression_pb2.Fragments, _Mapping]] = ..., nonconformant: bool = ..., deduplicated: bool = ..., run_id: _Optional[str] = ..., watch_state: _Optional[_Union[_common_pb2.WatchState, str]] = ...) -> None: ...
 
 class WatchSessionEventsRequest(_message.Message):
     __slots__ = ("session_id", "after_seq", "snapshot_only", "expand", "event_types", "run_id", "state_frames")
