@@ -72,7 +72,7 @@ export async function benchLists(bench: Bench): Promise<Findings> {
   bench.undo.defer(() => client.close());
   const sessions = calls ?? (quick ? QUICK : SESSIONS);
   const texts = quick ? QUICK : TEXTS;
-  await fill(bench, ledger, { sessions, texts });
+  await fillLists(bench, ledger, { sessions, texts });
   const database = await openDatabase(bench, ledger);
   const sqlMs = await timeOf(bench, () => byIds(ledger));
   const lists: Record<string, Findings> = {};
@@ -117,7 +117,7 @@ async function timeOf(bench: Bench, ask: () => Promise<unknown>): Promise<Latenc
   return latencyOf(tookMs);
 }
 
-async function fill(
+export async function fillLists(
   bench: Bench,
   { sql: run }: Ledger,
   { sessions, texts }: { readonly sessions: number; readonly texts: number },

@@ -14,6 +14,7 @@ import { benchLists } from "./lists.ts";
 import { benchRetention } from "./retention.ts";
 import { describeMachine } from "./machine.ts";
 import { type BenchName, type BenchOptions, readOptions, USAGE } from "./options.ts";
+import { benchPage } from "./page.ts";
 import { profilePush, profileStream } from "./profile.ts";
 import { benchPush } from "./push.ts";
 import { benchRead } from "./read.ts";
@@ -35,6 +36,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   turns: benchTurns,
   lists: benchLists,
   retention: benchRetention,
+  page: benchPage,
   against: benchAgainst,
   "profile push": profilePush,
   "profile stream": profileStream,

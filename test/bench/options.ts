@@ -14,6 +14,7 @@ const BENCHES = [
   "turns",
   "lists",
   "retention",
+  "page",
 ] as const;
 /** Needs `--old`, so `all` omits it. */
 const AGAINST = "against";
