@@ -2,6 +2,7 @@
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { makeSession, pushAll, say } from "../support/inspector-sessions.ts";
+import { faultsOfLooks } from "../support/inspector-looks.ts";
 import { useInspector } from "../support/inspector.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
@@ -45,6 +46,10 @@ describe("in chromium", needs("chromium"), () => {
   test("questions are listed, the longest wait first, and answered in place", async () => {
     await inspector.visit(`${url}inbox`, {}, async (page) => {
       await page.getByText("No agent waits for a person.").waitFor();
+      expect(await faultsOfLooks(page)).toEqual([]);
+      await page.goto(url);
+      expect(await faultsOfLooks(page)).toEqual([]); // Of a ledger without sessions.
+      await page.goto(`${url}inbox`);
       const first = await ask("First");
       const second = await ask("Second", { reason: "question", toolCallId: undefined });
       await expect.poll(() => page.title()).toBe("(2) Inbox · session-ledger");
@@ -95,6 +100,9 @@ describe("in chromium", needs("chromium"), () => {
       expect(await questions(page).count()).toBe(25);
       await page.getByRole("button", { name: "More questions" }).click();
       await expect.poll(() => questions(page).count()).toBe(50);
+      expect(await faultsOfLooks(page)).toEqual([]);
+      await page.goto(url);
+      expect(await faultsOfLooks(page)).toEqual([]);
     });
   });
 });

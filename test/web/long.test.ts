@@ -3,6 +3,7 @@ import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { manyEvents, pushAll } from "../support/inspector-sessions.ts";
 import { items, region, useInspector } from "../support/inspector.ts";
+import { faultsOfLooks } from "../support/inspector-looks.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -47,6 +48,8 @@ describe("a long session in chromium", needs("chromium"), () => {
       await items(page).getByText("Answer 199:").waitFor();
       const sum = region(page, "Timeline").getByText(/200 runs · 2,000 calls/);
       await expect.poll(() => sum.count()).toBe(1);
+      expect(await faultsOfLooks(page)).toEqual([]);
+      await items(page).getByText("Answer 199:").waitFor();
       expect(await elements(page)).toBeLessThan(ELEMENTS_MAX);
       expect(await heapMib(page)).toBeLessThan(HEAP_MIB_MAX);
       await page.goto(`${url}?at=50000`);

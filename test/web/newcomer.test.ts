@@ -7,6 +7,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { faultsOfLooks } from "../support/inspector-looks.ts";
 import { useInspector } from "../support/inspector.ts";
 import {
   endService,
@@ -71,6 +72,7 @@ describe("in chromium", needs("chromium"), () => {
       await page.getByRole("link", { name: "Sessions" }).click();
       await page.getByRole("link", { name: "A broken lamp" }).click();
       await page.getByText("Thank you. It is refunded.").waitFor();
+      expect(await faultsOfLooks(page)).toEqual([]);
       expect(await page.getByRole("img").count()).toBeGreaterThan(0);
       // The runner of ten lines.
       const args = ["examples/runner.ts", "talk", service.grpcAddress];

@@ -12,6 +12,8 @@ import { useService } from "../support/use-service.ts";
 const PIXEL =
   "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
+const TABS_MAX = 20;
+
 const inspector = useInspector();
 const { service, client } = useService();
 const urlOf = (sessionId: string): string => `http://${service.httpAddress}/sessions/${sessionId}`;
@@ -167,6 +169,50 @@ describe("talk in chromium", needs("chromium"), () => {
         .getByRole("alert")
         .getByText(/at most 2.9 MiB together/)
         .waitFor();
+    });
+  });
+
+  test("files are attached and removed by the keyboard alone", async () => {
+    await say(service, "keyed-files", { payload: "Before" });
+    await inspector.visit(urlOf("keyed-files"), {}, async (page) => {
+      const files = [["two.txt"], ["one.txt", "three.txt"]];
+      page.on("filechooser", (chooser) => {
+        const chosen = files.shift()?.map((name) => ({
+          name,
+          mimeType: "text/plain",
+          buffer: Buffer.from(name),
+        }));
+        void chooser.setFiles(chosen ?? []);
+      });
+      await items(page).getByText("Before").waitFor();
+      const focused = () => page.evaluate<string>("document.activeElement?.ariaLabel ?? ''");
+      const tabTo = async (name: string, key = "Tab"): Promise<void> => {
+        for (let tabs = 0; tabs < TABS_MAX && (await focused()) !== name; tabs += 1)
+          await page.keyboard.press(key);
+        expect(await focused()).toBe(name);
+      };
+      const attached = page.getByRole("list", { name: "Attached files" });
+      await page.getByRole("textbox", { name: "Message" }).focus();
+      await tabTo("Attach files");
+      await page.keyboard.press("Enter");
+      await attached.getByText("two.txt").waitFor();
+      await tabTo("Remove two.txt", "Shift+Tab");
+      await page.keyboard.press("Enter");
+      // The focus stays where the person is.
+      await expect.poll(focused).toBe("Message");
+      await tabTo("Attach files");
+      await page.keyboard.press("Enter");
+      await attached.getByText("three.txt").waitFor();
+      await tabTo("Remove three.txt", "Shift+Tab");
+      await page.keyboard.press("Enter");
+      await expect.poll(focused).toBe("Remove one.txt");
+      await tabTo("Message");
+      await page.keyboard.type("Read it");
+      await page.keyboard.press("Enter");
+      await items(page).getByText("Read it").waitFor();
+      const sent = (await messagesOf("keyed-files")).at(-1)?.payload;
+      expect(sent).toContain(btoa("one.txt"));
+      expect(sent).not.toContain(btoa("three.txt"));
     });
   });
 

@@ -3,7 +3,6 @@
  * serious, nothing is out of reach, and the checks of a visit hold, so no view breaks the Content-Security-Policy,
  * asks another origin or has an error of a script.
  */
-import type { Page } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { firstLoadOf } from "../support/browser.ts";
 import {
@@ -14,16 +13,15 @@ import {
   pushAll,
   say,
   ARABIC,
+  CHINESE,
 } from "../support/inspector-sessions.ts";
-import { seriousFindings, useInspector } from "../support/inspector.ts";
+import { faultsOfLooks, isShown } from "../support/inspector-looks.ts";
+import { useInspector } from "../support/inspector.ts";
 import { needs } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
 /** Of the first load, compressed. */
 const FIRST_LOAD_BYTES_MAX = 220_000;
-
-/** Those of the smallest and the largest supported window, and one between. */
-const WIDTHS = [1440, 820, 380] as const;
 
 const inspector = useInspector();
 // Its own ledger: the list shows all sessions, and another file stores those of an attacker.
@@ -120,54 +118,20 @@ interface View {
 
 /** Views of one kind, with other data or in another state. */
 const VIEWS: readonly View[] = [
-  { kind: "the sessions and found texts", paths: () => ["/", "/?q=time"] },
+  { kind: "the sessions and found texts", paths: () => ["/", "/?q=time", "/?q=nothing-has-this"] },
   { kind: "the inbox", paths: () => ["/inbox"] },
   {
     kind: "a session",
-    paths: () => ["/sessions/agent-0", "/sessions/agent-2?at=12", "/sessions/failing"],
+    paths: () => [
+      "/sessions/agent-0",
+      "/sessions/agent-2?at=12",
+      "/sessions/failing",
+      "/sessions/chinese",
+    ],
   },
   { kind: "a session without events", paths: () => [`/sessions/${empty}`, "/sessions/none"] },
   { kind: "the comparison", paths: () => ["/sessions/question/compare"] },
 ];
-
-/**
- * What a person cannot reach: the page is wider than the window, or a control stays outside of it, or below another
- * element, when it has the focus.
- */
-const OUT_OF_REACH = `(() => {
-  const nameOf = (one) => one.tagName + " " + (one.ariaLabel ?? one.innerText ?? one.name).slice(0, 60);
-  const { scrollWidth } = document.documentElement;
-  const found = scrollWidth > innerWidth ? ["the page: " + scrollWidth] : [];
-  const controls = "button, a[href], input, select, textarea, [role=slider]";
-  for (const one of document.querySelectorAll(controls)) {
-    if (!one.isConnected || one.disabled || !one.checkVisibility()) continue;
-    one.focus();
-    one.scrollIntoView({ block: "nearest", inline: "nearest" });
-    const { left, top, width, height } = one.getBoundingClientRect();
-    const right = Math.min(left + width, innerWidth);
-    const bottom = Math.min(top + height, innerHeight);
-    if (left < -1 || top < -1 || right - left < Math.min(width, 24) || bottom - top < Math.min(height, 12))
-      found.push("outside: " + nameOf(one));
-    const there = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
-    if (there === null || !(one.contains(there) || there.contains(one)))
-      found.push("covered: " + nameOf(one) + " by " + (there && nameOf(there)));
-  }
-  return found;
-})()`;
-
-/** As a window of 1440 × 900 pixels whose page is drawn twice as large, while `act` runs. */
-async function zoomed(page: Page, act: () => Promise<void>): Promise<void> {
-  const debug = await page.context().newCDPSession(page);
-  const metrics = { width: 720, height: 450, deviceScaleFactor: 2, mobile: false };
-  await debug.send("Emulation.setDeviceMetricsOverride", metrics);
-  await act();
-  await debug.detach();
-}
-
-async function isShown(page: Page): Promise<void> {
-  await page.getByRole("main").waitFor();
-  await expect.poll(() => page.getByText(/^Loading/).count()).toBe(0);
-}
 
 describe("every view in chromium", needs("chromium"), () => {
   beforeAll(async () => {
@@ -193,6 +157,8 @@ describe("every view in chromium", needs("chromium"), () => {
       { type: "RUN_FINISHED", ...run, outcome: { type: "interrupt", interrupts } },
     ]);
     await pushAll(service, "failing", [...conversationIn(ARABIC), ...failing()]);
+    await say(service, "chinese", { payload: CHINESE.question });
+    await pushAll(service, "chinese", conversationIn(CHINESE));
   });
 
   test.each(VIEWS)(
@@ -202,22 +168,7 @@ describe("every view in chromium", needs("chromium"), () => {
       await inspector.visit(at(first), {}, async (page) => {
         for (const path of paths()) {
           if (path !== first) await page.goto(at(path));
-          await isShown(page);
-          for (const width of WIDTHS) {
-            await page.setViewportSize({ width, height: 800 });
-            for (const colorScheme of ["light", "dark"] as const) {
-              await page.emulateMedia({ colorScheme });
-              const found = await seriousFindings(page);
-              const look = { path, width, colorScheme };
-              expect({ ...look, found }).toEqual({ ...look, found: [] });
-            }
-          }
-          await zoomed(page, async () => {
-            expect(await page.evaluate("[innerWidth, devicePixelRatio]")).toEqual([720, 2]);
-            // A list that is read again moves under the look.
-            const found = async () => ({ path, found: await page.evaluate(OUT_OF_REACH) });
-            await expect.poll(found).toEqual({ path, found: [] });
-          });
+          expect(await faultsOfLooks(page)).toEqual([]);
         }
       });
     },

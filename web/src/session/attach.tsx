@@ -1,5 +1,5 @@
 /** The files that a person adds to a message: by the button, by paste and by drop. */
-import { type ChangeEvent, useRef, useState } from "react";
+import { type ChangeEvent, type RefObject, useEffect, useRef, useState } from "react";
 import { type AttachedFile, FILES_BYTES_MAX } from "../model/sending.ts";
 import { Button } from "../ui/button.tsx";
 import { bytes } from "../ui/format.ts";
@@ -84,10 +84,24 @@ export function AttachButton({ add }: Pick<Attachments, "add">) {
   );
 }
 
-export function AttachedFiles({ files, remove }: Pick<Attachments, "files" | "remove">) {
+interface AttachedFilesProps extends Pick<Attachments, "files" | "remove"> {
+  /** Gets the focus after the last file is removed. */
+  readonly next: RefObject<HTMLElement | null>;
+}
+
+export function AttachedFiles({ files, remove, next }: AttachedFilesProps) {
+  const list = useRef<HTMLUListElement>(null);
+  const removed = useRef<number>(undefined);
+  // A removed button would take the focus with it.
+  useEffect(() => {
+    if (removed.current === undefined) return;
+    const buttons = [...(list.current?.querySelectorAll("button") ?? [])];
+    (buttons[removed.current] ?? buttons.at(-1) ?? next.current)?.focus();
+    removed.current = undefined;
+  });
   if (files.length === 0) return null;
   return (
-    <ul className="attach-list" aria-label="Attached files">
+    <ul ref={list} className="attach-list" aria-label="Attached files">
       {files.map((file, index) => (
         <li key={`${index} ${file.name}`} className="attach-file">
           {PICTURE.test(file.mimeType) && (
@@ -98,7 +112,10 @@ export function AttachedFiles({ files, remove }: Pick<Attachments, "files" | "re
           <Button
             look="plain"
             aria-label={`Remove ${visible(file.name)}`}
-            onClick={() => remove(index)}
+            onClick={() => {
+              removed.current = index;
+              remove(index);
+            }}
           >
             ✕
           </Button>

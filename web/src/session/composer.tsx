@@ -28,6 +28,7 @@ export function Composer({ sessionId }: { readonly sessionId: string }) {
   const [text, setText] = useState("");
   const [name, setName] = useRemembered("talk.name", "");
   const keys = useRef(new SendKeys());
+  const field = useRef<HTMLTextAreaElement>(null);
   const { send, isSending, error, forget } = useSending(sendMessage);
   const [isTooLong, setIsTooLong] = useState(false);
   const attachments = useAttachments();
@@ -65,8 +66,9 @@ export function Composer({ sessionId }: { readonly sessionId: string }) {
       {error !== undefined && <ErrorBox error={error} />}
       {problem !== undefined && <ErrorBox error={problem} />}
       {isTooLong && <ErrorBox error={TOO_LONG} />}
-      <AttachedFiles files={files} remove={attachments.remove} />
+      <AttachedFiles files={files} remove={attachments.remove} next={field} />
       <textarea
+        ref={field}
         aria-label="Message"
         placeholder="Write a message"
         rows={text.split("\n", ROWS_MAX).length}
