@@ -32,58 +32,54 @@ export const SERVICE_SETTINGS = {
     "The address of gRPC. Beyond loopback it needs TLS and tokens, or the ALLOW_ switches.",
   ),
   httpAddress: setting("HTTP_ADDRESS", ADDRESS, "127.0.0.1:8000").means(
-    "The address for REST, SSE, AG-UI and CopilotKit clients. Beyond loopback it needs TLS and tokens, or the ALLOW_ switches.",
+    "The address for REST, SSE, AG-UI and CopilotKit. Beyond loopback as GRPC_ADDRESS.",
   ),
   httpOrigins: optional("HTTP_ORIGINS", {
     expected: "origins like https://chat.example, separated by commas, without a path; no *",
     parse: parseOrigins,
-  }).means(
-    "The web origins whose pages may call HTTP (CORS), separated by commas. Without it no page of another origin may.",
-  ),
+  }).means("The web origins whose pages may call HTTP (CORS), separated by commas."),
   inspector: setting("INSPECTOR", choice("on", "off"), "on").means(
-    "Whether HTTP serves the inspector, a page for people. It holds no data and needs no token; what it shows needs one.",
+    "Whether HTTP serves the inspector, a page for people.",
   ),
   modelPrices: optional("MODEL_PRICES", MODEL_PRICES).means(
-    "What a million tokens of a model cost in USD, given to it and by it, like `small=0.5/2,large=3/15`. With it the inspector shows what a run has cost.",
+    "What a million tokens of a model cost in USD, given to it and by it, like `small=0.5/2,large=3/15`, for the inspector.",
   ),
   opsAddress: setting("OPS_ADDRESS", ADDRESS, "127.0.0.1:8083").means(
-    "The address of /healthz, /readyz and /metrics. They show no session data, so any address is allowed.",
+    "The address of /healthz, /readyz and /metrics, which show no session data.",
   ),
   allowInsecureTransport: setting("ALLOW_INSECURE_TRANSPORT", FLAG, "false").means(
-    "Serve without TLS beyond loopback. Machines on the network path can read and change sessions.",
+    "Serve without TLS beyond loopback. Machines on the path can read and change sessions.",
   ),
   allowAnonymous: setting("ALLOW_ANONYMOUS", FLAG, "false").means(
-    "Serve without tokens beyond loopback. Every caller that reaches the port has all rights.",
+    "Serve without tokens beyond loopback. Every caller has all rights.",
   ),
   databaseUrl: optional("DATABASE_URL", POSTGRES_URL).means(
-    "The PostgreSQL to use. Without it the service runs an embedded one in DATA_DIR. Parameters in the URL, like `?lock_timeout=2s`, are settings of the connections. With several hosts and `?target_session_attrs=primary` each connection goes to the primary.",
+    "The PostgreSQL to use; without it an embedded one in DATA_DIR. Parameters, like `?lock_timeout=2s`, are settings of the connections. With several hosts and `?target_session_attrs=primary` each goes to the primary.",
   ),
   allowLoss: setting("ALLOW_LOSS", FLAG, "false").means(
-    "Serve although PostgreSQL may lose acknowledged rows (fsync or synchronous_commit off). Without it the service does not start, and pushes are UNAVAILABLE.",
+    "Serve although PostgreSQL may lose acknowledged rows (fsync or synchronous_commit off). Otherwise the service does not start, and pushes are UNAVAILABLE.",
   ),
   databaseSchema: optional("DATABASE_SCHEMA", SCHEMA_NAME).means(
-    "The schema of the tables, created when missing. Without it, the first schema in the role's search path, usually public.",
+    "The schema of the tables, created when missing. Without it, the first of the role's search path.",
   ),
   engine: setting("ENGINE", choice("postgres", "citus"), "postgres").means(
-    "citus: the database is the coordinator of a Citus cluster, and each call of the store names one session. `migrate up` divides the tables among the nodes (docs/scale.md).",
+    "citus: the database is the coordinator of a Citus cluster (docs/scale.md).",
   ),
-  dataDir: setting("DATA_DIR", DIRECTORY, ".data").means(
-    "The files of the embedded PostgreSQL. Not used with DATABASE_URL.",
-  ),
+  dataDir: setting("DATA_DIR", DIRECTORY, ".data").means("The files of the embedded PostgreSQL."),
   diskReserveBytes: setting("DISK_RESERVE_BYTES", amount(0, 100 * TERABYTE), "536870912").means(
-    "With less free space on the disk of the embedded PostgreSQL, pushes are UNAVAILABLE (DISK_FULL), and reads continue. Not used with DATABASE_URL.",
+    "With less free space on the disk of the embedded PostgreSQL, pushes are UNAVAILABLE (DISK_FULL).",
   ),
   listenDatabaseUrl: optional("LISTEN_DATABASE_URL", or("off", POSTGRES_URL)).means(
-    "A direct connection to the same database for LISTEN, if DATABASE_URL goes through a pooler that does not carry it. Without it, DATABASE_URL. off: the instances do not notify each other of commits; HEAD_POLL_INTERVAL_MS finds them.",
+    "A direct connection for LISTEN, if DATABASE_URL goes through a pooler that does not carry it. off: the instances do not notify each other; HEAD_POLL_INTERVAL_MS finds commits.",
   ),
   runStaleAfterMs: setting("RUN_STALE_AFTER", duration("1s", "720h"), "10m").means(
-    "A run without an end and without new rows for this time is stalled, and the answers of AG-UI clients that follow it end.",
+    "A run without an end and without new rows for this time is stalled, and AG-UI answers that follow it end.",
   ),
   runWaitMs: setting("RUN_WAIT", duration("100ms", "24h"), "30s").means(
-    "The longest time that an AG-UI client waits for the first run of a session, or for the run that takes its message. Then its answer ends. Clients with follow=true continue to wait.",
+    "How long an AG-UI client waits for the first run of a session, or for the run that takes its message; with follow=true without end.",
   ),
   cancelGraceMs: setting("CANCEL_GRACE", duration("100ms", "24h"), "30s").means(
-    "The time in which a producer ends a run that CancelRun was called for. Then the service ends it.",
+    "The time in which a producer ends a cancelled run. Then the service ends it.",
   ),
   sessionPolicy: setting("SESSION_POLICY", choice("auto", "strict"), "auto").means(
     "auto: a push creates the session that it names. strict: an unknown session is NOT_FOUND.",
@@ -98,63 +94,59 @@ export const SERVICE_SETTINGS = {
     "Whether gRPC clients can ask for the contract. auto: on when GRPC_ADDRESS is loopback.",
   ),
   logLevel: setting("LOG_LEVEL", choice("debug", "info", "warn", "error", "silent"), "info").means(
-    "The lowest level of written log lines. Audit records are written at every level but silent.",
+    "The lowest level of log lines. Audit records are written at every level but silent.",
   ),
   callLog: setting("CALL_LOG", choice("all", "failures"), "failures").means(
-    "The gRPC calls and HTTP requests that get a log line: all, or failed calls and streams.",
+    "The calls and requests that get a log line: all, or failed ones and streams.",
   ),
   payloadBytesMax: setting(
     "PAYLOAD_BYTES_MAX",
     amount(1_024, 16_777_216),
     String(PAYLOAD_BYTES_MAX),
   ).means(
-    "Largest payload of one row. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing stored. gRPC clients take a message with the default one; for a larger one, readers must raise their limit of received messages to it and 24,304 bytes.",
+    "Largest payload of one row. Above it: RESOURCE_EXHAUSTED (HTTP 413). With more than the default, gRPC readers must take messages of it and 24,304 bytes.",
   ),
   requestBytesMax: setting("REQUEST_BYTES_MAX", amount(65_536, 67_108_864), "4194304").means(
-    "Largest request, at least PAYLOAD_BYTES_MAX and 24,304 bytes; a JSON body may have twice that, because a text in it is escaped. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing read.",
+    "Largest request, at least PAYLOAD_BYTES_MAX and 24,304 bytes; of a JSON body twice that. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing read.",
   ),
   queueBytesMax: setting("QUEUE_BYTES_MAX", amount(131_072, 4_294_967_296), "67108864").means(
-    "Payload bytes that wait for a commit, and 4,096 times the rows. Above either: RESOURCE_EXHAUSTED (QUEUE_FULL). One commit takes up to an eighth of the bytes and a 32nd of the rows. With a 64th of the bytes uncommitted, a push stream is not read further.",
+    "Payload bytes that wait for a commit, and 4,096 times the rows. Above either: RESOURCE_EXHAUSTED (QUEUE_FULL). One commit takes an eighth of the bytes and a 32nd of the rows; a push stream may have a 64th of the bytes uncommitted.",
   ),
   pushStreamsMax: setting("PUSH_STREAMS_MAX", amount(1, 100_000), "1000").means(
     "PushSessionEvents calls of one instance. Above it: RESOURCE_EXHAUSTED (TOO_MANY_STREAMS).",
   ),
   databaseConnections: setting("DATABASE_CONNECTIONS", amount(3, 200), "16").means(
-    "Connections of one instance to the database: half of them for pushes, the others for everything else. Lists, searches, forks and earlier transcripts use at most half of these, and one caller half of that.",
+    "Connections of one instance: half of them for pushes. Lists, searches, forks and earlier transcripts use a quarter, and one caller half of that.",
   ),
   statementTimeoutMs: setting("STATEMENT_TIMEOUT_MS", amount(100, 600_000), "5000").means(
-    "A statement that runs longer is cancelled, and its callers get UNAVAILABLE; those of a list, a search or a fork DEADLINE_EXCEEDED. A commit of several sessions is tried again, each session by itself. A commit waits a tenth of this time for a session that another transaction has locked, and then continues without it.",
+    "A statement that runs longer is cancelled: UNAVAILABLE, of a list, a search or a fork DEADLINE_EXCEEDED. A commit waits a tenth of it for a locked session, and then continues without that.",
   ),
   watchersMax: setting("WATCHERS_MAX", amount(1, 100_000), "4096").means(
-    "Watches of one instance; those of one session at most an eighth of it. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",
+    "Watches of one instance; of one session an eighth of it. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",
   ),
   workers: setting("WORKERS", or("auto", amount(1, 64)), "1").means(
-    "Processes that serve the ports, for machines with several cores. auto: one a core, as many as the limits allow. The limits of the instance are divided among them, and so are DATABASE_CONNECTIONS, of which each takes at least 3 and their parent 4. More than one needs Linux.",
+    "Processes that serve the ports, on Linux. auto: one a core, as many as the limits allow. Limits and DATABASE_CONNECTIONS are divided among them: each takes at least 3 connections, their parent 4.",
   ),
   headPollIntervalMs: setting("HEAD_POLL_INTERVAL_MS", amount(50, 60_000), "1000").means(
-    "The interval at which watched sessions are read without a wake-up: the longest delay of a row from another instance.",
+    "The interval at which watched sessions are read without a wake-up: the longest delay of a row of another instance.",
   ),
   sseHeartbeatMs: setting("SSE_HEARTBEAT_MS", amount(100, 600_000), "15000").means(
-    "The interval of comments on an idle SSE stream, because proxies cut silent connections.",
+    "The interval of comments on an idle SSE stream, for proxies.",
   ),
   transcriptsBytesMax: setting(
     "TRANSCRIPTS_BYTES_MAX",
     amount(1_048_576, 68_719_476_736),
     "67108864",
-  ).means(
-    "Estimated memory of the cached transcripts. Above it the transcript with the oldest request is dropped.",
-  ),
+  ).means("Estimated memory of the cached transcripts."),
   stopLimitMs: setting("STOP_LIMIT_MS", amount(100, 600_000), "10000").means(
     "How long a stop waits for running calls before it cuts them off.",
   ),
   tlsCertFile: optional("TLS_CERT_FILE", FILE).means(
-    "Certificate and intermediates for gRPC and HTTP, PEM. With TLS_KEY_FILE both are served with TLS. Read again when it changes; connections stay.",
+    "Certificate and intermediates for gRPC and HTTP, PEM. Read again when it changes.",
   ),
-  tlsKeyFile: optional("TLS_KEY_FILE", FILE).means(
-    "Private key of TLS_CERT_FILE, PEM, without password.",
-  ),
+  tlsKeyFile: optional("TLS_KEY_FILE", FILE).means("Its private key, PEM, without password."),
   tlsClientCaFile: optional("TLS_CLIENT_CA_FILE", FILE).means(
-    "Authorities of the certificates that clients must show (mTLS), PEM. A certificate admits a connection; the rights of a caller come from its token.",
+    "Authorities of the certificates that clients must show (mTLS), PEM.",
   ),
   authTokens: optional(
     "AUTH_TOKENS",
@@ -163,7 +155,7 @@ export const SERVICE_SETTINGS = {
     ),
   ).means("Static tokens, in the form of the file."),
   authTokensFile: optional("AUTH_TOKENS_FILE", FILE).means(
-    "Static tokens, JSON. Read again when it changes; streams of a removed token end. docs/security.md has the form.",
+    "Static tokens, JSON (docs/security.md). Read again when it changes; streams of a removed token end.",
   ),
   oidcIssuer: optional("OIDC_ISSUER", WEB_URL).means(
     "Accept JWTs of this issuer (`iss`). Needs OIDC_AUDIENCE, and OIDC_JWKS_URL or OIDC_JWKS_FILE.",
@@ -173,13 +165,13 @@ export const SERVICE_SETTINGS = {
   ),
   oidcJwksUrl: optional("OIDC_JWKS_URL", WEB_URL).means("The URL of the issuer's keys."),
   oidcJwksFile: optional("OIDC_JWKS_FILE", FILE).means(
-    "The issuer's keys as a file, in place of OIDC_JWKS_URL. Read again when it changes.",
+    "The issuer's keys as a file. Read again when it changes.",
   ),
   oidcAlgorithms: setting(
     "OIDC_ALGORITHMS",
     list("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"),
     "RS256,PS256,ES256,EdDSA",
-  ).means("Accepted signature algorithms. `none` and shared secrets are never accepted."),
+  ).means("Accepted signature algorithms; never `none` or shared secrets."),
   oidcRolesClaim: setting("OIDC_ROLES_CLAIM", TEXT, "roles").means(
     "The claim with the roles: a list, or words in one text. A dot goes into an object.",
   ),
@@ -200,10 +192,10 @@ export const SERVICE_SETTINGS = {
     "Members of JSON payloads, at any depth, whose values are masked, like `password`.",
   ),
   searchLanguage: setting("SEARCH_LANGUAGE", SCHEMA_NAME, "english").means(
-    "How words are compared: a text search configuration of PostgreSQL, like german, or simple for words as they are. After a change: session-ledger reindex. off: SearchTexts is FAILED_PRECONDITION, and new texts are not indexed. With several instances on one database, one of them fills the index.",
+    "How words are compared: a text search configuration of PostgreSQL, like german, or simple. After a change: session-ledger reindex. off: SearchTexts is FAILED_PRECONDITION, and new texts are not indexed.",
   ),
   retentionAfterMs: optional("RETENTION_AFTER", duration("1m", "87600h")).means(
-    "Ended runs older than this are erased from the beginning of their sessions: once an hour, or more often for less than 100 hours. Not set: nothing is erased.",
+    "Ended runs older than this are erased from the beginning of their sessions, once an hour or more often. Not set: nothing is erased.",
   ),
   otlpEndpoint: optional("OTEL_EXPORTER_OTLP_ENDPOINT", WEB_URL).means(
     "The receiver of OpenTelemetry traces (OTLP over HTTP). Not set: no traces.",
@@ -212,32 +204,32 @@ export const SERVICE_SETTINGS = {
     "The name of the service in its traces.",
   ),
   otelSampleRatio: setting("OTEL_TRACES_SAMPLER_ARG", RATIO, "1").means(
-    "Share of kept traces among those that begin here. The choice of a caller is followed.",
+    "Share of kept traces among those that begin here.",
   ),
   connectionsMax: setting("GRPC_CONNECTIONS_MAX", amount(1, 100_000), "4096").means(
-    "Open gRPC connections. Above it new ones are closed at once.",
+    "Open gRPC connections. Above it new ones are closed.",
   ),
   receivedBytesMax: setting(
     "RECEIVED_BYTES_MAX",
     amount(8_388_608, 68_719_476_736),
     "268435456",
   ).means(
-    "Memory for the bytes that are held for all callers: unanswered requests, unread answers. A held byte counts as 1.5. One caller may hold half of what the others leave; above it a new call is refused (SERVER_BUSY).",
+    "Memory for the bytes held for all callers: unanswered requests, unread answers; a held byte counts as 1.5. One caller may hold half of what the others leave; above it a new call is refused (SERVER_BUSY).",
   ),
   principalBytesPerSecondMax: setting("PRINCIPAL_BYTES_PER_SECOND", BYTES, "134217728").means(
-    "Bytes pushed by one caller; 0: no limit. A push, and a frame of a push stream, counts as its payload and 3,072 bytes. Above it: RESOURCE_EXHAUSTED (RATE_LIMITED); a push stream is read slower.",
+    "Bytes pushed by one caller; 0: no limit. A push or a frame counts as its payload and 3,072 bytes. Above it: RESOURCE_EXHAUSTED (RATE_LIMITED); a push stream is read slower.",
   ),
   sessionBytesPerSecondMax: setting("SESSION_BYTES_PER_SECOND", BYTES, "67108864").means(
-    "Bytes pushed into one session by all callers, counted in the same way; 0: no limit. Above it as with callers.",
+    "Bytes pushed into one session by all callers, in the same way.",
   ),
   sessionRowsMax: setting("SESSION_ROWS_MAX", amount(1, TERABYTE), "2000000").means(
     "Rows of one session, messages and events. Above it: FAILED_PRECONDITION (SESSION_FULL).",
   ),
   sessionBytesMax: setting("SESSION_BYTES_MAX", amount(1_024, 100 * TERABYTE), "4294967296").means(
-    "Bytes of one session: payloads, senders, run ids, fragment indexes. Above it: FAILED_PRECONDITION (SESSION_FULL).",
+    "Bytes of one session: payloads, senders, run ids, fragment indexes. Above it: the same.",
   ),
   pendingMax: setting("PENDING_MAX", amount(1, 1_000_000_000), "1000").means(
-    "Messages that wait for a turn in one session, once ClaimTurn was called for it. Above it: RESOURCE_EXHAUSTED (TOO_MANY_PENDING).",
+    "Messages that wait for a turn in one session, after its first ClaimTurn. Above it: RESOURCE_EXHAUSTED (TOO_MANY_PENDING).",
   ),
 } as const;
 
@@ -250,7 +242,7 @@ export const CLIENT_SETTINGS = {
     "The bearer token that is sent with each call.",
   ),
   tokenFile: optional("SESSION_LEDGER_TOKEN_FILE", FILE).means(
-    "A file with the token, read before each call, so that the token can be renewed; `--token-file` wins.",
+    "A file with the token, read before each call; `--token-file` wins.",
   ),
   tls: setting("SESSION_LEDGER_TLS", choice("off", "on"), "off").means(
     "on: TLS, with the authorities of the system or those of SESSION_LEDGER_TLS_CA_FILE.",
@@ -259,7 +251,7 @@ export const CLIENT_SETTINGS = {
     "Authorities to trust, PEM. Turns TLS on; `--ca-file` wins.",
   ),
   tlsClientCertFile: optional("SESSION_LEDGER_TLS_CERT_FILE", FILE).means(
-    "The client's own certificate (mTLS), PEM. Needs SESSION_LEDGER_TLS_KEY_FILE.",
+    "The client's own certificate (mTLS), PEM.",
   ),
   tlsClientKeyFile: optional("SESSION_LEDGER_TLS_KEY_FILE", FILE).means("Its private key, PEM."),
 } as const;

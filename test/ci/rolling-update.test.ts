@@ -2,7 +2,7 @@
  * A rolling update: two services on one PostgreSQL behind one name with two addresses, as a headless Service
  * of Kubernetes has it. Each in turn gets SIGTERM and starts again, while the clients of all languages push
  * events and messages, and watches follow them. A client of a user sees no failure: its writers send again
- * what was not acknowledged, and its readers continue after the last row (docs/runner.md, docs/reading.md).
+ * what was not acknowledged, and its readers continue after the last row (docs/writing.md, docs/reading.md).
  *
  * The clients are the drivers of test/conformance, each with a file of hosts in a mount namespace.
  */

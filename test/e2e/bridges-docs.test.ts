@@ -1,4 +1,4 @@
-/** The bridge of docs/bridges.md, with a runner, a service, and a stub of the model that it calls. */
+/** The bridge of docs/writing.md, with a runner, a service, and a stub of the model that it calls. */
 import { once } from "node:events";
 import { readFile, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -21,7 +21,7 @@ const ledger = useService();
 
 /** The page's bridge, as it is but for the places of the package and of the model. */
 async function bridgeOfPage(model: string): Promise<PlatformBridge> {
-  const page = await readFile("docs/bridges.md", "utf8");
+  const page = await readFile("docs/writing.md", "utf8");
   const [code = ""] = blocksOf(sectionOf(page, "Write a bridge"), "js");
   expect(code.trim().split("\n").length).toBeLessThanOrEqual(LINES_MAX);
   const placed = code

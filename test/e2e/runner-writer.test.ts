@@ -11,7 +11,7 @@ import { setImmediate } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { addressOf, breakableWay, hostAndPort, startSilentWay } from "../support/broken-network.ts";
-import { blocksOf } from "../support/readme.ts";
+import { blocksOf, sectionOf } from "../support/readme.ts";
 import { eventsOfRun, messagesOfRun, observedWriter, payloadsOf } from "../support/writing.ts";
 import { pace } from "../support/eventually.ts";
 import { useService } from "../support/use-service.ts";
@@ -252,9 +252,9 @@ test("a normal close is no failure in the metrics of the service", async () => {
   expect(await ended("CANCELLED")).toBe(cancelled);
 });
 
-test("the example of docs/runner.md runs", async () => {
-  const doc = readFileSync(new URL("../../docs/runner.md", import.meta.url), "utf8");
-  const [example = ""] = blocksOf(doc, "ts");
+test("the example of docs/writing.md runs", async () => {
+  const doc = readFileSync(new URL("../../docs/writing.md", import.meta.url), "utf8");
+  const [example = ""] = blocksOf(sectionOf(doc, "The writer"), "ts");
   const script = example
     .replace("127.0.0.1:9000", service.grpcAddress)
     .replace('sessionId: "s1"', 'sessionId: "example"');

@@ -22,13 +22,13 @@ function configMarkdown(): string {
   return ["", ...lines, ""].join("\n");
 }
 
-/** Our own metrics, not those of every Node.js process. */
+/** The names of our own metrics, not of those of every Node.js process. Their HELP texts are in /metrics. */
 async function metricsMarkdown(): Promise<string> {
   const text = await createMetrics().text();
-  const rows = [...text.matchAll(/^# HELP (session_ledger_\S+) (.+)$/gm)]
-    .filter(([, name = ""]) => !/^session_ledger_(?:process|nodejs)_/.test(name))
-    .map(([, name = "", help]) => `- \`${name}\`: ${help}`);
-  return ["", ...rows, ""].join("\n");
+  const names = [...text.matchAll(/^# HELP (session_ledger_\S+) \S.+$/gm)]
+    .map(([, name = ""]) => name)
+    .filter((name) => !/^session_ledger_(?:process|nodejs)_/.test(name));
+  return ["", names.map((name) => `\`${name}\``).join(", "), ""].join("\n");
 }
 
 function withSection(document: string, name: string, body: string): string {

@@ -20,7 +20,7 @@ test("every requirement has a place, and a test or a reason", () => {
 
 test("the head of the page counts the requirements, and names each that is not met", () => {
   const unmet = rows.filter(([, , shown = ""]) => shown.startsWith("Not met: "));
-  expect(PAGE).toContain(`${rows.length} requirements; ${unmet.length} are not met:`);
+  expect(PAGE).toContain(`${rows.length} rows of requirements; ${unmet.length} are not met:`);
   const listed = unmet.filter(([what = ""]) => PAGE.includes(`\n- ${what}: `));
   expect(listed).toEqual(unmet);
 });

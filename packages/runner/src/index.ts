@@ -1,6 +1,6 @@
 /**
  * For runners, the processes that drive agents: write both streams of a session from one source,
- * and read a session. `docs/runner.md` and `docs/reading.md` are the guides.
+ * and read a session. `docs/writing.md` and `docs/reading.md` are the guides.
  *
  * Numbers of rows and events are `bigint`. Times are `bigint` microseconds since 1970-01-01T00:00:00Z
  * where their names end in `Micros`, and `Date` elsewhere.

@@ -21,7 +21,7 @@ export function openRunOf(rows: readonly EventRow[]): string | undefined {
   return last?.type === "RUN_STARTED" ? last.runId : undefined;
 }
 
-/** A cancel is a message (docs/turns.md); only the newest ones can be about the open run. */
+/** A cancel is a message (docs/writing.md); only the newest ones can be about the open run. */
 export function wasAskedToEnd(messages: readonly MessageRow[], runId: string): boolean {
   return newest(messages, "lifecycle").some((message) => {
     return message["event"] === "cancel_requested" && message["run_id"] === runId;

@@ -1,5 +1,5 @@
 /**
- * Tracks by the events which user rows the runs of a log have taken (docs/turns.md):
+ * Tracks by the events which user rows the runs of a log have taken (docs/writing.md):
  *
  *   RUN_STARTED with metadata.session.consumed   a claim: the rows up to consumed.last
  *   RUN_STARTED without it                       all rows before it, unless the session was claimed

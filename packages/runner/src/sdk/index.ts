@@ -1,6 +1,6 @@
 /**
  * For runners that bring an agent: a bridge in two methods, and the loop that gives it the turns of a
- * session and writes what it does. `docs/sdk.md` is the guide.
+ * session and writes what it does. `docs/writing.md` is the guide.
  */
 
 /** Gives the turns of a session to the agent of a bridge. */

@@ -32,7 +32,7 @@ export interface Runner {
   pool(options?: PoolOptions): Promise<void>;
   /** Ends `run` and `pool`, as SIGTERM and SIGINT do. Never rejects, and may be called again. */
   stop(): Promise<void>;
-  /** The endpoints (docs/sdk-http.md) as a web-standard handler, which never rejects. */
+  /** The endpoints (docs/writing.md) as a web-standard handler, which never rejects. */
   readonly fetch: Fetch;
   readonly stats: RunnerStats;
 }

@@ -85,7 +85,7 @@ async function messagesOf(
   return messagesIn(JSON.parse(messages));
 }
 
-/** The new messages, marked if the page cut its list; or the last one again (docs/turns.md). */
+/** The new messages, marked if the page cut its list; or the last one again (docs/writing.md). */
 function branching(
   typed: readonly AgentMessage[],
   all: readonly AgentMessage[],

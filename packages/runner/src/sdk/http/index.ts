@@ -1,4 +1,4 @@
-/** The endpoints of a runner: `docs/sdk-http.md` is the guide. `createRunner(…).fetch` has them too. */
+/** The endpoints of a runner: `docs/writing.md` is the guide. `createRunner(…).fetch` has them too. */
 export { endpointsOf } from "./endpoints.ts";
 export type { EndpointParts, Feedback, Fetch } from "./endpoints.ts";
 /** A server of node:http for them. */

@@ -1,4 +1,4 @@
-/** The middleware of a runner: `docs/sdk-http.md` is the guide. */
+/** The middleware of a runner: `docs/writing.md` is the guide. */
 import type { Middleware } from "./middleware.ts";
 import { developerEvents } from "./developer-events.ts";
 import type { Redaction } from "./redaction.ts";
