@@ -25,10 +25,8 @@ function configMarkdown(): string {
 /** The names of our own metrics, not of those of every Node.js process. Their HELP texts are in /metrics. */
 async function metricsMarkdown(): Promise<string> {
   const text = await createMetrics().text();
-  const names = [...text.matchAll(/^# HELP (session_ledger_\S+) \S.+$/gm)]
-    .map(([, name = ""]) => name)
-    .filter((name) => !/^session_ledger_(?:process|nodejs)_/.test(name));
-  return ["", names.map((name) => `\`${name}\``).join(", "), ""].join("\n");
+  const names = [...text.matchAll(/^# HELP session_ledger_(?!process_|nodejs_)(\S+) \S.+$/gm)];
+  return ["", names.map(([, name = ""]) => `\`${name}\``).join(", "), ""].join("\n");
 }
 
 function withSection(document: string, name: string, body: string): string {
