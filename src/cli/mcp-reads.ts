@@ -48,7 +48,10 @@ const labels = z
   .record(z.string().min(1).max(1_024), z.string().max(1_024))
   .default({})
   .describe("Only sessions with all of these labels");
-const limit = (max: number) => z.int().min(1).max(max).default(20);
+const PAGE = {
+  limit: z.int().min(1).max(100).default(20),
+  page_token: z.string().max(4_096).default("").describe("next_page_token of the answer before"),
+};
 
 const SEARCH = z.strictObject({
   query: z
@@ -62,7 +65,7 @@ const SEARCH = z.strictObject({
   labels,
   after: time.optional().describe("Only texts from this time on: RFC 3339, or an age like 7d"),
   order: z.enum(["newest", "best"]).default("newest"),
-  limit: limit(100),
+  ...PAGE,
 });
 const LIST = z.strictObject({
   state: z.enum([...STATES.keys()]).optional(),
@@ -70,7 +73,7 @@ const LIST = z.strictObject({
   agent,
   labels,
   query: z.string().max(1_024).default("").describe("Only names or ids that contain this text"),
-  limit: limit(100),
+  ...PAGE,
 });
 const TRANSCRIPT = z.strictObject({
   session_id: sessionId,
@@ -85,7 +88,12 @@ const RUN = z.strictObject({
   session_id: sessionId,
   run_id: id.optional().describe("Default: the newest run"),
 });
-const INBOX = z.strictObject({ project, labels, limit: limit(100) });
+const INBOX = z.strictObject({
+  project,
+  labels,
+  ...PAGE,
+  limit: PAGE.limit.describe("Sessions; one may have several questions"),
+});
 export function addReads(server: McpServer, connection: Connection): void {
   const annotations = { readOnlyHint: true, openWorldHint: false };
   server.registerTool(
@@ -138,32 +146,44 @@ export function addReads(server: McpServer, connection: Connection): void {
   );
 }
 
-/** Reads pages until `max` items are read; `more`: further items exist. */
-async function gather<R>(
-  max: number,
-  pageAt: (token: string) => Promise<{ items: readonly R[]; nextPageToken: string }>,
-): Promise<{ readonly items: readonly R[]; readonly more: boolean }> {
-  const items: R[] = [];
-  let token = "";
-  for (let page = 0; page < PAGES_MAX; page += 1) {
-    const { items: found, nextPageToken } = await pageAt(token);
-    items.push(...found);
-    token = nextPageToken;
-    if (token === "" || items.length >= max) break;
-  }
-  return { items: items.slice(0, max), more: token !== "" || items.length > max };
+interface Found<R> {
+  readonly items: readonly R[];
+  /** Empty: everything was found. */
+  readonly nextPageToken: string;
 }
 
-function listAnswer(
+/** A page of the service may have few items and more pages behind it. */
+async function gather<R>(
+  { limit, page_token: first }: { readonly limit: number; readonly page_token: string },
+  pageAt: (page: { readonly size: number; readonly pageToken: string }) => Promise<Found<R>>,
+): Promise<Found<R>> {
+  const items: R[] = [];
+  let pageToken = first;
+  for (let pages = 0; pages < PAGES_MAX && items.length < limit; pages += 1) {
+    const found = await pageAt({ size: limit - items.length, pageToken });
+    items.push(...found.items);
+    pageToken = found.nextPageToken;
+    if (pageToken === "") break;
+  }
+  return { items, nextPageToken: pageToken };
+}
+
+function listAnswer<R>(
   name: string,
-  found: readonly { readonly json: JsonObject; readonly line: string }[],
-  { more, ...rest }: { readonly more: boolean } & JsonObject,
+  { items, nextPageToken }: Found<R>,
+  entryOf: (item: R) => { readonly json: JsonObject; readonly line: string },
+  rest: JsonObject = {},
 ): Answer {
-  const end = more ? ["More were found: narrow the filters or raise the limit."] : [];
-  const lines = found.length === 0 ? ["Nothing was found."] : found.map(({ line }) => line);
+  const entries = items.map(entryOf);
+  const lines = entries.length === 0 ? ["Nothing was found."] : entries.map(({ line }) => line);
+  const end = `More were found: call again with page_token ${nextPageToken}`;
   return {
-    json: { [name]: found.map(({ json }) => json), more, ...rest },
-    text: [...lines, ...end].join("\n"),
+    json: {
+      [name]: entries.map(({ json }) => json),
+      ...(nextPageToken === "" ? {} : { next_page_token: nextPageToken }),
+      ...rest,
+    },
+    text: [...lines, ...(nextPageToken === "" ? [] : [end])].join("\n"),
   };
 }
 
@@ -173,8 +193,8 @@ async function searchTexts(
 ): Promise<Answer> {
   const { query, session_id: session = "", project: projectId, agent: agentId, after } = asked;
   let indexedUntil = "";
-  const { items, more } = await gather(asked.limit, async (pageToken) => {
-    const page = await client.call(
+  const found = await gather(asked, async ({ size: pageSize, pageToken }) => {
+    const read = await client.call(
       ledger.searchTexts,
       {
         query,
@@ -184,15 +204,15 @@ async function searchTexts(
         labels: asked.labels,
         ...(after === undefined ? {} : { after: timestampFromDate(after) }),
         orderBy: asked.order === "best" ? SearchOrder.BEST : SearchOrder.UNSPECIFIED,
-        pageSize: asked.limit,
+        pageSize,
         pageToken,
       },
       retry,
     );
-    indexedUntil = timeText(page.indexedUntil);
-    return page;
+    indexedUntil = timeText(read.indexedUntil);
+    return read;
   });
-  return listAnswer("texts", items.map(textEntry), { more, indexed_until: indexedUntil });
+  return listAnswer("texts", found, textEntry, { indexed_until: indexedUntil });
 }
 
 function textEntry(found: FoundText) {
@@ -215,14 +235,14 @@ async function listSessions(
   { client, retry }: Connection,
   asked: z.output<typeof LIST>,
 ): Promise<Answer> {
-  const { project: projectId, agent: agentId, query, limit: size } = asked;
+  const { project: projectId, agent: agentId, query } = asked;
   const state = STATES.get(asked.state ?? "") ?? SessionState.UNSPECIFIED;
   const filters = { projectId, agentId, query, labels: asked.labels, state };
   const extras = { facts: true, failures: true, orderBy: SessionOrder.ACTIVITY };
-  const { items, more } = await gather(size, (pageToken) =>
-    client.call(ledger.listSessions, { ...filters, ...extras, size, pageToken }, retry),
+  const found = await gather(asked, (of) =>
+    client.call(ledger.listSessions, { ...filters, ...extras, ...of }, retry),
   );
-  return listAnswer("sessions", items.map(sessionEntry), { more });
+  return listAnswer("sessions", found, sessionEntry);
 }
 
 function sessionEntry(session: Session) {
@@ -386,21 +406,27 @@ function addToCall(calls: Map<string, ToolCall>, event: JsonObject, started: str
 
 async function listInbox(
   { client, retry }: Connection,
-  { project: projectId, labels: having, limit: max }: z.output<typeof INBOX>,
+  asked: z.output<typeof INBOX>,
 ): Promise<Answer> {
+  const { project: projectId, labels: having } = asked;
   const filters = { state: SessionState.WAITING_FOR_PERSON, projectId, labels: having };
-  const asked = { ...filters, orderBy: SessionOrder.WAITING, size: max };
-  const { items, more } = await gather(max, async (pageToken) => {
-    const page = await client.call(ledger.listSessions, { ...asked, pageToken }, retry);
-    const questions = page.items.flatMap((session) =>
-      session.questions.map((question) => questionEntry(session, question)),
-    );
-    return { items: questions, nextPageToken: page.nextPageToken };
-  });
-  return listAnswer("questions", items, { more });
+  const extras = { orderBy: SessionOrder.WAITING };
+  const { items, nextPageToken } = await gather(asked, (of) =>
+    client.call(ledger.listSessions, { ...filters, ...extras, ...of }, retry),
+  );
+  const questions = items.flatMap((session) =>
+    session.questions.map((question) => ({ session, question })),
+  );
+  return listAnswer("questions", { items: questions, nextPageToken }, questionEntry);
 }
 
-function questionEntry(session: Session, question: Question) {
+function questionEntry({
+  session,
+  question,
+}: {
+  readonly session: Session;
+  readonly question: Question;
+}) {
   const { responseSchema } = parseObject(question.interrupt);
   const json = {
     session_id: idOf(session),
