@@ -4,8 +4,8 @@
  */
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { decodeFragments } from "@session-ledger/compressor/fragments";
-import { SessionLog } from "../../web/src/model/log.ts";
-import { Scrub } from "../../web/src/model/scrub.ts";
+import { SessionLog } from "@session-ledger/react/internal/model/log";
+import { Scrub } from "@session-ledger/react/internal/model/scrub";
 import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";

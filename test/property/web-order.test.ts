@@ -11,9 +11,13 @@ import { describe, expect, test } from "vitest";
 import { inOrder } from "../../src/conversation/merging.ts";
 import type { TranscriptRow } from "../../src/store/pages.ts";
 import type { TranscriptMessageRow } from "../../src/store/transcript-messages.ts";
-import { SessionLog } from "../../web/src/model/log.ts";
-import { Scrub } from "../../web/src/model/scrub.ts";
-import type { EventItem, LogSource, MessageItem } from "../../web/src/model/source.ts";
+import { SessionLog } from "@session-ledger/react/internal/model/log";
+import { Scrub } from "@session-ledger/react/internal/model/scrub";
+import type {
+  EventItem,
+  LogSource,
+  MessageItem,
+} from "@session-ledger/react/internal/model/source";
 import { properties } from "../support/random.ts";
 
 interface Commit {

@@ -1,6 +1,6 @@
 /** The log of a session over real HTTP, for the model of the inspector outside a browser. */
-import { SseParser, type StreamEvent } from "../../web/src/api/sse-parser.ts";
-import type { Following, LogSource } from "../../web/src/model/source.ts";
+import { SseParser, type StreamEvent } from "@session-ledger/react/internal/api/sse-parser";
+import type { Following, LogSource } from "@session-ledger/react/internal/model/source";
 import { API } from "./http-clients.ts";
 import { pace } from "./eventually.ts";
 

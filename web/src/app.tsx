@@ -1,26 +1,26 @@
 /** The frame of the page: navigation, the view of the address, and what every view shares. */
 import { Component, lazy, type ReactNode, Suspense, useState, useSyncExternalStore } from "react";
-import { get } from "./api/client.ts";
-import { currentToken, forgetToken, onTokenChange } from "./api/token.ts";
+import { get } from "@session-ledger/react/internal/api/client";
+import { currentToken, forgetToken, onTokenChange, SERVICE } from "./token.ts";
 import { usePlace, type View, viewOf } from "./router.ts";
 import { TokenDialog } from "./token-dialog.tsx";
-import { Button } from "./ui/button.tsx";
-import { Dialog } from "./ui/dialog.tsx";
-import { Empty } from "./ui/empty.tsx";
-import { useKeyGroups, useKeys } from "./ui/keyboard.ts";
+import { Button } from "@session-ledger/react/components/ui/button";
+import { Dialog } from "@session-ledger/react/components/ui/dialog";
+import { Empty } from "@session-ledger/react/components/ui/empty";
+import { useKeyGroups, useKeys } from "@session-ledger/react/internal/ui/keyboard";
 import { Link } from "./ui/link.tsx";
 import { setTheme, type Theme, useTheme } from "./ui/theme.ts";
 import { useWaitingCount } from "./inbox/waiting.ts";
-import { count } from "./ui/format.ts";
+import { count } from "@session-ledger/react/internal/ui/format";
 import { useWaitingInTitle } from "./ui/title.ts";
 import { SessionsPage } from "./sessions/page.tsx";
-import { visible } from "./ui/text.ts";
+import { visible } from "@session-ledger/react/internal/ui/text";
 import { toast, Toasts } from "./ui/toast.tsx";
 import "./ui/key-help.css";
 import "./app.css";
 
 const SessionPage = lazy(async () => ({
-  default: (await import("./session/page.tsx")).SessionPage,
+  default: (await import("./session-page.tsx")).SessionPage,
 }));
 const InboxPage = lazy(async () => ({
   default: (await import("./inbox/page.tsx")).InboxPage,
@@ -138,7 +138,7 @@ const OPENAPI = "/openapi.json";
 
 /** A link sends no token, so the page reads the document and hands it to the browser as a file. */
 async function downloadOpenApi(): Promise<void> {
-  const text = JSON.stringify(await get(OPENAPI), null, 2);
+  const text = JSON.stringify(await get(SERVICE, OPENAPI), null, 2);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
   link.download = "openapi.json";

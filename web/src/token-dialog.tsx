@@ -1,11 +1,9 @@
 import { useEffect, useRef, useState, useSyncExternalStore } from "react";
-import { giveToken, onTokenChange, openQuestion } from "./api/token.ts";
-import { Button } from "./ui/button.tsx";
-import { Dialog } from "./ui/dialog.tsx";
+import { giveToken, onTokenChange, openQuestion } from "./token.ts";
+import { isSendable } from "@session-ledger/react/internal/api/connection";
+import { Button } from "@session-ledger/react/components/ui/button";
+import { Dialog } from "@session-ledger/react/components/ui/dialog";
 import "./token-dialog.css";
-
-/** What a header can carry, and at most what the service reads of one (docs/security.md). */
-const SENDABLE = /^[!-~]{1,8192}$/;
 
 /** Asks for a token while a call waits for one. */
 export function TokenDialog() {
@@ -20,14 +18,14 @@ function Ask({ wasRefused }: { readonly wasRefused: boolean }) {
   // After the dialog has opened, which puts the focus on its first button.
   useEffect(() => input.current?.focus(), []);
   const token = text.trim().replace(/^Bearer\s+/i, "");
-  const isSendable = SENDABLE.test(token);
+  const isFit = isSendable(token);
   return (
     <Dialog title="Token" onClose={() => giveToken(undefined)}>
       <form
         className="token-dialog"
         onSubmit={(event) => {
           event.preventDefault();
-          if (isSendable) giveToken(token);
+          if (isFit) giveToken(token);
         }}
       >
         {wasRefused && (
@@ -45,13 +43,13 @@ function Ask({ wasRefused }: { readonly wasRefused: boolean }) {
           value={text}
           onChange={(event) => setText(event.target.value)}
         />
-        {token !== "" && !isSendable && (
+        {token !== "" && !isFit && (
           <p role="alert" className="token-dialog-refused">
             A token has no spaces, only ASCII characters, and at most 8,192 of them.
           </p>
         )}
         <div>
-          <Button type="submit" look="primary" disabled={!isSendable}>
+          <Button type="submit" look="primary" disabled={!isFit}>
             Continue
           </Button>
         </div>

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { Transcript } from "@session-ledger/agui/transcript/transcript";
 import { factsOf, questionBefore, type ToolCall, toolPairs } from "../src/model/compare.ts";
-import type { Row } from "../src/model/source.ts";
+import type { Row } from "@session-ledger/react/internal/model/source";
 import { ownStreams, recordedStreams } from "../../test/support/streams.ts";
 
 /** Rows of events, one second apart unless they say otherwise. */

@@ -1,6 +1,6 @@
 /** What the list of the inspector computes: the order of sessions, filters, streams, and texts to look at. */
 import { describe, expect, test } from "vitest";
-import { SseParser, type StreamEvent } from "../src/api/sse-parser.ts";
+import { SseParser, type StreamEvent } from "@session-ledger/react/internal/api/sse-parser";
 import {
   itemOf,
   matches,
@@ -8,8 +8,8 @@ import {
   withoutSession,
   withSessions,
 } from "../src/model/session-list.ts";
-import { ago, bytes, count, duration } from "../src/ui/format.ts";
-import { cut, visible } from "../src/ui/text.ts";
+import { ago, bytes, count, duration } from "@session-ledger/react/internal/ui/format";
+import { cut, visible } from "@session-ledger/react/internal/ui/text";
 
 const NOW = Date.parse("2026-11-23T12:00:00Z");
 

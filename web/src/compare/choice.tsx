@@ -1,11 +1,12 @@
 /** The run of one side, chosen from lists. */
 import { useQuery } from "@tanstack/react-query";
 import { useId } from "react";
-import { API, get } from "../api/client.ts";
+import { API, get } from "@session-ledger/react/internal/api/client";
+import { SERVICE } from "../token.ts";
 import { sessionPath } from "../router.ts";
-import { duration, timeText } from "../ui/format.ts";
+import { duration, timeText } from "@session-ledger/react/internal/ui/format";
 import { Link } from "../ui/link.tsx";
-import { cut, visible } from "../ui/text.ts";
+import { cut, visible } from "@session-ledger/react/internal/ui/text";
 import type { Side } from "./page.tsx";
 import type { Run } from "./runs.ts";
 
@@ -90,7 +91,10 @@ function SessionChoice({
   const { data } = useQuery({
     queryKey: ["compare", "sessions"],
     queryFn: ({ signal }) =>
-      get<Listed>(`${API}/sessions`, { query: { order_by: "activity", size: 200 }, signal }),
+      get<Listed>(SERVICE, `${API}/sessions`, {
+        query: { order_by: "activity", size: 200 },
+        signal,
+      }),
   });
   const listed = (data?.items ?? []).map(({ metadata, name: title }) => {
     return { id: metadata.id, title: title === "" ? metadata.id : title };

@@ -4,11 +4,11 @@
  */
 import { type Compared, type Run, useFacts, useRuns } from "./runs.ts";
 import { sessionPath, setQuery, usePlace } from "../router.ts";
-import { Button } from "../ui/button.tsx";
-import { Empty } from "../ui/empty.tsx";
-import { ErrorBox } from "../ui/error-box.tsx";
+import { Button } from "@session-ledger/react/components/ui/button";
+import { Empty } from "@session-ledger/react/components/ui/empty";
+import { ErrorBox } from "@session-ledger/react/components/ui/error-box";
 import { Link } from "../ui/link.tsx";
-import { LongText } from "../ui/long-text.tsx";
+import { LongText } from "@session-ledger/react/components/ui/long-text";
 import { Choice } from "./choice.tsx";
 import { Summary } from "./summary.tsx";
 import { Texts } from "./texts.tsx";

@@ -1,6 +1,7 @@
 /** What the comparison asks of the API: the runs of a session, and the rows of one run. */
 import { useQuery } from "@tanstack/react-query";
-import { API, get } from "../api/client.ts";
+import { API, get } from "@session-ledger/react/internal/api/client";
+import { SERVICE } from "../token.ts";
 import { type RunFacts, factsOf, questionBefore } from "../model/compare.ts";
 import {
   type EventItem,
@@ -8,7 +9,7 @@ import {
   type MessageItem,
   type Row,
   conversationMessageOf,
-} from "../model/source.ts";
+} from "@session-ledger/react/internal/model/source";
 import { sessionPath } from "../router.ts";
 
 /** Of `GET /sessions/{id}/runs`. */
@@ -73,7 +74,7 @@ export function useFacts(sessionId: string, run: Run | undefined) {
       if (facts.question !== undefined) return { facts, isWhole };
       const query = { after_seq: 0, limit: PAGE_MESSAGES, recorded: true };
       const path = `${pathOf(sessionId)}/messages`;
-      const items = await get<readonly MessageItem[]>(path, { query, signal });
+      const items = await get<readonly MessageItem[]>(SERVICE, path, { query, signal });
       return {
         facts: { ...facts, question: questionBefore(items.map(conversationMessageOf), rows) },
         isWhole,
@@ -115,7 +116,7 @@ async function collect<T>(
   let after = from;
   for (let hasMore = true; hasMore && after < upTo && items.length < max; ) {
     const query = { after_seq: after, limit, recorded };
-    const page = await get<Page<T>>(path, { query, signal });
+    const page = await get<Page<T>>(SERVICE, path, { query, signal });
     items.push(...page.items);
     after = page.next_after_seq;
     hasMore = page.has_more;

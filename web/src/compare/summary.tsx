@@ -1,9 +1,9 @@
 /** The figures of two runs, and how the second one differs. */
 import type { ReactNode } from "react";
 import type { RunFacts } from "../model/compare.ts";
-import { Badge, type Tone } from "../ui/badge.tsx";
-import { bytes, count, duration } from "../ui/format.ts";
-import { visible } from "../ui/text.ts";
+import { Badge, type Tone } from "@session-ledger/react/components/ui/badge";
+import { bytes, count, duration } from "@session-ledger/react/internal/ui/format";
+import { visible } from "@session-ledger/react/internal/ui/text";
 
 interface Figure {
   readonly name: string;

@@ -1,9 +1,9 @@
 /** Two texts side by side; words that only one has are marked. */
 import { useMemo, useState } from "react";
 import { difference, type Part, wordsOf } from "../model/difference.ts";
-import { Button } from "../ui/button.tsx";
-import { count } from "../ui/format.ts";
-import { cut, visible } from "../ui/text.ts";
+import { Button } from "@session-ledger/react/components/ui/button";
+import { count } from "@session-ledger/react/internal/ui/format";
+import { cut, visible } from "@session-ledger/react/internal/ui/text";
 
 /** Longer texts are cut until the reader asks for all. */
 const SHOWN_CHARS_MAX = 20_000;

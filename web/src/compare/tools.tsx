@@ -1,10 +1,10 @@
 /** The tool calls of two runs: those of one name side by side, in their order. */
 import { useMemo } from "react";
 import { type ToolCall, type ToolPair, toolPairs } from "../model/compare.ts";
-import { Badge } from "../ui/badge.tsx";
-import { duration } from "../ui/format.ts";
-import { JsonText } from "../ui/json-tree.tsx";
-import { visible } from "../ui/text.ts";
+import { Badge } from "@session-ledger/react/components/ui/badge";
+import { duration } from "@session-ledger/react/internal/ui/format";
+import { JsonText } from "@session-ledger/react/components/ui/json-tree";
+import { visible } from "@session-ledger/react/internal/ui/text";
 
 export function Tools({
   left,

@@ -1,6 +1,7 @@
 /** Questions of agents over all sessions, the longest wait first. */
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { API, get } from "../api/client.ts";
+import { API, get } from "@session-ledger/react/internal/api/client";
+import { SERVICE } from "../token.ts";
 
 export interface QuestionJson {
   readonly id: string;
@@ -37,7 +38,7 @@ export function useWaitingCount(): number {
   const { data } = useQuery({
     queryKey: [INBOX, "count"],
     queryFn: async ({ signal }) =>
-      await get<Page>(`${API}/sessions`, { signal, query: { ...FILTER, size: 1 } }),
+      await get<Page>(SERVICE, `${API}/sessions`, { signal, query: { ...FILTER, size: 1 } }),
     refetchInterval: AGAIN_MS,
     retry: false,
   });
@@ -49,7 +50,7 @@ export function useInbox() {
     queryKey: [INBOX, "questions"],
     initialPageParam: "",
     queryFn: async ({ pageParam, signal }) =>
-      await get<Page>(`${API}/sessions`, {
+      await get<Page>(SERVICE, `${API}/sessions`, {
         signal,
         query: { ...FILTER, size: PAGE_SIZE, ...(pageParam !== "" && { page_token: pageParam }) },
       }),

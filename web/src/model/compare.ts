@@ -11,7 +11,7 @@ import {
 } from "@session-ledger/agui/canonical/run-facts";
 import { replacesArguments } from "@session-ledger/agui/transcript/reducers";
 import { difference } from "./difference.ts";
-import type { Row, ConversationMessage } from "./source.ts";
+import type { Row, ConversationMessage } from "@session-ledger/react/internal/model/source";
 
 export interface ToolCall {
   readonly id: string;

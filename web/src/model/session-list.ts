@@ -1,5 +1,6 @@
 /** The list of sessions as the page holds it: the newest activity first; pure. */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { type StateName, stateNameOf } from "@session-ledger/react/internal/model/standing";
 
 /** The part of the API's session that the list shows; numbers of 64 bits are text. */
 export interface SessionJson {
@@ -41,17 +42,6 @@ export interface Failure {
   readonly message: string;
   readonly code: string;
 }
-
-/** Where a session stands, as the service names it. */
-export const STATES = {
-  running: "running",
-  waiting_for_person: "waits for a person",
-  waiting_for_runner: "waits for a runner",
-  failed: "failed",
-  cancelled: "cancelled",
-  idle: "idle",
-} as const;
-export type StateName = keyof typeof STATES;
 
 export interface Facts {
   readonly lastText: string;
@@ -96,15 +86,6 @@ export interface SessionFilter {
   readonly state: StateName | "";
   /** Active in this time before now; 0: at any time. */
   readonly withinMs: number;
-}
-
-export function isStateName(text: string): text is StateName {
-  return Object.hasOwn(STATES, text);
-}
-
-export function stateNameOf(state: string): StateName {
-  const name = state.replace("SESSION_STATE_", "").toLowerCase();
-  return isStateName(name) ? name : "idle";
 }
 
 export function itemOf(session: SessionJson): SessionItem {

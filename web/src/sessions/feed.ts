@@ -3,8 +3,13 @@
  * counts, because each push changes those: the first page is read again from time to time, less often
  * if the service is slow, and after each LIVE, because a lost connection misses changes.
  */
-import { API, ApiError, get } from "../api/client.ts";
-import { openStream, type StreamEvent, type StreamState } from "../api/stream.ts";
+import { API, ApiError, get } from "@session-ledger/react/internal/api/client";
+import { SERVICE } from "../token.ts";
+import {
+  openStream,
+  type StreamEvent,
+  type StreamState,
+} from "@session-ledger/react/internal/api/stream";
 import {
   itemOf,
   matches,
@@ -110,6 +115,7 @@ export class SessionFeed {
     const parameters = new URLSearchParams({ state_frames: "true" });
     if (project !== "") parameters.set("project_id", project);
     this.#closeStream = openStream({
+      connection: SERVICE,
       address: `${API}/sessions?${parameters.toString()}`,
       onEvent: (event) => this.#onStreamEvent(event),
       onState: (stream) => this.#set({ stream }),
@@ -140,7 +146,7 @@ export class SessionFeed {
 
   async #read(pageToken: string, size: number): Promise<Read> {
     const { query, projectId, agentId, label, state, withinMs } = this.#filter;
-    const { items, metadata, nextPageToken } = await get<Page>(`${API}/sessions`, {
+    const { items, metadata, nextPageToken } = await get<Page>(SERVICE, `${API}/sessions`, {
       signal: this.#stopping.signal,
       query: {
         size,

@@ -1,7 +1,8 @@
 import { useEffect, useId, useRef, useState } from "react";
 import { setQuery, usePlace } from "../router.ts";
-import { isStateName, type SessionFilter, STATES } from "../model/session-list.ts";
-import { useKeys } from "../ui/keyboard.ts";
+import { isStateName, STATES } from "@session-ledger/react/internal/model/standing";
+import type { SessionFilter } from "../model/session-list.ts";
+import { useKeys } from "@session-ledger/react/internal/ui/keyboard";
 import "./filters.css";
 
 const HOUR_MS = 3_600_000;

@@ -1,14 +1,15 @@
 /** The texts of all sessions that the search finds, each with the place to open it at. */
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { type KeyboardEvent, type Ref, useImperativeHandle, useRef } from "react";
-import { API, ApiError, get } from "../api/client.ts";
+import { API, ApiError, get } from "@session-ledger/react/internal/api/client";
+import { SERVICE } from "../token.ts";
 import type { SessionFilter } from "../model/session-list.ts";
 import { sessionPath } from "../router.ts";
-import { Button } from "../ui/button.tsx";
-import { ErrorBox } from "../ui/error-box.tsx";
+import { Button } from "@session-ledger/react/components/ui/button";
+import { ErrorBox } from "@session-ledger/react/components/ui/error-box";
 import { Link } from "../ui/link.tsx";
-import { cut, visible } from "../ui/text.ts";
-import { Time } from "../ui/time.tsx";
+import { cut, visible } from "@session-ledger/react/internal/ui/text";
+import { Time } from "@session-ledger/react/components/ui/time";
 import "./found.css";
 
 interface FoundText {
@@ -46,7 +47,7 @@ function useFound(filter: SessionFilter) {
     queryKey: ["found", query, projectId, agentId, label, withinMs],
     initialPageParam: "",
     queryFn: async ({ pageParam, signal }) =>
-      await get<Page>(`${API}/search`, {
+      await get<Page>(SERVICE, `${API}/search`, {
         signal,
         query: {
           q: query,

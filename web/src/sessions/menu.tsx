@@ -1,15 +1,16 @@
 /** What a person may do with a session, from the list and from its head: only what the token allows. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, type ReactNode, useState } from "react";
-import { useCaller } from "../api/caller.ts";
-import { API, get, send } from "../api/client.ts";
+import { useCaller } from "@session-ledger/react/internal/api/caller";
+import { API, get, send } from "@session-ledger/react/internal/api/client";
+import { SERVICE } from "../token.ts";
 import { labelsIn, type SessionJson } from "../model/session-list.ts";
-import { Button } from "../ui/button.tsx";
-import { Dialog } from "../ui/dialog.tsx";
-import { ErrorBox } from "../ui/error-box.tsx";
-import { cut, visible } from "../ui/text.ts";
+import { Button } from "@session-ledger/react/components/ui/button";
+import { Dialog } from "@session-ledger/react/components/ui/dialog";
+import { ErrorBox } from "@session-ledger/react/components/ui/error-box";
+import { cut, visible } from "@session-ledger/react/internal/ui/text";
 import { toast } from "../ui/toast.tsx";
-import { useSending } from "../session/use-sending.ts";
+import { useSending } from "@session-ledger/react/internal/session/use-sending";
 import "./menu.css";
 
 interface MenuProps {
@@ -63,7 +64,7 @@ function Actions({ id, actions, close, onDelete }: ActionsProps) {
   const queries = useQueryClient();
   const { data, error } = useQuery({
     queryKey: ["session", id],
-    queryFn: async ({ signal }) => await get<SessionJson>(path, { signal }),
+    queryFn: async ({ signal }) => await get<SessionJson>(SERVICE, path, { signal }),
   });
   if (error !== null) return <ErrorBox error={error} />;
   if (data === undefined) return <p>Loading …</p>;
@@ -80,7 +81,11 @@ function Actions({ id, actions, close, onDelete }: ActionsProps) {
       {may("run.cancel") && openRunId !== undefined && (
         <Action
           name="Cancel the run"
-          run={() => send("POST", `${path}/runs/${encodeURIComponent(openRunId)}/cancel`, {})}
+          run={() =>
+            send(SERVICE, "POST", `${path}/runs/${encodeURIComponent(openRunId)}/cancel`, {
+              body: {},
+            })
+          }
           done={() => done("The run is asked to end.")}
         />
       )}
@@ -90,7 +95,7 @@ function Actions({ id, actions, close, onDelete }: ActionsProps) {
           name="Delete the session"
           asks="Nobody can read it from then on."
           isDangerous
-          run={() => send("DELETE", path)}
+          run={() => send(SERVICE, "DELETE", path)}
           done={() => {
             done("The session is deleted.");
             onDelete();
@@ -115,7 +120,9 @@ function Texts({ path, session, done }: FormProps & { readonly session: SessionJ
     send: save,
     isSending,
     error,
-  } = useSending(() => send("PATCH", path, changesOf(session, { name, labels })));
+  } = useSending(() =>
+    send(SERVICE, "PATCH", path, { body: changesOf(session, { name, labels }) }),
+  );
   const submit = (event: FormEvent): void => {
     event.preventDefault();
     save(undefined, () => done("Saved."));
@@ -187,8 +194,8 @@ function Hold({ path, hold, done }: FormProps & { readonly hold: string | undefi
       isDisabled={!isHeld && reason.trim() === ""}
       run={() =>
         isHeld
-          ? send("DELETE", `${path}/hold`)
-          : send("PUT", `${path}/hold`, { reason: reason.trim() })
+          ? send(SERVICE, "DELETE", `${path}/hold`)
+          : send(SERVICE, "PUT", `${path}/hold`, { body: { reason: reason.trim() } })
       }
       done={() => done(isHeld ? "The hold has ended." : "The session is held.")}
     >

@@ -1,12 +1,12 @@
 /** All sessions, the newest activity first, as they change. */
 import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
-import type { StreamState } from "../api/stream.ts";
+import type { StreamState } from "@session-ledger/react/internal/api/stream";
 import type { SessionFilter, SessionItem } from "../model/session-list.ts";
 import { useTitle } from "../ui/title.ts";
-import { Button } from "../ui/button.tsx";
-import { Empty } from "../ui/empty.tsx";
-import { ErrorBox } from "../ui/error-box.tsx";
-import { count } from "../ui/format.ts";
+import { Button } from "@session-ledger/react/components/ui/button";
+import { Empty } from "@session-ledger/react/components/ui/empty";
+import { ErrorBox } from "@session-ledger/react/components/ui/error-box";
+import { count } from "@session-ledger/react/internal/ui/format";
 import { SessionFeed } from "./feed.ts";
 import { clearFilter, Filters, useFilter } from "./filters.tsx";
 import { type FoundHandle, FoundTexts } from "./found.tsx";

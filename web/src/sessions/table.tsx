@@ -3,13 +3,13 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef, useState, useSyncExternalStore } from "react";
 import type { Facts, SessionItem } from "../model/session-list.ts";
 import { navigate, sessionPath } from "../router.ts";
-import { State } from "./state.tsx";
+import { State } from "@session-ledger/react/components/ui/session-state";
 import { SessionMenu } from "./menu.tsx";
-import { count, duration } from "../ui/format.ts";
-import { useKeys } from "../ui/keyboard.ts";
+import { count, duration } from "@session-ledger/react/internal/ui/format";
+import { useKeys } from "@session-ledger/react/internal/ui/keyboard";
 import { Link } from "../ui/link.tsx";
-import { cut, visible } from "../ui/text.ts";
-import { Time } from "../ui/time.tsx";
+import { cut, visible } from "@session-ledger/react/internal/ui/text";
+import { Time } from "@session-ledger/react/components/ui/time";
 import "./table.css";
 
 const ROW_PX = 48;

@@ -8,11 +8,13 @@ function write(): void {
   document.title = `${waiting === 0 ? "" : `(${waiting}) `}${shown} · session-ledger`;
 }
 
+export function showTitle(title: string): void {
+  shown = title;
+  write();
+}
+
 export function useTitle(title: string): void {
-  useEffect(() => {
-    shown = title;
-    write();
-  }, [title]);
+  useEffect(() => showTitle(title), [title]);
 }
 
 export function useWaitingInTitle(count: number): void {

@@ -1,5 +1,5 @@
 import { useSyncExternalStore } from "react";
-import { Button } from "./button.tsx";
+import { Button } from "@session-ledger/react/components/ui/button";
 import "./toast.css";
 
 interface Message {

@@ -1,0 +1,35 @@
+/** Where calls go, and with which token: of the inspector's page, or of an app around a view. */
+import { createContext, useContext } from "react";
+
+export interface Connection {
+  /** Before every path, without a slash at its end; empty: the origin of the page. */
+  readonly url: string;
+  /** How many tokens one call may try. */
+  readonly attemptsMax: number;
+  /** Of the next call; undefined: it sends none. */
+  readonly token: () => Promise<string | undefined>;
+  /** After a refusal for lack of a valid token; undefined: no other token, so the call fails. */
+  readonly anotherToken: (refused: string | undefined) => Promise<string | undefined>;
+  /** The reader does something that needs a token. */
+  readonly mayAskAgain: () => void;
+  /** Changes when another token may have other rights. */
+  readonly revision: () => number;
+  readonly subscribe: (listener: () => void) => () => void;
+}
+
+const Context = createContext<Connection | undefined>(undefined);
+
+export const ConnectionProvider = Context.Provider;
+
+export function useConnection(): Connection {
+  const connection = useContext(Context);
+  if (connection === undefined) throw new Error("not inside of a connection");
+  return connection;
+}
+
+/** What a header can carry, and at most what the service reads of one (docs/security.md). */
+const SENDABLE = /^[!-~]{1,8192}$/;
+
+export function isSendable(token: string): boolean {
+  return SENDABLE.test(token);
+}
