@@ -20,6 +20,8 @@ const SHOWN_CHARS_MAX = 2_000;
 export interface Look {
   readonly width?: 1440 | 900 | 380;
   readonly scheme?: "light" | "dark";
+  /** Other origins that the page may ask. */
+  readonly asks?: readonly string[];
 }
 
 /** What a page did; the checks at the end of a visit read it. */
@@ -58,7 +60,7 @@ export function useInspector(): Inspector {
     context: () => running().newContext(),
     browser: running,
     async visit(url, look, act) {
-      const { width = 1440, scheme = "light" } = look;
+      const { width = 1440, scheme = "light", asks = [] } = look;
       const context = await running().newContext({
         viewport: { width, height: width < 600 ? 740 : 900 },
         colorScheme: scheme,
@@ -72,7 +74,7 @@ export function useInspector(): Inspector {
           const text = await page.locator("body").innerText();
           throw new Error(`the page showed: ${text.slice(0, SHOWN_CHARS_MAX)}`, { cause });
         });
-        expect(troublesIn(seen, new URL(url).origin)).toEqual([]);
+        expect(troublesIn(seen, new URL(url).origin, asks)).toEqual([]);
       } finally {
         await context.close();
       }
@@ -86,8 +88,15 @@ const REPORT_VIOLATIONS = `document.addEventListener("securitypolicyviolation", 
 });`;
 
 /** What a page may not do, of what it did. */
-export function troublesIn(seen: Seen, origin: string): readonly string[] {
-  const asked = seen.requests.map((request) => request.url()).filter((url) => !isOf(url, origin));
+export function troublesIn(
+  seen: Seen,
+  origin: string,
+  others: readonly string[] = [],
+): readonly string[] {
+  const known = [origin, ...others];
+  const asked = seen.requests
+    .map((request) => request.url())
+    .filter((url) => !known.some((one) => isOf(url, one)));
   return [
     ...seen.dialogs.map((text) => `dialog: ${text}`),
     ...asked.map((url) => `request: ${url}`),

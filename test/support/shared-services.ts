@@ -10,7 +10,7 @@ import { once } from "node:events";
 import { appendFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { join } from "node:path";
-import { json } from "node:stream/consumers";
+import { buffer, json } from "node:stream/consumers";
 import { Semaphore } from "../../src/base/semaphore.ts";
 import { certificateFiles, createAuthority } from "./certificates.ts";
 import { Doors, type StaticToken } from "./callers.ts";
@@ -104,6 +104,11 @@ interface Started {
 export class SharedServices {
   readonly #template: string;
   readonly #services = new Map<string, Promise<Started>>();
+  /** Of the page of an app, by path. */
+  readonly #files = new Map<
+    string,
+    { readonly headers: IncomingMessage["headers"]; readonly body: Buffer }
+  >();
   readonly #server: Server;
   readonly #processes: ServiceProcess[] = [];
 
@@ -117,9 +122,13 @@ export class SharedServices {
     });
   }
 
-  /** `/` is an empty page, `/project/profile` a service, and `/project/profile/file` takes tokens. */
+  /**
+   * `/` is an empty page, `/app/name` a file that a test has put, `/project/profile` a service, and
+   * `/project/profile/file` takes tokens.
+   */
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const [, project = "", asked, file] = request.url?.split("/") ?? [];
+    if (project === "app") return await this.#answerFile(request, response);
     const profile = PROFILES.find((name) => name === asked);
     if (profile === undefined) {
       response.setHeader("content-type", "text/html; charset=utf-8").end("<!doctype html>");
@@ -133,6 +142,17 @@ export class SharedServices {
       await started.changes.run(() => takeTokens(started, file, tokens));
       response.end();
     }
+  }
+
+  /** A file has the type and the policy with which it was put. */
+  async #answerFile(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { url = "", method, headers } = request;
+    if (method === "PUT") this.#files.set(url, { headers, body: await buffer(request) });
+    const file = this.#files.get(url);
+    if (file === undefined) response.statusCode = 404;
+    for (const name of ["content-type", "content-security-policy"])
+      response.setHeader(name, file?.headers[name] ?? "");
+    response.end(method === "PUT" ? "" : file?.body);
   }
 
   /** Resolves with the URL to which the names of a project and a profile are added. */

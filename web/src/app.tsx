@@ -1,9 +1,10 @@
 /** The frame of the page: navigation, the view of the address, and what every view shares. */
-import { Component, lazy, type ReactNode, Suspense, useState, useSyncExternalStore } from "react";
+import { lazy, Suspense, useState, useSyncExternalStore } from "react";
 import { get } from "@session-ledger/react/internal/api/client";
 import { currentToken, forgetToken, onTokenChange, SERVICE } from "./token.ts";
 import { usePlace, type View, viewOf } from "./router.ts";
 import { TokenDialog } from "./token-dialog.tsx";
+import { Broken } from "@session-ledger/react/components/ui/broken";
 import { Button } from "@session-ledger/react/components/ui/button";
 import { Dialog } from "@session-ledger/react/components/ui/dialog";
 import { Empty } from "@session-ledger/react/components/ui/empty";
@@ -14,7 +15,6 @@ import { useWaitingCount } from "./inbox/waiting.ts";
 import { count } from "@session-ledger/react/internal/ui/format";
 import { useWaitingInTitle } from "./ui/title.ts";
 import { SessionsPage } from "./sessions/page.tsx";
-import { visible } from "@session-ledger/react/internal/ui/text";
 import { toast, Toasts } from "./ui/toast.tsx";
 import "./ui/key-help.css";
 import "./app.css";
@@ -28,6 +28,12 @@ const InboxPage = lazy(async () => ({
 const ComparePage = lazy(async () => ({
   default: (await import("./compare/page.tsx")).ComparePage,
 }));
+
+/**
+ * The service may have a newer page than this tab: then a part that has not been loaded yet is gone, and
+ * loading the page again mends it.
+ */
+const LOAD_AGAIN = <Button onClick={() => location.reload()}>Load the page again</Button>;
 
 /** The title of the keys that every view has. */
 const FRAME = "Everywhere";
@@ -44,7 +50,7 @@ export function App() {
       </a>
       <Head view={view} onHelp={() => setHelpOpen(true)} />
       <main id="main" className="app-main" tabIndex={-1}>
-        <Broken key={path}>
+        <Broken key={path} action={LOAD_AGAIN}>
           <Suspense fallback={<p className="app-loading">Loading …</p>}>
             <Shown view={view} />
           </Suspense>
@@ -196,30 +202,4 @@ function KeyHelp({ onClose }: { readonly onClose: () => void }) {
       ))}
     </Dialog>
   );
-}
-
-/**
- * Keeps the frame when a view fails. The service may have a newer page than this tab: then a part
- * that has not been loaded yet is gone, and loading the page again mends it.
- */
-class Broken extends Component<
-  { readonly children: ReactNode },
-  { readonly error: Error | undefined }
-> {
-  override state: { readonly error: Error | undefined } = { error: undefined };
-
-  static getDerivedStateFromError(error: unknown): { readonly error: Error } {
-    return { error: error instanceof Error ? error : new Error(String(error)) };
-  }
-
-  override render(): ReactNode {
-    const { error } = this.state;
-    if (error === undefined) return this.props.children;
-    return (
-      <Empty title="This view failed.">
-        <p role="alert">{visible(error.message)}</p>
-        <Button onClick={() => location.reload()}>Load the page again</Button>
-      </Empty>
-    );
-  }
 }

@@ -1,10 +1,12 @@
 import { QueryClientProvider } from "@tanstack/react-query";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { ConnectionProvider } from "@session-ledger/react/internal/api/connection";
+import { ConnectionProvider } from "@session-ledger/react/internal/api/use-connection";
 import { makeQueries } from "@session-ledger/react/internal/api/queries";
 import { Keys, KeysProvider } from "@session-ledger/react/internal/ui/keyboard";
+import { MemoryProvider } from "@session-ledger/react/internal/session/use-remembered";
 import { App } from "./app.tsx";
+import { BROWSER } from "./memory.ts";
 import { SERVICE } from "./token.ts";
 import { applyTheme } from "./ui/theme.ts";
 import "@session-ledger/react/internal/ui/tokens.css";
@@ -23,7 +25,9 @@ createRoot(root).render(
     <QueryClientProvider client={queries}>
       <ConnectionProvider value={SERVICE}>
         <KeysProvider value={keys}>
-          <App />
+          <MemoryProvider value={BROWSER}>
+            <App />
+          </MemoryProvider>
         </KeysProvider>
       </ConnectionProvider>
     </QueryClientProvider>

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState, useSyncExternalStore } from "react";
 import { giveToken, onTokenChange, openQuestion } from "./token.ts";
-import { isSendable } from "@session-ledger/react/internal/api/connection";
+import { isToken } from "@session-ledger/react/internal/props";
 import { Button } from "@session-ledger/react/components/ui/button";
 import { Dialog } from "@session-ledger/react/components/ui/dialog";
 import "./token-dialog.css";
@@ -18,7 +18,7 @@ function Ask({ wasRefused }: { readonly wasRefused: boolean }) {
   // After the dialog has opened, which puts the focus on its first button.
   useEffect(() => input.current?.focus(), []);
   const token = text.trim().replace(/^Bearer\s+/i, "");
-  const isFit = isSendable(token);
+  const isFit = isToken(token);
   return (
     <Dialog title="Token" onClose={() => giveToken(undefined)}>
       <form

@@ -1,3 +1,105 @@
-export function SessionView() {
-  return null;
+/** A session of a ledger as a React component, for the apps of others. */
+import { QueryClientProvider } from "@tanstack/react-query";
+import {
+  useCallback,
+  useLayoutEffect,
+  useMemo,
+  useReducer,
+  useState,
+  useSyncExternalStore,
+} from "react";
+import { AppConnection } from "./api/app-connection.ts";
+import { ConnectionProvider } from "./api/use-connection.ts";
+import { makeQueries } from "./api/queries.ts";
+import type { Cursor } from "./model/scrub.ts";
+import { faultIn, type SessionViewProps } from "./props.ts";
+import type { AppLinks } from "./session/in-session.ts";
+import { Session } from "./session/session.tsx";
+import { useProblem } from "./session/use-problem.ts";
+import { Broken } from "./ui/broken.tsx";
+import { Button } from "./ui/button.tsx";
+import { Empty } from "./ui/empty.tsx";
+import { Keys, KeysProvider } from "./ui/keyboard.ts";
+import { visible } from "./ui/text.ts";
+import "./ui/tokens.css";
+import "./ui/base.css";
+import "./view.css";
+
+export type { SessionProblem, SessionViewProps, Token } from "./props.ts";
+
+/**
+ * Shows a session, live, in all of its container: give the container a height. Everything that it changes
+ * in the page is inside of its own element. A prop that cannot be used is a message in the view.
+ */
+export function SessionView(props: SessionViewProps) {
+  const { url, session, theme = "system", onError } = props;
+  const [keys] = useState(() => new Keys());
+  const [attempt, restart] = useReducer((before: number) => before + 1, 0);
+  const isMounted = useMounted();
+  const fault = faultIn(props);
+  useProblem(fault === undefined ? fault : { reason: "BAD_PROPS", message: fault }, onError);
+  const failed = useCallback(
+    ({ message }: Error) => onError?.({ reason: "FAILED", message }),
+    [onError],
+  );
+  return (
+    // oxlint-disable-next-line jsx-a11y/no-static-element-interactions -- Its parts have the roles.
+    <div
+      className="session-ledger"
+      data-theme={theme === "system" ? undefined : theme}
+      tabIndex={-1}
+      onKeyDown={({ nativeEvent, currentTarget }) => keys.press(nativeEvent, currentTarget)}
+    >
+      {fault !== undefined && <Empty role="alert" title={visible(fault)} />}
+      {isMounted && fault === undefined && (
+        <Broken
+          key={`${attempt} ${url} ${session}`}
+          action={<Button onClick={restart}>Show it again</Button>}
+          onError={failed}
+        >
+          <KeysProvider value={keys}>
+            <Opened {...props} restart={restart} />
+          </KeysProvider>
+        </Broken>
+      )}
+    </div>
+  );
+}
+
+function Opened(props: SessionViewProps & { readonly restart: () => void }) {
+  const { url, session, token, parts, onOpen, onError, restart } = props;
+  const [queries] = useState(makeQueries);
+  const [connection] = useState(() => new AppConnection(url));
+  const [cursor, moveTo] = useState<Cursor>("live");
+  const links = useMemo((): AppLinks => {
+    if (onOpen === undefined) return {};
+    return { session: (id) => ({ open: () => onOpen(id) }) };
+  }, [onOpen]);
+  // Before the effects that call the service.
+  useLayoutEffect(() => connection.give(token), [connection, token]);
+  return (
+    <QueryClientProvider client={queries}>
+      <ConnectionProvider value={connection}>
+        <Session
+          id={session}
+          cursor={cursor}
+          moveTo={moveTo}
+          restart={restart}
+          links={links}
+          parts={parts ?? "all"}
+          unreachable={`Is the service at ${connection.url}, and is ${location.origin} in its HTTP_ORIGINS?`}
+          {...(onError !== undefined && { onProblem: onError })}
+        />
+      </ConnectionProvider>
+    </QueryClientProvider>
+  );
+}
+
+/** A server draws the empty box. */
+function useMounted(): boolean {
+  return useSyncExternalStore(
+    () => () => undefined,
+    () => true,
+    () => false,
+  );
 }

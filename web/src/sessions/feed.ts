@@ -3,7 +3,8 @@
  * counts, because each push changes those: the first page is read again from time to time, less often
  * if the service is slow, and after each LIVE, because a lost connection misses changes.
  */
-import { API, ApiError, get } from "@session-ledger/react/internal/api/client";
+import { API, get } from "@session-ledger/react/internal/api/client";
+import { ApiError } from "@session-ledger/react/internal/api/errors";
 import { SERVICE } from "../token.ts";
 import {
   openStream,

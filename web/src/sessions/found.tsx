@@ -1,7 +1,8 @@
 /** The texts of all sessions that the search finds, each with the place to open it at. */
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { type KeyboardEvent, type Ref, useImperativeHandle, useRef } from "react";
-import { API, ApiError, get } from "@session-ledger/react/internal/api/client";
+import { API, get } from "@session-ledger/react/internal/api/client";
+import { ApiError } from "@session-ledger/react/internal/api/errors";
 import { SERVICE } from "../token.ts";
 import type { SessionFilter } from "../model/session-list.ts";
 import { sessionPath } from "../router.ts";

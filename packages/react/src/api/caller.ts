@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
 import type { ModelPrice } from "../model/cost.ts";
 import { API, get } from "./client.ts";
-import { useConnection } from "./connection.ts";
+import { useConnection } from "./use-connection.ts";
 
 export interface Caller {
   readonly id: string;

@@ -1,40 +1,8 @@
 /** Calls of the public HTTP API, with the token of a connection. */
 import type { Connection } from "./connection.ts";
+import { ApiError, NoAnswer, type Violation } from "./errors.ts";
 
 export const API = "/api/ambient/v1";
-
-export interface Violation {
-  readonly field: string;
-  readonly description: string;
-}
-
-/** A refusal: problem+json (RFC 9457), or another answer that is no success. */
-export class ApiError extends Error {
-  readonly status: number;
-  /** The reason for programs, such as `SESSION_NOT_FOUND`; empty when the answer had none. */
-  readonly reason: string;
-  readonly violations: readonly Violation[];
-
-  constructor(
-    status: number,
-    message: string,
-    options: { readonly reason?: string; readonly violations?: readonly Violation[] } = {},
-  ) {
-    super(message);
-    this.name = "ApiError";
-    this.status = status;
-    this.reason = options.reason ?? "";
-    this.violations = options.violations ?? [];
-  }
-}
-
-/** The service did not answer at all. */
-export class NoAnswer extends Error {
-  constructor(cause: unknown) {
-    super("The service does not answer.", { cause });
-    this.name = "NoAnswer";
-  }
-}
 
 export type Query = Readonly<
   Record<string, string | number | boolean | readonly string[] | undefined>

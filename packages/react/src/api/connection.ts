@@ -1,5 +1,4 @@
 /** Where calls go, and with which token: of the inspector's page, or of an app around a view. */
-import { createContext, useContext } from "react";
 
 export interface Connection {
   /** Before every path, without a slash at its end; empty: the origin of the page. */
@@ -15,21 +14,4 @@ export interface Connection {
   /** Changes when another token may have other rights. */
   readonly revision: () => number;
   readonly subscribe: (listener: () => void) => () => void;
-}
-
-const Context = createContext<Connection | undefined>(undefined);
-
-export const ConnectionProvider = Context.Provider;
-
-export function useConnection(): Connection {
-  const connection = useContext(Context);
-  if (connection === undefined) throw new Error("not inside of a connection");
-  return connection;
-}
-
-/** What a header can carry, and at most what the service reads of one (docs/security.md). */
-const SENDABLE = /^[!-~]{1,8192}$/;
-
-export function isSendable(token: string): boolean {
-  return SENDABLE.test(token);
 }

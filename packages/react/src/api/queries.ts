@@ -1,5 +1,5 @@
 import { QueryClient } from "@tanstack/react-query";
-import { ApiError } from "./client.ts";
+import { ApiError } from "./errors.ts";
 
 const RETRIES_MAX = 3;
 

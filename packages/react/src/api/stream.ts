@@ -8,7 +8,8 @@
  * A browser opens six connections to a service, for all its tabs together. So a tab that nobody
  * sees closes its streams, and continues each after its last number when it is shown again.
  */
-import { ApiError, call, NoAnswer } from "./client.ts";
+import { call } from "./client.ts";
+import { ApiError, NoAnswer } from "./errors.ts";
 import type { Connection } from "./connection.ts";
 import { SseParser, type StreamEvent } from "./sse-parser.ts";
 

@@ -2,7 +2,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import { API, get } from "../api/client.ts";
-import { useConnection } from "../api/connection.ts";
+import { useConnection } from "../api/use-connection.ts";
 import type { SessionLog } from "../model/log.ts";
 import { openRunOf, stateNameOf } from "../model/standing.ts";
 import type { Row } from "../model/source.ts";

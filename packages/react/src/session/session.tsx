@@ -13,6 +13,7 @@ import type { Cursor } from "../model/scrub.ts";
 import { openRunOf } from "../model/standing.ts";
 import { Button } from "../ui/button.tsx";
 import { Empty } from "../ui/empty.tsx";
+import { ErrorBox } from "../ui/error-box.tsx";
 import { Link, type LinkTarget } from "../ui/link.tsx";
 import { visible } from "../ui/text.ts";
 import { Conversation } from "./conversation.tsx";
@@ -31,6 +32,7 @@ import { State } from "./state.tsx";
 import { type Tab, Tabs } from "./tabs.tsx";
 import { Talk } from "./talk.tsx";
 import { Timeline } from "./timeline.tsx";
+import { useProblem } from "./use-problem.ts";
 import { useRemembered } from "./use-remembered.ts";
 import { useLogVersion, useMoment, useSessionLog } from "./use-session-log.ts";
 import "./session.css";
@@ -51,6 +53,9 @@ export interface SessionProps extends Partial<Pick<HeaderProps, "menu" | "onTitl
   /** The row of a message that is shown once. */
   readonly wanted?: string;
   readonly parts?: "all" | "conversation";
+  /** What may help when the service does not answer from the start. */
+  readonly unreachable?: string;
+  readonly onProblem?: (problem: Problem) => void;
 }
 
 export function Session(props: SessionProps) {
@@ -66,7 +71,10 @@ export function Session(props: SessionProps) {
     [id, log, rights, moveTo, links, restart],
   );
   const [box, room] = useWidth();
-  if (log.state === "gone" && log.rows.length + log.messages.length === 0)
+  const isEmpty = log.rows.length + log.messages.length === 0;
+  const problem = isEmpty && log.state !== "live" ? log.problem : undefined;
+  useProblem(problem, props.onProblem);
+  if (isEmpty && log.state === "gone")
     return <Unreadable problem={log.problem} restart={restart} all={links.all} />;
   return (
     <SessionContext value={session}>
@@ -80,6 +88,9 @@ export function Session(props: SessionProps) {
             menu={props.menu}
             onTitle={props.onTitle}
           />
+          {problem !== undefined && props.unreachable !== undefined && (
+            <ErrorBox error={new Error(`${problem.message} ${props.unreachable}`)} />
+          )}
           <Parts
             width={parts === "all" ? room : parts}
             conversation={

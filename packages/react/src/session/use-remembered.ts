@@ -1,33 +1,29 @@
-import { useCallback, useState } from "react";
+import { createContext, useCallback, useContext, useState } from "react";
 
-/** A choice of the reader that this browser keeps: a width, a tab, a name. Never a token. */
+/** Keeps choices of the reader between visits. */
+export interface Memory {
+  readonly read: (name: string) => string | undefined;
+  readonly write: (name: string, value: string) => void;
+}
+
+/** Without a provider, a choice lasts as long as its component. */
+const Context = createContext<Memory | undefined>(undefined);
+
+export const MemoryProvider = Context.Provider;
+
+/** A choice of the reader: a width, a tab, a name. Never a token. */
 export function useRemembered(
   name: string,
   fallback: string,
 ): readonly [string, (value: string) => void] {
-  const [value, setValue] = useState(() => remembered(name) ?? fallback);
+  const memory = useContext(Context);
+  const [value, setValue] = useState(() => memory?.read(name) ?? fallback);
   const set = useCallback(
     (next: string) => {
       setValue(next);
-      try {
-        localStorage.setItem(keyOf(name), next);
-      } catch {
-        // A browser may refuse to keep anything: the choice lasts as long as the page.
-      }
+      memory?.write(name, next);
     },
-    [name],
+    [memory, name],
   );
   return [value, set];
-}
-
-function remembered(name: string): string | undefined {
-  try {
-    return localStorage.getItem(keyOf(name)) ?? undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function keyOf(name: string): string {
-  return `session-ledger-${name}`;
 }

@@ -1,6 +1,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { API, get } from "../api/client.ts";
-import { type Connection, useConnection } from "../api/connection.ts";
+import type { Connection } from "../api/connection.ts";
+import { useConnection } from "../api/use-connection.ts";
 import type { SceneParts } from "../model/scene.ts";
 import type { RunStatus } from "./described.ts";
 

@@ -1,5 +1,6 @@
 import { useCallback, useRef, useState } from "react";
-import { type Connection, useConnection } from "../api/connection.ts";
+import type { Connection } from "../api/connection.ts";
+import { useConnection } from "../api/use-connection.ts";
 
 interface Sending<T, A> {
   /** Does nothing while an earlier one is on its way: a second click sends nothing. */

@@ -1,6 +1,6 @@
 /** The log of a session and its moments, opened once for all parts of the page. */
 import { useCallback, useEffect, useState, useSyncExternalStore } from "react";
-import { useConnection } from "../api/connection.ts";
+import { useConnection } from "../api/use-connection.ts";
 import { SessionLog } from "../model/log.ts";
 import { type Cursor, type Moment, Scrub } from "../model/scrub.ts";
 import { openRunOf } from "../model/standing.ts";

@@ -1,5 +1,5 @@
-import { ApiError } from "../api/client.ts";
-import { useConnection } from "../api/connection.ts";
+import { ApiError } from "../api/errors.ts";
+import { useConnection } from "../api/use-connection.ts";
 import { Button } from "./button.tsx";
 import { visible } from "./text.ts";
 import "./error-box.css";
