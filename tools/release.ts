@@ -17,6 +17,7 @@ import { basename, dirname, join, relative } from "node:path";
 import { parseArgs, promisify } from "node:util";
 import { parse, stringify } from "yaml";
 import { z } from "zod";
+import { buildReact } from "../packages/react/build.ts";
 import { buildRunner } from "../packages/runner/build.ts";
 import { ROOT } from "./stamps.ts";
 import { compareVersions, datedChangelog, writeVersion } from "./version.ts";
@@ -65,7 +66,7 @@ export function faultsOf({ name, files, needed, foreign }: Packed): readonly str
   ];
 }
 
-// npm: the service with its commands, and the runner. The code of the other workspaces is in both.
+// npm: the service with its commands, the runner, and the view of a session. The code of the other workspaces is in them.
 
 const manifestSchema = z.object({
   name: z.string(),
@@ -77,15 +78,18 @@ const manifestSchema = z.object({
     .default({}),
 });
 
+const NOT_BUILT = /(?<!\.d)\.tsx?$|(?:^|\/)tests?\/|[._]test\.|^src\//;
+
 async function npm(folder: string, version: string): Promise<Prepared> {
-  const runner = join(folder, "runner");
-  await buildRunner(runner);
+  const [runner, react] = [join(folder, "runner"), join(folder, "react")];
+  await Promise.all([buildRunner(runner), buildReact(react)]);
   const program = ["dist/main.js", "dist/web/index.html", "bin/session-ledger.cjs"];
   // In this order: the page of the service names the runner.
   const all = [
-    await npmPackage(runner, version, {
-      needed: [],
-      foreign: /(?<!\.d)\.ts$|(?:^|\/)tests?\/|[._]test\.|^src\//,
+    await npmPackage(runner, version, { needed: [], foreign: NOT_BUILT }),
+    await npmPackage(react, version, {
+      needed: ["bundled-licenses.md", "props.d.ts"],
+      foreign: NOT_BUILT,
     }),
     await npmPackage(ROOT, version, {
       needed: [...program, "CHANGELOG.md", "proto/ambient/v1/sessions.proto"],

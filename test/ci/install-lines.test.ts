@@ -24,7 +24,7 @@ const GO_MODULE = "github.com/session-ledger/session-ledger/clients/go";
 const PAGES = ["*.md", "docs/**/*.md", "clients/*/*.md", "examples/**/*.md"];
 const CODE = [
   "web/src/**/*.{ts,tsx}",
-  "{src,packages}/**/*.ts",
+  "{src,packages}/**/*.{ts,tsx}",
   "examples/*.{ts,html}",
   "clients/*/*.py",
 ];
@@ -61,7 +61,17 @@ function collect(): Lines {
 }
 
 /** What a line may be, in the order of the rules. Each names what it installs or starts. */
-type Kind = "script" | "lock" | "program" | "runner" | "example" | "pip" | "go" | "tool" | "mvn";
+type Kind =
+  | "script"
+  | "lock"
+  | "program"
+  | "runner"
+  | "react"
+  | "example"
+  | "pip"
+  | "go"
+  | "tool"
+  | "mvn";
 
 const PYTHON = /^(?:\.venv\/bin\/)?pip install (.+)$/;
 
@@ -80,6 +90,7 @@ function kindOf(line: string): Kind | { readonly refused: string } {
     return bin ? "program" : { refused: `npx would ask the registry for ${verb}` };
   }
   if (line === 'npm install "$(npm pack ../session-ledger/dist-runner)"') return "runner";
+  if (line === 'npm install "$(npm pack ../session-ledger/dist-react)"') return "react";
   const [, folder] = /^npm install --prefix (examples\/[\w-]+)$/.exec(line) ?? [];
   if (folder !== undefined && existsSync(join(ROOT, folder, "package.json"))) return "example";
   const [, packages] = PYTHON.exec(line) ?? [];
@@ -125,6 +136,7 @@ test.each([
   "npx @session-ledger/runner",
   "npm install session-ledger",
   "npm i @session-ledger/runner",
+  "npm install @session-ledger/react",
   "npm exec session-ledger",
   "npm run -s no-such-script",
   "npm install --prefix examples/none",
@@ -222,6 +234,17 @@ describe("in a clone", () => {
     await shell(line, { cwd: project, more });
     const load = `node -e 'import("${NAME}").then((entry) => console.log(Object.keys(entry).join()))'`;
     expect(await shell(load, { cwd: project })).toContain("createSessionWriter");
+  });
+
+  test("an empty project installs the React package, and a server loads it", async () => {
+    const [line = ""] = linesOf("react");
+    expect(scripts["build"]).toContain("node packages/react/build.ts");
+    await shell("node packages/react/build.ts");
+    const cwd = await besideClone("react-project");
+    const more = { npm_config_prefer_offline: "true", npm_config_audit: "false" };
+    await shell(line, { cwd, more });
+    const load = `node -e 'import("@session-ledger/react").then((entry) => console.log(Object.keys(entry).join()))'`;
+    expect(await shell(load, { cwd })).toBe("SessionView\n");
   });
 
   test("the packages of an example are in the registry", async () => {

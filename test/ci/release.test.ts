@@ -29,7 +29,7 @@ async function release(
 }
 
 const TARGETS = [
-  { target: "npm", tool: "npm", packages: 2, command: "npm publish --access public --provenance" },
+  { target: "npm", tool: "npm", packages: 3, command: "npm publish --access public --provenance" },
   { target: "pypi", tool: "python3", packages: 2, command: "twine upload" },
   { target: "go", tool: "go", packages: 1, command: "git push origin refs/tags/clients/go/v" },
   // Of three modules: the list of their jars, the compiled jar and the sources.

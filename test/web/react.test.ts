@@ -2,8 +2,10 @@
  * The built package @session-ledger/react in an app of another origin with a strict policy: its views show
  * and follow sessions of a service with tokens, and change nothing of the app around them.
  */
-import { readFile, writeFile } from "node:fs/promises";
+import { execFile } from "node:child_process";
+import { readFile, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { build } from "esbuild";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -23,6 +25,8 @@ const ROOT = join(import.meta.dirname, "../..");
 /** The service with tokens knows the origin of this page. */
 const APP = new URL("app/index.html", pageUrl("localhost")).href;
 
+/** Of the app; the package is in it. */
+let folder: string;
 let styles: string;
 let admin: Caller;
 const url = (): string => `http://${service.httpAddress}`;
@@ -68,7 +72,9 @@ Object.assign(window, {
 });`;
 
 async function buildApp(): Promise<void> {
-  const folder = await makeDirectory();
+  folder = await makeDirectory();
+  // As if npm had installed what the package names.
+  await symlink(join(ROOT, "node_modules"), join(folder, "node_modules"));
   const built = join(folder, "package");
   await buildReact(built);
   await writeFile(join(folder, "own.css"), STYLES);
@@ -84,8 +90,6 @@ async function buildApp(): Promise<void> {
       "@session-ledger/react": join(built, "index.js"),
       "@session-ledger/react/styles.css": join(built, "styles.css"),
     },
-    // As if npm had installed what the package names.
-    nodePaths: [join(ROOT, "node_modules")],
   });
   styles = await readFile(join(folder, "out/app.css"), "utf8");
   await put("app.css", "text/css", styles);
@@ -102,7 +106,6 @@ async function put(name: string, type: string, body: string): Promise<void> {
 }
 
 beforeAll(async () => {
-  if (needs("chromium").skip) return;
   const issuer = await sharedIssuer("tokens");
   admin = await issuer.signed("react admin", ["admin"]);
   await buildApp();
@@ -115,6 +118,14 @@ afterAll(cleanUp);
 
 function door() {
   return { httpAddress: service.httpAddress, token: admin.token };
+}
+
+async function forkOf(sessionId: string): Promise<string> {
+  const path = `/api/ambient/v1/sessions/${sessionId}/fork`;
+  const headers = { authorization: `Bearer ${admin.token}`, "content-type": "application/json" };
+  const answer = await fetch(url() + path, { method: "POST", headers, body: '{"atSeq":"5"}' });
+  return z.object({ metadata: z.object({ id: z.string() }) }).parse(await answer.json()).metadata
+    .id;
 }
 
 async function tokenFor(sessionId: string, role: "viewer" | "editor"): Promise<string> {
@@ -161,6 +172,16 @@ const LOOK = `[...document.querySelectorAll("html, body, h1, body > button, body
     const { width, height } = one.matches("html, body") ? {} : one.getBoundingClientRect();
     return [one.tagName, one.dataset.theme, width, height, ...[...style].filter((name) => !/^(?:block-size|height|inline-size|width|perspective|transform)/.test(name)).map((name) => name + style.getPropertyValue(name))].join("|");
   }).concat(document.title, location.href, JSON.stringify({ ...localStorage, ...sessionStorage }))`;
+
+test("a server draws an empty box", async () => {
+  const script = `import { createElement } from "react";
+    import { renderToString } from "react-dom/server";
+    import { SessionView } from "./package/index.js";
+    process.stdout.write(renderToString(createElement(SessionView, { url: "https://x.example", session: "s" })));`;
+  const args = ["--input-type=module", "--eval", script];
+  const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: folder });
+  expect(stdout).toBe('<div class="session-ledger" tabindex="-1"></div>');
+});
 
 describe("the view of another app in chromium", needs("chromium"), () => {
   test("shows two sessions with a token each, follows them, and leaves the app as it was", async () => {
@@ -263,6 +284,34 @@ describe("the view of another app in chromium", needs("chromium"), () => {
       await show(page, { session: "react-a", tokens });
       await view(page, 0).items.getByText("An answer of react-a").waitFor();
       expect(await page.evaluate("asked()")).toBe(2);
+    });
+  });
+
+  test("opens the session again when the app gives another token after a refusal", async () => {
+    const token = await tokenFor("react-a", "viewer");
+    await visit(async (page) => {
+      await show(page, { session: "react-a", token: "a-wrong-token" });
+      await view(page, 0).box.getByRole("alert").waitFor();
+      await show(page, { session: "react-a", token });
+      await view(page, 0).items.getByText("An answer of react-a").waitFor();
+      expect(await view(page, 0).box.getByRole("alert").count()).toBe(0);
+    });
+  });
+
+  test("has no links to other sessions without onOpen, and gives it their ids", async () => {
+    const token = admin.token;
+    const fork = await forkOf("react-a");
+    await visit(async (page) => {
+      await show(page, { session: fork, token }, { session: fork, token, opens: true });
+      const origin = (at: number) => view(page, at).box.getByText("Forked from react-a");
+      for (const at of [0, 1]) await origin(at).waitFor();
+      const forks = (at: number) => view(page, at).box.getByRole("button", { name: "Fork here" });
+      await origin(0).click();
+      expect(await page.evaluate("opened")).toEqual([]);
+      await origin(1).click();
+      expect(await page.evaluate("opened")).toEqual(["react-a"]);
+      expect(new URL(page.url()).pathname).toBe(new URL(APP).pathname);
+      expect(await forks(0).count()).toBe(0);
     });
   });
 

@@ -5,6 +5,7 @@ import {
   useLayoutEffect,
   useMemo,
   useReducer,
+  useRef,
   useState,
   useSyncExternalStore,
 } from "react";
@@ -12,7 +13,7 @@ import { AppConnection } from "./api/app-connection.ts";
 import { ConnectionProvider } from "./api/use-connection.ts";
 import { makeQueries } from "./api/queries.ts";
 import type { Cursor } from "./model/scrub.ts";
-import { faultIn, type SessionViewProps } from "./props.ts";
+import { faultIn, type SessionProblem, type SessionViewProps } from "./props.ts";
 import type { AppLinks } from "./session/in-session.ts";
 import { Session } from "./session/session.tsx";
 import { useProblem } from "./session/use-problem.ts";
@@ -75,8 +76,20 @@ function Opened(props: SessionViewProps & { readonly restart: () => void }) {
     if (onOpen === undefined) return {};
     return { session: (id) => ({ open: () => onOpen(id) }) };
   }, [onOpen]);
+  const isRefused = useRef(false);
+  const report = useCallback(
+    (problem: SessionProblem) => {
+      isRefused.current = problem.reason === "UNAUTHENTICATED";
+      onError?.(problem);
+    },
+    [onError],
+  );
   // Before the effects that call the service.
-  useLayoutEffect(() => connection.give(token), [connection, token]);
+  useLayoutEffect(() => {
+    connection.give(token);
+    // An app may make its function with each render, which is no other token.
+    if (isRefused.current && typeof token === "string") restart();
+  }, [connection, token, restart]);
   return (
     <QueryClientProvider client={queries}>
       <ConnectionProvider value={connection}>
@@ -88,7 +101,7 @@ function Opened(props: SessionViewProps & { readonly restart: () => void }) {
           links={links}
           parts={parts ?? "all"}
           unreachable={`Is the service at ${connection.url}, and is ${location.origin} in its HTTP_ORIGINS?`}
-          {...(onError !== undefined && { onProblem: onError })}
+          onProblem={report}
         />
       </ConnectionProvider>
     </QueryClientProvider>

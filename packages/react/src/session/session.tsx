@@ -88,8 +88,8 @@ export function Session(props: SessionProps) {
             menu={props.menu}
             onTitle={props.onTitle}
           />
-          {problem !== undefined && props.unreachable !== undefined && (
-            <ErrorBox error={new Error(`${problem.message} ${props.unreachable}`)} />
+          {props.unreachable !== undefined && problem !== undefined && (
+            <ErrorBox error={lost(problem, props.unreachable)} />
           )}
           <Parts
             width={parts === "all" ? room : parts}
@@ -112,6 +112,10 @@ export function Session(props: SessionProps) {
       </CursorProvider>
     </SessionContext>
   );
+}
+
+function lost({ reason, message }: Problem, help: string): Error {
+  return new Error(reason === "NO_ANSWER" ? `${message} ${help}` : message);
 }
 
 interface PartsProps
