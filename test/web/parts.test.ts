@@ -26,7 +26,7 @@ beforeAll(() => pushAll(service, "parts", EVENTS));
 
 const url = (query = ""): string => `http://${service.httpAddress}/sessions/parts${query}`;
 
-/** What the filters find is in web/test/scene.test.ts, the bars in web/test/timeline.test.ts. */
+/** What the filters find is in packages/react/test/scene.test.ts, the bars in timeline.test.ts. */
 describe("in chromium", needs("chromium"), () => {
   test("the events are rows or raw events, are filtered, and open to their JSON and fragments", async () => {
     await inspector.visit(url(), {}, async (page) => {

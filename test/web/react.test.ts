@@ -214,6 +214,10 @@ describe("the view of another app in chromium", needs("chromium"), () => {
       await b.message.press("Enter");
       await b.items.getByText("Written in the app").waitFor();
 
+      // Choices of a reader stay in the view.
+      for (const name of ["Timeline", "Conversation"])
+        await b.box.getByRole("tab", { name }).click();
+      await b.items.getByText("Written in the app").waitFor();
       const scheme =
         "(id) => getComputedStyle(document.querySelector(id + ' .session-ledger')).colorScheme";
       const schemes = `["#view0", "#view1"].map(${scheme})`;
@@ -240,7 +244,7 @@ describe("the view of another app in chromium", needs("chromium"), () => {
       expect(await field.inputValue()).toBe("jk");
       expect([await focused(0), await focused(1)]).toEqual([0, 0]);
       // A press on a text gives the view its keys.
-      await b.items.getByText("An answer of react-a").click();
+      await b.box.getByRole("heading", { name: "react-a" }).click();
       await page.keyboard.press("k");
       await expect.poll(() => focused(1)).toBe(1);
       expect(await focused(0)).toBe(0);
@@ -305,13 +309,21 @@ describe("the view of another app in chromium", needs("chromium"), () => {
       await show(page, { session: fork, token }, { session: fork, token, opens: true });
       const origin = (at: number) => view(page, at).box.getByText("Forked from react-a");
       for (const at of [0, 1]) await origin(at).waitFor();
-      const forks = (at: number) => view(page, at).box.getByRole("button", { name: "Fork here" });
-      await origin(0).click();
-      expect(await page.evaluate("opened")).toEqual([]);
+      const named = (at: number, name: RegExp) => view(page, at).box.getByRole("button", { name });
+      const link = (at: number) => named(at, /Forked from/).count();
+      expect([await link(0), await link(1)]).toEqual([0, 1]);
       await origin(1).click();
       expect(await page.evaluate("opened")).toEqual(["react-a"]);
       expect(new URL(page.url()).pathname).toBe(new URL(APP).pathname);
-      expect(await forks(0).count()).toBe(0);
+      for (const at of [0, 1]) {
+        const { box } = view(page, at);
+        await box.getByRole("tab", { name: "Events" }).click();
+        const events = box.getByRole("region", { name: "Events" });
+        await events.getByRole("row").filter({ hasText: "RUN_FINISHED" }).first().click();
+        await events.getByText('"RUN_FINISHED"').first().waitFor();
+      }
+      const forks = (at: number) => named(at, /Fork here/).count();
+      expect([await forks(0), await forks(1)]).toEqual([0, 1]);
     });
   });
 
