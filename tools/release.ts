@@ -88,7 +88,7 @@ async function npm(folder: string, version: string): Promise<Prepared> {
   const all = [
     await npmPackage(runner, version, { needed: [], foreign: NOT_BUILT }),
     await npmPackage(react, version, {
-      needed: ["bundled-licenses.md", "props.d.ts"],
+      needed: ["props.d.ts"],
       foreign: NOT_BUILT,
     }),
     await npmPackage(ROOT, version, {

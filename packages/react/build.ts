@@ -44,14 +44,11 @@ async function bundle(folder: string): Promise<void> {
     configFile: false,
     root: HOME,
     logLevel: "warn",
-    // Zod would try to compile code, which a policy of the app may refuse and report.
-    define: { "globalThis.__zod_globalConfig": JSON.stringify({ jitless: true }) },
     build: {
       outDir: folder,
       emptyOutDir: false,
       target: "es2023",
       minify: false,
-      license: { fileName: "bundled-licenses.md" },
       lib: {
         entry: "src/index.tsx",
         formats: ["es"],
