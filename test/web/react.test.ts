@@ -302,6 +302,18 @@ describe("the view of another app in chromium", needs("chromium"), () => {
     });
   });
 
+  test("shows a session that did not exist when it begins", async () => {
+    await visit(async (page) => {
+      await show(page, { session: "react-later", token: admin.token });
+      await view(page, 0).box.getByText("session react-later does not exist").waitFor();
+      await say(door(), "react-later", { payload: "The first message" });
+      await view(page, 0).items.getByText("The first message").waitFor();
+      expect(await page.evaluate("problems.map((text) => text.split(':')[0])")).toEqual([
+        "SESSION_NOT_FOUND",
+      ]);
+    });
+  });
+
   test("has no links to other sessions without onOpen, and gives it their ids", async () => {
     const token = admin.token;
     const fork = await forkOf("react-a");

@@ -35,7 +35,7 @@ export type { SessionProblem, SessionViewProps, Token } from "./props.ts";
 export function SessionView(props: SessionViewProps) {
   const { url, session, theme = "system", onError } = props;
   const [keys] = useState(() => new Keys());
-  const [attempt, restart] = useReducer((before: number) => before + 1, 0);
+  const [attempt, showAgain] = useReducer(next, 0);
   const isMounted = useMounted();
   const fault = faultIn(props);
   useProblem(fault === undefined ? fault : { reason: "BAD_PROPS", message: fault }, onError);
@@ -55,11 +55,11 @@ export function SessionView(props: SessionViewProps) {
       {isMounted && fault === undefined && (
         <Broken
           key={`${attempt} ${url} ${session}`}
-          action={<Button onClick={restart}>Show it again</Button>}
+          action={<Button onClick={showAgain}>Show it again</Button>}
           onError={failed}
         >
           <KeysProvider value={keys}>
-            <Opened {...props} restart={restart} />
+            <Opened {...props} />
           </KeysProvider>
         </Broken>
       )}
@@ -67,8 +67,12 @@ export function SessionView(props: SessionViewProps) {
   );
 }
 
-function Opened(props: SessionViewProps & { readonly restart: () => void }) {
-  const { url, session, token, parts, onOpen, onError, restart } = props;
+function next(number: number): number {
+  return number + 1;
+}
+
+function Opened({ url, session, token, parts, onOpen, onError }: SessionViewProps) {
+  const [attempt, restart] = useReducer(next, 0);
   const [queries] = useState(makeQueries);
   const [connection] = useState(() => new AppConnection(url));
   const [cursor, moveTo] = useState<Cursor>("live");
@@ -94,12 +98,14 @@ function Opened(props: SessionViewProps & { readonly restart: () => void }) {
     <QueryClientProvider client={queries}>
       <ConnectionProvider value={connection}>
         <Session
+          key={attempt}
           id={session}
           cursor={cursor}
           moveTo={moveTo}
           restart={restart}
           links={links}
           parts={parts ?? "all"}
+          waits
           unreachable={`Is the service at ${connection.url}, and is ${location.origin} in its HTTP_ORIGINS?`}
           onProblem={report}
         />

@@ -35,7 +35,12 @@ interface SessionFacts extends Family {
 /** The name, phase and capabilities change rarely, and the log does not tell of them. */
 const AGAIN_MS = 10_000;
 
-export function useSession(id: string, log: SessionLog): SessionFacts | undefined {
+/** Read again after `againMs`. */
+export function useSession(
+  id: string,
+  log: SessionLog,
+  againMs = AGAIN_MS,
+): SessionFacts | undefined {
   const path = `${API}/sessions/${encodeURIComponent(id)}`;
   const connection = useConnection();
   const queries = useQueryClient();
@@ -50,7 +55,7 @@ export function useSession(id: string, log: SessionLog): SessionFacts | undefine
   const { data } = useQuery({
     queryKey: ["session", id],
     queryFn: async ({ signal }) => await get<SessionFacts>(connection, path, { signal }),
-    refetchInterval: AGAIN_MS,
+    refetchInterval: againMs,
   });
   return data;
 }

@@ -5,7 +5,7 @@
  *                         ├───────────────    narrow   one of four
  *                         │ events or state   below    the scrubber
  */
-import { type ReactNode, type RefCallback, useCallback, useMemo, useState } from "react";
+import { type ReactNode, type RefCallback, useCallback, useEffect, useMemo, useState } from "react";
 import { useCaller } from "../api/caller.ts";
 import type { Item } from "../model/items.ts";
 import type { Problem } from "../model/log.ts";
@@ -40,6 +40,8 @@ import "./session.css";
 const DELETED = "This session was deleted.";
 /** The fold has not reached the event of the cursor: an earlier moment is not shown in its place. */
 const NOTHING: readonly Item[] = [];
+/** A chat makes its session with the first message. */
+const MISSING_AGAIN_MS = 2_000;
 const NO_LINKS: AppLinks = {};
 
 export interface SessionProps extends Partial<Pick<HeaderProps, "menu" | "onTitle">> {
@@ -55,6 +57,8 @@ export interface SessionProps extends Partial<Pick<HeaderProps, "menu" | "onTitl
   readonly parts?: "all" | "conversation";
   /** What may help when the service does not answer from the start. */
   readonly unreachable?: string;
+  /** Restarts when a session that does not exist yet does. */
+  readonly waits?: boolean;
   readonly onProblem?: (problem: Problem) => void;
 }
 
@@ -62,7 +66,12 @@ export function Session(props: SessionProps) {
   const { id, cursor, moveTo, restart, links = NO_LINKS, parts = "all" } = props;
   const { log, scrub } = useSessionLog(id);
   useLogVersion(log);
-  const facts = useSession(id, log);
+  const isMissing = props.waits === true && log.problem?.reason === "SESSION_NOT_FOUND";
+  const facts = useSession(id, log, isMissing ? MISSING_AGAIN_MS : undefined);
+  const isFound = isMissing && facts !== undefined;
+  useEffect(() => {
+    if (isFound) restart();
+  }, [isFound, restart]);
   const rights = useRights();
   const moment = useMoment(scrub, cursor);
   const isLoading = !moment.isExact && !scrub.wasComplete;
