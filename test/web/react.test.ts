@@ -339,6 +339,27 @@ describe("the view of another app in chromium", needs("chromium"), () => {
     });
   });
 
+  test("keeps the app when it fails itself, and is shown again by a press", async () => {
+    const token = await tokenFor("react-a", "viewer");
+    await visit(async (page, { errors }) => {
+      await page.evaluate(`{
+        const real = Date.prototype.toLocaleTimeString;
+        window.mend = () => { Date.prototype.toLocaleTimeString = real; };
+        Date.prototype.toLocaleTimeString = () => { throw new Error("no time"); };
+      }`);
+      await show(page, { session: "react-a", token });
+      const { box, items } = view(page, 0);
+      await box.getByRole("alert").getByText("no time").waitFor();
+      expect(await page.evaluate("problems")).toEqual(["FAILED: no time"]);
+      expect(await page.getByRole("heading", { name: "The app" }).count()).toBe(1);
+      await page.evaluate("mend()");
+      await box.getByRole("button", { name: "Show it again" }).click();
+      await items.getByText("An answer of react-a").waitFor();
+      // React reports it in the console too.
+      expect(errors.splice(0).every((text) => text.includes("no time"))).toBe(true);
+    });
+  });
+
   test("ends all its requests when it is unmounted", async () => {
     const token = await tokenFor("react-a", "viewer");
     await visit(async (page, { requests }) => {
