@@ -189,12 +189,13 @@ describe("the view of another app in chromium", needs("chromium"), () => {
       await tokenFor("react-a", "viewer"),
       await tokenFor("react-b", "editor"),
     ];
-    await visit(async (page) => {
+    const other = url().replace("127.0.0.1", "localhost");
+    const act = async (page: Page, { requests }: Seen) => {
       const before = await page.evaluate(LOOK);
       await show(
         page,
         { session: "react-a", token: viewer, theme: "dark" },
-        { session: "react-b", token: editor, theme: "light" },
+        { session: "react-b", token: editor, theme: "light", url: other },
       );
       const [a, b] = [view(page, 0), view(page, 1)];
       await a.items.getByText("An answer of react-a").waitFor();
@@ -225,7 +226,12 @@ describe("the view of another app in chromium", needs("chromium"), () => {
       expect(await page.evaluate(LOOK)).toEqual(before);
       expect(await page.evaluate("problems")).toEqual([]);
       expect(await seriousFindings(page)).toEqual([]);
-    });
+      const asked = (id: string) =>
+        requests.map((one) => one.url()).filter((one) => one.includes(id));
+      expect(asked("react-a").every((one) => one.startsWith(url()))).toBe(true);
+      expect(asked("react-b").every((one) => one.startsWith(other))).toBe(true);
+    };
+    await visit(act, [other]);
   });
 
   test("has keys only while it has the focus", async () => {
