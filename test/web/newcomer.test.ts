@@ -73,7 +73,7 @@ describe("in chromium", needs("chromium"), () => {
       await page.getByRole("link", { name: "A broken lamp" }).click();
       await page.getByText("Thank you. It is refunded.").waitFor();
       expect(await faultsOfLooks(page)).toEqual([]);
-      expect(await page.getByRole("img").count()).toBeGreaterThan(0);
+      await expect.poll(() => page.getByRole("img").count()).toBeGreaterThan(0);
       // The runner of ten lines.
       const args = ["examples/runner.ts", "talk", service.grpcAddress];
       const runner = spawn(process.execPath, args, { cwd: ROOT, stdio: "ignore" });
