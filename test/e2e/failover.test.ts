@@ -152,8 +152,10 @@ class Numbers {
       this.#send();
       await pace(EVENT_INTERVAL_MS);
     }
-    const { complete } = await this.#writer.flush();
-    if (!complete) throw new Error("the writer could not send all of its events");
+    await eventually(async () => {
+      const { complete } = await this.#writer.flush();
+      if (!complete) throw new Error("the writer could not send all of its events");
+    });
     await this.#writer.close();
   }
 

@@ -126,7 +126,7 @@ describe("talk in chromium", needs("chromium"), () => {
     });
   });
 
-  test("files are attached by the button and by paste, shown, and stored with the message", async () => {
+  test("files are attached by the button, by paste and by drop, shown, and stored with the message", async () => {
     await say(service, "files", { payload: "Before" });
     await inspector.visit(urlOf("files"), {}, async (page) => {
       await items(page).getByText("Before").waitFor();
@@ -147,6 +147,14 @@ describe("talk in chromium", needs("chromium"), () => {
         document.querySelector("textarea[aria-label=Message]").dispatchEvent(pasted);
       }`);
       await attached.getByText("evil.svg").waitFor();
+      await page.evaluate(`{
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File(["a,b"], "table.csv", { type: "text/csv" }));
+        const form = document.querySelector("textarea[aria-label=Message]").form;
+        for (const type of ["dragenter", "dragover", "drop"])
+          form.dispatchEvent(new DragEvent(type, { dataTransfer, bubbles: true, cancelable: true }));
+      }`);
+      await attached.getByText("table.csv").waitFor();
       await page.getByRole("textbox", { name: "Message" }).fill("What is this?");
       await page.getByRole("button", { name: "Send", exact: true }).click();
       await expect.poll(() => attached.count()).toBe(0);
@@ -158,6 +166,7 @@ describe("talk in chromium", needs("chromium"), () => {
         { type: "text", text: "What is this?" },
         { type: "image", source: { type: "data", value: PIXEL, mimeType: "image/png" } },
         { type: "image", metadata: { filename: "evil.svg" } },
+        { type: "document", metadata: { filename: "table.csv" } },
       ];
       expect(sent).toMatchObject({ messages: [{ content }] });
       // More than a message holds is refused by name, and what was attached stays.
