@@ -57,6 +57,8 @@ export interface ServiceProcess extends Addresses {
   readonly databaseUrl: string;
   /** Every line of its log so far. */
   readonly log: readonly string[];
+  /** Resolves with the exit code when the process has ended; null: by a signal. */
+  readonly ended: Promise<number | null>;
   /** SIGTERM; resolves with the exit code when the process has ended. Does nothing a second time. */
   stop(): Promise<number | null>;
   /** Resolves when the process has ended. Its embedded PostgreSQL outlives a SIGKILL. */
@@ -127,6 +129,7 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
     dataDir,
     databaseUrl,
     log,
+    ended,
     kill,
     stop: () => kill("SIGTERM"),
   };

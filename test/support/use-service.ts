@@ -19,7 +19,7 @@ import {
 import type { Profile, SharedService } from "./shared-services.ts";
 
 /** A file may not end it: other files may still need it. */
-export type UsedService = Omit<ServiceProcess, "stop" | "kill" | "env">;
+export type UsedService = Omit<ServiceProcess, "stop" | "kill" | "ended" | "env">;
 
 export interface OwnService extends ServiceProcess {
   /** After its end: again with its settings, database and ports. */
@@ -81,6 +81,9 @@ export function useService(
     },
     get log() {
       return begun(used).log;
+    },
+    get ended() {
+      return begun(own).ended;
     },
     kill: (signal) => begun(own).kill(signal),
     stop: () => begun(own).stop(),
