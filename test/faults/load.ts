@@ -63,7 +63,7 @@ const SLOW_ROW_MS = 40;
 const SESSION_ROWS_MAX = 2_000_000;
 const BRIM_ROOM = 4;
 const BRIM_PUSHES = 2 * BRIM_ROOM;
-/** The longest silence of all writers after the last fault, and the limit of all readers from there. */
+/** After the last fault: how long no writer may make progress, and then how long the readers may need. */
 export const REST_LIMIT_MS = 60_000;
 
 export class Load {
