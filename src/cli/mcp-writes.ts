@@ -2,7 +2,9 @@
 import { hash } from "node:crypto";
 import type { McpServer } from "@modelcontextprotocol/server";
 import { z } from "zod";
+import { SessionState } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { isObject, type JsonObject, objectsIn, parseJson } from "@session-ledger/agui/json";
+import { GRAPH_INTERRUPT_ID } from "@session-ledger/agui/run-end";
 import { ledger } from "@session-ledger/runner/internal/client";
 import type { Connection } from "./connection.ts";
 import { UsageError } from "./io.ts";
@@ -110,8 +112,10 @@ async function answerQuestion(
   const waiting = new Map(
     objectsIn(parseJson(read.interrupts)).map((one) => [textIn(one["id"]), one]),
   );
-  const given = new Map(answers.map((answer) => [answer.interrupt_id, answer]));
-  const [open, named] = [[...waiting.keys()], [...given.keys()]];
+  if (waiting.size === 0 && (await asksPerson(connection, session)))
+    waiting.set(GRAPH_INTERRUPT_ID, {});
+  const named = [...new Set(answers.map((answer) => answer.interrupt_id))];
+  const open = [...waiting.keys()];
   if (named.length < answers.length || open.toSorted().join() !== named.toSorted().join()) {
     const ids = open.length === 0 ? "no question waits" : `these wait: ${open.join(", ")}`;
     throw new UsageError(
@@ -122,10 +126,19 @@ async function answerQuestion(
     const payload = payloadFor(waiting.get(answer.interrupt_id) ?? {}, answer);
     return { interruptId: answer.interrupt_id, status: "resolved", payload };
   });
+  const given = waiting.has(GRAPH_INTERRUPT_ID)
+    ? { forwardedProps: { command: { resume: resume[0]?.payload } } }
+    : { resume };
   const run = await runOf(connection, session, undefined);
   const digest = hash("sha256", `${run.firstSeq} ${answers[0]?.interrupt_id}`, "hex");
-  const payload = JSON.stringify({ threadId: session, messages: [], resume });
+  const payload = JSON.stringify({ threadId: session, messages: [], ...given });
   return pushed(connection, { session, payload, idempotencyKey: `resume-${digest}` });
+}
+
+/** Without an interrupt of AG-UI in its transcript, its graph asks. */
+async function asksPerson({ client, retry }: Connection, session: string): Promise<boolean> {
+  const { state } = await client.call(ledger.getSession, { id: session }, retry);
+  return state === SessionState.WAITING_FOR_PERSON;
 }
 
 /** A schema of one yes or no names the member of the answer; without one it is `approved`. */

@@ -4,13 +4,13 @@ import type {
   ForkSessionRequest,
   SessionService,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
-import { parseObject } from "@session-ledger/agui/json";
 import { outcomeOf } from "@session-ledger/agui/run-end";
 import { type Principal, userIdOf } from "../auth/principal.ts";
 import { ServiceError } from "@session-ledger/base/errors";
 import type { RateLimits } from "../ingest/rate-limits.ts";
 import { type Check, checkKey, checkSessionId, checkThat, refuse } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
+import { endIn } from "./list-extras.ts";
 import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import type { Forked, ForkRequest } from "../store/fork.ts";
 import type { RunEnd } from "../store/session-facts.ts";
@@ -70,8 +70,7 @@ export function createForkSession({
     // After the commit of the copy, whose function reads no payloads; a repeated request does it again.
     const end = (await readRunEnds([forkId], { payloadBytesMax: END_BYTES_MAX })).get(forkId);
     if (end !== undefined) {
-      const outcome = outcomeOf(parseObject(end.payload ?? "{}"));
-      await setRunOutcome(forkId, outcome, end.atMicros);
+      await setRunOutcome(forkId, outcomeOf(endIn(end)), end.atMicros);
     }
     if (!forked.again) onChange(forkId);
     const session = await getSession(forkId);

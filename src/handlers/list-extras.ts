@@ -12,7 +12,7 @@ import {
   SessionState,
 } from "@session-ledger/proto/ambient/v1/sessions_pb";
 import { isObject, type JsonObject, parseObject } from "@session-ledger/agui/json";
-import { outcomeOf } from "@session-ledger/agui/run-end";
+import { graphInterrupt, isGraphQuestion, outcomeOf } from "@session-ledger/agui/run-end";
 import { timestampOf } from "../contract/times.ts";
 import type { Database } from "../store/database.ts";
 import {
@@ -54,7 +54,7 @@ export async function addExtras(
     if (failures && end.eventType === "RUN_ERROR") session.failure = toRunFailure(end);
     if (!asks || questionBytes > QUESTIONS_BYTES_MAX) continue;
     session.questions = await questionsOf(database, id, end);
-    questionBytes += end.payload?.length ?? 0;
+    questionBytes += [end.payload ?? "", ...end.asked].join("").length;
   }
 }
 
@@ -81,9 +81,9 @@ function cut(text: unknown, charsMax = TEXT_CHARS_MAX): string {
 async function questionsOf(
   database: Database,
   sessionId: string,
-  { runId, seq, payload = "{}" }: RunEnd,
+  ended: RunEnd,
 ): Promise<Question[]> {
-  const end = parseObject(payload);
+  const end = endIn(ended);
   const { outcome } = end;
   if (outcomeOf(end) !== "interrupted" || !isObject(outcome)) return [];
   const { interrupts } = outcome;
@@ -97,8 +97,8 @@ async function questionsOf(
     const call = isId(toolCallId) ? calls.get(toolCallId) : undefined;
     return create(QuestionSchema, {
       id: cut(id),
-      runId,
-      seq,
+      runId: ended.runId,
+      seq: ended.seq,
       message: cut(message),
       reason: cut(reason),
       toolName: cut(call?.name),
@@ -106,6 +106,15 @@ async function questionsOf(
       interrupt: JSON.stringify(interrupt),
     });
   });
+}
+
+/** The event that ended a run; a graph's end gets the questions before it as an interrupt of AG-UI. */
+export function endIn({ payload = "{}", asked }: RunEnd): JsonObject {
+  const end = parseObject(payload);
+  if (outcomeOf(end) !== "finished") return end;
+  const interrupt = graphInterrupt(asked.map(parseObject).filter(isGraphQuestion));
+  if (interrupt === undefined) return end;
+  return { ...end, outcome: { type: "interrupt", interrupts: [interrupt] } };
 }
 
 function isId(value: unknown): value is string {

@@ -125,6 +125,7 @@ export function newEventRow(
     eventCount: event.eventCount,
     runId: mark?.kind === "open" ? mark.runId : "",
     ...(mark?.kind === "close" && { runOutcome: mark.outcome }),
+    ...(mark?.kind === "ask" && { runOutcome: "asked" }),
     fragments,
     conformant: event.conformant,
   };

@@ -6,6 +6,7 @@ import {
   arrivalsOf,
   isArrival,
   endsRun,
+  type EventRow,
   keyedRow,
   type Outcome,
   type Push,
@@ -46,7 +47,10 @@ export interface SessionUse {
   refused: number;
   /** The open run after the batch; undefined: unchanged. */
   runId: string | undefined;
-  /** How the last run of the batch that ended did so; undefined: none has, or it is not known. */
+  /**
+   * How the last run of the batch that ended did so; `ended` of one that was open before the batch and has
+   * finished, `asked` of one that has asked and not ended (0009_asked.sql). Undefined: none, or it is not known.
+   */
   runOutcome: string | undefined;
   arrivals: number;
   /** Arrivals that the claim of the batch takes. */
@@ -113,6 +117,7 @@ function arrangeRow(push: Push, row: StoredRow, use: SessionUse): Arranged {
   if (starts || ends) use.openTurnSeq = undefined;
   if (starts) {
     use.runId = row.runId;
+    use.runOutcome = undefined;
     if (push.claim !== undefined) use.openTurnSeq = push.claim.fromSeq;
     else if (use.turnSeq === undefined) use.started = { messages: use.messages, arrivals: 0 };
   }
@@ -121,10 +126,16 @@ function arrangeRow(push: Push, row: StoredRow, use: SessionUse): Arranged {
   if (runId === undefined) use.openRunRows += 1;
   else use.bytes += Buffer.byteLength(runId);
   if (ends) {
+    use.runOutcome = outcomeAfter(use, row);
     use.runId = "";
-    use.runOutcome = row.runOutcome;
-  }
+  } else if (row.runOutcome !== undefined && use.runId !== "") use.runOutcome = row.runOutcome;
   return { push, use, row, isKeyed, offset, runId };
+}
+
+function outcomeAfter({ runId, runOutcome }: SessionUse, end: EventRow): string | undefined {
+  if (end.runOutcome !== "finished") return end.runOutcome;
+  if (runOutcome === "asked") return "interrupted";
+  return runId === undefined ? "ended" : "finished";
 }
 
 function unused(sessionId: string): SessionUse {

@@ -30,7 +30,7 @@ export interface EventRow extends RowBase {
   readonly eventCount: number;
   /** Empty outside of a run. Before the commit only the start of a run has one. */
   readonly runId: string;
-  /** Of the end of a run, before the commit: how it ended. */
+  /** Before the commit, of the end of a run: how it ended; `asked` of a graph's question in it. */
   readonly runOutcome?: string | undefined;
   /** The encoded fragment index; the store does not decode it. */
   readonly fragments: Uint8Array | undefined;

@@ -21,6 +21,8 @@ export interface RunEnd {
   readonly atMicros: bigint;
   /** Undefined when it is large. */
   readonly payload: string | undefined;
+  /** Payloads of CUSTOM events in the rows before it that are in its run and may be questions of a graph. */
+  readonly asked: readonly string[];
 }
 
 /** By session; none for a session whose last end is not among its newest rows. */
@@ -38,6 +40,7 @@ export async function readRunEnds(
       eventType: String(row["event_type"]),
       atMicros: bigintOf(row["at"]),
       payload: typeof row["payload"] === "string" ? row["payload"] : undefined,
+      asked: textsOf(row["asked"]),
     };
   });
 }
@@ -60,12 +63,17 @@ async function readEach<T>(
 
 function runEndStatement(sessionId: string, payloadBytesMax: number): SQL {
   return sql`
-    select seq, event_type, run_id, ${microsColumn(sql`coalesce(completed_at, created_at)`)} as at,
-      case when octet_length(payload) <= ${payloadBytesMax} then payload end as payload
-    from (
+    with newest as (
       select * from ${sessionEvents} where session_id = ${sessionId}
       order by seq desc limit ${ROWS_LOOKED_AT_MAX}
-    ) newest
+    )
+    select seq, event_type, run_id, ${microsColumn(sql`coalesce(completed_at, created_at)`)} as at,
+      case when octet_length(payload) <= ${payloadBytesMax} then payload end as payload,
+      array_to_json(array(
+        select payload from newest custom where custom.run_id = ended.run_id and custom.seq < ended.seq and conformant
+          and event_type = 'CUSTOM' and payload like '%on_interrupt%' and octet_length(payload) <= ${payloadBytesMax}
+        order by seq))::text as asked
+    from newest ended
     where conformant and event_type in ('RUN_FINISHED', 'RUN_ERROR')
     order by seq desc limit 1`;
 }

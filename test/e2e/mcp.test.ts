@@ -284,6 +284,25 @@ test("with --write a message is stored once, and a question is answered as the p
   );
 });
 
+test("a question of a graph is listed and answered, and nothing else is stored as its answer", async () => {
+  const id = newSession();
+  const mcp = await overStdio(service.grpcAddress, ["--write"]);
+  const answers = [{ interrupt_id: "on_interrupt", value: { rows: [1] } }];
+  const ask = () => use(mcp, "answer_question", { session_id: id, answers });
+  await emit(client, id, { type: "RUN_STARTED", threadId: id, runId: "run-1" });
+  await emit(client, id, { type: "CUSTOM", name: "on_interrupt", value: "Which rows?" });
+  expect((await ask()).text).toContain("no question waits");
+  await finish(client, id, "run-1");
+  expect((await use(mcp, "list_inbox")).text).toContain("on_interrupt");
+  expect((await ask()).json).toMatchObject({ seq: "1", already_stored: false });
+  expect(JSON.parse((await payloadsOf(id))[0] ?? "")).toEqual({
+    threadId: id,
+    messages: [],
+    forwardedProps: { command: { resume: { rows: [1] } } },
+  });
+  expect((await ask()).text).toContain("no question waits");
+});
+
 test("the questions of a run are answered in one call, each in the form that it asks for", async () => {
   const id = newSession();
   const boolean = { id: "a", reason: "input", responseSchema: { type: "boolean" } };

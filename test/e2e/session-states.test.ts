@@ -129,6 +129,49 @@ test("a list of what waits for a person has the questions, the longest wait firs
   expect(inbox.stdout).toContain("May I delete the table?");
 });
 
+/** As an adapter of LangGraph before AG-UI 1.0 asks: the run ends as if it had finished. */
+async function askByGraph(sessionId: string, values: readonly unknown[], runId = "run-1") {
+  await emit(client, sessionId, { type: "RUN_STARTED", threadId: sessionId, runId });
+  for (const value of values)
+    await emit(client, sessionId, { type: "CUSTOM", name: "on_interrupt", value });
+  await emit(client, sessionId, { type: "STATE_SNAPSHOT", snapshot: { a: 1 } });
+  await finish(client, sessionId, runId);
+}
+
+test("a question of a graph waits for a person like an interrupt, until the next run", async () => {
+  const projectId = newSession();
+  const { metadata } = await client.unary(createSession, { name: "graph", projectId });
+  const id = metadata?.id ?? "";
+  await askByGraph(id, [JSON.stringify({ question: "Delete it?", rows: 3 })]);
+  expect(await stateOf(id)).toBe(WAITING_FOR_PERSON);
+  const listed = { state: WAITING_FOR_PERSON, projectId };
+  const { items } = await client.unary(listSessions, listed);
+  expect(items.map(({ questions }) => questions)).toMatchObject([
+    [{ id: "on_interrupt", runId: "run-1", seq: 4n, message: "Delete it?", toolName: "" }],
+  ]);
+  expect(JSON.parse(items[0]?.questions[0]?.interrupt ?? "")).toEqual({
+    id: "on_interrupt",
+    message: "Delete it?",
+    metadata: { value: { question: "Delete it?", rows: 3 } },
+  });
+  const fork = await client.unary(forkSession, { sessionId: id, atSeq: 4n });
+  expect(fork.state).toBe(WAITING_FOR_PERSON);
+  await askByGraph(id, ["Sure?", "Really?"], "run-2");
+  const { items: later } = await client.unary(listSessions, listed);
+  const again = later.find((session) => session.metadata?.id === id);
+  expect(again?.questions.map(({ message }) => message)).toEqual(["Sure?\nReally?"]);
+  await emit(client, id, { type: "RUN_STARTED", threadId: id, runId: "run-3" });
+  await finish(client, id, "run-3");
+  expect(await stateOf(id)).toBe(IDLE);
+  // Of no run, and of a run that failed afterwards.
+  await emit(client, id, { type: "CUSTOM", name: "on_interrupt", value: "Late?" });
+  expect(await stateOf(id)).toBe(IDLE);
+  await emit(client, id, { type: "RUN_STARTED", threadId: id, runId: "run-4" });
+  await emit(client, id, { type: "CUSTOM", name: "on_interrupt", value: "Sure?" });
+  await emit(client, id, { type: "RUN_ERROR", message: "no model" });
+  expect(await stateOf(id)).toBe(FAILED);
+});
+
 test("a run that asks a hundred questions has them all, each with its call", async () => {
   const projectId = newSession();
   const { metadata } = await client.unary(createSession, { name: "many", projectId });

@@ -177,3 +177,77 @@ test("a batch does the same as its pushes one after the other", async () => {
     },
   );
 });
+
+type Step = "open" | "ask" | "finished" | "interrupted" | "error" | "other";
+
+/** As runners of the words above write: a graph asks, and its run ends as if it had finished. */
+function outcomeAfter(steps: readonly Step[]): string | null {
+  let [isOpen, hasAsked] = [false, false];
+  let outcome: string | null = null;
+  for (const step of steps) {
+    if (step === "other") continue;
+    if (step === "ask") hasAsked ||= isOpen;
+    else if (step === "open") [isOpen, hasAsked] = [true, false];
+    else {
+      outcome = step === "finished" && hasAsked ? "interrupted" : step;
+      [isOpen, hasAsked] = [false, false];
+    }
+  }
+  if (!isOpen) return outcome;
+  return hasAsked ? "asked" : null;
+}
+
+function stepRow(step: Step) {
+  if (step === "open") return newRow({ mark: { kind: "open", runId: "run" } });
+  if (step === "ask") return newRow({ mark: { kind: "ask" }, runOutcome: "asked" });
+  if (step === "other") return newRow();
+  return newRow({ mark: { kind: "close" }, runOutcome: step });
+}
+
+/** Only an open run ends. */
+const steps = fc
+  .array(fc.constantFrom<Step>("open", "ask", "finished", "interrupted", "error", "other"), {
+    minLength: 1,
+    maxLength: 10,
+  })
+  .map((all) => {
+    let isOpen = false;
+    return all.filter((step) => {
+      if (step === "ask" || step === "other") return true;
+      const isPossible = step === "open" || isOpen;
+      isOpen = step === "open";
+      return isPossible;
+    });
+  });
+
+test("how the last run ended does not depend on the batches", async () => {
+  let runs = 0;
+  const seed = process.env["SEED"];
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(steps, { minLength: 1, maxLength: 3 }),
+      fc.integer({ min: 1, max: 12 }),
+      fc.boolean(),
+      async (sessions, size, hasChains) => {
+        const prefix = `outcome-${(runs += 1)}:`;
+        const pushes = sessions.flatMap((all, at) =>
+          all.map((step) => newPush(`${prefix}${at}`, { rows: [stepRow(step)] })),
+        );
+        const options = { createMissing: true, wait: true, hasChains };
+        for (const batch of batchesOf(pushes, size))
+          await appendAll(ledger.database, batch, options);
+        for (const [at, all] of sessions.entries()) {
+          const id = `${prefix}${at}`;
+          const [found] = await ledger.database.run(
+            sql`select run_outcome from sessions where id = ${id}`,
+          );
+          expect(found?.["run_outcome"] ?? null).toBe(outcomeAfter(all));
+        }
+      },
+    ),
+    {
+      numRuns: Number(process.env["PROPERTY_RUNS"] ?? 150),
+      ...(seed === undefined ? {} : { seed: Number(seed) }),
+    },
+  );
+});

@@ -96,7 +96,7 @@ export function newRow({
   mark,
   ...row
 }: Partial<NewRow> & { readonly mark?: RunMark | undefined } = {}): NewRow {
-  const types = { open: "RUN_STARTED", close: "RUN_FINISHED", none: "RAW" };
+  const types = { open: "RUN_STARTED", close: "RUN_FINISHED", ask: "CUSTOM", none: "RAW" };
   return {
     stream: "events",
     sessionId: "",

@@ -27,6 +27,8 @@ const FROZEN: Readonly<Record<string, string>> = {
   "0007_sharded.sql": "b1f11af83f33851e1748f84cf86791f363e1a59d556e044994149cc97158b79e",
   "0008_states.down.sql": "62ba6c7f50052715a6376f42faf62e016b321db161d3981e0a0037a10153d8e4",
   "0008_states.sql": "e928a4ed7047bd603833a6eccb9fabeaf45e74e6d4fa0d47c3846b43a08c4502",
+  "0009_asked.down.sql": "bbaca266ac4af4c872bede5bc4d11e7b22f41d6875e1d204366f0fc8e05d530a",
+  "0009_asked.sql": "5063bf01a6b038edcf5b2cea5bc68975afb8acb12a6d969501748277b21de7d2",
   "analytics.sql": "28806d4fffff56ce27622562c2e4604cb4a6a94c063784163baa6ba073b7e155",
   "append-0005.sql": "1c4c08685459c61335f3e909565d1ac7c33b36d28eb60d48685b30a9a77b29c7",
   "append.sql": "9171bf6ef5cbe969967a903dbb45b097c71db1e2320fab86aca59c7d9e3ec5e1",
@@ -53,6 +55,7 @@ const FROZEN_TIMES: Readonly<Record<string, number>> = {
   "0006_retention": 1795820336499,
   "0007_sharded": 1795823936499,
   "0008_states": 1795830998879,
+  "0009_asked": 1795854995700,
 };
 
 const journalSchema = z.object({

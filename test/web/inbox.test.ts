@@ -91,6 +91,30 @@ describe("in chromium", needs("chromium"), () => {
     });
   });
 
+  test("a question of a graph is answered in place, with a value or a text", async () => {
+    const id = await makeSession(service, { name: "Graph" });
+    const run = { threadId: id, runId: "graph" };
+    const value = JSON.stringify({ question: "Which rows?", rows: [1, 2] });
+    await pushAll(service, id, [
+      { type: "RUN_STARTED", ...run },
+      { type: "CUSTOM", name: "on_interrupt", value },
+      { type: "RUN_FINISHED", ...run },
+    ]);
+    await inspector.visit(`${url}inbox`, {}, async (page) => {
+      const asking = questions(page).filter({ hasText: "Graph" });
+      await asking.getByText("Which rows?").first().waitFor();
+      expect(await asking.getByRole("button", { name: "Do not answer" }).count()).toBe(0);
+      expect(await faultsOfLooks(page)).toEqual([]);
+      await asking.getByRole("textbox", { name: "Answer" }).fill('{"rows":[1]}');
+      await asking.getByRole("button", { name: "Answer", exact: true }).click();
+      await page.getByText("No agent waits for a person.").waitFor();
+      const stored = { forwardedProps: { command: { resume: { rows: [1] } } } };
+      expect(JSON.stringify(await answersOf(id))).toContain(
+        JSON.stringify(JSON.stringify(stored)).slice(2, -2),
+      );
+    });
+  });
+
   test("a thousand questions are read page by page", async () => {
     const names = Array.from({ length: 1_000 }, (_, n) => `many-${n}`);
     for (let at = 0; at < names.length; at += 50)

@@ -109,6 +109,27 @@ describe("talk in chromium", needs("chromium"), () => {
     });
   });
 
+  test("answers a question of a graph", async () => {
+    const question = { type: "CUSTOM", name: "on_interrupt", value: "Which colour?" };
+    const asking = run("graph-asks", []);
+    await pushAll(service, "graph", [...asking.slice(0, -1), question, ...asking.slice(-1)]);
+    await inspector.visit(urlOf("graph"), {}, async (page) => {
+      const asked = region(page, "Questions of the agent");
+      await asked.getByText("Which colour?").waitFor();
+      await asked.getByRole("textbox", { name: "Answer" }).fill("red");
+      await asked.getByRole("button", { name: "Answer", exact: true }).click();
+      await asked.waitFor({ state: "detached" });
+      await region(page, "Talk").getByText("the answer waits for a run").waitFor();
+      const sent = async (): Promise<unknown> =>
+        JSON.parse((await messagesOf("graph"))[0]?.payload ?? "null");
+      await expect.poll(sent).toMatchObject({ forwardedProps: { command: { resume: "red" } } });
+      await pushAll(service, "graph", run("graph-next", []));
+      await region(page, "Talk")
+        .getByText("the answer waits for a run")
+        .waitFor({ state: "detached" });
+    });
+  });
+
   test("shows that nobody answered an approval when somebody typed past it", async () => {
     const ids = { threadId: "t", runId: "asking" };
     const interrupts = [{ id: "c-1", reason: "tool_call", toolCallId: "c-1" }];

@@ -1,5 +1,5 @@
 /** The end of a run: its outcome, and the tokens of its models. */
-import { isObject, type JsonObject } from "./json.ts";
+import { isObject, type JsonObject, parseJson } from "./json.ts";
 
 export type RunOutcome = "finished" | "interrupted" | "cancelled" | "error";
 
@@ -14,6 +14,39 @@ export function outcomeOf({ type, outcome }: JsonObject): RunOutcome {
 /** A question of a graph, as LangGraph's adapters ask it; CopilotKit's `useInterrupt` reads it. */
 export function isGraphQuestion({ type, name }: JsonObject): boolean {
   return type === "CUSTOM" && name === "on_interrupt";
+}
+
+/** The id of the interrupt that `graphInterrupt` makes. */
+export const GRAPH_INTERRUPT_ID = "on_interrupt";
+
+/**
+ * What a run's questions of a graph would be as one interrupt of AG-UI, because they have one answer:
+ * `forwardedProps.command.resume`. `metadata.value` has a value that is more than a text. Undefined: no questions.
+ */
+export function graphInterrupt(questions: readonly JsonObject[]): JsonObject | undefined {
+  if (questions.length === 0) return undefined;
+  const values = questions.map(({ value }) => valueIn(value));
+  const message = values.map(wordsOf).filter((text) => text !== "");
+  const isText = values.every((value) => typeof value === "string");
+  return {
+    id: GRAPH_INTERRUPT_ID,
+    ...(message.length > 0 && { message: message.join("\n") }),
+    ...(!isText && { metadata: { value: values.length === 1 ? values[0] : values } }),
+  };
+}
+
+/** Adapters write the value as JSON text, or as it is. */
+function valueIn(value: unknown): unknown {
+  if (typeof value !== "string") return value;
+  const parsed = parseJson(value);
+  return isObject(parsed) || Array.isArray(parsed) || typeof parsed === "string" ? parsed : value;
+}
+
+/** The words for a person in the value of a question, under the names that graphs use. */
+function wordsOf(value: unknown): string {
+  if (typeof value === "string") return value;
+  const { message, question, text } = isObject(value) ? value : {};
+  return [message, question, text].find((one) => typeof one === "string") ?? "";
 }
 
 /** The answer to it, in a RunAgentInput: an interrupt of AG-UI has its answer in `resume`. */

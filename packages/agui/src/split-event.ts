@@ -6,7 +6,7 @@ import { type EventAddress, addressOf } from "./constructs.ts";
 import { snakeName } from "./normalise.ts";
 import { isNothing, isObject, type JsonObject, parseObject } from "./json.ts";
 import { type Payload, readPayload } from "./payload.ts";
-import { outcomeOf } from "./run-end.ts";
+import { isGraphQuestion, outcomeOf } from "./run-end.ts";
 import { applyEdits, dropEdits, type Member, memberSpans } from "./spans.ts";
 
 /** The fields of a push that AG-UI needs. */
@@ -162,13 +162,15 @@ function rowOf(
     createdAtMicros: part.createdAtMicros,
     completedAtMicros: part.completedAtMicros,
     conformant: entry !== undefined,
-    mark: entry?.kind === "run" ? markOf(entry, payload) : undefined,
+    mark: entry && markOf(entry, payload),
     address: isRaw && entry ? addressOf(entry, payload.value) : undefined,
     ...(renamed === undefined ? {} : { renamed }),
   };
 }
 
-function markOf({ role }: CatalogueEntry, { value }: Payload): RunMark {
+function markOf({ kind, type, role }: CatalogueEntry, { value }: Payload): RunMark | undefined {
+  if (type === "CUSTOM") return isGraphQuestion(value) ? { kind: "ask" } : undefined;
+  if (kind !== "run") return undefined;
   if (role === "end") return { kind: "close", outcome: outcomeOf(value) };
   const runId = String(value["runId"]); // The field is a string in every version.
   return { kind: "open", runId: runId.toWellFormed().replaceAll("\0", "\uFFFD") };

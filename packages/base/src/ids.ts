@@ -6,7 +6,9 @@ export type RunMark =
   /** The id for every row of the run: text that PostgreSQL can hold. */
   | { readonly kind: "open"; readonly runId: string }
   /** How the run ended, as `outcomeOf` names it; absent: not known. */
-  | { readonly kind: "close"; readonly outcome?: string };
+  | { readonly kind: "close"; readonly outcome?: string }
+  /** A graph asks a person: the run ends with a question, although it does not say so. */
+  | { readonly kind: "ask" };
 
 // Only ASCII matches, so characters are bytes, and U+0000 is refused like other characters.
 const FORM = new RegExp(`^[A-Za-z0-9._:-]{1,${ID_BYTES_MAX}}$`);

@@ -36,6 +36,19 @@ test("each user message has its own key", () => {
   expect(new Set(keys).size).toBe(100);
 });
 
+test.each([
+  ["yes", "yes"],
+  ["42", "42"],
+  ["null", null],
+  [" true ", true],
+  ['{"accepted":[1]}', { accepted: [1] }],
+  ["{broken", "{broken"],
+])("a graph gets %s as %j", (payload, resume) => {
+  const input = answering("s1", [["on_interrupt", { status: "resolved", payload }]]);
+
+  expect([input["forwardedProps"], input["resume"]]).toEqual([{ command: { resume } }, []]);
+});
+
 test("an answer names its interrupt, and a refusal to answer has no payload", () => {
   const input = answering("s1", [
     ["i1", { status: "resolved", payload: { approved: true } }],

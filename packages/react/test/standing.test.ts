@@ -35,6 +35,12 @@ test("the answers of users name their interrupts, and no payload breaks the page
   expect([...answeredIn(messages, 0)]).toEqual(["i1"]);
 });
 
+test("an answer to a graph names its question", () => {
+  const payload = '{"messages":[],"forwardedProps":{"command":{"resume":null}}}';
+
+  expect([...answeredIn([{ type: "user", payload, storedMs: 1 }], 0)]).toEqual(["on_interrupt"]);
+});
+
 test("an answer to an earlier question with the same id is no answer to the last one", () => {
   const payload = '{"messages":[],"resume":[{"interruptId":"i1","status":"resolved"}]}';
   const messages = [{ type: "user", payload, storedMs: 5 }];

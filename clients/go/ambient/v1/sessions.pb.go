@@ -36,7 +36,8 @@ const (
 	SessionState_SESSION_STATE_RUNNING SessionState = 1
 	// A message waits for a turn, so a runner has to claim it.
 	SessionState_SESSION_STATE_WAITING_FOR_RUNNER SessionState = 2
-	// The last run ended with the outcome `interrupt`: the agent needs an approval or an answer.
+	// The last run ended with the outcome `interrupt`, or its graph asked (CUSTOM `on_interrupt`): the agent needs
+	// an approval or an answer.
 	SessionState_SESSION_STATE_WAITING_FOR_PERSON SessionState = 3
 	// The last run ended with RUN_ERROR.
 	SessionState_SESSION_STATE_FAILED SessionState = 4
@@ -471,7 +472,8 @@ func (x *Session) GetFacts() *SessionFacts {
 }
 
 // An interrupt of AG-UI: what an agent asks a person. POST /agui/sessions/{id} takes the answer, in
-// `resume` of RunAgentInput, for all questions of the run at once.
+// `resume` of RunAgentInput, for all questions of the run at once. The questions of a graph are one, with the id
+// `on_interrupt`, and its answer is `forwardedProps.command.resume`.
 type Question struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the interrupt.
@@ -488,7 +490,8 @@ type Question struct {
 	ToolName string `protobuf:"bytes,6,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
 	// The arguments of that call, or their first 4,096 characters.
 	ToolArguments string `protobuf:"bytes,7,opt,name=tool_arguments,json=toolArguments,proto3" json:"tool_arguments,omitempty"`
-	// The whole interrupt as JSON, with `responseSchema` and `expiresAt` if the agent gave them.
+	// The whole interrupt as JSON, with `responseSchema` and `expiresAt` if the agent gave them. Of a graph:
+	// `metadata.value` has a value that is more than a text.
 	Interrupt     string `protobuf:"bytes,8,opt,name=interrupt,proto3" json:"interrupt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

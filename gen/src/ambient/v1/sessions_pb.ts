@@ -270,7 +270,8 @@ export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
 
 /**
  * An interrupt of AG-UI: what an agent asks a person. POST /agui/sessions/{id} takes the answer, in
- * `resume` of RunAgentInput, for all questions of the run at once.
+ * `resume` of RunAgentInput, for all questions of the run at once. The questions of a graph are one, with the id
+ * `on_interrupt`, and its answer is `forwardedProps.command.resume`.
  *
  * @generated from message ambient.v1.Question
  */
@@ -325,7 +326,8 @@ export type Question = Message<"ambient.v1.Question"> & {
   toolArguments: string;
 
   /**
-   * The whole interrupt as JSON, with `responseSchema` and `expiresAt` if the agent gave them.
+   * The whole interrupt as JSON, with `responseSchema` and `expiresAt` if the agent gave them. Of a graph:
+   * `metadata.value` has a value that is more than a text.
    *
    * @generated from field: string interrupt = 8;
    */
@@ -1211,7 +1213,8 @@ export const SessionState = {
   WAITING_FOR_RUNNER: 2,
 
   /**
-   * The last run ended with the outcome `interrupt`: the agent needs an approval or an answer.
+   * The last run ended with the outcome `interrupt`, or its graph asked (CUSTOM `on_interrupt`): the agent needs
+   * an approval or an answer.
    *
    * @generated from enum value: SESSION_STATE_WAITING_FOR_PERSON = 3;
    */

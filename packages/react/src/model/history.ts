@@ -5,7 +5,7 @@
  *   rows ─► canonical ─► transcript ─► which messages changed ─► lines, each with its versions
  */
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
-import { type ModelUsage, usageIn } from "@session-ledger/agui/run-end";
+import { graphInterrupt, type ModelUsage, usageIn } from "@session-ledger/agui/run-end";
 import { Canonical } from "@session-ledger/agui/canonical/canonical";
 import { USER_ROW_TYPE, messagesOfRow } from "@session-ledger/agui/canonical/user-messages";
 import { FeedbackIndex } from "@session-ledger/agui/transcript/feedback";
@@ -63,6 +63,9 @@ export class Branches {
     return this.waiting.length === 0;
   }
 }
+
+/** Of the end of a run whose graph asks. */
+const ASKS = { type: "interrupt" };
 
 export class History {
   readonly #canonical: Canonical;
@@ -286,8 +289,11 @@ export class History {
     const isError = event["type"] === "RUN_ERROR";
     if (isError) this.#settle("failed");
     else this.#dropUnanswered();
-    this.interrupts.set(seq, this.#transcript.interrupts());
-    this.#addRun(isError ? "error" : "end", event);
+    const interrupts = this.#transcript.interrupts();
+    const graph = graphInterrupt(this.#canonical.run?.questions ?? []);
+    const isOfGraph = interrupts.length === 0 && graph !== undefined;
+    this.interrupts.set(seq, isOfGraph ? [graph] : interrupts);
+    this.#addRun(isError ? "error" : "end", isOfGraph ? { ...event, outcome: ASKS } : event);
     this.#started = undefined;
   }
 

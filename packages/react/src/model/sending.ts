@@ -1,5 +1,6 @@
 /** What a person sends: the forms that docs/http.md and docs/ag-ui.md give it. */
-import type { JsonObject } from "@session-ledger/agui/json";
+import { type JsonObject, parseJson } from "@session-ledger/agui/json";
+import { GRAPH_INTERRUPT_ID } from "@session-ledger/agui/run-end";
 
 /**
  * The payload of a message. A payload that is a JSON object has another meaning
@@ -52,14 +53,27 @@ export type Answer =
   | { readonly status: "resolved"; readonly payload: unknown }
   | { readonly status: "cancelled" };
 
-/** The input of a run that answers interrupts. The service stores each answer once. */
+/**
+ * The input of a run that answers interrupts. The service stores each answer once. A graph gets what is JSON of
+ * more than a number as its value, and anything else as text.
+ */
 export function answering(
   threadId: string,
   answers: readonly (readonly [interruptId: string, answer: Answer])[],
 ): JsonObject {
-  const resume = answers.map(([interruptId, answer]) => ({ interruptId, ...answer }));
-  const nothing = { state: {}, messages: [], tools: [], context: [], forwardedProps: {} };
-  return { threadId, runId: "", ...nothing, resume };
+  const graph = answers.find(([interruptId]) => interruptId === GRAPH_INTERRUPT_ID)?.[1];
+  const resume = answers
+    .filter(([, answer]) => answer !== graph)
+    .map(([interruptId, answer]) => ({ interruptId, ...answer }));
+  const forwardedProps =
+    graph?.status === "resolved" ? { command: { resume: graphValue(graph.payload) } } : {};
+  const nothing = { state: {}, messages: [], tools: [], context: [] };
+  return { threadId, runId: "", ...nothing, forwardedProps, resume };
+}
+
+function graphValue(payload: unknown): unknown {
+  const value = typeof payload === "string" ? parseJson(payload) : payload;
+  return typeof value === "object" || typeof value === "boolean" ? value : payload;
 }
 
 /**

@@ -1,5 +1,6 @@
 /** Where a session stands at its end, as far as what a person can do depends on it. */
-import { isObject, type JsonObject, parseJson } from "@session-ledger/agui/json";
+import { isObject, type JsonObject, objectsIn, parseJson } from "@session-ledger/agui/json";
+import { answersGraph, GRAPH_INTERRUPT_ID } from "@session-ledger/agui/run-end";
 
 interface EventRow {
   readonly type: string;
@@ -39,9 +40,10 @@ export function lastEndMs(rows: readonly EventRow[]): number {
  */
 export function answeredIn(messages: readonly MessageRow[], sinceMs: number): ReadonlySet<string> {
   const since = messages.filter(({ storedMs }) => storedMs >= sinceMs);
-  const ids = newest(since, "user").flatMap(({ resume }) => {
-    return Array.isArray(resume) ? resume.filter(isObject).map((one) => one["interruptId"]) : [];
-  });
+  const ids = newest(since, "user").flatMap((message) => [
+    ...objectsIn(message["resume"]).map((one) => one["interruptId"]),
+    ...(answersGraph(message) ? [GRAPH_INTERRUPT_ID] : []),
+  ]);
   return new Set(ids.filter((id) => typeof id === "string"));
 }
 

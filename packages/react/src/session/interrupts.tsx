@@ -1,6 +1,7 @@
 /** The agent's questions that wait for an answer, each with the form that it asks for. */
 import { type FormEvent, useState } from "react";
 import { isObject, type JsonObject } from "@session-ledger/agui/json";
+import { GRAPH_INTERRUPT_ID } from "@session-ledger/agui/run-end";
 import { approvalPayload, type Asked, askedBy, formPayload } from "../model/asked.ts";
 import type { Answer } from "../model/sending.ts";
 import { Button } from "../ui/button.tsx";
@@ -70,6 +71,7 @@ interface QuestionProps {
 function Question({ interrupt, call, given, isSending, answer }: QuestionProps) {
   const { reason, message, metadata, expiresAt, toolCallId } = interrupt;
   const asked = askedBy(interrupt);
+  const isOfGraph = interrupt["id"] === GRAPH_INTERRUPT_ID;
   const resolve = (payload: unknown): void => answer({ status: "resolved", payload });
   return (
     <fieldset className="interrupts-question" disabled={isSending}>
@@ -93,8 +95,15 @@ function Question({ interrupt, call, given, isSending, answer }: QuestionProps) 
         <p className="interrupts-hint">Wanted before {visible(expiresAt)}</p>
       )}
       <AnswerForm asked={asked} resolve={resolve}>
-        <Button onClick={() => answer({ status: "cancelled" })}>Do not answer</Button>
+        {!isOfGraph && (
+          <Button onClick={() => answer({ status: "cancelled" })}>Do not answer</Button>
+        )}
       </AnswerForm>
+      {isOfGraph && (
+        <p className="interrupts-hint">
+          Its graph gets an object, a list, true or false as JSON, and anything else as text.
+        </p>
+      )}
       {given !== undefined && !isSending && (
         <p className="interrupts-hint" role="status">
           {given.status === "cancelled" ? "Not answered" : "Answered"}; you can still change it.
