@@ -32,12 +32,12 @@ export const SERVICE_SETTINGS = {
     "The address of gRPC. Beyond loopback it needs TLS and tokens, or the ALLOW_ switches.",
   ),
   httpAddress: setting("HTTP_ADDRESS", ADDRESS, "127.0.0.1:8000").means(
-    "The address of REST, SSE, AG-UI and CopilotKit, with the same needs.",
+    "The address of REST, SSE, AG-UI and CopilotKit. Beyond loopback it needs what GRPC_ADDRESS needs.",
   ),
   httpOrigins: optional("HTTP_ORIGINS", {
     expected: "origins like https://chat.example, separated by commas, without a path; no *",
     parse: parseOrigins,
-  }).means("Web origins whose pages may call HTTP, separated by commas."),
+  }).means("Web origins whose pages may call HTTP (CORS), separated by commas. Not set: none."),
   inspector: setting("INSPECTOR", choice("on", "off"), "on").means(
     "Whether HTTP serves the inspector.",
   ),
@@ -88,7 +88,7 @@ export const SERVICE_SETTINGS = {
     "chain: each push extends a chain of digests, by which `verify` finds any changed row. It takes 3 to 4 % more CPU a push.",
   ),
   validation: setting("VALIDATION", choice("strict", "lenient", "exact"), "strict").means(
-    "strict: an event that no version of AG-UI accepts is refused. lenient: any JSON object is stored. exact: only what AG-UI 1.0 accepts.",
+    "strict: an event that no version of AG-UI accepts is refused. lenient: any JSON object is stored, and marked. exact: only what AG-UI 1.0 accepts.",
   ),
   grpcReflection: setting("GRPC_REFLECTION", choice("auto", "on", "off"), "auto").means(
     "Whether clients can ask for the contract. auto: on when GRPC_ADDRESS is loopback.",
@@ -144,7 +144,9 @@ export const SERVICE_SETTINGS = {
   tlsCertFile: optional("TLS_CERT_FILE", FILE).means(
     "Certificate and intermediates, PEM. Read again when it changes.",
   ),
-  tlsKeyFile: optional("TLS_KEY_FILE", FILE).means("Its private key, PEM, without password."),
+  tlsKeyFile: optional("TLS_KEY_FILE", FILE).means(
+    "Private key of TLS_CERT_FILE, PEM, without password.",
+  ),
   tlsClientCaFile: optional("TLS_CLIENT_CA_FILE", FILE).means(
     "Authorities of client certificates (mTLS), PEM.",
   ),
@@ -160,7 +162,9 @@ export const SERVICE_SETTINGS = {
   oidcIssuer: optional("OIDC_ISSUER", WEB_URL).means(
     "Accept JWTs of this issuer. Needs OIDC_AUDIENCE, and OIDC_JWKS_URL or OIDC_JWKS_FILE.",
   ),
-  oidcAudience: optional("OIDC_AUDIENCE", TEXT).means("The value that `aud` must be, or contain."),
+  oidcAudience: optional("OIDC_AUDIENCE", TEXT).means(
+    "The value that `aud` of a JWT must be, or contain.",
+  ),
   oidcJwksUrl: optional("OIDC_JWKS_URL", WEB_URL).means("The URL of the issuer's keys."),
   oidcJwksFile: optional("OIDC_JWKS_FILE", FILE).means(
     "The issuer's keys as a file. Read again when it changes.",
@@ -171,7 +175,7 @@ export const SERVICE_SETTINGS = {
     "RS256,PS256,ES256,EdDSA",
   ).means("Accepted signature algorithms; never `none` or shared secrets."),
   oidcRolesClaim: setting("OIDC_ROLES_CLAIM", TEXT, "roles").means(
-    "The claim with the roles: a list, or words in one text.",
+    "The claim with the roles: a list, or words in one text. A dot goes into an object.",
   ),
   oidcProjectClaim: setting("OIDC_PROJECT_CLAIM", TEXT, "project").means(
     "The claim with the project of the caller.",
@@ -193,7 +197,7 @@ export const SERVICE_SETTINGS = {
     "A text search configuration of PostgreSQL, like german, or simple. After a change: session-ledger reindex. off: SearchTexts is FAILED_PRECONDITION, and new texts are not indexed.",
   ),
   retentionAfterMs: optional("RETENTION_AFTER", duration("1m", "87600h")).means(
-    "Ended runs older than this are erased from the beginning of their sessions. Not set: nothing is erased.",
+    "Ended runs older than this are erased from the beginning of their sessions, once an hour. Not set: nothing is erased.",
   ),
   otlpEndpoint: optional("OTEL_EXPORTER_OTLP_ENDPOINT", WEB_URL).means(
     "The receiver of OpenTelemetry traces (OTLP over HTTP).",
@@ -218,13 +222,13 @@ export const SERVICE_SETTINGS = {
     "Bytes pushed by one caller; 0: no limit. A push or a frame counts as its payload and 3,072 bytes. Above it: RESOURCE_EXHAUSTED (RATE_LIMITED); a push stream is read slower.",
   ),
   sessionBytesPerSecondMax: setting("SESSION_BYTES_PER_SECOND", BYTES, "67108864").means(
-    "Bytes pushed into one session by all callers, in the same way.",
+    "Bytes pushed into one session by all callers, counted and limited as those of a caller; 0: no limit.",
   ),
   sessionRowsMax: setting("SESSION_ROWS_MAX", amount(1, TERABYTE), "2000000").means(
     "Rows of one session, messages and events. Above it: FAILED_PRECONDITION (SESSION_FULL).",
   ),
   sessionBytesMax: setting("SESSION_BYTES_MAX", amount(1_024, 100 * TERABYTE), "4294967296").means(
-    "Bytes of one session: payloads, senders, run ids, fragment indexes. Above it: the same.",
+    "Bytes of one session: payloads, senders, run ids, fragment indexes. Above it: FAILED_PRECONDITION (SESSION_FULL).",
   ),
   pendingMax: setting("PENDING_MAX", amount(1, 1_000_000_000), "1000").means(
     "Messages that wait for a turn in one session, after its first claim. Above it: RESOURCE_EXHAUSTED (TOO_MANY_PENDING).",
@@ -240,7 +244,7 @@ export const CLIENT_SETTINGS = {
     "The bearer token.",
   ),
   tokenFile: optional("SESSION_LEDGER_TOKEN_FILE", FILE).means(
-    "A file with it, read before each call; `--token-file` wins.",
+    "A file with the token, read before each call; `--token-file` wins.",
   ),
   tls: setting("SESSION_LEDGER_TLS", choice("off", "on"), "off").means(
     "on: TLS, with the authorities of the system or of SESSION_LEDGER_TLS_CA_FILE.",
