@@ -42,6 +42,7 @@ const BODY_BYTES = 4_194_303;
 const HOLD_SECONDS = 10;
 const OPEN_LIMIT_MS = 60_000;
 const WARM_MS = 2_000;
+const QUICK_MS = 300;
 const ALONE_MS = 5_000;
 const AFTER_MS = 10_000;
 const SAMPLE_MS = 50;
@@ -85,9 +86,9 @@ async function underHolding(
 ): Promise<Findings> {
   const client = new RpcClient(service.address);
   const runner = new WellBehavedRunner(client, TOKENS.runner);
-  await runner.pushFor(WARM_MS);
+  await runner.pushFor(bench.options.quick ? QUICK_MS : WARM_MS);
   runner.latenciesMs.length = 0;
-  await runner.pushFor(bench.options.quick ? WARM_MS : ALONE_MS);
+  await runner.pushFor(bench.options.quick ? QUICK_MS : ALONE_MS);
   const alone = latencyOf(runner.latenciesMs.splice(0));
   const before = await memoryOf(service.pid);
   let peakMiB = before.residentMiB;
@@ -109,7 +110,7 @@ async function underHolding(
     const beside = latencyOf(runner.latenciesMs.splice(0));
     const { ends, sentBytes, connections } = await holding.leave();
     clearInterval(sampling);
-    await runner.pushFor(bench.options.quick ? WARM_MS : AFTER_MS);
+    await runner.pushFor(bench.options.quick ? QUICK_MS : AFTER_MS);
     const after = await memoryOf(service.pid);
     const residentMiB = {
       before: rounded(before.residentMiB),

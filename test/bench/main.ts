@@ -5,41 +5,27 @@
  */
 import { cleanUp } from "../support/embedded-fixture.ts";
 import type { Bench, Findings } from "./bench.ts";
-import { benchAgainst } from "./against.ts";
-import { benchCompression } from "./compression.ts";
-import { benchFlow } from "./flow.ts";
-import { benchHostile } from "./hostile.ts";
-import { benchJoin } from "./join.ts";
-import { benchLists } from "./lists.ts";
-import { benchRetention } from "./retention.ts";
 import { describeMachine } from "./machine.ts";
 import { type BenchName, type BenchOptions, readOptions, USAGE } from "./options.ts";
-import { benchPage } from "./page.ts";
-import { profilePush, profileStream } from "./profile.ts";
-import { benchPush } from "./push.ts";
-import { benchRead } from "./read.ts";
-import { benchStart } from "./start.ts";
-import { benchStream } from "./stream.ts";
-import { benchTurns } from "./turns.ts";
-import { benchWatch } from "./watch.ts";
 
-const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
-  push: benchPush,
-  read: benchRead,
-  watch: benchWatch,
-  join: benchJoin,
-  compression: benchCompression,
-  stream: benchStream,
-  start: benchStart,
-  hostile: benchHostile,
-  flow: benchFlow,
-  turns: benchTurns,
-  lists: benchLists,
-  retention: benchRetention,
-  page: benchPage,
-  against: benchAgainst,
-  "profile push": profilePush,
-  "profile stream": profileStream,
+/** Each is loaded when it runs: the modules of all take a second. */
+const RUN: Readonly<Record<BenchName, () => Promise<(bench: Bench) => Promise<Findings>>>> = {
+  push: async () => (await import("./push.ts")).benchPush,
+  read: async () => (await import("./read.ts")).benchRead,
+  watch: async () => (await import("./watch.ts")).benchWatch,
+  join: async () => (await import("./join.ts")).benchJoin,
+  compression: async () => (await import("./compression.ts")).benchCompression,
+  stream: async () => (await import("./stream.ts")).benchStream,
+  start: async () => (await import("./start.ts")).benchStart,
+  hostile: async () => (await import("./hostile.ts")).benchHostile,
+  flow: async () => (await import("./flow.ts")).benchFlow,
+  turns: async () => (await import("./turns.ts")).benchTurns,
+  lists: async () => (await import("./lists.ts")).benchLists,
+  retention: async () => (await import("./retention.ts")).benchRetention,
+  page: async () => (await import("./page.ts")).benchPage,
+  against: async () => (await import("./against.ts")).benchAgainst,
+  "profile push": async () => (await import("./profile.ts")).profilePush,
+  "profile stream": async () => (await import("./profile.ts")).profileStream,
 };
 
 /** Of one benchmark; far above what any of them needs. */
@@ -95,7 +81,8 @@ async function runOne(name: BenchName, chosen: BenchOptions): Promise<Findings> 
     process.stderr.write(`${name}: ${line}\n`);
   };
   try {
-    return await RUN[name]({ options: chosen, signal, undo, progress });
+    const run = await RUN[name]();
+    return await run({ options: chosen, signal, undo, progress });
   } finally {
     await undo.disposeAsync();
   }

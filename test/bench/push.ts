@@ -59,7 +59,7 @@ export async function benchPush(bench: Bench): Promise<Findings> {
     rowByRow: await startRowByRow(bench, ledger),
   };
   const amount = pushAmount(bench);
-  const warm = bench.options.quick ? { calls: 500 } : { seconds: WARM_SECONDS };
+  const warm = bench.options.quick ? { calls: 128 } : { seconds: WARM_SECONDS };
   for (const target of Object.values(servers).filter((one) => one !== undefined)) {
     bench.progress(`warming up: ${target.name}`);
     await runLoad(bench, target, { shape: SHAPES.sessions64, amount: warm });
