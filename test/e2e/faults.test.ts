@@ -11,6 +11,9 @@ import { Random, seedOfRun } from "../support/random.ts";
 
 const ROOT = new URL("../..", import.meta.url).pathname;
 
+/** The load of `npm run faults` takes all of two cores, which other tests need too. */
+const PAUSES = 4;
+
 /** The other kinds need more time, or root. */
 const KINDS = [
   "kill_replica",
@@ -30,7 +33,7 @@ test.each([
   const lines = [`faults: SEED=${seed}`];
   const seconds = Number(process.env["LOAD_SECONDS"] ?? "1");
   const tell = (line: string): unknown => lines.push(line);
-  const result = await runFaults({ seed, seconds, kinds, workers, tell });
+  const result = await runFaults({ seed, seconds, kinds, workers, pauses: PAUSES, tell });
   process.stdout.write(`${lines.join("\n")}\n`);
   expect(result.violations).toEqual([]);
   expect(Object.keys(result.faults)).toEqual(expect.arrayContaining([...kinds]));

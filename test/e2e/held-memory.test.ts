@@ -90,12 +90,12 @@ afterAll(async () => {
 const HELD = [
   ["requests that do not end", 6_500],
   ["bodies that do not end", 120],
-  ["unread event streams", 600],
+  ["unread event streams", 150],
   ["unread transcripts", 60],
   ["unread exports", 60],
   ["unary answers on closed windows", 300],
   ["unread watches", 200],
-  ["waiting claims", 600],
+  ["waiting claims", 400],
 ] as const satisfies readonly (readonly [Way, number])[];
 
 test.each(HELD)(

@@ -96,8 +96,10 @@ export class Load {
     readonly progress: Progress;
     /** Rows get lost: only clients that handle it, unary writers and watchers that begin again. */
     readonly losesRows: boolean;
+    /** How many times longer than usual the writers pause. */
+    readonly pauses?: number | undefined;
   }) {
-    const { ways, random, weather, progress, losesRows } = parts;
+    const { ways, random, weather, progress, losesRows, pauses = 1 } = parts;
     this.losesRows = losesRows;
     this.#progress = progress;
     const count = losesRows ? { ...LOAD, ...LOAD_THAT_LOSES } : LOAD;
@@ -138,7 +140,7 @@ export class Load {
       random: random.fork(),
     });
     this.#write([
-      ...this.#unaryWriters(writing, { hot, streamed, turned, random }),
+      ...this.#unaryWriters(writing, { hot, streamed, turned, random, pauses }),
       ...this.turned.flatMap((one) =>
         Array.from({ length: LOAD.turnRunners }, (_, at) => {
           const name = `runner ${at} of ${one.sessionId}`;
@@ -153,11 +155,11 @@ export class Load {
       }),
       ...this.streamWriters.map((writer) => ({
         name: `stream writer of ${writer.sessionId}`,
-        ended: writeStream({ progress, isOver }, writer, random.fork()),
+        ended: writeStream({ progress, isOver, pauses }, writer, random.fork()),
       })),
       ...this.writerRecords.map((writerRecords, at) => ({
         name: `session writer of ${writerRecords.sessionId}`,
-        ended: writeSession({ progress, isOver }, writerRecords, {
+        ended: writeSession({ progress, isOver, pauses }, writerRecords, {
           address: ways.grpc[at % ways.grpc.length] ?? "",
           random: random.fork(),
         }),
@@ -243,9 +245,10 @@ export class Load {
       readonly streamed: readonly string[];
       readonly turned: readonly string[];
       readonly random: Random;
+      readonly pauses: number;
     },
   ): readonly OpenWriter[] {
-    const { hot, streamed, turned } = of;
+    const { hot, streamed, turned, pauses } = of;
     const writers = (name: string, count: number, keyed: boolean) =>
       Array.from({ length: count }, (_, at) => ({ name: `${name} writer ${at}`, keyed }));
     const many = [
@@ -273,7 +276,7 @@ export class Load {
       atOnce: BRIM_PUSHES,
     }));
     return [
-      ...[...many, ...beside, ...people].map((one) => ({ ...one, paceMs: PACE_MS })),
+      ...[...many, ...beside, ...people].map((one) => ({ ...one, paceMs: PACE_MS * pauses })),
       ...brim,
     ].map((one) => ({
       name: one.name,

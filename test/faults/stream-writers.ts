@@ -10,6 +10,8 @@ import type { Progress } from "./progress.ts";
 interface Parts {
   readonly progress: Progress;
   readonly isOver: () => boolean;
+  /** How many times longer than PAUSE_MS it pauses. */
+  readonly pauses: number;
 }
 
 /** The most events that are queued and not acknowledged. */
@@ -41,7 +43,7 @@ export function newStreamWriter(
 
 /** Sends sentences and whole streams one after the other, and sometimes leaves its replica silently. */
 export async function writeStream(
-  { progress, isOver }: Parts,
+  { progress, isOver, pauses }: Parts,
   writer: StreamWriter,
   random: Random,
 ): Promise<void> {
@@ -56,7 +58,7 @@ export async function writeStream(
     const behind = random.below(BEHIND_EVENTS_MAX);
     await writer.until(() => writer.events.length - writer.progress <= behind);
     if (random.oneIn(LEAVES_ONE_IN)) writer.leave();
-    await delay(random.below(2 * PAUSE_MS));
+    await delay(random.below(2 * PAUSE_MS * pauses));
   }
   progress.leaves(name);
   await writer.finish();
@@ -117,7 +119,7 @@ const MESSAGES_WAITING_MAX = 100;
  * MESSAGES_WAITING_MAX messages wait: the writer pushes messages one by one.
  */
 export async function writeSession(
-  { progress, isOver }: Parts,
+  { progress, isOver, pauses }: Parts,
   records: WriterRecords,
   { address, random }: { readonly address: string; readonly random: Random },
 ): Promise<void> {
@@ -145,7 +147,7 @@ export async function writeSession(
       records.events.push(event);
       writer.event(event);
     }
-    do await delay(random.below(4 * PAUSE_MS));
+    do await delay(random.below(4 * PAUSE_MS * pauses));
     while (!isOver() && writer.stats.messages.pending > MESSAGES_WAITING_MAX);
   }
   // As long as something gets through: a busy machine may need minutes for what waits.
