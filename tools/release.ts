@@ -158,11 +158,10 @@ async function pypi(folder: string, version: string): Promise<Prepared> {
   const names = (await readdir(made)).toSorted(); // The wheel, then the source.
   const paths = names.map((name) => join(made, name));
   await run(made, join(tools, "twine"), "check", "--strict", ...paths);
-  const packages: Packed[] = [];
-  for (const path of paths) {
-    await installAndImport(join(folder, `venv-${packages.length}`), path, tools, version);
-    packages.push(await pythonPackage(path));
-  }
+  // The wheel was built from the source, in an isolated environment: installing the source would do it again.
+  const [wheel = ""] = paths;
+  await installAndImport(join(folder, "venv"), wheel, tools, version);
+  const packages = await Promise.all(paths.map(pythonPackage));
   const argv = [join(tools, "twine"), "upload", "--skip-existing", ...paths];
   return { packages, commands: [{ cwd: made, argv }] };
 }

@@ -210,12 +210,12 @@ describe("in a clone", () => {
 
   test("every command of the ledger exists", async () => {
     const commands = linesOf("script").flatMap(
-      (line) => /^npm run -s ledger -- [\w-]+/.exec(line)?.[0] ?? [],
+      (line) => /^npm run -s ledger -- ([\w-]+)/.exec(line)?.[1] ?? [],
     );
-    expect(commands).toContain("npm run -s ledger -- demo");
-    for (const command of new Set(commands)) {
-      expect(await shell(`${command} --help`)).toMatch(/^Usage: session-ledger /);
-    }
+    expect(commands).toContain("demo");
+    const help = await shell("npm run -s ledger -- --help");
+    const listed = Array.from(help.matchAll(/^ {2}([a-z-]+) {2,}/gm), ([, name]) => name);
+    expect(listed).toEqual(expect.arrayContaining(commands));
   });
 
   test("the packages of each lock file are those of its package.json", async () => {
