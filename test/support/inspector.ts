@@ -137,12 +137,13 @@ const findingsSchema = z.array(
   }),
 );
 
-/** What axe finds serious or critical, with the elements. */
-export async function seriousFindings(page: Page): Promise<readonly string[]> {
+/** What axe finds serious or critical, with the elements; by all rules, or only by one. */
+export async function seriousFindings(page: Page, rule?: string): Promise<readonly string[]> {
   // By the debugger: the policy of the page lets no other script in.
   if ((await page.evaluate("typeof axe")) === "undefined") await page.evaluate(await axeSource);
+  const options = { resultTypes: ["violations"], ...(rule && { runOnly: [rule] }) };
   const violations = await page.evaluate(
-    `axe.run({ resultTypes: ["violations"] }).then(({ violations }) => violations)`,
+    `axe.run(${JSON.stringify(options)}).then(({ violations }) => violations)`,
   );
   return findingsSchema
     .parse(violations)
