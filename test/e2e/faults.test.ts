@@ -1,6 +1,6 @@
 /**
- * One round of the faults harness: all clients at once on two services, while each fault below strikes
- * once. docs/faults.md has longer runs, the other faults and planted defects. SEED decides the order and
+ * One round of the faults harness with a small load: all kinds of clients at once on two services, while each
+ * fault below strikes once. docs/faults.md has longer runs, the other faults and planted defects. SEED decides the order and
  * the moments; LOAD_SECONDS makes the run longer.
  */
 import { expect, test } from "vitest";
@@ -10,9 +10,6 @@ import { runFaults } from "../faults/run.ts";
 import { Random, seedOfRun } from "../support/random.ts";
 
 const ROOT = new URL("../..", import.meta.url).pathname;
-
-/** The load of `npm run faults` takes all of two cores, which other tests need too. */
-const PAUSES = 4;
 
 /** The other kinds need more time, or root. */
 const KINDS = [
@@ -33,7 +30,7 @@ test.each([
   const lines = [`faults: SEED=${seed}`];
   const seconds = Number(process.env["LOAD_SECONDS"] ?? "1");
   const tell = (line: string): unknown => lines.push(line);
-  const result = await runFaults({ seed, seconds, kinds, workers, pauses: PAUSES, tell });
+  const result = await runFaults({ seed, seconds, kinds, workers, isSmall: true, tell });
   process.stdout.write(`${lines.join("\n")}\n`);
   expect(result.violations).toEqual([]);
   expect(Object.keys(result.faults)).toEqual(expect.arrayContaining([...kinds]));

@@ -46,6 +46,19 @@ const LOAD = {
   brimWriters: 3,
   passReaders: 9,
 } as const;
+type Counts = Readonly<Record<keyof typeof LOAD, number>>;
+/** Every kind of client, on fewer sessions; its writers pause for longer. */
+const LOAD_SMALL = {
+  streamSessions: 2,
+  agentSessions: 1,
+  quietSessions: 1,
+  turnedSessions: 1,
+  cancelledSessions: 2,
+  keyedWriters: 3,
+  unkeyedWriters: 2,
+  passReaders: 6,
+} as const satisfies Partial<Counts>;
+const PAUSES_SMALL = 4;
 const LOAD_THAT_LOSES = {
   streamSessions: 0,
   agentSessions: 0,
@@ -96,13 +109,18 @@ export class Load {
     readonly progress: Progress;
     /** Rows get lost: only clients that handle it, unary writers and watchers that begin again. */
     readonly losesRows: boolean;
-    /** How many times longer than usual the writers pause. */
-    readonly pauses?: number | undefined;
+    /** A small part of the load, which leaves room on two cores. */
+    readonly isSmall: boolean;
   }) {
-    const { ways, random, weather, progress, losesRows, pauses = 1 } = parts;
+    const { ways, random, weather, progress, losesRows, isSmall } = parts;
+    const pauses = isSmall ? PAUSES_SMALL : 1;
     this.losesRows = losesRows;
     this.#progress = progress;
-    const count = losesRows ? { ...LOAD, ...LOAD_THAT_LOSES } : LOAD;
+    const count: Counts = {
+      ...LOAD,
+      ...(isSmall && LOAD_SMALL),
+      ...(losesRows && LOAD_THAT_LOSES),
+    };
     this.#clients = ways.grpc.map((address) =>
       createLedgerClient({ address, ownConnection: true }),
     );
@@ -140,7 +158,7 @@ export class Load {
       random: random.fork(),
     });
     this.#write([
-      ...this.#unaryWriters(writing, { hot, streamed, turned, random, pauses }),
+      ...this.#unaryWriters(writing, { hot, streamed, turned, random, count, pauses }),
       ...this.turned.flatMap((one) =>
         Array.from({ length: LOAD.turnRunners }, (_, at) => {
           const name = `runner ${at} of ${one.sessionId}`;
@@ -172,7 +190,9 @@ export class Load {
     this.feedReaders = (["messages", "events"] as const).map(
       (stream) => new FeedReader(stream, { addresses: ways.grpc, random: random.fork() }),
     );
-    this.passReaders = losesRows ? [] : this.#startPassReaders(ways, { heads, random });
+    this.passReaders = losesRows
+      ? []
+      : this.#startPassReaders(ways, { heads, random, count: count.passReaders });
   }
 
   /** Before the load: adds to the counters nearly as many rows as a session may have, without any rows. */
@@ -245,17 +265,18 @@ export class Load {
       readonly streamed: readonly string[];
       readonly turned: readonly string[];
       readonly random: Random;
+      readonly count: Counts;
       readonly pauses: number;
     },
   ): readonly OpenWriter[] {
-    const { hot, streamed, turned, pauses } = of;
-    const writers = (name: string, count: number, keyed: boolean) =>
-      Array.from({ length: count }, (_, at) => ({ name: `${name} writer ${at}`, keyed }));
+    const { hot, streamed, turned, count, pauses } = of;
+    const writers = (name: string, length: number, keyed: boolean) =>
+      Array.from({ length }, (_, at) => ({ name: `${name} writer ${at}`, keyed }));
     const many = [
-      ...writers("keyed", LOAD.keyedWriters, true),
-      ...writers("unkeyed", LOAD.unkeyedWriters, false),
+      ...writers("keyed", count.keyedWriters, true),
+      ...writers("unkeyed", count.unkeyedWriters, false),
     ].map((one) => ({ ...one, sessionIds: hot, kinds: PUSH_KINDS }));
-    const besideCount = streamed.length > 0 ? LOAD.besideWriters : 0;
+    const besideCount = streamed.length > 0 ? count.besideWriters : 0;
     const beside = writers("beside", besideCount, true).map((one) => ({
       ...one,
       sessionIds: streamed,
@@ -307,8 +328,9 @@ export class Load {
 
   #startPassReaders(
     ways: Ways,
-    { heads, random }: { readonly heads: Heads; readonly random: Random },
+    of: { readonly heads: Heads; readonly random: Random; readonly count: number },
   ): readonly PassReader[] {
+    const { heads, random, count } = of;
     const targets = this.sessionIds.flatMap((sessionId) =>
       (["messages", "events"] as const).map((stream): Target & { readonly isRaw: boolean } => {
         const writer = this.streamWriters.find((one) => one.sessionId === sessionId);
@@ -324,7 +346,7 @@ export class Load {
         };
       }),
     );
-    return Array.from({ length: LOAD.passReaders }, (_, at) => {
+    return Array.from({ length: count }, (_, at) => {
       const by = BY[at % BY.length] ?? "watch";
       const own = targets.filter(({ isRaw }) => by !== "sse" || isRaw);
       return new PassReader({ by, ways, random: random.fork(), targets: own });

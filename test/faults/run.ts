@@ -35,8 +35,8 @@ export interface RunOptions {
   readonly workers?: number;
   /** 2 by default. */
   readonly replicas?: number;
-  /** How many times longer than usual the writers pause; 1 by default. */
-  readonly pauses?: number;
+  /** A small part of the load; all of it takes two cores. */
+  readonly isSmall?: boolean;
   readonly tell: (line: string) => void;
   /** An abort ends the run early and normally, with a verdict. */
   readonly signal?: AbortSignal;
@@ -121,7 +121,7 @@ class Run {
       weather: this.#weather,
       progress: this.#progress,
       losesRows: this.#kinds().includes("promote_standby"),
-      pauses: this.#options.pauses,
+      isSmall: this.#options.isSmall === true,
     });
     await this.#untilAllGetThrough("the start");
     const untilMs = performance.now() + this.#options.seconds * 1_000;
