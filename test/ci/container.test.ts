@@ -5,7 +5,7 @@
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
-import { chmod, chown, mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { chmod, chown, mkdtemp, readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
@@ -73,7 +73,7 @@ describe("the image, by buildah, mmdebstrap, and namespaces of root,", {
     }
   });
   afterAll(async () => {
-    await rm(folder, { recursive: true });
+    await run(`${ROOT}/.ci/image`, [folder, "remove"]);
     await cleanUp();
   });
 
