@@ -90,6 +90,11 @@ const PREPARED: readonly Step[] = [
   { name: "Java", script: "mvn -q -B -ntp -f clients/java/pom.xml test-compile" },
 ];
 
+const PREPARED_NAMES = PREPARED.map(({ name }) => name);
+
+/** It copies gigabytes: during the tests only if their databases are in memory. */
+const IMAGE_AFTER = process.argv[2] === "ci" && (await isInMemory()) ? PREPARED_NAMES : ["tests"];
+
 const LISTS: Readonly<Record<string, readonly Step[]>> = {
   check: [...CHECKS, { name: "tests", script: `${VITEST} --project unit`, isMain: true }],
   test: [
@@ -119,14 +124,14 @@ const LISTS: Readonly<Record<string, readonly Step[]>> = {
     {
       name: "tests",
       script: `${VITEST} --project '!image'`,
-      after: PREPARED.map(({ name }) => name),
+      after: PREPARED_NAMES,
       env: { REQUIRE_TOOLS: "1", PROPERTY_SHARE: "1", ...corpus(), ...shardedSuites() },
       isMain: true,
     },
     {
       name: "image",
       script: `${VITEST} --project image`,
-      after: ["tests"],
+      after: IMAGE_AFTER,
       env: { REQUIRE_TOOLS: "1", SUMMARY_FILE: `${SUMMARY}-image` },
     },
   ],
@@ -184,6 +189,11 @@ function script(name: string): Step {
 function shardedSuites(): Readonly<Record<string, string>> {
   const { status } = spawnSync("bash", ["-euc", STORE_UNCHANGED]);
   return status === 0 ? {} : { SHARDED_SUITES: "1" };
+}
+
+async function isInMemory(): Promise<boolean> {
+  const { runFolder } = await import("./support/postgres-server.ts");
+  return (await runFolder()) !== tmpdir();
 }
 
 function corpus(): Readonly<Record<string, string>> {

@@ -25,7 +25,7 @@ const shared = (name: string) => ({
   sequence: { groupOrder: 1 },
 });
 
-/** Copies gigabytes, so it runs after all others (test/gate.ts). */
+/** Run separately, during the others or after them (test/gate.ts). */
 const IMAGE = "test/ci/container.test.ts";
 
 /** In .ci/run: the folder of an older grpcurl, which words some answers otherwise. */

@@ -86,7 +86,7 @@ export async function setup(project: TestProject): Promise<(() => Promise<void>)
  * times as long. Tests of durability end processes and not the machine, and a file in memory outlives its
  * process as one on disk does.
  */
-async function runFolder(): Promise<string> {
+export async function runFolder(): Promise<string> {
   const free = await statfs(MEMORY_FOLDER).then(
     ({ bavail, bsize }) => bavail * bsize,
     () => 0,
