@@ -17,7 +17,7 @@ import { PushSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1
 import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { invalidArgument } from "@session-ledger/base/errors";
 import type { PooledBuffer } from "../base/buffer-pool.ts";
-import { PAGE_ITEMS, WrittenSessionEvent } from "../contract/rows-to-wire.ts";
+import { encodedEvent, PAGE_ITEMS, WrittenSessionEvent } from "../contract/rows-to-wire.ts";
 import { DECODE_OPTIONS, readFrame } from "./batch-frame.ts";
 
 /** protobuf-es refuses strings that are not UTF-8 (test/unit/rpc-decode.test.ts). */
@@ -41,6 +41,7 @@ type Encode = (message: Message) => Buffer;
 
 export function encoderOf(desc: DescMessage): Encode {
   return (message) => {
+    if (isMessage(message, SessionEventSchema)) return encodedEvent(message);
     const { buffer, byteOffset, byteLength } = toBinary(desc, message);
     return Buffer.from(buffer, byteOffset, byteLength);
   };

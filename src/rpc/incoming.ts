@@ -3,7 +3,7 @@
  * code holds it. The head of a message states its size, which is reserved before the rest is read:
  *
  *   chunk ── head of a message ──► reserved ──► grpc-js puts the message together ──► the call
- *                │ no room
+ *                │ no room            └── a whole message of a call with one request ─────▲
  *                ├─ one request: the call is refused, and no further byte is held
  *                └─ a stream of requests: not read on until room is free
  */
@@ -34,6 +34,8 @@ type Chunk = Buffer | null;
 export interface IncomingOwner {
   /** A message of this many bytes, its head not included, begins. False: drop it and all others. */
   onMessageHead(bytes: number, isCompressed: boolean): boolean;
+  /** A message that is not compressed came in one chunk, with its head. True: grpc-js does not get it. */
+  onWholeMessage?(chunk: Buffer): boolean;
   /** The same message needs this many bytes more than it stated. */
   onPieces(bytes: number): boolean;
   /** The caller has sent everything. */
@@ -46,9 +48,10 @@ export class IncomingBytes {
   readonly #stream: ServerHttp2Stream;
   readonly #push: ServerHttp2Stream["push"];
   readonly #owner: IncomingOwner;
-  readonly #head = Buffer.alloc(HEAD_BYTES);
   #headBytes = 0;
-  /** Bytes of the current message that have not arrived. */
+  #isCompressed = false;
+  /** The stated size of the current message, and its bytes that have not arrived. */
+  #messageBytes = 0;
   #leftBytes = 0;
   #partBytes = 0;
   #pieces = 0;
@@ -83,6 +86,8 @@ export class IncomingBytes {
       this.isDropping = true;
       return true;
     }
+    const isWhole = !continues && chunk.length === HEAD_BYTES + this.#messageBytes;
+    if (isWhole && !this.#isCompressed && this.#owner.onWholeMessage?.(chunk) === true) return true;
     const isSmallPart = chunk.length * COPIED_PART < chunk.buffer.byteLength;
     return this.#push.call(this.#stream, continues && isSmallPart ? copyOf(chunk) : chunk);
   }
@@ -96,15 +101,18 @@ export class IncomingBytes {
         at += bytes;
         continue;
       }
-      const bytes = chunk.copy(this.#head, this.#headBytes, at, at + HEAD_BYTES - this.#headBytes);
-      this.#headBytes += bytes;
-      at += bytes;
-      if (this.#headBytes < HEAD_BYTES) break;
+      // Not in a Buffer: one that is copied into gets an ArrayBuffer, which costs more than the head.
+      const byte = chunk[at] ?? 0;
+      at += 1;
+      if (this.#headBytes === 0) this.#isCompressed = byte === 1;
+      this.#messageBytes = this.#headBytes === 0 ? 0 : this.#messageBytes * 256 + byte;
+      this.#headBytes += 1;
+      if (this.#headBytes < HEAD_BYTES) continue;
+      this.#leftBytes = this.#messageBytes;
       this.#headBytes = 0;
       this.#partBytes = 0;
       this.#pieces = 0;
-      this.#leftBytes = this.#head.readUInt32BE(1);
-      if (!this.#owner.onMessageHead(this.#leftBytes, this.#head[0] === 1)) return false;
+      if (!this.#owner.onMessageHead(this.#leftBytes, this.#isCompressed)) return false;
     }
     return true;
   }

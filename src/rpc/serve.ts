@@ -342,13 +342,25 @@ export class OneRequestCall extends ServedCall {
     if (this.#hold(this.#requestBytes)) this.wire.startRead();
   }
 
+  /** Most requests come so, and cost less than through the Readable and the decoder of grpc-js. */
+  onWholeMessage(chunk: Buffer): boolean {
+    const message = chunk.subarray(HEAD_BYTES);
+    if (message.length > this.deps.requestBytesMax) return false;
+    this.#take(message);
+    return true;
+  }
+
   onReceiveMessage(bytes: Buffer): void {
-    if (this.#message !== undefined) {
-      const why = "the method takes one request, and a second one came";
-      return this.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", why));
-    }
-    this.#message = bytes;
+    this.#take(bytes);
     this.wire.startRead(); // Needed to learn the end of the requests.
+  }
+
+  #take(bytes: Buffer): void {
+    if (this.#message === undefined) this.#message = bytes;
+    else {
+      const why = "the method takes one request, and a second one came";
+      this.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", why));
+    }
   }
 
   onReceiveHalfClose(): void {

@@ -12,6 +12,7 @@ import {
 } from "@session-ledger/proto/ambient/v1/events_pb";
 import { SenderSchema, SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import {
+  encodedEvent,
   senderOf,
   senderText,
   toSessionEvent,
@@ -216,7 +217,7 @@ describe("rows to wire", () => {
 
   test("encode an event row like the message of create()", () => {
     fc.assert(
-      fc.property(eventRow, fc.boolean(), (row, deduplicated) => {
+      fc.property(storedRow, fc.boolean(), (row, deduplicated) => {
         const expected = create(SessionEventSchema, {
           id: row.id,
           sessionId: row.sessionId,
@@ -235,7 +236,9 @@ describe("rows to wire", () => {
           runId: row.runId,
           deduplicated,
         });
-        const bytes = toBinary(SessionEventSchema, toSessionEvent(row, deduplicated));
+        const event = toSessionEvent(row, deduplicated);
+        const bytes = toBinary(SessionEventSchema, event);
+        expect(Buffer.compare(encodedEvent(event), bytes)).toBe(0);
         expect(bytes).toEqual(toBinary(SessionEventSchema, expected));
         expect(fromBinary(SessionEventSchema, bytes)).toEqual(expected);
       }),

@@ -165,19 +165,18 @@ interface LongList {
 /** The longest list of the event, or of an object in it, such as the messages of a run's input. */
 function longList(value: JsonObject): LongList | undefined {
   let found: LongList | undefined;
-  let lengthMax = PART;
   for (const key of Object.keys(value)) {
     const field = value[key];
-    const lists: readonly (readonly [ListPath, unknown])[] = isObject(field)
-      ? Object.keys(field).map((inner) => [[key, inner], field[inner]])
-      : [[[key], field]];
-    for (const [path, list] of lists) {
-      if (!Array.isArray(list) || list.length <= lengthMax) continue;
-      found = { path, list };
-      lengthMax = list.length;
-    }
+    found = longer(found, field, key);
+    if (!isObject(field)) continue;
+    for (const inner of Object.keys(field)) found = longer(found, field[inner], key, inner);
   }
   return found;
+}
+
+function longer(found: LongList | undefined, list: unknown, ...path: ListPath) {
+  const lengthMax = found?.list.length ?? PART;
+  return Array.isArray(list) && list.length > lengthMax ? { path, list } : found;
 }
 
 function withList(value: JsonObject, [key, inner]: ListPath, list: readonly unknown[]): JsonObject {
