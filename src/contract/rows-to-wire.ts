@@ -119,33 +119,6 @@ export function senderOf(text: string): Sender {
   return fromJsonString(SenderSchema, text, { ignoreUnknownFields: true });
 }
 
-/**
- * The bytes of toBinary, which makes three ArrayBuffers for each message: V8 and malloc then need longer for
- * them than the fields take (test/unit/rows-to-wire.test.ts).
- */
-export function encodedEvent(event: SessionEvent): Buffer {
-  const { id, sessionId, eventType, payload, runId, createdAt, completedAt, fragments } = event;
-  const index = fragments && toBinary(FragmentsSchema, fragments);
-  const idBytesMax = 3 * (id.length + sessionId.length + eventType.length + runId.length);
-  const payloadBytes = Buffer.byteLength(payload);
-  const out = new FieldWriter();
-  out.into = Buffer.allocUnsafe(AROUND_BYTES + idBytesMax + payloadBytes + (index?.length ?? 0));
-  out.text(1, id);
-  out.text(2, sessionId);
-  out.integer(3, event.seq);
-  out.text(4, eventType);
-  out.text(5, payload, payloadBytes);
-  if (createdAt !== undefined) out.timestamp(6, createdAt);
-  if (completedAt !== undefined) out.timestamp(7, completedAt);
-  out.integer(8, event.eventCount);
-  if (index !== undefined) out.message(103, index);
-  if (event.nonconformant) out.flag(104);
-  if (event.deduplicated) out.flag(110);
-  out.text(111, runId);
-  out.integer(113, event.watchState);
-  return out.into.subarray(0, out.end);
-}
-
 /** The field of a page that has its events. */
 export const PAGE_ITEMS = 1;
 
@@ -334,11 +307,6 @@ const MICROS_DIGITS = 6;
 const EXACT_DIGITS = 15;
 const [ZERO, MINUS, POINT, TRUE] = [0x30, 0x2d, 0x2e, 0x74] as const;
 
-interface WholeTime {
-  readonly seconds: bigint | number;
-  readonly nanos: number;
-}
-
 /** Writes fields of a message; a field with the default value of its type is left out. */
 class FieldWriter {
   into: Buffer = Buffer.alloc(0);
@@ -361,22 +329,17 @@ class FieldWriter {
     this.end += value.length;
   }
 
-  text(field: number, value: string, bytes = Buffer.byteLength(value)): void {
-    if (bytes === 0) return;
-    this.head(field, bytes);
-    this.end += this.into.write(value, this.end);
-  }
-
   /** A bool that is true. */
   flag(field: number): void {
-    this.integer(field, 1);
+    this.#number(field, 1);
   }
 
   /** A number of decimal digits. */
   digits(field: number, text: ReadColumn): void {
     if (text === undefined || text === null) return;
-    const isExact = text.length <= EXACT_DIGITS;
-    this.integer(field, isExact ? numberOf(text, 0, text.length) : BigInt(text.toString()));
+    if (text.length > EXACT_DIGITS) return this.#integer(field, BigInt(text.toString()));
+    const value = numberOf(text, 0, text.length);
+    if (value !== 0) this.#number(field, value);
   }
 
   /** A Timestamp, of seconds with six decimals. */
@@ -390,25 +353,23 @@ class FieldWriter {
     // Micros count forward from the second, also before 1970.
     const seconds = isNegative ? -whole - (micros > 0 ? 1 : 0) : whole;
     const rest = isNegative && micros > 0 ? 1_000_000 - micros : micros;
-    this.timestamp(field, { seconds, nanos: rest * 1_000 });
-  }
-
-  timestamp(field: number, { seconds, nanos }: WholeTime): void {
     this.#varint((field << 3) | LENGTH_DELIMITED);
     const start = this.end;
     this.end += 1; // A Timestamp has at most 17 bytes, so its length is one byte.
-    this.integer(1, seconds);
-    this.integer(2, nanos);
+    if (seconds > 0) this.#number(1, seconds);
+    else if (seconds < 0) this.#integer(1, BigInt(seconds));
+    if (rest > 0) this.#number(2, rest * 1_000);
     this.into[start] = this.end - start - 1;
   }
 
-  /** Throws for a number with a fraction. */
-  integer(field: number, value: bigint | number): void {
-    if (value === 0 || value === 0n) return;
+  #number(field: number, value: number): void {
     this.#varint((field << 3) | VARINT);
-    const exact = Number(value);
-    if (exact > 0 && Number.isSafeInteger(exact)) return this.#varint(exact);
-    let left = BigInt.asUintN(64, BigInt(value));
+    this.#varint(value);
+  }
+
+  #integer(field: number, value: bigint): void {
+    this.#varint((field << 3) | VARINT);
+    let left = BigInt.asUintN(64, value);
     for (; left >= 0x80n; left >>= 7n) this.into[this.end++] = Number(left & 0x7fn) | 0x80;
     this.into[this.end++] = Number(left);
   }

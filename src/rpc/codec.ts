@@ -1,6 +1,7 @@
 /**
  * Bytes as messages, and messages as bytes, by protobuf-es. Frames of push streams have their own reader
- * (batch-frame.ts), and rows that were read in their wire form (`WrittenEvents`) are sent as they are.
+ * (batch-frame.ts), events their own writer (decision 094), and rows that were read in their wire form
+ * (`WrittenEvents`) are sent as they are.
  */
 import {
   type DescMessage,
@@ -12,12 +13,14 @@ import {
   type MessageShape,
   toBinary,
 } from "@bufbuild/protobuf";
+import { BinaryWriter } from "@bufbuild/protobuf/wire";
 import type { MethodDefinition, ServiceDefinition } from "@grpc/grpc-js";
+import { FragmentsSchema } from "@session-ledger/proto/ambient/v1/compression_pb";
 import { PushSessionEventsRequestSchema } from "@session-ledger/proto/ambient/v1/event_stream_pb";
 import { SessionEventSchema } from "@session-ledger/proto/ambient/v1/events_pb";
 import { invalidArgument } from "@session-ledger/base/errors";
 import type { PooledBuffer } from "../base/buffer-pool.ts";
-import { encodedEvent, PAGE_ITEMS, WrittenSessionEvent } from "../contract/rows-to-wire.ts";
+import { PAGE_ITEMS, WrittenSessionEvent } from "../contract/rows-to-wire.ts";
 import { DECODE_OPTIONS, readFrame } from "./batch-frame.ts";
 
 /** protobuf-es refuses strings that are not UTF-8 (test/unit/rpc-decode.test.ts). */
@@ -40,11 +43,50 @@ export function decoderOf<D extends DescMessage>(desc: D): (bytes: Uint8Array) =
 type Encode = (message: Message) => Buffer;
 
 export function encoderOf(desc: DescMessage): Encode {
+  if (desc === SessionEventSchema) return encodeEvent;
   return (message) => {
-    if (isMessage(message, SessionEventSchema)) return encodedEvent(message);
     const { buffer, byteOffset, byteLength } = toBinary(desc, message);
     return Buffer.from(buffer, byteOffset, byteLength);
   };
+}
+
+/** Its buffer is used again: `toBinary` makes three for each message, which costs more than the fields. */
+const eventWriter = new BinaryWriter();
+/** A buffer for longer payloads is not kept. */
+const KEPT_LENGTH_MAX = 16 * 1024;
+
+/** The bytes of `toBinary`. A tag has the field and its wire type: 0 for a number, 2 for a length and bytes. */
+function encodeEvent(event: Message): Buffer {
+  if (!isMessage(event, SessionEventSchema)) throw new TypeError("an answer is no SessionEvent");
+  const { id, sessionId, seq, eventType, payload, createdAt, completedAt, fragments } = event;
+  const out = payload.length > KEPT_LENGTH_MAX ? new BinaryWriter() : eventWriter;
+  let bytes: Uint8Array;
+  try {
+    if (id !== "") out.tag(1, 2).string(id);
+    if (sessionId !== "") out.tag(2, 2).string(sessionId);
+    if (seq !== 0n) out.tag(3, 0).int64(seq);
+    if (eventType !== "") out.tag(4, 2).string(eventType);
+    if (payload !== "") out.tag(5, 2).string(payload);
+    for (const [field, time] of [
+      [6, createdAt],
+      [7, completedAt],
+    ] as const) {
+      if (time === undefined) continue;
+      out.tag(field, 2).fork();
+      if (time.seconds !== 0n) out.tag(1, 0).int64(time.seconds);
+      if (time.nanos !== 0) out.tag(2, 0).int32(time.nanos);
+      out.join();
+    }
+    if (event.eventCount !== 0) out.tag(8, 0).int32(event.eventCount);
+    if (fragments) out.tag(103, 2).bytes(toBinary(FragmentsSchema, fragments));
+    if (event.nonconformant) out.tag(104, 0).bool(true);
+    if (event.deduplicated) out.tag(110, 0).bool(true);
+    if (event.runId !== "") out.tag(111, 2).string(event.runId);
+    if (event.watchState !== 0) out.tag(113, 0).int32(event.watchState);
+  } finally {
+    bytes = out.finish(); // Also after an error: it empties the writer.
+  }
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
 /** An answer in parts. `onFlushed` releases the buffers of its rows. */

@@ -344,23 +344,20 @@ export class OneRequestCall extends ServedCall {
 
   /** Most requests come so, and cost less than through the Readable and the decoder of grpc-js. */
   onWholeMessage(chunk: Buffer): boolean {
-    const message = chunk.subarray(HEAD_BYTES);
-    if (message.length > this.deps.requestBytesMax) return false;
-    this.#take(message);
+    const isTooLarge = chunk.length - HEAD_BYTES > this.deps.requestBytesMax;
+    if (isTooLarge || this.#message !== undefined) return false;
+    // A copy: the chunk would keep its whole read alive as long as the call, which may be a watch.
+    this.#message = Buffer.from(chunk).subarray(HEAD_BYTES);
     return true;
   }
 
   onReceiveMessage(bytes: Buffer): void {
-    this.#take(bytes);
-    this.wire.startRead(); // Needed to learn the end of the requests.
-  }
-
-  #take(bytes: Buffer): void {
-    if (this.#message === undefined) this.#message = bytes;
-    else {
+    if (this.#message !== undefined) {
       const why = "the method takes one request, and a second one came";
-      this.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", why));
+      return this.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", why));
     }
+    this.#message = bytes;
+    this.wire.startRead(); // Needed to learn the end of the requests.
   }
 
   onReceiveHalfClose(): void {

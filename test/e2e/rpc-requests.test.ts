@@ -199,6 +199,59 @@ describe("unary requests", () => {
     await rpc.client.unary(getSession, {}); // Another one is as it was.
   });
 
+  test.each([
+    ["one in one frame", [[0, 38]], "OK"],
+    [
+      "one in two frames",
+      [
+        [0, 20],
+        [20, 38],
+      ],
+      "OK",
+    ],
+    [
+      "one whose head is in two frames",
+      [
+        [0, 3],
+        [3, 38],
+      ],
+      "OK",
+    ],
+    ["two in one frame", [[0, 76]], "UNIMPLEMENTED"],
+    [
+      "two in a frame each",
+      [
+        [0, 38],
+        [38, 76],
+      ],
+      "UNIMPLEMENTED",
+    ],
+    [
+      "two in three frames",
+      [
+        [0, 20],
+        [20, 38],
+        [38, 76],
+      ],
+      "UNIMPLEMENTED",
+    ],
+  ] as const)("are read from any frames: %s", async (_, parts, code) => {
+    await using rpc = await startRpc(echo);
+    using raw = (await RawConnection.to(rpc.server.address)).begin();
+    const headers = callHeaders(`${SERVICE}/PushSessionEvent`);
+    const one = frame(pushBytes("x".repeat(22)));
+    expect(one.length).toBe(38);
+    const bytes = Buffer.concat([one, one]);
+    raw.write(
+      http2Frame({ type: FRAME.headers, flags: FLAG.endHeaders, stream: 1 }, headers),
+      ...parts.map(([start, end]) =>
+        http2Frame({ type: FRAME.data, stream: 1 }, bytes.subarray(start, end)),
+      ),
+      http2Frame({ type: FRAME.data, flags: FLAG.endStream, stream: 1 }, Buffer.alloc(0)),
+    );
+    expect(await rpc.recorded("call")).toMatchObject({ code });
+  });
+
   test("that are compressed are counted by unpacked size, and unpacked two at a time", async () => {
     await using rpc = await startRpc(echo, { limits: LIMITS, ...TICK });
     const session = sessionTo(rpc);

@@ -12,7 +12,6 @@ import {
 } from "@session-ledger/proto/ambient/v1/events_pb";
 import { SenderSchema, SessionMessageSchema } from "@session-ledger/proto/ambient/v1/messages_pb";
 import {
-  encodedEvent,
   senderOf,
   senderText,
   toSessionEvent,
@@ -21,7 +20,7 @@ import {
   WrittenSessionEvent,
 } from "../../src/contract/rows-to-wire.ts";
 import { timestampOf } from "../../src/contract/times.ts";
-import { answerEncoderOf } from "../../src/rpc/codec.ts";
+import { answerEncoderOf, encoderOf } from "../../src/rpc/codec.ts";
 import type { EventRow, MessageRow } from "../../src/store/rows.ts";
 import { properties } from "../support/random.ts";
 
@@ -215,9 +214,12 @@ describe("rows to wire", () => {
     );
   });
 
-  test("encode an event row like the message of create()", () => {
+  test("encode an event row like the message of create(), also after an event without bytes", () => {
+    const encodeEvent = encoderOf(SessionEventSchema);
     fc.assert(
       fc.property(storedRow, fc.boolean(), (row, deduplicated) => {
+        const broken = { ...toSessionEvent(row), eventCount: 0.5 };
+        expect(() => encodeEvent(broken)).toThrow("invalid int32");
         const expected = create(SessionEventSchema, {
           id: row.id,
           sessionId: row.sessionId,
@@ -238,7 +240,7 @@ describe("rows to wire", () => {
         });
         const event = toSessionEvent(row, deduplicated);
         const bytes = toBinary(SessionEventSchema, event);
-        expect(Buffer.compare(encodedEvent(event), bytes)).toBe(0);
+        expect(Buffer.compare(encodeEvent(event), bytes)).toBe(0);
         expect(bytes).toEqual(toBinary(SessionEventSchema, expected));
         expect(fromBinary(SessionEventSchema, bytes)).toEqual(expected);
       }),

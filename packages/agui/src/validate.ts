@@ -165,18 +165,18 @@ interface LongList {
 /** The longest list of the event, or of an object in it, such as the messages of a run's input. */
 function longList(value: JsonObject): LongList | undefined {
   let found: LongList | undefined;
+  let lengthMax = PART;
   for (const key of Object.keys(value)) {
     const field = value[key];
-    found = longer(found, field, key);
-    if (!isObject(field)) continue;
-    for (const inner of Object.keys(field)) found = longer(found, field[inner], key, inner);
+    const inner = isObject(field) ? field : undefined;
+    for (const name of inner === undefined ? [key] : Object.keys(inner)) {
+      const list = inner === undefined ? field : inner[name];
+      if (!Array.isArray(list) || list.length <= lengthMax) continue;
+      found = { path: inner === undefined ? [key] : [key, name], list };
+      lengthMax = list.length;
+    }
   }
   return found;
-}
-
-function longer(found: LongList | undefined, list: unknown, ...path: ListPath) {
-  const lengthMax = found?.list.length ?? PART;
-  return Array.isArray(list) && list.length > lengthMax ? { path, list } : found;
 }
 
 function withList(value: JsonObject, [key, inner]: ListPath, list: readonly unknown[]): JsonObject {
