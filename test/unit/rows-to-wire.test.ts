@@ -214,7 +214,7 @@ describe("rows to wire", () => {
     );
   });
 
-  test("encode an event row like the message of create(), also after an event without bytes", () => {
+  test("encode an event row like the message of create(), also after one that cannot be encoded", () => {
     const encodeEvent = encoderOf(SessionEventSchema);
     fc.assert(
       fc.property(storedRow, fc.boolean(), (row, deduplicated) => {
