@@ -260,14 +260,14 @@ function erasedOf(fields: Fields | undefined): ErasedRows {
 }
 
 const PAUSE_MAX_MS = 1_000;
-/** The pause before another try on a locked session. */
-export const BUSY_PAUSE_MS = 25;
+/** For another try on a locked session; `pauseAfter` takes half of it. */
+export const BUSY_PAUSE_MS = 50;
 
 /**
- * Pauses between two batches for as long as the batch took (at most 1 s), so that pushes get the
+ * Pauses between two batches for half as long as the batch took (at most 1 s), so that pushes get the
  * database for that time. Ends at once, and without an error, when the signal aborts.
  */
 export async function pauseAfter(busyMs: number, signal: AbortSignal): Promise<void> {
-  const pauseMs = Math.min(busyMs, PAUSE_MAX_MS);
+  const pauseMs = Math.min(busyMs / 2, PAUSE_MAX_MS);
   await delay(pauseMs, undefined, { signal }).catch(() => undefined);
 }
