@@ -158,6 +158,9 @@ async function locked<T>(url: string, work: (transaction: Transaction) => Promis
   try {
     if (hosts.length > 1) found = (await findPrimary(hosts)).url;
     return await inTransaction({ connect, answerLimit: undefined }, async (transaction) => {
+      // Limits of the role (docs/scale.md) are for pushes: a migration may take minutes, and others wait for it.
+      await transaction.execute(sql`
+        select set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)`);
       await transaction.execute(sql`select pg_advisory_xact_lock(${LOCK})`);
       return work(transaction);
     });

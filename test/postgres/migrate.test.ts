@@ -11,6 +11,10 @@ import { addressOf, startTcpProxy } from "../support/broken-network.ts";
 
 let created: TestDatabase;
 let client: postgres.Sql;
+
+/** Of migrations. */
+const LOCK = 0x736c_6564;
+
 beforeEach(async () => {
   created = await createDatabase();
   client = postgres(created.url, { max: 1, onnotice: () => undefined });
@@ -165,6 +169,26 @@ describe("migrations", () => {
     for (const status of statuses) expect(status.pending).toEqual([]);
     const [row] = await client`select count(*)::int as n from drizzle.__drizzle_migrations`;
     expect(row?.["n"]).toBe(statuses[0]?.applied.length);
+  });
+
+  test("an instance that starts while another one migrates waits longer than its role may", async () => {
+    await client`select pg_advisory_lock(${LOCK})`;
+    const { pathname } = new URL(created.url);
+    for (const limit of ["lock_timeout", "statement_timeout"])
+      await client.unsafe(`alter database "${pathname.slice(1)}" set ${limit} = '20ms'`);
+    const waiting = migrateUp(created.url);
+    waiting.catch(() => undefined);
+    await expect
+      .poll(async () => {
+        const [row] = await client`
+          select count(*)::int as n from pg_locks join pg_database d on d.oid = database
+          where d.datname = current_database() and locktype = 'advisory' and not granted`;
+        return row?.["n"];
+      })
+      .toBe(1);
+    await client`select pg_sleep(0.05)`;
+    await client`select pg_advisory_unlock(${LOCK})`;
+    expect((await waiting).pending).toEqual([]);
   });
 
   test.each([
