@@ -90,8 +90,6 @@ export default defineConfig({
         test: {
           ...shared("sharded"),
           include: sharded === undefined ? [] : ["test/{postgres,e2e}/**/*.test.ts"],
-          // On two loaded cores calls of one session are too slow for the deadlines of these two.
-          exclude: ["test/e2e/{failover,recorded}.test.ts"],
           env: { ENGINE: "citus" },
         },
       },
