@@ -55,7 +55,7 @@ import {
 
 /** Batches of many sessions in flight at once: while one goes to disk, the next one is read. */
 const IN_FLIGHT_MAX = 2;
-/** Batches in flight for locked sessions; each occupies a connection up to lock_timeout. */
+/** Batches in flight for sessions that are locked, or whose node may be lost: each may occupy a connection for long. */
 const LOCKED_IN_FLIGHT_MAX = 4;
 
 export interface Ingest extends Unit {
@@ -455,7 +455,10 @@ class GroupCommit implements Ingest {
   }
 
   #countFailure(items: readonly PendingPush[], remainder: Remainder): void {
+    const isSharded = this.#dependencies.writer.sessionCallsMax !== undefined;
     for (const item of items) {
+      // Its node may be lost, and answer after seconds: few of its sessions may occupy a connection.
+      if (isSharded) remainder.locked.add(item.push.sessionId);
       item.failures += 1;
       remainder.failures = Math.max(remainder.failures, item.failures);
     }

@@ -485,6 +485,41 @@ describe("a lost node of a sharded engine", () => {
     await ingest.stop();
   });
 
+  test("that answers late occupies few connections after its first answers", async () => {
+    const stored = ledgerWriter(ledger.database);
+    const failed = new Set<string>();
+    const back = Promise.withResolvers<void>();
+    const writer: LedgerWriter = {
+      ...stored,
+      sessionCallsMax: 5,
+      async append(pushes, options) {
+        const sessionId = pushes[0]?.sessionId ?? "";
+        if (sessionId.startsWith("late")) {
+          if (failed.has(sessionId)) await back.promise;
+          else {
+            failed.add(sessionId);
+            throw nodeLost();
+          }
+        }
+        return stored.append(pushes, options);
+      },
+    };
+    const ingest = createIngest(
+      { writer, publish: () => undefined, clock: systemClock, metrics: createMetrics() },
+      LIMITS,
+    );
+    const pushAll = (name: string) =>
+      Array.from({ length: 20 }, (_, at) =>
+        codeOf(ingest.push(newPush(`${name}-${at}`, { key: "k" }), stays)),
+      );
+    const late = pushAll("late");
+    await expect.poll(() => failed.size).toBe(20);
+    expect(await Promise.all(pushAll("soon"))).toEqual(late.map(() => "stored"));
+    back.resolve();
+    expect(await Promise.all(late)).toEqual(late.map(() => "stored"));
+    await ingest.stop();
+  });
+
   test("does not end the readiness of the service, and a lost coordinator does", async () => {
     const loaded = loadConfig({});
     if (!loaded.ok) throw new Error("the defaults are refused");
